@@ -1,0 +1,52 @@
+# Everything runs in .venv, which the first target makes; only make, Python ≥ 3.11 and (optionally) a C compiler are needed.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+DEMO := demo.json.gz
+
+.PHONY: demo test check lint types layers docs bench accuracy proto clean
+
+.venv/test: pyproject.toml mining/native.c mining/matcher.h mining/sais.h
+	@test -n "$(PYTHON)" || { echo "make: no Python ≥ 3.11 found; set PYTHON=/path/to/python3" >&2; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
+	$(BIN)/python -m pip install --quiet --editable ".[test]"
+	@touch $@
+
+.venv/lint: .venv/test
+	$(BIN)/python -m pip install --quiet --editable ".[test,lint]"
+	@touch $@
+
+demo: .venv/test ## write a simulated job whose graph grows, and diagnose it
+	$(BIN)/deepprof simulate graph-growth -o $(DEMO)
+	$(BIN)/deepprof diagnose $(DEMO)
+
+test: .venv/test ## all tests
+	$(BIN)/python -m pytest -n auto -q
+
+lint: .venv/lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/lint
+	$(BIN)/mypy
+
+layers: .venv/lint
+	$(BIN)/lint-imports
+
+docs: .venv/test
+	$(BIN)/python -m pytest -q tests/test_docs.py
+
+check: lint types layers docs test ## what a change must pass
+
+bench: .venv/test ## speed and memory beside peers, as a table
+	$(BIN)/python -m benchmarks
+
+accuracy: .venv/test ## iterations found without annotations, scored against them
+	$(BIN)/python -m benchmarks.accuracy
+
+proto:
+	@echo "proto: no .proto files yet, nothing to generate"
+
+clean:
+	rm -rf .venv build dist *.egg-info mining/*.so $(DEMO)

@@ -1,0 +1,219 @@
+"""The record table: one trace of one rank as a set of polars tables with fixed schemas.
+
+Every importer and collector makes a `Trace`; everything above reads one. It is validated once, where it is made, so
+that no later step has to doubt it. Times are integer nanoseconds on one clock, `unix` or `session`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+import polars as pl
+
+__all__ = [
+    "ACTIVITIES",
+    "ANNOTATIONS",
+    "COLLECTIVES",
+    "COPY_KINDS",
+    "DEVICES",
+    "DEVICE_EVENTS",
+    "HOST_CATEGORIES",
+    "HOST_EVENTS",
+    "MEMORY_EVENTS",
+    "OPERANDS",
+    "STACKS",
+    "Accounting",
+    "Trace",
+    "empty_table",
+]
+
+ACTIVITIES = ("kernel", "memcpy", "memset", "graph", "sync")
+COPY_KINDS = ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH")
+HOST_CATEGORIES = ("op", "runtime", "python", "dataloader", "overhead", "other")
+SIDES = ("host", "device")
+
+Schema = Mapping[str, pl.DataType]
+
+# One row per thing that ran on a device. `name_id` indexes `Trace.names` and is the miner's alphabet. `correlation`
+# joins a row to the runtime call that launched it (one call may launch many rows: a graph). `graph_node` is set
+# for kernels replayed from a graph. `external_id` joins to the operator that was open at launch.
+DEVICE_EVENTS: Schema = {
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "device": pl.UInt16(),
+    "context": pl.UInt32(),
+    "stream": pl.Int64(),
+    "activity": pl.Enum(ACTIVITIES),
+    "name_id": pl.UInt32(),
+    "correlation": pl.UInt64(),  # null: no launch record
+    "external_id": pl.UInt64(),
+    "nbytes": pl.UInt64(),  # copies and memsets
+    "copy_kind": pl.Enum(COPY_KINDS),  # copies
+    "graph_node": pl.UInt64(),
+}
+
+# One row per operator, runtime call, Python function … on a host thread. `span_id` and `parent_id` are the recorder's
+# own nesting where it writes one. `sequence` and `forward_thread` join a backward operator to its forward one.
+HOST_EVENTS: Schema = {
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "process": pl.Int64(),
+    "thread": pl.Int64(),
+    "category": pl.Enum(HOST_CATEGORIES),
+    "name_id": pl.UInt32(),
+    "correlation": pl.UInt64(),
+    "external_id": pl.UInt64(),
+    "sequence": pl.Int64(),
+    "forward_thread": pl.Int64(),
+    "span_id": pl.Int64(),
+    "parent_id": pl.Int64(),
+    "module_id": pl.Int64(),
+    "stack_id": pl.UInt32(),
+    "flops": pl.UInt64(),
+}
+
+# Ranges and marks that the user or the framework wrote. `end_ns` is null for a range that was never closed and equals
+# `start_ns` for a mark. `framework` is true for ranges that PyTorch itself writes (DataLoader, Optimizer.step …).
+ANNOTATIONS: Schema = {
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "side": pl.Enum(SIDES),
+    "process": pl.Int64(),
+    "thread": pl.Int64(),
+    "device": pl.UInt16(),
+    "stream": pl.Int64(),
+    "name_id": pl.UInt32(),
+    "domain": pl.String(),
+    "framework": pl.Boolean(),
+}
+
+MEMORY_EVENTS: Schema = {
+    "time_ns": pl.Int64(),
+    "process": pl.Int64(),
+    "thread": pl.Int64(),
+    "device": pl.Int32(),  # -1: host memory
+    "address": pl.UInt64(),
+    "nbytes": pl.Int64(),  # negative: freed
+    "allocated_nbytes": pl.UInt64(),  # total after the event
+    "reserved_nbytes": pl.UInt64(),
+}
+
+DEVICES: Schema = {
+    "device": pl.UInt16(),
+    "name": pl.String(),
+    "memory_nbytes": pl.UInt64(),
+    "multiprocessors": pl.UInt32(),
+    "properties": pl.String(),  # the recorder's own record, as JSON
+}
+
+# Side tables: detail of rows above, joined by row number (`event`) or id; they hold no records of their own.
+COLLECTIVES: Schema = {
+    "event": pl.UInt32(),  # row of device_events
+    "collective": pl.String(),
+    "dtype": pl.String(),
+    "in_elements": pl.UInt64(),
+    "out_elements": pl.UInt64(),
+    "group": pl.String(),
+    "group_size": pl.UInt32(),
+    "sequence": pl.UInt64(),
+}
+OPERANDS: Schema = {"event": pl.UInt32(), "dims": pl.String(), "dtypes": pl.String()}  # row of host_events; JSON
+STACKS: Schema = {"stack_id": pl.UInt32(), "frames": pl.String()}
+
+TABLES: Mapping[str, Schema] = MappingProxyType(
+    {
+        "device_events": DEVICE_EVENTS,
+        "host_events": HOST_EVENTS,
+        "annotations": ANNOTATIONS,
+        "memory_events": MEMORY_EVENTS,
+        "devices": DEVICES,
+        "collectives": COLLECTIVES,
+        "operands": OPERANDS,
+        "stacks": STACKS,
+    }
+)
+RECORD_TABLES = ("device_events", "host_events", "annotations", "memory_events")  # each row is one record read
+REQUIRED = ("start_ns", "time_ns", "device", "stream", "activity", "name_id", "category", "side")
+
+
+def empty_table(schema: Schema) -> pl.DataFrame:
+    """Return a table of `schema` without rows."""
+    return pl.DataFrame(schema=dict(schema))
+
+
+@dataclass(frozen=True, slots=True)
+class Accounting:
+    """What became of every record read: `read == kept + Σ dropped`.
+
+    `dropped` counts records that are in no table, by reason (`metadata`, `flow`, `invalid` …). `flagged` counts
+    records that are kept and deserve a word (`unlinked`: no launch record, `zero-duration`, `overlapping` …).
+    """
+
+    read: int
+    kept: int
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    flagged: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.read != self.kept + sum(self.dropped.values()):
+            raise ValueError(f"records lost: read {self.read} != kept {self.kept} + dropped {dict(self.dropped)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """One rank's recorded trace.
+
+    `names` is a String series indexed by `name_id`. Tables are sorted by their first column. Raises `ValueError`
+    when a table does not have its schema or the accounting does not add up: that is an importer's bug.
+    """
+
+    path: str
+    format: str
+    names: pl.Series
+    accounting: Accounting
+    device_events: pl.DataFrame = field(default_factory=lambda: empty_table(DEVICE_EVENTS))
+    host_events: pl.DataFrame = field(default_factory=lambda: empty_table(HOST_EVENTS))
+    annotations: pl.DataFrame = field(default_factory=lambda: empty_table(ANNOTATIONS))
+    memory_events: pl.DataFrame = field(default_factory=lambda: empty_table(MEMORY_EVENTS))
+    devices: pl.DataFrame = field(default_factory=lambda: empty_table(DEVICES))
+    collectives: pl.DataFrame = field(default_factory=lambda: empty_table(COLLECTIVES))
+    operands: pl.DataFrame = field(default_factory=lambda: empty_table(OPERANDS))
+    stacks: pl.DataFrame = field(default_factory=lambda: empty_table(STACKS))
+    clock: Literal["unix", "session"] = "unix"
+    rank: int | None = None
+    world_size: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for table, schema in TABLES.items():
+            check_table(table, getattr(self, table), schema, len(self.names))
+        kept = sum(getattr(self, table).height for table in RECORD_TABLES)
+        if kept != self.accounting.kept:
+            raise ValueError(f"accounting says {self.accounting.kept} records kept, the tables hold {kept}")
+        backward = (self.device_events["end_ns"] < self.device_events["start_ns"]).sum()
+        if backward:
+            raise ValueError(f"device_events: {backward} rows end before they start")
+
+    def name(self, name_id: int) -> str:
+        """Return the name that `name_id` stands for."""
+        return str(self.names[name_id])
+
+
+def check_table(table: str, rows: pl.DataFrame, schema: Schema, names: int) -> None:
+    """Raise `ValueError` unless `rows` has `schema`, is sorted, and holds no null where a value must stand."""
+    if dict(rows.schema) != dict(schema):
+        raise ValueError(f"{table}: columns {dict(rows.schema)}, expected {dict(schema)}")
+    required = [c for c in REQUIRED if c in schema and (table, c) not in OPTIONAL]
+    nulls = [c for c in required if rows[c].null_count()]
+    if nulls:
+        raise ValueError(f"{table}: nulls in {', '.join(nulls)}")
+    if not rows[rows.columns[0]].is_sorted():
+        raise ValueError(f"{table}: not sorted by {rows.columns[0]}")
+    if "name_id" in schema and rows.height and int(rows["name_id"].max()) >= names:  # type: ignore[arg-type]
+        raise ValueError(f"{table}: a name_id beyond the {names} names")
+
+
+OPTIONAL = {("annotations", "device"), ("annotations", "stream"), ("memory_events", "device")}

@@ -1,0 +1,33 @@
+"""What a rule says: one finding, with the numbers it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["SEVERITIES", "Finding", "Severity"]
+
+Severity = Literal["info", "warning", "critical"]
+SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")  # ascending
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One cause of lost time.
+
+    `headroom_ns_per_iteration` is what one iteration would save if the cause were gone (null: not known),
+    `iterations` the first and last affected index, `confidence` in 0..1.
+    """
+
+    rule: str
+    severity: Severity
+    title: str
+    summary: str
+    evidence: Mapping[str, int | float | str | None]
+    advice: str
+    confidence: float
+    headroom_ns_per_iteration: int | None = None
+    rank: int | None = None
+    iterations: tuple[int, int] | None = None
+    location: Mapping[str, int | str] | None = None

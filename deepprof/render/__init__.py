@@ -1,0 +1,1 @@
+"""An analysis as text, JSON or a file for another tool (floor 3)."""

@@ -1,0 +1,1 @@
+"""What is measured on a trace and its iterations (floor 2)."""
