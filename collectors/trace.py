@@ -35,95 +35,105 @@ COPY_KINDS = ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH")
 HOST_CATEGORIES = ("op", "runtime", "python", "dataloader", "overhead", "other")
 SIDES = ("host", "device")
 
-Schema = Mapping[str, pl.DataType]
-
 # One row per thing that ran on a device. `name_id` indexes `Trace.names` and is the miner's alphabet. `correlation`
 # joins a row to the runtime call that launched it (one call may launch many rows: a graph). `graph_node` is set
 # for kernels replayed from a graph. `external_id` joins to the operator that was open at launch.
-DEVICE_EVENTS: Schema = {
-    "start_ns": pl.Int64(),
-    "end_ns": pl.Int64(),
-    "device": pl.UInt16(),
-    "context": pl.UInt32(),
-    "stream": pl.Int64(),
-    "activity": pl.Enum(ACTIVITIES),
-    "name_id": pl.UInt32(),
-    "correlation": pl.UInt64(),  # null: no launch record
-    "external_id": pl.UInt64(),
-    "nbytes": pl.UInt64(),  # copies and memsets
-    "copy_kind": pl.Enum(COPY_KINDS),  # copies
-    "graph_node": pl.UInt64(),
-}
+DEVICE_EVENTS = pl.Schema(
+    {
+        "start_ns": pl.Int64(),
+        "end_ns": pl.Int64(),
+        "device": pl.UInt16(),
+        "context": pl.UInt32(),
+        "stream": pl.Int64(),
+        "activity": pl.Enum(ACTIVITIES),
+        "name_id": pl.UInt32(),
+        "correlation": pl.UInt64(),  # null: no launch record
+        "external_id": pl.UInt64(),
+        "nbytes": pl.UInt64(),  # copies and memsets
+        "copy_kind": pl.Enum(COPY_KINDS),  # copies
+        "graph_node": pl.UInt64(),
+    }
+)
 
 # One row per operator, runtime call, Python function … on a host thread. `span_id` and `parent_id` are the recorder's
 # own nesting where it writes one. `sequence` and `forward_thread` join a backward operator to its forward one.
-HOST_EVENTS: Schema = {
-    "start_ns": pl.Int64(),
-    "end_ns": pl.Int64(),
-    "process": pl.Int64(),
-    "thread": pl.Int64(),
-    "category": pl.Enum(HOST_CATEGORIES),
-    "name_id": pl.UInt32(),
-    "correlation": pl.UInt64(),
-    "external_id": pl.UInt64(),
-    "sequence": pl.Int64(),
-    "forward_thread": pl.Int64(),
-    "span_id": pl.Int64(),
-    "parent_id": pl.Int64(),
-    "module_id": pl.Int64(),
-    "stack_id": pl.UInt32(),
-    "flops": pl.UInt64(),
-}
+HOST_EVENTS = pl.Schema(
+    {
+        "start_ns": pl.Int64(),
+        "end_ns": pl.Int64(),
+        "process": pl.Int64(),
+        "thread": pl.Int64(),
+        "category": pl.Enum(HOST_CATEGORIES),
+        "name_id": pl.UInt32(),
+        "correlation": pl.UInt64(),
+        "external_id": pl.UInt64(),
+        "sequence": pl.Int64(),
+        "forward_thread": pl.Int64(),
+        "span_id": pl.Int64(),
+        "parent_id": pl.Int64(),
+        "module_id": pl.Int64(),
+        "stack_id": pl.UInt32(),
+        "flops": pl.UInt64(),
+    }
+)
 
 # Ranges and marks that the user or the framework wrote. `end_ns` is null for a range that was never closed and equals
 # `start_ns` for a mark. `framework` is true for ranges that PyTorch itself writes (DataLoader, Optimizer.step …).
-ANNOTATIONS: Schema = {
-    "start_ns": pl.Int64(),
-    "end_ns": pl.Int64(),
-    "side": pl.Enum(SIDES),
-    "process": pl.Int64(),
-    "thread": pl.Int64(),
-    "device": pl.UInt16(),
-    "stream": pl.Int64(),
-    "name_id": pl.UInt32(),
-    "domain": pl.String(),
-    "framework": pl.Boolean(),
-}
+ANNOTATIONS = pl.Schema(
+    {
+        "start_ns": pl.Int64(),
+        "end_ns": pl.Int64(),
+        "side": pl.Enum(SIDES),
+        "process": pl.Int64(),
+        "thread": pl.Int64(),
+        "device": pl.UInt16(),
+        "stream": pl.Int64(),
+        "name_id": pl.UInt32(),
+        "domain": pl.String(),
+        "framework": pl.Boolean(),
+    }
+)
 
-MEMORY_EVENTS: Schema = {
-    "time_ns": pl.Int64(),
-    "process": pl.Int64(),
-    "thread": pl.Int64(),
-    "device": pl.Int32(),  # -1: host memory
-    "address": pl.UInt64(),
-    "nbytes": pl.Int64(),  # negative: freed
-    "allocated_nbytes": pl.UInt64(),  # total after the event
-    "reserved_nbytes": pl.UInt64(),
-}
+MEMORY_EVENTS = pl.Schema(
+    {
+        "time_ns": pl.Int64(),
+        "process": pl.Int64(),
+        "thread": pl.Int64(),
+        "device": pl.Int32(),  # -1: host memory
+        "address": pl.UInt64(),
+        "nbytes": pl.Int64(),  # negative: freed
+        "allocated_nbytes": pl.UInt64(),  # total after the event
+        "reserved_nbytes": pl.UInt64(),
+    }
+)
 
-DEVICES: Schema = {
-    "device": pl.UInt16(),
-    "name": pl.String(),
-    "memory_nbytes": pl.UInt64(),
-    "multiprocessors": pl.UInt32(),
-    "properties": pl.String(),  # the recorder's own record, as JSON
-}
+DEVICES = pl.Schema(
+    {
+        "device": pl.UInt16(),
+        "name": pl.String(),
+        "memory_nbytes": pl.UInt64(),
+        "multiprocessors": pl.UInt32(),
+        "properties": pl.String(),  # the recorder's own record, as JSON
+    }
+)
 
 # Side tables: detail of rows above, joined by row number (`event`) or id; they hold no records of their own.
-COLLECTIVES: Schema = {
-    "event": pl.UInt32(),  # row of device_events
-    "collective": pl.String(),
-    "dtype": pl.String(),
-    "in_elements": pl.UInt64(),
-    "out_elements": pl.UInt64(),
-    "group": pl.String(),
-    "group_size": pl.UInt32(),
-    "sequence": pl.UInt64(),
-}
-OPERANDS: Schema = {"event": pl.UInt32(), "dims": pl.String(), "dtypes": pl.String()}  # row of host_events; JSON
-STACKS: Schema = {"stack_id": pl.UInt32(), "frames": pl.String()}
+COLLECTIVES = pl.Schema(
+    {
+        "event": pl.UInt32(),  # row of device_events
+        "collective": pl.String(),
+        "dtype": pl.String(),
+        "in_elements": pl.UInt64(),
+        "out_elements": pl.UInt64(),
+        "group": pl.String(),
+        "group_size": pl.UInt32(),
+        "sequence": pl.UInt64(),
+    }
+)
+OPERANDS = pl.Schema({"event": pl.UInt32(), "dims": pl.String(), "dtypes": pl.String()})  # row of host_events; JSON
+STACKS = pl.Schema({"stack_id": pl.UInt32(), "frames": pl.String()})
 
-TABLES: Mapping[str, Schema] = MappingProxyType(
+TABLES: Mapping[str, pl.Schema] = MappingProxyType(
     {
         "device_events": DEVICE_EVENTS,
         "host_events": HOST_EVENTS,
@@ -139,9 +149,9 @@ RECORD_TABLES = ("device_events", "host_events", "annotations", "memory_events")
 REQUIRED = ("start_ns", "time_ns", "device", "stream", "activity", "name_id", "category", "side")
 
 
-def empty_table(schema: Schema) -> pl.DataFrame:
+def empty_table(schema: pl.Schema) -> pl.DataFrame:
     """Return a table of `schema` without rows."""
-    return pl.DataFrame(schema=dict(schema))
+    return pl.DataFrame(schema=schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +212,9 @@ class Trace:
         return str(self.names[name_id])
 
 
-def check_table(table: str, rows: pl.DataFrame, schema: Schema, names: int) -> None:
+def check_table(table: str, rows: pl.DataFrame, schema: pl.Schema, names: int) -> None:
     """Raise `ValueError` unless `rows` has `schema`, is sorted, and holds no null where a value must stand."""
-    if dict(rows.schema) != dict(schema):
+    if rows.schema != schema:
         raise ValueError(f"{table}: columns {dict(rows.schema)}, expected {dict(schema)}")
     required = [c for c in REQUIRED if c in schema and (table, c) not in OPTIONAL]
     nulls = [c for c in required if rows[c].null_count()]

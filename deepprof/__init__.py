@@ -1,1 +1,56 @@
-"""DeepProf: what one training iteration is, where its time goes, and why the GPU waits."""
+"""DeepProf: what one training iteration is, where its time goes, and why the GPU waits.
+
+The Python API is `read` (a file as a `Trace`), `read_job` (all ranks of a job) and `analyze` (a `Trace` or several as
+an `Analysis`); the command line is a thin face over it. Names are loaded on first use, so that importing the package
+costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deepprof.version import __version__
+
+if TYPE_CHECKING:
+    from deepprof.analysis import Analysis, Loop, analyze
+    from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
+    from deepprof.collectors.importers import read
+    from deepprof.collectors.trace import Trace
+    from deepprof.diagnosis.finding import Finding
+    from deepprof.job import read_job
+
+__all__ = [
+    "Analysis",
+    "DeepProfError",
+    "Finding",
+    "Loop",
+    "Trace",
+    "TraceError",
+    "UsageError",
+    "__version__",
+    "analyze",
+    "read",
+    "read_job",
+]
+
+HOMES = {
+    "Analysis": "deepprof.analysis",
+    "DeepProfError": "deepprof.collectors.errors",
+    "Finding": "deepprof.diagnosis.finding",
+    "Loop": "deepprof.metrics.loop",
+    "Trace": "deepprof.collectors.trace",
+    "TraceError": "deepprof.collectors.errors",
+    "UsageError": "deepprof.collectors.errors",
+    "analyze": "deepprof.analysis",
+    "read": "deepprof.collectors.importers",
+    "read_job": "deepprof.job",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from its module on first use."""
+    from importlib import import_module
+
+    if name not in HOMES:
+        raise AttributeError(f"module 'deepprof' has no attribute {name!r}")
+    return getattr(import_module(HOMES[name]), name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -13,24 +12,26 @@ __all__ = ["ITERATIONS", "LoopMetrics", "Spread"]
 # `iteration_ns` runs from this start to the next one, `operation_ns` from start to end. `interval_ns` is the idle
 # device time between this iteration and the next adjacent one; null for the last of a run. `overlap_ratio` is the
 # HtoD copy time inside that interval over its length; null where there is no interval.
-ITERATIONS: Mapping[str, pl.DataType] = {
-    "index": pl.Int64(),
-    "start_ns": pl.Int64(),
-    "end_ns": pl.Int64(),
-    "kernels": pl.Int64(),  # of the main stream
-    "events": pl.Int64(),  # all device events from this start to the next
-    "edits": pl.Int64(),
-    "complete": pl.Boolean(),
-    "warmup": pl.Boolean(),
-    "iteration_ns": pl.Int64(),
-    "operation_ns": pl.Int64(),
-    "interval_ns": pl.Int64(),
-    "overlap_ratio": pl.Float64(),
-    "htod_ns": pl.Int64(),
-    "htod_bytes": pl.Int64(),
-    "busy_ns": pl.Int64(),
-    "idle_ns": pl.Int64(),
-}
+ITERATIONS = pl.Schema(
+    {
+        "index": pl.Int64(),
+        "start_ns": pl.Int64(),
+        "end_ns": pl.Int64(),
+        "kernels": pl.Int64(),  # of the main stream
+        "events": pl.Int64(),  # all device events from this start to the next
+        "edits": pl.Int64(),
+        "complete": pl.Boolean(),
+        "warmup": pl.Boolean(),
+        "iteration_ns": pl.Int64(),
+        "operation_ns": pl.Int64(),
+        "interval_ns": pl.Int64(),
+        "overlap_ratio": pl.Float64(),
+        "htod_ns": pl.Int64(),
+        "htod_bytes": pl.Int64(),
+        "busy_ns": pl.Int64(),
+        "idle_ns": pl.Int64(),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

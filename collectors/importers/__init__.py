@@ -1,1 +1,116 @@
-"""."""
+"""Importers of trace files: a file is recognised by its content, and one importer turns it into a `Trace`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from deepprof.collectors import plugins
+from deepprof.collectors.errors import TraceError
+from deepprof.collectors.importers.files import read_head
+from deepprof.collectors.trace import Trace
+
+__all__ = ["BUILTINS", "GROUP", "Importer", "find_traces", "importers", "read"]
+
+GROUP = "deepprof.importers"
+BUILTINS = ("deepprof.collectors.importers.kineto:Kineto", "deepprof.collectors.importers.nsys:Nsys")
+ENTRIES = 10_000  # of a directory: more is somebody's home, not one job's traces
+
+
+@runtime_checkable
+class Importer(Protocol):
+    """What reads one trace format. `suffixes` are its usual file names; content decides."""
+
+    name: str
+    suffixes: tuple[str, ...]
+
+    def accepts(self, head: bytes, path: Path) -> bool:
+        """Return whether `head`, the first 64 KiB of the decompressed content of `path`, is of this format."""
+        ...
+
+    def read(self, path: Path, *, details: bool = False) -> Trace:
+        """Return the trace in `path`; raises `TraceError`. `details` adds operands and stacks where recorded."""
+        ...
+
+
+@cache
+def importers() -> tuple[Importer, ...]:
+    """Return every importer, built-in ones first; one that does not load is one warning."""
+    return tuple(found for found in plugins.load(GROUP, BUILTINS) if isinstance(found, Importer))
+
+
+def read(path: str | os.PathLike[str], *, details: bool = False) -> Trace:
+    """Return the trace in the file `path`, in whichever format its content shows.
+
+    `details` asks for operand shapes and call stacks too, where the file has them. Raises `TraceError` when the file
+    cannot be read, is damaged, or is in no known format.
+    """
+    path = Path(path)
+    head = read_head(path)
+    importer = recognise(head, path)
+    if importer is None:
+        names = ", ".join(f"{known.name} ({' '.join(known.suffixes)})" for known in importers())
+        raise TraceError(path, f"is no trace that DeepProf knows: it {describe(head)}", f"formats read: {names}")
+    return importer.read(path, details=details)
+
+
+def find_traces(path: str | os.PathLike[str]) -> list[Path]:
+    """Return the traces in the directory `path` and in its sub-directories (one level down), sorted.
+
+    Hidden entries are skipped, and links that lead out of the directory. Raises `TraceError` when the directory
+    cannot be read, has more than 10,000 entries, or holds no trace.
+    """
+    root = Path(path)
+    entries = list(islice(walk(root, depth=2), ENTRIES + 1))
+    if len(entries) > ENTRIES:
+        raise TraceError(root, f"has more than {ENTRIES} entries", "name the trace files, or a glob of them")
+    found = sorted(entry for entry in entries if holds_trace(entry, root))
+    if not found:
+        raise TraceError(root, "is a directory that holds no trace", "name the directory that the traces lie in")
+    return found
+
+
+def walk(root: Path, depth: int) -> Iterator[Path]:
+    """Yield the entries of `root` and of its directories, `depth` levels in all."""
+    try:
+        entries = list(islice(root.iterdir(), ENTRIES + 1))
+    except OSError as error:
+        raise TraceError(root, f"cannot be listed: {error.strerror}", "check the path and its permissions") from error
+    for entry in entries:
+        if not entry.name.startswith("."):
+            yield entry
+            if depth > 1 and entry.is_dir() and not entry.is_symlink():
+                yield from walk(entry, depth - 1)
+
+
+def holds_trace(entry: Path, root: Path) -> bool:
+    """Return whether `entry` is a regular file inside `root` that some importer accepts."""
+    if not entry.is_file() or not entry.resolve().is_relative_to(root.resolve()):
+        return False
+    try:
+        return recognise(read_head(entry), entry) is not None
+    except TraceError:
+        return False
+
+
+def recognise(head: bytes, path: Path) -> Importer | None:
+    """Return the first importer that accepts `head`."""
+    return next((importer for importer in importers() if importer.accepts(head, path)), None)
+
+
+def describe(head: bytes) -> str:
+    """Return what content that starts with `head` looks like, as the end of a sentence."""
+    looks = (
+        (not head, "has zero bytes"),
+        (head.startswith(b"SQLite format 3\0"), "looks like an SQLite database of something else"),
+        (b'"traceEvents"' in head or b'"ph"' in head, "looks like a Chrome trace without PyTorch's categories"),
+        (head.lstrip().startswith((b"{", b"[")), "looks like JSON of something else"),
+        (head.startswith(b"PK\x03\x04"), "looks like a zip archive"),
+        (b"\0" in head, "looks like a binary file of an unknown kind"),
+        (head.isascii(), "looks like text of an unknown kind"),
+    )
+    return next((words for matches, words in looks if matches), "looks like a binary file of an unknown kind")

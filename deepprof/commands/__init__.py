@@ -1,1 +1,125 @@
-"""."""
+"""The command line: one class per sub-command, and one `main` that alone turns errors into messages and exit codes.
+
+Exit 0 = done, 1 = `--fail-on` met, 2 = usage or unreadable input (one line on stderr), 130 = interrupted,
+141 = the reader of our output went away, as a shell reports a tool that SIGPIPE ended. Bugs keep their traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from deepprof.collectors.errors import DeepProfError, UsageError
+from deepprof.commands.diagnose import Diagnose
+from deepprof.commands.simulate import Simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Command", "main", "prepare_parser"]
+
+UNUSABLE, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
+
+
+class Command(Protocol):
+    """A sub-command; the first line of its docstring is its help in the list, the whole is its own help."""
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's arguments to `parser`."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it and return the exit code. Raises `DeepProfError` for what the user can mend."""
+        ...
+
+
+COMMANDS: tuple[type[Command], ...] = (Diagnose, Simulate)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that states a problem in one line instead of printing the usage first."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise `UsageError` with argparse's message and where the help is."""
+        raise UsageError(f"{message}; see {self.prog} --help")
+
+
+class Version(argparse.Action):
+    """`--version`, which looks the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        """Print the version and exit."""
+        from deepprof.version import read_version
+
+        parser.exit(message=f"deepprof {read_version()}\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; `argv` leaves out the program's name."""
+    try:
+        return run(argv)
+    except DeepProfError as error:
+        return complain(str(error))
+    except BrokenPipeError:
+        settle_stdout()
+        return PIPE_CLOSED
+    except OSError as error:
+        settle_stdout()
+        return complain(f"{error.filename or 'output'}: {error.strerror or error}; check the path and the disk")
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def run(argv: Sequence[str] | None) -> int:
+    """Parse the arguments and run the command they name."""
+    with warnings.catch_warnings():
+        warnings.showwarning = show_warning
+        args = prepare_parser().parse_args(argv)
+        status: int = args.run(args)
+    if sys.stdout is not None:
+        sys.stdout.flush()  # here, where a closed pipe or a full disk is still ours to report
+    return status
+
+
+def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a warning, such as a plug-in that does not load, as one line."""
+    print(f"deepprof: warning: {' '.join(str(message).split())}", file=sys.stderr)  # noqa: T201
+
+
+def prepare_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    description = "Finds the training iteration in a GPU trace, and says where its time goes and why the GPU waits."
+    parser = Parser(prog="deepprof", description=description, allow_abbrev=False)
+    parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for kind in COMMANDS:
+        text = kind.__doc__ or ""
+        own = commands.add_parser(
+            kind.__name__.lower(),
+            help=text.partition("\n")[0].rstrip("."),
+            description=text.replace("\n    ", "\n"),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        command = kind()
+        command.prepare_parser(own)
+        own.set_defaults(run=command.run)
+    return parser
+
+
+def complain(problem: str) -> int:
+    """Print one line on stderr, whatever the problem's text holds, and return the exit code."""
+    print(f"deepprof: {' '.join(problem.split())}", file=sys.stderr)  # noqa: T201
+    return UNUSABLE
+
+
+def settle_stdout() -> None:
+    """Point a stdout that fails at nothing, so that the interpreter's last flush cannot fail once more."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

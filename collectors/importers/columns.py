@@ -1,0 +1,101 @@
+"""Lists of decoded JSON values turned into columns, quickly when they are as expected and patiently when they are not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+__all__ = ["Names", "integers", "numbers", "texts", "unsigned"]
+
+TRAILING_INTEGER = re.compile(r"(-?\d{1,20})\s*$")  # "7", "stream 7"
+INT64 = 2**63
+UINT64 = 2**64
+
+
+class Names(dict[str, int]):
+    """Names in order of first use: `names[text]` is the id of `text`, a new one when it has none yet."""
+
+    def __missing__(self, name: str) -> int:
+        self[name] = len(self)
+        return len(self) - 1
+
+    def ids(self, values: Sequence[str]) -> pl.Series:
+        """Return the UInt32 ids of `values`."""
+        return pl.Series(list(map(self.__getitem__, values)), dtype=pl.UInt32)
+
+    def series(self) -> pl.Series:
+        """Return the String names, indexed by id."""
+        return pl.Series("name", list(self), dtype=pl.String)
+
+
+def integers(values: Sequence[Any]) -> pl.Series:
+    """Return `values` as Int64; null for what is no integer. Ints beyond int64 keep their low 64 bits."""
+    try:
+        return texts_to_integers(values) if values and isinstance(values[0], str) else pl.Series(values, dtype=pl.Int64)
+    except (TypeError, OverflowError):
+        return pl.Series([signed(parse_integer(value)) for value in values], dtype=pl.Int64)
+
+
+def unsigned(values: Sequence[Any]) -> pl.Series:
+    """Return `values` as UInt64; null for what is no integer in that range."""
+    try:
+        return pl.Series(values, dtype=pl.UInt64)
+    except (TypeError, OverflowError):
+        parsed = [parse_integer(value) for value in values]
+        return pl.Series([v if v is not None and 0 <= v < UINT64 else None for v in parsed], dtype=pl.UInt64)
+
+
+def numbers(values: Sequence[Any]) -> npt.NDArray[np.float64]:
+    """Return `values` as float64, one each; NaN for what is no number."""
+    try:
+        column = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        column = np.empty(0)
+    if column.shape == (len(values),):
+        return column
+    return np.array([parse_number(value) for value in values], dtype=np.float64)
+
+
+def texts(values: Sequence[Any]) -> pl.Series:
+    """Return `values` as String; null for what is no text."""
+    try:
+        return pl.Series(values, dtype=pl.String)
+    except TypeError:
+        return pl.Series([value if isinstance(value, str) else None for value in values], dtype=pl.String)
+
+
+def texts_to_integers(values: Sequence[Any]) -> pl.Series:
+    """Return the Int64 that each text ends in; raises `TypeError` when not all are texts."""
+    return pl.Series(values, dtype=pl.String).str.extract(TRAILING_INTEGER.pattern).cast(pl.Int64, strict=False)
+
+
+def parse_integer(value: Any) -> int | None:
+    """Return the integer in `value`: a number without fraction, or a text that ends in digits."""
+    match value:
+        case int():
+            return int(value)
+        case float() if value.is_integer():
+            return int(value)
+        case str() if found := TRAILING_INTEGER.search(value):
+            return int(found[1])
+    return None
+
+
+def parse_number(value: Any) -> float:
+    """Return `value` as a float, NaN when it is no number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return np.nan
+
+
+def signed(value: int | None) -> int | None:
+    """Return `value` wrapped into int64, as the C++ that wrote it as unsigned would read it; null beyond 64 bits."""
+    if value is None or not -INT64 <= value < UINT64:
+        return None
+    return value - UINT64 if value >= INT64 else value

@@ -1,0 +1,86 @@
+"""What the header of a Kineto document says: the clock, the devices, the rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+import polars as pl
+
+from deepprof.collectors.importers.columns import parse_integer
+from deepprof.collectors.importers.kineto_schema import Document, decode_loosely
+from deepprof.collectors.trace import DEVICES, empty_table
+
+__all__ = ["Clock", "Header", "read_clock", "read_header"]
+
+BASE_LIMIT_NS = 4 * 10**18  # the year 2096; with the limits of ts and dur every sum stays inside int64
+UNIX_NS = 10**17  # 1973: no machine counts that long from its own start
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """`base_ns` is to be added to every time; `kind` says what the sum counts from."""
+
+    base_ns: int
+    kind: Literal["unix", "session"]
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The header fields, each None or empty where the document has none or an odd one."""
+
+    base_ns: int | None
+    devices: pl.DataFrame
+    rank: int | None
+    world_size: int | None
+    version: Any
+
+
+def read_header(document: Document) -> Header:
+    """Return the header of `document`; nothing in it can fail a trace."""
+    distributed = decode_loosely(document.distributed)
+    distributed = distributed if isinstance(distributed, dict) else {}
+    base = parse_integer(decode_loosely(document.base))
+    return Header(
+        base_ns=base if base is not None and 0 < base < BASE_LIMIT_NS else None,
+        devices=read_devices(decode_loosely(document.devices)),
+        rank=parse_integer(distributed.get("rank")),
+        world_size=parse_integer(distributed.get("world_size")),
+        version=decode_loosely(document.version),
+    )
+
+
+def read_clock(frames: Mapping[str, pl.DataFrame], base_ns: int | None) -> Clock:
+    """Return the clock of events whose `ts` are microseconds, absolute or relative to `base_ns`.
+
+    Times that are epoch-sized already do not get the base a second time.
+    """
+    base = base_ns or 0
+    times = pl.concat([frame["ts"] for frame in frames.values()]) if frames else pl.Series(dtype=pl.Float64)
+    median = times.filter(times.is_finite()).median()
+    middle_ns = float(median) * 1000 if isinstance(median, float) else 0.0
+    if middle_ns > base / 2:
+        base = 0
+    return Clock(base, "unix" if base + middle_ns > UNIX_NS else "session")
+
+
+def read_devices(properties: Any) -> pl.DataFrame:
+    """Return the DEVICES table of the `deviceProperties` list; entries without a usable id are left out."""
+    entries = [entry for entry in properties if isinstance(entry, dict)] if isinstance(properties, list) else []
+    rows = [
+        {
+            "device": parse_integer(entry.get("id")),
+            "name": str(entry.get("name", "")),
+            "memory_nbytes": parse_integer(entry.get("totalGlobalMem")),
+            "multiprocessors": parse_integer(entry.get("numSms")),
+            "properties": msgspec.json.encode(entry).decode(),
+        }
+        for entry in entries
+    ]
+    if not rows:
+        return empty_table(DEVICES)
+    table = pl.DataFrame(rows, schema={**DEVICES, "device": pl.Int64()}, strict=False)
+    known = table.filter(pl.col("device").is_between(0, 2**16 - 1)).unique("device", keep="first")
+    return known.cast(DEVICES).sort("device")

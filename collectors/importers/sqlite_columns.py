@@ -1,0 +1,227 @@
+"""Columns of SQLite tables as polars series, read-only, from files that may be damaged or hostile.
+
+Only ordinary tables are read: a view, a virtual table or a generated column is somebody else's code. SQLite's own
+work is bounded by the size of the file, so that a damaged page tree ends in an error and not in an endless scan.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import contextmanager
+from functools import cache
+from itertools import chain, count
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.errors import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["SQLITE_MAGIC", "Database", "open_database"]
+
+SQLITE_MAGIC = b"SQLite format 3\0"
+Row = tuple[Any, ...]
+Int64s = npt.NDArray[np.int64]
+MISSING = -(2**63)  # stands for null on the way through numpy; no recorder writes it
+
+# A stored row costs SQLite a few operations per byte; a damaged tree that is walked in circles costs far more.
+OPERATIONS_PER_BYTE = 64
+OPERATIONS_FLOOR = 10_000_000
+OPERATIONS_PER_CALL = 100_000
+
+CHUNK_ROWS = 512
+EXPORT_AGAIN = "export it again"
+PRAGMAS = ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0")
+ORDINARY_TABLES = "SELECT name, type, rootpage FROM sqlite_master WHERE type IN ('table', 'view')"
+
+
+class Database:
+    """The ordinary tables of one open database; every method raises `TraceError` when the file is damaged."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, size: int) -> None:
+        self.path, self.connection, self.size = path, connection, size
+        self.tables, self.views = self._list_tables()
+        self.columns = cache(self._list_columns)
+
+    def _list_tables(self) -> tuple[frozenset[str], frozenset[str]]:
+        # A virtual table is listed as a table too, without a root page.
+        rows = [(decode(name), kind == b"table", page) for name, kind, page in self._rows(ORDINARY_TABLES)]
+        tables = frozenset(name for name, is_table, page in rows if is_table and page)
+        return tables, frozenset(name for name, _, _ in rows) - tables
+
+    def _list_columns(self, table: str) -> Mapping[str, bool]:
+        """Return the stored columns of `table`, each with whether it is declared `NOT NULL`; none without a table."""
+        if table not in self.tables:
+            return {}
+        rows = self._rows(f"PRAGMA table_xinfo({quoted(table)})")
+        return {decode(row[1]): bool(row[3]) for row in rows if not row[6]}  # row[6]: hidden or generated
+
+    def count(self, table: str) -> int:
+        """Return the number of rows of `table`, 0 when there is no such table."""
+        if table not in self.tables:
+            return 0
+        return int(next(self._rows(f"SELECT count(*) FROM {quoted(table)} NOT INDEXED"))[0])  # noqa: S608
+
+    def integers(self, table: str, columns: Mapping[str, int | None]) -> pl.DataFrame:
+        """Return `columns` of `table` as Int64, rows in stored order; null for what is no integer.
+
+        `columns` gives each name the value that stands in for a column that the table lacks.
+        """
+        stored = self.columns(table)
+        constant = self._constants(table, [name for name in columns if name in stored])
+        varying = [name for name in columns if name in stored and name not in constant]
+        data = self._integers(table, varying)
+        rows = len(data) if varying else self.count(table)
+        series = {name: nullable(name, data[:, at]) for at, name in enumerate(varying)}
+        fixed = {**columns, **constant}
+        return pl.DataFrame([series[n] if n in series else repeated(n, fixed[n], rows) for n in columns])
+
+    def texts(self, table: str, column: str) -> pl.Series:
+        """Return `column` of `table` as String, rows in stored order, bad UTF-8 replaced; null where it is null.
+
+        All rows are null when the table lacks the column.
+        """
+        if column not in self.columns(table):
+            return pl.Series(column, [None] * self.count(table), dtype=pl.String)
+        lenient = cache(decode)  # most texts repeat
+        values = chain.from_iterable(self._chunks(f"SELECT {quoted(column)} FROM {quoted(table)} NOT INDEXED"))  # noqa: S608
+        return pl.Series(column, [None if value is None else lenient(value) for value in values], dtype=pl.String)
+
+    def has_values(self, table: str, column: str) -> bool:
+        """Return whether any row of `table` has a value in `column`."""
+        if column not in self.columns(table):
+            return False
+        query = f"SELECT 1 FROM {quoted(table)} NOT INDEXED WHERE {quoted(column)} IS NOT NULL LIMIT 1"  # noqa: S608
+        return next(self._rows(query), None) is not None
+
+    def _constants(self, table: str, columns: Sequence[str]) -> dict[str, int | None]:
+        """Return the columns that hold one integer, or null, in every row, with that value.
+
+        Finding them costs a tenth of what reading them does, and most captures have one device and one process.
+        """
+        row = self._first(table, columns, {})
+        fixed = {name: v for name, v in zip(columns, row or (), strict=False) if v is None or isinstance(v, int)}
+        while fixed and (row := self._first(table, list(fixed), fixed)):
+            fixed = {name: v for (name, v), other in zip(fixed.items(), row, strict=True) if v == other}
+        return fixed
+
+    def _first(self, table: str, columns: Sequence[str], other_than: Mapping[str, int | None]) -> Row | None:
+        """Return `columns` of the first row that differs from `other_than` in any column."""
+        if not columns:
+            return None
+        where = " OR ".join(f"{quoted(name)} IS NOT ?" for name in other_than) or "TRUE"
+        names = ", ".join(map(quoted, columns))
+        query = f"SELECT {names} FROM {quoted(table)} NOT INDEXED WHERE {where} LIMIT 1"  # noqa: S608
+        return next(self._rows(query, tuple(other_than.values())), None)
+
+    def _integers(self, table: str, columns: Sequence[str]) -> Int64s:
+        """Return `columns` of `table` as (rows, columns) int64, `MISSING` where there is no integer."""
+        if not columns:
+            return np.empty((0, 0), np.int64)
+        try:
+            return self._numbers(table, [self._expression(table, name) for name in columns])
+        except (TypeError, ValueError, OverflowError):  # NOT NULL INTEGER, and yet it is not
+            return self._numbers(table, [guarded(name) for name in columns])
+
+    def _expression(self, table: str, column: str) -> str:
+        """Return what to select for `column`: the check for null costs a tenth, so only where null may stand."""
+        return quoted(column) if self.columns(table)[column] else guarded(column)
+
+    def _numbers(self, table: str, expressions: Sequence[str]) -> Int64s:
+        query = f"SELECT {', '.join(expressions)} FROM {quoted(table)} NOT INDEXED"  # noqa: S608
+        with reading(self.path):
+            cells = chain.from_iterable(self.connection.execute(query))
+            return np.fromiter(cells, np.int64).reshape(-1, len(expressions))
+
+    def _chunks(self, query: str) -> Iterator[list[Any]]:
+        """Yield the values of the one column of `query`; texts that add up to more than the file are not in it."""
+        with reading(self.path):
+            cursor, total = self.connection.execute(query), 0
+            while chunk := [value for (value,) in cursor.fetchmany(CHUNK_ROWS)]:
+                total += sum(len(value) for value in chunk if isinstance(value, bytes))
+                if total > 2 * self.size:  # UTF-16 grows on the way to UTF-8
+                    raise TraceError(self.path, "is damaged: it holds more text than its size allows", EXPORT_AGAIN)
+                yield chunk
+
+    def _rows(self, query: str, parameters: Row = ()) -> Iterator[Row]:
+        with reading(self.path):
+            yield from self.connection.execute(query, parameters)
+
+
+@contextmanager
+def open_database(path: Path) -> Iterator[Database]:
+    """Open the SQLite database `path` read-only, without side files; raises `TraceError` when it is none."""
+    try:
+        size = path.stat().st_size
+    except (OSError, ValueError) as error:
+        raise TraceError(path, f"cannot be read: {error}", "check the path") from error
+    with reading(path):
+        # immutable: no lock, no journal, no -wal or -shm beside a file that is not ours
+        uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
+        connection = sqlite3.connect(uri, uri=True)
+    try:
+        with reading(path):
+            restrict(connection, size)
+        yield Database(path, connection, size)
+    finally:
+        connection.close()
+
+
+def restrict(connection: sqlite3.Connection, size: int) -> None:
+    """Give `connection` lenient texts and bounds that fit a file of `size` bytes."""
+    connection.text_factory = bytes
+    for pragma in PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(max(size, 100_000), 10**9))  # no row outgrows its file
+    calls = count()
+    budget = (OPERATIONS_FLOOR + OPERATIONS_PER_BYTE * size) // OPERATIONS_PER_CALL
+    connection.set_progress_handler(lambda: int(next(calls) > budget), OPERATIONS_PER_CALL)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn what SQLite says about `path` into a `TraceError`."""
+    try:
+        yield
+    except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError, MemoryError) as error:
+        raise TraceError(path, f"is damaged or no SQLite database ({problem(error)})", EXPORT_AGAIN) from error
+
+
+def problem(error: Exception) -> str:
+    """Return what `error` says, in words that fit a file."""
+    text = str(error)
+    return "its pages lead nowhere" if text == "interrupted" else text or type(error).__name__
+
+
+def quoted(identifier: str) -> str:
+    """Return `identifier` as SQL."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def guarded(column: str) -> str:
+    """Return an SQL expression for `column` that is an integer in every row."""
+    return f"CASE typeof({quoted(column)}) WHEN 'integer' THEN {quoted(column)} ELSE {MISSING} END"
+
+
+def nullable(name: str, values: Int64s) -> pl.Series:
+    """Return `values` as an Int64 series, null where they are `MISSING`."""
+    series = pl.Series(name, np.ascontiguousarray(values))
+    missing = series == MISSING
+    return series.set(missing, None) if missing.any() else series
+
+
+def repeated(name: str, value: int | None, rows: int) -> pl.Series:
+    """Return `rows` times `value` as Int64."""
+    return pl.repeat(value, rows, dtype=pl.Int64, eager=True).rename(name)
+
+
+def decode(value: object) -> str:
+    """Return a stored value as text, bad UTF-8 replaced."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,124 @@
+"""`deepprof diagnose`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from deepprof.commands.arguments import parse_counts, parse_stream
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from deepprof.analysis import Analysis
+
+__all__ = ["Diagnose"]
+
+FORMATS = ("text", "json")
+SEVERITIES = ("info", "warning", "critical")  # diagnosis.finding has the same; --help must not load it
+FINDINGS = 5
+FAILED = 1
+FILE_WIDTH = 100
+
+
+class Diagnose:
+    """Find the training iteration in a trace and say where its time goes.
+
+    PATH is a file, a directory or a glob of one job's ranks; the format is recognised by content. Exit 0: reported,
+    1: --fail-on was met, 2: wrong usage or unreadable input.
+    """
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's arguments."""
+        add = parser.add_argument
+        add("paths", metavar="PATH", nargs="+", help="a trace, a directory or a glob of one job's ranks")
+        add("--format", choices=FORMATS, default="text", help="what to write (default text)")
+        add("-o", "--output", metavar="FILE", help="write to FILE instead of stdout")
+        counts = "iteration count known beforehand, or one per loop"
+        add("--iterations", metavar="N[,N...]", type=parse_counts, default=(), help=counts)
+        add("--stream", metavar="DEVICE:STREAM", type=parse_stream, help="main stream, instead of choosing it")
+        add(
+            "--fail-on",
+            metavar="SEVERITY",
+            choices=SEVERITIES,
+            help="exit 1 on a finding of info, warning, critical or above",
+        )
+        add("--all", action="store_true", help=f"all findings instead of the first {FINDINGS}")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Read, analyse and report."""
+        from deepprof.files import check_target
+
+        if args.output:
+            check_target(args.output)
+        analysis = analyze_paths(args)
+        limit = None if args.all else FINDINGS
+        content = render_json(analysis, limit) if args.format == "json" else render_text(analysis, limit, args.output)
+        deliver(content, args)
+        return FAILED if args.fail_on and fails(analysis, args.fail_on) else 0
+
+
+def analyze_paths(args: argparse.Namespace) -> Analysis:
+    """Read the traces that the arguments name, and analyse them as one job."""
+    with progress("reading"):
+        from deepprof.analysis import analyze
+        from deepprof.job import read_job
+
+        traces = read_job(args.paths)
+    with progress("analysing"):
+        return analyze(traces, counts=args.iterations, stream=args.stream)
+
+
+def render_json(analysis: Analysis, limit: int | None) -> str:
+    """Return the report as JSON."""
+    from deepprof.render.json import encode
+
+    return encode(analysis, limit=limit)
+
+
+def render_text(analysis: Analysis, limit: int | None, output: str | None) -> str:
+    """Return the report as text, in stdout's width and colours unless it goes to a file."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    from deepprof.render.text import print_report
+
+    console = Console(file=StringIO(), width=FILE_WIDTH, color_system=None) if output else Console(file=sys.stdout)
+    with console.capture() as capture:  # printed by deliver: rich would end the process when the pipe closes
+        print_report(analysis, console, limit=limit)
+    return capture.get()
+
+
+def deliver(content: str, args: argparse.Namespace) -> None:
+    """Write the report to the file or to stdout; JSON is UTF-8 wherever it goes, text is what stdout can show."""
+    from deepprof.collectors.errors import UsageError
+    from deepprof.files import write_file
+
+    if args.output:
+        write_file(args.output, content.encode())
+    elif sys.stdout is None:
+        raise UsageError("stdout is closed; write to a file with -o FILE")
+    else:
+        encoding = "utf-8" if args.format == "json" else sys.stdout.encoding
+        sys.stdout.buffer.write(content.encode(encoding, "replace"))
+
+
+def fails(analysis: Analysis, severity: str) -> bool:
+    """Say whether any finding, shown or not, is of `severity` or above."""
+    threshold = SEVERITIES.index(severity)
+    return any(SEVERITIES.index(finding.severity) >= threshold for finding in analysis.findings)
+
+
+@contextmanager
+def progress(doing: str) -> Iterator[None]:
+    """Show what is being done on stderr, and only to somebody who watches."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(doing):
+        yield

@@ -1,0 +1,274 @@
+"""The report `deepprof.report/1` as JSON: the contract that scripts are written against.
+
+Keys are never renamed without a new schema number; every one is there, null where there is no value. Times are
+integer nanoseconds on the trace's own clock. msgspec writes NaN and infinity as null.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from deepprof.version import read_version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from deepprof.analysis import Agreement, Analysis, Loop
+    from deepprof.collectors.trace import Trace
+    from deepprof.diagnosis.finding import Finding
+    from deepprof.metrics.iteration import LoopMetrics
+
+__all__ = ["FINDINGS", "SCHEMA", "Report", "encode", "report"]
+
+SCHEMA = "deepprof.report/1"
+FINDINGS = 5  # more than five findings are a list of symptoms
+ACTIVITIES = ("kernel", "memcpy", "memset", "graph")
+
+Number = int | float | str | None
+
+
+class AccountingBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """Records of all ranks: `read == kept + Σ dropped`."""
+
+    read: int
+    kept: int
+    dropped: dict[str, int]
+    flagged: dict[str, int]
+
+
+class StreamBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """One stream and the role it plays."""
+
+    rank: int
+    device: int
+    stream: int
+    role: str
+    events: int
+    busy_ns: int
+
+
+class TraceBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read; `busy_ns + idle_ns == span_ns`."""
+
+    paths: list[str]
+    format: str
+    clock: str
+    ranks: list[int | None]
+    span_ns: int
+    busy_ns: int
+    idle_ns: int
+    events: dict[str, int]
+    accounting: AccountingBlock
+    streams: list[StreamBlock]
+    notes: list[str]
+
+
+class AgreementBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """How far annotations agree with the loop."""
+
+    name: str
+    iterations: int
+    agreement_ratio: float
+
+
+class IterationBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """One iteration of a loop."""
+
+    index: int
+    start_ns: int
+    end_ns: int
+    kernels: int
+    events: int
+    edits: int
+    complete: bool
+    interval_ns: int | None
+    overlap_ratio: float | None
+    htod_bytes: int
+    busy_ns: int
+    idle_ns: int
+
+
+class IterationTimeBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """The spread of the iteration time; null where no complete iteration carries it."""
+
+    median: int | None
+    p5: int | None
+    p95: int | None
+    warmup_excluded: int
+
+
+class MetricsBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """The paper's Table III."""
+
+    avg_interval_ns: int | None
+    max_interval_ns: int | None
+    avg_overlap_ratio: float | None
+    avg_operation_ns: int | None
+    avg_size_bytes: int | None
+    iteration_ns: IterationTimeBlock
+
+
+class LoopBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """One repeated iteration on one main stream."""
+
+    rank: int
+    device: int
+    stream: int
+    period: int
+    confidence: float
+    evidence: str
+    boundary_source: str
+    annotation_agreement: AgreementBlock | None
+    cycles: list[dict[str, int | str]]
+    nested: list[dict[str, int]]
+    iterations: list[IterationBlock]
+    metrics: MetricsBlock
+
+
+class FindingBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """One cause of lost time."""
+
+    rule: str
+    severity: str
+    title: str
+    summary: str
+    evidence: dict[str, Number]
+    headroom_ns_per_iteration: int | None
+    confidence: float
+    rank: int | None
+    iterations: tuple[int, int] | None
+    location: dict[str, int | str] | None
+    advice: str
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole report."""
+
+    schema: str
+    deepprof: str
+    trace: TraceBlock
+    loops: list[LoopBlock]
+    no_loop_reason: str | None
+    findings: list[FindingBlock]
+
+
+def encode(analysis: Analysis, *, limit: int | None = FINDINGS) -> str:
+    """Return the report as indented JSON that ends with a newline; `limit` is the most findings, None for all."""
+    compact = msgspec.json.encode(report(analysis, limit=limit))
+    return msgspec.json.format(compact, indent=2).decode() + "\n"
+
+
+def report(analysis: Analysis, *, limit: int | None = FINDINGS) -> Report:
+    """Return the report as a value; `limit` is the most findings, None for all."""
+    return Report(
+        schema=SCHEMA,
+        deepprof=read_version(),
+        trace=describe_traces(analysis),
+        loops=[describe_loop(loop) for loop in analysis.loops],
+        no_loop_reason=analysis.no_loop_reason,
+        findings=[describe_finding(finding) for finding in analysis.findings[:limit]],
+    )
+
+
+def describe_traces(analysis: Analysis) -> TraceBlock:
+    """Merge the ranks of one job into one block."""
+    traces, summary = analysis.traces, analysis.summary
+    return TraceBlock(
+        paths=[readable(trace.path) for trace in traces],
+        format=join(trace.format for trace in traces),
+        clock="unix" if all(trace.clock == "unix" for trace in traces) else "session",
+        ranks=[trace.rank for trace in traces],
+        span_ns=summary.span_ns,
+        busy_ns=summary.busy_ns,
+        idle_ns=summary.idle_ns,
+        events=dict.fromkeys(ACTIVITIES, 0) | dict(summary.events),
+        accounting=account(traces),
+        streams=[msgspec.convert(row, StreamBlock) for row in analysis.streams.to_dicts()],
+        notes=list(dict.fromkeys(readable(note) for trace in traces for note in trace.notes)),
+    )
+
+
+def account(traces: Iterable[Trace]) -> AccountingBlock:
+    """Add up what became of the records of all ranks."""
+    accounts = [trace.accounting for trace in traces]
+    return AccountingBlock(
+        read=sum(each.read for each in accounts),
+        kept=sum(each.kept for each in accounts),
+        dropped=add_up(each.dropped for each in accounts),
+        flagged=add_up(each.flagged for each in accounts),
+    )
+
+
+def add_up(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sum of each key."""
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(sorted(total.items()))
+
+
+def describe_loop(loop: Loop) -> LoopBlock:
+    """Return a loop's block."""
+    fields = IterationBlock.__struct_fields__
+    return LoopBlock(
+        rank=loop.rank,
+        device=loop.device,
+        stream=loop.stream,
+        period=loop.period,
+        confidence=loop.confidence,
+        evidence=readable(loop.evidence),
+        boundary_source=loop.boundary_source,
+        annotation_agreement=describe_agreement(loop.agreement),
+        cycles=[dict(cycle) for cycle in loop.cycles],
+        nested=[dict(level) for level in loop.nested],
+        iterations=[IterationBlock(**row) for row in loop.iterations.select(fields).to_dicts()],
+        metrics=describe_metrics(loop.metrics),
+    )
+
+
+def describe_agreement(agreement: Agreement | None) -> AgreementBlock | None:
+    """Return the block of the annotations' agreement."""
+    if agreement is None:
+        return None
+    name = readable(agreement.name)
+    return AgreementBlock(name=name, iterations=agreement.iterations, agreement_ratio=agreement.ratio)
+
+
+def describe_metrics(metrics: LoopMetrics) -> MetricsBlock:
+    """Return Table III's block."""
+    spread = asdict(metrics.iteration_ns) if metrics.iteration_ns else {"median": None, "p5": None, "p95": None}
+    return MetricsBlock(
+        avg_interval_ns=metrics.avg_interval_ns,
+        max_interval_ns=metrics.max_interval_ns,
+        avg_overlap_ratio=metrics.avg_overlap_ratio,
+        avg_operation_ns=metrics.avg_operation_ns,
+        avg_size_bytes=metrics.avg_size_bytes,
+        iteration_ns=IterationTimeBlock(**spread, warmup_excluded=metrics.warmup_excluded),
+    )
+
+
+def describe_finding(finding: Finding) -> FindingBlock:
+    """Return a finding's block."""
+    values: dict[str, Any] = asdict(finding) | {"evidence": clean(finding.evidence)}
+    values["location"] = None if finding.location is None else clean(finding.location)
+    texts = {key: readable(value) for key, value in values.items() if isinstance(value, str)}
+    return FindingBlock(**(values | texts))
+
+
+def clean(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `values` with text that can be encoded."""
+    return {key: readable(value) if isinstance(value, str) else value for key, value in values.items()}
+
+
+def join(names: Iterable[str]) -> str:
+    """Return the distinct names, in the order of their first appearance."""
+    return ", ".join(dict.fromkeys(names))
+
+
+def readable(text: str) -> str:
+    """Return `text` without the lone surrogates by which Python carries bytes of file names that are not UTF-8."""
+    return text.encode("utf-8", "replace").decode()

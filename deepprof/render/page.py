@@ -1,0 +1,69 @@
+"""A page of plain lines on a rich console: styled, wrapped with a hanging indent, ASCII where it must be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+__all__ = ["Page"]
+
+NARROWEST = 30
+PROSE = 100  # longer lines are hard to read on a wide terminal
+GAP = 3  # between columns
+ASCII = str.maketrans(
+    {"µ": "u", "·": "-", "\u2013": "-", "\u00d7": "x", "→": "->", "…": "...", "✖": "X", "▲": "!", "●": "i"}
+)
+
+
+class Page:
+    """Prints lines; text is data and never markup, and what a terminal would obey in it is shown as `?`.
+
+    `width` is what may be drawn on, `ascii` says that the console's encoding has no more than ASCII.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.width = max(console.width, NARROWEST)
+        self.ascii = not console.encoding.lower().startswith("utf")
+
+    def line(self, text: str, style: str = "", *, indent: int = 0, hang: int = 0) -> None:
+        """Print `text` as prose, `indent` columns in; where it wraps, `hang` columns further."""
+        width = min(self.width, PROSE) - indent - hang
+        for row, piece in enumerate(Text(self.show(text)).wrap(self.console, width)):
+            self.draw(piece.plain.rstrip(), style, indent + (hang if row else 0))
+
+    def draw(self, text: str, style: str = "", indent: int = 0) -> None:
+        """Print `text` as it is, `indent` columns in; it must fit."""
+        row = Text(" " * indent)
+        row.append(self.show(text), style)
+        self.console.print(row, soft_wrap=True)
+
+    def skip(self) -> None:
+        """Print an empty line."""
+        self.console.print()
+
+    def columns(self, cells: Sequence[tuple[str, str]], *, indent: int = 0) -> None:
+        """Print labels over their values where the width allows it, otherwise one pair a line."""
+        widths = [max(len(label), len(value)) for label, value in cells]
+        if indent + sum(widths) + GAP * (len(widths) - 1) <= self.width:
+            for row, style in ((0, "dim"), (1, "")):
+                self.draw(
+                    (" " * GAP).join(pair[row].rjust(width) for pair, width in zip(cells, widths, strict=True)),
+                    style,
+                    indent,
+                )
+            return
+        longest = max(len(label) for label, _ in cells)
+        for label, value in cells:
+            self.draw(f"{label:<{longest}}  {value}", "", indent)
+
+    def show(self, text: str) -> str:
+        """Return `text` as the console can show it."""
+        text = "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
+        return text.translate(ASCII).encode("ascii", "replace").decode() if self.ascii else text

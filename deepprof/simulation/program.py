@@ -1,0 +1,185 @@
+"""What one training iteration asks of the machine, as a list of steps; no times are decided here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deepprof.simulation.kernels import (
+    AUTOTUNE,
+    BLOCK_BACKWARD,
+    BLOCK_FORWARD,
+    CLIP,
+    EMBEDDING,
+    EMBEDDING_BACKWARD,
+    EXTRA_TERM,
+    HEAD,
+    HEAD_BACKWARD,
+    OPTIMIZER,
+    STATISTICS,
+    Launch,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "MAIN_STREAM",
+    "SCENARIOS",
+    "Close",
+    "Copy",
+    "Fill",
+    "Host",
+    "Job",
+    "Open",
+    "Step",
+    "Wait",
+    "build_iteration",
+]
+
+MAIN_STREAM = 7  # what CUPTI calls PyTorch's default stream
+PREFETCH_STREAM = 20
+LAYERS = 8
+STATISTICS_EVERY = 10
+BATCH_NBYTES = 8 * 1024 * 8  # token ids as int64
+OVERSIZED_NBYTES = 268_435_456  # a dense one-hot batch that could have been indices
+HISTORY_OPS = 10  # operators that every iteration adds to the graph
+DATALOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy; pageable ones hold the host until they are done."""
+
+    direction: str  # HtoD or DtoH
+    nbytes: int
+    pinned: bool
+    stream: int = MAIN_STREAM
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """A memset on the main stream."""
+
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """An operator that runs on the host alone."""
+
+    op: str
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """The begin of an annotated range."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The end of the innermost open range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The host waits for a stream."""
+
+    stream: int = MAIN_STREAM
+
+
+Step = Launch | Copy | Fill | Host | Open | Close | Wait
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What sets one scenario apart from another.
+
+    `synchronous`: the loss is read back in every iteration, so the host never runs ahead. `batch_nbytes` is copied
+    from pageable memory in front of the iteration; without it the batch is prefetched from pinned memory.
+    `growth_ns` is the host time that every iteration adds in front of the next, `growth_every` the number of
+    iterations after which the loss has one more term on the GPU.
+    """
+
+    synchronous: bool
+    batch_nbytes: int | None = None
+    first_growth_ns: int = 0
+    growth_ns: int = 0
+    growth_every: int = 0
+    finding: str | None = None
+
+
+SCENARIOS = {
+    "healthy": Job(synchronous=False),
+    "graph-growth": Job(
+        synchronous=True,
+        batch_nbytes=BATCH_NBYTES,
+        first_growth_ns=3_600_000,
+        growth_ns=2_200_000,
+        growth_every=5,
+        finding="graph-growth",
+    ),
+    "copy-bound": Job(synchronous=False, batch_nbytes=OVERSIZED_NBYTES, finding="copy-bound"),
+}
+
+
+def build_iteration(job: Job, index: int, *, annotate: bool = False) -> Iterator[Step]:
+    """Yield the steps of iteration `index`; 0 is the warm-up, negative ones ran before the capture."""
+    if annotate:
+        yield Open(f"ProfilerStep#{index + 10}")
+    yield from load_batch(job, index)
+    yield from (Open("Optimizer.zero_grad#AdamW.zero_grad"), Host("aten::zeros", 4_000), Close())
+    yield from compute_gradients(job, index)
+    yield from (Open("Optimizer.step#AdamW.step"), *OPTIMIZER, Close())
+    if index > 0 and index % STATISTICS_EVERY == 0:
+        yield from STATISTICS
+    if job.synchronous or index % STATISTICS_EVERY == 0:
+        yield from read_loss()
+    if annotate:
+        yield Close()
+
+
+def load_batch(job: Job, index: int) -> Iterator[Step]:
+    """Yield everything between two iterations: the growing graph, the data loader and the copy of the batch."""
+    yield from grow_graph(job, index)
+    yield from (Open(DATALOADER), Host("aten::stack", 60_000), Host("aten::select", 8_000), Close())
+    if job.batch_nbytes is None:
+        yield from (Copy("HtoD", BATCH_NBYTES, pinned=True, stream=PREFETCH_STREAM),) * 2
+    else:
+        yield Copy("HtoD", job.batch_nbytes, pinned=False)
+        yield Copy("HtoD", BATCH_NBYTES, pinned=False)
+
+
+def grow_graph(job: Job, index: int) -> Iterator[Step]:
+    """Yield the host's walk over a graph to which every iteration added `HISTORY_OPS` operators."""
+    if not job.growth_ns:
+        return
+    yield Host("aten::cat", job.first_growth_ns)
+    for _ in range(max(index, 0)):
+        for op in ("aten::detach", "aten::add") * (HISTORY_OPS // 2):
+            yield Host(op, job.growth_ns // HISTORY_OPS)
+
+
+def compute_gradients(job: Job, index: int) -> Iterator[Step]:
+    """Yield the forward and the backward pass."""
+    yield from EMBEDDING
+    for layer in range(LAYERS):
+        if index == 0 and layer == 0:
+            yield Fill(41_943_040)  # the tuner flushes the cache, then times its candidates
+            yield from AUTOTUNE
+            yield Wait()
+        yield from BLOCK_FORWARD
+    yield from HEAD
+    yield from EXTRA_TERM * (max(index, 0) // job.growth_every if job.growth_every else 0)
+    yield from HEAD_BACKWARD
+    yield from BLOCK_BACKWARD * LAYERS
+    yield Fill(2_097_152)
+    yield from (*EMBEDDING_BACKWARD, *CLIP)
+
+
+def read_loss() -> tuple[Step, ...]:
+    """Return the steps of `loss.item()`."""
+    return Copy("DtoH", 4, pinned=False), Wait()

@@ -1,0 +1,138 @@
+"""From loops to numbers: the per-iteration table and Table III (Gu et al., section V)."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.iteration import ITERATIONS, LoopMetrics, Spread
+from deepprof.metrics.sequence import Sequence
+from deepprof.metrics.spans import Spans, covered, union
+from deepprof.mining.loops import Iterations
+
+__all__ = ["measure_iterations", "summarize", "warmup_length"]
+
+Int64s = npt.NDArray[np.int64]
+
+BUSY = ("kernel", "memcpy", "memset", "graph")
+SLOW_START = 1.25  # a leading iteration is warm-up when it takes this much longer than the median of the others
+
+
+def measure_iterations(trace: Trace, sequence: Sequence, found: Iterations) -> pl.DataFrame:
+    """Return one row per iteration with the schema `ITERATIONS`.
+
+    An iteration runs from its first kernel's start to the next adjacent iteration's; the last of a run ends with its
+    last kernel. Copies, assist and communication streams are attributed by time.
+    """
+    events = trace.device_events.filter((pl.col("device") == sequence.device) & pl.col("activity").is_in(BUSY))
+    start, end = sequence.start_ns[found.first], last_end(sequence, found)
+    adjacent = np.append(found.end[:-1] == found.first[1:], False)[: len(start)]
+    following = np.where(adjacent, np.append(start[1:], 0)[: len(start)], end)
+    until = np.maximum(following, start)
+    interval_start = np.minimum(end, until)
+    htod = events.filter(pl.col("copy_kind") == "HtoD")
+    copying = union(htod["start_ns"].to_numpy(), htod["end_ns"].to_numpy())
+    busy = covered(union(events["start_ns"].to_numpy(), events["end_ns"].to_numpy()), start, until)
+    interval = until - interval_start
+    table = pl.DataFrame(
+        {
+            "index": np.arange(len(start)),
+            "start_ns": start,
+            "end_ns": end,
+            "kernels": found.end - found.first,
+            "events": count_between(events["start_ns"].to_numpy(), start, until),
+            "edits": found.edits,
+            "complete": found.complete,
+            "iteration_ns": masked(until - start, adjacent & found.complete),
+            "operation_ns": end - start,
+            "interval_ns": masked(interval, adjacent),
+            "overlap_ratio": overlap_ratio(copying, interval_start, until, adjacent),
+            "htod_ns": covered(copying, start, until),
+            "htod_bytes": sum_between(htod, start, until),
+            "busy_ns": busy,
+            "idle_ns": until - start - busy,
+        }
+    )
+    warmup = pl.col("index") < warmup_length(table)
+    return table.with_columns(warmup=warmup).select(ITERATIONS.names()).cast(dict(ITERATIONS))
+
+
+def last_end(sequence: Sequence, found: Iterations) -> Int64s:
+    """Return when the last of each iteration's kernels ended (not always the last to start)."""
+    reach = np.maximum.accumulate(sequence.end_ns)
+    return reach[found.end - 1] if len(found.end) else np.zeros(0, np.int64)
+
+
+def masked(values: Int64s, keep: npt.NDArray[np.bool_]) -> pl.Series:
+    """Return the values with null where `keep` is false."""
+    return pl.Series(values).set(pl.Series(~keep), None)
+
+
+def count_between(times: Int64s, start: Int64s, end: Int64s) -> Int64s:
+    """Return how many of the sorted times lie in each [start, end)."""
+    return np.asarray(np.searchsorted(times, end) - np.searchsorted(times, start))
+
+
+def sum_between(copies: pl.DataFrame, start: Int64s, end: Int64s) -> Int64s:
+    """Return the bytes of the copies that begin in each [start, end)."""
+    sums = np.append(0, np.cumsum(copies["nbytes"].fill_null(0).cast(pl.Int64).to_numpy()))
+    times = copies["start_ns"].to_numpy()
+    return np.asarray(sums[np.searchsorted(times, end)] - sums[np.searchsorted(times, start)])
+
+
+def overlap_ratio(copying: Spans, start: Int64s, end: Int64s, adjacent: npt.NDArray[np.bool_]) -> pl.Series:
+    """Return HtoD copy time inside each interval over the interval; null without an interval, 0 for an empty one."""
+    length = np.maximum(end - start, 1)
+    return pl.Series(covered(copying, start, end) / length).set(pl.Series(~adjacent), None)
+
+
+def warmup_length(table: pl.DataFrame) -> int:
+    """Return how many leading iterations are warm-up: slower than the rest, or edited by autotuning.
+
+    At most half of them, and never so many that fewer than two remain.
+    """
+    complete = table.filter("complete")
+    if complete.height < 3:
+        return 0
+    duration = complete["operation_ns"] + complete["interval_ns"].fill_null(0)
+    usual = float(duration.tail((complete.height + 1) // 2).median())  # type: ignore[arg-type]
+    edited = complete["edits"] > max(8, 4 * int(complete["edits"].median()))  # type: ignore[arg-type]
+    slow = ((duration > SLOW_START * usual) | edited).to_list()
+    leading = slow.index(False) if False in slow else 0
+    leading = min(leading, complete.height // 2, complete.height - 2)
+    return int(complete["index"][leading]) if leading else 0
+
+
+def summarize(table: pl.DataFrame) -> LoopMetrics:
+    """Return Table III over the complete iterations after warm-up."""
+    used = table.filter(pl.col("complete") & ~pl.col("warmup"))
+    return LoopMetrics(
+        avg_interval_ns=rounded(used["interval_ns"].mean()),
+        max_interval_ns=rounded(used["interval_ns"].max()),
+        avg_overlap_ratio=average_overlap(used),
+        avg_operation_ns=rounded(used["operation_ns"].mean()),
+        avg_size_bytes=rounded(used["htod_bytes"].mean()),
+        iteration_ns=spread(used["iteration_ns"].drop_nulls()),
+        warmup_excluded=table.filter(pl.col("complete") & pl.col("warmup")).height,
+    )
+
+
+def average_overlap(used: pl.DataFrame) -> float | None:
+    """Return the mean of the iterations' overlap ratios, as the paper averages them."""
+    mean = used["overlap_ratio"].mean()
+    return None if mean is None else float(mean)  # type: ignore[arg-type]
+
+
+def spread(values: pl.Series) -> Spread | None:
+    """Return median, 5th and 95th percentile, or None without values."""
+    if not len(values):
+        return None
+    median, p5, p95 = (round(float(np.quantile(values.to_numpy(), q))) for q in (0.5, 0.05, 0.95))
+    return Spread(median, p5, p95)
+
+
+def rounded(value: object) -> int | None:
+    """Return the nearest integer, None for None."""
+    return None if value is None else round(float(value))  # type: ignore[arg-type]

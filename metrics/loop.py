@@ -1,0 +1,48 @@
+"""One measured loop: what the miner found on one main stream, with its iterations and their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from deepprof.metrics.iteration import LoopMetrics
+
+__all__ = ["Agreement", "BoundarySource", "Loop"]
+
+BoundarySource = Literal["annotation", "framework", "mined"]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How far the loop agrees with the user's ranges of one name: `ratio` is the share of the shorter list met.
+
+    A range is met when its first kernel is within 1 % of the period of an iteration's first.
+    """
+
+    name: str
+    iterations: int
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """One repeated iteration on one main stream; `iterations` has the schema `metrics.iteration.ITERATIONS`.
+
+    `period` is in kernels of the main stream. `cycles` and `nested` have the keys of the report.
+    """
+
+    rank: int
+    device: int
+    stream: int
+    period: int
+    confidence: float
+    evidence: str
+    boundary_source: BoundarySource
+    agreement: Agreement | None
+    iterations: pl.DataFrame
+    metrics: LoopMetrics
+    cycles: tuple[Mapping[str, int | str], ...] = ()
+    nested: tuple[Mapping[str, int], ...] = ()

@@ -1,0 +1,22 @@
+"""Coarse kernel names: variants of one kernel (data type, tile, vector width) under one name."""
+
+from __future__ import annotations
+
+import polars as pl
+
+__all__ = ["coarse_ids"]
+
+BRACKETS = r"<[^<>]*>"  # innermost template arguments; applied until none is left
+DEPTH = 12  # of nested template arguments that real names have at most
+TAIL = r"\(.*$"  # the parameter list
+SIZES = r"\d+(x\d+)*"  # tiles, vector widths, versions
+
+
+def coarse_ids(names: pl.Series) -> pl.Series:
+    """Return for each name id the id of the first name that is the same but for template arguments and numbers."""
+    coarse = names.fill_null("")
+    for _ in range(DEPTH):
+        coarse = coarse.str.replace_all(BRACKETS, "")
+    coarse = coarse.str.replace(TAIL, "").str.replace_all(SIZES, "#")
+    table = pl.DataFrame({"coarse": coarse}).with_row_index("name_id")
+    return table.select(pl.col("name_id").min().over("coarse"))["name_id"]

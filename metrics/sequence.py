@@ -1,0 +1,78 @@
+"""The main stream as the miner reads it: one symbol per kernel, with the times that serve as evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+
+__all__ = ["Sequence", "main_sequence"]
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """The kernels (and graph launches) of one stream in the order in which they started; arrays of one length n.
+
+    `symbols` are name ids. `launch_ns` is when the host launched each kernel; it never falls, and it is -1 for
+    kernels launched before the capture began. `linked` says whether the trace has launch records at all.
+    """
+
+    device: int
+    stream: int
+    symbols: npt.NDArray[np.uint32]
+    start_ns: Int64s
+    end_ns: Int64s
+    launch_ns: Int64s
+    linked: bool
+
+    @property
+    def gap_ns(self) -> Int64s:
+        """Idle time of the stream before each kernel; 0 for the first."""
+        return before(self.start_ns, np.maximum.accumulate(self.end_ns))
+
+    @property
+    def launch_gap_ns(self) -> Int64s:
+        """Host time between the launch before and each launch; 0 where it is not known."""
+        gaps = before(self.launch_ns, self.launch_ns)
+        gaps[1:][self.launch_ns[:-1] < 0] = 0
+        return gaps
+
+
+def before(starts: Int64s, ends: Int64s) -> Int64s:
+    """Return the positive distance from each element's predecessor's end to its start."""
+    gaps = np.zeros(len(starts), np.int64)
+    np.subtract(starts[1:], ends[:-1], out=gaps[1:])
+    return np.maximum(gaps, 0)
+
+
+def main_sequence(trace: Trace, device: int, stream: int) -> Sequence:
+    """Return the kernels of (device, stream) as symbols; copies, memsets and waits are no part of the sequence."""
+    work = (
+        trace.device_events.filter(
+            (pl.col("device") == device) & (pl.col("stream") == stream) & pl.col("activity").is_in(["kernel", "graph"])
+        )
+        .select("start_ns", "end_ns", "name_id", "correlation")
+        .join(launches(trace), on="correlation", how="left", maintain_order="left")
+    )
+    launch = work["launch_ns"].cum_max().forward_fill().fill_null(-1).to_numpy()
+    return Sequence(
+        device,
+        stream,
+        work["name_id"].to_numpy(),
+        work["start_ns"].to_numpy(),
+        work["end_ns"].to_numpy(),
+        launch,
+        bool(work["launch_ns"].count()),
+    )
+
+
+def launches(trace: Trace) -> pl.DataFrame:
+    """Return correlation → launch_ns, the start of the runtime call that launched it."""
+    calls = trace.host_events.filter((pl.col("category") == "runtime") & pl.col("correlation").is_not_null())
+    return calls.group_by("correlation").agg(launch_ns=pl.col("start_ns").min())

@@ -1,0 +1,75 @@
+"""Stream roles: main, copy and assist as the paper defines them (Gu et al., section IV-A), and communication."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+
+__all__ = ["ROLES", "classify_streams", "is_collective", "with_names"]
+
+ROLES = ("main", "copy", "assist", "communication")
+# NCCL and RCCL device kernels: ncclKernel_*, ncclDevKernel_*, and the generic ones of newer releases.
+COLLECTIVE = r"^(?:void )?(?:nccl|rccl)\w*Kernel"
+
+
+def with_names(trace: Trace) -> pl.DataFrame:
+    """Return the device events with their `name`."""
+    names = pl.DataFrame({"name": trace.names}).with_row_index("name_id")
+    return trace.device_events.join(names, on="name_id", how="left", maintain_order="left")
+
+
+def is_collective() -> pl.Expr:
+    """Return whether a device event with a `name` column is a collective of NCCL or RCCL."""
+    return pl.col("name").str.contains(COLLECTIVE) & (pl.col("activity") == "kernel")
+
+
+def classify_streams(trace: Trace, chosen: tuple[int, int] | None = None) -> pl.DataFrame:
+    """Return one row per (device, stream) with its role.
+
+    Main is the stream with the most kernels of its device, collectives not counted; `chosen` overrides it. A stream
+    whose kernels are mostly collectives is communication, one with copies and no kernel is copy, the rest assist.
+    Columns: device, stream, role, events, kernels (graph launches included), collectives, busy_ns (union of
+    kernels, copies, memsets and graphs; sync waits are not busy).
+    """
+    events = with_names(trace).filter(pl.col("activity") != "sync")
+    work = pl.col("activity").is_in(["kernel", "graph"])
+    rows = (
+        events.group_by("device", "stream", maintain_order=True)
+        .agg(
+            events=pl.len(),
+            kernels=work.sum(),
+            collectives=is_collective().sum(),
+            copies=(pl.col("activity") == "memcpy").sum(),
+            busy_ns=busy_time(),
+        )
+        .sort("device", "stream")
+    )
+    return rows.with_columns(role=role(chosen)).select(
+        "device", "stream", "role", "events", "kernels", "collectives", "busy_ns"
+    )
+
+
+def busy_time() -> pl.Expr:
+    """Return the length of the union of the group's events, which are sorted by start."""
+    reach = pl.col("end_ns").cum_max().shift(1).fill_null(pl.col("start_ns").first())
+    return (pl.col("end_ns") - pl.max_horizontal("start_ns", reach)).clip(lower_bound=0).sum()
+
+
+def role(chosen: tuple[int, int] | None) -> pl.Expr:
+    """Return the role of each (device, stream) row; on a tie the busier stream is main."""
+    computing = pl.col("kernels") - pl.col("collectives").cast(pl.Int64)
+    score = pl.struct(computing, busy=pl.col("busy_ns"), low=-pl.col("stream")).rank("ordinal", descending=True)
+    main = (score.over("device") == 1) & (computing > 0)
+    if chosen is not None:
+        main = (pl.col("device") == chosen[0]) & (pl.col("stream") == chosen[1])
+    return (
+        pl.when(main)
+        .then(pl.lit("main"))
+        .when(pl.col("collectives") * 2 > pl.col("kernels"))
+        .then(pl.lit("communication"))
+        .when((pl.col("copies") > 0) & (pl.col("kernels") == 0))
+        .then(pl.lit("copy"))
+        .otherwise(pl.lit("assist"))
+        .cast(pl.Enum(ROLES))
+    )

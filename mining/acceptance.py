@@ -1,0 +1,134 @@
+"""The accept rule: a repetition is called an iteration only when enough speaks for it; otherwise, why not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.mining.choice import Candidate, count_per_pass, families_by_trust, holds_once, is_flat, typical_pass
+from deepprof.mining.evidence import Evidence
+from deepprof.mining.symbols import SymbolArray
+
+__all__ = ["Verdict", "judge"]
+
+MIN_PASSES = 2.9  # three iterations of which the capture may cut a little
+MIN_COVERAGE = 0.5  # between the first and the last pass
+MAX_EDITS = 0.1  # per matched symbol: quasi-periodic sequences need more, noisy jobs far less
+MANY_PASSES = 3  # that many passes inside one step marker make them parts of a step
+ONE_GAP = 3.0  # a pause this much longer than any other in the period ends an iteration, not a layer
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a candidate is accepted, how sure that is (0..1), and why or why not."""
+
+    accepted: bool
+    certainty: float
+    reason: str
+
+
+def judge(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -> Verdict:
+    """Decide on a candidate within the window it was found in."""
+    p, passes = candidate.period, candidate.passes
+    if passes < MIN_PASSES:
+        return reject(f"the best repetition, {p} kernels, comes back only {passes:.1f} times; three are needed")
+    inner = inner_coverage(candidate)
+    if inner < MIN_COVERAGE:
+        return reject(f"a sequence of {p} kernels comes back, but covers only {inner:.0%} of what lies in between")
+    edits = edit_share(candidate)
+    if edits > MAX_EDITS:
+        return reject(f"a sequence of {p} kernels comes back only roughly ({edits:.0%} of it differs each time)")
+    signs = find_signs(candidate, evidence)
+    doubts = find_doubts(symbols, candidate, evidence)
+    if len(doubts) > len(signs.strong) and not (len(doubts) == 1 and signs.weak):
+        return reject(f"{p} kernels repeat {passes:.0f} times, but {' and '.join(doubts)}")
+    return accept(candidate, inner, edits, signs.strong + signs.weak)
+
+
+def reject(reason: str) -> Verdict:
+    """Return a verdict against."""
+    return Verdict(False, 0.0, reason)
+
+
+def accept(candidate: Candidate, inner: float, edits: float, signs: list[str]) -> Verdict:
+    """Return a verdict in favour; many exact passes and independent signs make it sure."""
+    certainty = inner * (1 - edits) * (1 - 0.5 ** (candidate.passes + len(signs) - 0.9))
+    repeats = f"{candidate.period} kernels repeat {candidate.passes:.1f} times"
+    exact = "exactly" if edits == 0 else f"with {edits:.1%} edits"
+    return Verdict(True, certainty, f"{repeats} {exact}" + (f", with {', '.join(signs)}" if signs else ""))
+
+
+def inner_coverage(candidate: Candidate) -> float:
+    """Return the share of symbols between the first and the last good pass that passes match."""
+    m, good = candidate.matches, candidate.good
+    if not good.any():
+        return 0.0
+    first, end = int(m.first[good][0]), int(m.end[good][-1])
+    return float(m.matched[good].sum()) / max(1, end - first)
+
+
+def edit_share(candidate: Candidate) -> float:
+    """Return edits per matched symbol in the good passes, those at the capture's cut ends left out."""
+    m = candidate.matches
+    whole = candidate.good & (m.matched + m.edits >= candidate.period)
+    return float(m.edits[whole].sum()) / max(1, int(m.matched[whole].sum()))
+
+
+def find_doubts(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -> list[str]:
+    """Return what speaks for a layer, a micro-benchmark or a solver rather than an iteration."""
+    doubts = []
+    enclosing = encloser(candidate, evidence)
+    if enclosing is not None:
+        doubts.append(f"{MANY_PASSES} or more of them lie within one {enclosing}, as its layers would")
+    if is_flat(candidate.template.symbols):
+        doubts.append("they are short or hold no inner loop, as the layers of a single iteration would")
+    return doubts
+
+
+def encloser(candidate: Candidate, evidence: Evidence) -> str | None:
+    """Return the name of a step marker whose every range holds several passes."""
+    good = candidate.good
+    for family in evidence.families:
+        if family.trust == "step" and len(family.positions):
+            cuts = np.append(np.sort(family.positions), np.iinfo(np.int64).max)
+            held = np.histogram(candidate.matches.first[good], cuts)[0]
+            if held.max(initial=0) >= MANY_PASSES:
+                return family.name
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What happens once per pass: `strong` signs are of iterations, `weak` ones a layer may show too."""
+
+    strong: list[str]
+    weak: list[str]
+
+
+def find_signs(candidate: Candidate, evidence: Evidence) -> Signs:
+    """Return what the host and its copies say for an iteration."""
+    ranges = [f"one {f.name} each" for f in families_by_trust(evidence) if holds_once(candidate, f)][:1]
+    marks = {"a copy from the host in each": evidence.copies, "a host wait in each": evidence.syncs}
+    strong = ranges + [sign for sign, at in marks.items() if in_most_passes(candidate, at)]
+    weak = ["a graph launch in each"] if in_most_passes(candidate, evidence.graphs) else []
+    if any(one_gap(candidate, gaps) for gaps in (evidence.launch_gaps, evidence.gaps)):
+        weak.append("one long pause in each")
+    return Signs(strong, weak)
+
+
+def in_most_passes(candidate: Candidate, marks: npt.NDArray[np.bool_] | None) -> bool:
+    """Return whether at least 80 % of the good passes contain a mark."""
+    if marks is None or not marks.any():
+        return False
+    per_pass = count_per_pass(candidate, np.flatnonzero(marks))
+    return bool(len(per_pass) and (per_pass > 0).mean() >= 0.8)
+
+
+def one_gap(candidate: Candidate, gaps: npt.NDArray[np.float64] | None) -> bool:
+    """Return whether one place of the period has a pause that dwarfs all others there."""
+    if gaps is None or candidate.period < 3:
+        return False
+    usual = np.sort(typical_pass(candidate, gaps))
+    return bool(usual[-1] > 0 and usual[-1] >= ONE_GAP * usual[-2])

@@ -1,0 +1,220 @@
+"""Follows a stream along the template of one iteration, and says where every pass over it begins and ends.
+
+Where DeepProf's Algorithm 1 (Gu et al., 2017, section IV-C) tolerates inserted operations only, this one tolerates
+insertions, deletions and substitutions, finds back after foreign stretches, and takes the stream in chunks of any size.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypedDict, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.mining import native
+from deepprof.mining.anchors import MatchPlan, plan_match
+from deepprof.mining.matching_numpy import NumpyEngine
+from deepprof.mining.symbols import SymbolArray, Symbols, as_symbols
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+
+_SMALL = 1 << 14
+"""Bytes of a window below which a copy is quicker than asking numpy where it lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """Passes over the template, int64 arrays with one row per pass, in stream order, never overlapping.
+
+    Attributes:
+        first: position in the stream where the pass begins (template phase 0, where the stream has it).
+        end: one past its last symbol.
+        matched: symbols equal to the template's. Fewer than the template's length in a pass that is cut by the start
+            or end of the stream, broken off, or edited.
+        edits: an upper bound of the edit distance within what was seen of the pass: at each difference the larger of
+            the stream symbols and the template symbols skipped.
+        foreign: symbols outside every pass, counted once it is sure that they are.
+    """
+
+    first: Int64Array
+    end: Int64Array
+    matched: Int64Array
+    edits: Int64Array
+    foreign: int
+
+    @classmethod
+    def from_rows(cls, rows: Int64Array, foreign: int) -> Matches:
+        """Return the matches in an array of shape (passes, 4): first, end, matched, edits."""
+        first, end, matched, edits = rows.T.copy()
+        return cls(first, end, matched, edits, foreign)
+
+    @classmethod
+    def join(cls, parts: Iterable[Matches]) -> Matches:
+        """Return the matches of several calls to `Matcher.feed` as those of one."""
+        listed = list(parts)
+        rows = [np.stack([part.first, part.end, part.matched, part.edits], axis=1) for part in listed]
+        return cls.from_rows(np.concatenate([np.empty((0, 4), np.int64), *rows]), sum(part.foreign for part in listed))
+
+    def __len__(self) -> int:
+        return self.first.size
+
+
+class _Engine(Protocol):
+    """What `Matcher` needs of the C engine or its numpy twin."""
+
+    hits: Int64Array
+    relocks: Int64Array
+
+    @property
+    def lost(self) -> int:
+        """Symbols since the lock was lost, 0 while locked."""
+        ...
+
+    def advance(self, window: SymbolArray, *, final: bool) -> tuple[int, Int64Array, int]:
+        """Read the window; return symbols done with, rows of shape (passes, 4), and foreign symbols found."""
+        ...
+
+
+class Matcher:
+    """Matches a stream that arrives in chunks; any chunking gives the same rows as one call.
+
+    Locked to the template it compares memory, some 0.1 ns a symbol. At a difference it takes the nearest place where
+    both agree again, the fewest symbols skipped, a substitution first. Without one it is lost, and looks for an anchor:
+    k symbols that stand only once in the template. The memory does not depend on the length of the stream.
+
+    Args:
+        template: symbols of one pass, from phase 0 on; one at least.
+        insertions: stream symbols that one re-synchronisation may skip.
+        deletions: template symbols that one re-synchronisation may skip.
+        confirm: equal symbols that confirm one (at most half the template, but 2).
+        anchor: length k of the anchors (at most half the template, but 2; longer while none is unique).
+
+    Raises:
+        ValueError: for an empty template, symbols that `as_symbols` refuses, or options out of range.
+    """
+
+    def __init__(
+        self, template: Symbols, *, insertions: int = 64, deletions: int = 32, confirm: int = 8, anchor: int = 12
+    ) -> None:
+        self._plan = plan_match(template, insertions, deletions, confirm, anchor)
+        found = native.library()
+        self._engine: _Engine = NumpyEngine(self._plan) if found is None else NativeEngine(self._plan, found)
+        self._tail: SymbolArray = self._plan.cyclic[:0]
+        self._finished = False
+
+    @property
+    def period(self) -> int:
+        """Symbols in the template."""
+        return self._plan.period
+
+    @property
+    def hits(self) -> Int64Array:
+        """In how many passes each phase matched; int64, one entry per template phase."""
+        return np.cumsum(self._engine.hits[:-1])
+
+    @property
+    def relocks(self) -> Int64Array:
+        """How often a new pass was taken up at each phase after the lock was lost; int64, one per template phase."""
+        return self._engine.relocks.copy()
+
+    @property
+    def lost(self) -> int:
+        """Symbols of the stream since the lock was lost, 0 while locked: large means that the template is outdated."""
+        return self._engine.lost
+
+    def feed(self, symbols: Symbols, final: bool = False) -> Matches:
+        """Read the next symbols; return the passes that ended, positions counted from the start of the stream.
+
+        With `final` the stream ends here, and the pass under way becomes the last row. At most `history` + k symbols
+        are kept for the next call. Amortised O(1) per symbol, O(insertions × deletions) at a difference.
+
+        Raises:
+            ValueError: for symbols that `as_symbols` refuses, and after the final call.
+        """
+        if self._finished:
+            raise ValueError("the stream has ended: a new one needs a new Matcher")
+        window = self._plan.fit(as_symbols(symbols))
+        if self._tail.size:
+            window = np.concatenate([self._tail, window])
+        done, rows, foreign = self._engine.advance(window, final=final)
+        self._tail = window[done:].copy() if done < window.size else self._plan.cyclic[:0]
+        self._finished = final
+        return Matches.from_rows(rows, foreign)
+
+
+class MatchOptions(TypedDict, total=False):
+    """The options of `Matcher`, which says what they mean."""
+
+    insertions: int
+    deletions: int
+    confirm: int
+    anchor: int
+
+
+def match(symbols: Symbols, template: Symbols, **options: Unpack[MatchOptions]) -> Matches:
+    """Return all passes over the template in a whole sequence: one `Matcher`, fed once. O(n)."""
+    return Matcher(template, **options).feed(symbols, final=True)
+
+
+class NativeEngine:
+    """The matcher in C (matcher.h): holds its state, and frees it."""
+
+    def __init__(self, plan: MatchPlan, library: ctypes.CDLL) -> None:
+        self.hits = np.zeros(plan.period + 1, np.int64)
+        self.relocks = np.zeros(plan.period, np.int64)
+        self.lost = 0
+        self._feed = library.dp_matcher_feed
+        self._state = _new_state(plan, library, self.hits, self.relocks)
+        # The arrays ride along: the state writes into them until it is freed.
+        weakref.finalize(self, _free_state, library, self._state, self.hits, self.relocks)
+        self._report = np.zeros(4, np.int64)
+        self._set_output = library.dp_matcher_output
+        self._make_rows(1024)
+
+    def _make_rows(self, capacity: int) -> None:
+        self._rows = np.empty((capacity, 4), np.int64)
+        self._set_output(self._state, native.address(self._rows), capacity, native.address(self._report))
+
+    def advance(self, window: SymbolArray, *, final: bool) -> tuple[int, Int64Array, int]:
+        """Read the window; return symbols done with, rows of shape (passes, 4), and foreign symbols found."""
+        done = foreign = 0
+        parts: list[Int64Array] = []
+        while True:
+            rest = window[done:] if done else window
+            self._feed(self._state, _pointer(rest), rest.size, final)
+            count, consumed, outside, self.lost = self._report.tolist()
+            done, foreign = done + consumed, foreign + outside
+            if count < len(self._rows):
+                break
+            parts.append(self._rows)
+            self._make_rows(min(2 * count, 1 << 16))
+        rows = self._rows[:count]
+        return done, np.concatenate([*parts, rows]) if parts else rows, foreign
+
+
+def _pointer(window: SymbolArray) -> int | bytes:
+    return window.tobytes() if window.nbytes <= _SMALL else native.address(window)
+
+
+def _new_state(plan: MatchPlan, library: ctypes.CDLL, hits: Int64Array, relocks: Int64Array) -> int:
+    numbers = (plan.period, plan.insertions, plan.deletions, plan.confirm, plan.anchor, plan.history)
+    parameters = np.array(numbers, np.int32)
+    cyclic, phases = plan.cyclic, plan.phases
+    state = library.dp_matcher_new(
+        cyclic.itemsize,
+        *(native.address(cyclic), cyclic.size, native.address(parameters), native.address(phases), phases.size),
+        *(native.address(hits), native.address(relocks)),
+    )
+    if state is None:
+        raise MemoryError(f"no memory to match a template of {plan.period} symbols")
+    return int(state)
+
+
+def _free_state(library: ctypes.CDLL, state: int, *_arrays: Int64Array) -> None:
+    library.dp_matcher_free(state)

@@ -1,0 +1,61 @@
+"""Repetition inside a template: 24 × layer, a loop over parameters in the optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.mining.symbols import SymbolArray
+
+__all__ = ["Nested", "find_nested", "nested_share"]
+
+MAX_LAG = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """A block of `events` symbols that stands `repeats` times in a row from `first` on."""
+
+    first: int
+    events: int
+    repeats: int
+
+
+def find_nested(template: SymbolArray) -> list[Nested]:
+    """Return the blocks that repeat at least three times in a row, the longest stretches first, none overlapping.
+
+    Compares the template with itself shifted by every lag up to a third of it: O(p · min(p/3, 4096)).
+    """
+    found = [block for lag in range(1, min(len(template) // 3, MAX_LAG) + 1) for block in runs_at(template, lag)]
+    found.sort(key=lambda b: (-b.events * b.repeats, b.events))
+    taken = np.zeros(len(template), bool)
+    kept = []
+    for block in found:
+        place = slice(block.first, block.first + block.events * block.repeats)
+        if not taken[place].any():
+            taken[place] = True
+            kept.append(block)
+    return kept
+
+
+def runs_at(template: SymbolArray, lag: int) -> list[Nested]:
+    """Return the stretches in which the template repeats itself at `lag` three times or more."""
+    equal = template[lag:] == template[:-lag]
+    if np.count_nonzero(equal) < 2 * lag:
+        return []
+    edge = np.flatnonzero(np.diff(np.concatenate(([0], equal.view(np.int8), [0]))))
+    first, length = edge[::2], edge[1::2] - edge[::2]
+    long = length >= 2 * lag
+    return [Nested(int(a), lag, int(size) // lag + 1) for a, size in zip(first[long], length[long], strict=True)]
+
+
+def nested_share(template: SymbolArray) -> float:
+    """Return the share of the template that lies in blocks repeated three times or more."""
+    if not len(template):
+        return 0.0
+    inside: npt.NDArray[np.bool_] = np.zeros(len(template), bool)
+    for block in find_nested(template):
+        inside[block.first : block.first + block.events * block.repeats] = True
+    return float(inside.mean())

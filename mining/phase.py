@@ -1,0 +1,192 @@
+"""Where in its period an iteration begins: a host range says it, else weighted evidence votes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.mining.choice import Candidate, exact_passes, families_by_trust, typical_pass
+from deepprof.mining.evidence import Evidence, Family
+from deepprof.mining.nesting import find_nested
+from deepprof.mining.symbols import SymbolArray
+
+__all__ = ["Phase", "Source", "find_phase"]
+
+Floats = npt.NDArray[np.float64]
+Int64s = npt.NDArray[np.int64]
+Source = Literal["annotation", "framework", "mined"]
+
+RANGE_WEIGHTS = (2.0, 1.0, 0.5)  # of the framework's ranges, by rank: two optimizers mislead the later ones
+AGREEMENT = 0.6  # share of a family's ranges that must point at one place of the period
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """`offset` into the candidate's template; `certainty` in 0..1; `family` when a host range decided."""
+
+    offset: int
+    source: Source
+    certainty: float
+    reason: str
+    family: str | None = None
+
+
+def find_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -> Phase:
+    """Return where the iteration begins: at the user's own ranges where there are some, else by vote."""
+    for family in families_by_trust(evidence):
+        pointed = pointed_at(candidate, family) if family.trust != "framework" else None
+        if pointed is not None:
+            offset, agreement = pointed
+            return Phase(offset, "annotation", agreement, f"host range {family.name}", family.name)
+    return vote_phase(symbols, candidate, evidence)
+
+
+def pointed_at(candidate: Candidate, family: Family) -> tuple[int, float] | None:
+    """Return the place of the period that most ranges of the family point at, and what share of them does."""
+    offsets = offsets_of(candidate, family.positions)
+    if len(offsets) < 2 or abs(len(offsets) - candidate.passes) > 0.3 * candidate.passes + 1:
+        return None
+    places, votes = np.unique(offsets, return_counts=True)
+    agreement = float(votes.max() / len(offsets))
+    return (int(places[np.argmax(votes)]), agreement) if agreement >= AGREEMENT else None
+
+
+def offsets_of(candidate: Candidate, positions: Int64s) -> Int64s:
+    """Return the template offset at each position that lies inside a pass without edits.
+
+    A pass cut by the stream's start is aligned at its end, all others at their first symbol.
+    """
+    m = candidate.matches
+    if not len(m.first):
+        return np.empty(0, np.int64)
+    index = np.searchsorted(m.first, positions, side="right") - 1
+    inside = (index >= 0) & (positions < m.end[np.maximum(index, 0)])
+    index, positions = index[inside], positions[inside]
+    begin = m.first.copy()
+    begin[0] = m.end[0] - candidate.period if m.end[0] - m.first[0] < candidate.period else begin[0]
+    return np.asarray((positions - begin[index])[m.edits[index] == 0])
+
+
+def vote_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -> Phase:
+    """Return the place with most votes: launch gaps, device gaps, copies, ends of inner loops, the stream's start."""
+    votes: dict[str, Floats] = {
+        "host launch gap": gap_votes(candidate, evidence.launch_gaps, 2.0),
+        "device gap": gap_votes(candidate, evidence.gaps, 1.0),
+        "copy from the host": mark_votes(candidate, evidence.copies, 0.8),
+        "end of the optimizer's loop": loop_end_votes(candidate),
+        "optimizer kernels": optimizer_votes(candidate, evidence.optimizer),
+        "bounds of the capture": capture_votes(symbols, candidate, evidence.start),
+        "resumption after foreign kernels": relock_votes(candidate),
+    }
+    votes |= {f"host range {f.name}": family_votes(candidate, f, rank) for rank, f in framework_ranges(evidence)}
+    total = np.sum(list(votes.values()), axis=0)
+    offset = int(np.argmax(total))
+    reasons = [name for name, v in votes.items() if v[offset] > 0.25 * total[offset]]
+    rest = np.delete(total, offset)
+    lead = 1 - float(rest.max(initial=0.0)) / float(total[offset]) if total[offset] > 0 else 0.0
+    said = ", ".join(reasons) or "no evidence on where it begins"
+    source: Source = "framework" if "host range" in said else "mined"
+    return Phase(offset, source, 0.5 + 0.5 * lead, said)
+
+
+def framework_ranges(evidence: Evidence) -> list[tuple[int, Family]]:
+    """Return the framework's ranges with their rank: the caller gives the most telling ones first."""
+    return list(enumerate(f for f in families_by_trust(evidence) if f.trust == "framework"))[: len(RANGE_WEIGHTS)]
+
+
+def family_votes(candidate: Candidate, family: Family, rank: int) -> Floats:
+    """Vote for the place that a framework's ranges point at, if they come once per pass."""
+    votes = np.zeros(candidate.period)
+    pointed = pointed_at(candidate, family)
+    if pointed is not None:
+        votes[pointed[0] % candidate.period] = RANGE_WEIGHTS[rank] * pointed[1]
+    return votes
+
+
+def gap_votes(candidate: Candidate, gaps: Floats | None, weight: float) -> Floats:
+    """Vote for the eight places with the longest typical gap, by its square root, if one stands out."""
+    votes = np.zeros(candidate.period)
+    if gaps is None:
+        return votes
+    usual = typical_pass(candidate, gaps)
+    usual = np.maximum(usual - np.median(usual), 0)
+    if usual.max(initial=0.0) > 3 * max(1e-9, float(np.median(gaps))):
+        top = np.argsort(usual)[::-1][:8]
+        votes[top] = weight * np.sqrt(usual[top] / usual[top[0]])
+    return votes
+
+
+def mark_votes(candidate: Candidate, marks: npt.NDArray[np.bool_] | None, weight: float) -> Floats:
+    """Vote for places that are marked in most passes, shared among them."""
+    votes = np.zeros(candidate.period)
+    if marks is not None:
+        places = np.flatnonzero(typical_pass(candidate, marks.astype(np.float64)) > 0.5)
+        if 0 < len(places) <= max(8, 0.01 * candidate.period):
+            votes[places] = weight / np.sqrt(len(places))
+    return votes
+
+
+def loop_end_votes(candidate: Candidate) -> Floats:
+    """Vote for the ends of the longest inner loops of few kernels: the optimizer's loop over parameters is one."""
+    votes = np.zeros(candidate.period)
+    twice = np.tile(candidate.template.symbols, 2)  # the loop may wrap around the cut
+    small = [b for b in find_nested(twice[: min(len(twice), 1 << 15)]) if b.events <= 8]
+    longest = sorted({(b.events * b.repeats, (b.first + b.events * b.repeats) % candidate.period) for b in small})[-3:]
+    for size, end in longest:
+        if size >= max(8, 0.03 * candidate.period):
+            votes[end] += 1.2 * size / longest[-1][0]
+    return votes
+
+
+def optimizer_votes(candidate: Candidate, optimizer: npt.NDArray[np.bool_] | None) -> Floats:
+    """Vote for the places right after the optimizer's last kernel (the one followed by the longest stretch without)."""
+    votes = np.zeros(candidate.period)
+    if optimizer is None:
+        return votes
+    places = np.flatnonzero(optimizer[candidate.template.symbols])
+    if not 0 < len(places) < candidate.period:
+        return votes
+    stretch = np.diff(np.append(places, places[0] + candidate.period))
+    end = int(places[np.argmax(stretch)]) + 1
+    near = (end + np.arange(max(2, int(0.015 * candidate.period)))) % candidate.period
+    votes[near] = 1.5
+    votes[end % candidate.period] += 0.3
+    return votes
+
+
+def capture_votes(symbols: SymbolArray, candidate: Candidate, start: int) -> Floats:
+    """Vote for where the capture begins and ends, as profilers are switched on and off between iterations.
+
+    A repetition that sets in later, or stops earlier, says little: what surrounds it may share symbols with it.
+    """
+    votes = np.zeros(candidate.period)
+    first = exact_passes(candidate)
+    if len(first):
+        head = extend(symbols, candidate.template.symbols, int(first[0]), -1)
+        place = max(head, start) - int(first[0])
+        votes[place % candidate.period] += 2.0 if head <= start else 0.4
+        tail = extend(symbols, candidate.template.symbols, int(first[-1]), 1)
+        if tail == len(symbols):
+            votes[(tail - int(first[-1])) % candidate.period] += 1.0
+    return votes
+
+
+def extend(symbols: SymbolArray, template: SymbolArray, first: int, step: Literal[-1, 1]) -> int:
+    """Return how far the cyclic template, aligned at `first`, goes on to the left (first index) or right (end)."""
+    n, p = len(symbols), len(template)
+    aligned = template[(np.arange(n) - first) % p]
+    wrong = np.flatnonzero(symbols != aligned)
+    if step < 0:
+        before = wrong[wrong < first]
+        return int(before[-1]) + 1 if len(before) else 0
+    after = wrong[wrong >= first]
+    return int(after[0]) if len(after) else n
+
+
+def relock_votes(candidate: Candidate) -> Floats:
+    """Vote for the places at which the sequence comes back after foreign symbols (evaluation, checkpoint)."""
+    relocks = candidate.relocks.astype(np.float64)
+    return 1.5 * relocks / max(3.0, float(relocks.sum()))

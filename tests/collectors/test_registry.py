@@ -1,0 +1,115 @@
+import gzip
+import json
+import sqlite3
+
+import pytest
+
+from deepprof.collectors import importers
+from deepprof.collectors.errors import TraceError
+
+KERNEL = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1.0, "dur": 2.0}
+
+
+def write(path, document, compressed=False):
+    content = json.dumps(document).encode()
+    path.write_bytes(gzip.compress(content) if compressed else content)
+    return path
+
+
+@pytest.fixture
+def trace():
+    return {"schemaVersion": 1, "traceEvents": [KERNEL]}
+
+
+def test_every_builtin_is_an_importer():
+    loaded = importers.importers()
+    assert [importer.name for importer in loaded[:2]] == ["kineto", "nsys"]
+    assert all(isinstance(importer, importers.Importer) and importer.suffixes for importer in loaded)
+
+
+def test_content_decides_and_not_the_name(tmp_path, trace):
+    for name, compressed in (("a.json", False), ("b.sqlite", True), ("c", False)):
+        found = importers.read(str(write(tmp_path / name, trace, compressed)))
+        assert (found.format, found.device_events.height) == ("kineto", 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "looks"),
+    [
+        (b"", "has zero bytes"),
+        (gzip.compress(b""), "has zero bytes"),
+        (b'{"name": "package", "schemaVersion": 2}', "JSON of something else"),
+        (b"[1, 2]", "JSON of something else"),
+        (b'{"traceEvents": [{"ph": "X", "name": "x", "ts": 1}]}', "Chrome trace without PyTorch's categories"),
+        (b"PK\x03\x04rest", "zip archive"),
+        (b"\x7fELF\x00\x01", "binary file of an unknown kind"),
+        (bytes(range(128, 256)), "binary file of an unknown kind"),
+        (b"a,b\n1,2\n", "text of an unknown kind"),
+    ],
+)
+def test_what_is_not_recognised_is_described(tmp_path, content, looks):
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match=looks) as caught:
+        importers.read(path)
+    assert "formats read: kineto (" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_another_database_is_described(tmp_path):
+    with sqlite3.connect(tmp_path / "other.sqlite") as database:
+        database.execute("CREATE TABLE bookmarks (url TEXT)")
+    database.close()
+    with pytest.raises(TraceError, match="SQLite database of something else"):
+        importers.read(tmp_path / "other.sqlite")
+
+
+def test_a_missing_file_and_a_directory_are_trace_errors(tmp_path):
+    with pytest.raises(TraceError, match="no such file"):
+        importers.read(tmp_path / "absent.json")
+    with pytest.raises(TraceError, match="is a directory"):
+        importers.read(tmp_path)
+
+
+def test_traces_of_a_directory(tmp_path, trace):
+    (tmp_path / "sub" / "deep").mkdir(parents=True)
+    (tmp_path / ".hidden").mkdir()
+    expected = [write(tmp_path / name, trace) for name in ("rank1.json", "rank2.json", "sub/rank0.json")]
+    for name in ("sub/deep/rank9.json", ".hidden/rank8.json", ".rank7.json"):
+        write(tmp_path / name, trace)
+    write(tmp_path / "settings.json", {"debug": True})
+    (tmp_path / "broken.json.gz").write_bytes(b"\x1f\x8bnothing")
+    assert importers.find_traces(tmp_path) == sorted(expected)
+    assert importers.find_traces(str(tmp_path / "sub" / "deep")) == [tmp_path / "sub" / "deep" / "rank9.json"]
+
+
+def test_links_do_not_lead_out_of_the_directory(tmp_path, trace):
+    outside, inside = tmp_path / "outside", tmp_path / "inside"
+    outside.mkdir()
+    inside.mkdir()
+    target = write(outside / "secret.json", trace)
+    (inside / "link.json").symlink_to(target)
+    (inside / "folder").symlink_to(outside)
+    own = write(inside / "own.json", trace)
+    (inside / "alias.json").symlink_to(own)
+    assert importers.find_traces(inside) == [inside / "alias.json", own]
+
+
+def test_a_directory_without_traces_says_so(tmp_path):
+    (tmp_path / "readme").write_text("nothing here")
+    with pytest.raises(TraceError, match="holds no trace"):
+        importers.find_traces(tmp_path)
+    with pytest.raises(TraceError, match="cannot be listed: No such file"):
+        importers.find_traces(tmp_path / "absent")
+    with pytest.raises(TraceError, match="cannot be listed: Not a directory"):
+        importers.find_traces(tmp_path / "readme")
+
+
+def test_a_directory_is_bounded(tmp_path, trace, monkeypatch):
+    monkeypatch.setattr(importers, "ENTRIES", 3)
+    for index in range(3):
+        write(tmp_path / f"{index}.json", trace)
+    assert len(importers.find_traces(tmp_path)) == 3
+    write(tmp_path / "3.json", trace)
+    with pytest.raises(TraceError, match="more than 3 entries"):
+        importers.find_traces(tmp_path)

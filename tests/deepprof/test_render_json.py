@@ -1,0 +1,135 @@
+"""The JSON report holds exactly the keys of the contract `deepprof.report/1`."""
+
+import json
+import math
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from deepprof.collectors.trace import Accounting
+from deepprof.render.json import SCHEMA, encode, report
+from deepprof.version import read_version
+
+from .builders import build_analysis, build_finding, build_loop, build_metrics, build_trace
+
+KEYS = {
+    "": "schema deepprof trace loops no_loop_reason findings",
+    "trace": "paths format clock ranks span_ns busy_ns idle_ns events accounting streams notes",
+    "trace.events": "kernel memcpy memset graph",
+    "trace.accounting": "read kept dropped flagged",
+    "trace.streams.0": "rank device stream role events busy_ns",
+    "loops.0": "rank device stream period confidence evidence boundary_source annotation_agreement cycles nested"
+    " iterations metrics",
+    "loops.0.annotation_agreement": "name iterations agreement_ratio",
+    "loops.0.cycles.0": "every extra_events kind",
+    "loops.0.nested.0": "events repeats",
+    "loops.0.iterations.0": "index start_ns end_ns kernels events edits complete interval_ns overlap_ratio htod_bytes"
+    " busy_ns idle_ns",
+    "loops.0.metrics": "avg_interval_ns max_interval_ns avg_overlap_ratio avg_operation_ns avg_size_bytes iteration_ns",
+    "loops.0.metrics.iteration_ns": "median p5 p95 warmup_excluded",
+    "findings.0": "rule severity title summary evidence headroom_ns_per_iteration confidence rank iterations location"
+    " advice",
+}
+
+
+def load(analysis, **options):
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(encode(analysis, **options), parse_constant=refuse)
+
+
+def descend(value, path):
+    for key in filter(None, path.split(".")):
+        value = value[int(key)] if key.isdigit() else value[key]
+    return value
+
+
+@pytest.mark.parametrize("path", KEYS)
+def test_keys_are_those_of_the_contract(path):
+    assert set(descend(load(build_analysis()), path)) == set(KEYS[path].split())
+
+
+def test_values_come_through_unchanged():
+    document = load(build_analysis())
+    analysis = build_analysis()
+    assert (
+        (document["schema"], document["deepprof"]) == (SCHEMA, read_version()) == ("deepprof.report/1", read_version())
+    )
+    assert document["trace"]["busy_ns"] + document["trace"]["idle_ns"] == document["trace"]["span_ns"]
+    first, *_, last = document["loops"][0]["iterations"]
+    assert first["start_ns"] == analysis.loops[0].iterations["start_ns"][0]
+    assert (last["complete"], last["interval_ns"], last["overlap_ratio"]) == (False, None, None)
+    assert document["findings"][0]["iterations"] == [1, 39]
+    assert document["findings"][0]["evidence"] == dict(analysis.findings[0].evidence)
+    assert document["no_loop_reason"] is None
+
+
+def test_nulls_stand_where_there_is_no_value():
+    nothing = {f"{name}_ns": None for name in ("avg_interval", "max_interval", "avg_operation", "iteration")}
+    metrics = build_metrics(**nothing, avg_overlap_ratio=None, avg_size_bytes=None, warmup_excluded=0)
+    finding = build_finding(headroom_ns_per_iteration=None, rank=None, iterations=None, location=None)
+    loop = build_loop(metrics=metrics, agreement=None, cycles=(), nested=())
+    document = load(build_analysis(loops=(loop,), findings=(finding,)))
+    assert document["loops"][0]["metrics"]["iteration_ns"] == {
+        "median": None,
+        "p5": None,
+        "p95": None,
+        "warmup_excluded": 0,
+    }
+    assert document["loops"][0]["annotation_agreement"] is None
+    assert {document["findings"][0][key] for key in ("rank", "iterations", "location")} == {None}
+
+
+def test_a_job_without_a_loop_says_why():
+    document = load(build_analysis(loops=(), findings=()))
+    assert (document["loops"], document["findings"]) == ([], [])
+    assert document["no_loop_reason"] == "only 2 repetitions were seen; 3 are needed"
+
+
+def test_nan_and_infinity_become_null():
+    loop = build_loop()
+    loop = replace(loop, iterations=loop.iterations.with_columns(overlap_ratio=pl.lit(math.nan)))
+    finding = build_finding(evidence={"slope": math.inf, "share": 0.5})
+    document = load(build_analysis(loops=(loop,), findings=(finding,)))
+    assert document["loops"][0]["iterations"][0]["overlap_ratio"] is None
+    assert document["findings"][0]["evidence"] == {"slope": None, "share": 0.5}
+
+
+def test_ranks_are_merged():
+    accounts = (
+        Accounting(read=5, kept=0, dropped={"flow": 5}),
+        Accounting(read=4, kept=0, dropped={"flow": 1, "invalid": 3}, flagged={"unlinked": 2}),
+    )
+    traces = tuple(
+        build_trace(f"rank{rank}.json", rank, accounting=account, notes=("shared", f"own {rank}"), clock=clock)
+        for rank, (account, clock) in enumerate(zip(accounts, ("unix", "session"), strict=True))
+    )
+    trace = load(build_analysis(traces=traces))["trace"]
+    assert trace["accounting"] == {
+        "read": 9,
+        "kept": 0,
+        "dropped": {"flow": 6, "invalid": 3},
+        "flagged": {"unlinked": 2},
+    }
+    assert (trace["notes"], trace["ranks"]) == (["shared", "own 0", "own 1"], [0, 1])
+    assert (trace["format"], trace["clock"]) == ("kineto", "session")
+
+
+def test_findings_are_limited_unless_all_are_asked_for():
+    analysis = build_analysis(findings=tuple(build_finding(rule=f"rule-{k}") for k in range(7)))
+    assert [f["rule"] for f in load(analysis)["findings"]] == [f"rule-{k}" for k in range(5)]
+    assert len(report(analysis, limit=None).findings) == 7
+
+
+def test_text_that_utf_8_cannot_carry_is_replaced():
+    analysis = build_analysis(traces=(build_trace("trace-\udcff.json"),), findings=(build_finding(title="\udc80"),))
+    document = load(analysis)
+    assert (document["trace"]["paths"], document["findings"][0]["title"]) == (["trace-?.json"], "?")
+
+
+def test_the_document_is_indented_and_ends_with_a_newline():
+    text = encode(build_analysis())
+    assert text.startswith('{\n  "schema"')
+    assert text.endswith("}\n")
