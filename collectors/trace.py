@@ -193,6 +193,7 @@ class Trace:
     operands: pl.DataFrame = field(default_factory=lambda: empty_table(OPERANDS))
     stacks: pl.DataFrame = field(default_factory=lambda: empty_table(STACKS))
     clock: Literal["unix", "session"] = "unix"
+    epoch_ns: int | None = None  # unix time of a session clock's zero, where the recorder wrote it
     rank: int | None = None
     world_size: int | None = None
     notes: tuple[str, ...] = ()

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deepprof.version import __version__
-
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis, Loop, analyze
     from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
@@ -18,6 +16,8 @@ if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
     from deepprof.diagnosis.finding import Finding
     from deepprof.job import read_job
+
+    __version__: str
 
 __all__ = [
     "Analysis",
@@ -51,6 +51,10 @@ def __getattr__(name: str) -> object:
     """Load a public name from its module on first use."""
     from importlib import import_module
 
+    if name == "__version__":
+        from deepprof.version import read_version
+
+        return read_version()
     if name not in HOMES:
         raise AttributeError(f"module 'deepprof' has no attribute {name!r}")
     return getattr(import_module(HOMES[name]), name)

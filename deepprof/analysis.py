@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -167,7 +168,8 @@ def reason_without_kernels(trace: Trace) -> str:
     """Return why a trace without any kernel to mine has no loop, in its importer's words where it has some."""
     if trace.device_events.filter(pl.col("activity").is_in(["kernel", "graph"])).height:
         return "only collectives ran on the device; no stream computes"
-    return " ".join(trace.notes) or "the trace holds no GPU kernel"
+    said = [note for note in trace.notes if re.search("(?i)kernel|CUDA events|accelerator", note)]
+    return "; ".join(["the trace holds no GPU kernel", *said])
 
 
 def summarize_time(ranks: Iterable[Trace]) -> Summary:

@@ -82,7 +82,7 @@ def find_families(trace: Trace, sequence: Sequence) -> list[Family]:
     ranges = host if host.height else ranges.filter(pl.col("device") == sequence.device)
     names = pl.DataFrame({"name": trace.names}).with_row_index("name_id")
     named = ranges.join(names, on="name_id", how="left", maintain_order="left").with_columns(
-        family=pl.col("name").str.replace_all(r"\d+", "#")
+        family=pl.col("name").str.replace(r"#?\d+$", "").str.replace_all(r"\d+", "#")
     )
     usable = named.filter(~pl.any_horizontal(pl.col("name").str.starts_with(prefix) for prefix in INNER))
     groups = usable.partition_by("family", maintain_order=True)

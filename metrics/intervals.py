@@ -31,7 +31,7 @@ def host_range_during(loop: Loop, trace: Trace, used: pl.DataFrame) -> dict[str,
         spans = union(group["start_ns"].to_numpy(), group["end_ns"].to_numpy())
         filled = int(covered(spans, start, end).sum())
         if filled >= MOST * length > 0 and (best is None or spans.total_ns < best[0]):
-            best = (spans.total_ns, trace.name(int(name_id)))  # type: ignore[call-overload]
+            best = (spans.total_ns, trace.name(int(name_id)))
     return None if best is None else {"range": best[1]}
 
 

@@ -56,7 +56,7 @@ def measure_iterations(trace: Trace, sequence: Sequence, found: Iterations) -> p
         }
     )
     warmup = pl.col("index") < warmup_length(table)
-    return table.with_columns(warmup=warmup).select(ITERATIONS.names()).cast(dict(ITERATIONS))
+    return table.with_columns(warmup=warmup).select(ITERATIONS.names()).cast(ITERATIONS)
 
 
 def last_end(sequence: Sequence, found: Iterations) -> Int64s:
@@ -108,12 +108,13 @@ def warmup_length(table: pl.DataFrame) -> int:
 def summarize(table: pl.DataFrame) -> LoopMetrics:
     """Return Table III over the complete iterations after warm-up."""
     used = table.filter(pl.col("complete") & ~pl.col("warmup"))
+    followed = used.filter(pl.col("interval_ns").is_not_null())  # the last one's copies for the next are not seen
     return LoopMetrics(
         avg_interval_ns=rounded(used["interval_ns"].mean()),
         max_interval_ns=rounded(used["interval_ns"].max()),
         avg_overlap_ratio=average_overlap(used),
         avg_operation_ns=rounded(used["operation_ns"].mean()),
-        avg_size_bytes=rounded(used["htod_bytes"].mean()),
+        avg_size_bytes=rounded(followed["htod_bytes"].mean()),
         iteration_ns=spread(used["iteration_ns"].drop_nulls()),
         warmup_excluded=table.filter(pl.col("complete") & pl.col("warmup")).height,
     )

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.iteration_table import measure_iterations, summarize
-from deepprof.metrics.loop import Agreement, BoundarySource, Loop
+from deepprof.metrics.loop import Agreement, Loop
 from deepprof.metrics.names import coarse_ids
 from deepprof.metrics.sequence import Sequence
 from deepprof.mining import loops as mining
@@ -18,6 +18,8 @@ from deepprof.mining.paper import PaperLoop, mine_with_counts
 
 __all__ = ["agreement_with", "find_loops"]
 
+MISSED = 0.1  # of the pattern: what the paper's pattern may miss of an iteration
+LARGE_BLOCK = 0.05  # of the period
 NEAR = 0.01  # of the period: a range begins "at" an iteration when it is this close
 
 
@@ -59,30 +61,47 @@ def from_mined(trace: Trace, sequence: Sequence, evidence: Evidence, found: mini
         agreement=best_agreement(evidence, found.iterations, found.period),
         iterations=iterations,
         metrics=summarize(iterations),
-        nested=tuple({"events": block.events, "repeats": block.repeats} for block in found.nested),
+        nested=tuple(large_blocks(found)),
     )
+
+
+def large_blocks(found: mining.Loop) -> list[dict[str, int]]:
+    """Return the inner loops that make up a good part of the iteration, each kind once, the largest first."""
+    large = [b for b in found.nested if b.events * b.repeats >= LARGE_BLOCK * found.period]
+    return [{"events": events, "repeats": repeats} for events, repeats in dict.fromkeys((b.events, b.repeats) for b in large)]
 
 
 def from_paper(trace: Trace, sequence: Sequence, evidence: Evidence, found: PaperLoop) -> Loop:
     """Return the measured loop of the paper's mode; every match of its Algorithm 1 counts as complete."""
-    period = len(found.pattern.symbols)
-    matches = found.matches
-    every: npt.NDArray[np.bool_] = np.ones(len(matches.first), bool)
-    rows = mining.Iterations(matches.first, matches.end, matches.matched, matches.edits, every)
+    rows = close_gaps(found)
+    period = int(np.median(rows.end - rows.first)) if len(rows.first) else len(found.pattern.symbols)
     iterations = measure_iterations(trace, sequence, rows)
-    source: BoundarySource = "mined"
+    matched = f"{len(rows.first)} matches of a pattern of {len(found.pattern.symbols)} kernels"
     return Loop(
         rank=trace.rank or 0,
         device=sequence.device,
         stream=sequence.stream,
         period=period,
-        confidence=round(min(1.0, len(every) / max(1, found.count)), 3),
-        evidence=f"paper mode: {len(every)} matches of {found.count} iterations given, ε = {found.pattern.epsilon}",
-        boundary_source=source,
+        confidence=round(min(1.0, len(rows.first) / found.count), 3),
+        evidence=f"paper mode: {matched}, {found.count} iterations given, ε = {found.pattern.epsilon}",
+        boundary_source="mined",
         agreement=best_agreement(evidence, rows, period),
         iterations=iterations,
         metrics=summarize(iterations),
     )
+
+
+def close_gaps(found: PaperLoop) -> mining.Iterations:
+    """Return the matches as iterations that reach to the next one where little lies in between.
+
+    Criterion 3 keeps the pattern shorter than an iteration, so that it misses a few of each iteration's kernels.
+    """
+    matches, size = found.iterations, len(found.pattern.symbols)
+    following = np.append(matches.first[1:], np.iinfo(np.int64).max)[: len(matches.first)]
+    near = following - matches.end <= max(1, MISSED * size)
+    end = np.where(near, following, matches.end)
+    every: npt.NDArray[np.bool_] = np.ones(len(end), bool)
+    return mining.Iterations(matches.first, end, matches.matched, matches.edits, every)
 
 
 def best_agreement(evidence: Evidence, found: mining.Iterations, period: int) -> Agreement | None:
@@ -96,14 +115,21 @@ def best_agreement(evidence: Evidence, found: mining.Iterations, period: int) ->
 def agreement_with(family: Family, found: mining.Iterations, period: int) -> Agreement:
     """Return which share of the ranges and the iterations meet, an F1 score with a tolerance of 1 % of the period.
 
-    A range without kernels, or beyond the last iteration, has nothing to meet and is left out.
+    Only what both can see is compared: iterations from the first range to the last, ranges up to the last iteration.
     """
-    limit = int(found.end[-1]) if len(found.end) else 0
+    limit, near = int(found.end[-1]) if len(found.end) else 0, max(2.0, NEAR * period)
     wanted = family.positions[family.positions < limit]
     given = found.first[found.complete]
     if not len(wanted) or not len(given):
         return Agreement(family.name, len(wanted), 0.0)
-    near = max(2.0, NEAR * period)
-    met = np.abs(given[:, None] - wanted[None, :]) <= near
-    hits = int(min(met.any(axis=0).sum(), met.any(axis=1).sum()))
+    given = given[(given >= wanted[0] - near) & (given <= wanted[-1] + near)]
+    hits = min(count_near(wanted, given, near), count_near(given, wanted, near))
     return Agreement(family.name, len(wanted), round(2 * hits / (len(wanted) + len(given)), 4))
+
+
+def count_near(ones: npt.NDArray[np.int64], others: npt.NDArray[np.int64], near: float) -> int:
+    """Return how many of `ones` have one of the sorted `others` within `near`."""
+    right = np.minimum(np.searchsorted(others, ones), len(others) - 1)
+    left = np.maximum(right - 1, 0)
+    distance = np.minimum(np.abs(others[right] - ones), np.abs(others[left] - ones))
+    return int((distance <= near).sum())

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.mining.choice import Candidate, count_per_pass, families_by_trust, holds_once, is_flat, typical_pass
-from deepprof.mining.evidence import Evidence
+from deepprof.mining.evidence import Evidence, short
 from deepprof.mining.symbols import SymbolArray
 
 __all__ = ["Verdict", "judge"]
@@ -81,7 +81,7 @@ def find_doubts(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) 
     doubts = []
     enclosing = encloser(candidate, evidence)
     if enclosing is not None:
-        doubts.append(f"{MANY_PASSES} or more of them lie within one {enclosing}, as its layers would")
+        doubts.append(f"{MANY_PASSES} or more of them lie within one {short(enclosing)}, as its layers would")
     if is_flat(candidate.template.symbols):
         doubts.append("they are short or hold no inner loop, as the layers of a single iteration would")
     return doubts
@@ -109,7 +109,7 @@ class Signs:
 
 def find_signs(candidate: Candidate, evidence: Evidence) -> Signs:
     """Return what the host and its copies say for an iteration."""
-    ranges = [f"one {f.name} each" for f in families_by_trust(evidence) if holds_once(candidate, f)][:1]
+    ranges = [f"one {short(f.name)} each" for f in families_by_trust(evidence) if holds_once(candidate, f)][:1]
     marks = {"a copy from the host in each": evidence.copies, "a host wait in each": evidence.syncs}
     strong = ranges + [sign for sign, at in marks.items() if in_most_passes(candidate, at)]
     weak = ["a graph launch in each"] if in_most_passes(candidate, evidence.graphs) else []

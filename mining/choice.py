@@ -124,7 +124,7 @@ def count_per_pass(candidate: Candidate, positions: Int64s) -> Int64s:
     """Return how many of `positions` fall into each good pass."""
     first, end = candidate.matches.first[candidate.good], candidate.matches.end[candidate.good]
     ordered = np.sort(positions)
-    return np.searchsorted(ordered, end) - np.searchsorted(ordered, first)
+    return np.asarray(np.searchsorted(ordered, end) - np.searchsorted(ordered, first))
 
 
 def holds_once(candidate: Candidate, family: Family) -> bool:
@@ -204,7 +204,7 @@ def is_flat(template: SymbolArray) -> bool:
 def exact_passes(candidate: Candidate) -> Int64s:
     """Return the first symbols of up to 200 passes without edits."""
     m = candidate.matches
-    return m.first[(m.edits == 0) & (m.matched == candidate.period)][:200]
+    return np.asarray(m.first[(m.edits == 0) & (m.matched == candidate.period)][:200])
 
 
 def typical_pass(candidate: Candidate, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Evidence", "Family", "Trust"]
+__all__ = ["Evidence", "Family", "Trust", "short"]
 
 Trust = Literal["step", "range", "framework"]
 
@@ -25,6 +25,11 @@ class Family:
     trust: Trust
     positions: npt.NDArray[np.int64]
     coverage: float = 0.0
+
+
+def short(name: str) -> str:
+    """Return a range's name cut to what fits into a sentence."""
+    return name if len(name) <= 40 else name[:39].rstrip() + "…"
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ def search_window(symbols: SymbolArray, evidence: Evidence, window: int) -> tupl
         merged = merge_variants(pick.template.variants, int(symbols.max()) + 1)
         if merged is None:
             break
-        joined = merged[symbols].astype(symbols.dtype)
+        joined = as_symbols(merged[symbols])
         better = select(joined[:window], propose(joined[:window], shown), shown)
         if better is None or better.coverage <= pick.coverage:
             break

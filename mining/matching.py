@@ -131,8 +131,9 @@ class Matcher:
     def feed(self, symbols: Symbols, final: bool = False) -> Matches:
         """Read the next symbols; return the passes that ended, positions counted from the start of the stream.
 
-        With `final` the stream ends here, and the pass under way becomes the last row. At most `history` + k symbols
-        are kept for the next call. Amortised O(1) per symbol, O(insertions × deletions) at a difference.
+        With `final` the stream ends here, and the pass under way becomes the last row. Kept for the next call are
+        insertions + confirm symbols at most while locked, and the last min(period, 4,096) + k while lost. Amortised
+        O(1) per symbol, O(insertions × deletions) at a difference.
 
         Raises:
             ValueError: for symbols that `as_symbols` refuses, and after the final call.

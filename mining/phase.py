@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.mining.choice import Candidate, exact_passes, families_by_trust, typical_pass
-from deepprof.mining.evidence import Evidence, Family
+from deepprof.mining.evidence import Evidence, Family, short
 from deepprof.mining.nesting import find_nested
-from deepprof.mining.symbols import SymbolArray
+from deepprof.mining.symbols import SymbolArray, as_symbols
 
 __all__ = ["Phase", "Source", "find_phase"]
 
@@ -20,6 +20,7 @@ Int64s = npt.NDArray[np.int64]
 Source = Literal["annotation", "framework", "mined"]
 
 RANGE_WEIGHTS = (2.0, 1.0, 0.5)  # of the framework's ranges, by rank: two optimizers mislead the later ones
+SAID = 0.1  # of the winning votes: evidence with less is not mentioned
 AGREEMENT = 0.6  # share of a family's ranges that must point at one place of the period
 
 
@@ -40,7 +41,7 @@ def find_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -
         pointed = pointed_at(candidate, family) if family.trust != "framework" else None
         if pointed is not None:
             offset, agreement = pointed
-            return Phase(offset, "annotation", agreement, f"host range {family.name}", family.name)
+            return Phase(offset, "annotation", agreement, f"host range {short(family.name)}", family.name)
     return vote_phase(symbols, candidate, evidence)
 
 
@@ -81,10 +82,10 @@ def vote_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -
         "bounds of the capture": capture_votes(symbols, candidate, evidence.start),
         "resumption after foreign kernels": relock_votes(candidate),
     }
-    votes |= {f"host range {f.name}": family_votes(candidate, f, rank) for rank, f in framework_ranges(evidence)}
+    votes |= {f"host range {short(f.name)}": family_votes(candidate, f, rank) for rank, f in framework_ranges(evidence)}
     total = np.sum(list(votes.values()), axis=0)
     offset = int(np.argmax(total))
-    reasons = [name for name, v in votes.items() if v[offset] > 0.25 * total[offset]]
+    reasons = [name for name, v in votes.items() if v[offset] >= SAID * total[offset] > 0]
     rest = np.delete(total, offset)
     lead = 1 - float(rest.max(initial=0.0)) / float(total[offset]) if total[offset] > 0 else 0.0
     said = ", ".join(reasons) or "no evidence on where it begins"
@@ -132,8 +133,8 @@ def mark_votes(candidate: Candidate, marks: npt.NDArray[np.bool_] | None, weight
 def loop_end_votes(candidate: Candidate) -> Floats:
     """Vote for the ends of the longest inner loops of few kernels: the optimizer's loop over parameters is one."""
     votes = np.zeros(candidate.period)
-    twice = np.tile(candidate.template.symbols, 2)  # the loop may wrap around the cut
-    small = [b for b in find_nested(twice[: min(len(twice), 1 << 15)]) if b.events <= 8]
+    twice = as_symbols(np.tile(candidate.template.symbols, 2)[: 1 << 15])  # the loop may wrap around the cut
+    small = [b for b in find_nested(twice) if b.events <= 8]
     longest = sorted({(b.events * b.repeats, (b.first + b.events * b.repeats) % candidate.period) for b in small})[-3:]
     for size, end in longest:
         if size >= max(8, 0.03 * candidate.period):

@@ -124,7 +124,8 @@ def _checked(symbols: Symbols) -> SymbolArray:
 def _permutation(suffixes: npt.ArrayLike, length: int) -> Int32Array:
     # The C code follows these numbers unchecked.
     array = np.ascontiguousarray(suffixes, np.int32)
-    if array.shape != (length,) or (length and (array.min() < 0 or np.bincount(array, minlength=length).max() > 1)):
+    whole = array.shape == (length,) and (length == 0 or array.min() >= 0)
+    if not whole or not np.array_equal(np.bincount(array, minlength=length), np.ones(length)):
         raise ValueError(f"suffixes must be a permutation of the {length} positions")
     return array
 

@@ -63,7 +63,8 @@ def is_scattered(different: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     changed = different.sum(axis=1)
     runs = (different[:, 1:] & ~different[:, :-1]).sum(axis=1) + different[:, 0]
     isolated = (runs >= 0.35 * changed) | (changed <= 0.01 * size)
-    return (changed <= 0.6 * size) & isolated
+    scattered: npt.NDArray[np.bool_] = (changed <= 0.6 * size) & isolated
+    return scattered
 
 
 def majority(column: SymbolArray, current: int, variants: dict[tuple[int, int], int]) -> int:

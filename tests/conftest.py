@@ -1,18 +1,42 @@
-"""Fixtures that every test may use."""
+"""Fixtures that every test may use, and the rule of CI that nothing but a `gpu` test is skipped."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def traces_directory() -> Path:
+    """Return where the real traces are, whether or not they are there."""
+    return Path(os.environ.get("DEEPPROF_TRACES", ROOT / "../shared/traces")).resolve()
 
 
 @pytest.fixture(scope="session")
 def traces() -> Path:
     """Return the directory of real traces, or skip the test where it is absent."""
-    default = Path(__file__).resolve().parents[1] / "../shared/traces"
-    found = Path(os.environ.get("DEEPPROF_TRACES", default))
-    if not found.is_dir():
+    found = traces_directory()
+    if not (found / "manifest.csv").is_file():
         pytest.skip(f"no real traces in {found} (set DEEPPROF_TRACES)")
     return found
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and "DEEPPROF_NO_SKIPS" in os.environ and not hasattr(report, "wasxfail"):
+        if item.get_closest_marker("gpu") is None:
+            report.outcome, report.longrepr = "failed", f"skipped where nothing may be: {report.longrepr}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if report.skipped and "DEEPPROF_NO_SKIPS" in os.environ:
+        report.outcome, report.longrepr = "failed", f"skipped where nothing may be: {report.longrepr}"
+    return report

@@ -1,4 +1,4 @@
-"""Lists of decoded JSON values turned into columns, quickly when they are as expected and patiently when they are not."""
+"""Lists of decoded JSON values turned into columns: quickly when they are as expected, patiently when not."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from deepprof.collectors.trace import DEVICE_EVENTS, HOST_EVENTS, Accounting, Tr
 
 __all__ = ["Kineto"]
 
-BATCH = 16_384  # events decoded at a time: keeps the decoded form of a large file out of memory
+BATCH = 4_096  # events decoded at a time: keeps the decoded form of a large file out of memory
 VERSIONS = (None, 1)
 TOP_LEVEL = re.compile(rb'^(?:\xef\xbb\xbf)?\s*(?:\{\s*"|\[\s*\{)')
 EVENTS = re.compile(rb'"traceEvents"|"ph"')
@@ -53,10 +53,7 @@ class Kineto:
         Raises `TraceError` when the file cannot be read, is truncated, damaged, or no Kineto trace.
         """
         with garbage_collector_off():
-            header, columns, read = read_events(path, details=details)
-            frames = columns.frames()
-            clock = read_clock(frames, header.base_ns)
-            return make_trace(path, frames, columns, header, clock, read)
+            return make_trace(path, *read_events(path, details=details))
 
 
 @contextmanager
@@ -71,14 +68,14 @@ def garbage_collector_off() -> Iterator[None]:
             gc.enable()
 
 
-def read_events(path: Path, *, details: bool) -> tuple[Header, EventColumns, int]:
-    """Return the header of the document in `path`, its events as columns, and how many events there are."""
+def read_events(path: Path, *, details: bool) -> tuple[Header, EventColumns]:
+    """Return the header of the document in `path`, and its events as columns."""
     document = decode_document(read_bytes(path), path)
     columns, decoder = EventColumns(details=details), BatchDecoder(details=details)
-    read = len(document.events)
     for batch in batches(document.events):
+        columns.read += len(batch)
         columns.add(decoder.decode(batch))
-    return read_header(document), columns, read
+    return read_header(document), columns
 
 
 def batches(events: list[Raw]) -> Iterator[list[Raw]]:
@@ -89,29 +86,24 @@ def batches(events: list[Raw]) -> Iterator[list[Raw]]:
         del events[-BATCH:]
 
 
-def make_trace(
-    path: Path, frames: Mapping[str, pl.DataFrame], columns: EventColumns, header: Header, clock: Clock, read: int
-) -> Trace:
-    """Return the trace of the raw `frames`; what is in no table is counted."""
-    names = columns.names.series()
-    traits = tables.name_traits(names)
+def make_trace(path: Path, header: Header, columns: EventColumns) -> Trace:
+    """Return the trace of the document in `path`; what is in no table is counted."""
+    names, frames = columns.names.series(), columns.frames()
+    clock, traits = read_clock(frames, header.base_ns), tables.name_traits(names)
     device = tables.device_rows(frames, clock, traits)
     host = tables.host_rows(frames, clock, traits)
-    records = {
-        "device_events": device.select(list(DEVICE_EVENTS)),
-        "host_events": host.select(list(HOST_EVENTS)),
-        "annotations": tables.annotation_rows(frames, clock, traits),
-        "memory_events": tables.memory_rows(frames, clock),
-    }
-    dropped = columns.dropped + tables.other_marks(frames)
-    kept = sum(rows.height for rows in records.values())
-    dropped["invalid"] = read - kept - dropped.total()
+    annotations = tables.annotation_rows(frames, clock, traits)
+    memory = tables.memory_rows(frames, clock)
+    kept = device.height + host.height + annotations.height + memory.height
     return Trace(
         path=str(path),
         format=Kineto.name,
         names=names,
-        accounting=Accounting(read, kept, +dropped, tables.flags(device, host)),
-        **records,
+        accounting=Accounting(columns.read, kept, count_dropped(frames, columns, kept), tables.flags(device, host)),
+        device_events=device.select(list(DEVICE_EVENTS)),
+        host_events=host.select(list(HOST_EVENTS)),
+        annotations=annotations,
+        memory_events=memory,
         devices=header.devices,
         collectives=tables.collectives(device),
         operands=tables.operands(host),
@@ -121,6 +113,13 @@ def make_trace(
         world_size=header.world_size,
         notes=tuple(write_notes(device, columns.foreign, header, clock)),
     )
+
+
+def count_dropped(frames: Mapping[str, pl.DataFrame], columns: EventColumns, kept: int) -> dict[str, int]:
+    """Return counts of the events that are in no table, by reason; what has no other reason made no sense."""
+    dropped = columns.dropped + tables.other_marks(frames)
+    invalid = columns.read - kept - dropped.total()
+    return {**dropped, "invalid": invalid} if invalid else dict(dropped)
 
 
 def write_notes(device: pl.DataFrame, foreign: Counter[str], header: Header, clock: Clock) -> Iterator[str]:

@@ -105,11 +105,13 @@ DETAILS: Mapping[str, Column] = {
 class EventColumns:
     """Collects batches of events into columns.
 
-    `dropped` counts the events of kinds that no table holds, `foreign` those of other accelerators by category.
+    `read` counts all events and is the caller's to set; `dropped` counts the events of kinds that no table holds,
+    `foreign` those of other accelerators by category.
     """
 
     def __init__(self, *, details: bool) -> None:
         self.names = Names()
+        self.read = 0
         self.dropped: Counter[str] = Counter()
         self.foreign: Counter[str] = Counter()
         self.columns = {**COLUMNS, "op": {**OP, **DETAILS}} if details else dict(COLUMNS)

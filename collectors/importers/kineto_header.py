@@ -9,9 +9,9 @@ from typing import Any, Literal
 import msgspec
 import polars as pl
 
-from deepprof.collectors.importers.columns import parse_integer
+from deepprof.collectors.importers.columns import integers, parse_integer, unsigned
 from deepprof.collectors.importers.kineto_schema import Document, decode_loosely
-from deepprof.collectors.trace import DEVICES, empty_table
+from deepprof.collectors.trace import DEVICES
 
 __all__ = ["Clock", "Header", "read_clock", "read_header"]
 
@@ -69,18 +69,15 @@ def read_clock(frames: Mapping[str, pl.DataFrame], base_ns: int | None) -> Clock
 def read_devices(properties: Any) -> pl.DataFrame:
     """Return the DEVICES table of the `deviceProperties` list; entries without a usable id are left out."""
     entries = [entry for entry in properties if isinstance(entry, dict)] if isinstance(properties, list) else []
-    rows = [
+    multiprocessors = integers([entry.get("numSms") for entry in entries])
+    table = pl.DataFrame(
         {
-            "device": parse_integer(entry.get("id")),
-            "name": str(entry.get("name", "")),
-            "memory_nbytes": parse_integer(entry.get("totalGlobalMem")),
-            "multiprocessors": parse_integer(entry.get("numSms")),
-            "properties": msgspec.json.encode(entry).decode(),
+            "device": integers([entry.get("id") for entry in entries]),
+            "name": pl.Series([str(entry.get("name", "")) for entry in entries], dtype=pl.String),
+            "memory_nbytes": unsigned([entry.get("totalGlobalMem") for entry in entries]),
+            "multiprocessors": multiprocessors.set(~multiprocessors.is_between(0, 2**32 - 1), None),
+            "properties": pl.Series([msgspec.json.encode(entry).decode() for entry in entries], dtype=pl.String),
         }
-        for entry in entries
-    ]
-    if not rows:
-        return empty_table(DEVICES)
-    table = pl.DataFrame(rows, schema={**DEVICES, "device": pl.Int64()}, strict=False)
+    )
     known = table.filter(pl.col("device").is_between(0, 2**16 - 1)).unique("device", keep="first")
     return known.cast(DEVICES).sort("device")

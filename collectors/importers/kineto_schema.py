@@ -19,7 +19,9 @@ from deepprof.collectors.errors import TraceError
 __all__ = ["Args", "BatchDecoder", "DetailedArgs", "Document", "Event", "decode_document", "decode_loosely"]
 
 NULL = Raw(b"null")
-NOT_A_NUMBER = re.compile(rb'((?<!\\)"\s*:\s*)[-+]?(?:nan|inf(?:inity)?)(?=\s*[,}])', re.IGNORECASE)
+NOT_A_NUMBER = re.compile(rb"[:\[,]\s*[-+]?(?:nan|inf)", re.IGNORECASE)
+TEXT_OR_NOT_A_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*+"|[-+]?(?:nan|inf(?:inity)?)', re.IGNORECASE)
+SURROGATES = re.compile(rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u[dD][89a-fA-F]..")
 POSITION = re.compile(r"\(byte (\d+)\)")
 UNDECODABLE = (ValueError, RecursionError)  # msgspec.DecodeError and UnicodeDecodeError are ValueErrors
 
@@ -97,7 +99,7 @@ class BareEvent(Event, gc=False):
 class DetailedEvent(Event, gc=False):
     """An event with `DetailedArgs`."""
 
-    args: DetailedArgs = DetailedArgs()  # type: ignore[assignment]
+    args: DetailedArgs = DetailedArgs()
 
 
 class BatchDecoder:
@@ -131,19 +133,26 @@ class BatchDecoder:
 def decode_document(content: bytearray, path: Path) -> Document:
     """Return the document in `content`, an object with `traceEvents` or a bare list of events.
 
-    `NaN` and `inf`, which are no JSON but were written, count as null. Raises `TraceError` when the JSON is damaged,
-    truncated, or holds something else.
+    What is no JSON but was written all the same is repaired: see `repair`. Raises `TraceError` when the JSON is
+    damaged, truncated, or holds something else.
     """
     try:
         return decode_top(content)
     except UNDECODABLE as error:
-        repaired, numbers = NOT_A_NUMBER.subn(rb"\1null", content)
-        if not numbers:
+        repaired = repair(content)
+        if repaired == content:
             raise explain(error, path, len(content)) from error
     try:
         return decode_top(repaired)
     except UNDECODABLE as error:
         raise explain(error, path, len(content)) from error
+
+
+def repair(content: bytes | bytearray) -> bytes | bytearray:
+    """Return `content` with null for `NaN` and `inf` outside of texts, and U+FFFD for half a surrogate pair."""
+    if NOT_A_NUMBER.search(content):  # which may be inside a text: the slow look follows only then
+        content = TEXT_OR_NOT_A_NUMBER.sub(lambda found: found[0] if found[0][:1] == b'"' else b"null", content)
+    return SURROGATES.sub(lambda found: found[0] if len(found[0]) > 6 else rb"\ufffd", content)
 
 
 def decode_top(content: bytes | bytearray) -> Document:
@@ -163,7 +172,7 @@ def explain(error: Exception, path: Path, nbytes: int) -> TraceError:
     if "truncated" in str(error):
         return TraceError(path, f"is truncated: its JSON breaks off at byte {nbytes}", again)
     if found := POSITION.search(str(error)):
-        return TraceError(path, f"is damaged: its JSON breaks at byte {found[1]}", again)
+        return TraceError(path, f"is damaged: its JSON breaks near byte {found[1]}", again)
     return TraceError(path, f"is damaged: its JSON cannot be read ({error})", again)
 
 

@@ -146,11 +146,15 @@ def memory_rows(frames: Frames, clock: Clock) -> pl.DataFrame:
     if "instant" not in frames:
         return empty_table(MEMORY_EVENTS)
     marks = frames["instant"].filter(pl.col("name") == MEMORY_MARK).with_columns(dur=pl.lit(0.0))
-    rows = timed(marks, clock).drop_nulls("nbytes").with_columns(
-        time_ns="start_ns",
-        process="pid",
-        thread="tid",
-        device=pl.when(pl.col("device_type") == 0).then(-1).otherwise("device_id").cast(pl.Int32, strict=False),
+    rows = (
+        timed(marks, clock)
+        .drop_nulls("nbytes")
+        .with_columns(
+            time_ns="start_ns",
+            process="pid",
+            thread="tid",
+            device=pl.when(pl.col("device_type") == 0).then(-1).otherwise("device_id").cast(pl.Int32, strict=False),
+        )
     )
     return shaped(rows, MEMORY_EVENTS)
 

@@ -15,7 +15,7 @@ from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers import nsys_tables
 from deepprof.collectors.importers.nsys_export import REPORT_MAGIC, REPORT_SUFFIXES, exported_database
 from deepprof.collectors.importers.nsys_names import read_strings
-from deepprof.collectors.importers.nsys_notes import read_devices, take_notes
+from deepprof.collectors.importers.nsys_notes import read_devices, read_epoch, take_notes
 from deepprof.collectors.importers.nsys_tables import Source
 from deepprof.collectors.importers.sqlite_columns import SQLITE_MAGIC, Database, open_database
 from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS, Accounting, Trace
@@ -125,6 +125,7 @@ def make_trace(database: Database, path: Path) -> Trace:
         path=str(path),
         format="nsys",
         clock="session",
+        epoch_ns=read_epoch(database),
         names=source.names.series(),
         accounting=account(source, (device, host, annotations), flagged),
         device_events=device,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from deepprof.collectors.importers.sqlite_columns import Database
 
-__all__ = ["quote_diagnostics", "read_devices", "take_notes"]
+__all__ = ["quote_diagnostics", "read_devices", "read_epoch", "take_notes"]
 
 SEVERITIES = {3: "error", 2: "warning"}  # 1: information, 4: verbose
 QUOTES = 12
@@ -54,6 +54,12 @@ def read_devices(database: Database) -> pl.DataFrame:
     ).cast(dict(DEVICES))  # type: ignore[arg-type]
 
 
+def read_epoch(database: Database) -> int | None:
+    """Return when the session began, in nanoseconds since 1970 (UTC), or None where the file does not say."""
+    start = database.integers("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": None})["utcEpochNs"].drop_nulls()
+    return int(start[0]) if len(start) else None
+
+
 def take_notes(database: Database, device: pl.DataFrame, processes: list[int]) -> tuple[str, ...]:
     """Return what a reader of the report should know about the capture."""
     return (*describe_capture(device, processes), *describe_file(database), *quote_diagnostics(database, processes))
@@ -79,9 +85,6 @@ def describe_capture(device: pl.DataFrame, processes: list[int]) -> Iterator[str
 
 def describe_file(database: Database) -> Iterator[str]:
     """Yield notes on the file itself."""
-    start = database.integers("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": None})["utcEpochNs"].drop_nulls()
-    if len(start):
-        yield f"the session started at {start[0]} ns since 1970 (UTC)"
     for view in sorted(database.views):
         if view.startswith(("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS")):
             yield f"{view} is a view, not a table of nsys, and was not read"

@@ -53,7 +53,8 @@ class Version(argparse.Action):
         """Print the version and exit."""
         from deepprof.version import read_version
 
-        parser.exit(message=f"deepprof {read_version()}\n")
+        print(f"deepprof {read_version()}")  # noqa: T201
+        parser.exit()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,12 +75,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(argv: Sequence[str] | None) -> int:
     """Parse the arguments and run the command they name."""
-    with warnings.catch_warnings():
-        warnings.showwarning = show_warning
+    try:
         args = prepare_parser().parse_args(argv)
-        status: int = args.run(args)
+    except SystemExit:  # argparse has printed the help; a pipe that closed early is still ours
+        status = 0
+    else:
+        status = run_command(args)
     if sys.stdout is not None:
         sys.stdout.flush()  # here, where a closed pipe or a full disk is still ours to report
+    return status
+
+
+def run_command(args: argparse.Namespace) -> int:
+    """Run the command, with warnings as lines of ours."""
+    with warnings.catch_warnings():
+        warnings.showwarning = show_warning
+        status: int = args.run(args)
     return status
 
 

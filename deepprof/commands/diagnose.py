@@ -103,7 +103,9 @@ def deliver(content: str, args: argparse.Namespace) -> None:
         raise UsageError("stdout is closed; write to a file with -o FILE")
     else:
         encoding = "utf-8" if args.format == "json" else sys.stdout.encoding
-        sys.stdout.buffer.write(content.encode(encoding, "replace"))
+        rest = content.encode(encoding, "replace")
+        while rest:  # an unbuffered stdout (python -u) may take only a part
+            rest = rest[sys.stdout.buffer.write(rest) :]
 
 
 def fails(analysis: Analysis, severity: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from deepprof.collectors.plugins import load
 from deepprof.collectors.trace import Trace
@@ -29,9 +29,8 @@ class Rule(Protocol):
 
 def diagnose_loop(loop: Loop, trace: Trace, rules: Sequence[Rule] | None = None) -> list[Finding]:
     """Return what all rules (built-in and plugged in) find in one loop."""
-    if rules is None:
-        rules = load(GROUP, BUILTIN_RULES)
-    return [finding for rule in rules for finding in rule(loop, trace)]
+    applied = cast("Sequence[Rule]", load(GROUP, BUILTIN_RULES)) if rules is None else rules
+    return [finding for rule in applied for finding in rule(loop, trace)]
 
 
 def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:

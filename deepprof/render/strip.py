@@ -40,8 +40,9 @@ def draw_strip(iterations: pl.DataFrame, width: int, *, ascii_only: bool = False
 
 
 def read_times(iterations: pl.DataFrame) -> list[int | None]:
-    """Return each iteration's time to the next start, or its operation time where no next one follows."""
-    times = iterations["iteration_ns"].fill_null(iterations["operation_ns"])
+    """Return the time from each start to the next, whatever ran in between; the last one's operation time."""
+    start = iterations["start_ns"]
+    times = (start.shift(-1) - start).fill_null(iterations["operation_ns"])
     return list(times.to_list())
 
 

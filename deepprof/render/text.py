@@ -21,6 +21,7 @@ __all__ = ["print_report"]
 
 LOOPS = 8  # printed in full; a job of 64 ranks has one per rank
 PATHS = 3
+NESTED = 3  # inner loops; JSON has all
 STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "bold blue"}
 ICONS = {"critical": "✖", "warning": "▲", "info": "●"}
 
@@ -106,7 +107,7 @@ def describe_loop(loop: Loop) -> Iterable[str]:
     for cycle in loop.cycles:
         extra, kind = cycle.get("extra_events", 0), cycle.get("kind", "unknown")
         yield f"every {cycle.get('every')} iterations {extra:+,} kernels" + ("" if kind == "unknown" else f" ({kind})")
-    for level in loop.nested:
+    for level in loop.nested[:NESTED]:
         yield f"inside: {level.get('repeats')} times {format_count(level.get('events', 0), 'kernel')}"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import os
 import sqlite3
+import struct
+from itertools import pairwise
 from pathlib import Path
 
 import polars as pl
@@ -180,8 +182,12 @@ def test_invalid_rows_are_counted_and_huge_numbers_survive(tmp_path):
 
 @pytest.mark.parametrize(
     ("code", "kind"),
-    [(1, "HtoD"), (2, "DtoH"), (3, "HtoD"), (4, "DtoH"), (5, "DtoD"), (6, "DtoD"), (7, "DtoD")]
-    + [(8, "DtoD"), (9, "HtoH"), (10, "PtoP"), (11, "HtoD"), (0, None), (99, None), (None, None)],
+    [
+        *((code, "HtoD") for code in (1, 3, 11)),
+        *((code, "DtoH") for code in (2, 4, 12)),
+        *((code, "DtoD") for code in (5, 6, 7, 8, 13)),
+        *((9, "HtoH"), (10, "PtoP"), (0, None), (99, None), (None, None)),
+    ],
 )
 def test_copy_kinds(tmp_path, code, kind):
     copies = rows(COPY, {"copyKind": code, "srcKind": None})
@@ -344,8 +350,12 @@ def test_an_nvprof_database_is_not_accepted(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "problem"),
-    [(b"", "is empty"), (b"\x1f\x8b\x08", "is compressed"), (b"hello", "not an SQLite database")]
-    + [(b"SQLite format 3\0" + b"x" * 5000, "damaged or no SQLite database")],
+    [
+        (b"", "is empty"),
+        (b"\x1f\x8b\x08", "is compressed"),
+        (b"hello", "not an SQLite database"),
+        (b"SQLite format 3\0" + b"x" * 5000, "damaged or no SQLite database"),
+    ],
 )
 def test_other_files_are_one_line(tmp_path, content, problem):
     path = tmp_path / "a.sqlite"
@@ -470,9 +480,35 @@ def test_damage_gives_a_trace_or_one_line(tmp_path, sound, data):
     path = tmp_path / "damaged.sqlite"
     path.write_bytes(content[:size])
     accepts(path)
+    assert "\n" not in outcome(path)
+
+
+def outcome(path: Path) -> str:
     try:
-        trace = read(path)
+        return read(path).format
     except TraceError as error:
-        assert "\n" not in str(error)
-    else:
-        assert trace.format == "nsys"
+        return str(error)
+
+
+def interior_page(child: int, size: int, cells: int) -> bytes:
+    """An interior page of a table whose children are all the same page."""
+    start = size - 5 * cells
+    header = struct.pack(">BHHHBI", 5, 0, cells, start, 0, child)
+    pointers = struct.pack(f">{cells}H", *range(start, size, 5))
+    content = b"".join(struct.pack(">IB", child, at) for at in range(cells))
+    return (header + pointers).ljust(start, b"\0") + content
+
+
+def test_a_page_tree_that_repeats_itself_ends(tmp_path):
+    path = build(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=rows(KERNEL, *({"start": at} for at in range(2000))))
+    connection = sqlite3.connect(path)
+    query = "SELECT rootpage FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'"
+    root = connection.execute(query).fetchone()[0]
+    connection.close()
+    content, size = bytearray(path.read_bytes()), 4096
+    chain = [root, *range(root + 1, root + 8)]  # 90 ** 7 leaves
+    for page, child in pairwise(chain):
+        content[(page - 1) * size : page * size] = interior_page(child, size, 90)
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match="its pages lead nowhere"):
+        read(path)

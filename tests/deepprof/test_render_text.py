@@ -7,6 +7,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from deepprof.collectors.trace import DEVICES
+from deepprof.metrics.iteration import ITERATIONS
 from deepprof.render.strip import BLOCKS, draw_strip
 from deepprof.render.text import print_report
 
@@ -171,6 +172,12 @@ def test_a_slow_iteration_survives_the_squeeze():
     assert len(bars) == 40
     assert [at for at, bar in enumerate(bars) if bar == BLOCKS[-1]] == [117 // 5]
     assert "the longest of 5 iterations" in words_below
+
+
+def test_what_runs_between_two_iterations_counts_to_the_bar():
+    iterations = build_iterations([100, 100, 100, 100]).with_columns(iteration_ns=None, interval_ns=None)
+    bars = next(line for line, _ in draw_strip(iterations.cast(dict(ITERATIONS)), 40))
+    assert bars == BLOCKS[-1] * 3 + BLOCKS[6]  # the last one is as long as its own work, 80
 
 
 def test_a_strip_of_nothing_is_empty():

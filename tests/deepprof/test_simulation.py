@@ -7,8 +7,10 @@ from itertools import pairwise
 
 import pytest
 
+from deepprof.analysis import analyze
 from deepprof.collectors.errors import UsageError
 from deepprof.commands.simulate import SCENARIOS as OFFERED
+from deepprof.job import read_job
 from deepprof.simulation import MAIN_STREAM, SCENARIOS, simulate, write
 
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -177,3 +179,19 @@ def test_the_name_decides_about_compression(tmp_path):
 def test_what_cannot_be_simulated_is_refused(scenario, iterations):
     with pytest.raises(UsageError):
         simulate(scenario, iterations=iterations)
+
+
+@pytest.mark.parametrize("scenario", sorted(SCENARIOS))
+def test_the_diagnosis_meets_the_truth(tmp_path, scenario):
+    """End to end: every start, every interval that statistics do not cut, and the finding."""
+    made = simulate(scenario, iterations=25, seed=1)
+    write(made, tmp_path / "job.json.gz")
+    analysis = analyze(read_job([str(tmp_path / "job.json.gz")]))
+    (loop,) = analysis.loops
+    complete = loop.iterations.filter("complete")
+    intervals = dict(zip(made.starts_ns, made.intervals_ns, strict=True))
+    found = complete.drop_nulls("interval_ns").select("start_ns", "interval_ns").rows()
+    assert complete["start_ns"].to_list() == list(made.starts_ns)
+    assert len(found) >= made.iterations - 3  # statistics follow iterations 10 and 20, the trace ends after the last
+    assert all(intervals[start] == interval for start, interval in found)
+    assert [finding.rule for finding in analysis.findings[:1]] == ([made.finding] if made.finding else [])

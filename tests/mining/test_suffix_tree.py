@@ -1,5 +1,5 @@
 import bisect
-import os.path
+import itertools
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def fibonacci(length):
 
 
 def common_prefix(a, b):
-    return len(os.path.commonprefix([a, b]))
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 
 
 def brute_suffixes(symbols):
@@ -30,7 +30,7 @@ def brute_suffixes(symbols):
 
 
 def brute_lcp(symbols, suffixes):
-    pairs = zip(suffixes[:-1], suffixes[1:], strict=True)
+    pairs = itertools.pairwise(suffixes)
     return [0][: len(suffixes)] + [common_prefix(symbols[a:], symbols[b:]) for a, b in pairs]
 
 
@@ -107,10 +107,10 @@ def test_children_come_before_parents_and_the_root_last(symbols):
     if symbols:
         assert (nodes.depth[-1], nodes.count[-1], nodes.left[-1]) == (0, len(symbols), 0)
     for child in range(len(nodes)):
-        inside = (nodes.left <= nodes.left[child]) & (
-            nodes.left + nodes.count >= nodes.left[child] + nodes.count[child]
-        )
-        assert not inside[:child].any()
+        end = nodes.left[child] + nodes.count[child]
+        around = (nodes.left <= nodes.left[child]) & (nodes.left + nodes.count >= end)
+        ancestors = np.flatnonzero(around & (nodes.depth < nodes.depth[child]))
+        assert (ancestors > child).all()
 
 
 @given(short_sequences, st.integers(1, 7))

@@ -1,0 +1,310 @@
+"""The command line: what it prints, where, and the exit code."""
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from deepprof import commands
+from deepprof.commands import diagnose, main
+from deepprof.simulation import simulate, write
+from deepprof.version import read_version
+
+from .builders import build_analysis, build_finding
+
+SEVERITIES = ("info", "warning", "critical")
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory):
+    """A trace whose graph grows."""
+    path = tmp_path_factory.mktemp("job") / "growing.json.gz"
+    write(simulate("graph-growth", iterations=14), path)
+    return str(path)
+
+
+@pytest.fixture
+def diagnosed(monkeypatch):
+    """Makes `diagnose` see a finished analysis, whatever the path."""
+
+    def prepare(**changes):
+        monkeypatch.setattr(diagnose, "analyze_paths", lambda args: build_analysis(**changes))
+
+    prepare()
+    return prepare
+
+
+def call(*argv, **options):
+    """The command line in a process of its own."""
+    command = [sys.executable, "-m", "deepprof", *argv]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
+
+
+def complaint(capsys, *argv):
+    """The one line on stderr of a call that must exit with 2."""
+    assert main(argv) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("deepprof: ")
+    assert err.count("\n") == 1
+    return err
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ([], "COMMAND"),
+        (["frobnicate"], "invalid choice: 'frobnicate'"),
+        (["diagnose"], "PATH"),
+        (["diagnose", "x", "--colour"], "unrecognized arguments: --colour"),
+        (["diagnose", "x", "--form", "json"], "unrecognized arguments: --form"),
+        (["diagnose", "x", "--format", "html"], "invalid choice: 'html'"),
+        (["diagnose", "x", "--iterations", "3,0"], "'0' is not a whole number of at least 1"),
+        (["diagnose", "x", "--iterations", "3,,4"], "'' is not"),
+        (["diagnose", "x", "--stream", "7"], "'7' is not DEVICE:STREAM"),
+        (["diagnose", "x", "--stream", "0:-7"], "is not DEVICE:STREAM"),
+        (["diagnose", "x", "--fail-on", "never"], "invalid choice: 'never'"),
+        (["simulate", "healthy"], "-o"),
+        (["simulate", "sick", "-o", "x.json"], "invalid choice: 'sick'"),
+        (["simulate", "healthy", "-o", "x.json", "--iterations", "-1"], "-1"),
+        (["simulate", "healthy", "-o", "x.json", "--iterations", "1000000"], "at most 5000"),
+        (["simulate", "healthy", "-o", "x.json", "--seed", "lucky"], "'lucky' is not a whole number"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_2(capsys, argv, words):
+    assert words in complaint(capsys, *argv)
+
+
+def test_wrong_usage_says_where_the_help_is(capsys):
+    assert complaint(capsys, "diagnose", "x", "--stream", "7").endswith("see deepprof diagnose --help\n")
+
+
+def test_input_that_cannot_be_read_is_one_line_that_names_it(capsys, tmp_path):
+    text = tmp_path / "notes.txt"
+    text.write_text("no trace")
+    for path in (tmp_path / "absent.json", text, tmp_path):
+        assert str(path) in complaint(capsys, "diagnose", str(path))
+    assert "no file matches" in complaint(capsys, "diagnose", f"{tmp_path}/*.sqlite")
+
+
+@pytest.mark.parametrize("command", [["diagnose", "x"], ["simulate", "healthy"]])
+def test_an_output_that_has_no_place_is_told_before_any_work(capsys, monkeypatch, tmp_path, command):
+    monkeypatch.setattr(diagnose, "analyze_paths", lambda args: pytest.fail("worked first"))
+    assert "there is no directory" in complaint(capsys, *command, "-o", f"{tmp_path}/absent/report")
+    assert "is a directory" in complaint(capsys, *command, "-o", str(tmp_path))
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_disk_is_one_line(capsys, diagnosed):
+    assert "No space left on device" in complaint(capsys, "diagnose", "x", "-o", "/dev/full")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_stdout_is_one_line(capture):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "deepprof", "diagnose", capture]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "No space left on device" in done.stderr
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch):
+    monkeypatch.setattr(diagnose, "analyze_paths", lambda args: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        main(["diagnose", "x"])
+
+
+def test_an_interrupt_is_130(monkeypatch):
+    def interrupt(args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(diagnose, "analyze_paths", interrupt)
+    assert main(["diagnose", "x"]) == 130
+
+
+def test_a_warning_is_one_line(capsys, monkeypatch):
+    def warn(args):
+        warnings.warn("a plug-in\ndoes not load", stacklevel=1)
+        return build_analysis()
+
+    monkeypatch.setattr(diagnose, "analyze_paths", warn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main(["diagnose", "x"]) == 0
+    assert capsys.readouterr().err == "deepprof: warning: a plug-in does not load\n"
+
+
+def test_json_goes_to_stdout_alone(capsysbinary, diagnosed):
+    assert main(["diagnose", "x", "--format", "json"]) == 0
+    out, err = capsysbinary.readouterr()
+    assert json.loads(out)["schema"] == "deepprof.report/1"
+    assert err == b""
+
+
+def test_all_shows_every_finding(capsysbinary, diagnosed):
+    diagnosed(findings=tuple(build_finding(rule=f"rule-{k}") for k in range(7)))
+    for extra, expected in (([], 5), (["--all"], 7)):
+        main(["diagnose", "x", "--format", "json", *extra])
+        assert len(json.loads(capsysbinary.readouterr().out)["findings"]) == expected
+
+
+@pytest.mark.parametrize("worst", SEVERITIES)
+@pytest.mark.parametrize("threshold", SEVERITIES)
+def test_fail_on_is_met_by_its_severity_and_above(capsys, diagnosed, worst, threshold):
+    diagnosed(findings=(build_finding(severity="info"), build_finding(severity=worst)))
+    expected = int(SEVERITIES.index(worst) >= SEVERITIES.index(threshold))
+    assert main(["diagnose", "x", "--fail-on", threshold]) == expected
+
+
+def test_fail_on_counts_findings_that_are_not_shown(capsys, diagnosed):
+    diagnosed(findings=(*[build_finding(severity="info")] * 5, build_finding(severity="critical")))
+    assert main(["diagnose", "x", "--fail-on", "critical"]) == 1
+
+
+def test_without_findings_fail_on_is_never_met(capsys, diagnosed):
+    diagnosed(findings=())
+    assert main(["diagnose", "x", "--fail-on", "info"]) == 0
+
+
+def test_output_replaces_a_file_whole_and_keeps_its_mode(capsys, diagnosed, tmp_path):
+    target = tmp_path / "report.txt"
+    target.write_text("old" * 10_000)
+    target.chmod(0o640)
+    assert main(["diagnose", "x", "-o", str(target)]) == 0
+    assert "1 iteration = 335 kernels" in target.read_text(encoding="utf-8")
+    assert "old" not in target.read_text(encoding="utf-8")
+    assert target.stat().st_mode & 0o777 == 0o640
+    assert [path.name for path in tmp_path.iterdir()] == ["report.txt"]
+    assert capsys.readouterr().out == ""
+
+
+def test_output_through_a_link_keeps_the_link(diagnosed, tmp_path):
+    (tmp_path / "real.json").write_text("")
+    (tmp_path / "link.json").symlink_to("real.json")
+    assert main(["diagnose", "x", "--format", "json", "-o", f"{tmp_path}/link.json"]) == 0
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads((tmp_path / "real.json").read_bytes())["loops"]
+
+
+def test_output_to_a_device_leaves_the_device(diagnosed):
+    assert main(["diagnose", "x", "-o", os.devnull]) == 0
+    assert not os.path.isfile(os.devnull)
+
+
+def test_text_that_stdout_cannot_show_is_replaced(capture, tmp_path):
+    named = tmp_path / "größe.json.gz"
+    os.link(capture, named)
+    done = call("diagnose", str(named), env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "gr??e.json.gz" in done.stdout.replace("\n", "")
+
+
+def test_json_is_utf_8_whatever_stdout_says(capture, tmp_path):
+    named = tmp_path / "größe.json.gz"
+    os.link(capture, named)
+    done = subprocess.run(
+        [sys.executable, "-m", "deepprof", "diagnose", str(named), "--format", "json"],
+        capture_output=True,
+        timeout=120,
+        check=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert json.loads(done.stdout.decode("utf-8"))["trace"]["paths"] == [str(named)]
+
+
+@pytest.mark.parametrize("kind", ["text", "json"])
+def test_a_pipe_that_closes_early_is_quiet(capture, kind):
+    """As in `deepprof diagnose … | head -1`, with a reader that is gone before the first byte."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "deepprof", "diagnose", capture, "--format", kind]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=120, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_closed_stdout_is_one_line(capture):
+    done = subprocess.run(
+        ["/bin/sh", "-c", '"$0" -m deepprof diagnose "$1" >&-', sys.executable, capture],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (2, "deepprof: stdout is closed; write to a file with -o FILE\n")
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["diagnose", "--help"], ["simulate", "--help"], ["--version"]])
+def test_help_loads_nothing_heavy_and_is_ascii(argv):
+    heavy = "[m for m in ('polars', 'rich', 'numpy', 'msgspec', 'deepprof.simulation') if m in sys.modules]"
+    code = f"import sys\nfrom deepprof.commands import main\nprint(main({argv}), {heavy}, file=sys.stderr)"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stderr == "0 []\n"
+    assert done.stdout
+
+
+def test_help_lists_every_command(capsys):
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert {kind.__name__.lower() for kind in commands.COMMANDS} == {"diagnose", "simulate"}
+    assert all(kind.__name__.lower() in out for kind in commands.COMMANDS)
+
+
+def test_help_into_a_closed_pipe_is_quiet():
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "deepprof", "--help"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=120, check=False)
+    os.close(writer)
+    assert done.stderr == b""
+    assert done.returncode in {0, 141}  # argparse keeps the error to itself where stdout is not buffered
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"deepprof {read_version()}\n"
+
+
+def test_severities_are_those_of_findings():
+    from deepprof.diagnosis.finding import SEVERITIES as KNOWN
+    from deepprof.render.json import FINDINGS
+
+    assert (diagnose.SEVERITIES, diagnose.FINDINGS) == (KNOWN, FINDINGS)
+
+
+def test_simulate_writes_the_file_and_says_so(capsys, tmp_path):
+    target = tmp_path / "job.json.gz"
+    argv = ["simulate", "healthy", "-o", str(target), "--iterations", "2", "--seed", "5", "--annotate"]
+    assert main(argv) == 0
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"{target}: healthy, 2 iterations of 335 kernels on stream 7, seed 5\n")
+    write(simulate("healthy", iterations=2, seed=5, annotate=True), tmp_path / "same.json.gz")
+    assert target.read_bytes() == (tmp_path / "same.json.gz").read_bytes()
+
+
+def test_the_growing_graph_is_found_end_to_end(capture):
+    done = call("diagnose", capture, "--format", "json", "--fail-on", "warning")
+    document = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert document["findings"][0]["rule"] == "graph-growth"
+    accounting = document["trace"]["accounting"]
+    assert accounting["read"] == accounting["kept"] + sum(accounting["dropped"].values())
+
+
+@pytest.mark.parametrize("argv", [["--stream", "0:7"], ["--iterations", "15"]])
+def test_the_main_stream_and_the_count_can_be_given(capture, argv):
+    done = call("diagnose", capture, "--format", "json", *argv)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["loops"][0]["stream"] == 7
+
+
+def test_the_report_names_the_iteration(capture):
+    done = call("diagnose", capture)
+    assert done.returncode == 0
+    assert "1 iteration = 33" in done.stdout
+    assert "graph-growth" in done.stdout
+    assert "\x1b" not in done.stdout

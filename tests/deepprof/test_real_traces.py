@@ -1,0 +1,113 @@
+"""Every real trace: the true iteration where there is one, a reason where there is none, one line where unreadable."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deepprof
+from deepprof.analysis import Analysis, without_ranges
+from deepprof.metrics.sequence import main_sequence
+from tests import manifest
+
+# Kernels per iteration on the main stream, complete iterations in the trace. Periods of the streams that repeat
+# exactly are checked against brute force below; the others were counted between annotations.
+TRUE_LOOPS = {
+    "tb-resnet50-nw0": (1476, 6),
+    "tb-resnet50-nw4": (1452, 6),
+    "tb-resnet50-nw0-c": (1462, 6),
+    "tb-resnet50-nw4-d": (1478, 6),
+    "tb-resnet50-autograd-nw0": (1455, 6),
+    "hta-nccl-parser": (893, 3),
+    "hta-negqueue": (1001, 5),
+    "hta-gpu-annot": (26, 5),
+    "param-linear": (220, 40),
+    "tl-resnet-ckpt": (742, 3),
+    "tl-flux-sage": (1573, 4),
+    "cs336-zx-base": (692, 4),
+    "cs336-zx-2_7B": (1832, 4),
+    "cs336-zx-2_7B-nvtx": (1832, 4),
+    "cs336-zx-2_7B-clean": (1832, 10),
+    "cs336-zx-2_7B-compile": (4, 10),  # three kernels and a graph launch, which is one event
+}
+EXACT = set(TRUE_LOOPS) - {"tb-resnet50-autograd-nw0", "param-linear", "tl-flux-sage"}
+MISTAKEN_WITHOUT_RANGES = {"tl-vllm-pd-piecewise"}
+READABLE = ("kineto-json", "nsys-sqlite")
+
+
+def analyzed(traces: Path, row: dict[str, str]) -> Analysis:
+    return deepprof.analyze(deepprof.read(traces / row["file"]))
+
+
+@pytest.mark.parametrize("row", manifest.rows())
+def test_every_file_is_reported_or_refused_in_one_line(traces: Path, row: dict[str, str]) -> None:
+    try:
+        analysis = analyzed(traces, row)
+    except deepprof.TraceError as error:
+        assert row["format"] not in READABLE
+        assert "\n" not in str(error)
+        assert row["file"].split("/")[-1] in str(error)
+        return
+    report = json.loads(analysis.to_json())
+    assert (report["no_loop_reason"] is None) == bool(report["loops"])
+    accounting = report["trace"]["accounting"]
+    assert accounting["read"] == accounting["kept"] + sum(accounting["dropped"].values()) > 0
+    assert report["trace"]["busy_ns"] + report["trace"]["idle_ns"] == report["trace"]["span_ns"]
+
+
+@pytest.mark.parametrize("row", manifest.rows(*READABLE))
+def test_the_true_iteration_is_found_and_nothing_else(traces: Path, row: dict[str, str]) -> None:
+    found = [(loop.period, int(loop.iterations["complete"].sum())) for loop in analyzed(traces, row).loops]
+    expected = TRUE_LOOPS.get(row["file"].split("/")[0])
+    if expected is None:
+        assert found == []
+        return
+    ((period, iterations),) = found
+    assert period == expected[0]
+    assert abs(iterations - expected[1]) <= 1
+
+
+@pytest.mark.parametrize("row", manifest.rows(*READABLE))
+def test_the_same_is_found_when_nobody_annotated_anything(
+    traces: Path, row: dict[str, str], request: pytest.FixtureRequest
+) -> None:
+    case = row["file"].split("/")[0]
+    if case in MISTAKEN_WITHOUT_RANGES:
+        reason = "a layer with its own graph launch is told from an iteration by the range around all layers alone"
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+    loops = deepprof.analyze(without_ranges(deepprof.read(traces / row["file"]))).loops
+    expected = [TRUE_LOOPS[case][0]] if case in TRUE_LOOPS else []
+    assert [loop.period for loop in loops] == expected
+    assert all(loop.boundary_source == "mined" for loop in loops)
+
+
+@pytest.mark.parametrize("row", [p for p in manifest.rows(*READABLE) if str(p.id).split("/")[0] in EXACT | {"absent"}])
+def test_periods_agree_with_brute_force(traces: Path, row: dict[str, str]) -> None:
+    trace = deepprof.read(traces / row["file"])
+    (loop,) = deepprof.analyze(trace).loops
+    symbols = main_sequence(trace, loop.device, loop.stream).symbols
+    smallest = next(p for p in range(1, len(symbols)) if np.array_equal(symbols[p:], symbols[:-p]))
+    assert loop.period == smallest
+
+
+def test_single_process_loading_shows_and_workers_do_not(traces: Path) -> None:
+    slow = analyzed(traces, {"file": "tb-resnet50-nw0/worker0.pt.trace.json.gz"})
+    fast = analyzed(traces, {"file": "tb-resnet50-nw4/worker0.pt.trace.json.gz"})
+    interval, operation = (slow.metrics[c][0] for c in ("avg_interval_ns", "avg_operation_ns"))
+    assert interval > 0.25 * operation
+    assert slow.metrics["avg_overlap_ratio"][0] < 0.1
+    assert [f.rule for f in slow.findings] == ["host-bound"]
+    assert str((slow.findings[0].location or {}).get("range", "")).startswith("enumerate(DataLoader)")
+    assert fast.metrics["avg_interval_ns"][0] < 0.1 * interval + 1e6
+    assert fast.findings == ()
+
+
+def test_the_papers_mode_finds_the_same_iterations(traces: Path) -> None:
+    trace = deepprof.read(traces / "tb-resnet50-nw0-c/worker0.1623143089861.pt.trace.json.gz")
+    (paper,) = deepprof.analyze(trace, counts=[6]).loops
+    (mined,) = deepprof.analyze(trace).loops
+    assert paper.period == mined.period
+    assert paper.iterations.height == mined.iterations.filter("complete").height
