@@ -1,8 +1,8 @@
 """Every error a user can cause, as a hierarchy; each message says what, where and what to do next.
 
-    DeepProfError
-    ├── TraceError          a file or directory that cannot be read as a trace
-    └── UsageError          arguments that contradict each other or name nothing
+DeepProfError
+├── TraceError          a file or directory that cannot be read as a trace
+└── UsageError          arguments that contradict each other or name nothing
 """
 
 from __future__ import annotations

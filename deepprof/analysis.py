@@ -138,9 +138,14 @@ def check_arguments(ranks: Sequence[Trace], counts: Sequence[int], stream: tuple
     if any(count < 2 for count in counts):
         raise UsageError(f"iteration counts {list(counts)}: each must be at least 2")
     if stream is not None and not any(has_stream(trace, stream) for trace in ranks):
-        raise UsageError(
-            f"stream {stream[0]}:{stream[1]} runs no kernel in this trace; see the list of streams in the report"
-        )
+        raise UsageError(f"stream {stream[0]}:{stream[1]} runs no kernel; streams that do: {list_streams(ranks)}")
+
+
+def list_streams(ranks: Iterable[Trace]) -> str:
+    """Return the streams that run kernels, as DEVICE:STREAM, at most a dozen."""
+    tables = [classify_streams(trace).filter(pl.col("kernels") > 0) for trace in ranks]
+    found = sorted({row for table in tables for row in table.select("device", "stream").rows()})
+    return ", ".join(f"{device}:{number}" for device, number in found[:12]) or "none"
 
 
 def has_stream(trace: Trace, stream: tuple[int, int]) -> bool:

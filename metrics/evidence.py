@@ -99,9 +99,10 @@ def make_family(group: pl.DataFrame, sequence: Sequence) -> Family:
     """Return one family; its positions are the first symbols launched after each range began or, for some, ended."""
     name, host = group["name"][0], group["side"][0] == "host"
     family = group["family"][0]
-    edge = group["end_ns"] if order(name) < len(ENDING) else group["start_ns"]
+    group = group.sort("end_ns" if order(name) < len(ENDING) else "start_ns")
     times = sequence.launch_ns if host and sequence.linked else sequence.start_ns
-    positions = np.unique(np.searchsorted(times, edge.sort().to_numpy()))
+    begin, end = (np.searchsorted(times, group[edge].to_numpy()) for edge in ("start_ns", "end_ns"))
+    positions, first = np.unique(end if order(name) < len(ENDING) else begin, return_index=True)
     spans = union(group["start_ns"].to_numpy(), group["end_ns"].to_numpy())
     reach = int(spans.ends[-1] - spans.starts[0]) if len(spans.starts) else 0
     return Family(
@@ -109,6 +110,7 @@ def make_family(group: pl.DataFrame, sequence: Sequence) -> Family:
         trust_in(family, framework=bool(group["framework"][0])),
         positions.astype(np.int64),
         spans.total_ns / reach if reach else 0.0,
+        end[first].astype(np.int64),
     )
 
 

@@ -55,7 +55,7 @@ def measure_iterations(trace: Trace, sequence: Sequence, found: Iterations) -> p
             "idle_ns": until - start - busy,
         }
     )
-    warmup = pl.col("index") < warmup_length(table)
+    warmup = pl.col("complete") & (pl.col("index") < warmup_length(table))
     return table.with_columns(warmup=warmup).select(ITERATIONS.names()).cast(ITERATIONS)
 
 

@@ -68,7 +68,10 @@ def from_mined(trace: Trace, sequence: Sequence, evidence: Evidence, found: mini
 def large_blocks(found: mining.Loop) -> list[dict[str, int]]:
     """Return the inner loops that make up a good part of the iteration, each kind once, the largest first."""
     large = [b for b in found.nested if b.events * b.repeats >= LARGE_BLOCK * found.period]
-    return [{"events": events, "repeats": repeats} for events, repeats in dict.fromkeys((b.events, b.repeats) for b in large)]
+    return [
+        {"events": events, "repeats": repeats}
+        for events, repeats in dict.fromkeys((b.events, b.repeats) for b in large)
+    ]
 
 
 def from_paper(trace: Trace, sequence: Sequence, evidence: Evidence, found: PaperLoop) -> Loop:
@@ -82,13 +85,18 @@ def from_paper(trace: Trace, sequence: Sequence, evidence: Evidence, found: Pape
         device=sequence.device,
         stream=sequence.stream,
         period=period,
-        confidence=round(min(1.0, len(rows.first) / found.count), 3),
+        confidence=round(min(1.0, len(rows.first) / found.count) * explained(rows), 3),
         evidence=f"paper mode: {matched}, {found.count} iterations given, ε = {found.pattern.epsilon}",
         boundary_source="mined",
         agreement=best_agreement(evidence, rows, period),
         iterations=iterations,
         metrics=summarize(iterations),
     )
+
+
+def explained(rows: mining.Iterations) -> float:
+    """Return the share of the kernels from the first iteration to the last that the iterations match."""
+    return float(rows.matched.sum()) / max(1, int(rows.end[-1] - rows.first[0])) if len(rows.first) else 0.0
 
 
 def close_gaps(found: PaperLoop) -> mining.Iterations:

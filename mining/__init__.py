@@ -1,1 +1,35 @@
-"""Integers in, loops out: the suffix tree and the iteration miner (floor 1; knows no trace)."""
+"""Integers in, loops out: the suffix tree and the iteration miner (floor 1; knows no trace).
+
+Usable alone on any sequence of non-negative integers:
+
+>>> from deepprof.mining import find_loop
+>>> layer, head, optimizer = [1, 2, 3, 4] * 12, [5, 6, 7], [8, 9] * 10
+>>> mined = find_loop((layer + head + optimizer) * 5)
+>>> mined.loop.period, len(mined.loop.iterations.first)
+(71, 5)
+
+`find_loop` finds one loop without a count; `mine_with_counts` is the paper's way, with the count given. `SuffixTree`
+and `Matcher` are what both are built of.
+"""
+
+from deepprof.mining.evidence import Evidence, Family
+from deepprof.mining.loops import Iterations, Loop, Mined, find_loop
+from deepprof.mining.matching import Matcher, Matches, match
+from deepprof.mining.paper import PaperLoop, Pattern, mine_with_counts
+from deepprof.mining.suffix_tree import SuffixTree
+
+__all__ = [
+    "Evidence",
+    "Family",
+    "Iterations",
+    "Loop",
+    "Matcher",
+    "Matches",
+    "Mined",
+    "PaperLoop",
+    "Pattern",
+    "SuffixTree",
+    "find_loop",
+    "match",
+    "mine_with_counts",
+]

@@ -7,43 +7,57 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.mining.choice import Candidate, count_per_pass, families_by_trust, holds_once, is_flat, typical_pass
+from deepprof.mining.choice import (
+    MAX_EDITS,
+    Candidate,
+    count_per_pass,
+    families_by_trust,
+    holds_once,
+    is_flat,
+    typical_pass,
+)
 from deepprof.mining.evidence import Evidence, short
-from deepprof.mining.symbols import SymbolArray
 
 __all__ = ["Verdict", "judge"]
 
 MIN_PASSES = 2.9  # three iterations of which the capture may cut a little
 MIN_COVERAGE = 0.5  # between the first and the last pass
-MAX_EDITS = 0.1  # per matched symbol: quasi-periodic sequences need more, noisy jobs far less
 MANY_PASSES = 3  # that many passes inside one step marker make them parts of a step
 ONE_GAP = 3.0  # a pause this much longer than any other in the period ends an iteration, not a layer
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a candidate is accepted, how sure that is (0..1), and why or why not."""
+    """Whether a candidate is accepted, how sure that is (0..1), and why or why not.
+
+    `final` is set when it is refused for what it is, not for how little of it was seen: looking elsewhere is no use.
+    """
 
     accepted: bool
     certainty: float
     reason: str
+    final: bool = False
 
 
-def judge(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -> Verdict:
+def judge(candidate: Candidate, evidence: Evidence) -> Verdict:
     """Decide on a candidate within the window it was found in."""
     p, passes = candidate.period, candidate.passes
     if passes < MIN_PASSES:
         return reject(f"the best repetition, {p} kernels, comes back only {passes:.1f} times; three are needed")
     inner = inner_coverage(candidate)
     if inner < MIN_COVERAGE:
-        return reject(f"a sequence of {p} kernels comes back, but covers only {inner:.0%} of what lies in between")
-    edits = edit_share(candidate)
+        return reject(
+            f"a sequence of {p} kernels comes back, but covers only {100 * inner:.0f} % of what lies in between"
+        )
+    edits = candidate.edit_share
     if edits > MAX_EDITS:
-        return reject(f"a sequence of {p} kernels comes back only roughly ({edits:.0%} of it differs each time)")
+        return reject(
+            f"a sequence of {p} kernels comes back only roughly ({100 * edits:.0f} % of it differs each time)"
+        )
     signs = find_signs(candidate, evidence)
-    doubts = find_doubts(symbols, candidate, evidence)
+    doubts = find_doubts(candidate, evidence)
     if len(doubts) > len(signs.strong) and not (len(doubts) == 1 and signs.weak):
-        return reject(f"{p} kernels repeat {passes:.0f} times, but {' and '.join(doubts)}")
+        return Verdict(False, 0.0, f"{p} kernels repeat {passes:.0f} times, but {' and '.join(doubts)}", final=True)
     return accept(candidate, inner, edits, signs.strong + signs.weak)
 
 
@@ -56,7 +70,7 @@ def accept(candidate: Candidate, inner: float, edits: float, signs: list[str]) -
     """Return a verdict in favour; many exact passes and independent signs make it sure."""
     certainty = inner * (1 - edits) * (1 - 0.5 ** (candidate.passes + len(signs) - 0.9))
     repeats = f"{candidate.period} kernels repeat {candidate.passes:.1f} times"
-    exact = "exactly" if edits == 0 else f"with {edits:.1%} edits"
+    exact = "exactly" if edits == 0 else f"with {100 * edits:.1f} % edits"
     return Verdict(True, certainty, f"{repeats} {exact}" + (f", with {', '.join(signs)}" if signs else ""))
 
 
@@ -69,14 +83,7 @@ def inner_coverage(candidate: Candidate) -> float:
     return float(m.matched[good].sum()) / max(1, end - first)
 
 
-def edit_share(candidate: Candidate) -> float:
-    """Return edits per matched symbol in the good passes, those at the capture's cut ends left out."""
-    m = candidate.matches
-    whole = candidate.good & (m.matched + m.edits >= candidate.period)
-    return float(m.edits[whole].sum()) / max(1, int(m.matched[whole].sum()))
-
-
-def find_doubts(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -> list[str]:
+def find_doubts(candidate: Candidate, evidence: Evidence) -> list[str]:
     """Return what speaks for a layer, a micro-benchmark or a solver rather than an iteration."""
     doubts = []
     enclosing = encloser(candidate, evidence)
@@ -88,12 +95,11 @@ def find_doubts(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) 
 
 
 def encloser(candidate: Candidate, evidence: Evidence) -> str | None:
-    """Return the name of a step marker whose every range holds several passes."""
-    good = candidate.good
+    """Return the name of a step marker one of whose ranges holds several passes whole."""
+    first, end = candidate.matches.first[candidate.good], candidate.matches.end[candidate.good]
     for family in evidence.families:
-        if family.trust == "step" and len(family.positions):
-            cuts = np.append(np.sort(family.positions), np.iinfo(np.int64).max)
-            held = np.histogram(candidate.matches.first[good], cuts)[0]
+        if family.trust == "step" and family.ends is not None:
+            held = np.searchsorted(end, family.ends, side="right") - np.searchsorted(first, family.positions)
             if held.max(initial=0) >= MANY_PASSES:
                 return family.name
     return None

@@ -16,6 +16,7 @@ from deepprof.mining.symbols import SymbolArray
 from deepprof.mining.template import Template, fit_template
 
 __all__ = [
+    "MAX_EDITS",
     "Candidate",
     "count_per_pass",
     "exact_passes",
@@ -34,6 +35,9 @@ ONCE_PER_PASS = 0.8  # share of passes that must hold exactly one range of a fam
 NEW_SYMBOLS = 0.15  # share of a period's own symbols that makes a larger level more than a repetition
 NESTED = 0.3  # a period with less of it in inner loops is flat: it may be a layer
 LAYER_SIZES = (64, 400)  # a shorter period may always be a layer, a longer one hardly ever is
+MIN_COVERAGE = 0.3
+MAX_EDITS = 0.1  # per matched symbol: quasi-periodic sequences need more, noisy jobs far less
+NEARLY = 0.8
 TILING = 0.7  # share of the time that a user's ranges must fill to be iterations
 
 
@@ -65,6 +69,13 @@ class Candidate:
         """How many periods are matched, parts counted as parts: the phase does not change it."""
         return float(self.matches.matched.sum()) / self.period
 
+    @property
+    def edit_share(self) -> float:
+        """Edits per matched symbol in the good passes, those at the sequence's cut ends left out."""
+        m = self.matches
+        whole = self.good & (m.matched + m.edits >= self.period)
+        return float(m.edits[whole].sum()) / max(1, int(m.matched[whole].sum()))
+
 
 def propose(symbols: SymbolArray, evidence: Evidence) -> list[Candidate]:
     """Return verified candidates by ascending period; each distinct template once."""
@@ -92,7 +103,7 @@ def plausible(levels: list[Level]) -> list[Level]:
 
 def family_level(family: Family, n: int) -> Level | None:
     """Return the level that host ranges suggest: they may show an iteration whose kernels are too few to vote."""
-    positions = np.unique(family.positions[family.positions < n])
+    positions = np.unique(family.positions[(family.positions >= 0) & (family.positions < n)])
     if len(positions) < 3:
         return None
     return Level(int(np.median(np.diff(positions))), 1.0, 1, positions)
@@ -147,17 +158,27 @@ def families_by_trust(evidence: Evidence) -> list[Family]:
 
 
 def select(symbols: SymbolArray, candidates: list[Candidate], evidence: Evidence) -> Candidate | None:
-    """Return the candidate that is the iteration: by host ranges, by optimizer kernels, else by structure."""
-    usable = [c for c in candidates if c.coverage >= 0.3 and c.passes >= 2]
+    """Return the candidate that is the iteration: by host ranges, by optimizer kernels, else by structure.
+
+    Candidates that fit roughly only are left out, unless there is nothing better to say no to.
+    """
+    usable = [c for c in candidates if c.coverage >= MIN_COVERAGE and c.passes >= 2]
+    usable = [c for c in usable if c.edit_share <= MAX_EDITS] or usable
     for family in families_by_trust(evidence):
         agreeing = [c for c in usable if holds_once(c, family)]
         if agreeing:
-            return agreeing[0]
+            return smallest_of_best(agreeing)
     if evidence.optimizer is not None:
         optimizing = [c for c in usable if optimizes(symbols, c, evidence.optimizer)]
         if optimizing:
-            return optimizing[0]
+            return smallest_of_best(optimizing)
     return climb(symbols, usable)
+
+
+def smallest_of_best(candidates: list[Candidate]) -> Candidate:
+    """Return the shortest of the candidates that explain nearly as much as the best one."""
+    best = max(c.coverage for c in candidates)
+    return next(c for c in candidates if c.coverage >= NEARLY * best)
 
 
 def optimizes(symbols: SymbolArray, candidate: Candidate, optimizer: npt.NDArray[np.bool_]) -> bool:

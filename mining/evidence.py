@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 __all__ = ["Evidence", "Family", "Trust", "short"]
 
+Value = TypeVar("Value", bound=np.generic)
 Trust = Literal["step", "range", "framework"]
 
 
@@ -18,13 +19,22 @@ class Family:
     """Host ranges of one name: `positions[j]` is the first symbol launched after the j-th of them began (or ended).
 
     `trust` says who wrote them: `step` a user's step marker, `range` any other range of the user, `framework` the
-    framework itself. `coverage` is the share of the time from the first to the last that they fill.
+    framework itself. `coverage` is the share of the time from the first to the last that they fill, `ends[j]` the
+    first symbol launched after the j-th of them ended, where that is known.
     """
 
     name: str
     trust: Trust
     positions: npt.NDArray[np.int64]
     coverage: float = 0.0
+    ends: npt.NDArray[np.int64] | None = None
+
+    def between(self, first: int, end: int) -> Family:
+        """Return the ranges that reach into the symbols [first, end), counted from `first` (one may begin before)."""
+        reach = self.positions + 1 if self.ends is None else self.ends
+        inside = (reach > first) & (self.positions < end)
+        ends = None if self.ends is None else self.ends[inside] - first
+        return Family(self.name, self.trust, self.positions[inside] - first, self.coverage, ends)
 
 
 def short(name: str) -> str:
@@ -52,23 +62,19 @@ class Evidence:
     families: tuple[Family, ...] = field(default=())
     start: int = 0
 
-    def window(self, n: int) -> Evidence:
-        """Return the same evidence on the first `n` symbols only."""
+    def between(self, first: int, end: int) -> Evidence:
+        """Return the same evidence on the symbols [first, end) only, counted from `first`."""
 
-        def cut(a: npt.NDArray[np.float64] | None) -> npt.NDArray[np.float64] | None:
-            return None if a is None else a[:n]
+        def cut(values: npt.NDArray[Value] | None) -> npt.NDArray[Value] | None:
+            return None if values is None else values[first:end]
 
-        def cut_mark(a: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_] | None:
-            return None if a is None else a[:n]
-
-        families = tuple(Family(f.name, f.trust, f.positions[f.positions < n], f.coverage) for f in self.families)
         return Evidence(
             cut(self.gaps),
             cut(self.launch_gaps),
-            cut_mark(self.copies),
-            cut_mark(self.syncs),
-            cut_mark(self.graphs),
+            cut(self.copies),
+            cut(self.syncs),
+            cut(self.graphs),
             self.optimizer,
-            families,
-            self.start,
+            tuple(family.between(first, end) for family in self.families),
+            max(0, self.start - first),
         )

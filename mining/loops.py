@@ -25,7 +25,10 @@ WINDOWS = (1 << 16, 1 << 18, 1 << 20)  # symbols looked at; more only while the 
 ENOUGH_PASSES = 8
 ENOUGH_COVERAGE = 0.7
 VARIANT_ROUNDS = 3
+SUPPORT = 0.8  # of the iterations that a framework range must point at to have decided with the rest
+TAIL = 0.1  # of the period: longer foreign stretches (evaluation) stay between iterations
 WHOLE = 0.99  # of the period: the last iteration may lack what prepares the next
+NOTHING = Verdict(False, 0.0, "no sequence of kernels comes back at regular distances three times or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +82,47 @@ def find_loop(sequence: Sequence[int] | npt.NDArray[np.integer], evidence: Evide
     if len(symbols) < 3:
         return Mined(None, f"only {len(symbols)} kernels on the main stream: nothing can repeat three times")
     found = search(symbols, evidence)
-    if found is None:
-        return Mined(None, "no sequence of kernels comes back at regular distances three times or more")
-    symbols, candidate, window = found
-    verdict = judge(symbols[:window], candidate, evidence.window(window))
-    if not verdict.accepted:
-        return Mined(None, verdict.reason)
-    phase = find_phase(symbols[:window], candidate, evidence.window(window))
-    return Mined(make_loop(symbols, candidate, phase, verdict))
+    if isinstance(found, Verdict):
+        return Mined(None, found.reason)
+    phase = find_phase(found.window, found.candidate, found.evidence)
+    return Mined(make_loop(found, phase, evidence))
 
 
-def search(symbols: SymbolArray, evidence: Evidence) -> tuple[SymbolArray, Candidate, int] | None:
-    """Return the chosen candidate of the smallest window that shows it clearly, with the symbols it was found in."""
-    best: tuple[SymbolArray, Candidate, int] | None = None
-    for size in WINDOWS:
-        window = min(size, len(symbols))
-        found = search_window(symbols, evidence, window)
-        if found is not None and (best is None or found[1].coverage > best[1].coverage):
-            best = (*found, window)
-        if window == len(symbols) or (best is not None and is_clear(best[1])):
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An accepted candidate: the whole sequence (variants merged), the window it was found in, and the verdict."""
+
+    symbols: SymbolArray
+    window: SymbolArray
+    evidence: Evidence  # of the window
+    candidate: Candidate
+    verdict: Verdict
+
+
+def search(symbols: SymbolArray, evidence: Evidence) -> Found | Verdict:
+    """Return the first window's candidate that is accepted, or why the first one was not.
+
+    A clear loop in a small window is enough; later windows serve loops that begin late or fill little of the stream.
+    """
+    refused, best = None, None
+    for first, end in windows(len(symbols)):
+        found = search_window(symbols, evidence, first, end)
+        if isinstance(found, Verdict):
+            refused = refused or found
+        elif best is None or found.candidate.coverage > best.candidate.coverage:
+            best = found
+        if best is not None and (is_clear(best.candidate) or first > 0 or end == len(symbols)):
             break
-    return best
+        if best is None and isinstance(found, Verdict) and found.final:
+            return found
+    return best or refused or NOTHING
+
+
+def windows(n: int) -> list[tuple[int, int]]:
+    """Return the parts of a sequence to look at: growing ones from its start, then from later on."""
+    sizes = [size for size in WINDOWS if size < n] + [min(n, WINDOWS[-1])]
+    later = [(n // 2, n), (n // 4, 3 * n // 4), (3 * n // 4, n)]
+    return [(0, size) for size in dict.fromkeys(sizes)] + [(a, min(b, a + WINDOWS[1])) for a, b in later if n >= 64]
 
 
 def is_clear(candidate: Candidate) -> bool:
@@ -107,32 +130,59 @@ def is_clear(candidate: Candidate) -> bool:
     return candidate.passes >= ENOUGH_PASSES and candidate.coverage > ENOUGH_COVERAGE
 
 
-def search_window(symbols: SymbolArray, evidence: Evidence, window: int) -> tuple[SymbolArray, Candidate] | None:
-    """Return the candidate found in the first `window` symbols, variants of one kernel merged on the way."""
-    shown = evidence.window(window)
-    pick = select(symbols[:window], propose(symbols[:window], shown), shown)
+def search_window(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> Found | Verdict:
+    """Return the candidate of one window if it is accepted, else why not."""
+    shown = evidence.between(first, end)
+    pick = select(symbols[first:end], propose(symbols[first:end], shown), shown)
+    if pick is None:
+        return NOTHING
+    symbols, pick = join_variants(symbols, pick, shown, first, end)
+    verdict = judge(pick, shown)
+    return Found(symbols, symbols[first:end], shown, pick, verdict) if verdict.accepted else verdict
+
+
+def join_variants(
+    symbols: SymbolArray, pick: Candidate, shown: Evidence, first: int, end: int
+) -> tuple[SymbolArray, Candidate]:
+    """Join the variants of one kernel as long as that explains more of the window."""
     for _ in range(VARIANT_ROUNDS - 1):
-        if pick is None or not pick.template.variants:
-            break
-        merged = merge_variants(pick.template.variants, int(symbols.max()) + 1)
+        merged = merge_variants(pick.template.variants, int(symbols.max()) + 1) if pick.template.variants else None
         if merged is None:
             break
         joined = as_symbols(merged[symbols])
-        better = select(joined[:window], propose(joined[:window], shown), shown)
+        better = select(joined[first:end], propose(joined[first:end], shown), shown)
         if better is None or better.coverage <= pick.coverage:
             break
         symbols, pick = joined, better
-    return None if pick is None else (symbols, pick)
+    return symbols, pick
 
 
-def make_loop(symbols: SymbolArray, candidate: Candidate, phase: Phase, verdict: Verdict) -> Loop:
+def make_loop(found: Found, phase: Phase, evidence: Evidence) -> Loop:
     """Match the template, turned into phase, against the whole sequence."""
-    template = np.roll(candidate.template.symbols, -phase.offset)
-    iterations = to_iterations(match(symbols, template), len(template))
-    confidence = round(verdict.certainty * (1.0 if phase.source == "annotation" else 0.9 + 0.1 * phase.certainty), 3)
-    evidence = f"{verdict.reason}; begins at: {phase.reason}"
-    nested = tuple(find_nested(template))
-    return Loop(template, iterations, confidence, evidence, phase.source, phase.family, nested)
+    template = np.roll(found.candidate.template.symbols, -phase.offset)
+    iterations = to_iterations(match(found.symbols, template), len(template))
+    sureness = 1.0 if phase.source == "annotation" else 0.9 + 0.1 * phase.certainty
+    family, source = phase.family, phase.source
+    if source == "mined" and (supporting := supporting_range(iterations, evidence)):
+        family, source = supporting, "framework"
+    return Loop(
+        template=template,
+        iterations=iterations,
+        confidence=round(found.verdict.certainty * sureness, 3),
+        evidence=f"{found.verdict.reason}; begins at: {phase.reason}",
+        source=source,
+        family=family,
+        nested=tuple(find_nested(template)),
+    )
+
+
+def supporting_range(iterations: Iterations, evidence: Evidence) -> str | None:
+    """Return the framework's range that points at nearly all of the iterations' first symbols, if there is one."""
+    first = iterations.first[iterations.complete]
+    for family in evidence.families:
+        if family.trust == "framework" and np.isin(first, family.positions).mean() >= SUPPORT:
+            return family.name
+    return None
 
 
 def to_iterations(matches: Matches, period: int) -> Iterations:
@@ -142,9 +192,18 @@ def to_iterations(matches: Matches, period: int) -> Iterations:
     sizeable = matches.matched >= max(1, 0.02 * period)
     keep[:1] |= sizeable[:1]
     keep[-1:] |= sizeable[-1:]
-    return Iterations(
+    rows = Iterations(
         matches.first[keep], matches.end[keep], matches.matched[keep], matches.edits[keep], complete[keep]
     )
+    return absorb_tails(rows, period)
+
+
+def absorb_tails(rows: Iterations, period: int) -> Iterations:
+    """Give the few foreign symbols before an iteration (statistics, logging) to the one they follow, as edits."""
+    following = np.append(rows.first[1:], rows.end[-1:])
+    tail = following - rows.end
+    tail = np.where(tail <= max(8, TAIL * period), tail, 0)
+    return replace(rows, end=rows.end + tail, edits=rows.edits + tail)
 
 
 def hide(evidence: Evidence, trusts: Sequence[str] = ("step", "range", "framework")) -> Evidence:

@@ -51,8 +51,8 @@ class Matches:
     @classmethod
     def from_rows(cls, rows: Int64Array, foreign: int) -> Matches:
         """Return the matches in an array of shape (passes, 4): first, end, matched, edits."""
-        first, end, matched, edits = rows.T.copy()
-        return cls(first, end, matched, edits, foreign)
+        columns = rows.T.copy()
+        return cls(columns[0], columns[1], columns[2], columns[3], foreign)
 
     @classmethod
     def join(cls, parts: Iterable[Matches]) -> Matches:
@@ -105,7 +105,8 @@ class Matcher:
         self._plan = plan_match(template, insertions, deletions, confirm, anchor)
         found = native.library()
         self._engine: _Engine = NumpyEngine(self._plan) if found is None else NativeEngine(self._plan, found)
-        self._tail: SymbolArray = self._plan.cyclic[:0]
+        self._nothing: SymbolArray = self._plan.cyclic[:0]
+        self._tail = self._nothing
         self._finished = False
 
     @property
@@ -144,7 +145,7 @@ class Matcher:
         if self._tail.size:
             window = np.concatenate([self._tail, window])
         done, rows, foreign = self._engine.advance(window, final=final)
-        self._tail = window[done:].copy() if done < window.size else self._plan.cyclic[:0]
+        self._tail = window[done:].copy() if done < window.size else self._nothing
         self._finished = final
         return Matches.from_rows(rows, foreign)
 

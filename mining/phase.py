@@ -21,6 +21,7 @@ Source = Literal["annotation", "framework", "mined"]
 
 RANGE_WEIGHTS = (2.0, 1.0, 0.5)  # of the framework's ranges, by rank: two optimizers mislead the later ones
 SAID = 0.1  # of the winning votes: evidence with less is not mentioned
+ONE_GAP = 3.0  # a pause this much longer than any other in the period counts twice
 AGREEMENT = 0.6  # share of a family's ranges that must point at one place of the period
 
 
@@ -89,8 +90,7 @@ def vote_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -
     rest = np.delete(total, offset)
     lead = 1 - float(rest.max(initial=0.0)) / float(total[offset]) if total[offset] > 0 else 0.0
     said = ", ".join(reasons) or "no evidence on where it begins"
-    source: Source = "framework" if "host range" in said else "mined"
-    return Phase(offset, source, 0.5 + 0.5 * lead, said)
+    return Phase(offset, "mined", 0.5 + 0.5 * lead, said)
 
 
 def framework_ranges(evidence: Evidence) -> list[tuple[int, Family]]:
@@ -116,7 +116,8 @@ def gap_votes(candidate: Candidate, gaps: Floats | None, weight: float) -> Float
     usual = np.maximum(usual - np.median(usual), 0)
     if usual.max(initial=0.0) > 3 * max(1e-9, float(np.median(gaps))):
         top = np.argsort(usual)[::-1][:8]
-        votes[top] = weight * np.sqrt(usual[top] / usual[top[0]])
+        alone = len(top) < 2 or usual[top[0]] >= ONE_GAP * usual[top[1]]
+        votes[top] = weight * (2 if alone else 1) * np.sqrt(usual[top] / usual[top[0]])
     return votes
 
 
@@ -168,10 +169,10 @@ def capture_votes(symbols: SymbolArray, candidate: Candidate, start: int) -> Flo
     if len(first):
         head = extend(symbols, candidate.template.symbols, int(first[0]), -1)
         place = max(head, start) - int(first[0])
-        votes[place % candidate.period] += 2.0 if head <= start else 0.4
+        votes[place % candidate.period] += 1.5 if head <= start else 0.4
         tail = extend(symbols, candidate.template.symbols, int(first[-1]), 1)
         if tail == len(symbols):
-            votes[(tail - int(first[-1])) % candidate.period] += 1.0
+            votes[(tail - int(first[-1])) % candidate.period] += 0.7
     return votes
 
 

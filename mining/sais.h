@@ -10,7 +10,7 @@
 
 /* Look this many entries ahead: the array is read in order, but what its entries point at is not. */
 #ifndef AHEAD
-#define AHEAD 32
+#define AHEAD 64
 #endif
 
 /* heads[c]: where the bucket of c starts. */

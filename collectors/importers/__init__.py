@@ -77,23 +77,21 @@ def find_traces(path: str | os.PathLike[str]) -> list[Path]:
 def walk(root: Path, depth: int) -> Iterator[Path]:
     """Yield the entries of `root` and of its directories, `depth` levels in all."""
     try:
-        entries = list(islice(root.iterdir(), ENTRIES + 1))
+        entries = [entry for entry in islice(root.iterdir(), ENTRIES + 1) if not entry.name.startswith(".")]
+        folders = [entry for entry in entries if depth > 1 and entry.is_dir() and not entry.is_symlink()]
     except OSError as error:
         raise TraceError(root, f"cannot be listed: {error.strerror}", "check the path and its permissions") from error
-    for entry in entries:
-        if not entry.name.startswith("."):
-            yield entry
-            if depth > 1 and entry.is_dir() and not entry.is_symlink():
-                yield from walk(entry, depth - 1)
+    yield from entries
+    for folder in folders:
+        yield from walk(folder, depth - 1)
 
 
 def holds_trace(entry: Path, root: Path) -> bool:
     """Return whether `entry` is a regular file inside `root` that some importer accepts."""
-    if not entry.is_file() or not entry.resolve().is_relative_to(root.resolve()):
-        return False
     try:
-        return recognise(read_head(entry), entry) is not None
-    except TraceError:
+        inside = entry.is_file() and entry.resolve().is_relative_to(root.resolve())
+        return inside and recognise(read_head(entry), entry) is not None
+    except (TraceError, OSError):
         return False
 
 

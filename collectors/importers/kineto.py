@@ -21,7 +21,7 @@ from deepprof.collectors.trace import DEVICE_EVENTS, HOST_EVENTS, Accounting, Tr
 
 __all__ = ["Kineto"]
 
-BATCH = 4_096  # events decoded at a time: keeps the decoded form of a large file out of memory
+BATCH = 8_192  # events decoded at a time: keeps the decoded form of a large file out of memory
 VERSIONS = (None, 1)
 TOP_LEVEL = re.compile(rb'^(?:\xef\xbb\xbf)?\s*(?:\{\s*"|\[\s*\{)')
 EVENTS = re.compile(rb'"traceEvents"|"ph"')

@@ -38,11 +38,12 @@ COMMON: Mapping[str, Column] = {
     "pid": ("pid", integers),
     "tid": ("tid", integers),
 }
-EXTERNAL: Mapping[str, Column] = {
+LAUNCHED: Mapping[str, Column] = {
+    **COMMON,
     "external_id": ("args.external_id", unsigned),
     "old_external_id": ("args.old_external_id", unsigned),
+    "correlation": ("args.correlation", unsigned),
 }
-LAUNCHED: Mapping[str, Column] = {**COMMON, **EXTERNAL, "correlation": ("args.correlation", unsigned)}
 PLACED: Mapping[str, Column] = {"device": ("args.device", integers), "stream": ("args.stream", integers)}
 DEVICE: Mapping[str, Column] = {
     **LAUNCHED,
@@ -53,7 +54,7 @@ DEVICE: Mapping[str, Column] = {
 }
 OP: Mapping[str, Column] = {
     **COMMON,
-    **EXTERNAL,
+    "external_id": ("args.external_id", unsigned),  # operators have always had this spelling
     "sequence": ("args.sequence", integers),
     "forward_thread": ("args.forward_thread", integers),
     "flops": ("args.flops", unsigned),

@@ -44,8 +44,8 @@ def copying_too_long(loop: Loop, trace: Trace, used: pl.DataFrame, per_iteration
         severity=severity(share + 0.2),  # nothing else runs meanwhile: a third of the time is critical already
         title="Copies from the host fill the time between iterations",
         summary=(
-            f"Each iteration waits {per_iteration / 1e6:.1f} ms ({share:.0%} of its time) for copies from the host: "
-            f"{size / 1e6:.1f} MB at {per_second / 1e9:.1f} GB/s" + (", from pageable memory" if pageable else "") + "."
+            f"Each iteration waits {per_iteration / 1e6:.1f} ms ({100 * share:.0f} % of its time) for copies from the "
+            f"host: {size / 1e6:.1f} MB at {per_second / 1e9:.1f} GB/s" + (", from pageable memory" if pageable else "") + "."
         ),
         evidence=evidence(used, share)
         | {

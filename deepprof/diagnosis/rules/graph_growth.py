@@ -60,7 +60,7 @@ def growing(loop: Loop, trace: Trace, used: pl.DataFrame, share: float, trend: T
             f"The device waits {last / 1e6:.1f} ms before an iteration at the end of the trace and waited "
             f"{first / 1e6:.1f} ms at its start, {trend.slope / 1e6:+.2f} ms per iteration, while an iteration's "
             f"own work takes {mean(used, 'operation_ns') / 1e6:.1f} ms and copies fill "
-            f"{mean(used, 'overlap_ratio'):.0%} of the wait."
+            f"{100 * mean(used, 'overlap_ratio'):.0f} % of the wait."
         ),
         evidence=evidence(used, share)
         | {
@@ -94,8 +94,9 @@ def host_bound(loop: Loop, trace: Trace, used: pl.DataFrame, share: float) -> Fi
         severity=severity(share),
         title="The device waits for the host between iterations",
         summary=(
-            f"{mean(used, 'interval_ns') / 1e6:.1f} ms of idle device time between iterations, {share:.0%} of an "
-            f"iteration; copies fill {mean(used, 'overlap_ratio'):.0%} of it and it does not grow{doing}."
+            f"{mean(used, 'interval_ns') / 1e6:.1f} ms of idle device time between iterations, "
+            f"{100 * share:.0f} % of an iteration; copies fill {100 * mean(used, 'overlap_ratio'):.0f} % of it "
+            f"and it does not grow{doing}."
         ),
         evidence=evidence(used, share),
         advice=(

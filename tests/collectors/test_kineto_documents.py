@@ -1,0 +1,169 @@
+"""The Kineto importer on whole documents made by hand: header, accounting, odd events, and what is accepted."""
+
+import gc
+import gzip
+import json
+
+import polars as pl
+import pytest
+
+from deepprof.collectors.importers import kineto
+from deepprof.collectors.importers.kineto import Kineto
+from deepprof.collectors.trace import Trace
+
+
+def event(cat, name, ts, dur, pid=0, tid=7, **args):  # noqa: PLR0917
+    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+
+def kernel(name="k", ts=1.0, dur=2.0, **args):
+    return event("kernel", name, ts, dur, **{"device": 0, "context": 1, "stream": 7, **args})
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read_document(events, details=False, **header):
+        path = tmp_path / "trace.json"
+        path.write_text(json.dumps({"schemaVersion": 1, **header, "traceEvents": events}))
+        return Kineto().read(path, details=details)
+
+    return read_document
+
+
+def rows(table, *columns):
+    return table.select(columns).rows()
+
+
+def test_the_header(read):
+    devices = [
+        {"id": 1, "name": "B", "totalGlobalMem": 2**36, "numSms": 132},
+        {"id": 0, "name": "A"},
+        {"id": -1},
+        "odd",
+    ]
+    trace = read([kernel()], deviceProperties=devices, distributedInfo={"rank": 3, "world_size": "16"})
+    assert (trace.rank, trace.world_size, trace.format) == (3, 16, "kineto")
+    assert rows(trace.devices, "device", "name", "memory_nbytes", "multiprocessors") == [
+        (0, "A", None, None),
+        (1, "B", 2**36, 132),
+    ]
+    assert json.loads(trace.devices["properties"][1]) == devices[0]
+
+
+@pytest.mark.parametrize("odd", [None, 5, "text", [], [[]], {"rank": [], "id": {}}, [{"id": 2**70, "numSms": -1}]])
+def test_an_odd_header_does_not_fail_a_trace(read, odd):
+    trace = read([kernel()], deviceProperties=odd, distributedInfo=odd)
+    assert (trace.rank, trace.devices.height, trace.device_events.height) == (None, 0, 1)
+
+
+def test_every_record_is_accounted_for(read):
+    kinds = {
+        "metadata": [{"ph": "M", "name": "process_name", "args": {"name": "python"}}],
+        "flow": [{"ph": phase, "cat": "ac2g", "id": 1, "ts": 1} for phase in "stf"],
+        "profiler": [
+            event("Trace", "PyTorch Profiler (0)", 1, 1, "Spans", "PyTorch Profiler"),
+            {"ph": "i", "name": "Iteration Start: PyTorch Profiler", "ts": 1},
+            {"ph": "i", "name": "Record Window End", "ts": 1},
+        ],
+        "counter": [{"ph": "C", "name": "GPU 0", "ts": 1}],
+        "other-device": [event("mtia_ccp_events", "wait", 1, 1)],
+        "unknown": [
+            event("brand_new", "x", 1, 1),
+            {"ph": "i", "name": "mine", "ts": 1},
+            {"ph": "B"},
+            {},
+            {"name": "n"},
+        ],
+        "invalid": [5, None, [], "text", {"ph": "X", "cat": "kernel", "name": 5}, {"ph": 1}, {"ph": "X", "cat": None}],
+    }
+    trace = read([kernel(), *(record for records in kinds.values() for record in records)])
+    assert trace.accounting.dropped == {reason: len(records) for reason, records in kinds.items()}
+    assert (trace.accounting.read, trace.accounting.kept) == (22, 1)
+
+
+def test_a_bad_event_spoils_only_itself(tmp_path):
+    good = json.dumps(kernel()).encode()
+    bad = [b'{"ph":"X","cat":"kernel","name":"\xff"}', b'{"ph":"X","cat":"kernel","ts":1e999,"dur":1}']
+    path = tmp_path / "trace.json"
+    path.write_bytes(b'{"traceEvents":[' + b",".join([good, *bad, good]) + b"]}")
+    trace = Kineto().read(path)
+    assert trace.device_events.height == 2
+    assert trace.accounting.dropped == {"invalid": 2}
+
+
+def test_half_a_surrogate_pair_is_replaced_and_a_whole_one_kept(tmp_path):
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [kernel("half \ud83d", ts=1), kernel("whole \U0001f600", ts=2)]}))
+    assert Kineto().read(path).names.to_list() == ["half \ufffd", "whole \U0001f600"]
+
+
+def test_batches_keep_the_order(read, monkeypatch):
+    events = [kernel(f"k{index}", ts=1) for index in range(10)] + [5]
+    whole = read(events)
+    monkeypatch.setattr(kineto, "BATCH", 3)
+    parts = read(events)
+    assert whole.device_events.equals(parts.device_events)
+    assert whole.names.to_list() == parts.names.to_list() == [f"k{index}" for index in range(10)]
+    assert parts.accounting.dropped == {"invalid": 1}
+
+
+def test_a_bare_list_and_a_byte_order_mark_and_gzip(tmp_path):
+    path = tmp_path / "trace.json.gz"
+    for start in (b"", b"\xef\xbb\xbf", b" \n"):
+        path.write_bytes(gzip.compress(start + json.dumps([kernel()]).encode()))
+        assert Kineto().read(path).device_events.height == 1
+        path.write_bytes(start + json.dumps({"traceEvents": [kernel()]}).encode())
+        assert Kineto().read(path).device_events.height == 1
+
+
+def test_notes_say_what_is_missing(read):
+    assert read([event("cpu_op", "x", 1, 1)]).notes == ("holds no kernel: recorded on the CPU only",)
+    other = read([event("mtia_ccp_events", "x", 1, 1)], deviceProperties=[{"id": 17, "name": "ARTEMIS"}])
+    expected = "holds no kernel: the events are of another accelerator (ARTEMIS: 1 mtia_ccp_events)"
+    assert other.notes == (expected,)
+    assert read([kernel()], schemaVersion=2).notes == ("has schemaVersion 2, known is 1",)
+
+
+def test_no_event_at_all(read):
+    trace = read([])
+    assert isinstance(trace, Trace)
+    assert (trace.accounting.read, trace.notes) == (0, ("holds no kernel: recorded on the CPU only",))
+    assert all(table.is_empty() for table in (trace.device_events, trace.host_events, trace.annotations))
+
+
+def test_the_garbage_collector_is_left_as_it_was(read, tmp_path):
+    read([kernel()])
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        read([kernel()])
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("head", "accepted"),
+    [
+        (b'{"schemaVersion": 1, "traceEvents": [', True),
+        (b'{\n  "distributedInfo": {"rank": 1},', True),
+        (b'\xef\xbb\xbf{"traceEvents":[{"ph":"X","cat":"cpu_op"', True),
+        (b'[{"ph": "X", "cat": "Kernel"', True),
+        (b'{"schemaVersion": 2, "mediaType": "docker"}', False),
+        (b'{"traceEvents": [{"ph": "X", "name": "no category"', False),
+        (b'[{}\n,{"name": "process_name", "ph": "M", "pid":"2"', False),
+        (b'"schemaVersion traceEvents"', False),
+        (b"", False),
+    ],
+)
+def test_what_is_accepted(tmp_path, head, accepted):
+    assert Kineto().accepts(head, tmp_path) is accepted
+
+
+def test_tables_are_sorted(read):
+    order = [5, 1, 3]
+    events = [event(cat, "x", ts, 1) for ts in order for cat in ("kernel", "cpu_op", "user_annotation")]
+    trace = read(events)
+    for table in (trace.device_events, trace.host_events, trace.annotations):
+        assert table["start_ns"].to_list() == [1000, 3000, 5000]
+    assert trace.device_events.schema["activity"] == pl.Enum(["kernel", "memcpy", "memset", "graph", "sync"])
