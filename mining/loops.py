@@ -59,7 +59,7 @@ class Loop:
 
     @property
     def period(self) -> int:
-        """SymbolArray per iteration."""
+        """Symbols per iteration."""
         return len(self.template)
 
 
