@@ -10,7 +10,7 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.sequence import Sequence
-from deepprof.metrics.spans import union
+from deepprof.metrics.spans import covered, union
 from deepprof.mining.evidence import Evidence, Family, Trust
 
 __all__ = ["gather_evidence"]
@@ -32,7 +32,7 @@ def gather_evidence(trace: Trace, sequence: Sequence) -> Evidence:
     """Return the evidence on where the iterations of `sequence` begin; what the trace lacks is left out."""
     return Evidence(
         gaps=sequence.gap_ns.astype(np.float64),
-        launch_gaps=sequence.launch_gap_ns.astype(np.float64) if sequence.linked else None,
+        launch_gaps=launch_gaps(trace, sequence) if sequence.linked else None,
         copies=mark(len(sequence.symbols), sequence.start_ns, copy_times(trace, sequence, ["HtoD"])),
         syncs=wait_marks(trace, sequence),
         graphs=graph_marks(trace, sequence),
@@ -40,6 +40,20 @@ def gather_evidence(trace: Trace, sequence: Sequence) -> Evidence:
         families=tuple(find_families(trace, sequence)),
         start=int(np.searchsorted(sequence.launch_ns, 0)) if sequence.linked else 0,
     )
+
+
+def launch_gaps(trace: Trace, sequence: Sequence) -> npt.NDArray[np.float64]:
+    """Return the host's own time before each launch: since the launch before, runtime calls left out.
+
+    A host that waits inside a runtime call (a synchronisation, a full launch queue) waits for the device, which says
+    nothing on where an iteration begins; a host that loads data or logs does. 0 where it is not known.
+    """
+    calls = trace.host_events.filter(pl.col("category") == "runtime")
+    inside = union(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
+    launch, gaps = sequence.launch_ns, np.zeros(len(sequence.symbols))
+    known = launch[:-1] >= 0
+    gaps[1:] = np.where(known, np.diff(launch) - covered(inside, launch[:-1], launch[1:]), 0)
+    return gaps
 
 
 def mark(n: int, times: Int64s, events: Int64s) -> Marks:

@@ -126,11 +126,11 @@ def agreement_with(family: Family, found: mining.Iterations, period: int) -> Agr
     Only what both can see is compared: iterations from the first range to the last, ranges up to the last iteration.
     """
     limit, near = int(found.end[-1]) if len(found.end) else 0, max(2.0, NEAR * period)
-    wanted = family.positions[family.positions < limit]
-    given = found.first[found.complete]
-    if not len(wanted) or not len(given):
+    wanted, given = family.positions[family.positions < limit], found.first[found.complete]
+    if len(wanted):
+        given = given[(given >= wanted[0] - near) & (given <= wanted[-1] + near)]
+    if not len(given):
         return Agreement(family.name, len(wanted), 0.0)
-    given = given[(given >= wanted[0] - near) & (given <= wanted[-1] + near)]
     hits = min(count_near(wanted, given, near), count_near(given, wanted, near))
     return Agreement(family.name, len(wanted), round(2 * hits / (len(wanted) + len(given)), 4))
 

@@ -36,13 +36,6 @@ class Sequence:
         """Idle time of the stream before each kernel; 0 for the first."""
         return before(self.start_ns, np.maximum.accumulate(self.end_ns))
 
-    @property
-    def launch_gap_ns(self) -> Int64s:
-        """Host time between the launch before and each launch; 0 where it is not known."""
-        gaps = before(self.launch_ns, self.launch_ns)
-        gaps[1:][self.launch_ns[:-1] < 0] = 0
-        return gaps
-
 
 def before(starts: Int64s, ends: Int64s) -> Int64s:
     """Return the positive distance from each element's predecessor's end to its start."""

@@ -56,7 +56,7 @@ class Candidate:
 
     @property
     def period(self) -> int:
-        """SymbolArray per pass."""
+        """Symbols per pass."""
         return len(self.template.symbols)
 
     @property

@@ -169,10 +169,10 @@ def capture_votes(symbols: SymbolArray, candidate: Candidate, start: int) -> Flo
     if len(first):
         head = extend(symbols, candidate.template.symbols, int(first[0]), -1)
         place = max(head, start) - int(first[0])
-        votes[place % candidate.period] += 1.5 if head <= start else 0.4
+        votes[place % candidate.period] += 2.0 if head <= start else 0.4
         tail = extend(symbols, candidate.template.symbols, int(first[-1]), 1)
         if tail == len(symbols):
-            votes[(tail - int(first[-1])) % candidate.period] += 0.7
+            votes[(tail - int(first[-1])) % candidate.period] += 1.0
     return votes
 
 

@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from deepprof.collectors.importers import kineto_tables as tables
 from deepprof.collectors.importers.files import read_bytes
+from deepprof.collectors.importers.flags import flag_events
 from deepprof.collectors.importers.kineto_events import EventColumns
 from deepprof.collectors.importers.kineto_header import Clock, Header, read_clock, read_header
 from deepprof.collectors.importers.kineto_schema import BatchDecoder, decode_document
@@ -99,7 +100,7 @@ def make_trace(path: Path, header: Header, columns: EventColumns) -> Trace:
         path=str(path),
         format=Kineto.name,
         names=names,
-        accounting=Accounting(columns.read, kept, count_dropped(frames, columns, kept), tables.flags(device, host)),
+        accounting=Accounting(columns.read, kept, count_dropped(frames, columns, kept), flag_events(device, host)),
         device_events=device.select(list(DEVICE_EVENTS)),
         host_events=host.select(list(HOST_EVENTS)),
         annotations=annotations,

@@ -28,7 +28,6 @@ __all__ = [
     "annotation_rows",
     "collectives",
     "device_rows",
-    "flags",
     "host_rows",
     "memory_rows",
     "name_traits",
@@ -194,20 +193,6 @@ def stacks(host: pl.DataFrame) -> pl.DataFrame:
         return empty_table(STACKS)
     rows = host.drop_nulls("stack_id").select("stack_id", frames=pl.col("stack").cast(pl.String))
     return rows.unique("stack_id").sort("stack_id")
-
-
-def flags(device: pl.DataFrame, host: pl.DataFrame) -> dict[str, int]:
-    """Return counts of kept device rows that deserve a word: unlinked, zero-duration and overlapping ones."""
-    launches = host.filter(pl.col("category") == "runtime")["correlation"].drop_nulls().unique()
-    kernels = device.filter(pl.col("activity") == "kernel")
-    launched = device.filter(pl.col("activity") != "sync")["correlation"]
-    previous_end = pl.col("end_ns").shift(1).over("device", "stream")
-    counts = {
-        "unlinked": len(launched) - int(launched.is_in(launches.implode()).sum()),
-        "zero-duration": kernels.filter(pl.col("end_ns") == pl.col("start_ns")).height,
-        "overlapping": kernels.filter(pl.col("start_ns") < previous_end).height,
-    }
-    return {flag: count for flag, count in counts.items() if count}
 
 
 def shaped(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:

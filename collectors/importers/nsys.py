@@ -13,6 +13,7 @@ import polars as pl
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers import nsys_tables
+from deepprof.collectors.importers.flags import flag_events
 from deepprof.collectors.importers.nsys_export import REPORT_MAGIC, REPORT_SUFFIXES, exported_database
 from deepprof.collectors.importers.nsys_names import read_strings
 from deepprof.collectors.importers.nsys_notes import read_devices, read_epoch, take_notes
@@ -120,7 +121,7 @@ def make_trace(database: Database, path: Path) -> Trace:
     # The order of launch decides where two start together.
     device = device.sort("start_ns", "end_ns", "correlation", nulls_last=True, maintain_order=True)
     annotations = annotations.select(*ANNOTATIONS).sort("start_ns", maintain_order=True)
-    flagged = {**nsys_tables.flag_events(device, host), **({"unnamed": unnamed} if unnamed else {})}
+    flagged = {**flag_events(device, host), **({"unnamed": unnamed} if unnamed else {})}
     return Trace(
         path=str(path),
         format="nsys",

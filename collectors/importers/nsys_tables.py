@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Source",
-    "flag_events",
     "process_of",
     "read_annotations",
     "read_device_rows",
@@ -263,15 +262,3 @@ def scope_correlations(rows: pl.DataFrame, processes: list[int]) -> pl.DataFrame
     offsets = {process: at * SCOPE for at, process in enumerate(processes)}
     offset = pl.col("process").replace_strict(offsets, default=0, return_dtype=pl.UInt64)
     return rows.with_columns(correlation=pl.col("correlation") + offset) if len(processes) > 1 else rows
-
-
-def flag_events(device: pl.DataFrame, host: pl.DataFrame) -> dict[str, int]:
-    """Return how many of the sorted device rows have no launch record, overlap their predecessor or last no time."""
-    launches = host.filter(pl.col("category") == "runtime")["correlation"].drop_nulls().unique()
-    launched = device.filter(pl.col("activity") != "sync")["correlation"].is_in(launches.implode()).fill_null(False)
-    kernels = device.filter(pl.col("activity") == "kernel").select(
-        zero=pl.col("start_ns") == pl.col("end_ns"),
-        overlaps=pl.col("start_ns") < pl.col("end_ns").shift(1).over("device", "stream"),
-    )
-    counts = {"unlinked": ~launched, "zero-duration": kernels["zero"], "overlapping": kernels["overlaps"]}
-    return {flag: total for flag, marks in counts.items() if (total := int(marks.sum() or 0))}

@@ -20,7 +20,9 @@ def test_launch_times_come_by_correlation_and_never_fall() -> None:
     calls = [launch(7, 10, 11), launch(8, 20, 21), launch(9, 30, 31)]
     sequence = main_sequence(make_trace(rows, calls), 0, 7)
     assert sequence.launch_ns.tolist() == [-1, 10, 10, 30, 30]
-    assert sequence.launch_gap_ns.tolist() == [0, 0, 0, 20, 0]
+    gaps = gather_evidence(make_trace(rows, calls), sequence).launch_gaps
+    assert gaps is not None
+    assert gaps.tolist() == [0, 0, 0, 18, 0]  # 10 to 30, less two calls of 1 in between
     assert sequence.linked
 
 

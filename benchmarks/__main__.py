@@ -1,0 +1,22 @@
+"""`make bench`: every table once, in one run, so that its ratios compare."""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.console import Console
+
+from benchmarks import command, importing, mining
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small inputs: does it run?")
+    quick = parser.parse_args().quick
+    console = Console(width=110)
+    for table in (mining, importing, command):
+        table.run(console, quick)
+
+
+if __name__ == "__main__":
+    main()
