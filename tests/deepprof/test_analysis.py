@@ -1,0 +1,139 @@
+"""The pipeline and its one result, on made-up jobs with known truth."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import deepprof
+from deepprof import simulation
+from deepprof.analysis import analyze, without_ranges
+from deepprof.metrics.iteration import ITERATIONS
+from tests.tables import copy, event, make_trace
+
+SCENARIOS = ["healthy", "graph-growth", "copy-bound"]
+
+
+@pytest.fixture(scope="module", params=SCENARIOS)
+def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[simulation.Simulation, Path]:
+    truth = simulation.simulate(request.param)
+    path = tmp_path_factory.mktemp("job") / "trace.json.gz"
+    simulation.write(truth, path)
+    return truth, path
+
+
+def test_simulated_jobs_are_diagnosed_as_what_they_are(job: tuple[simulation.Simulation, Path]) -> None:
+    truth, path = job
+    analysis = deepprof.analyze(deepprof.read(path))
+    (loop,) = analysis.loops
+    complete = loop.iterations.filter("complete")
+    assert complete["start_ns"].to_list() == list(truth.starts_ns)
+    assert complete["kernels"].to_list() == list(truth.kernels)
+    intervals = complete["interval_ns"].to_list()
+    assert [b for a, b in zip(intervals, truth.intervals_ns, strict=False) if a is not None] == [
+        a for a in intervals if a is not None
+    ]
+    assert [f.rule for f in analysis.findings] == [truth.finding] * (truth.finding is not None)
+    assert analysis.no_loop_reason is None
+
+
+def test_the_analysis_is_the_same_without_any_range(job: tuple[simulation.Simulation, Path]) -> None:
+    truth, path = job
+    analysis = deepprof.analyze(without_ranges(deepprof.read(path)))
+    assert analysis.loops[0].iterations.filter("complete")["start_ns"].to_list() == list(truth.starts_ns)
+    assert [f.rule for f in analysis.findings] == [truth.finding] * (truth.finding is not None)
+
+
+def test_tables_are_polars_and_json_is_the_report(job: tuple[simulation.Simulation, Path]) -> None:
+    _, path = job
+    analysis = deepprof.analyze(deepprof.read(path))
+    assert {"rank", "name", "start_ns"} <= set(analysis.events.columns)
+    assert set(ITERATIONS) <= set(analysis.iterations.columns)
+    assert analysis.iterations["loop"].unique().to_list() == [0]
+    assert analysis.metrics["period"].to_list() == [analysis.loops[0].period]
+    report = json.loads(analysis.to_json())
+    assert report["schema"] == "deepprof.report/1"
+    assert report["loops"][0]["metrics"]["avg_interval_ns"] == analysis.metrics["avg_interval_ns"][0]
+
+
+def test_a_trace_without_kernels_has_a_reason_and_empty_tables() -> None:
+    analysis = analyze(make_trace([copy(0, 5, 8)]))
+    assert analysis.loops == ()
+    assert analysis.no_loop_reason == "the trace holds no GPU kernel"
+    assert analysis.iterations.is_empty()
+    assert analysis.metrics.is_empty()
+    assert analysis.summary.span_ns == 5
+    assert analysis.events.height == 1
+
+
+def test_collectives_alone_compute_nothing() -> None:
+    rows = [event(0, t, t + 1) for t in range(0, 90, 3)]
+    analysis = analyze(make_trace(rows, names=["ncclDevKernel_AllReduce(x)"]))
+    assert analysis.no_loop_reason == "only collectives ran on the device; no stream computes"
+
+
+def test_time_adds_up_over_devices_and_ranks() -> None:
+    one = make_trace([event(0, 0, 10), event(0, 5, 8), event(0, 20, 30), event(0, 100, 110, device=1)], rank=0)
+    two = make_trace([event(0, 0, 7)], rank=1)
+    summary = analyze([one, two]).summary
+    assert (summary.span_ns, summary.busy_ns, summary.idle_ns) == (30 + 10 + 7, 20 + 10 + 7, 10)
+    assert summary.events == {"kernel": 5, "memcpy": 0, "memset": 0, "graph": 0}
+
+
+def test_every_rank_and_device_gets_its_own_loop(job: tuple[simulation.Simulation, Path]) -> None:
+    _, path = job
+    trace = deepprof.read(path)
+    analysis = deepprof.analyze([replace(trace, rank=0), replace(trace, rank=1)])
+    assert [loop.rank for loop in analysis.loops] == [0, 1]
+    assert sorted(analysis.iterations["rank"].unique()) == [0, 1]
+
+
+def test_a_stream_may_be_chosen(job: tuple[simulation.Simulation, Path]) -> None:
+    _, path = job
+    trace = deepprof.read(path)
+    assert deepprof.analyze(trace, stream=(0, 7)).loops[0].stream == 7
+    with pytest.raises(deepprof.UsageError, match=r"stream 3:9 runs no kernel; streams that do: 0:7"):
+        deepprof.analyze(trace, stream=(3, 9))
+
+
+@pytest.mark.parametrize("counts", [[0], [1], [40, 1], [-5]])
+def test_impossible_counts_are_refused(counts: list[int]) -> None:
+    with pytest.raises(deepprof.UsageError, match="at least 2"):
+        analyze(make_trace([event(0, 0, 1)]), counts=counts)
+
+
+def test_no_trace_is_refused() -> None:
+    with pytest.raises(deepprof.UsageError, match="no trace given"):
+        analyze([])
+
+
+def test_the_papers_mode_uses_the_count(job: tuple[simulation.Simulation, Path]) -> None:
+    truth, path = job
+    trace = deepprof.read(path)
+    if truth.scenario == "graph-growth":
+        pytest.xfail("iterations of different lengths have no long exact repeat: the paper's mode sees a part of each")
+    (loop,) = deepprof.analyze(trace, counts=[truth.iterations]).loops
+    assert abs(loop.iterations.height - truth.iterations) <= 1
+    assert loop.evidence.startswith("paper mode")
+
+
+def test_hiding_ranges_keeps_the_accounts(job: tuple[simulation.Simulation, Path]) -> None:
+    _, path = job
+    trace = deepprof.read(path)
+    hidden = without_ranges(trace)
+    assert hidden.annotations.is_empty()
+    assert hidden.accounting.dropped["hidden"] == trace.annotations.height
+    assert isinstance(hidden.device_events, pl.DataFrame)
+
+
+def test_public_names_are_exactly_these() -> None:
+    names = ["Analysis", "DeepProfError", "Finding", "Loop", "Trace", "TraceError", "UsageError", "__version__"]
+    assert deepprof.__all__ == sorted([*names, "analyze", "read", "read_job"])
+    assert all(getattr(deepprof, name) is not None for name in deepprof.__all__)
+    assert set(deepprof.HOMES) | {"__version__"} == set(deepprof.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        deepprof.nothing  # noqa: B018
