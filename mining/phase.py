@@ -21,7 +21,9 @@ Source = Literal["annotation", "framework", "mined"]
 
 RANGE_WEIGHTS = (2.0, 1.0, 0.5)  # of the framework's ranges, by rank: two optimizers mislead the later ones
 SAID = 0.1  # of the winning votes: evidence with less is not mentioned
-ONE_GAP = 3.0  # a pause this much longer than any other in the period counts twice
+ONE_GAP = 3.0  # a pause this much longer than any other in the period counts twice …
+DOMINANT = 0.1  # … when it also is this much of all pauses together
+MATERIAL = 0.02  # of all pauses together: below, a pause says little
 AGREEMENT = 0.6  # share of a family's ranges that must point at one place of the period
 
 
@@ -108,16 +110,20 @@ def family_votes(candidate: Candidate, family: Family, rank: int) -> Floats:
 
 
 def gap_votes(candidate: Candidate, gaps: Floats | None, weight: float) -> Floats:
-    """Vote for the eight places with the longest typical gap, by its square root, if one stands out."""
+    """Vote for the eight places with the longest typical gap, by its square root, if one stands out.
+
+    A gap that is hardly longer than what all places lose anyway votes less, one that dwarfs all others twice.
+    """
     votes = np.zeros(candidate.period)
     if gaps is None:
         return votes
-    usual = typical_pass(candidate, gaps)
-    usual = np.maximum(usual - np.median(usual), 0)
+    typical = typical_pass(candidate, gaps)
+    usual = np.maximum(typical - np.median(typical), 0)
     if usual.max(initial=0.0) > 3 * max(1e-9, float(np.median(gaps))):
         top = np.argsort(usual)[::-1][:8]
-        alone = len(top) < 2 or usual[top[0]] >= ONE_GAP * usual[top[1]]
-        votes[top] = weight * (2 if alone else 1) * np.sqrt(usual[top] / usual[top[0]])
+        share = usual[top[0]] / typical.sum()
+        alone = share >= DOMINANT and (len(top) < 2 or usual[top[0]] >= ONE_GAP * usual[top[1]])
+        votes[top] = weight * (2 if alone else min(1.0, share / MATERIAL)) * np.sqrt(usual[top] / usual[top[0]])
     return votes
 
 

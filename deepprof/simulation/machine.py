@@ -73,11 +73,10 @@ class Machine:
     def launch(self, step: Launch) -> None:
         """Launch a kernel on the main stream."""
         thread = AUTOGRAD_THREAD if step.backward else PROCESS
-        if len(self.waiting) == QUEUE:
-            self.host_ns = max(self.host_ns, self.waiting[0])
+        room = self.waiting[0] if len(self.waiting) == QUEUE else 0  # the call itself waits for room in the queue
         start = self.begin(2_600)
         call = "cudaLaunchKernelExC" if "gemm" in step.kernel else "cudaLaunchKernel"
-        called = self.call(call, 4_300, thread)
+        called = self.call(call, 4_300, thread, until=room)
         begin, end = self.occupy(MAIN_STREAM, self.vary(step.ns, 0.03))
         self.activities.append(describe_kernel(step.kernel, begin, end, self.external, self.correlation))
         self.kernels.append((begin, end))
@@ -138,10 +137,10 @@ class Machine:
         args = {"External id": self.external, "Record function id": 0, "Ev Idx": len(self.operators)}
         self.operators.append(slice_event("cpu_op", op, (PROCESS, thread), (start, self.host_ns), args))
 
-    def call(self, name: str, ns: int, thread: int) -> int:
-        """Make a runtime call that returns at once, and return when it did."""
+    def call(self, name: str, ns: int, thread: int, until: int = 0) -> int:
+        """Make a runtime call that returns at once, or at `until` when that is later, and return when it did."""
         asked = self.host_ns
-        self.host_ns += self.vary(ns, 0.25)
+        self.host_ns = max(asked, until) + self.vary(ns, 0.25)
         self.record_call(name, asked, thread)
         return self.host_ns
 
