@@ -20,8 +20,9 @@ Marks = npt.NDArray[np.bool_]
 
 # Ranges that mark a whole step: PyTorch's profiler.step(), hand-written ones, and the engines' "execute_…".
 STEP = re.compile(r"(?i)^(ProfilerStep\b|((train|eval|global)\w*[ _])?(step|iter|iteration)\b|execute_)")
-# PyTorch's own ranges by how often they proved to end where an iteration begins; the rest only begin somewhere in it.
-ENDING = ("enumerate(DataLoader)#", "Optimizer.step#", "Optimizer.zero_grad#")
+# PyTorch's own ranges that come once per iteration, the rarest first: gradient accumulation loads several batches per
+# step. The number ranks them by how often they proved to *end* where an iteration begins.
+LOOPS = {"Optimizer.step#": 2.0, "Optimizer.zero_grad#": 1.0, "enumerate(DataLoader)#": 3.0}
 INNER = ("nccl:", "gloo:", "rccl:", "ucc:")  # collectives come many times per iteration and mark nothing
 WAITS = ("Synchronize", "hipStreamSynchronize")
 # "lamb" must not match C++'s lambda.
@@ -105,18 +106,18 @@ def find_families(trace: Trace, sequence: Sequence) -> list[Family]:
 
 
 def order(name: str) -> int:
-    """Return the rank of a framework range by how telling it is."""
-    return next((i for i, prefix in enumerate(ENDING) if name.startswith(prefix)), len(ENDING))
+    """Return the place of a range among the framework's loop ranges, after them for all others."""
+    return next((i for i, prefix in enumerate(LOOPS) if name.startswith(prefix)), len(LOOPS))
 
 
 def make_family(group: pl.DataFrame, sequence: Sequence) -> Family:
     """Return one family; its positions are the first symbols launched after each range began or, for some, ended."""
     name, host = group["name"][0], group["side"][0] == "host"
     family = group["family"][0]
-    group = group.sort("end_ns" if order(name) < len(ENDING) else "start_ns")
+    group = group.sort("end_ns" if order(name) < len(LOOPS) else "start_ns")
     times = sequence.launch_ns if host and sequence.linked else sequence.start_ns
     begin, end = (np.searchsorted(times, group[edge].to_numpy()) for edge in ("start_ns", "end_ns"))
-    positions, first = np.unique(end if order(name) < len(ENDING) else begin, return_index=True)
+    positions, first = np.unique(end if order(name) < len(LOOPS) else begin, return_index=True)
     spans = union(group["start_ns"].to_numpy(), group["end_ns"].to_numpy())
     reach = int(spans.ends[-1] - spans.starts[0]) if len(spans.starts) else 0
     return Family(
@@ -125,11 +126,12 @@ def make_family(group: pl.DataFrame, sequence: Sequence) -> Family:
         positions.astype(np.int64),
         spans.total_ns / reach if reach else 0.0,
         end[first].astype(np.int64),
+        telling=next((rank for prefix, rank in LOOPS.items() if name.startswith(prefix)), 0.0),
     )
 
 
 def trust_in(name: str, *, framework: bool) -> Trust:
     """Return who wrote a range, and whether it marks steps."""
     if framework:
-        return "framework"
+        return "loop" if order(name) < len(LOOPS) else "framework"
     return "step" if STEP.search(name) else "range"

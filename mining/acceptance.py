@@ -1,4 +1,8 @@
-"""The accept rule: a repetition is called an iteration only when enough speaks for it; otherwise, why not."""
+"""The accept rule: a repetition is called an iteration only when enough speaks for it; otherwise, why not.
+
+Layers of one forward pass repeat more exactly than most training loops, and each may have its own range, copy, wait
+or graph launch. So those are weak signs; strong ones are the ranges that only iterations have.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.mining.choice import (
-    MAX_EDITS,
-    Candidate,
-    count_per_pass,
-    families_by_trust,
-    holds_once,
-    is_flat,
-    typical_pass,
-)
+from deepprof.mining.candidates import Candidate
+from deepprof.mining.choice import LAYER_SIZES, MAX_EDITS, holds_once, is_flat
 from deepprof.mining.evidence import Evidence, short
+from deepprof.mining.ranges import by_trust
 
 __all__ = ["Verdict", "judge"]
 
 MIN_PASSES = 2.9  # three iterations of which the capture may cut a little
 MIN_COVERAGE = 0.5  # between the first and the last pass
 MANY_PASSES = 3  # that many passes inside one step marker make them parts of a step
+SMALLEST = 3  # kernels: a shorter repetition is no iteration without a range that says so
 ONE_GAP = 3.0  # a pause this much longer than any other in the period ends an iteration, not a layer
 
 
@@ -39,6 +38,14 @@ class Verdict:
     final: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What happens once per pass: `strong` signs are of iterations, `weak` ones a layer may show too."""
+
+    strong: list[str]
+    weak: list[str]
+
+
 def judge(candidate: Candidate, evidence: Evidence) -> Verdict:
     """Decide on a candidate within the window it was found in."""
     p, passes = candidate.period, candidate.passes
@@ -46,18 +53,16 @@ def judge(candidate: Candidate, evidence: Evidence) -> Verdict:
         return reject(f"the best repetition, {p} kernels, comes back only {passes:.1f} times; three are needed")
     inner = inner_coverage(candidate)
     if inner < MIN_COVERAGE:
-        return reject(
-            f"a sequence of {p} kernels comes back, but covers only {100 * inner:.0f} % of what lies in between"
-        )
+        return reject(f"a sequence of {p} kernels comes back, but covers only {100 * inner:.0f} % of what lies between")
     edits = candidate.edit_share
     if edits > MAX_EDITS:
         return reject(
             f"a sequence of {p} kernels comes back only roughly ({100 * edits:.0f} % of it differs each time)"
         )
     signs = find_signs(candidate, evidence)
-    doubts = find_doubts(candidate, evidence)
-    if len(doubts) > len(signs.strong) and not (len(doubts) == 1 and signs.weak):
-        return Verdict(False, 0.0, f"{p} kernels repeat {passes:.0f} times, but {' and '.join(doubts)}", final=True)
+    doubt = find_doubt(candidate, evidence, signs)
+    if doubt is not None:
+        return Verdict(False, 0.0, f"{p} kernels repeat {passes:.0f} times, but {doubt}", final=True)
     return accept(candidate, inner, edits, signs.strong + signs.weak)
 
 
@@ -83,58 +88,63 @@ def inner_coverage(candidate: Candidate) -> float:
     return float(m.matched[good].sum()) / max(1, end - first)
 
 
-def find_doubts(candidate: Candidate, evidence: Evidence) -> list[str]:
-    """Return what speaks for a layer, a micro-benchmark or a solver rather than an iteration."""
-    doubts = []
+def find_doubt(candidate: Candidate, evidence: Evidence, signs: Signs) -> str | None:
+    """Return what speaks for a layer, a micro-benchmark or a solver rather than an iteration, unless signs do more."""
     enclosing = encloser(candidate, evidence)
-    if enclosing is not None:
-        doubts.append(f"{MANY_PASSES} or more of them lie within one {short(enclosing)}, as its layers would")
-    if is_flat(candidate.template.symbols):
-        doubts.append("they are short or hold no inner loop, as the layers of a single iteration would")
-    return doubts
+    large = candidate.period >= LAYER_SIZES[1]
+    if enclosing is not None and not (large and (signs.strong or signs.weak)):
+        return f"several lie within one {short(enclosing)}, as its layers would"
+    alone = fills_stream(candidate, evidence) and candidate.period >= SMALLEST
+    if is_flat(candidate.template.symbols) and not signs.strong and not (signs.weak and alone):
+        return "they are short or hold no inner loop, as the layers of a single iteration would"
+    return None
+
+
+def fills_stream(candidate: Candidate, evidence: Evidence) -> bool:
+    """Return whether nothing but the repetition runs during the capture.
+
+    What comes once before the layers and after them is an embedding and a head; a loop is cut by the capture instead.
+    """
+    return candidate.left <= evidence.start and candidate.right == evidence.length
 
 
 def encloser(candidate: Candidate, evidence: Evidence) -> str | None:
-    """Return the name of a step marker one of whose ranges holds several passes whole."""
+    """Return the name of a step marker one of whose ranges holds several passes, or most of whose hold two."""
     first, end = candidate.matches.first[candidate.good], candidate.matches.end[candidate.good]
     for family in evidence.families:
         if family.trust == "step" and family.ends is not None:
             held = np.searchsorted(end, family.ends, side="right") - np.searchsorted(first, family.positions)
-            if held.max(initial=0) >= MANY_PASSES:
+            if held.max(initial=0) >= MANY_PASSES or (len(held) >= MANY_PASSES and np.median(held) >= 2):
                 return family.name
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Signs:
-    """What happens once per pass: `strong` signs are of iterations, `weak` ones a layer may show too."""
-
-    strong: list[str]
-    weak: list[str]
-
-
 def find_signs(candidate: Candidate, evidence: Evidence) -> Signs:
-    """Return what the host and its copies say for an iteration."""
-    ranges = [f"one {short(f.name)} each" for f in families_by_trust(evidence) if holds_once(candidate, f)][:1]
-    marks = {"a copy from the host in each": evidence.copies, "a host wait in each": evidence.syncs}
-    strong = ranges + [sign for sign, at in marks.items() if in_most_passes(candidate, at)]
-    weak = ["a graph launch in each"] if in_most_passes(candidate, evidence.graphs) else []
+    """Return what the host, its ranges and its copies say for an iteration."""
+    strong = [f"one {short(f.name)} each" for f in by_trust(evidence, "step", "loop") if holds_once(candidate, f)]
+    ranges = [f"one {short(f.name)} each" for f in by_trust(evidence, "framework", "range") if holds_once(candidate, f)]
+    marks = {
+        "a copy from the host in each": evidence.copies,
+        "a host wait in each": evidence.syncs,
+        "a graph launch in each": evidence.graphs,
+    }
+    weak = ranges[:1] + [sign for sign, at in marks.items() if in_most_passes(candidate, at)]
     if any(one_gap(candidate, gaps) for gaps in (evidence.launch_gaps, evidence.gaps)):
         weak.append("one long pause in each")
-    return Signs(strong, weak)
+    return Signs(strong[:1], weak)
 
 
 def in_most_passes(candidate: Candidate, marks: npt.NDArray[np.bool_] | None) -> bool:
-    """Return whether at least 80 % of the good passes contain a mark."""
+    """Return whether about 80 % of the passes contain a mark; one may miss it, being cut in another phase."""
     if marks is None or not marks.any():
         return False
-    per_pass = count_per_pass(candidate, np.flatnonzero(marks))
-    return bool(len(per_pass) and (per_pass > 0).mean() >= 0.8)
+    per_pass = candidate.count(np.flatnonzero(marks))
+    return int((per_pass > 0).sum()) >= max(2.0, 0.8 * len(per_pass) - 1)
 
 
 def one_gap(candidate: Candidate, gaps: npt.NDArray[np.float64] | None) -> bool:
     """Return whether one place of the period has a pause that dwarfs all others there."""
-    if gaps is None or candidate.period < 3:
+    if gaps is None or candidate.period < SMALLEST:
         return False
-    usual = np.sort(typical_pass(candidate, gaps))
+    usual = np.sort(candidate.typical(gaps))
     return bool(usual[-1] > 0 and usual[-1] >= ONE_GAP * usual[-2])

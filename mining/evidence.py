@@ -11,16 +11,18 @@ import numpy.typing as npt
 __all__ = ["Evidence", "Family", "Trust", "short"]
 
 Value = TypeVar("Value", bound=np.generic)
-Trust = Literal["step", "range", "framework"]
+Trust = Literal["step", "loop", "framework", "range"]
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
     """Host ranges of one name: `positions[j]` is the first symbol launched after the j-th of them began (or ended).
 
-    `trust` says who wrote them: `step` a user's step marker, `range` any other range of the user, `framework` the
-    framework itself. `coverage` is the share of the time from the first to the last that they fill, `ends[j]` the
-    first symbol launched after the j-th of them ended, where that is known.
+    `trust` says who wrote them and what for: `step` a user's step marker, `loop` what the framework writes once per
+    iteration or micro-batch (loading a batch, the optimizer's step), `framework` what else it writes, `range` any other
+    range of the user. `coverage` is the share of the time from the first to the last that they fill, `ends[j]` the
+    first symbol launched after the j-th of them ended, where that is known. `telling` ranks the framework's ranges by
+    how often an iteration was seen to begin there.
     """
 
     name: str
@@ -28,13 +30,14 @@ class Family:
     positions: npt.NDArray[np.int64]
     coverage: float = 0.0
     ends: npt.NDArray[np.int64] | None = None
+    telling: float = 0.0
 
     def between(self, first: int, end: int) -> Family:
         """Return the ranges that reach into the symbols [first, end), counted from `first` (one may begin before)."""
         reach = self.positions + 1 if self.ends is None else self.ends
         inside = (reach > first) & (self.positions < end)
         ends = None if self.ends is None else self.ends[inside] - first
-        return Family(self.name, self.trust, self.positions[inside] - first, self.coverage, ends)
+        return Family(self.name, self.trust, self.positions[inside] - first, self.coverage, ends, self.telling)
 
 
 def short(name: str) -> str:
@@ -61,6 +64,7 @@ class Evidence:
     optimizer: npt.NDArray[np.bool_] | None = None
     families: tuple[Family, ...] = field(default=())
     start: int = 0
+    length: int = 0  # of the sequence or window; set by `find_loop`
 
     def between(self, first: int, end: int) -> Evidence:
         """Return the same evidence on the symbols [first, end) only, counted from `first`."""
@@ -77,4 +81,5 @@ class Evidence:
             self.optimizer,
             tuple(family.between(first, end) for family in self.families),
             max(0, self.start - first),
+            end - first,
         )

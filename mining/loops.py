@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.mining.acceptance import Verdict, judge
-from deepprof.mining.choice import Candidate, propose, select
+from deepprof.mining.candidates import Candidate, follow, propose
+from deepprof.mining.choice import select
 from deepprof.mining.evidence import Evidence
-from deepprof.mining.matching import Matches, match
+from deepprof.mining.matching import Matches
 from deepprof.mining.nesting import Nested, find_nested
-from deepprof.mining.phase import Phase, Source, find_phase
+from deepprof.mining.phase import Source, find_phase
 from deepprof.mining.symbols import SymbolArray, as_symbols
 from deepprof.mining.template import merge_variants
 
@@ -24,6 +25,7 @@ Int64s = npt.NDArray[np.int64]
 WINDOWS = (1 << 16, 1 << 18, 1 << 20)  # symbols looked at; more only while the smaller window shows no clear loop
 ENOUGH_PASSES = 8
 ENOUGH_COVERAGE = 0.7
+MIN_COVERAGE = 0.5  # of the window, for a candidate that stands in for one refused as a layer
 VARIANT_ROUNDS = 3
 SUPPORT = 0.8  # of the iterations that a framework range must point at to have decided with the rest
 TAIL = 0.1  # of the period: longer foreign stretches (evaluation) stay between iterations
@@ -78,44 +80,74 @@ def find_loop(sequence: Sequence[int] | npt.NDArray[np.integer], evidence: Evide
     O(w log w) for a window of at most 2^20 symbols and O(n) to match the rest; memory is 8 bytes per symbol of
     the window for each of the depths looked at.
     """
-    symbols, evidence = as_symbols(sequence), evidence or Evidence()
+    symbols = as_symbols(sequence)
+    evidence = (evidence or Evidence()).between(0, len(symbols))
     if len(symbols) < 3:
         return Mined(None, f"only {len(symbols)} kernels on the main stream: nothing can repeat three times")
     found = search(symbols, evidence)
-    if isinstance(found, Verdict):
-        return Mined(None, found.reason)
-    phase = find_phase(found.window, found.candidate, found.evidence)
-    return Mined(make_loop(found, phase, evidence))
+    if found.candidate is None or not found.verdict.accepted:
+        return Mined(None, found.verdict.reason)
+    loop = make_loop(found, found.candidate, evidence)
+    complete = int(loop.iterations.complete.sum())
+    return Mined(loop) if complete >= 2 else Mined(None, f"only {complete} whole iterations of {loop.period} kernels")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """An accepted candidate: the whole sequence (variants merged), the window it was found in, and the verdict."""
+class Look:
+    """What one window shows: its best candidate, if any, and the verdict; `symbols` is the whole, variants merged."""
 
     symbols: SymbolArray
-    window: SymbolArray
     evidence: Evidence  # of the window
-    candidate: Candidate
+    candidate: Candidate | None
     verdict: Verdict
 
+    @property
+    def explained(self) -> int:
+        """Symbols of the window that the candidate's passes match."""
+        return 0 if self.candidate is None else int(self.candidate.matches.matched.sum())
 
-def search(symbols: SymbolArray, evidence: Evidence) -> Found | Verdict:
-    """Return the first window's candidate that is accepted, or why the first one was not.
+    @property
+    def coverage(self) -> float:
+        """Share of the window that the candidate's passes match."""
+        return 0.0 if self.candidate is None else self.candidate.coverage
 
-    A clear loop in a small window is enough; later windows serve loops that begin late or fill little of the stream.
+    @property
+    def is_clear(self) -> bool:
+        """Whether a larger window would hardly change the choice."""
+        enough = self.candidate is not None and self.candidate.passes >= ENOUGH_PASSES
+        return enough and self.coverage > ENOUGH_COVERAGE
+
+
+def search(symbols: SymbolArray, evidence: Evidence) -> Look:
+    """Return the first look that is accepted and clear, else the best accepted one, else the first refused one.
+
+    A clear loop in a small window is enough. Later windows serve loops that begin late; what they show must explain
+    more of the whole than what was refused at first, or it is an inner loop of that.
     """
-    refused, best = None, None
+    refused: Look | None = None
+    best: Look | None = None
     for first, end in windows(len(symbols)):
-        found = search_window(symbols, evidence, first, end)
-        if isinstance(found, Verdict):
-            refused = refused or found
-        elif best is None or found.candidate.coverage > best.candidate.coverage:
-            best = found
-        if best is not None and (is_clear(best.candidate) or first > 0 or end == len(symbols)):
+        look = look_at(symbols, evidence, first, end)
+        if not look.verdict.accepted:
+            refused = refused or look
+        elif (best is None or look.coverage > best.coverage) and not (
+            refused and first and explains_less(look, refused)
+        ):
+            best = look
+        if best is not None and (best.is_clear or first > 0 or end == len(symbols)):
             break
-        if best is None and isinstance(found, Verdict) and found.final:
-            return found
-    return best or refused or NOTHING
+        if best is None and look.verdict.final:
+            break
+    assert refused is not None or best is not None  # noqa: S101 - there is at least one window
+    return best or refused  # type: ignore[return-value]
+
+
+def explains_less(look: Look, refused: Look) -> bool:
+    """Return whether a loop found in a later window matches less of the whole than what was refused before."""
+    if look.candidate is None:
+        return True
+    matches = follow(look.symbols, look.candidate.template.symbols)[1]
+    return int(matches.matched.sum()) <= refused.explained
 
 
 def windows(n: int) -> list[tuple[int, int]]:
@@ -125,20 +157,25 @@ def windows(n: int) -> list[tuple[int, int]]:
     return [(0, size) for size in dict.fromkeys(sizes)] + [(a, min(b, a + WINDOWS[1])) for a, b in later if n >= 64]
 
 
-def is_clear(candidate: Candidate) -> bool:
-    """Return whether a larger window would hardly change the choice."""
-    return candidate.passes >= ENOUGH_PASSES and candidate.coverage > ENOUGH_COVERAGE
+def look_at(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> Look:
+    """Return what the window [first, end) shows.
 
-
-def search_window(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> Found | Verdict:
-    """Return the candidate of one window if it is accepted, else why not."""
+    When the choice is refused for what it is, a larger candidate may still be the iteration: one bad iteration among
+    few makes the climb stop at the layers.
+    """
     shown = evidence.between(first, end)
-    pick = select(symbols[first:end], propose(symbols[first:end], shown), shown)
+    candidates = propose(symbols[first:end], shown)
+    pick = select(symbols[first:end], candidates, shown)
     if pick is None:
-        return NOTHING
-    symbols, pick = join_variants(symbols, pick, shown, first, end)
+        return Look(symbols, shown, None, NOTHING)
     verdict = judge(pick, shown)
-    return Found(symbols, symbols[first:end], shown, pick, verdict) if verdict.accepted else verdict
+    larger = [c for c in candidates if c.period >= 2 * pick.period and c.coverage >= MIN_COVERAGE]
+    for other in larger if verdict.final else []:
+        if (second := judge(other, shown)).accepted:
+            pick, verdict = other, second
+            break
+    joined, better = join_variants(symbols, pick, shown, first, end)
+    return Look(joined, shown, better, verdict if better is pick else judge(better, shown))
 
 
 def join_variants(
@@ -157,10 +194,11 @@ def join_variants(
     return symbols, pick
 
 
-def make_loop(found: Found, phase: Phase, evidence: Evidence) -> Loop:
+def make_loop(found: Look, candidate: Candidate, evidence: Evidence) -> Loop:
     """Match the template, turned into phase, against the whole sequence."""
-    template = np.roll(found.candidate.template.symbols, -phase.offset)
-    iterations = to_iterations(match(found.symbols, template), len(template))
+    phase = find_phase(candidate, found.evidence)
+    template = np.roll(candidate.template.symbols, -phase.offset)
+    iterations = to_iterations(follow(found.symbols, template)[1], len(template))
     sureness = 1.0 if phase.source == "annotation" else 0.9 + 0.1 * phase.certainty
     family, source = phase.family, phase.source
     if source == "mined" and (supporting := supporting_range(iterations, evidence)):
@@ -180,7 +218,7 @@ def supporting_range(iterations: Iterations, evidence: Evidence) -> str | None:
     """Return the framework's range that points at nearly all of the iterations' first symbols, if there is one."""
     first = iterations.first[iterations.complete]
     for family in evidence.families:
-        if family.trust == "framework" and np.isin(first, family.positions).mean() >= SUPPORT:
+        if len(first) and family.trust in ("loop", "framework") and np.isin(first, family.positions).mean() >= SUPPORT:
             return family.name
     return None
 

@@ -8,10 +8,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.mining.choice import Candidate, exact_passes, families_by_trust, typical_pass
+from deepprof.mining.candidates import Candidate
+from deepprof.mining.choice import holds_once
 from deepprof.mining.evidence import Evidence, Family, short
 from deepprof.mining.nesting import find_nested
-from deepprof.mining.symbols import SymbolArray, as_symbols
+from deepprof.mining.ranges import by_trust
+from deepprof.mining.symbols import as_symbols
 
 __all__ = ["Phase", "Source", "find_phase"]
 
@@ -38,14 +40,14 @@ class Phase:
     family: str | None = None
 
 
-def find_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -> Phase:
+def find_phase(candidate: Candidate, evidence: Evidence) -> Phase:
     """Return where the iteration begins: at the user's own ranges where there are some, else by vote."""
-    for family in families_by_trust(evidence):
-        pointed = pointed_at(candidate, family) if family.trust != "framework" else None
-        if pointed is not None:
+    for family in by_trust(evidence, "step", "range"):
+        pointed = pointed_at(candidate, family)
+        if pointed is not None and (family.trust == "step" or holds_once(candidate, family)):
             offset, agreement = pointed
             return Phase(offset, "annotation", agreement, f"host range {short(family.name)}", family.name)
-    return vote_phase(symbols, candidate, evidence)
+    return vote_phase(candidate, evidence)
 
 
 def pointed_at(candidate: Candidate, family: Family) -> tuple[int, float] | None:
@@ -74,7 +76,7 @@ def offsets_of(candidate: Candidate, positions: Int64s) -> Int64s:
     return np.asarray((positions - begin[index])[m.edits[index] == 0])
 
 
-def vote_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -> Phase:
+def vote_phase(candidate: Candidate, evidence: Evidence) -> Phase:
     """Return the place with most votes: launch gaps, device gaps, copies, ends of inner loops, the stream's start."""
     votes: dict[str, Floats] = {
         "host launch gap": gap_votes(candidate, evidence.launch_gaps, 2.0),
@@ -82,7 +84,7 @@ def vote_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -
         "copy from the host": mark_votes(candidate, evidence.copies, 0.8),
         "end of the optimizer's loop": loop_end_votes(candidate),
         "optimizer kernels": optimizer_votes(candidate, evidence.optimizer),
-        "bounds of the capture": capture_votes(symbols, candidate, evidence.start),
+        "bounds of the capture": capture_votes(candidate, evidence),
         "resumption after foreign kernels": relock_votes(candidate),
     }
     votes |= {f"host range {short(f.name)}": family_votes(candidate, f, rank) for rank, f in framework_ranges(evidence)}
@@ -96,8 +98,9 @@ def vote_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -
 
 
 def framework_ranges(evidence: Evidence) -> list[tuple[int, Family]]:
-    """Return the framework's ranges with their rank: the caller gives the most telling ones first."""
-    return list(enumerate(f for f in families_by_trust(evidence) if f.trust == "framework"))[: len(RANGE_WEIGHTS)]
+    """Return the framework's ranges with their rank as to where an iteration begins, loading a batch first."""
+    ranked = sorted(by_trust(evidence, "loop", "framework"), key=lambda f: -f.telling)
+    return list(enumerate(ranked))[: len(RANGE_WEIGHTS)]
 
 
 def family_votes(candidate: Candidate, family: Family, rank: int) -> Floats:
@@ -117,7 +120,7 @@ def gap_votes(candidate: Candidate, gaps: Floats | None, weight: float) -> Float
     votes = np.zeros(candidate.period)
     if gaps is None:
         return votes
-    typical = typical_pass(candidate, gaps)
+    typical = candidate.typical(gaps)
     usual = np.maximum(typical - np.median(typical), 0)
     if usual.max(initial=0.0) > 3 * max(1e-9, float(np.median(gaps))):
         top = np.argsort(usual)[::-1][:8]
@@ -131,7 +134,7 @@ def mark_votes(candidate: Candidate, marks: npt.NDArray[np.bool_] | None, weight
     """Vote for places that are marked in most passes, shared among them."""
     votes = np.zeros(candidate.period)
     if marks is not None:
-        places = np.flatnonzero(typical_pass(candidate, marks.astype(np.float64)) > 0.5)
+        places = np.flatnonzero(candidate.typical(marks.astype(np.float64)) > 0.5)
         if 0 < len(places) <= max(8, 0.01 * candidate.period):
             votes[places] = weight / np.sqrt(len(places))
     return votes
@@ -165,33 +168,24 @@ def optimizer_votes(candidate: Candidate, optimizer: npt.NDArray[np.bool_] | Non
     return votes
 
 
-def capture_votes(symbols: SymbolArray, candidate: Candidate, start: int) -> Floats:
+def capture_votes(candidate: Candidate, evidence: Evidence) -> Floats:
     """Vote for where the capture begins and ends, as profilers are switched on and off between iterations.
 
-    A repetition that sets in later, or stops earlier, says little: what surrounds it may share symbols with it.
+    When it cuts the repetition at both ends it did so between iterations only if whole ones lie in between. A
+    repetition that sets in later says little: what comes before may share symbols with it.
     """
-    votes = np.zeros(candidate.period)
-    first = exact_passes(candidate)
-    if len(first):
-        head = extend(symbols, candidate.template.symbols, int(first[0]), -1)
-        place = max(head, start) - int(first[0])
-        votes[place % candidate.period] += 2.0 if head <= start else 0.4
-        tail = extend(symbols, candidate.template.symbols, int(first[-1]), 1)
-        if tail == len(symbols):
-            votes[(tail - int(first[-1])) % candidate.period] += 1.0
+    votes, first = np.zeros(candidate.period), candidate.exact
+    if not len(first):
+        return votes
+    begin = max(candidate.left, evidence.start)
+    at_start, at_end = candidate.left <= evidence.start, candidate.right == evidence.length
+    off = (evidence.length - begin) % candidate.period
+    whole = min(off, candidate.period - off) <= max(2, 0.01 * candidate.period)
+    head = {(True, True): 3.0 if whole else 0.2, (True, False): 1.5, (False, True): 0.4, (False, False): 0.4}
+    votes[(begin - int(first[0])) % candidate.period] += head[at_start, at_end]
+    if at_end and not at_start:
+        votes[(evidence.length - int(first[0])) % candidate.period] += 1.0
     return votes
-
-
-def extend(symbols: SymbolArray, template: SymbolArray, first: int, step: Literal[-1, 1]) -> int:
-    """Return how far the cyclic template, aligned at `first`, goes on to the left (first index) or right (end)."""
-    n, p = len(symbols), len(template)
-    aligned = template[(np.arange(n) - first) % p]
-    wrong = np.flatnonzero(symbols != aligned)
-    if step < 0:
-        before = wrong[wrong < first]
-        return int(before[-1]) + 1 if len(before) else 0
-    after = wrong[wrong >= first]
-    return int(after[0]) if len(after) else n
 
 
 def relock_votes(candidate: Candidate) -> Floats:

@@ -34,7 +34,6 @@ TRUE_LOOPS = {
     "cs336-zx-2_7B-compile": (4, 10),  # three kernels and a graph launch, which is one event
 }
 EXACT = set(TRUE_LOOPS) - {"tb-resnet50-autograd-nw0", "param-linear", "tl-flux-sage"}
-MISTAKEN_WITHOUT_RANGES = {"tl-vllm-pd-piecewise"}
 READABLE = ("kineto-json", "nsys-sqlite")
 
 
@@ -71,13 +70,8 @@ def test_the_true_iteration_is_found_and_nothing_else(traces: Path, row: dict[st
 
 
 @pytest.mark.parametrize("row", manifest.rows(*READABLE))
-def test_the_same_is_found_when_nobody_annotated_anything(
-    traces: Path, row: dict[str, str], request: pytest.FixtureRequest
-) -> None:
+def test_the_same_is_found_when_nobody_annotated_anything(traces: Path, row: dict[str, str]) -> None:
     case = row["file"].split("/")[0]
-    if case in MISTAKEN_WITHOUT_RANGES:
-        reason = "a layer with its own graph launch is told from an iteration by the range around all layers alone"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     loops = deepprof.analyze(without_ranges(deepprof.read(traces / row["file"]))).loops
     expected = [TRUE_LOOPS[case][0]] if case in TRUE_LOOPS else []
     assert [loop.period for loop in loops] == expected

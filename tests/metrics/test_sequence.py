@@ -47,7 +47,7 @@ def test_evidence_points_at_the_first_kernel_launched_after_a_range() -> None:
     found = {f.name: (f.trust, f.positions.tolist()) for f in evidence.families}
     assert found == {
         "ProfilerStep": ("step", [1, 3]),
-        "Optimizer.step#SGD.step": ("framework", [3]),  # where it ends
+        "Optimizer.step#SGD.step": ("loop", [3]),  # where it ends
         "layer": ("range", [4]),
     }
     assert evidence.copies is not None

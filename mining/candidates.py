@@ -1,0 +1,182 @@
+"""Candidates for the iteration: a template from each level, matched against the sequence to see how it fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.mining.evidence import Evidence
+from deepprof.mining.levels import Level, find_levels
+from deepprof.mining.matching import Matcher, Matches
+from deepprof.mining.ranges import suggest_levels
+from deepprof.mining.suffix_tree import SuffixTree
+from deepprof.mining.symbols import SymbolArray
+from deepprof.mining.template import Template, fit_template
+
+__all__ = ["Candidate", "follow", "propose", "reach_left", "reach_right"]
+
+Int64s = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+MAX_CANDIDATES = 12
+RARE_PLACES = 0.3  # more places of a template that most passes lack are no noise: the template is wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A template and how it fits.
+
+    `coverage` is the share of all symbols that its passes match, `relocks` counts per place of the template how often
+    the stream came back there after symbols foreign to it. `left` and `right` bound the stretch that the cyclic
+    template matches without a difference around the exact passes; both are 0 when no pass is exact.
+    """
+
+    template: Template
+    matches: Matches
+    relocks: Int64s
+    coverage: float
+    left: int
+    right: int
+
+    @property
+    def period(self) -> int:
+        """Symbols per pass."""
+        return len(self.template.symbols)
+
+    @property
+    def good(self) -> npt.NDArray[np.bool_]:
+        """Passes that match at least half of the template."""
+        return 2 * self.matches.matched >= self.period
+
+    @property
+    def passes(self) -> float:
+        """How many periods are matched, parts counted as parts: the phase does not change it."""
+        return float(self.matches.matched.sum()) / self.period
+
+    @property
+    def edit_share(self) -> float:
+        """Edits per matched symbol in the whole passes, the worst of four or more left out; 1 without a whole pass.
+
+        One pass is often different for good reason: the first is autotuned, the last has a smaller batch.
+        """
+        m = self.matches
+        whole = self.good & (m.matched + m.edits >= self.period)
+        if not whole.any():
+            return 1.0
+        kept = np.argsort(m.edits[whole])[: max(3, int(whole.sum()) - 1)]
+        return float(m.edits[whole][kept].sum()) / max(1, int(m.matched[whole][kept].sum()))
+
+    @property
+    def exact(self) -> Int64s:
+        """First symbols of up to 200 passes without edits."""
+        m = self.matches
+        return np.asarray(m.first[(m.edits == 0) & (m.matched == self.period)][:200])
+
+    def typical(self, values: Floats) -> Floats:
+        """Return the median over exact passes of `values` at each place of the period; zeros when there is no pass."""
+        if not len(self.exact):
+            return np.zeros(self.period)
+        places: Floats = np.median(values[self.exact[:, None] + np.arange(self.period)], axis=0)
+        return places
+
+    def count(self, positions: Int64s) -> Int64s:
+        """Return how many of `positions` fall into each good pass."""
+        first, end = self.matches.first[self.good], self.matches.end[self.good]
+        ordered = np.sort(positions)
+        return np.asarray(np.searchsorted(ordered, end) - np.searchsorted(ordered, first))
+
+
+def propose(symbols: SymbolArray, evidence: Evidence) -> list[Candidate]:
+    """Return verified candidates by ascending period; each distinct template once."""
+    levels = plausible(find_levels(SuffixTree.build(symbols)))
+    levels += suggest_levels(evidence.families, len(symbols))
+    found: dict[bytes, Candidate] = {}
+    for level in levels:
+        candidate = verify(symbols, level)
+        if candidate is not None and candidate.good.sum() >= 2:
+            found.setdefault(candidate.template.symbols.tobytes(), candidate)
+    return sorted(found.values(), key=lambda c: c.period)
+
+
+def plausible(levels: list[Level]) -> list[Level]:
+    """Drop levels that few classes vote for, measured against the best one."""
+
+    def weight(level: Level) -> float:
+        wanted = min(max(3.0, 0.01 * level.period), 12.0)
+        return level.coverage * min(1.0, (0.1 + level.classes) / wanted)
+
+    best = max(map(weight, levels), default=0.0)
+    kept = [level for level in levels if weight(level) >= 0.3 * best]
+    return sorted(kept, key=weight, reverse=True)[:MAX_CANDIDATES]
+
+
+def verify(symbols: SymbolArray, level: Level) -> Candidate | None:
+    """Fit a template to a level, drop places that most passes do not have, and match it."""
+    template = fit_template(symbols, level.anchors, level.period)
+    if template is None:
+        return None
+    matcher, matches = follow(symbols, template.symbols)
+    for _ in range(2):
+        usual = np.quantile(matcher.hits, 0.9)
+        rare = matcher.hits < 0.5 * usual
+        if usual < 3 or not rare.any() or rare.mean() > RARE_PLACES:
+            break
+        template = Template(template.symbols[~rare], template.share, template.variants)
+        matcher, matches = follow(symbols, template.symbols)
+    coverage = float(matches.matched.sum()) / max(1, len(symbols))
+    exact = matches.first[(matches.edits == 0) & (matches.matched == len(template.symbols))]
+    left = reach_left(symbols, template.symbols, int(exact[0])) if len(exact) else 0
+    right = reach_right(symbols, template.symbols, int(exact[-1])) if len(exact) else 0
+    return Candidate(template, matches, matcher.relocks, coverage, left, right)
+
+
+def follow(symbols: SymbolArray, template: SymbolArray) -> tuple[Matcher, Matches]:
+    """Return the matcher with its counts per place, and the passes of a template over all symbols.
+
+    The matcher cannot look back: when its first lock is in the wrong one of several equal layers, it needs a pass to
+    find out. What lies before the first exact pass is therefore aligned backwards from there, if that matches more.
+    """
+    matcher = Matcher(template)
+    matches = matcher.feed(symbols, final=True)
+    exact = np.flatnonzero((matches.edits == 0) & (matches.matched == len(template)))
+    return matcher, align_head(symbols, template, matches, int(exact[0])) if len(exact) else matches
+
+
+def align_head(symbols: SymbolArray, template: SymbolArray, matches: Matches, exact: int) -> Matches:
+    """Return the passes with those before the row `exact` cut backwards from it, if more symbols match that way."""
+    until, period = int(matches.first[exact]), len(template)
+    begin = reach_left(symbols, template, until)
+    kept = matches.end[:exact] <= begin
+    if until - begin <= matches.matched[:exact][~kept].sum():
+        return matches
+    cuts = np.append(np.arange(until, begin, -period)[::-1], 0)[:-1]
+    first = np.append(begin, cuts[:-1]) if len(cuts) else cuts
+
+    def replace_head(old: Int64s, new: Int64s) -> Int64s:
+        return np.concatenate([old[:exact][kept], new, old[exact:]])
+
+    firsts, ends = replace_head(matches.first, first), replace_head(matches.end, cuts)
+    matched, edits = replace_head(matches.matched, cuts - first), replace_head(matches.edits, np.zeros_like(cuts))
+    return Matches(firsts, ends, matched, edits, foreign=len(symbols) - int((ends - firsts).sum()))
+
+
+def reach_left(symbols: SymbolArray, template: SymbolArray, at: int) -> int:
+    """Return how far to the left of `at`, where a pass begins, the cyclic template matches without a difference."""
+    period = len(template)
+    while at >= period and np.array_equal(symbols[at - period : at], template):
+        at -= period
+    part = min(period, at)
+    wrong = np.flatnonzero(symbols[at - part : at] != template[period - part :])
+    return at - part + (int(wrong[-1]) + 1 if len(wrong) else 0)
+
+
+def reach_right(symbols: SymbolArray, template: SymbolArray, at: int) -> int:
+    """Return where, from `at` on, where a pass begins, the cyclic template differs first, or the stream's end."""
+    period = len(template)
+    while np.array_equal(symbols[at : at + period], template):
+        at += period
+    rest = symbols[at : at + period]
+    wrong = np.flatnonzero(rest != template[: len(rest)])
+    return at + (int(wrong[0]) if len(wrong) else len(rest))

@@ -1,0 +1,55 @@
+"""Host ranges as witnesses: which period they suggest, and whether a repetition has one each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.mining.evidence import Evidence, Family, Trust
+from deepprof.mining.levels import Level
+
+__all__ = ["by_trust", "comes_once", "suggest_levels"]
+
+Int64s = npt.NDArray[np.int64]
+
+TRUST: tuple[Trust, ...] = ("step", "loop", "framework", "range")
+MAX_LEVELS = 12
+REGULAR = 0.6  # share of a family's distances that must be near their median, or near the period
+NEAR = 0.1
+TILING = 0.7  # share of the time that a user's ranges must fill to be iterations
+
+
+def by_trust(evidence: Evidence, *trusts: Trust) -> list[Family]:
+    """Return the families of the given trusts, most trusted first; a user's ranges only when they tile the time."""
+    usable = [f for f in evidence.families if f.trust in trusts and (f.trust != "range" or f.coverage >= TILING)]
+    return sorted(usable, key=lambda f: TRUST.index(f.trust))
+
+
+def suggest_levels(families: Iterable[Family], n: int) -> list[Level]:
+    """Return the levels that regular families suggest, one per distance: iterations too few for k-grams to vote on."""
+    levels: dict[int, Level] = {}
+    for family in families:
+        positions = np.unique(family.positions[(family.positions >= 0) & (family.positions <= n)])
+        if len(positions) >= 3:
+            distance = int(np.median(np.diff(positions)))
+            if is_regular(positions, distance):
+                levels.setdefault(distance, Level(distance, 1.0, 1, positions))
+    return list(levels.values())[:MAX_LEVELS]
+
+
+def is_regular(positions: Int64s, distance: float) -> bool:
+    """Return whether most distances between neighbours are near the one given."""
+    apart = np.diff(positions)
+    return bool(len(apart) and (np.abs(apart - distance) <= NEAR * distance + 1).mean() >= REGULAR)
+
+
+def comes_once(family: Family, first: int, end: int, period: int, passes: float) -> bool:
+    """Return whether between two symbols a family has one range per period, wherever in the period.
+
+    Counted over the whole stretch: passes cut in another phase than the ranges see two here and none there.
+    """
+    positions = np.unique(family.positions[(family.positions >= first) & (family.positions <= end)])
+    enough = abs(len(positions) - passes) <= 1 + NEAR * passes
+    return enough and len(positions) >= 2 and is_regular(positions, period)
