@@ -1,0 +1,92 @@
+"""The documents are true: their commands print what they show, their Python runs, their links lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deepprof.commands import main
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")),
+]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    """Return the README's fenced blocks of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with the job of `make demo`."""
+    folder = tmp_path_factory.mktemp("demo")
+    assert main(["simulate", "graph-growth", "-o", str(folder / "demo.json.gz")]) == 0
+    return folder
+
+
+def shown(command: str, folder: Path) -> str:
+    """Return what a command prints into a pipe 80 columns wide."""
+    words = shlex.split(command)
+    assert words[0] == "deepprof"
+    environment = {**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"}
+    run = [sys.executable, "-m", "deepprof", *words[1:]]
+    return subprocess.run(run, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("block", blocks("console"), ids=lambda b: b.splitlines()[0][2:60])
+def test_commands_print_what_the_readme_shows(block: str, demo: Path, traces: Path) -> None:
+    command, expected = block.split("\n", 1)
+    folder = demo if "demo.json.gz" in command else traces
+    assert shown(command.removeprefix("$ "), folder).rstrip() == expected.rstrip()
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_python_examples_run(code: str, demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(demo)
+    exec(compile(code, "README.md", "exec"), {})  # noqa: S102 - our own document
+
+
+def test_the_example_of_the_miner_holds() -> None:
+    import doctest
+
+    import deepprof.mining
+
+    assert doctest.testmod(deepprof.mining, raise_on_error=True).attempted == 4
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_somewhere(document: str) -> None:
+    path = ROOT / document
+    for target in re.findall(r"\]\(([^)#]+)", path.read_text()):
+        if "://" not in target:
+            assert (path.parent / target).exists(), target
+
+
+def test_every_room_of_the_architecture_exists() -> None:
+    table = (ROOT / "ARCHITECTURE.md").read_text().split("## The way of one record")[0]
+    rooms = [
+        room for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for room in re.findall(r"`([^`]+)`", row)
+    ]
+    assert rooms
+    for room in rooms:
+        parents = [ROOT, ROOT / "mining", ROOT / "metrics"]
+        assert any((parent / room).exists() for parent in parents), room
+
+
+def test_make_targets_of_the_readme_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"`?make ([a-z]+)", README):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE) or target == "and", target
