@@ -22,6 +22,7 @@ MIN_PASSES = 2.9  # three iterations of which the capture may cut a little
 MIN_COVERAGE = 0.5  # between the first and the last pass
 MANY_PASSES = 3  # that many passes inside one step marker make them parts of a step
 SMALLEST = 3  # kernels: a shorter repetition is no iteration without a range that says so
+MOSTLY_OPTIMIZER = 0.6  # of a template: then it is the optimizer's own loop
 ONE_GAP = 3.0  # a pause this much longer than any other in the period ends an iteration, not a layer
 
 
@@ -97,7 +98,16 @@ def find_doubt(candidate: Candidate, evidence: Evidence, signs: Signs) -> str | 
     alone = fills_stream(candidate, evidence) and candidate.period >= SMALLEST
     if is_flat(candidate.template.symbols) and not signs.strong and not (signs.weak and alone):
         return "they are short or hold no inner loop, as the layers of a single iteration would"
+    if not large and not signs.strong and is_framed(candidate, evidence):
+        return "other kernels run once before and after them, as around the layers of a single iteration"
     return None
+
+
+def is_framed(candidate: Candidate, evidence: Evidence) -> bool:
+    """Return whether little runs before and after one unbroken repetition: an embedding and a head may be."""
+    head, tail = candidate.left - evidence.start, evidence.length - candidate.right
+    unbroken = candidate.right - candidate.left >= 0.98 * candidate.matches.matched.sum()
+    return unbroken and 0 < head < candidate.period and 0 < tail < candidate.period
 
 
 def fills_stream(candidate: Candidate, evidence: Evidence) -> bool:
@@ -121,7 +131,8 @@ def encloser(candidate: Candidate, evidence: Evidence) -> str | None:
 
 def find_signs(candidate: Candidate, evidence: Evidence) -> Signs:
     """Return what the host, its ranges and its copies say for an iteration."""
-    strong = [f"one {short(f.name)} each" for f in by_trust(evidence, "step", "loop") if holds_once(candidate, f)]
+    strong = ["an optimizer's kernels in each"] if ends_in_optimizer(candidate, evidence) else []
+    strong += [f"one {short(f.name)} each" for f in by_trust(evidence, "step", "loop") if holds_once(candidate, f)]
     ranges = [f"one {short(f.name)} each" for f in by_trust(evidence, "framework", "range") if holds_once(candidate, f)]
     marks = {
         "a copy from the host in each": evidence.copies,
@@ -131,7 +142,15 @@ def find_signs(candidate: Candidate, evidence: Evidence) -> Signs:
     weak = ranges[:1] + [sign for sign, at in marks.items() if in_most_passes(candidate, at)]
     if any(one_gap(candidate, gaps) for gaps in (evidence.launch_gaps, evidence.gaps)):
         weak.append("one long pause in each")
-    return Signs(strong[:1], weak)
+    return Signs(strong[-1:], weak)
+
+
+def ends_in_optimizer(candidate: Candidate, evidence: Evidence) -> bool:
+    """Return whether the template has kernels named like an optimizer's, and others before them."""
+    if evidence.optimizer is None:
+        return False
+    share = float(evidence.optimizer[candidate.template.symbols].mean())
+    return 0 < share <= MOSTLY_OPTIMIZER
 
 
 def in_most_passes(candidate: Candidate, marks: npt.NDArray[np.bool_] | None) -> bool:

@@ -19,6 +19,7 @@ NESTED = 0.3  # a period with less of it in inner loops is flat: it may be a lay
 LAYER_SIZES = (64, 400)  # a shorter period may always be a layer, a longer one hardly ever is
 MIN_COVERAGE = 0.3
 MAX_EDITS = 0.1  # per matched symbol: quasi-periodic sequences need more, noisy jobs far less
+WHOLE, PART = 0.97, 0.85  # coverage of a period that explains all, and of one that is a part of it
 NEARLY = 0.97  # of the best coverage: less is explained by parts of the true template
 NEARLY_PART = 0.8  # … or this much, for a candidate that the best one is a multiple of
 
@@ -79,7 +80,9 @@ def climb(symbols: SymbolArray, candidates: list[Candidate]) -> Candidate | None
     for larger in ladder[1:]:
         if larger.passes >= 2.9 and is_above(symbols, larger, pick):
             pick = larger
-    return pick
+    whole = max(ladder, key=lambda c: c.coverage)
+    # The true period may be there, but too few times: better refused for that than a part of it accepted.
+    return whole if whole.coverage >= WHOLE and pick.coverage < PART else pick
 
 
 def is_above(symbols: SymbolArray, larger: Candidate, pick: Candidate) -> bool:

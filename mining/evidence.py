@@ -35,7 +35,7 @@ class Family:
     def between(self, first: int, end: int) -> Family:
         """Return the ranges that reach into the symbols [first, end), counted from `first` (one may begin before)."""
         reach = self.positions + 1 if self.ends is None else self.ends
-        inside = (reach > first) & (self.positions < end)
+        inside = (reach > first) & (self.positions <= end)
         ends = None if self.ends is None else self.ends[inside] - first
         return Family(self.name, self.trust, self.positions[inside] - first, self.coverage, ends, self.telling)
 

@@ -97,6 +97,7 @@ class Look:
     """What one window shows: its best candidate, if any, and the verdict; `symbols` is the whole, variants merged."""
 
     symbols: SymbolArray
+    window: SymbolArray
     evidence: Evidence  # of the window
     candidate: Candidate | None
     verdict: Verdict
@@ -167,7 +168,7 @@ def look_at(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> L
     candidates = propose(symbols[first:end], shown)
     pick = select(symbols[first:end], candidates, shown)
     if pick is None:
-        return Look(symbols, shown, None, NOTHING)
+        return Look(symbols, symbols[first:end], shown, None, NOTHING)
     verdict = judge(pick, shown)
     larger = [c for c in candidates if c.period >= 2 * pick.period and c.coverage >= MIN_COVERAGE]
     for other in larger if verdict.final else []:
@@ -175,7 +176,7 @@ def look_at(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> L
             pick, verdict = other, second
             break
     joined, better = join_variants(symbols, pick, shown, first, end)
-    return Look(joined, shown, better, verdict if better is pick else judge(better, shown))
+    return Look(joined, joined[first:end], shown, better, verdict if better is pick else judge(better, shown))
 
 
 def join_variants(
@@ -196,7 +197,7 @@ def join_variants(
 
 def make_loop(found: Look, candidate: Candidate, evidence: Evidence) -> Loop:
     """Match the template, turned into phase, against the whole sequence."""
-    phase = find_phase(candidate, found.evidence)
+    phase = find_phase(found.window, candidate, found.evidence)
     template = np.roll(candidate.template.symbols, -phase.offset)
     iterations = to_iterations(follow(found.symbols, template)[1], len(template))
     sureness = 1.0 if phase.source == "annotation" else 0.9 + 0.1 * phase.certainty

@@ -13,7 +13,7 @@ from deepprof.mining.choice import holds_once
 from deepprof.mining.evidence import Evidence, Family, short
 from deepprof.mining.nesting import find_nested
 from deepprof.mining.ranges import by_trust
-from deepprof.mining.symbols import as_symbols
+from deepprof.mining.symbols import SymbolArray, as_symbols
 
 __all__ = ["Phase", "Source", "find_phase"]
 
@@ -26,6 +26,8 @@ SAID = 0.1  # of the winning votes: evidence with less is not mentioned
 ONE_GAP = 3.0  # a pause this much longer than any other in the period counts twice …
 DOMINANT = 0.1  # … when it also is this much of all pauses together
 MATERIAL = 0.02  # of all pauses together: below, a pause says little
+REACH = 64  # symbols after a range that are compared with the template …
+ALIKE = 0.6  # … and how many of them must be equal
 AGREEMENT = 0.6  # share of a family's ranges that must point at one place of the period
 
 
@@ -40,10 +42,15 @@ class Phase:
     family: str | None = None
 
 
-def find_phase(candidate: Candidate, evidence: Evidence) -> Phase:
-    """Return where the iteration begins: at the user's own ranges where there are some, else by vote."""
+def find_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -> Phase:
+    """Return where the iteration begins: at the user's own ranges where there are some, else by vote.
+
+    `symbols` is the window that the candidate was found in.
+    """
     for family in by_trust(evidence, "step", "range"):
-        pointed = pointed_at(candidate, family)
+        pointed = pointed_at(candidate, family) or (
+            located_at(symbols, candidate, family) if family.trust == "step" else None
+        )
         if pointed is not None and (family.trust == "step" or holds_once(candidate, family)):
             offset, agreement = pointed
             return Phase(offset, "annotation", agreement, f"host range {short(family.name)}", family.name)
@@ -58,6 +65,26 @@ def pointed_at(candidate: Candidate, family: Family) -> tuple[int, float] | None
     places, votes = np.unique(offsets, return_counts=True)
     agreement = float(votes.max() / len(offsets))
     return (int(places[np.argmax(votes)]), agreement) if agreement >= AGREEMENT else None
+
+
+def located_at(symbols: SymbolArray, candidate: Candidate, family: Family) -> tuple[int, float] | None:
+    """Return the same by comparing what follows each range with the whole template: for passes full of edits.
+
+    O(positions · period · REACH / 8), for at most 50 positions.
+    """
+    cyclic = np.resize(candidate.template.symbols, candidate.period + REACH)
+    windows = np.lib.stride_tricks.sliding_window_view(cyclic, REACH)[: candidate.period]
+    inside = family.positions[(family.positions >= 0) & (family.positions <= len(symbols) - REACH)][:50]
+    places = []
+    for position in inside.tolist():
+        equal = (windows == symbols[position : position + REACH]).sum(axis=1)
+        if equal.max() >= ALIKE * REACH:
+            places.append(int(np.argmax(equal)))
+    if len(places) < 2:
+        return None
+    place = round(float(np.median(places)))
+    agreement = float((np.abs(np.array(places) - place) <= max(2, 0.01 * candidate.period)).mean())
+    return (place, agreement) if agreement >= AGREEMENT else None
 
 
 def offsets_of(candidate: Candidate, positions: Int64s) -> Int64s:

@@ -185,3 +185,59 @@ def test_more_exact_repeats_make_it_surer() -> None:
     assert few is not None
     assert many is not None
     assert 0.5 < few.confidence < many.confidence <= 1
+
+
+def single_pass(layers: int, block: list[int]) -> list[int]:
+    return [90, 91, 92, *block * layers, 93, 94, 95]
+
+
+@pytest.mark.parametrize("sign", ["copies", "syncs", "graphs"])
+def test_what_every_layer_does_does_not_make_it_an_iteration(sign: str) -> None:
+    block = list(range(30))
+    symbols = single_pass(24, block)
+    marks = np.zeros(len(symbols), bool)
+    marks[5::30] = True
+    assert mined_with(symbols, **{sign: marks}).loop is None
+
+
+def test_a_users_range_around_each_layer_does_not_make_it_an_iteration() -> None:
+    symbols = single_pass(24, list(range(30)))
+    starts = 3 + np.arange(24) * 30
+    ranges = Family("TransformerBlock", "range", starts, coverage=0.97, ends=starts + 30)
+    assert mined_with(symbols, ranges).loop is None
+
+
+def test_layers_with_inner_loops_inside_one_step_are_layers() -> None:
+    experts = [1, 2, *[3, 4, 5, 6] * 40, 7, 8, 9]
+    symbols = single_pass(24, experts)
+    step = Family("ProfilerStep", "step", np.array([0]), ends=np.array([len(symbols)]))
+    assert mined_with(symbols, step).loop is None
+
+
+def test_micro_batches_with_their_own_batch_are_parts_of_the_optimizers_step() -> None:
+    micro = [1, 2, *[3, 4, 5, 6] * 30, 7, 8, *[9, 10, 11] * 30]
+    step = [*micro * 4, *[20, 21] * 25]
+    symbols = step * 6
+    loads = np.concatenate([s * len(step) + np.arange(4) * len(micro) for s in range(6)])
+    steps = np.arange(1, 7) * len(step)
+    loop = mined_with(
+        symbols,
+        Family("Optimizer.step#SGD.step", "loop", steps, telling=2.0),
+        Family("enumerate(DataLoader)#x", "loop", loads, telling=3.0),
+    ).loop
+    assert loop is not None
+    assert loop.period == len(step)
+
+
+def test_one_autotuned_iteration_does_not_cost_the_loop() -> None:
+    iteration = [90, 91, *[1, 2, 3, 4, 5, 6, 7] * 30, 92, 93]
+    rng = np.random.default_rng(3)
+    first = [s for k in iteration for s in ([k] if rng.random() > 0.3 else [int(rng.integers(100, 120)), k])]
+    loop = find_loop(first + iteration * 4).loop
+    assert loop is not None
+    assert loop.period == len(iteration)
+
+
+def test_an_inner_loop_seen_later_is_not_the_iteration() -> None:
+    iteration = [*range(100, 200), *[1, 2, 3] * 60, *range(200, 300)]
+    assert find_loop(iteration * 2 + iteration[:150]).loop is None
