@@ -60,11 +60,16 @@ def find_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -
 def pointed_at(candidate: Candidate, family: Family) -> tuple[int, float] | None:
     """Return the place of the period that most ranges of the family point at, and what share of them does."""
     offsets = offsets_of(candidate, family.positions)
-    if len(offsets) < 2 or abs(len(offsets) - candidate.passes) > 0.3 * candidate.passes + 1:
+    if len(offsets) < 2 or not are_enough(len(offsets), candidate):
         return None
     places, votes = np.unique(offsets, return_counts=True)
     agreement = float(votes.max() / len(offsets))
     return (int(places[np.argmax(votes)]), agreement) if agreement >= AGREEMENT else None
+
+
+def are_enough(count: int, candidate: Candidate) -> bool:
+    """Return whether so many ranges can be one per pass, a few of them lost."""
+    return abs(count - candidate.passes) <= 0.3 * candidate.passes + 1
 
 
 def located_at(symbols: SymbolArray, candidate: Candidate, family: Family) -> tuple[int, float] | None:
@@ -80,7 +85,7 @@ def located_at(symbols: SymbolArray, candidate: Candidate, family: Family) -> tu
         equal = (windows == symbols[position : position + REACH]).sum(axis=1)
         if equal.max() >= ALIKE * REACH:
             places.append(int(np.argmax(equal)))
-    if len(places) < 2:
+    if len(places) < 2 or not are_enough(len(family.positions), candidate):
         return None
     place = round(float(np.median(places)))
     agreement = float((np.abs(np.array(places) - place) <= max(2, 0.01 * candidate.period)).mean())

@@ -48,6 +48,41 @@ def test_a_glob_without_a_match_and_no_path_at_all(files):
         job.read_job([])
 
 
+def test_a_single_path_need_not_stand_in_a_list(files):
+    assert names(job.find_paths(f"{files}/a.json")) == ["a.json"]
+    assert names(job.find_paths(files / "a.json")) == ["a.json"]
+    assert names(job.find_paths([files / "a.json"])) == ["a.json"]
+
+
+@pytest.mark.parametrize("path", ["a\0b", "a" * 5000, "a\0*"])
+def test_a_path_that_no_system_takes(path):
+    with pytest.raises(TraceError):
+        job.read_job([path])
+
+
+@pytest.mark.parametrize("paths", ["", [""], ["x", ""], []])
+def test_an_empty_path_is_not_the_current_directory(paths):
+    with pytest.raises(UsageError, match="name"):
+        job.find_paths(paths)
+
+
+def test_a_loop_of_links_is_no_traceback(files):
+    (files / "loop").symlink_to("loop")
+    assert names(job.find_paths([f"{files}/loop"])) == ["loop"]
+
+
+def test_one_bad_file_among_several_may_be_left_out(files, monkeypatch):
+    def refuse(path):
+        raise TraceError(path, "is cut off", "record it again")
+
+    monkeypatch.setattr(importers, "read", refuse)
+    with pytest.raises(TraceError, match=r"record it again, or leave it out$") as caught:
+        job.read_job([str(files)])
+    assert caught.value.path.endswith("[c].json")
+    with pytest.raises(TraceError, match=r"record it again$"):
+        job.read_job([f"{files}/a.json"])
+
+
 def test_one_trace_is_rank_0_without_a_word(files):
     (trace,) = job.read_job([f"{files}/a.json"])
     assert (trace.rank, trace.notes) == (0, ())

@@ -29,7 +29,7 @@ KEYS = {
     "loops.0.metrics": "avg_interval_ns max_interval_ns avg_overlap_ratio avg_operation_ns avg_size_bytes iteration_ns",
     "loops.0.metrics.iteration_ns": "median p5 p95 warmup_excluded",
     "findings.0": "rule severity title summary evidence headroom_ns_per_iteration confidence rank iterations location"
-    " advice",
+    " advice device stream",
 }
 
 
@@ -80,6 +80,17 @@ def test_nulls_stand_where_there_is_no_value():
     }
     assert document["loops"][0]["annotation_agreement"] is None
     assert {document["findings"][0][key] for key in ("rank", "iterations", "location")} == {None}
+
+
+def test_main_streams_without_a_loop_are_notes():
+    analysis = build_analysis(traces=(build_trace(notes=("a",)),))
+    object.__setattr__(analysis, "missing", ("rank 1: no iteration found: \udc80",))
+    assert load(analysis)["trace"]["notes"] == ["a", "rank 1: no iteration found: ?"]
+
+
+def test_a_finding_says_where_its_loop_is():
+    finding = load(build_analysis())["findings"][0]
+    assert (finding["device"], finding["stream"]) == (None, None)
 
 
 def test_a_job_without_a_loop_says_why():

@@ -1,5 +1,6 @@
 import io
 import re
+from dataclasses import fields, replace
 
 import polars as pl
 import pytest
@@ -7,7 +8,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from deepprof.collectors.trace import DEVICES
-from deepprof.metrics.iteration import ITERATIONS
+from deepprof.diagnosis.finding import Finding
+from deepprof.metrics.iteration import ITERATIONS, Spread
 from deepprof.render.strip import BLOCKS, draw_strip
 from deepprof.render.text import print_report
 
@@ -107,8 +109,97 @@ def test_only_the_first_findings_are_shown_unless_all_are_asked_for():
 def test_many_loops_are_cut():
     text = show(CASES["ten ranks"])
     assert text.count("1 iteration = ") == 8
-    assert "Loop 8 (rank 7, device 0)" in text
+    assert "Loop 8: 1 iteration = 335 kernels on rank 7, device 0, stream 7" in text
     assert "and 2 more loops" in text
+
+
+def add_place(analysis, rank, device):
+    """The analysis of a job with one stream more."""
+    row = analysis.streams.head(1).with_columns(
+        rank=pl.lit(rank, pl.Int64), device=pl.lit(device, analysis.streams.schema["device"])
+    )
+    return replace(analysis, streams=pl.concat([analysis.streams, row]))
+
+
+@pytest.mark.parametrize(("rank", "device"), [(1, 0), (0, 1)])
+def test_a_loop_says_where_it_is_when_the_job_has_more_places(rank, device):
+    assert "1 iteration = 335 kernels on stream 7\n" in show(build_analysis())
+    text = show(add_place(build_analysis(), rank, device))
+    assert "1 iteration = 335 kernels on rank 0, device 0, stream 7\n" in text
+
+
+def test_two_loops_on_one_stream_are_numbered():
+    text = show(build_analysis(loops=(build_loop(), build_loop(period=12))))
+    assert "Loop 2: 1 iteration = 12 kernels on rank 0, device 0, stream 7\n" in text
+
+
+def test_main_streams_without_a_loop_are_told_after_the_loops():
+    analysis = build_analysis()
+    object.__setattr__(analysis, "missing", tuple(f"rank {k}: no iteration found: too short" for k in range(9)))
+    text = show(analysis)
+    assert text.index("1 iteration =") < text.index("rank 0: no iteration found") < text.index("Findings")
+    assert "rank 3: no" in text
+    assert "rank 4: no" not in text
+    assert "… and 5 more (see --format json)" in text
+
+
+def test_many_notes_are_cut():
+    text = show(build_analysis(traces=(build_trace(notes=tuple(f"note {k}" for k in range(12))),)))
+    assert text.count("note: ") == 4
+    assert "… and 8 more (see --format json)" in text
+    assert "more (see" not in show(build_analysis(traces=(build_trace(notes=("a", "b", "c", "d")),)))
+
+
+def place(rank, median, **changes):
+    return build_loop(rank=rank, metrics=build_metrics(iteration_ns=Spread(median, 1, median)), **changes)
+
+
+def located(**place):
+    """A finding with the place of its loop, whether `Finding` has these fields or not yet."""
+    known = {field.name for field in fields(Finding)}
+    return build_finding(**{key: value for key, value in place.items() if key in known})
+
+
+@pytest.mark.parametrize(
+    ("loops", "finding", "share"),
+    [
+        ((place(0, 100_000_000),), {"rank": 0}, "48.0 %"),
+        ((place(0, 100_000_000),), {"rank": None}, "48.0 %"),
+        ((place(0, 100_000_000), place(1, 96_000_000)), {"rank": 1}, "50.0 %"),
+        ((place(0, 100_000_000), place(1, 96_000_000)), {"rank": None}, None),
+        ((place(0, 100_000_000), place(0, 96_000_000, device=1)), {"rank": 0}, None),
+        ((place(0, 100_000_000), place(0, 96_000_000, stream=9)), {"rank": 0}, None),
+        ((place(0, 100_000_000), place(0, 96_000_000)), {"rank": 0, "device": 0, "stream": 7}, None),
+        ((place(0, 100_000_000), place(0, 96_000_000, device=1)), {"rank": 0, "device": 1, "stream": 7}, "50.0 %"),
+    ],
+)
+def test_a_share_is_of_the_median_of_the_findings_own_loop(loops, finding, share):
+    if share == "50.0 %" and "device" in finding and not hasattr(Finding, "device"):
+        pytest.skip("findings have no device yet")
+    text = show(build_analysis(loops=loops, findings=(located(**finding),)))
+    assert re.findall(r"\(([^(]*) of the median", text) == ([share] if share else [])
+
+
+def test_a_finding_says_its_device_where_there_are_several():
+    if not hasattr(Finding, "device"):
+        pytest.skip("findings have no device yet")
+    finding = located(rank=0, device=1, stream=7)
+    assert "rank 0, device 1, stream 7 · iter" in show(add_place(build_analysis(findings=(finding,)), 0, 1))
+    assert "rank 0 · iter" in show(build_analysis(findings=(finding,)))
+
+
+def test_confidence_short_of_certain_is_not_1():
+    text = show(build_analysis(loops=(build_loop(confidence=0.999),), findings=(build_finding(confidence=0.9999),)))
+    assert text.count("confidence 0.99") == 2
+
+
+def test_at_most_three_inner_loops():
+    loop = build_loop(nested=tuple({"events": k + 1, "repeats": 9, "gap_above_ns": 5} for k in range(5)))
+    assert re.findall("inside: .*", show(build_analysis(loops=(loop,)))) == [
+        "inside: 9 times 1 kernel",
+        "inside: 9 times 2 kernels",
+        "inside: 9 times 3 kernels",
+    ]
 
 
 def test_ascii_where_the_encoding_has_no_more():

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.render.units import format_bytes, format_count, format_duration, format_ratio
+from deepprof.render.units import format_bytes, format_confidence, format_count, format_duration, format_ratio
 
 SECONDS = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9, "h": 3600e9}
 
@@ -56,6 +56,13 @@ def test_sizes(nbytes, text):
 )
 def test_ratios(ratio, text):
     assert format_ratio(ratio) == text
+
+
+@pytest.mark.parametrize(
+    ("confidence", "text"), [(1, "1.00"), (1.0, "1.00"), (0.999, "0.99"), (0.9949, "0.99"), (0.854, "0.85"), (0, "0.00")]
+)
+def test_only_certainty_reads_as_1(confidence, text):
+    assert format_confidence(confidence) == text
 
 
 def test_counts():
