@@ -12,7 +12,7 @@ import csv
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import deepprof
@@ -20,11 +20,11 @@ from deepprof.metrics.evidence import gather_evidence
 from deepprof.metrics.mined import agreement_with, mine
 from deepprof.metrics.sequence import main_sequence
 from deepprof.metrics.streams import classify_streams
-from deepprof.mining import Evidence, loops
+from deepprof.mining import Evidence
 
 TRACES = Path(os.environ.get("DEEPPROF_TRACES", Path(__file__).resolve().parents[1] / "../shared/traces"))
 FORMATS = ("kineto-json", "nsys-sqlite")
-HIDDEN = {"framework ranges": ("step", "range"), "launches": ("step", "range", "framework")}
+HIDDEN = {"framework ranges": ("step", "range"), "launches": ("step", "range", "framework", "loop")}
 HEADER = ["trace", "kernels", "markers", "look", "period", "iterations", "F1", "confidence"]
 
 
@@ -64,7 +64,7 @@ def look_at(path: Path) -> Iterator[Row]:
         sequence = main_sequence(trace, device, stream)
         known = gather_evidence(trace, sequence)
         steps = [f for f in known.families if f.trust == "step"][:1]
-        looks = {look: loops.hide(known, trusts) for look, trusts in HIDDEN.items()} | {"kernels": Evidence()}
+        looks = {look: hide(known, trusts) for look, trusts in HIDDEN.items()} | {"kernels": Evidence()}
         for look, evidence in looks.items():
             loop = mine(trace, sequence, evidence).loop
             yield Row(
@@ -79,6 +79,11 @@ def look_at(path: Path) -> Iterator[Row]:
                 else None,
                 confidence=loop.confidence if loop else 0.0,
             )
+
+
+def hide(evidence: Evidence, trusts: tuple[str, ...]) -> Evidence:
+    """Return the evidence without the host ranges of the given trusts."""
+    return replace(evidence, families=tuple(f for f in evidence.families if f.trust not in trusts))
 
 
 def markdown(found: list[Row]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,16 +16,34 @@ from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.engine import diagnose_loop, rank
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.evidence import gather_evidence
+from deepprof.metrics.host import read_host
+from deepprof.metrics.iteration import ITERATIONS
 from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.loop import Agreement, Loop
 from deepprof.metrics.mined import find_loops
+from deepprof.metrics.names import with_names
 from deepprof.metrics.sequence import main_sequence
 from deepprof.metrics.spans import union
-from deepprof.metrics.streams import classify_streams, with_names
+from deepprof.metrics.streams import classify_streams
 
-__all__ = ["Agreement", "Analysis", "Loop", "Summary", "analyze"]
+__all__ = ["METRICS", "Agreement", "Analysis", "Loop", "Summary", "analyze"]
 
-COUNTED = ("kernel", "memcpy", "memset", "graph")
+PLACE = {"loop": pl.Int64(), "rank": pl.Int64(), "device": pl.Int64(), "stream": pl.Int64()}
+METRICS = pl.Schema(
+    PLACE
+    | {
+        "period": pl.Int64(),
+        "confidence": pl.Float64(),
+        "avg_interval_ns": pl.Int64(),
+        "max_interval_ns": pl.Int64(),
+        "avg_overlap_ratio": pl.Float64(),
+        "avg_operation_ns": pl.Int64(),
+        "avg_size_bytes": pl.Int64(),
+        "median_iteration_ns": pl.Int64(),
+        "warmup_excluded": pl.Int64(),
+    }
+)
+FEWEST = 6  # kernels: fewer on a main stream are not worth a look
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +59,12 @@ class Summary:
     events: Mapping[str, int]  # kernel, memcpy, memset, graph
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Analysis:
-    """Everything DeepProf knows of one job: what renderers, the service and the Python API share."""
+    """Everything DeepProf knows of one job: what renderers, the service and the Python API share.
+
+    `no_loop_reason` says why there is no loop at all, and `missing` why some main streams have none while others do.
+    """
 
     traces: tuple[Trace, ...]
     summary: Summary
@@ -51,38 +72,34 @@ class Analysis:
     loops: tuple[Loop, ...]
     no_loop_reason: str | None
     findings: tuple[Finding, ...]
+    missing: tuple[str, ...] = ()
 
     @cached_property
     def events(self) -> pl.DataFrame:
-        """Device events of all ranks: the columns of `DEVICE_EVENTS` with `rank` and `name`."""
-        parts = [with_names(t).with_columns(rank=pl.lit(t.rank or 0, pl.Int64)) for t in self.traces]
-        return pl.concat(parts)
+        """Device events of all ranks: the columns of `DEVICE_EVENTS` with `name` and `rank`."""
+        named = [with_names(trace.device_events, trace.names) for trace in self.traces]
+        ranks = [pl.lit(trace.rank or 0, pl.Int64).alias("rank") for trace in self.traces]
+        return pl.concat(rows.with_columns(number) for rows, number in zip(named, ranks, strict=True))
 
     @cached_property
     def iterations(self) -> pl.DataFrame:
         """Iterations of all loops: the columns of `ITERATIONS` with `loop` (its number), rank, device and stream."""
-        from deepprof.metrics.iteration import ITERATIONS
-
-        place = {"loop": pl.Int64, "rank": pl.Int64, "device": pl.Int64, "stream": pl.Int64}
-        parts = [
-            loop.iterations.select(
-                *(pl.lit(value, pl.Int64).alias(key) for key, value in located(i, loop).items()), pl.all()
-            )
-            for i, loop in enumerate(self.loops)
+        empty = pl.DataFrame(schema={**PLACE, **ITERATIONS})
+        places = [
+            [pl.lit(v, pl.Int64).alias(k) for k, v in located(i, loop).items()] for i, loop in enumerate(self.loops)
         ]
-        return pl.concat(parts) if parts else pl.DataFrame(schema={**place, **ITERATIONS})
+        tables = [loop.iterations.select(*at, pl.all()) for at, loop in zip(places, self.loops, strict=True)]
+        return pl.concat([empty, *tables])
 
     @cached_property
     def metrics(self) -> pl.DataFrame:
-        """Table III, one row per loop, with `loop`, rank, device, stream, period and confidence."""
-        rows = [
-            located(i, loop)
-            | {"period": loop.period, "confidence": loop.confidence}
-            | {key: value for key, value in asdict(loop.metrics).items() if key != "iteration_ns"}
-            | {"median_iteration_ns": loop.metrics.iteration_ns.median if loop.metrics.iteration_ns else None}
-            for i, loop in enumerate(self.loops)
-        ]
-        return pl.DataFrame(rows)
+        """Table III, one row per loop, with the schema `METRICS`."""
+        rows = []
+        for number, loop in enumerate(self.loops):
+            figures = asdict(loop.metrics) | {"period": loop.period, "confidence": loop.confidence}
+            median = loop.metrics.iteration_ns.median if loop.metrics.iteration_ns else None
+            rows.append(located(number, loop) | figures | {"median_iteration_ns": median})
+        return pl.DataFrame([{key: row[key] for key in METRICS} for row in rows], schema=METRICS)
 
     def to_json(self) -> str:
         """Return the report `deepprof.report/1`, with all findings."""
@@ -91,7 +108,7 @@ class Analysis:
         return encode(self, limit=None)
 
 
-def located(number: int, loop: Loop) -> dict[str, int | float | None]:
+def located(number: int, loop: Loop) -> dict[str, int]:
     """Return the columns that say which loop a row belongs to."""
     return {"loop": number, "rank": loop.rank, "device": loop.device, "stream": loop.stream}
 
@@ -102,68 +119,65 @@ def analyze(
     """Find the iterations of one job and diagnose them.
 
     `traces` are its ranks. `counts` is the paper's mode: the iteration count, or one per loop of a program with
-    several. `stream` names the main stream as (device, stream) instead of choosing it. Raises `UsageError` for a
-    count below 2 or a stream that no trace has.
+    several. `stream` names the main stream as (device, stream) instead of choosing it. Raises `UsageError` for no
+    trace, two traces of one rank, a count below 2, or a stream that no trace has.
     """
     ranks = (traces,) if isinstance(traces, Trace) else tuple(traces)
-    check_arguments(ranks, counts, stream)
     streams = [classify_streams(trace, stream) for trace in ranks]
-    loops: list[Loop] = []
-    findings: list[Finding] = []
-    reasons: list[str] = []
-    for trace, roles in zip(ranks, streams, strict=True):
-        found, why_not = loops_of(trace, roles, counts)
-        loops += found
-        reasons += why_not
-        findings += [finding for loop in found for finding in diagnose_loop(loop, trace)]
+    check_arguments(ranks, streams, counts, stream)
+    looks = [look_at(trace, roles, counts) for trace, roles in zip(ranks, streams, strict=True)]
+    loops = [loop for found, _ in looks for loop in found]
+    reasons = {f"rank {t.rank or 0}": why for t, (_, all_why) in zip(ranks, looks, strict=True) for why in all_why}
+    pairs = [(loop, trace) for trace, (found, _) in zip(ranks, looks, strict=True) for loop in found]
     return Analysis(
         traces=ranks,
         summary=summarize_time(ranks),
-        streams=pl.concat(
-            [
-                roles.select(pl.lit(t.rank or 0, pl.Int64).alias("rank"), pl.all())
-                for t, roles in zip(ranks, streams, strict=True)
-            ]
-        ),
+        streams=pl.concat(numbered(trace, roles) for trace, roles in zip(ranks, streams, strict=True)),
         loops=tuple(loops),
-        no_loop_reason=None if loops else "; ".join(dict.fromkeys(reasons)),
-        findings=rank(findings),
+        no_loop_reason=None if loops else "; ".join(dict.fromkeys(reasons.values())),
+        findings=rank(finding for loop, trace in pairs for finding in diagnose_loop(loop, trace)),
+        missing=tuple(f"{place}: no iteration found: {why}" for place, why in reasons.items()) if loops else (),
     )
 
 
-def check_arguments(ranks: Sequence[Trace], counts: Sequence[int], stream: tuple[int, int] | None) -> None:
+def numbered(trace: Trace, roles: pl.DataFrame) -> pl.DataFrame:
+    """Return a trace's streams with its rank."""
+    return roles.select(pl.lit(trace.rank or 0, pl.Int64).alias("rank"), pl.all())
+
+
+def check_arguments(
+    ranks: Sequence[Trace], streams: Sequence[pl.DataFrame], counts: Sequence[int], stream: tuple[int, int] | None
+) -> None:
     """Raise `UsageError` for arguments that cannot be meant."""
     if not ranks:
         raise UsageError("no trace given; name a file or a directory of ranks")
-    if any(count < 2 for count in counts):
-        raise UsageError(f"iteration counts {list(counts)}: each must be at least 2")
-    if stream is not None and not any(has_stream(trace, stream) for trace in ranks):
-        raise UsageError(f"stream {stream[0]}:{stream[1]} runs no kernel; streams that do: {list_streams(ranks)}")
+    twice = [number for number, times in Counter(trace.rank or 0 for trace in ranks).items() if times > 1]
+    if twice:
+        raise UsageError(f"two traces of rank {twice[0]}; give each its own (deepprof.read_job numbers them)")
+    if any(not isinstance(count, int) or count < 2 for count in counts):
+        raise UsageError(f"iteration counts {list(counts)}: each must be a whole number of at least 2")
+    busy = [roles.filter(pl.col("kernels") > 0).select("device", "stream").rows() for roles in streams]
+    if stream is not None and not any(stream in rows for rows in busy):
+        known = ", ".join(
+            f"{device}:{number}" for device, number in sorted({row for rows in busy for row in rows})[:12]
+        )
+        raise UsageError(f"stream {stream[0]}:{stream[1]} runs no kernel; streams that do: {known or 'none'}")
 
 
-def list_streams(ranks: Iterable[Trace]) -> str:
-    """Return the streams that run kernels, as DEVICE:STREAM, at most a dozen."""
-    tables = [classify_streams(trace).filter(pl.col("kernels") > 0) for trace in ranks]
-    found = sorted({row for table in tables for row in table.select("device", "stream").rows()})
-    return ", ".join(f"{device}:{number}" for device, number in found[:12]) or "none"
-
-
-def has_stream(trace: Trace, stream: tuple[int, int]) -> bool:
-    """Return whether a trace has kernels on (device, stream)."""
-    device, number = stream
-    return len(main_sequence(trace, device, number).symbols) > 0
-
-
-def loops_of(trace: Trace, roles: pl.DataFrame, counts: Sequence[int]) -> tuple[list[Loop], list[str]]:
+def look_at(trace: Trace, roles: pl.DataFrame, counts: Sequence[int]) -> tuple[list[Loop], list[str]]:
     """Return the loops on a trace's main streams, and for main streams without one the reason."""
-    main = roles.filter(pl.col("role") == "main").select("device", "stream").rows()
-    if not main:
+    main = roles.filter(pl.col("role") == "main")
+    if main.is_empty():
         return [], [reason_without_kernels(trace)]
     loops: list[Loop] = []
     reasons: list[str] = []
-    for device, number in main:
-        sequence = main_sequence(trace, device, number)
-        found, reason = find_loops(trace, sequence, gather_evidence(trace, sequence), counts)
+    host = read_host(trace)
+    for device, number, kernels in main.select("device", "stream", "kernels").iter_rows():
+        if kernels < FEWEST:
+            reasons.append(f"only {kernels} kernels on the main stream: too few to repeat three times")
+            continue
+        sequence = main_sequence(trace, device, number, host)
+        found, reason = find_loops(trace, sequence, gather_evidence(trace, sequence, host), counts)
         loops += found
         reasons += [reason] if reason else []
     return loops, reasons
@@ -173,7 +187,7 @@ def reason_without_kernels(trace: Trace) -> str:
     """Return why a trace without any kernel to mine has no loop, in its importer's words where it has some."""
     if trace.device_events.filter(pl.col("activity").is_in(["kernel", "graph"])).height:
         return "only collectives ran on the device; no stream computes"
-    said = [note for note in trace.notes if re.search("(?i)kernel|CUDA events|accelerator", note)]
+    said = [note for note in trace.notes if re.search("(?i)kernel|CUDA events|accelerator|device events", note)]
     return "; ".join(["the trace holds no GPU kernel", *said])
 
 
@@ -188,15 +202,4 @@ def summarize_time(ranks: Iterable[Trace]) -> Summary:
             start, end = device["start_ns"].to_numpy(), device["end_ns"].to_numpy()
             span += int(np.max(end) - np.min(start))
             busy += union(start, end).total_ns
-    return Summary(span, busy, span - busy, {activity: events[activity] for activity in COUNTED})
-
-
-def without_ranges(trace: Trace) -> Trace:
-    """Return the trace as if nobody had annotated it: what the miner finds alone is scored against the ranges."""
-    kept = trace.annotations.clear()
-    accounting = replace(
-        trace.accounting,
-        kept=trace.accounting.kept - trace.annotations.height,
-        dropped=dict(trace.accounting.dropped) | {"hidden": trace.annotations.height},
-    )
-    return replace(trace, annotations=kept, accounting=accounting)
+    return Summary(span, busy, span - busy, {activity: events[activity] for activity in BUSY})

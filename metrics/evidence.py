@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.host import Host, read_host
 from deepprof.metrics.sequence import Sequence
 from deepprof.metrics.spans import covered, union
 from deepprof.mining.evidence import Evidence, Family, Trust
@@ -23,37 +24,37 @@ STEP = re.compile(r"(?i)^(ProfilerStep\b|((train|eval|global)\w*[ _])?(step|iter
 # PyTorch's own ranges that come once per iteration, the rarest first: gradient accumulation loads several batches per
 # step. The number ranks them by how often they proved to *end* where an iteration begins.
 LOOPS = {"Optimizer.step#": 2.0, "Optimizer.zero_grad#": 1.0, "enumerate(DataLoader)#": 3.0}
-INNER = ("nccl:", "gloo:", "rccl:", "ucc:")  # collectives come many times per iteration and mark nothing
-WAITS = ("Synchronize", "hipStreamSynchronize")
-# "lamb" must not match C++'s lambda.
-OPTIMIZER = r"(?i)multi_tensor_apply|adam|sgd|lamb(?:[^d]|$)|lars\b|rmsprop|adagrad|adafactor|momentum|optimizer"
 
 
-def gather_evidence(trace: Trace, sequence: Sequence) -> Evidence:
-    """Return the evidence on where the iterations of `sequence` begin; what the trace lacks is left out."""
+def gather_evidence(trace: Trace, sequence: Sequence, host: Host | None = None) -> Evidence:
+    """Return the evidence on where the iterations of `sequence` begin; what the trace lacks is left out.
+
+    `host` is the trace's host side, where the caller has it already.
+    """
+    host = host or read_host(trace)
+    n, begin, launch = len(sequence.symbols), sequence.start_ns, sequence.launch_ns
     return Evidence(
         gaps=sequence.gap_ns.astype(np.float64),
-        launch_gaps=launch_gaps(trace, sequence) if sequence.linked else None,
-        copies=mark(len(sequence.symbols), sequence.start_ns, copy_times(trace, sequence, ["HtoD"])),
-        syncs=wait_marks(trace, sequence),
-        graphs=graph_marks(trace, sequence),
-        optimizer=trace.names.str.contains(OPTIMIZER).fill_null(value=False).to_numpy(),
-        families=tuple(find_families(trace, sequence)),
-        start=int(np.searchsorted(sequence.launch_ns, 0)) if sequence.linked else 0,
+        launch_gaps=launch_gaps(host, sequence) if sequence.linked else None,
+        copies=mark(n, begin, events_of(trace, sequence, pl.col("copy_kind") == "HtoD")),
+        syncs=mark(n, launch, host.waits_ns)
+        | mark(n, begin, events_of(trace, sequence, pl.col("copy_kind") == "DtoH")),
+        graphs=mark(n, launch, host.graphs_ns) | mark(n, begin, graph_times(trace, sequence)),
+        optimizer=host.optimizer,
+        families=tuple(find_families(host, sequence)),
+        start=int(np.searchsorted(launch, 0)) if sequence.linked else 0,
     )
 
 
-def launch_gaps(trace: Trace, sequence: Sequence) -> npt.NDArray[np.float64]:
+def launch_gaps(host: Host, sequence: Sequence) -> npt.NDArray[np.float64]:
     """Return the host's own time before each launch: since the launch before, runtime calls left out.
 
     A host that waits inside a runtime call (a synchronisation, a full launch queue) waits for the device, which says
     nothing on where an iteration begins; a host that loads data or logs does. 0 where it is not known.
     """
-    calls = trace.host_events.filter(pl.col("category") == "runtime")
-    inside = union(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
     launch, gaps = sequence.launch_ns, np.zeros(len(sequence.symbols))
-    known = launch[:-1] >= 0
-    gaps[1:] = np.where(known, np.diff(launch) - covered(inside, launch[:-1], launch[1:]), 0)
+    own = np.diff(launch) - covered(host.calls, launch[:-1], launch[1:])
+    gaps[1:] = np.where(launch[:-1] >= 0, own, 0)
     return gaps
 
 
@@ -64,45 +65,21 @@ def mark(n: int, times: Int64s, events: Int64s) -> Marks:
     return marks[:n]
 
 
-def copy_times(trace: Trace, sequence: Sequence, kinds: list[str]) -> Int64s:
-    """Return the start times of the device's copies of the given kinds."""
-    of_kind = (pl.col("device") == sequence.device) & pl.col("copy_kind").is_in(kinds)
-    return trace.device_events.filter(of_kind)["start_ns"].to_numpy()
+def events_of(trace: Trace, sequence: Sequence, which: pl.Expr) -> Int64s:
+    """Return the start times of the device's events that `which` selects."""
+    return trace.device_events.filter((pl.col("device") == sequence.device) & which)["start_ns"].to_numpy()
 
 
-def wait_marks(trace: Trace, sequence: Sequence) -> Marks:
-    """Return which symbols follow a wait of the host for the device: a synchronisation call or a copy back."""
-    n = len(sequence.symbols)
-    waiting = trace.names.str.contains("|".join(WAITS)).fill_null(value=False).arg_true()
-    calls = trace.host_events.filter((pl.col("category") == "runtime") & pl.col("name_id").is_in(waiting.implode()))
-    after_call = mark(n, sequence.launch_ns, calls["end_ns"].sort().to_numpy())
-    return after_call | mark(n, sequence.start_ns, copy_times(trace, sequence, ["DtoH"]))
+def graph_times(trace: Trace, sequence: Sequence) -> Int64s:
+    """Return the start times of the stream's graph launches that were recorded as one event each."""
+    return events_of(trace, sequence, (pl.col("activity") == "graph") & (pl.col("stream") == sequence.stream))
 
 
-def graph_marks(trace: Trace, sequence: Sequence) -> Marks:
-    """Return which symbols are whole graph launches, or the first kernel that one graph launch made."""
-    names = trace.names.str.contains("GraphLaunch").fill_null(value=False).arg_true()
-    calls = trace.host_events.filter((pl.col("category") == "runtime") & pl.col("name_id").is_in(names.implode()))
-    first = mark(len(sequence.symbols), sequence.launch_ns, calls["start_ns"].sort().to_numpy())
-    graphs = trace.device_events.filter(
-        (pl.col("activity") == "graph") & (pl.col("device") == sequence.device) & (pl.col("stream") == sequence.stream)
-    )
-    return first | mark(len(sequence.symbols), sequence.start_ns, graphs["start_ns"].to_numpy())
-
-
-def find_families(trace: Trace, sequence: Sequence) -> list[Family]:
-    """Return the host ranges by name, digits aside, the framework's most telling ones first."""
-    ranges = trace.annotations.filter(pl.col("end_ns").is_not_null() & (pl.col("end_ns") > pl.col("start_ns")))
-    host = ranges.filter(pl.col("side") == "host")
-    ranges = host if host.height else ranges.filter(pl.col("device") == sequence.device)
-    names = pl.DataFrame({"name": trace.names}).with_row_index("name_id")
-    named = ranges.join(names, on="name_id", how="left", maintain_order="left").with_columns(
-        family=pl.col("name").str.replace(r"#?\d+$", "").str.replace_all(r"\d+", "#")
-    )
-    usable = named.filter(~pl.any_horizontal(pl.col("name").str.starts_with(prefix) for prefix in INNER))
-    groups = usable.partition_by("family", maintain_order=True)
-    families = [make_family(group, sequence) for group in groups]
-    return sorted(families, key=lambda f: order(f.name))
+def find_families(host: Host, sequence: Sequence) -> list[Family]:
+    """Return the host ranges by name, digits aside, the framework's loop ranges first."""
+    own = host.ranges.filter((pl.col("side") == "host") | (pl.col("device") == sequence.device))
+    groups = own.partition_by("family", maintain_order=True)
+    return sorted((make_family(group, sequence) for group in groups), key=lambda f: order(f.name))
 
 
 def order(name: str) -> int:

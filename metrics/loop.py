@@ -17,9 +17,10 @@ BoundarySource = Literal["annotation", "framework", "mined"]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far the loop agrees with the user's ranges of one name: `ratio` is the share of the shorter list met.
+    """How far the loop agrees with the user's ranges of one name.
 
-    A range is met when its first kernel is within 1 % of the period of an iteration's first.
+    `ratio` is the share of ranges and iterations that meet (an F1 score): a range meets an iteration when their first
+    kernels are within 1 % of the period of each other.
     """
 
     name: str

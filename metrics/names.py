@@ -1,15 +1,20 @@
-"""Coarse kernel names: variants of one kernel (data type, tile, vector width) under one name."""
+"""Names of events, and coarse ones: variants of one kernel (data type, tile, vector width) under one name."""
 
 from __future__ import annotations
 
 import polars as pl
 
-__all__ = ["coarse_ids"]
+__all__ = ["coarse_ids", "with_names"]
 
 BRACKETS = r"<[^<>]*>"  # innermost template arguments; applied until none is left
 DEPTH = 12  # of nested template arguments that real names have at most
 TAIL = r"\(.*$"  # the parameter list
 SIZES = r"\d+(x\d+)*"  # tiles, vector widths, versions
+
+
+def with_names(rows: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
+    """Return rows with a `name_id` column with their `name` as well."""
+    return rows.with_columns(name=names.gather(rows["name_id"]))
 
 
 def coarse_ids(names: pl.Series) -> pl.Series:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.host import Host, read_host
 
 __all__ = ["Sequence", "main_sequence"]
 
@@ -44,28 +45,22 @@ def before(starts: Int64s, ends: Int64s) -> Int64s:
     return np.maximum(gaps, 0)
 
 
-def main_sequence(trace: Trace, device: int, stream: int) -> Sequence:
-    """Return the kernels of (device, stream) as symbols; copies, memsets and waits are no part of the sequence."""
-    work = (
-        trace.device_events.filter(
-            (pl.col("device") == device) & (pl.col("stream") == stream) & pl.col("activity").is_in(["kernel", "graph"])
-        )
-        .select("start_ns", "end_ns", "name_id", "correlation")
-        .join(launches(trace), on="correlation", how="left", maintain_order="left")
+def main_sequence(trace: Trace, device: int, stream: int, host: Host | None = None) -> Sequence:
+    """Return the kernels of (device, stream) as symbols; copies, memsets and waits are no part of the sequence.
+
+    `host` is the trace's host side, where the caller has it already.
+    """
+    work = trace.device_events.filter(
+        (pl.col("device") == device) & (pl.col("stream") == stream) & pl.col("activity").is_in(["kernel", "graph"])
     )
-    launch = work["launch_ns"].cum_max().forward_fill().fill_null(-1).to_numpy()
+    launches = (host or read_host(trace)).launches
+    linked = work.select("correlation").join(launches, on="correlation", how="left", maintain_order="left")
     return Sequence(
         device,
         stream,
         work["name_id"].to_numpy(),
         work["start_ns"].to_numpy(),
         work["end_ns"].to_numpy(),
-        launch,
-        bool(work["launch_ns"].count()),
+        linked["launch_ns"].cum_max().forward_fill().fill_null(-1).to_numpy(),
+        bool(linked["launch_ns"].count()),
     )
-
-
-def launches(trace: Trace) -> pl.DataFrame:
-    """Return correlation → launch_ns, the start of the runtime call that launched it."""
-    calls = trace.host_events.filter((pl.col("category") == "runtime") & pl.col("correlation").is_not_null())
-    return calls.group_by("correlation").agg(launch_ns=pl.col("start_ns").min())

@@ -5,18 +5,13 @@ from __future__ import annotations
 import polars as pl
 
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.names import with_names
 
-__all__ = ["ROLES", "classify_streams", "is_collective", "with_names"]
+__all__ = ["ROLES", "classify_streams", "is_collective"]
 
 ROLES = ("main", "copy", "assist", "communication")
 # NCCL and RCCL device kernels: ncclKernel_*, ncclDevKernel_*, and the generic ones of newer releases.
 COLLECTIVE = r"^(?:void )?(?:nccl|rccl)\w*Kernel"
-
-
-def with_names(trace: Trace) -> pl.DataFrame:
-    """Return the device events with their `name`."""
-    names = pl.DataFrame({"name": trace.names}).with_row_index("name_id")
-    return trace.device_events.join(names, on="name_id", how="left", maintain_order="left")
 
 
 def is_collective() -> pl.Expr:
@@ -32,7 +27,7 @@ def classify_streams(trace: Trace, chosen: tuple[int, int] | None = None) -> pl.
     Columns: device, stream, role, events, kernels (graph launches included), collectives, busy_ns (union of
     kernels, copies, memsets and graphs; sync waits are not busy).
     """
-    events = with_names(trace).filter(pl.col("activity") != "sync")
+    events = with_names(trace.device_events, trace.names).filter(pl.col("activity") != "sync")
     work = pl.col("activity").is_in(["kernel", "graph"])
     rows = (
         events.group_by("device", "stream", maintain_order=True)

@@ -243,8 +243,3 @@ def absorb_tails(rows: Iterations, period: int) -> Iterations:
     tail = following - rows.end
     tail = np.where(tail <= max(8, TAIL * period), tail, 0)
     return replace(rows, end=rows.end + tail, edits=rows.edits + tail)
-
-
-def hide(evidence: Evidence, trusts: Sequence[str] = ("step", "range", "framework")) -> Evidence:
-    """Return the evidence without host ranges of the given trust: how the miner does without them is measured."""
-    return replace(evidence, families=tuple(f for f in evidence.families if f.trust not in trusts))

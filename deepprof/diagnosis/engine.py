@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Protocol, cast
 
 from deepprof.collectors.plugins import load
@@ -29,8 +30,13 @@ class Rule(Protocol):
 
 def diagnose_loop(loop: Loop, trace: Trace, rules: Sequence[Rule] | None = None) -> list[Finding]:
     """Return what all rules (built-in and plugged in) find in one loop."""
-    applied = cast("Sequence[Rule]", load(GROUP, BUILTIN_RULES)) if rules is None else rules
-    return [finding for rule in applied for finding in rule(loop, trace)]
+    return [finding for rule in (installed_rules() if rules is None else rules) for finding in rule(loop, trace)]
+
+
+@cache
+def installed_rules() -> Sequence[Rule]:
+    """Return the built-in rules and those of installed packages, loaded once."""
+    return cast("Sequence[Rule]", load(GROUP, BUILTIN_RULES))
 
 
 def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -29,5 +29,7 @@ class Finding:
     confidence: float
     headroom_ns_per_iteration: int | None = None
     rank: int | None = None
+    device: int | None = None
+    stream: int | None = None
     iterations: tuple[int, int] | None = None
     location: Mapping[str, int | str] | None = None

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import deepprof
-from deepprof.analysis import Analysis, without_ranges
+from deepprof.analysis import Analysis
 from deepprof.metrics.sequence import main_sequence
 from tests import manifest
+from tests.hidden import without_ranges
 
 # Kernels per iteration on the main stream, complete iterations in the trace. Periods of the streams that repeat
 # exactly are checked against brute force below; the others were counted between annotations.

@@ -241,3 +241,21 @@ def test_one_autotuned_iteration_does_not_cost_the_loop() -> None:
 def test_an_inner_loop_seen_later_is_not_the_iteration() -> None:
     iteration = [*range(100, 200), *[1, 2, 3] * 60, *range(200, 300)]
     assert find_loop(iteration * 2 + iteration[:150]).loop is None
+
+
+@pytest.mark.parametrize("name", ["clean", "all edits", "evaluation"])
+def test_c_and_numpy_find_the_same_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from deepprof.mining import native
+
+    if native.library() is None:
+        pytest.skip("no C library was built here; the numpy twin is all there is")
+    symbols = NOISE[name].symbols()
+    with_c = find_loop(symbols).loop
+    monkeypatch.setattr(native, "library", lambda: None)
+    without = find_loop(symbols).loop
+    assert with_c is not None
+    assert without is not None
+    assert with_c.template.tolist() == without.template.tolist()
+    assert with_c.iterations.first.tolist() == without.iterations.first.tolist()
+    assert with_c.iterations.edits.tolist() == without.iterations.edits.tolist()
+    assert (with_c.confidence, with_c.evidence) == (without.confidence, without.evidence)

@@ -1,0 +1,69 @@
+"""What the host did, prepared once per trace and read once per main stream: launches, waits, ranges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.names import with_names
+from deepprof.metrics.spans import Spans, union
+
+__all__ = ["Host", "read_host"]
+
+Int64s = npt.NDArray[np.int64]
+
+WAITS = "Synchronize"
+GRAPH_LAUNCHES = "GraphLaunch"
+# "lamb" must not match C++'s lambda.
+OPTIMIZER = r"(?i)multi_tensor_apply|adam|sgd|lamb(?:[^d]|$)|lars\b|rmsprop|adagrad|adafactor|momentum|optimizer"
+INNER = ("nccl:", "gloo:", "rccl:", "ucc:")  # collectives come many times per iteration and mark nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The host's side of a trace.
+
+    `launches` maps correlation to `launch_ns`; `calls` is the time spent inside runtime calls; `waits_ns` are the ends
+    of synchronisation calls, `graphs_ns` the starts of graph launches, both sorted; `optimizer` marks name ids;
+    `ranges` are the closed annotations with their `family`, the name without numbers.
+    """
+
+    launches: pl.DataFrame
+    calls: Spans
+    waits_ns: Int64s
+    graphs_ns: Int64s
+    optimizer: npt.NDArray[np.bool_]
+    ranges: pl.DataFrame
+
+
+def read_host(trace: Trace) -> Host:
+    """Return the host's side of a trace."""
+    calls = trace.host_events.filter(pl.col("category") == "runtime")
+    linked = calls.filter(pl.col("correlation").is_not_null())
+    return Host(
+        launches=linked.group_by("correlation").agg(launch_ns=pl.col("start_ns").min()),
+        calls=union(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()),
+        waits_ns=calls_named(trace, calls, WAITS)["end_ns"].sort().to_numpy(),
+        graphs_ns=calls_named(trace, calls, GRAPH_LAUNCHES)["start_ns"].to_numpy(),
+        optimizer=trace.names.str.contains(OPTIMIZER).fill_null(value=False).to_numpy(),
+        ranges=read_ranges(trace),
+    )
+
+
+def calls_named(trace: Trace, calls: pl.DataFrame, part: str) -> pl.DataFrame:
+    """Return the calls whose name contains `part`."""
+    ids = trace.names.str.contains(part, literal=True).fill_null(value=False).arg_true()
+    return calls.filter(pl.col("name_id").is_in(ids.implode()))
+
+
+def read_ranges(trace: Trace) -> pl.DataFrame:
+    """Return the closed annotations with `name` and `family`: the host's, or the devices' where it has none."""
+    closed = trace.annotations.filter(pl.col("end_ns") > pl.col("start_ns"))
+    host = closed.filter(pl.col("side") == "host")
+    named = with_names(host if host.height else closed, trace.names)
+    outer = named.filter(~pl.any_horizontal(pl.col("name").str.starts_with(prefix) for prefix in INNER))
+    return outer.with_columns(family=pl.col("name").str.replace(r"#?\d+$", "").str.replace_all(r"\d+", "#"))
