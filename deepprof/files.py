@@ -10,28 +10,39 @@ from deepprof.collectors.errors import UsageError
 
 __all__ = ["check_target", "write_file"]
 
+OPEN = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")  # names of files that are open already
+
 
 def check_target(path: str | Path) -> None:
     """Raise `UsageError` when `path` cannot be written, so that nobody waits for a report that has no place."""
-    target = Path(path)
-    folder = target.resolve().parent
+    if str(path) in {"", "-"}:
+        raise UsageError(f"{str(path)!r}: -o names no file; give it a name")
+    target = follow_links(path)
+    folder = target.parent
     if target.is_dir():
         raise UsageError(f"{path}: is a directory; name a file in it")
     if not folder.is_dir():
         raise UsageError(f"{path}: there is no directory {folder}; create it or choose another -o")
-    if not os.access(target if target.exists() else folder, os.W_OK):
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
         raise UsageError(f"{path}: not writable; choose another -o")
 
 
 def write_file(path: str | Path, content: bytes) -> None:
     """Write `content` to `path` through a temporary file beside it: readers see the old file or the new one.
 
-    Pipes and devices are written in place, because renaming over `/dev/null` would replace it. Raises `OSError`.
+    Pipes, devices and what is open already are appended to, because renaming over `/dev/null` would replace it.
+    Raises `OSError`, and `UsageError` for links that lead nowhere.
     """
-    target = Path(path).resolve()
-    if target.exists() and not target.is_file():
-        target.write_bytes(content)
-        return
+    target = follow_links(path)
+    if str(path).startswith(OPEN) or (target.exists() and not target.is_file()):
+        with open(path, "ab") as file:
+            file.write(content)
+    else:
+        replace_file(target, content)
+
+
+def replace_file(target: Path, content: bytes) -> None:
+    """Write `target` whole, or leave it as it was."""
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         part.write_bytes(content)
@@ -41,3 +52,14 @@ def write_file(path: str | Path, content: bytes) -> None:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def follow_links(path: str | Path) -> Path:
+    """Return where `path` leads, whether it is there or not; raises `UsageError` where that is nowhere."""
+    try:
+        target = Path(os.path.realpath(path))
+    except ValueError as error:
+        raise UsageError(f"{path}: is no path ({error}); choose another -o") from error
+    if target.is_symlink():  # realpath gives up where links lead in a circle
+        raise UsageError(f"{path}: its links lead back to themselves; choose another -o")
+    return target

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
@@ -16,28 +17,53 @@ if TYPE_CHECKING:
 
 __all__ = ["find_paths", "number_ranks", "read_job"]
 
+Name = str | os.PathLike[str]
 
-def read_job(paths: Sequence[str]) -> list[Trace]:
-    """Read files, directories and globs as the ranks of one job, ordered by rank.
+
+def read_job(paths: Name | Sequence[Name]) -> list[Trace]:
+    """Read files, directories and globs (one, or several) as the ranks of one job, ordered by rank.
 
     A trace without a rank, or with one that another trace has, gets the next free number and a note. Raises
     `TraceError` for what is not a trace and `UsageError` when nothing is named.
     """
+    files = find_paths(paths)
+    return number_ranks([read_rank(file, alone=len(files) == 1) for file in files])
+
+
+def read_rank(file: Path, *, alone: bool) -> Trace:
+    """Return the trace in `file`; among several, one that cannot be read may be left out."""
     from deepprof.collectors.importers import read
 
-    return number_ranks([read(path) for path in find_paths(paths)])
+    try:
+        return read(file)
+    except TraceError as error:
+        if alone:
+            raise
+        raise TraceError(error.path, error.problem, f"{error.advice}, or leave it out") from error
 
 
-def find_paths(paths: Sequence[str]) -> list[Path]:
+def find_paths(paths: Name | Sequence[Name]) -> list[Path]:
     """Return the trace files that `paths` name, each once; a glob that the shell left alone is expanded here."""
-    if not paths:
-        raise UsageError("no trace named; give a file, a directory or a glob")
-    found = [file for path in paths for file in expand(path)]
-    return list({file.resolve(): file for file in found}.values())
+    several = [paths] if isinstance(paths, str | os.PathLike) else paths
+    names = [os.fspath(path) for path in several]
+    if not all(names) or not names:
+        raise UsageError(f"{'an empty path' if names else 'no path'} names nothing; name a file, a directory or a glob")
+    found = [file for name in names for file in expand(name)]
+    return list({os.path.realpath(file): file for file in found}.values())
 
 
 def expand(path: str) -> list[Path]:
-    """Return the trace files behind one argument."""
+    """Return the trace files behind one argument; raises `TraceError` for a path that no system takes."""
+    try:
+        if "\0" in path:
+            raise TraceError(path, "is no path: it holds a null byte", "check the path")
+        return list_files(path)
+    except OSError as error:
+        raise TraceError(path, f"cannot be looked up: {error.strerror or error}", "check the path") from error
+
+
+def list_files(path: str) -> list[Path]:
+    """Return the file `path`, or the traces in it or behind it where it is a directory or a glob."""
     from deepprof.collectors.importers import find_traces
 
     if Path(path).is_dir():

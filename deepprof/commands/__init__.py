@@ -7,7 +7,7 @@ Exit 0 = done, 1 = `--fail-on` met, 2 = usage or unreadable input (one line on s
 from __future__ import annotations
 
 import argparse
-import os
+import re
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from deepprof.collectors.errors import DeepProfError, UsageError
 from deepprof.commands.diagnose import Diagnose
 from deepprof.commands.simulate import Simulate
+from deepprof.commands.streams import require_stdout, say, settle
+from deepprof.render.plain import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Command", "main", "prepare_parser"]
 
 UNUSABLE, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
+LONGEST_MESSAGE = 240  # of argparse, which repeats what was typed
 
 
 class Command(Protocol):
@@ -43,7 +46,12 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise `UsageError` with argparse's message and where the help is."""
-        raise UsageError(f"{message}; see {self.prog} --help")
+        words = re.sub(r"\S{61,}", lambda word: shorten(word[0]), message)
+        raise UsageError(f"{shorten(words, LONGEST_MESSAGE)}; see {self.prog} --help")
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help; argparse's own way keeps a full disk to itself."""
+        (file or require_stdout()).write(self.format_help())
 
 
 class Version(argparse.Action):
@@ -53,7 +61,7 @@ class Version(argparse.Action):
         """Print the version and exit."""
         from deepprof.version import read_version
 
-        print(f"deepprof {read_version()}")  # noqa: T201
+        require_stdout().write(f"deepprof {read_version()}\n")
         parser.exit()
 
 
@@ -64,10 +72,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except DeepProfError as error:
         return complain(str(error))
     except BrokenPipeError:
-        settle_stdout()
+        settle(sys.stdout)
         return PIPE_CLOSED
     except OSError as error:
-        settle_stdout()
+        settle(sys.stdout)
         return complain(f"{error.filename or 'output'}: {error.strerror or error}; check the path and the disk")
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -96,7 +104,7 @@ def run_command(args: argparse.Namespace) -> int:
 
 def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """Print a warning, such as a plug-in that does not load, as one line."""
-    print(f"deepprof: warning: {' '.join(str(message).split())}", file=sys.stderr)  # noqa: T201
+    say(f"deepprof: warning: {message}")
 
 
 def prepare_parser() -> argparse.ArgumentParser:
@@ -122,15 +130,5 @@ def prepare_parser() -> argparse.ArgumentParser:
 
 def complain(problem: str) -> int:
     """Print one line on stderr, whatever the problem's text holds, and return the exit code."""
-    print(f"deepprof: {' '.join(problem.split())}", file=sys.stderr)  # noqa: T201
+    say(f"deepprof: {problem}")
     return UNUSABLE
-
-
-def settle_stdout() -> None:
-    """Point a stdout that fails at nothing, so that the interpreter's last flush cannot fail once more."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)

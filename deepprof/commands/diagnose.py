@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from deepprof.commands.arguments import parse_counts, parse_stream
+from deepprof.commands.streams import open_console, require_stdout
 
 if TYPE_CHECKING:
     import argparse
@@ -35,7 +36,7 @@ class Diagnose:
         add = parser.add_argument
         add("paths", metavar="PATH", nargs="+", help="a trace, a directory or a glob of one job's ranks")
         add("--format", choices=FORMATS, default="text", help="what to write (default text)")
-        add("-o", "--output", metavar="FILE", help="write to FILE instead of stdout")
+        add("-o", "--output", metavar="FILE", help="write to FILE instead of stdout (- is stdout)")
         counts = "iteration count known beforehand, or one per loop"
         add("--iterations", metavar="N[,N...]", type=parse_counts, default=(), help=counts)
         add("--stream", metavar="DEVICE:STREAM", type=parse_stream, help="main stream, instead of choosing it")
@@ -51,7 +52,8 @@ class Diagnose:
         """Read, analyse and report."""
         from deepprof.files import check_target
 
-        if args.output:
+        args.output = None if args.output == "-" else args.output
+        if args.output is not None:
             check_target(args.output)
         analysis = analyze_paths(args)
         limit = None if args.all else FINDINGS
@@ -86,7 +88,9 @@ def render_text(analysis: Analysis, limit: int | None, output: str | None) -> st
 
     from deepprof.render.text import print_report
 
-    console = Console(file=StringIO(), width=FILE_WIDTH, color_system=None) if output else Console(file=sys.stdout)
+    console = open_console(sys.stdout)
+    if output is not None:
+        console = Console(file=StringIO(), width=FILE_WIDTH, color_system=None)
     with console.capture() as capture:  # printed by deliver: rich would end the process when the pipe closes
         print_report(analysis, console, limit=limit)
     return capture.get()
@@ -94,18 +98,15 @@ def render_text(analysis: Analysis, limit: int | None, output: str | None) -> st
 
 def deliver(content: str, args: argparse.Namespace) -> None:
     """Write the report to the file or to stdout; JSON is UTF-8 wherever it goes, text is what stdout can show."""
-    from deepprof.collectors.errors import UsageError
     from deepprof.files import write_file
 
-    if args.output:
+    if args.output is not None:
         write_file(args.output, content.encode())
-    elif sys.stdout is None:
-        raise UsageError("stdout is closed; write to a file with -o FILE")
-    else:
-        encoding = "utf-8" if args.format == "json" else sys.stdout.encoding
-        rest = content.encode(encoding, "replace")
-        while rest:  # an unbuffered stdout (python -u) may take only a part
-            rest = rest[sys.stdout.buffer.write(rest) :]
+        return
+    stdout = require_stdout()
+    rest = content.encode("utf-8" if args.format == "json" else stdout.encoding, "replace")
+    while rest:  # an unbuffered stdout (python -u) may take only a part
+        rest = rest[stdout.buffer.write(rest) :]
 
 
 def fails(analysis: Analysis, severity: str) -> bool:
@@ -120,7 +121,7 @@ def progress(doing: str) -> Iterator[None]:
     if sys.stderr is None or not sys.stderr.isatty():
         yield
         return
-    from rich.console import Console
-
-    with Console(stderr=True).status(doing):
+    console = open_console(sys.stderr)
+    spinner = "dots" if console.encoding.lower().startswith("utf") else "line"  # dots are braille
+    with console.status(doing, spinner=spinner):
         yield

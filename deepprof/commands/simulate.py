@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from deepprof.commands.arguments import parse_count, parse_seed
+from deepprof.commands.streams import say
 
 if TYPE_CHECKING:
     import argparse
@@ -48,5 +48,5 @@ class Simulate:
         made = simulate(args.scenario, iterations=args.iterations, seed=args.seed, annotate=args.annotate)
         write(made, args.output)
         what = f"{made.iterations} iterations of {made.kernels[-1]} kernels on stream {made.stream}"
-        print(f"{args.output}: {made.scenario}, {what}, seed {made.seed}", file=sys.stderr)  # noqa: T201
+        say(f"{args.output}: {made.scenario}, {what}, seed {made.seed}")
         return 0

@@ -143,6 +143,8 @@ class FindingBlock(msgspec.Struct, frozen=True, kw_only=True):
     iterations: tuple[int, int] | None
     location: dict[str, int | str] | None
     advice: str
+    device: int | None
+    stream: int | None
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,8 +190,14 @@ def describe_traces(analysis: Analysis) -> TraceBlock:
         events=dict.fromkeys(ACTIVITIES, 0) | dict(summary.events),
         accounting=account(traces),
         streams=[msgspec.convert(row, StreamBlock) for row in analysis.streams.to_dicts()],
-        notes=list(dict.fromkeys(readable(note) for trace in traces for note in trace.notes)),
+        notes=list_notes(analysis),
     )
+
+
+def list_notes(analysis: Analysis) -> list[str]:
+    """Return what the captures say of themselves, and which main streams have no loop; each once."""
+    notes = [note for trace in analysis.traces for note in trace.notes]
+    return list(dict.fromkeys(readable(note) for note in (*notes, *analysis.missing)))
 
 
 def account(traces: Iterable[Trace]) -> AccountingBlock:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from rich.text import Text
+
+from deepprof.render.plain import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
-__all__ = ["Page"]
+__all__ = ["NARROWEST", "Page"]
 
 NARROWEST = 30
 PROSE = 100  # longer lines are hard to read on a wide terminal
 GAP = 3  # between columns
+QUANTITY = re.compile(r"(?<=\d) (?=(?:%|h|min|[mµn]?s|[KMGTP]?i?B)(?!\w))")  # the blank in 1.9 % and 12.3 ms
+GLUE = "\ue000"  # stands for that blank while a line is broken: rich breaks at a non-breaking one
 ASCII = str.maketrans(
     {"µ": "u", "·": "-", "\u2013": "-", "\u00d7": "x", "→": "->", "…": "...", "✖": "X", "▲": "!", "●": "i"}
 )
@@ -35,8 +40,9 @@ class Page:
     def line(self, text: str, style: str = "", *, indent: int = 0, hang: int = 0) -> None:
         """Print `text` as prose, `indent` columns in; where it wraps, `hang` columns further."""
         width = min(self.width, PROSE) - indent - hang
-        for row, piece in enumerate(Text(self.show(text)).wrap(self.console, width)):
-            self.draw(piece.plain.rstrip(), style, indent + (hang if row else 0))
+        glued = Text(QUANTITY.sub(GLUE, self.show(text)))
+        for row, piece in enumerate(glued.wrap(self.console, width)):
+            self.draw(piece.plain.replace(GLUE, " ").rstrip(), style, indent + (hang if row else 0))
 
     def draw(self, text: str, style: str = "", indent: int = 0) -> None:
         """Print `text` as it is, `indent` columns in; it must fit."""
@@ -65,5 +71,5 @@ class Page:
 
     def show(self, text: str) -> str:
         """Return `text` as the console can show it."""
-        text = "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
+        text = printable(text)
         return text.translate(ASCII).encode("ascii", "replace").decode() if self.ascii else text

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from deepprof.render.page import Page
 from deepprof.render.strip import draw_strip
-from deepprof.render.units import format_bytes, format_count, format_duration, format_ratio
+from deepprof.render.units import format_bytes, format_confidence, format_count, format_duration, format_ratio
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +22,7 @@ __all__ = ["print_report"]
 LOOPS = 8  # printed in full; a job of 64 ranks has one per rank
 PATHS = 3
 NESTED = 3  # inner loops; JSON has all
+NOTES = 4  # the same
 STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "bold blue"}
 ICONS = {"critical": "✖", "warning": "▲", "info": "●"}
 
@@ -30,12 +31,7 @@ def print_report(analysis: Analysis, console: Console, *, limit: int | None = 5)
     """Print the report on `console`, at its width, in ASCII where its encoding has no more; `limit` as in JSON."""
     page = Page(console)
     print_run(analysis, page)
-    for number, loop in enumerate(analysis.loops[:LOOPS], 1):
-        print_loop(loop, page, number if len(analysis.loops) > 1 else None)
-    hidden = len(analysis.loops) - LOOPS
-    if hidden > 0:
-        page.skip()
-        page.line(f"and {format_count(hidden, 'more loop')}; --format json has all of them", "dim")
+    print_loops(analysis, page)
     if analysis.no_loop_reason:
         page.skip()
         page.line("No iteration found", "bold")
@@ -52,8 +48,16 @@ def print_run(analysis: Analysis, page: Page) -> None:
     page.line(" · ".join(describe_run(analysis)))
     busy = summary.busy_ns / summary.span_ns if summary.span_ns else None
     page.line(f"span {format_duration(summary.span_ns)} · busy {format_ratio(busy)} · {count_events(analysis)}")
-    for note in dict.fromkeys(note for trace in traces for note in trace.notes):
+    print_notes([note for trace in traces for note in trace.notes], page)
+
+
+def print_notes(notes: Iterable[str], page: Page) -> None:
+    """Print the first notes, each once, and how many more there are."""
+    distinct = list(dict.fromkeys(notes))
+    for note in distinct[:NOTES]:
         page.line(f"note: {note}", "yellow", hang=6)
+    if len(distinct) > NOTES:
+        page.line(f"… and {len(distinct) - NOTES} more (see --format json)", "yellow", indent=6)
 
 
 def describe_run(analysis: Analysis) -> list[str]:
@@ -79,12 +83,42 @@ def count_events(analysis: Analysis) -> str:
     return ", ".join(format_count(*each) for each in counts if each[0]) or "no device events"
 
 
-def print_loop(loop: Loop, page: Page, number: int | None) -> None:
-    """Print one loop: what an iteration is, a bar per iteration and Table III."""
-    page.skip()
-    place = f" (rank {loop.rank}, device {loop.device})" if number else ""
-    title = f"Loop {number}{place}: " if number else ""
-    page.line(f"{title}1 iteration = {format_count(loop.period, 'kernel')} on stream {loop.stream}", "bold")
+def print_loops(analysis: Analysis, page: Page) -> None:
+    """Print the first loops, and which main streams have none."""
+    several = len(analysis.loops) > 1
+    spread = has_places(analysis)
+    for number, loop in enumerate(analysis.loops[:LOOPS], 1):
+        place = describe_place(loop.rank, loop.device, loop.stream) if spread else f"stream {loop.stream}"
+        page.skip()
+        page.line(f"{f'Loop {number}: ' if several else ''}{describe_iteration(loop)} on {place}", "bold")
+        print_loop(loop, page)
+    hidden = len(analysis.loops) - LOOPS
+    if hidden > 0:
+        page.skip()
+        page.line(f"and {format_count(hidden, 'more loop')}; --format json has all of them", "dim")
+    if analysis.missing:
+        page.skip()
+        print_notes(analysis.missing, page)
+
+
+def has_places(analysis: Analysis) -> bool:
+    """Return whether the job has more than one rank, device or loop, so that each must say where it is."""
+    return len(analysis.loops) > 1 or analysis.streams.select("rank", "device").n_unique() > 1
+
+
+def describe_place(rank: int, device: int | None, stream: int | None) -> str:
+    """Return rank, device and stream in words, as far as they are known."""
+    known = (("rank", rank), ("device", device), ("stream", stream))
+    return ", ".join(f"{word} {value}" for word, value in known if value is not None)
+
+
+def describe_iteration(loop: Loop) -> str:
+    """Return what one iteration is."""
+    return f"1 iteration = {format_count(loop.period, 'kernel')}"
+
+
+def print_loop(loop: Loop, page: Page) -> None:
+    """Print what is known of one loop: how sure it is, a bar per iteration and Table III."""
     for sentence in describe_loop(loop):
         page.line(sentence, indent=2)
     page.skip()
@@ -100,7 +134,7 @@ def describe_loop(loop: Loop) -> Iterable[str]:
     median = f", median {format_duration(spread.median)}" if spread else ""
     partial = int((~loop.iterations["complete"]).sum())
     counted = format_count(loop.iterations.height, "iteration") + (f" ({partial} incomplete)" if partial else "")
-    yield f"{counted}{median}, confidence {loop.confidence:.2f}"
+    yield f"{counted}{median}, confidence {format_confidence(loop.confidence)}"
     yield describe_boundaries(loop)
     if loop.metrics.warmup_excluded:
         yield f"{format_count(loop.metrics.warmup_excluded, 'warm-up iteration')} not in the figures below"
@@ -144,34 +178,49 @@ def print_findings(analysis: Analysis, page: Page, limit: int | None) -> None:
         page.line("No findings" if analysis.loops else "No findings without an iteration to measure", "bold")
         return
     page.line("Findings", "bold")
-    medians = {loop.rank: loop.metrics.iteration_ns.median for loop in analysis.loops if loop.metrics.iteration_ns}
     for number, finding in enumerate(analysis.findings[:limit], 1):
-        median = medians.get(finding.rank) if finding.rank is not None else next(iter(medians.values()), None)
-        print_finding(finding, page, number, median)
+        print_finding(finding, page, number, describe_cost(finding, analysis))
     hidden = len(analysis.findings[limit:]) if limit is not None else 0
     if hidden:
         page.line(f"{format_count(hidden, 'more finding')}; --all shows them", "dim", indent=2)
 
 
-def print_finding(finding: Finding, page: Page, number: int, median_ns: int | None) -> None:
+def print_finding(finding: Finding, page: Page, number: int, costs: str) -> None:
     """Print one finding with what it costs and what to do."""
     style = STYLES[finding.severity]
     page.line(f"{number}. {ICONS[finding.severity]} {finding.severity} {finding.rule}: {finding.title}", style, hang=5)
     page.line(finding.summary, indent=5)
-    costs = describe_cost(finding, median_ns)
-    if costs:
-        page.line(costs, indent=5)
+    page.line(costs, indent=5)
     page.line(f"→ {finding.advice}", "green", indent=5, hang=2)
 
 
-def describe_cost(finding: Finding, median_ns: int | None) -> str:
+def describe_cost(finding: Finding, analysis: Analysis) -> str:
     """Return headroom, place and confidence in one line."""
     parts = []
     if finding.headroom_ns_per_iteration is not None:
-        share = f" ({format_ratio(finding.headroom_ns_per_iteration / median_ns)} of the median)" if median_ns else ""
+        share = describe_share(finding.headroom_ns_per_iteration, find_median(finding, analysis.loops))
         parts.append(f"up to {format_duration(finding.headroom_ns_per_iteration)} per iteration{share}")
     if finding.rank is not None:
-        parts.append(f"rank {finding.rank}")
+        device, stream = (finding.device, finding.stream) if has_places(analysis) else (None, None)
+        parts.append(describe_place(finding.rank, device, stream))
     if finding.iterations is not None:
         parts.append("iterations {} to {}".format(*finding.iterations))
-    return " · ".join([*parts, f"confidence {finding.confidence:.2f}"])
+    return " · ".join([*parts, f"confidence {format_confidence(finding.confidence)}"])
+
+
+def describe_share(headroom_ns: int, median_ns: int | None) -> str:
+    """Return the headroom as a share of the median, nothing where there is none."""
+    return f" ({format_ratio(headroom_ns / median_ns)} of the median)" if median_ns else ""
+
+
+def find_median(finding: Finding, loops: Iterable[Loop]) -> int | None:
+    """Return the median iteration time of the loop that a finding is about; None where several could be meant."""
+    wanted = (finding.rank, finding.device, finding.stream)
+    meant = [loop for loop in loops if matches(wanted, (loop.rank, loop.device, loop.stream))]
+    spread = meant[0].metrics.iteration_ns if len(meant) == 1 else None
+    return spread.median if spread else None
+
+
+def matches(wanted: Iterable[int | None], place: Iterable[int]) -> bool:
+    """Return whether `place` is as wanted, where None is any."""
+    return all(want in {None, have} for want, have in zip(wanted, place, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ABSENT", "format_bytes", "format_count", "format_duration", "format_ratio"]
+__all__ = ["ABSENT", "format_bytes", "format_confidence", "format_count", "format_duration", "format_ratio"]
 
 ABSENT = "-"
 Scale = tuple[tuple[int, str], ...]  # largest unit first
@@ -38,6 +38,11 @@ def format_ratio(ratio: float | None) -> str:
     if 0.9995 <= ratio < 1:
         return ">99.9 %"
     return f"{ratio * 100:.1f} %"
+
+
+def format_confidence(confidence: float) -> str:
+    """Return a confidence as in `0.95`; only certainty reads as 1.00."""
+    return f"{confidence if confidence >= 1 else min(confidence, 0.99):.2f}"
 
 
 def format_count(count: int, noun: str, plural: str | None = None) -> str:

@@ -1,5 +1,6 @@
 """The command line: what it prints, where, and the exit code."""
 
+import io
 import json
 import os
 import subprocess
@@ -69,10 +70,10 @@ def complaint(capsys, *argv):
         (["diagnose", "x", "--stream", "65536:7"], "a device is below 65536"),
         (["diagnose", "x", "--stream", f"0:{1 << 63}"], "a stream below 2**63"),
         (["diagnose", "x", "--stream", "0:" + "9" * 4200], "'0:99999"),
-        (["diagnose", "x", "--stream", "0:٧"], "is not DEVICE:STREAM"),
+        (["diagnose", "x", "--stream", "0:\u0667"], "is not DEVICE:STREAM"),
         (["diagnose", "x", "--stream=-1:7"], "a device is not negative"),
         (["diagnose", "x", "--iterations", "9" * 5000], "9 digits at most"),
-        (["diagnose", "x", "--iterations", "٣"], "is not a whole number"),
+        (["diagnose", "x", "--iterations", "\u0663"], "is not a whole number"),
         (["diagnose", "x", "--iterations", "³"], "is not a whole number"),
         (["diagnose", "x", "--format", "j" * 5000], "(choose from"),
         (["diagnose", "x", "--" + "j" * 5000], "unrecognized arguments: --jjj"),
@@ -132,10 +133,11 @@ def test_a_null_byte_in_a_path_is_one_line(capsys):
     complaint(capsys, "diagnose", "x", "-o", "a\0b")
 
 
-def test_a_message_holds_nothing_that_a_terminal_obeys(capsys):
-    assert "no?[31mpe?" in complaint(capsys, "diagnose", "no\x1b[31mpe\u202e")
-    assert "no?[31mpe" in complaint(capsys, "diagnose", "x", "-o", "no\x1b[31mpe/report")
-    assert complaint(capsys, "no\u202epe").isprintable is not None
+@pytest.mark.parametrize(
+    "argv", [["no\x1b[31mpe\u202e"], ["x", "-o", "no\x1b[31mpe\u202e/report"], ["x", "--\x1b\u202e"]]
+)
+def test_a_message_holds_nothing_that_a_terminal_obeys(capsys, argv):
+    assert complaint(capsys, "diagnose", *argv).removesuffix("\n").isprintable()
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
@@ -214,6 +216,21 @@ def test_a_warning_is_one_line(capsys, monkeypatch):
     assert capsys.readouterr().err == "deepprof: warning: a plug-in does not load\n"
 
 
+@pytest.mark.parametrize(("encoding", "plain"), [("ascii", True), ("utf-8", False)])
+def test_progress_is_what_the_terminal_can_show(monkeypatch, encoding, plain):
+    shown = io.BytesIO()
+    terminal = io.TextIOWrapper(shown, encoding=encoding, errors="backslashreplace")
+    terminal.isatty = lambda: True
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with diagnose.progress("reading"):
+        pass
+    terminal.flush()
+    assert b"reading" in shown.getvalue()
+    assert b"\\u" not in shown.getvalue()
+    assert shown.getvalue().isascii() == plain
+
+
 def test_json_goes_to_stdout_alone(capsysbinary, diagnosed):
     assert main(["diagnose", "x", "--format", "json"]) == 0
     out, err = capsysbinary.readouterr()
@@ -258,31 +275,11 @@ def test_output_replaces_a_file_whole_and_keeps_its_mode(capsys, diagnosed, tmp_
     assert capsys.readouterr().out == ""
 
 
-def test_output_through_a_link_keeps_the_link(diagnosed, tmp_path):
-    (tmp_path / "real.json").write_text("")
-    (tmp_path / "link.json").symlink_to("real.json")
-    assert main(["diagnose", "x", "--format", "json", "-o", f"{tmp_path}/link.json"]) == 0
-    assert (tmp_path / "link.json").is_symlink()
-    assert json.loads((tmp_path / "real.json").read_bytes())["loops"]
-
-
 def test_a_dash_is_stdout(capsysbinary, diagnosed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["diagnose", "x", "--format", "json", "-o", "-"]) == 0
     assert json.loads(capsysbinary.readouterr().out)["loops"]
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/stdout"), reason="no /dev/stdout here")
-def test_output_to_dev_stdout_reaches_a_pipe(capture):
-    done = call("diagnose", capture, "--format", "json", "-o", "/dev/stdout")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["loops"]
-
-
-def test_output_to_a_device_leaves_the_device(diagnosed):
-    assert main(["diagnose", "x", "-o", os.devnull]) == 0
-    assert not os.path.isfile(os.devnull)
 
 
 def test_text_that_stdout_cannot_show_is_replaced(capture, tmp_path):

@@ -83,14 +83,18 @@ def test_nulls_stand_where_there_is_no_value():
 
 
 def test_main_streams_without_a_loop_are_notes():
-    analysis = build_analysis(traces=(build_trace(notes=("a",)),))
-    object.__setattr__(analysis, "missing", ("rank 1: no iteration found: \udc80",))
+    missing = ("rank 1: no iteration found: \udc80",)
+    analysis = build_analysis(traces=(build_trace(notes=("a",)),), missing=missing)
     assert load(analysis)["trace"]["notes"] == ["a", "rank 1: no iteration found: ?"]
 
 
 def test_a_finding_says_where_its_loop_is():
-    finding = load(build_analysis())["findings"][0]
-    assert (finding["device"], finding["stream"]) == (None, None)
+    located = build_finding(device=1, stream=7)
+    places = [
+        (each["device"], each["stream"])
+        for each in load(build_analysis(findings=(located, build_finding())))["findings"]
+    ]
+    assert places == [(1, 7), (None, None)]
 
 
 def test_a_job_without_a_loop_says_why():

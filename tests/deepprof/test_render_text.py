@@ -1,6 +1,6 @@
 import io
 import re
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -8,7 +8,6 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from deepprof.collectors.trace import DEVICES
-from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.iteration import ITERATIONS, Spread
 from deepprof.render.strip import BLOCKS, draw_strip
 from deepprof.render.text import print_report
@@ -134,9 +133,7 @@ def test_two_loops_on_one_stream_are_numbered():
 
 
 def test_main_streams_without_a_loop_are_told_after_the_loops():
-    analysis = build_analysis()
-    object.__setattr__(analysis, "missing", tuple(f"rank {k}: no iteration found: too short" for k in range(9)))
-    text = show(analysis)
+    text = show(build_analysis(missing=tuple(f"rank {k}: no iteration found: too short" for k in range(9))))
     assert text.index("1 iteration =") < text.index("rank 0: no iteration found") < text.index("Findings")
     assert "rank 3: no" in text
     assert "rank 4: no" not in text
@@ -154,12 +151,6 @@ def place(rank, median, **changes):
     return build_loop(rank=rank, metrics=build_metrics(iteration_ns=Spread(median, 1, median)), **changes)
 
 
-def located(**place):
-    """A finding with the place of its loop, whether `Finding` has these fields or not yet."""
-    known = {field.name for field in fields(Finding)}
-    return build_finding(**{key: value for key, value in place.items() if key in known})
-
-
 @pytest.mark.parametrize(
     ("loops", "finding", "share"),
     [
@@ -174,23 +165,19 @@ def located(**place):
     ],
 )
 def test_a_share_is_of_the_median_of_the_findings_own_loop(loops, finding, share):
-    if share == "50.0 %" and "device" in finding and not hasattr(Finding, "device"):
-        pytest.skip("findings have no device yet")
-    text = show(build_analysis(loops=loops, findings=(located(**finding),)))
+    text = show(build_analysis(loops=loops, findings=(build_finding(**finding),)))
     assert re.findall(r"\(([^(]*) of the median", text) == ([share] if share else [])
 
 
 def test_a_finding_says_its_device_where_there_are_several():
-    if not hasattr(Finding, "device"):
-        pytest.skip("findings have no device yet")
-    finding = located(rank=0, device=1, stream=7)
+    finding = build_finding(rank=0, device=1, stream=7)
     assert "rank 0, device 1, stream 7 · iter" in show(add_place(build_analysis(findings=(finding,)), 0, 1))
     assert "rank 0 · iter" in show(build_analysis(findings=(finding,)))
 
 
 def test_confidence_short_of_certain_is_not_1():
     text = show(build_analysis(loops=(build_loop(confidence=0.999),), findings=(build_finding(confidence=0.9999),)))
-    assert text.count("confidence 0.99") == 2
+    assert words(text).count("confidence 0.99") == 2
 
 
 def test_at_most_three_inner_loops():
@@ -200,6 +187,15 @@ def test_at_most_three_inner_loops():
         "inside: 9 times 2 kernels",
         "inside: 9 times 3 kernels",
     ]
+
+
+@pytest.mark.parametrize("width", range(30, 60))
+def test_a_number_and_its_unit_stay_on_one_line(width):
+    finding = build_finding(summary="It waits 89.8 ms of 12.5 s, 1.9 % of 4.25 GiB, and 10 more kernels. " * 3)
+    text = show(build_analysis(findings=(finding,)), width)
+    assert not re.search(r"\d\n +(%|ms|s|GiB)\b", text)
+    assert "\ue000" not in text
+    assert max(map(len, text.splitlines())) <= width
 
 
 def test_ascii_where_the_encoding_has_no_more():

@@ -59,7 +59,8 @@ def test_ratios(ratio, text):
 
 
 @pytest.mark.parametrize(
-    ("confidence", "text"), [(1, "1.00"), (1.0, "1.00"), (0.999, "0.99"), (0.9949, "0.99"), (0.854, "0.85"), (0, "0.00")]
+    ("confidence", "text"),
+    [(1, "1.00"), (1.0, "1.00"), (0.999, "0.99"), (0.9949, "0.99"), (0.854, "0.85"), (0, "0.00")],
 )
 def test_only_certainty_reads_as_1(confidence, text):
     assert format_confidence(confidence) == text

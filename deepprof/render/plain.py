@@ -1,0 +1,18 @@
+"""Text from elsewhere (paths, names, messages) as one may show it."""
+
+from __future__ import annotations
+
+__all__ = ["printable", "shorten"]
+
+CUT = "..."  # plain ASCII: it goes to a stderr of any encoding
+
+
+def printable(text: str) -> str:
+    """Return `text` with `?` for what a terminal would obey: control and bidirectional characters."""
+    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
+
+
+def shorten(text: str, most: int = 60) -> str:
+    """Return `text`, cut in its middle where it is longer than `most` characters."""
+    half = (most - len(CUT)) // 2
+    return text if len(text) <= most else text[:half] + CUT + text[-half:]
