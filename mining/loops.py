@@ -28,6 +28,7 @@ ENOUGH_COVERAGE = 0.7
 MIN_COVERAGE = 0.5  # of the window, for a candidate that stands in for one refused as a layer
 VARIANT_ROUNDS = 3
 SUPPORT = 0.8  # of the iterations that a framework range must point at to have decided with the rest
+MOST = 0.9  # of the sequence: less is worth a remark
 TAIL = 0.1  # of the period: longer foreign stretches (evaluation) stay between iterations
 WHOLE = 0.99  # of the period: the last iteration may lack what prepares the next
 NOTHING = Verdict(False, 0.0, "no sequence of kernels comes back at regular distances three times or more")
@@ -208,11 +209,17 @@ def make_loop(found: Look, candidate: Candidate, evidence: Evidence) -> Loop:
         template=template,
         iterations=iterations,
         confidence=round(found.verdict.certainty * sureness, 3),
-        evidence=f"{found.verdict.reason}; begins at: {phase.reason}",
+        evidence=f"{found.verdict.reason}{covering(iterations, len(found.symbols))}; begins at: {phase.reason}",
         source=source,
         family=family,
         nested=tuple(find_nested(template)),
     )
+
+
+def covering(iterations: Iterations, length: int) -> str:
+    """Return a remark when much of the sequence lies outside the iterations: a second loop may be there."""
+    share = float((iterations.end - iterations.first).sum()) / max(1, length)
+    return "" if share >= MOST else f", on {100 * share:.0f} % of the stream's kernels"
 
 
 def supporting_range(iterations: Iterations, evidence: Evidence) -> str | None:

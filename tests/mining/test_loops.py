@@ -259,3 +259,15 @@ def test_c_and_numpy_find_the_same_loop(name: str, monkeypatch: pytest.MonkeyPat
     assert with_c.iterations.first.tolist() == without.iterations.first.tolist()
     assert with_c.iterations.edits.tolist() == without.iterations.edits.tolist()
     assert (with_c.confidence, with_c.evidence) == (without.confidence, without.evidence)
+
+
+def test_kernels_outside_the_loop_are_not_passed_over() -> None:
+    symbols = Job(prologue=0).symbols()
+    alone, second = (
+        find_loop(symbols).loop,
+        find_loop(np.concatenate([symbols, np.arange(1000, 1000 + len(symbols))])).loop,
+    )
+    assert alone is not None
+    assert second is not None
+    assert "of the stream's kernels" not in alone.evidence
+    assert "on 50 % of the stream's kernels" in second.evidence
