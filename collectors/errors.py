@@ -7,7 +7,7 @@ DeepProfError
 
 from __future__ import annotations
 
-__all__ = ["DeepProfError", "TraceError", "UsageError"]
+__all__ = ["DeepProfError", "TraceError", "UsageError", "printable"]
 
 
 class DeepProfError(Exception):
@@ -15,12 +15,20 @@ class DeepProfError(Exception):
 
 
 class TraceError(DeepProfError):
-    """An input that cannot be read as a trace."""
+    """An input that cannot be read as a trace.
+
+    The message is printable on one line, whatever the path and the libraries quoted in `problem` bring along.
+    """
 
     def __init__(self, path: object, problem: str, advice: str) -> None:
         self.path, self.problem, self.advice = str(path), problem, advice
-        super().__init__(f"{path}: {problem}; {advice}")
+        super().__init__(printable(f"{path}: {problem}; {advice}"))
 
 
 class UsageError(DeepProfError):
     """Arguments that cannot be meant as they stand."""
+
+
+def printable(text: str) -> str:
+    """Return `text` with escapes such as `\\x1b` for what a terminal would obey or could not show."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

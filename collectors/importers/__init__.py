@@ -91,7 +91,7 @@ def holds_trace(entry: Path, root: Path) -> bool:
     try:
         inside = entry.is_file() and entry.resolve().is_relative_to(root.resolve())
         return inside and recognise(read_head(entry), entry) is not None
-    except (TraceError, OSError):
+    except (TraceError, OSError, RuntimeError):  # RuntimeError: links in a circle
         return False
 
 

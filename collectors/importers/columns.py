@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-__all__ = ["Names", "integers", "numbers", "texts", "unsigned"]
+__all__ = ["Names", "integers", "numbers", "positive", "texts", "unsigned"]
 
 TRAILING_INTEGER = re.compile(r"(-?\d{1,20})\s*$")  # "7", "stream 7"
 INT64 = 2**63
@@ -67,6 +67,11 @@ def texts(values: Sequence[Any]) -> pl.Series:
         return pl.Series(values, dtype=pl.String)
     except TypeError:
         return pl.Series([value if isinstance(value, str) else None for value in values], dtype=pl.String)
+
+
+def positive(column: str) -> pl.Expr:
+    """Return the integers in `column` as UInt64, null where they are not above zero: writers use 0 for "none"."""
+    return pl.when(pl.col(column) > 0).then(pl.col(column)).cast(pl.UInt64)
 
 
 def texts_to_integers(values: Sequence[Any]) -> pl.Series:

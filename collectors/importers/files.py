@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import zlib
 from collections.abc import Iterator
@@ -11,10 +12,13 @@ from typing import BinaryIO
 
 from deepprof.collectors.errors import TraceError
 
-__all__ = ["HEAD_NBYTES", "LIMIT_NBYTES", "open_file", "read_bytes", "read_head"]
+__all__ = ["HEAD_NBYTES", "LIMIT_NBYTES", "RATIO_LIMIT", "open_file", "read_bytes", "read_head"]
 
 HEAD_NBYTES = 64 * 1024  # enough to tell one format from another
-LIMIT_NBYTES = 4 * 1024**3  # of decompressed content: a small gzip file can hold terabytes of zeros
+LIMIT_NBYTES = 2 * 1024**3  # of content: a small gzip file can hold terabytes of zeros
+# Traces compress 13 to 30 times, what is made to fill a memory up to a thousand times. Small files may do as they like.
+RATIO_LIMIT = 300
+RATIO_FROM_NBYTES = 64 * 1024**2
 GZIP_MAGIC = b"\x1f\x8b"
 COPY_AGAIN = "copy or export it again"
 READ_NBYTES = 256 * 1024
@@ -60,15 +64,18 @@ def read_head(path: Path, nbytes: int = HEAD_NBYTES) -> bytes:
 def read_bytes(path: Path, limit: int = LIMIT_NBYTES) -> bytearray:
     """Return the content of `path`, decompressed when it is gzip (several members follow each other).
 
-    Raises `TraceError` when the file cannot be read, is truncated or damaged gzip, or holds more than `limit` bytes.
+    Raises `TraceError` when the file cannot be read, is truncated or damaged gzip, holds more than `limit` bytes (a
+    plain file is then not read at all), or more than `RATIO_LIMIT` times its own size.
     """
     content = bytearray()
     with open_file(path) as file:
+        stored = os.fstat(file.fileno()).st_size
         try:
+            if not is_gzip(file):
+                check_size(path, stored, stored, limit)
             for piece in pieces(file, PIECE_NBYTES):
                 content += piece
-                if len(content) > limit:
-                    raise TraceError(path, f"holds more than the limit of {limit} bytes", "record fewer iterations")
+                check_size(path, len(content), stored, limit)
         except EOFError as error:
             problem = f"is truncated: its gzip stream breaks off after {len(content)} decompressed bytes"
             raise TraceError(path, problem, COPY_AGAIN) from error
@@ -78,14 +85,28 @@ def read_bytes(path: Path, limit: int = LIMIT_NBYTES) -> bytearray:
     return content
 
 
+def check_size(path: Path, nbytes: int, stored: int, limit: int) -> None:
+    """Raise `TraceError` when `nbytes` of content, from a file of `stored` bytes, are too many."""
+    if nbytes > limit:
+        raise TraceError(path, f"holds more than the limit of {limit} bytes", "record fewer iterations")
+    if nbytes > max(RATIO_FROM_NBYTES, RATIO_LIMIT * stored):
+        problem = f"is no trace: its gzip stream holds more than {RATIO_LIMIT} times its {stored} bytes"
+        raise TraceError(path, problem, "give a file written by a profiler")
+
+
+def is_gzip(file: BinaryIO) -> bool:
+    """Return whether `file`, at its start, is gzip."""
+    magic = file.read(len(GZIP_MAGIC))
+    file.seek(0)
+    return magic == GZIP_MAGIC
+
+
 def pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
     """Yield the content of `file` in pieces of at most `size` bytes, decompressed when it is gzip.
 
     Raises `EOFError` where a gzip stream breaks off and `zlib.error` where it is damaged.
     """
-    magic = file.read(len(GZIP_MAGIC))
-    file.seek(0)
-    if magic == GZIP_MAGIC:
+    if is_gzip(file):
         yield from inflate(file, size)
     else:
         yield from iter(lambda: file.read(size), b"")

@@ -1,13 +1,47 @@
-"""Records that are kept and deserve a word in the accounting, counted the same way for every format."""
+"""What becomes of records, counted where it happens and the same way for every format.
+
+`Accounting` compares these counts with the records read: one that vanishes uncounted is found.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass, field
+
 import polars as pl
 
-__all__ = ["flag_events"]
+__all__ = ["NBYTES_LIMIT", "Tally", "flag_events"]
+
+# 16 TiB: more than any machine can copy at once, and half a million of them still add up within int64.
+NBYTES_LIMIT = 2**44
 
 
-def flag_events(device: pl.DataFrame, host: pl.DataFrame) -> dict[str, int]:
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Counts of records by reason: `dropped` ones are in no table, `flagged` ones are kept and deserve a word."""
+
+    dropped: Counter[str] = field(default_factory=Counter)
+    flagged: Counter[str] = field(default_factory=Counter)
+
+    def keep(self, rows: pl.DataFrame, condition: pl.Expr, reason: str) -> pl.DataFrame:
+        """Return the rows that meet `condition`; the others are dropped for `reason`."""
+        kept = rows.filter(condition)
+        if kept.height < rows.height:
+            self.dropped[reason] += rows.height - kept.height
+        return kept
+
+    def bound_nbytes(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return `rows` with null for an `nbytes` that is negative or beyond `NBYTES_LIMIT`, so that sums cannot wrap.
+
+        Such rows are flagged as `invalid-bytes`.
+        """
+        sound = pl.col("nbytes").is_between(0, NBYTES_LIMIT)
+        if wrong := int(rows.select((~sound).sum()).item() or 0):
+            self.flagged["invalid-bytes"] += wrong
+        return rows.with_columns(nbytes=pl.when(sound).then("nbytes"))
+
+
+def flag_events(device: pl.DataFrame, host: pl.DataFrame) -> Counter[str]:
     """Return how many of the sorted device rows have no launch record, overlap their predecessor or last no time."""
     launches = host.filter(pl.col("category") == "runtime")["correlation"].drop_nulls().unique()
     launched = device.filter(pl.col("activity") != "sync")["correlation"].is_in(launches.implode()).fill_null(False)
@@ -16,4 +50,4 @@ def flag_events(device: pl.DataFrame, host: pl.DataFrame) -> dict[str, int]:
         overlaps=pl.col("start_ns") < pl.col("end_ns").shift(1).over("device", "stream"),
     )
     counts = {"unlinked": ~launched, "zero-duration": kernels["zero"], "overlapping": kernels["overlaps"]}
-    return {flag: total for flag, marks in counts.items() if (total := int(marks.sum() or 0))}
+    return +Counter({flag: int(marks.sum() or 0) for flag, marks in counts.items()})

@@ -5,24 +5,22 @@ from __future__ import annotations
 import gc
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import polars as pl
-from msgspec import Raw
 
 from deepprof.collectors.importers import kineto_tables as tables
 from deepprof.collectors.importers.files import read_bytes
 from deepprof.collectors.importers.flags import flag_events
 from deepprof.collectors.importers.kineto_events import EventColumns
 from deepprof.collectors.importers.kineto_header import Clock, Header, read_clock, read_header
-from deepprof.collectors.importers.kineto_schema import BatchDecoder, decode_document
+from deepprof.collectors.importers.kineto_kinds import DEVICE_KINDS
+from deepprof.collectors.importers.kineto_pieces import EventDecoder, decode_pieces
+from deepprof.collectors.importers.kineto_schema import UNDECODABLE, decode_document, explain
 from deepprof.collectors.trace import DEVICE_EVENTS, HOST_EVENTS, Accounting, Trace
 
 __all__ = ["Kineto"]
 
-BATCH = 8_192  # events decoded at a time: keeps the decoded form of a large file out of memory
 VERSIONS = (None, 1)
 TOP_LEVEL = re.compile(rb'^(?:\xef\xbb\xbf)?\s*(?:\{\s*"|\[\s*\{)')
 EVENTS = re.compile(rb'"traceEvents"|"ph"')
@@ -51,7 +49,9 @@ class Kineto:
         """Return the trace in `path`; with `details`, operand shapes and call stacks too.
 
         Times are nanoseconds since the epoch where the file says so, else since an unknown start (`clock` "session").
-        Raises `TraceError` when the file cannot be read, is truncated, damaged, or no Kineto trace.
+        Raises `TraceError` when the file cannot be read, is truncated, damaged, or no Kineto trace, and when it is
+        too large: `files.LIMIT_NBYTES` of text, in events of 48 bytes or more on average. Reading takes about three
+        times the text in memory, and at most ten times for a file made to take most.
         """
         with garbage_collector_off():
             return make_trace(path, *read_events(path, details=details))
@@ -72,35 +72,30 @@ def garbage_collector_off() -> Iterator[None]:
 def read_events(path: Path, *, details: bool) -> tuple[Header, EventColumns]:
     """Return the header of the document in `path`, and its events as columns."""
     document = decode_document(read_bytes(path), path)
-    columns, decoder = EventColumns(details=details), BatchDecoder(details=details)
-    for batch in batches(document.events):
-        columns.read += len(batch)
-        columns.add(decoder.decode(batch))
+    columns, decoder = EventColumns(details=details), EventDecoder(path, details=details)
+    try:
+        for events in decode_pieces(document.events, decoder):
+            columns.add(events)
+    except UNDECODABLE as error:  # nested as deeply as Python goes: it was JSON a moment ago
+        raise explain(error, path, len(document.events)) from error
+    columns.read = decoder.read
+    columns.tally.dropped.update(+Counter(undecodable=decoder.undecodable))
     return read_header(document), columns
-
-
-def batches(events: list[Raw]) -> Iterator[list[Raw]]:
-    """Yield `events` in order, a batch at a time, and empty the list on the way."""
-    events.reverse()
-    while events:
-        yield events[: -BATCH - 1 : -1]
-        del events[-BATCH:]
 
 
 def make_trace(path: Path, header: Header, columns: EventColumns) -> Trace:
     """Return the trace of the document in `path`; what is in no table is counted."""
-    names, frames = columns.names.series(), columns.frames()
-    clock, traits = read_clock(frames, header.base_ns), tables.name_traits(names)
-    device = tables.device_rows(frames, clock, traits)
-    host = tables.host_rows(frames, clock, traits)
-    annotations = tables.annotation_rows(frames, clock, traits)
-    memory = tables.memory_rows(frames, clock)
+    names, frames, tally = columns.names.series(), columns.frames(), columns.tally
+    source = tables.Source(frames, read_clock(frames, header.base_ns), tables.name_traits(names), tally)
+    device, host = tables.device_rows(source), tables.host_rows(source)
+    annotations, memory = tables.annotation_rows(source), tables.memory_rows(source)
     kept = device.height + host.height + annotations.height + memory.height
+    device_events = sum(frames[kind].height for kind in DEVICE_KINDS if kind in frames)
     return Trace(
         path=str(path),
         format=Kineto.name,
         names=names,
-        accounting=Accounting(columns.read, kept, count_dropped(frames, columns, kept), flag_events(device, host)),
+        accounting=Accounting(columns.read, kept, dict(tally.dropped), dict(tally.flagged + flag_events(device, host))),
         device_events=device.select(list(DEVICE_EVENTS)),
         host_events=host.select(list(HOST_EVENTS)),
         annotations=annotations,
@@ -109,29 +104,32 @@ def make_trace(path: Path, header: Header, columns: EventColumns) -> Trace:
         collectives=tables.collectives(device),
         operands=tables.operands(host),
         stacks=tables.stacks(host),
-        clock=clock.kind,
+        clock=source.clock.kind,
         rank=header.rank,
         world_size=header.world_size,
-        notes=tuple(write_notes(device, columns.foreign, header, clock)),
+        notes=tuple(write_notes(device.height, device_events, columns.foreign, header, source.clock)),
     )
 
 
-def count_dropped(frames: Mapping[str, pl.DataFrame], columns: EventColumns, kept: int) -> dict[str, int]:
-    """Return counts of the events that are in no table, by reason; what has no other reason made no sense."""
-    dropped = columns.dropped + tables.other_marks(frames)
-    invalid = columns.read - kept - dropped.total()
-    return {**dropped, "invalid": invalid} if invalid else dict(dropped)
+def write_notes(kept: int, device_events: int, foreign: Counter[str], header: Header, clock: Clock) -> Iterator[str]:
+    """Yield a sentence for everything the reader of a report should know about the file.
 
-
-def write_notes(device: pl.DataFrame, foreign: Counter[str], header: Header, clock: Clock) -> Iterator[str]:
-    """Yield a sentence for everything the reader of a report should know about the file."""
-    if not device.height and foreign:
-        counts = ", ".join(f"{count} {category}" for category, count in foreign.most_common())
-        devices = ", ".join(header.devices["name"].unique(maintain_order=True))
-        yield f"holds no kernel: the events are of another accelerator ({devices or 'unnamed'}: {counts})"
-    elif not device.height:
-        yield "holds no kernel: recorded on the CPU only"
+    `kept` of the `device_events` are in the table; `foreign` counts those of other accelerators.
+    """
+    if not kept:
+        yield f"holds no kernel: {explain_absence(device_events, foreign, header)}"
     if header.version not in VERSIONS:
         yield f"has schemaVersion {header.version!r}, known is 1"
     if header.base_ns and not clock.base_ns:
         yield "has absolute times beside baseTimeNanoseconds, which was not added"
+
+
+def explain_absence(device_events: int, foreign: Counter[str], header: Header) -> str:
+    """Return why no device event was kept."""
+    if device_events:
+        return f"all {device_events} device events have impossible times or places"
+    if not foreign:
+        return "recorded on the CPU only"
+    counts = ", ".join(f"{count} {category}" for category, count in foreign.most_common())
+    devices = ", ".join(header.devices["name"].unique(maintain_order=True))
+    return f"the events are of another accelerator ({devices or 'unnamed'}: {counts})"

@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from deepprof.collectors.importers.columns import Names, integers, numbers, texts, unsigned
+from deepprof.collectors.importers.flags import Tally
 from deepprof.collectors.importers.kineto_kinds import DROPPED_KINDS, Kinds
 from deepprof.collectors.importers.kineto_schema import Event
 
@@ -49,7 +50,7 @@ DEVICE: Mapping[str, Column] = {
     **LAUNCHED,
     **PLACED,
     "context": ("args.context", integers),
-    "nbytes": ("args.nbytes", unsigned),
+    "nbytes": ("args.nbytes", integers),
     "graph_node": ("args.graph_node", unsigned),
 }
 OP: Mapping[str, Column] = {
@@ -106,14 +107,14 @@ DETAILS: Mapping[str, Column] = {
 class EventColumns:
     """Collects batches of events into columns.
 
-    `read` counts all events and is the caller's to set; `dropped` counts the events of kinds that no table holds,
+    `read` counts all events and is the caller's to set; `tally` counts the events of kinds that no table holds,
     `foreign` those of other accelerators by category.
     """
 
     def __init__(self, *, details: bool) -> None:
         self.names = Names()
         self.read = 0
-        self.dropped: Counter[str] = Counter()
+        self.tally = Tally()
         self.foreign: Counter[str] = Counter()
         self.columns = {**COLUMNS, "op": {**OP, **DETAILS}} if details else dict(COLUMNS)
         self.kinds = Kinds()
@@ -122,12 +123,12 @@ class EventColumns:
     def add(self, events: list[Event]) -> None:
         """Add a batch of decoded `events`."""
         kinds = self.kinds.of([event.ph for event in events], [event.cat for event in events])
-        groups: dict[str, list[Event]] = {kind: [] for kind in set(kinds)}
+        groups: dict[str, list[Event]] = {kind: [] for kind in dict.fromkeys(kinds)}  # a set has no fixed order
         for event, kind in zip(events, kinds, strict=True):
             groups[kind].append(event)
         for kind, group in groups.items():
             if kind in DROPPED_KINDS:
-                self.dropped[kind] += len(group)
+                self.tally.dropped[kind] += len(group)
                 self.foreign.update(event.cat for event in group if kind == "other-device")
             else:
                 self.batches.setdefault(kind, []).append(self.frame(kind, group))

@@ -15,6 +15,7 @@ from deepprof.collectors.trace import DEVICES
 
 __all__ = ["Clock", "Header", "read_clock", "read_header"]
 
+RANK_LIMIT = 2**31
 BASE_LIMIT_NS = 4 * 10**18  # the year 2096; with the limits of ts and dur every sum stays inside int64
 UNIX_NS = 10**17  # 1973: no machine counts that long from its own start
 
@@ -46,10 +47,16 @@ def read_header(document: Document) -> Header:
     return Header(
         base_ns=base if base is not None and 0 < base < BASE_LIMIT_NS else None,
         devices=read_devices(decode_loosely(document.devices)),
-        rank=parse_integer(distributed.get("rank")),
-        world_size=parse_integer(distributed.get("world_size")),
+        rank=parse_rank(distributed.get("rank")),
+        world_size=parse_rank(distributed.get("world_size")),
         version=decode_loosely(document.version),
     )
+
+
+def parse_rank(value: Any) -> int | None:
+    """Return `value` where it can be a rank or a number of ranks."""
+    rank = parse_integer(value)
+    return rank if rank is not None and 0 <= rank < RANK_LIMIT else None
 
 
 def read_clock(frames: Mapping[str, pl.DataFrame], base_ns: int | None) -> Clock:

@@ -1,8 +1,8 @@
 """What a Kineto JSON document holds, as msgspec types; only what the tables need is decoded.
 
 The values are typed `Any` on purpose: writers disagree on numbers and texts, and the columns sort that out. What is
-left to fail is an event that is no object, has odd `args`, or holds text that is no UTF-8: such a batch of events is
-decoded again one by one.
+left to fail is an event that is no object, has odd `args`, or holds text that is no UTF-8: `kineto_pieces` decodes
+the events around it one by one.
 """
 
 from __future__ import annotations
@@ -16,20 +16,35 @@ from msgspec import Raw, Struct, field
 
 from deepprof.collectors.errors import TraceError
 
-__all__ = ["Args", "BatchDecoder", "DetailedArgs", "Document", "Event", "decode_document", "decode_loosely"]
+__all__ = [
+    "POSITION",
+    "UNDECODABLE",
+    "Args",
+    "BareEvent",
+    "DetailedArgs",
+    "DetailedEvent",
+    "Document",
+    "Event",
+    "decode_document",
+    "decode_loosely",
+    "explain",
+]
 
 NULL = Raw(b"null")
 NOT_A_NUMBER = re.compile(rb"[:\[,]\s*[-+]?(?:nan|inf)", re.IGNORECASE)
+BARE = re.compile(rb"nan|inf", re.IGNORECASE)
 TEXT_OR_NOT_A_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*+"|[-+]?(?:nan|inf(?:inity)?)', re.IGNORECASE)
 SURROGATES = re.compile(rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u[dD][89a-fA-F]..")
+SPACE = re.compile(rb"[ \t\r\n]*")
+NEAR_NBYTES = 16  # from where msgspec points to the start of what it points at
 POSITION = re.compile(r"\(byte (\d+)\)")
 UNDECODABLE = (ValueError, RecursionError)  # msgspec.DecodeError and UnicodeDecodeError are ValueErrors
 
 
 class Document(Struct, gc=False):
-    """The top level: events as raw bytes (views of the document), header fields as raw JSON."""
+    """The top level: the list of events and the header fields as raw JSON (views of the document)."""
 
-    events: list[Raw] = field(name="traceEvents")
+    events: Raw = field(name="traceEvents")
     version: Raw = field(default=NULL, name="schemaVersion")
     base: Raw = field(default=NULL, name="baseTimeNanoseconds")
     devices: Raw = field(default=NULL, name="deviceProperties")
@@ -102,34 +117,6 @@ class DetailedEvent(Event, gc=False):
     args: DetailedArgs = DetailedArgs()
 
 
-class BatchDecoder:
-    """Decodes raw events, a batch at a time; `invalid` counts those that are no event at all."""
-
-    def __init__(self, *, details: bool) -> None:
-        self.full: msgspec.json.Decoder[Event] = msgspec.json.Decoder(DetailedEvent if details else Event)
-        self.bare: msgspec.json.Decoder[Event] = msgspec.json.Decoder(BareEvent)
-        self.invalid = 0
-
-    def decode(self, raws: list[Raw]) -> list[Event]:
-        """Return the events in `raws`; in one go when all are as expected, which is twice as fast."""
-        try:
-            return self.full.decode_lines(b"\n".join(raws))
-        except UNDECODABLE:
-            found = [self.decode_one(raw) for raw in raws]
-        events = [event for event in found if event is not None]
-        self.invalid += len(found) - len(events)
-        return events
-
-    def decode_one(self, raw: Raw) -> Event | None:
-        """Return the event in `raw`, without its `args` where those are at fault, or None."""
-        for decoder in (self.full, self.bare):
-            try:
-                return decoder.decode(raw)
-            except UNDECODABLE:
-                continue
-        return None
-
-
 def decode_document(content: bytearray, path: Path) -> Document:
     """Return the document in `content`, an object with `traceEvents` or a bare list of events.
 
@@ -139,13 +126,23 @@ def decode_document(content: bytearray, path: Path) -> Document:
     try:
         return decode_top(content)
     except UNDECODABLE as error:
-        repaired = repair(content)
-        if repaired == content:
+        if not may_be_repaired(content, str(error)):
             raise explain(error, path, len(content)) from error
     try:
-        return decode_top(repaired)
+        return decode_top(repair(content))
     except UNDECODABLE as error:
         raise explain(error, path, len(content)) from error
+
+
+def may_be_repaired(content: bytes | bytearray, error: str) -> bool:
+    """Return whether msgspec's `error` can be about what `repair` changes, which takes long on a large file."""
+    if "surrogate" in error or "escape" in error:
+        return True
+    if "truncated" in error:  # which is also said of half a surrogate pair close to the end
+        return SURROGATES.search(content, max(0, len(content) - NEAR_NBYTES)) is not None
+    found = POSITION.search(error)
+    at = int(found[1]) if found else len(content)
+    return BARE.search(content, max(0, at - NEAR_NBYTES), at + NEAR_NBYTES) is not None
 
 
 def repair(content: bytes | bytearray) -> bytes | bytearray:
@@ -159,9 +156,12 @@ def decode_top(content: bytes | bytearray) -> Document:
     """Return the document in `content`; raises msgspec's errors."""
     start = 3 if content.startswith(b"\xef\xbb\xbf") else 0  # a byte-order mark
     view = memoryview(content)[start:]
-    if content[start : start + 64].lstrip().startswith(b"["):
-        return Document(events=msgspec.json.decode(view, type=list[Raw]))
-    return msgspec.json.decode(view, type=Document)
+    if content.startswith(b"[", SPACE.match(content, start).end()):  # type: ignore[union-attr]
+        return Document(events=msgspec.json.decode(view, type=Raw))
+    document = msgspec.json.decode(view, type=Document)
+    if memoryview(document.events)[0] != ord("["):
+        raise msgspec.ValidationError("Expected `array` - at `$.traceEvents`")
+    return document
 
 
 def explain(error: Exception, path: Path, nbytes: int) -> TraceError:

@@ -1,16 +1,17 @@
 """Raw Kineto columns made into the tables of a `Trace`.
 
-Every function takes the frames of `EventColumns` and the clock. Rows whose time, device or stream makes no sense are
-left out; the importer counts what is missing as `invalid`.
+Every function takes a `Source`. Rows whose time, device or stream makes no sense are left out and counted there.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import polars as pl
 
+from deepprof.collectors.importers.columns import positive
+from deepprof.collectors.importers.flags import NBYTES_LIMIT, Tally
 from deepprof.collectors.importers.kineto_header import Clock
 from deepprof.collectors.importers.kineto_kinds import DEVICE_KINDS, FRAMEWORK_RANGE, HOST_KINDS, OLD_ANNOTATION
 from deepprof.collectors.trace import (
@@ -25,6 +26,7 @@ from deepprof.collectors.trace import (
 )
 
 __all__ = [
+    "Source",
     "annotation_rows",
     "collectives",
     "device_rows",
@@ -32,11 +34,8 @@ __all__ = [
     "memory_rows",
     "name_traits",
     "operands",
-    "other_marks",
     "stacks",
 ]
-
-Frames = Mapping[str, pl.DataFrame]
 
 MEMORY_MARK = "[memory]"
 PROFILER_MARK = r"^(?:Iteration Start|Record Window End)"
@@ -50,6 +49,16 @@ COPY_KINDS = (  # a copy's name says where from and where to, in one of two spel
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The frames of `EventColumns`, the clock, what names tell (`name_traits`), and where drops are counted."""
+
+    frames: Mapping[str, pl.DataFrame]
+    clock: Clock
+    traits: pl.DataFrame
+    tally: Tally
+
+
 def name_traits(names: pl.Series) -> pl.DataFrame:
     """Return what names tell, one row per name: `range` (an old range), `framework`, `copy_kind`."""
     name = pl.col("name")
@@ -61,39 +70,41 @@ def name_traits(names: pl.Series) -> pl.DataFrame:
     )
 
 
-def device_rows(frames: Frames, clock: Clock, traits: pl.DataFrame) -> pl.DataFrame:
+def device_rows(source: Source) -> pl.DataFrame:
     """Return kernels, copies, memsets and synchronisations as DEVICE_EVENTS, and the arguments of collectives.
 
     A missing device or stream is taken from `pid` and `tid`. Rows that start together are sorted by end and
     correlation, which is the order of launch where a clock of whole microseconds hides it.
     """
+    frames = source.frames
     parts = [frames[kind].with_columns(activity=pl.lit(kind)) for kind in DEVICE_KINDS if kind in frames]
     if not parts:
         return empty_table(DEVICE_EVENTS)
-    rows = timed(pl.concat(parts, how="diagonal"), clock).with_columns(
+    rows = timed(pl.concat(parts, how="diagonal"), source).with_columns(
         device=pl.coalesce(device_number("device"), device_number("pid")),
         stream=pl.coalesce("stream", "tid"),
         context=pl.when(pl.col("context").is_between(0, 2**32 - 1)).then("context"),
         external_id=external_id(),
         correlation=positive("correlation"),
         graph_node=positive("graph_node"),
-        copy_kind=pl.when(pl.col("activity") == "memcpy").then(trait(traits["copy_kind"])),
+        copy_kind=pl.when(pl.col("activity") == "memcpy").then(trait(source.traits["copy_kind"])),
     )
-    rows = rows.drop_nulls(["device", "stream"]).cast(DEVICE_EVENTS)
+    placed = pl.col("device").is_not_null() & pl.col("stream").is_not_null()
+    rows = source.tally.bound_nbytes(source.tally.keep(rows, placed, "invalid-place")).cast(DEVICE_EVENTS)
     return rows.sort("start_ns", "end_ns", "correlation", nulls_last=True, maintain_order=True)
 
 
-def host_rows(frames: Frames, clock: Clock, traits: pl.DataFrame) -> pl.DataFrame:
+def host_rows(source: Source) -> pl.DataFrame:
     """Return operators, runtime calls, Python functions and overhead as HOST_EVENTS, sorted, and their details."""
     parts = [
-        frames[kind].with_columns(pl.lit(kind).cast(HOST_EVENTS["category"]).alias("category"))
+        source.frames[kind].with_columns(pl.lit(kind).cast(HOST_EVENTS["category"]).alias("category"))
         for kind in HOST_KINDS
-        if kind in frames
+        if kind in source.frames
     ]
     if not parts:
         return empty_table(HOST_EVENTS)
-    rows = timed(pl.concat(parts, how="diagonal"), clock)
-    rows = rows.filter((pl.col("category") != "op") | ~trait(traits["range"]))
+    rows = pl.concat(parts, how="diagonal").filter((pl.col("category") != "op") | ~trait(source.traits["range"]))
+    rows = timed(rows, source)  # now: the old ranges left out are counted among the annotations
     absent = {"correlation", "external_id", "old_external_id", *HOST_EVENTS, "stack"} - set(rows.columns)
     rows = rows.with_columns(pl.lit(None).alias(column) for column in absent).with_columns(
         process="pid", thread="tid", correlation=positive("correlation"), external_id=external_id()
@@ -102,23 +113,24 @@ def host_rows(frames: Frames, clock: Clock, traits: pl.DataFrame) -> pl.DataFram
     return rows.cast(HOST_EVENTS).sort("start_ns", maintain_order=True)
 
 
-def annotation_rows(frames: Frames, clock: Clock, traits: pl.DataFrame) -> pl.DataFrame:
+def annotation_rows(source: Source) -> pl.DataFrame:
     """Return the ranges of both sides as ANNOTATIONS."""
-    parts = [rows for rows in (host_ranges(frames, traits), device_ranges(frames)) if rows.height]
+    parts = [rows for rows in (host_ranges(source), device_ranges(source)) if rows.height]
     if not parts:
         return empty_table(ANNOTATIONS)
-    rows = timed(pl.concat(parts, how="diagonal"), clock).with_columns(
-        domain=pl.lit(None, pl.String), framework=trait(traits["framework"])
+    rows = timed(pl.concat(parts, how="diagonal"), source).with_columns(
+        domain=pl.lit(None, pl.String), framework=trait(source.traits["framework"])
     )
     return shaped(rows, ANNOTATIONS)
 
 
-def host_ranges(frames: Frames, traits: pl.DataFrame) -> pl.DataFrame:
+def host_ranges(source: Source) -> pl.DataFrame:
     """Return the ranges written on host threads, those in the operators' category included."""
+    frames = source.frames
     columns = ["ts", "dur", "pid", "tid", "name_id"]
     ranges = [frames["host annotation"].select(columns)] if "host annotation" in frames else []
     if "op" in frames:
-        ranges.append(frames["op"].filter(trait(traits["range"])).select(columns))
+        ranges.append(frames["op"].filter(trait(source.traits["range"])).select(columns))
     if not ranges:
         return pl.DataFrame()
     nowhere = pl.lit(None, pl.Int64)
@@ -127,11 +139,11 @@ def host_ranges(frames: Frames, traits: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def device_ranges(frames: Frames) -> pl.DataFrame:
+def device_ranges(source: Source) -> pl.DataFrame:
     """Return the ranges that Kineto projects onto streams."""
-    if "device annotation" not in frames:
+    if "device annotation" not in source.frames:
         return pl.DataFrame()
-    return frames["device annotation"].with_columns(
+    return source.frames["device annotation"].with_columns(
         side=pl.lit("device"),
         process=pl.lit(None, pl.Int64),
         thread=pl.lit(None, pl.Int64),
@@ -140,32 +152,27 @@ def device_ranges(frames: Frames) -> pl.DataFrame:
     )
 
 
-def memory_rows(frames: Frames, clock: Clock) -> pl.DataFrame:
+def memory_rows(source: Source) -> pl.DataFrame:
     """Return the allocator's `[memory]` marks as MEMORY_EVENTS; device -1 is host memory."""
-    if "instant" not in frames:
+    if "instant" not in source.frames:
         return empty_table(MEMORY_EVENTS)
-    marks = frames["instant"].filter(pl.col("name") == MEMORY_MARK).with_columns(dur=pl.lit(0.0))
-    rows = (
-        timed(marks, clock)
-        .drop_nulls("nbytes")
-        .with_columns(
-            time_ns="start_ns",
-            process="pid",
-            thread="tid",
-            device=pl.when(pl.col("device_type") == 0).then(-1).otherwise("device_id").cast(pl.Int32, strict=False),
-        )
+    rows = timed(memory_marks(source).with_columns(dur=pl.lit(0.0)), source)
+    sound = pl.col("nbytes").is_between(-NBYTES_LIMIT, NBYTES_LIMIT)
+    rows = source.tally.keep(rows, sound, "invalid-bytes").with_columns(
+        time_ns="start_ns",
+        process="pid",
+        thread="tid",
+        device=pl.when(pl.col("device_type") == 0).then(-1).otherwise("device_id").cast(pl.Int32, strict=False),
     )
     return shaped(rows, MEMORY_EVENTS)
 
 
-def other_marks(frames: Frames) -> Counter[str]:
-    """Return counts of the marks that are no memory events: the profiler's own and unknown ones."""
-    if "instant" not in frames:
-        return Counter()
-    names = frames["instant"]["name"].fill_null("")
-    others = names.filter(names != MEMORY_MARK)
-    own = int(others.str.contains(PROFILER_MARK).sum())
-    return Counter({"profiler": own, "unknown": len(others) - own})
+def memory_marks(source: Source) -> pl.DataFrame:
+    """Return the marks that are memory events; the profiler's own and unknown ones are counted as such."""
+    name = pl.col("name").fill_null("")
+    memory, own = name == MEMORY_MARK, name.str.contains(PROFILER_MARK)
+    marks = source.tally.keep(source.frames["instant"], ~own, "profiler")
+    return source.tally.keep(marks, memory, "unknown")
 
 
 def collectives(device: pl.DataFrame) -> pl.DataFrame:
@@ -205,13 +212,14 @@ def trait(values: pl.Series) -> pl.Expr:
     return pl.lit(values).gather(pl.col("name_id"))
 
 
-def timed(rows: pl.DataFrame, clock: Clock) -> pl.DataFrame:
+def timed(rows: pl.DataFrame, source: Source) -> pl.DataFrame:
     """Return the rows whose times make sense, with `start_ns` and `end_ns` for `ts` and `dur`.
 
     Whole microseconds and their fraction are scaled apart: a product of the whole would lose nanoseconds.
     """
     sound = pl.col("ts").is_between(-TIME_LIMIT_US, TIME_LIMIT_US) & pl.col("dur").is_between(0, TIME_LIMIT_US / 40)
-    rows = rows.filter(sound).with_columns(start_ns=nanoseconds("ts") + clock.base_ns)
+    rows = source.tally.keep(rows, sound, "invalid-time")
+    rows = rows.with_columns(start_ns=nanoseconds("ts") + source.clock.base_ns)
     return rows.with_columns(end_ns=pl.col("start_ns") + nanoseconds("dur")).drop("ts", "dur")
 
 
@@ -224,11 +232,6 @@ def nanoseconds(column: str) -> pl.Expr:
 def device_number(column: str) -> pl.Expr:
     """Return `column` where it can be a device's number, null elsewhere."""
     return pl.when(pl.col(column).is_between(0, 2**16 - 1)).then(column)
-
-
-def positive(column: str) -> pl.Expr:
-    """Return `column` with null for 0, which writers use for "none"."""
-    return pl.when(pl.col(column) != 0).then(column)
 
 
 def external_id() -> pl.Expr:

@@ -7,12 +7,14 @@ what is not there is null. Times stay nanoseconds since the session began.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers import nsys_tables
+from deepprof.collectors.importers.files import read_head
 from deepprof.collectors.importers.flags import flag_events
 from deepprof.collectors.importers.nsys_export import REPORT_MAGIC, REPORT_SUFFIXES, exported_database
 from deepprof.collectors.importers.nsys_names import read_strings
@@ -83,12 +85,20 @@ def describe_stranger(head: bytes) -> tuple[str, str]:
 
 
 def list_tables(head: bytes, path: Path) -> Iterable[str]:
-    """Return the tables of the database `path`, or those that `head` shows when it is damaged."""
+    """Return the tables of the database `path`, or those that `head` and its log show when it cannot be opened."""
     try:
         with open_database(path) as database:
             return database.tables
     except TraceError:
-        return [name.decode("ascii", "replace") for name in CREATE_TABLE.findall(head)]
+        return [name.decode("ascii", "replace") for name in CREATE_TABLE.findall(head + read_log(path))]
+
+
+def read_log(path: Path) -> bytes:
+    """Return the first bytes of the write-ahead log of the database `path`, none where it has none."""
+    try:
+        return read_head(path.with_name(f"{path.name}-wal"))
+    except TraceError:
+        return b""
 
 
 def is_nsys(tables: Iterable[str]) -> bool:
@@ -121,7 +131,7 @@ def make_trace(database: Database, path: Path) -> Trace:
     # The order of launch decides where two start together.
     device = device.sort("start_ns", "end_ns", "correlation", nulls_last=True, maintain_order=True)
     annotations = annotations.select(*ANNOTATIONS).sort("start_ns", maintain_order=True)
-    flagged = {**flag_events(device, host), **({"unnamed": unnamed} if unnamed else {})}
+    flagged = source.tally.flagged + flag_events(device, host) + Counter(unnamed=unnamed)
     return Trace(
         path=str(path),
         format="nsys",
@@ -133,7 +143,7 @@ def make_trace(database: Database, path: Path) -> Trace:
         host_events=host,
         annotations=annotations,
         devices=read_devices(database),
-        notes=take_notes(database, device, processes),
+        notes=take_notes(source, device, processes),
     )
 
 
@@ -145,5 +155,5 @@ def list_processes(device: pl.DataFrame, host: pl.DataFrame) -> list[int]:
 
 def account(source: Source, kept: tuple[pl.DataFrame, ...], flagged: Mapping[str, int]) -> Accounting:
     """Return what became of every row read."""
-    dropped = {reason: rows for reason, rows in source.dropped.items() if rows}
-    return Accounting(sum(source.read.values()), sum(rows.height for rows in kept), dropped, flagged)
+    dropped = dict(source.tally.dropped)
+    return Accounting(source.read.total(), sum(rows.height for rows in kept), dropped, dict(flagged))

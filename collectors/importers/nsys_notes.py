@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from deepprof.collectors.importers.nsys_tables import process_of
+from deepprof.collectors.importers.nsys_tables import DEVICE_TABLES, process_of
 from deepprof.collectors.trace import DEVICES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from deepprof.collectors.importers.nsys_tables import Source
     from deepprof.collectors.importers.sqlite_columns import Database
 
 __all__ = ["quote_diagnostics", "read_devices", "read_epoch", "take_notes"]
 
 SEVERITIES = {3: "error", 2: "warning"}  # 1: information, 4: verbose
+EPOCH_LIMIT_NS = 2**62  # the year 2116; with the limit of times every sum stays inside int64
 QUOTES = 12
 QUOTE_LENGTH = 300
 PROPERTIES = (
@@ -55,20 +57,23 @@ def read_devices(database: Database) -> pl.DataFrame:
 
 
 def read_epoch(database: Database) -> int | None:
-    """Return when the session began, in nanoseconds since 1970 (UTC), or None where the file does not say."""
+    """Return when the session began, in nanoseconds since 1970 (UTC), or None where the file says nothing possible."""
     start = database.integers("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": None})["utcEpochNs"].drop_nulls()
-    return int(start[0]) if len(start) else None
+    return int(start[0]) if len(start) and 0 < start[0] < EPOCH_LIMIT_NS else None
 
 
-def take_notes(database: Database, device: pl.DataFrame, processes: list[int]) -> tuple[str, ...]:
+def take_notes(source: Source, device: pl.DataFrame, processes: list[int]) -> tuple[str, ...]:
     """Return what a reader of the report should know about the capture."""
-    return (*describe_capture(device, processes), *describe_file(database), *quote_diagnostics(database, processes))
+    database, found = source.database, sum(source.read[table] for table in DEVICE_TABLES)
+    notes = (*describe_capture(device, processes, found), *describe_file(database))
+    return (*notes, *quote_diagnostics(database, processes))
 
 
-def describe_capture(device: pl.DataFrame, processes: list[int]) -> Iterator[str]:
-    """Yield notes on what was captured and how."""
+def describe_capture(device: pl.DataFrame, processes: list[int], found: int) -> Iterator[str]:
+    """Yield notes on what was captured and how; `found` counts the device rows read."""
     if device.is_empty():
-        yield "the capture has no CUDA events"
+        impossible = f"all {found} device events have impossible times or places"
+        yield impossible if found else "the capture has no CUDA events"
     graphs = device.filter(pl.col("activity") == "graph").height
     if graphs:
         yield (

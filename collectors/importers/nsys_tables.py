@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from deepprof.collectors.importers import nsys_names
-from deepprof.collectors.importers.columns import Names
+from deepprof.collectors.importers.columns import Names, positive
+from deepprof.collectors.importers.flags import Tally
 from deepprof.collectors.importers.nsys_names import label
 from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from deepprof.collectors.importers.sqlite_columns import Database
 
 __all__ = [
+    "DEVICE_TABLES",
     "Source",
     "process_of",
     "read_annotations",
@@ -28,6 +30,7 @@ __all__ = [
 KERNELS, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
 COPIES, MEMSETS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 GRAPHS, SYNCS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+DEVICE_TABLES = (KERNELS, COPIES, MEMSETS, GRAPHS, SYNCS)
 HOST_TABLES = {RUNTIME: "runtime", "OSRT_API": "other", "PROFILER_OVERHEAD": "overhead"}
 
 DEVICE_COLUMNS = {
@@ -57,7 +60,7 @@ class Source:
     strings: dict[int, str]
     names: Names = field(default_factory=Names)
     read: Counter[str] = field(default_factory=Counter)  # rows by table
-    dropped: Counter[str] = field(default_factory=Counter)  # rows by reason
+    tally: Tally = field(default_factory=Tally)
 
     def rows(self, table: str, columns: dict[str, int | None]) -> pl.DataFrame:
         """Return `columns` of `table` as Int64, counted as read."""
@@ -65,11 +68,13 @@ class Source:
         self.read[table] += rows.height
         return rows
 
-    def keep(self, rows: pl.DataFrame, condition: pl.Expr, reason: str = "invalid") -> pl.DataFrame:
-        """Return the rows that meet `condition`; the others are counted as dropped for `reason`."""
-        kept = rows.filter(condition)
-        self.dropped[reason] += rows.height - kept.height
-        return kept
+    def timed(self, rows: pl.DataFrame, *, open_end: bool = False) -> pl.DataFrame:
+        """Return the rows whose times make sense; with `open_end` the end may be null."""
+        return self.tally.keep(rows, sound_times(open_end=open_end), "invalid-time")
+
+    def placed(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows whose times and device number make sense."""
+        return self.tally.keep(self.timed(rows), pl.col("deviceId").is_between(0, 2**16 - 1), "invalid-place")
 
 
 def read_device_rows(source: Source, host: pl.DataFrame) -> pl.DataFrame:
@@ -87,7 +92,7 @@ def read_device_rows(source: Source, host: pl.DataFrame) -> pl.DataFrame:
     rows = [
         part.with_columns(pl.lit(kind, DEVICE_EVENTS["activity"]).alias("activity")) for kind, part in parts.items()
     ]
-    return shape_device_rows(pl.concat(rows, how="diagonal"))
+    return shape_device_rows(pl.concat(rows, how="diagonal"), source.tally)
 
 
 def read_kernels(source: Source) -> pl.DataFrame:
@@ -96,7 +101,7 @@ def read_kernels(source: Source) -> pl.DataFrame:
     short: pl.Series | pl.Expr = pl.lit(None, pl.Int64).alias("shortName")
     if set(rows["demangledName"].unique()) - source.strings.keys():  # a column less to read where all have names
         short = source.database.integers(KERNELS, {"shortName": None})["shortName"]
-    rows = source.keep(rows.with_columns(short), sound_device_row())
+    rows = source.placed(rows.with_columns(short))
 
     def name(demangled: int, short: int) -> str | None:
         return source.strings.get(demangled) or source.strings.get(short)
@@ -107,7 +112,7 @@ def read_kernels(source: Source) -> pl.DataFrame:
 def read_copies(source: Source) -> pl.DataFrame:
     """Return the copies, with `bytes` and `copy_kind`."""
     columns = {**DEVICE_COLUMNS, "bytes": None, "copyKind": None, "srcKind": None, "dstKind": None}
-    rows = source.keep(source.rows(COPIES, columns), sound_device_row())
+    rows = source.placed(source.rows(COPIES, columns))
     kind = pl.col("copyKind").replace_strict(
         nsys_names.COPY_KIND_OF, default=None, return_dtype=DEVICE_EVENTS["copy_kind"]
     )
@@ -118,20 +123,20 @@ def read_copies(source: Source) -> pl.DataFrame:
 def read_memsets(source: Source) -> pl.DataFrame:
     """Return the memsets, with `bytes`."""
     rows = source.rows(MEMSETS, {**DEVICE_COLUMNS, "bytes": None})
-    rows = source.keep(rows, sound_device_row()).with_columns(pl.lit(0).alias("key"))
+    rows = source.placed(rows).with_columns(pl.lit(0).alias("key"))
     return label(rows, source.names, ("key",), lambda _: "Memset", "")
 
 
 def read_graphs(source: Source) -> pl.DataFrame:
     """Return the launches of whole graphs, which is what a capture in graph mode holds in place of their kernels."""
     rows = source.rows(GRAPHS, {**DEVICE_COLUMNS, "graphId": None, "graphExecId": None})
-    rows = source.keep(rows, sound_device_row())
+    rows = source.placed(rows)
     return label(rows, source.names, ("graphId", "graphExecId"), nsys_names.name_graph, "")
 
 
 def read_syncs(source: Source, host: pl.DataFrame) -> pl.DataFrame:
     """Return the synchronizations, named after the runtime call that waited."""
-    rows = source.keep(source.rows(SYNCS, {**DEVICE_COLUMNS, "syncType": None}), sound_device_row())
+    rows = source.placed(source.rows(SYNCS, {**DEVICE_COLUMNS, "syncType": None}))
     rows = rows.with_columns(process=process_of("globalPid"), correlation=positive("correlationId"))
     keys = ["process", "correlation"]
     calls = host.filter(pl.col("category") == "runtime").select(*keys, call="name_id").join(rows, on=keys, how="semi")
@@ -145,10 +150,10 @@ def read_syncs(source: Source, host: pl.DataFrame) -> pl.DataFrame:
     return label(rows.drop(keys), source.names, ("syncType", "call"), name, "")
 
 
-def shape_device_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return `rows` with the columns of DEVICE_EVENTS, `process` and `unnamed`."""
+def shape_device_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
+    """Return `rows` with the columns of DEVICE_EVENTS, `process` and `unnamed`; `tally` counts impossible sizes."""
     stream = pl.col("streamId").fill_null(-1)
-    rows = rows.with_columns(
+    rows = tally.bound_nbytes(rows.rename({"bytes": "nbytes"})).with_columns(
         start_ns="start",
         end_ns="end",
         device="deviceId",
@@ -156,7 +161,6 @@ def shape_device_rows(rows: pl.DataFrame) -> pl.DataFrame:
         stream=pl.when(stream == NO_STREAM).then(-1).otherwise(stream),
         correlation=positive("correlationId"),
         external_id=pl.lit(None),
-        nbytes=pl.col("bytes").cast(pl.UInt64, strict=False),
         graph_node=positive("graphNodeId"),
         process=process_of("globalPid"),
     )
@@ -179,7 +183,7 @@ def read_host_rows(source: Source) -> pl.DataFrame:
 
 def read_calls(source: Source, table: str, category: str) -> pl.DataFrame:
     """Return the rows of one host table, named by `nameId`."""
-    rows = source.keep(source.rows(table, dict(HOST_COLUMNS)), sound_times())
+    rows = source.timed(source.rows(table, dict(HOST_COLUMNS)))
     rows = rows.with_columns(pl.lit(category, HOST_EVENTS["category"]).alias("category"))
 
     def name(key: int) -> str | None:
@@ -194,9 +198,9 @@ def read_annotations(source: Source) -> pl.DataFrame:
     rows = source.rows("NVTX_EVENTS", dict(NVTX_COLUMNS)).with_columns(read_texts(source.database))
     rows = rows.with_columns(process=process_of("globalTid"), thread=pl.col("globalTid") & 0xFFFFFF)
     domains = name_domains(rows, source.strings)
-    rows = source.keep(rows, pl.col("eventType").is_in([*NVTX_RANGES, *NVTX_MARKS]).fill_null(False), "metadata")
+    rows = source.tally.keep(rows, pl.col("eventType").is_in([*NVTX_RANGES, *NVTX_MARKS]), "metadata")
     end = pl.when(pl.col("eventType").is_in(NVTX_MARKS)).then("start").otherwise("end")
-    rows = source.keep(rows.with_columns(end=end), sound_times(open_end=True))
+    rows = source.timed(rows.with_columns(end=end), open_end=True)
 
     def name(text_id: int, text: str | None) -> str | None:
         return text or source.strings.get(text_id)
@@ -242,19 +246,9 @@ def sound_times(*, open_end: bool = False) -> pl.Expr:
     return pl.col("start").is_between(*limits) & end.fill_null(open_end)
 
 
-def sound_device_row() -> pl.Expr:
-    """Return whether a row has times and a device number that make sense."""
-    return sound_times() & pl.col("deviceId").is_between(0, 2**16 - 1)
-
-
 def process_of(column: str) -> pl.Expr:
     """Return the process id in nsys' global ids."""
     return (pl.col(column) // 2**24) & 0xFFFFFF
-
-
-def positive(column: str) -> pl.Expr:
-    """Return `column` as UInt64, null where it is not above zero."""
-    return pl.when(pl.col(column) > 0).then(pl.col(column)).cast(pl.UInt64)
 
 
 def scope_correlations(rows: pl.DataFrame, processes: list[int]) -> pl.DataFrame:

@@ -11,6 +11,7 @@ import sqlite3
 from contextlib import contextmanager
 from functools import cache
 from itertools import chain, count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -22,7 +23,6 @@ from deepprof.collectors.errors import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
 __all__ = ["SQLITE_MAGIC", "Database", "open_database"]
 
@@ -38,6 +38,8 @@ OPERATIONS_PER_CALL = 100_000
 
 CHUNK_ROWS = 512
 EXPORT_AGAIN = "export it again"
+SIDE_SUFFIXES = ("-wal", "-journal")
+FINISHED = (b"", b"\0")  # how an empty one starts, and one whose header was wiped
 PRAGMAS = ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0")
 ORDINARY_TABLES = "SELECT name, type, rootpage FROM sqlite_master WHERE type IN ('table', 'view')"
 
@@ -157,11 +159,18 @@ class Database:
 
 @contextmanager
 def open_database(path: Path) -> Iterator[Database]:
-    """Open the SQLite database `path` read-only, without side files; raises `TraceError` when it is none."""
+    """Open the SQLite database `path` read-only and by itself.
+
+    Raises `TraceError` when it is none, or when beside it lie pages that its writer has not brought home.
+    """
     try:
         size = path.stat().st_size
+        beside = uncommitted(path)
     except (OSError, ValueError) as error:
         raise TraceError(path, f"cannot be read: {error}", "check the path") from error
+    if beside is not None:
+        advice = "close the program that writes it, or export it again"
+        raise TraceError(path, f"has uncommitted pages beside it ({beside.name})", advice)
     with reading(path):
         # immutable: no lock, no journal, no -wal or -shm beside a file that is not ours
         uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
@@ -172,6 +181,19 @@ def open_database(path: Path) -> Iterator[Database]:
         yield Database(path, connection, size)
     finally:
         connection.close()
+
+
+def uncommitted(path: Path) -> Path | None:
+    """Return the write-ahead log or the hot journal of the database `path`, which must not be read without it."""
+    real = os.path.realpath(path)  # where SQLite looks for it
+    beside = [Path(f"{name}{suffix}") for name in (path, real) for suffix in SIDE_SUFFIXES]
+    return next((side for side in beside if side.is_file() and holds_pages(side)), None)
+
+
+def holds_pages(side: Path) -> bool:
+    """Return whether the side file `side` counts: a journal that is done with is empty or starts with zeros."""
+    with side.open("rb") as file:
+        return file.read(1) not in FINISHED
 
 
 def restrict(connection: sqlite3.Connection, size: int) -> None:

@@ -58,6 +58,23 @@ def test_a_bomb_is_stopped_at_the_limit(tmp_path):
         files.read_bytes(path, limit=1_000_000)
 
 
+def test_a_plain_file_beyond_the_limit_is_not_read(tmp_path, monkeypatch):
+    path = save(tmp_path, b"{")
+    with path.open("r+b") as file:
+        file.truncate(20 * 1024**3)
+    monkeypatch.setattr(files, "pieces", lambda *_args: pytest.fail("read"))
+    with pytest.raises(TraceError, match="more than the limit"):
+        files.read_bytes(path)
+
+
+def test_gzip_that_holds_far_more_than_its_size_is_stopped_early(tmp_path):
+    path = save(tmp_path, gzip.compress(bytes(files.RATIO_FROM_NBYTES)))
+    assert len(files.read_bytes(path)) == files.RATIO_FROM_NBYTES  # a small one may be anything
+    path = save(tmp_path, gzip.compress(bytes(files.RATIO_FROM_NBYTES + 1)))
+    with pytest.raises(TraceError, match="more than 300 times its"):
+        files.read_bytes(path)
+
+
 @pytest.mark.parametrize("cut", [3, 20, -9, -1])
 def test_truncated_gzip_is_one_line(tmp_path, cut):
     path = save(tmp_path, gzip.compress(os.urandom(1_000))[:cut])

@@ -9,7 +9,7 @@ import pytest
 
 from deepprof.collectors.importers import kineto
 from deepprof.collectors.importers.kineto import Kineto
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import HOST_EVENTS, Trace, empty_table
 
 
 def event(cat, name, ts, dur, pid=0, tid=7, **args):  # noqa: PLR0917
@@ -74,11 +74,22 @@ def test_every_record_is_accounted_for(read):
             {},
             {"name": "n"},
         ],
-        "invalid": [5, None, [], "text", {"ph": "X", "cat": "kernel", "name": 5}, {"ph": 1}, {"ph": "X", "cat": None}],
+        "undecodable": [
+            5,
+            None,
+            [],
+            "text",
+            {"ph": "X", "cat": "kernel", "name": 5},
+            {"ph": 1},
+            {"ph": "X", "cat": None},
+        ],
+        "invalid-time": [kernel(dur=-1), event("Operator", "ProfilerStep#1", None, 1), event("cpu_op", "x", "?", 1)],
+        "invalid-place": [event("kernel", "k", 1, 1, -1)],
+        "invalid-bytes": [{"ph": "i", "name": "[memory]", "ts": 1, "args": {"Bytes": 2**62}}],
     }
     trace = read([kernel(), *(record for records in kinds.values() for record in records)])
     assert trace.accounting.dropped == {reason: len(records) for reason, records in kinds.items()}
-    assert (trace.accounting.read, trace.accounting.kept) == (22, 1)
+    assert (trace.accounting.read, trace.accounting.kept) == (27, 1)
 
 
 def test_a_bad_event_spoils_only_itself(tmp_path):
@@ -88,7 +99,7 @@ def test_a_bad_event_spoils_only_itself(tmp_path):
     path.write_bytes(b'{"traceEvents":[' + b",".join([good, *bad, good]) + b"]}")
     trace = Kineto().read(path)
     assert trace.device_events.height == 2
-    assert trace.accounting.dropped == {"invalid": 2}
+    assert trace.accounting.dropped == {"undecodable": 2}
 
 
 def test_half_a_surrogate_pair_is_replaced_and_a_whole_one_kept(tmp_path):
@@ -97,14 +108,10 @@ def test_half_a_surrogate_pair_is_replaced_and_a_whole_one_kept(tmp_path):
     assert Kineto().read(path).names.to_list() == ["half \ufffd", "whole \U0001f600"]
 
 
-def test_batches_keep_the_order(read, monkeypatch):
-    events = [kernel(f"k{index}", ts=1) for index in range(10)] + [5]
-    whole = read(events)
-    monkeypatch.setattr(kineto, "BATCH", 3)
-    parts = read(events)
-    assert whole.device_events.equals(parts.device_events)
-    assert whole.names.to_list() == parts.names.to_list() == [f"k{index}" for index in range(10)]
-    assert parts.accounting.dropped == {"invalid": 1}
+def test_a_lost_record_is_found(read, monkeypatch):
+    monkeypatch.setattr(kineto.tables, "host_rows", lambda source: empty_table(HOST_EVENTS))
+    with pytest.raises(ValueError, match="records lost: read 2 != kept 1"):
+        read([kernel(), event("cpu_op", "x", 1, 1)])
 
 
 def test_a_bare_list_and_a_byte_order_mark_and_gzip(tmp_path):
@@ -122,6 +129,30 @@ def test_notes_say_what_is_missing(read):
     expected = "holds no kernel: the events are of another accelerator (ARTEMIS: 1 mtia_ccp_events)"
     assert other.notes == (expected,)
     assert read([kernel()], schemaVersion=2).notes == ("has schemaVersion 2, known is 1",)
+    impossible = read([kernel(dur=-1), kernel(ts=None), event("cpu_op", "x", 1, 1)])
+    assert impossible.notes == ("holds no kernel: all 2 device events have impossible times or places",)
+
+
+@pytest.mark.parametrize("odd", [-1, 2**31, 2**64, 10**30, 0.5])
+def test_a_rank_that_is_none_is_none(read, odd):
+    trace = read([kernel()], distributedInfo={"rank": odd, "world_size": odd})
+    assert (trace.rank, trace.world_size) == (None, None)
+
+
+def test_impossible_sizes_are_flagged_and_their_sum_does_not_wrap(read):
+    sizes = [-1, 2**44 + 1, 2**62, 2**63, 2**64 - 1, 4096, 2**44]
+    copies = [event("gpu_memcpy", "Memcpy HtoD", ts, 1, bytes=size) for ts, size in enumerate(sizes)]
+    trace = read(copies)
+    assert trace.device_events["nbytes"].to_list() == [None] * 5 + [4096, 2**44]
+    assert trace.accounting.flagged["invalid-bytes"] == 5
+
+
+@pytest.mark.parametrize("space", [b" " * 100, b"\n" * 60_000])
+def test_a_bare_list_after_much_space(tmp_path, space):
+    path = tmp_path / "trace.json"
+    path.write_bytes(space + json.dumps([kernel()]).encode())
+    assert Kineto().accepts(path.read_bytes()[: 64 * 1024], path)
+    assert Kineto().read(path).device_events.height == 1
 
 
 def test_no_event_at_all(read):
@@ -167,3 +198,8 @@ def test_tables_are_sorted(read):
     for table in (trace.device_events, trace.host_events, trace.annotations):
         assert table["start_ns"].to_list() == [1000, 3000, 5000]
     assert trace.device_events.schema["activity"] == pl.Enum(["kernel", "memcpy", "memset", "graph", "sync"])
+
+
+def test_names_are_numbered_the_same_in_every_process(read):
+    cats = ["kernel", "cpu_op", "cuda_runtime", "python_function", "user_annotation", "gpu_memcpy", "overhead"]
+    assert read([event(cat, cat, 1, 1) for cat in cats]).names.to_list() == cats  # a set's order is another each time

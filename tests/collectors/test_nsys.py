@@ -1,103 +1,27 @@
-"""Nsight Systems databases: every schema variant, damage, and the real captures."""
+"""Nsight Systems databases: every schema variant, row by row."""
 
 from __future__ import annotations
 
-import csv
-import os
 import sqlite3
-import struct
-from itertools import pairwise
-from pathlib import Path
 
-import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.nsys import Nsys
-from deepprof.collectors.importers.sqlite_columns import open_database
-from deepprof.collectors.trace import Trace
-
-PID, TID = 1234, 1235
-GLOBAL_PID = (1 << 48) | (PID << 24)
-GLOBAL_TID = GLOBAL_PID | TID
-STRINGS = {1: "void gemm<float>(int)", 2: "gemm", 3: "cudaLaunchKernel_v7000", 4: "cuMemAlloc_v2", 5: "forward"}
-KERNEL = {
-    "start": 100,
-    "end": 200,
-    "deviceId": 0,
-    "contextId": 1,
-    "streamId": 7,
-    "correlationId": 11,
-    "globalPid": GLOBAL_PID,
-    "demangledName": 1,
-    "shortName": 2,
-    "graphNodeId": None,
-}
-COPY = {
-    **{k: v for k, v in KERNEL.items() if k not in ("demangledName", "shortName")},
-    "bytes": 4096,
-    "copyKind": 1,
-    "srcKind": 1,
-    "dstKind": 2,
-}
-CALL = {"start": 50, "end": 60, "eventClass": 0, "globalTid": GLOBAL_TID, "correlationId": 11, "nameId": 3}
-RANGE = {
-    "start": 10,
-    "end": 20,
-    "eventType": 59,
-    "text": "step",
-    "textId": None,
-    "globalTid": GLOBAL_TID,
-    "domainId": 0,
-}
-
-Rows = list[dict[str, object]]
-
-
-@pytest.fixture(scope="module")
-def traces() -> Path:
-    root = Path(os.environ.get("DEEPPROF_TRACES", Path(__file__).parents[2] / "../shared/traces"))
-    if not root.is_dir():
-        pytest.skip("no real traces (DEEPPROF_TRACES)")
-    return root
-
-
-def rows(base: dict[str, object], *changes: dict[str, object]) -> Rows:
-    return [{**base, **change} for change in changes]
-
-
-def without(table: Rows, *columns: str) -> Rows:
-    return [{k: v for k, v in row.items() if k not in columns} for row in table]
-
-
-def build(path: Path, *, strings: dict[int, object] | None = None, **tables: Rows) -> Path:
-    """Write a database with `tables`; columns are those of the first row, without types like a foreign writer's."""
-    connection = sqlite3.connect(path)
-    strings = STRINGS if strings is None else strings
-    everything = {"StringIds": [{"id": key, "value": text} for key, text in strings.items()], **tables}
-    for table, content in everything.items():
-        columns = list(content[0]) if content else ["id"]
-        connection.execute(f'CREATE TABLE "{table}" ({", ".join(columns)})')
-        marks = ", ".join("?" * len(columns))
-        connection.executemany(f'INSERT INTO "{table}" VALUES ({marks})', [tuple(row.values()) for row in content])
-    connection.commit()
-    connection.close()
-    return path
-
-
-def read(path: Path) -> Trace:
-    return Nsys().read(path)
-
-
-def named(trace: Trace, table: str, *columns: str) -> list[tuple[object, ...]]:
-    frame = getattr(trace, table)
-    return frame.with_columns(name=trace.names.gather(frame["name_id"])).select(*columns).rows()
-
-
-def accepts(path: Path) -> bool:
-    return Nsys().accepts(path.read_bytes()[: 64 * 1024], path)
+from tests.collectors.nsys_database import (
+    CALL,
+    COPY,
+    GLOBAL_PID,
+    KERNEL,
+    PID,
+    RANGE,
+    STRINGS,
+    TID,
+    accepts,
+    build,
+    named,
+    read,
+    rows,
+    without,
+)
 
 
 def test_reads_a_kernel_a_copy_and_their_calls_exactly(tmp_path):
@@ -145,7 +69,7 @@ def test_a_missing_column_costs_no_row(tmp_path, column):
 def test_rows_without_times_are_invalid(tmp_path, column):
     path = build(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=without(rows(KERNEL, {}, {}), column))
     accounting = read(path).accounting
-    assert (accounting.read, accounting.kept, dict(accounting.dropped)) == (2, 0, {"invalid": 2})
+    assert (accounting.read, accounting.kept, dict(accounting.dropped)) == (2, 0, {"invalid-time": 2})
 
 
 def test_a_kernel_without_a_demangled_name_has_its_short_one_or_its_number(tmp_path):
@@ -177,7 +101,7 @@ def test_invalid_rows_are_counted_and_huge_numbers_survive(tmp_path):
     trace = read(build(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=kernels))
     columns = ("context", "stream", "correlation", "graph_node")
     assert trace.device_events.select(columns).rows() == [(None, 2**62, None, 2**63 - 1)]
-    assert dict(trace.accounting.dropped) == {"invalid": 7}
+    assert dict(trace.accounting.dropped) == {"invalid-time": 5, "invalid-place": 2}
 
 
 @pytest.mark.parametrize(
@@ -250,7 +174,7 @@ def test_annotations_of_every_kind(tmp_path):
     ]
     assert trace.annotations["side"].unique().to_list() == ["host"]
     assert not trace.annotations["framework"].any()
-    assert dict(trace.accounting.dropped) == {"metadata": 3, "invalid": 1}
+    assert dict(trace.accounting.dropped) == {"metadata": 3, "invalid-time": 1}
     assert dict(trace.accounting.flagged) == {"unnamed": 2}
 
 
@@ -330,185 +254,30 @@ def test_diagnostics_are_quoted_once_without_those_of_helpers(tmp_path):
     assert "nsys warning: No CUDA events collected. Does the process use CUDA?" in empty.notes
 
 
+def test_a_capture_whose_rows_are_all_impossible_says_so(tmp_path):
+    tables = {
+        "CUPTI_ACTIVITY_KIND_KERNEL": rows(KERNEL, {"end": 1}),
+        "CUPTI_ACTIVITY_KIND_MEMCPY": rows(COPY, {"end": 1}),
+    }
+    trace = read(build(tmp_path / "a.sqlite", **tables))
+    assert trace.notes == ("all 2 device events have impossible times or places",)
+
+
+def test_impossible_sizes_are_flagged(tmp_path):
+    sizes = [4096, 2**44, -1, 2**44 + 1, 2**62, 2**63 - 1, None]
+    copies = rows(COPY, *({"bytes": size} for size in sizes))
+    trace = read(build(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_MEMCPY=copies))
+    assert trace.device_events["nbytes"].to_list() == [4096, 2**44, *[None] * 5]
+    assert trace.accounting.flagged["invalid-bytes"] == 4
+
+
+@pytest.mark.parametrize(("stored", "epoch"), [(17 * 10**17, 17 * 10**17), (2**63 - 1, None), (-5, None)])
+def test_a_start_of_session_that_cannot_be_is_none(tmp_path, stored, epoch):
+    tables = {"TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": stored}]}
+    assert read(build(tmp_path / "a.sqlite", **tables)).epoch_ns == epoch
+
+
 def test_an_empty_capture_is_a_trace(tmp_path):
     trace = read(build(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=[]))
     assert trace.accounting.read == 0
     assert trace.notes == ("the capture has no CUDA events",)
-
-
-def test_an_nvprof_database_is_not_accepted(tmp_path):
-    path = tmp_path / "a.sqlite"
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE StringTable (_id_ INTEGER PRIMARY KEY, value TEXT)")
-    connection.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (_id_ INTEGER PRIMARY KEY, start INT, end INT)")
-    connection.commit()
-    connection.close()
-    assert not accepts(path)
-    with pytest.raises(TraceError, match="SQLite database of something else"):
-        read(path)
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b"", "is empty"),
-        (b"\x1f\x8b\x08", "is compressed"),
-        (b"hello", "not an SQLite database"),
-        (b"SQLite format 3\0" + b"x" * 5000, "damaged or no SQLite database"),
-    ],
-)
-def test_other_files_are_one_line(tmp_path, content, problem):
-    path = tmp_path / "a.sqlite"
-    path.write_bytes(content)
-    assert not accepts(path)
-    with pytest.raises(TraceError, match=problem) as caught:
-        read(path)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_missing_file_and_a_directory_are_one_line(tmp_path):
-    for path in (tmp_path / "none.sqlite", tmp_path):
-        with pytest.raises(TraceError, match="cannot be read"):
-            read(path)
-
-
-def test_names_with_odd_characters_open_and_leave_nothing_behind(tmp_path):
-    directory = tmp_path / "a b?c#d%41&mode=rwc"
-    directory.mkdir()
-    path = build(directory / "ü;.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=rows(KERNEL, {}))
-    before = path.read_bytes()
-    assert read(path).device_events.height == 1
-    assert [entry.name for entry in directory.iterdir()] == [path.name]
-    assert path.read_bytes() == before
-
-
-def test_a_database_in_wal_mode_gets_no_side_files(tmp_path):
-    path = build(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=rows(KERNEL, {}))
-    connection = sqlite3.connect(path)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.close()
-    assert read(path).device_events.height == 1
-    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
-
-
-def test_constant_and_varying_columns_are_read_alike(tmp_path):
-    content = [{"a": 1, "b": None, "c": at, "d": None if at % 2 else at, "e": "text"} for at in range(1000)]
-    with open_database(build(tmp_path / "a.sqlite", t=content)) as database:
-        found = database.integers("t", {**dict.fromkeys("abcde"), "missing": 4})
-        constant = database.integers("t", {"a": None, "missing": 4})
-        absent = database.integers("none", {"a": 1})
-    expected = pl.DataFrame(content).with_columns(pl.lit(None, pl.Int64).alias(c) for c in "be")
-    assert found.equals(expected.with_columns(missing=pl.lit(4, pl.Int64)))
-    assert constant.unique().rows() == [(1, 4)]
-    assert constant.height == 1000
-    assert absent.schema == {"a": pl.Int64()}
-    assert absent.height == 0
-
-
-def test_an_index_does_not_reorder_texts_and_numbers(tmp_path):
-    path = build(tmp_path / "a.sqlite", t=[{"a": at, "b": f"{99 - at:02}"} for at in range(100)])
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE INDEX i ON t (b)")
-    connection.commit()
-    connection.close()
-    with open_database(path) as database:
-        numbers, texts = database.integers("t", {"a": None})["a"], database.texts("t", "b")
-    assert [(n, int(t)) for n, t in zip(numbers, texts, strict=True)] == [(at, 99 - at) for at in range(100)]
-
-
-@pytest.mark.traces
-def test_real_captures_hold_what_the_manifest_says(traces):
-    found = {}
-    with (traces / "manifest.csv").open() as file:
-        listed = [row for row in csv.DictReader(file) if "nsys-sqlite" in row.values()]
-    assert len(listed) == 7
-    for row in listed:
-        values = list(row.values())
-        at = values.index("nsys-sqlite")
-        path = traces / values[0]
-        assert accepts(path)
-        trace = read(path)
-        kernels = trace.device_events.filter(pl.col("activity") == "kernel")
-        assert kernels.height == int(values[at + 1]), path
-        assert kernels["stream"].n_unique() == int(values[at + 2]), path
-        assert trace.accounting.read == count_rows(path), path
-        assert trace.accounting.read == trace.accounting.kept + sum(trace.accounting.dropped.values())
-        found[path.parent.name] = trace
-    assert "nsys warning: No CUDA events collected. Does the process use CUDA?" in found["cs336-ihor"].notes
-    assert found["ecf-baseline-0"].annotations.height == 649
-    compiled = found["cs336-zx-2_7B-compile"].device_events.group_by("activity").len()
-    assert dict(compiled.rows()) == {"kernel": 30, "graph": 10, "sync": 2}
-    names = set(found["cs336-zx-2_7B-nvtx"].names)
-    assert {"Stream Sync", "Memcpy HtoD (Pageable -> Device)", "warmup", "cudaLaunchKernel"} <= names
-
-
-def count_rows(path: Path) -> int:
-    tables = ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE", "SYNCHRONIZATION", "RUNTIME")
-    names = [f"CUPTI_ACTIVITY_KIND_{t}" for t in tables] + ["NVTX_EVENTS", "OSRT_API", "PROFILER_OVERHEAD"]
-    with open_database(path) as database:
-        return sum(database.count(name) for name in names)
-
-
-@pytest.mark.traces
-def test_the_papers_profiler_is_not_taken_for_nsys(traces):
-    assert not accepts(traces / "nvprof-lm" / "net.sql")
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory) -> bytes:
-    path = build(
-        tmp_path_factory.mktemp("sound") / "a.sqlite",
-        CUPTI_ACTIVITY_KIND_KERNEL=rows(KERNEL, *({"start": at, "streamId": at % 3} for at in range(99))),
-        CUPTI_ACTIVITY_KIND_MEMCPY=rows(COPY, {}, {"bytes": 2**50}),
-        CUPTI_ACTIVITY_KIND_RUNTIME=rows(CALL, *({"correlationId": at} for at in range(50))),
-        NVTX_EVENTS=rows(RANGE, *({"text": f"range {at}", "domainId": at % 2} for at in range(30))),
-        TARGET_INFO_GPU=[{"id": 0, "cuDevice": 0, "name": "GPU", "totalMemory": 5, "smCount": 6}],
-        DIAGNOSTIC_EVENT=[{"severity": 2, "text": "careful", "globalPid": 0}],
-    )
-    return path.read_bytes()
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_damage_gives_a_trace_or_one_line(tmp_path, sound, data):
-    content = bytearray(sound)
-    for _ in range(data.draw(st.integers(0, 8))):
-        # Most bytes that matter to SQLite stand at the start of a page.
-        page = data.draw(st.integers(0, len(content) // 4096 - 1)) * 4096
-        content[page + data.draw(st.integers(0, 150) | st.integers(0, 4095))] = data.draw(st.integers(0, 255))
-    size = data.draw(st.just(len(content)) | st.integers(0, len(content)))
-    path = tmp_path / "damaged.sqlite"
-    path.write_bytes(content[:size])
-    accepts(path)
-    assert "\n" not in outcome(path)
-
-
-def outcome(path: Path) -> str:
-    try:
-        return read(path).format
-    except TraceError as error:
-        return str(error)
-
-
-def interior_page(child: int, size: int, cells: int) -> bytes:
-    """An interior page of a table whose children are all the same page."""
-    start = size - 5 * cells
-    header = struct.pack(">BHHHBI", 5, 0, cells, start, 0, child)
-    pointers = struct.pack(f">{cells}H", *range(start, size, 5))
-    content = b"".join(struct.pack(">IB", child, at) for at in range(cells))
-    return (header + pointers).ljust(start, b"\0") + content
-
-
-def test_a_page_tree_that_repeats_itself_ends(tmp_path):
-    path = build(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=rows(KERNEL, *({"start": at} for at in range(2000))))
-    connection = sqlite3.connect(path)
-    query = "SELECT rootpage FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'"
-    root = connection.execute(query).fetchone()[0]
-    connection.close()
-    content, size = bytearray(path.read_bytes()), 4096
-    chain = [root, *range(root + 1, root + 8)]  # 90 ** 7 leaves
-    for page, child in pairwise(chain):
-        content[(page - 1) * size : page * size] = interior_page(child, size, 90)
-    path.write_bytes(content)
-    with pytest.raises(TraceError, match="its pages lead nowhere"):
-        read(path)

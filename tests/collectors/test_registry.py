@@ -113,3 +113,39 @@ def test_a_directory_is_bounded(tmp_path, trace, monkeypatch):
     write(tmp_path / "3.json", trace)
     with pytest.raises(TraceError, match="more than 3 entries"):
         importers.find_traces(tmp_path)
+
+
+def test_a_message_is_printable_whatever_it_quotes(tmp_path):
+    path = tmp_path / "a\x1b[31m\udcff\u202e.json"
+    error = TraceError(path, "said \x1b]0;title\x07\r\nmore", "look é 漢 again")
+    assert str(error).isprintable()
+    assert str(error).endswith(r"a\x1b[31m\udcff\u202e.json: said \x1b]0;title\x07\r\nmore; look é 漢 again")
+    assert error.path == str(path)
+
+
+def test_a_database_s_own_words_are_printable(tmp_path):
+    path = tmp_path / "a.sqlite"
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end)")
+        database.execute("CREATE TABLE StringIds (id, value)")
+    database.close()
+    path.write_bytes(path.read_bytes().replace(b"(id, value)", b"(id,\x1b[31mX"))
+    with pytest.raises(TraceError) as caught:
+        importers.read(path)
+    assert str(caught.value).isprintable()
+
+
+def test_links_in_circles_are_passed_over(tmp_path, trace, monkeypatch):
+    own = write(tmp_path / "own.json", trace)
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    assert importers.find_traces(tmp_path) == [own]
+    with pytest.raises(TraceError, match="cannot be listed"):
+        importers.find_traces(tmp_path / "a")
+
+    def circle(path, strict=False):
+        raise RuntimeError(f"Symlink loop from {path}")
+
+    monkeypatch.setattr(type(tmp_path), "resolve", circle)
+    with pytest.raises(TraceError, match="holds no trace"):
+        importers.find_traces(tmp_path)
