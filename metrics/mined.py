@@ -114,7 +114,7 @@ def close_gaps(found: PaperLoop) -> mining.Iterations:
 
 def best_agreement(evidence: Evidence, found: mining.Iterations, period: int) -> Agreement | None:
     """Return the agreement with the user's step markers, or else with the user's ranges that fit best."""
-    families = [f for f in evidence.families if f.trust != "framework" and len(f.positions) >= 2]
+    families = [f for f in evidence.families if f.trust in ("step", "range") and len(f.positions) >= 2]
     steps = [f for f in families if f.trust == "step"]
     scored = [agreement_with(f, found, period) for f in steps or families]
     return max(scored, key=lambda a: a.ratio, default=None)

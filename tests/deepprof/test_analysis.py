@@ -165,3 +165,13 @@ def test_public_names_are_exactly_these() -> None:
     assert set(deepprof.HOMES) | {"__version__"} == set(deepprof.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         deepprof.nothing  # noqa: B018
+
+
+def test_only_what_the_user_wrote_can_agree(job: tuple[simulation.Simulation, Path], tmp_path: Path) -> None:
+    truth, path = job
+    assert deepprof.analyze(deepprof.read(path)).loops[0].agreement is None
+    simulation.write(simulation.simulate(truth.scenario, annotate=True), tmp_path / "annotated.json")
+    (loop,) = deepprof.analyze(deepprof.read(tmp_path / "annotated.json")).loops
+    assert loop.boundary_source == "annotation"
+    assert loop.agreement is not None
+    assert (loop.agreement.name, loop.agreement.ratio) == ("ProfilerStep", 1.0)
