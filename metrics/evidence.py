@@ -20,7 +20,10 @@ Int64s = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]
 
 # Ranges that mark a whole step: PyTorch's profiler.step(), hand-written ones, and the engines' "execute_…".
-STEP = re.compile(r"(?i)^(ProfilerStep\b|((train|eval|global)\w*[ _])?(step|iter|iteration)\b|execute_)")
+STEP = re.compile(
+    r"(?i)^(ProfilerStep|execute_"
+    r"|((train|eval|global|bench|measure|profile)\w*[ _])?(step|iter|iteration|batch)[ _:-]*(?:$|[#\[(]))"
+)
 # PyTorch's own ranges that come once per iteration, the rarest first: gradient accumulation loads several batches per
 # step. The number ranks them by how often they proved to *end* where an iteration begins.
 LOOPS = {"Optimizer.step#": 2.0, "Optimizer.zero_grad#": 1.0, "enumerate(DataLoader)#": 3.0}

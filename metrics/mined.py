@@ -13,7 +13,7 @@ from deepprof.metrics.loop import Agreement, Loop
 from deepprof.metrics.names import coarse_ids
 from deepprof.metrics.sequence import Sequence
 from deepprof.mining import loops as mining
-from deepprof.mining.evidence import Evidence, Family
+from deepprof.mining.evidence import Evidence, Family, short
 from deepprof.mining.paper import PaperLoop, mine_with_counts
 
 __all__ = ["agreement_with", "find_loops"]
@@ -33,7 +33,7 @@ def find_loops(
         return measured, None if measured else f"no pattern comes back {' or '.join(map(str, counts))} times"
     mined = mine(trace, sequence, evidence)
     if mined.loop is None:
-        return [], mined.reason
+        return [], f"{mined.reason}{count_markers(evidence)}"
     return [from_mined(trace, sequence, evidence, mined.loop)], None
 
 
@@ -45,6 +45,15 @@ def mine(trace: Trace, sequence: Sequence, evidence: Evidence) -> mining.Mined:
     coarse = coarse_ids(trace.names).to_numpy()[sequence.symbols]
     rough = mining.find_loop(coarse, evidence)
     return exact if rough.loop is None else rough
+
+
+def count_markers(evidence: Evidence) -> str:
+    """Return a remark when step markers show that too few iterations were recorded."""
+    few = [f for f in evidence.families if f.trust == "step" and len(f.positions) < 3]
+    if not few:
+        return ""
+    count = len(few[0].positions)
+    return f" (the trace holds {count} {short(few[0].name)} range{'s' * (count > 1)}; record three or more)"
 
 
 def from_mined(trace: Trace, sequence: Sequence, evidence: Evidence, found: mining.Loop) -> Loop:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from deepprof.metrics.evidence import gather_evidence
 from deepprof.metrics.sequence import main_sequence
@@ -55,6 +56,33 @@ def test_evidence_points_at_the_first_kernel_launched_after_a_range() -> None:
     assert np.flatnonzero(evidence.copies).tolist() == [3]
     assert np.flatnonzero(evidence.syncs).tolist() == [2]
     assert evidence.start == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "trust"),
+    [
+        ("ProfilerStep#12", "step"),
+        ("step 3", "step"),
+        ("step_3", "step"),
+        ("Iteration 7", "step"),
+        ("train_step", "step"),
+        ("training step 4", "step"),
+        ("batch_1", "step"),
+        ("execute_context_0(0)_generation_8(8)", "step"),
+        ("step[DECODE bs=8]", "step"),
+        ("optimizer_step", "range"),
+        ("forward pass", "range"),
+        ("iterator", "range"),
+        ("stepwise", "range"),
+        ("batchnorm", "range"),
+        ("batch_to_device", "range"),
+        ("step forward", "range"),
+    ],
+)
+def test_step_markers_are_told_from_other_ranges_by_name(name: str, trust: str) -> None:
+    trace = make_trace([event(0, 10, 11)], annotations=[span(1, 0, 5)], names=["k", name])
+    (family,) = gather_evidence(trace, main_sequence(trace, 0, 7)).families
+    assert family.trust == trust
 
 
 def test_kernels_launched_before_the_capture_are_before_its_start() -> None:
