@@ -41,10 +41,14 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What happens once per pass: `strong` signs are of iterations, `weak` ones a layer may show too."""
+    """What happens once per pass: `strong` signs are of iterations, `weak` ones a layer may show too.
+
+    `rare` counts the weak ones that layers seldom show: a range of its own, a copy from the host, a host wait.
+    """
 
     strong: list[str]
     weak: list[str]
+    rare: int
 
 
 def judge(candidate: Candidate, evidence: Evidence) -> Verdict:
@@ -95,12 +99,22 @@ def find_doubt(candidate: Candidate, evidence: Evidence, signs: Signs) -> str | 
     large = candidate.period >= LAYER_SIZES[1]
     if enclosing is not None and not (large and (signs.strong or signs.weak)):
         return f"several lie within one {short(enclosing)}, as its layers would"
-    alone = fills_stream(candidate, evidence) and candidate.period >= SMALLEST
-    if is_flat(candidate.template.symbols) and not signs.strong and not (signs.weak and alone):
+    if is_flat(candidate.template.symbols) and not outweighs_flatness(candidate, evidence, signs):
         return "they are short or hold no inner loop, as the layers of a single iteration would"
-    if not large and not signs.strong and is_framed(candidate, evidence):
+    if not large and not signs.strong and not signs.weak and is_framed(candidate, evidence):
         return "other kernels run once before and after them, as around the layers of a single iteration"
     return None
+
+
+def outweighs_flatness(candidate: Candidate, evidence: Evidence, signs: Signs) -> bool:
+    """Return whether the signs are enough for a period that could be a layer.
+
+    A strong one is, or two of what layers seldom have together, or any weak one when nothing else runs.
+    """
+    if signs.strong:
+        return True
+    alone = fills_stream(candidate, evidence) and candidate.period >= SMALLEST
+    return signs.rare >= 2 or (alone and bool(signs.weak))
 
 
 def is_framed(candidate: Candidate, evidence: Evidence) -> bool:
@@ -137,12 +151,14 @@ def find_signs(candidate: Candidate, evidence: Evidence) -> Signs:
     marks = {
         "a copy from the host in each": evidence.copies,
         "a host wait in each": evidence.syncs,
-        "a graph launch in each": evidence.graphs,
     }
     weak = ranges[:1] + [sign for sign, at in marks.items() if in_most_passes(candidate, at)]
+    rare = len(weak)
+    if in_most_passes(candidate, evidence.graphs):
+        weak.append("a graph launch in each")
     if any(one_gap(candidate, gaps) for gaps in (evidence.launch_gaps, evidence.gaps)):
         weak.append("one long pause in each")
-    return Signs(strong[-1:], weak)
+    return Signs(strong[-1:], weak, rare)
 
 
 def ends_in_optimizer(candidate: Candidate, evidence: Evidence) -> bool:

@@ -271,3 +271,12 @@ def test_kernels_outside_the_loop_are_not_passed_over() -> None:
     assert second is not None
     assert "of the stream's kernels" not in alone.evidence
     assert "on 50 % of the stream's kernels" in second.evidence
+
+
+def test_a_copy_and_a_wait_in_each_outweigh_a_prologue() -> None:
+    symbols = single_pass(40, list(range(30)))
+    copies, syncs = (np.zeros(len(symbols), bool) for _ in range(2))
+    copies[5::30] = syncs[25::30] = True
+    loop = mined_with(symbols, copies=copies, syncs=syncs).loop
+    assert loop is not None
+    assert loop.period == 30
