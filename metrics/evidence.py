@@ -24,6 +24,7 @@ STEP = re.compile(
     r"(?i)^(ProfilerStep|execute_"
     r"|((train|eval|global|bench|measure|profile)\w*[ _])?(step|iter|iteration|batch)[ _:-]*(?:$|[#\[(]))"
 )
+PART = re.compile(r"(?i)layer|block|attention|attn|mlp|expert|head\b|embed|norm\b")  # what a model is made of
 # PyTorch's own ranges that come once per iteration, the rarest first: gradient accumulation loads several batches per
 # step. The number ranks them by how often they proved to *end* where an iteration begins.
 LOOPS = {"Optimizer.step#": 2.0, "Optimizer.zero_grad#": 1.0, "enumerate(DataLoader)#": 3.0}
@@ -111,7 +112,9 @@ def make_family(group: pl.DataFrame, sequence: Sequence) -> Family:
 
 
 def trust_in(name: str, *, framework: bool) -> Trust:
-    """Return who wrote a range, and whether it marks steps."""
+    """Return who wrote a range, and whether it marks steps or parts of a model."""
     if framework:
         return "loop" if order(name) < len(LOOPS) else "framework"
-    return "step" if STEP.search(name) else "range"
+    if STEP.search(name):
+        return "step"
+    return "part" if PART.search(name) else "range"

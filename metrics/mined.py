@@ -20,6 +20,7 @@ __all__ = ["agreement_with", "find_loops"]
 
 MISSED = 0.1  # of the pattern: what the paper's pattern may miss of an iteration
 LARGE_BLOCK = 0.05  # of the period
+MEANT = 0.5
 NEAR = 0.01  # of the period: a range begins "at" an iteration when it is this close
 
 
@@ -126,6 +127,7 @@ def best_agreement(evidence: Evidence, found: mining.Iterations, period: int) ->
     families = [f for f in evidence.families if f.trust in ("step", "range") and len(f.positions) >= 2]
     steps = [f for f in families if f.trust == "step"]
     scored = [agreement_with(f, found, period) for f in steps or families]
+    scored = [a for a in scored if steps or a.ratio >= MEANT]  # other ranges are not meant to be iterations
     return max(scored, key=lambda a: a.ratio, default=None)
 
 

@@ -97,6 +97,9 @@ def find_doubt(candidate: Candidate, evidence: Evidence, signs: Signs) -> str | 
     """Return what speaks for a layer, a micro-benchmark or a solver rather than an iteration, unless signs do more."""
     enclosing = encloser(candidate, evidence)
     large = candidate.period >= LAYER_SIZES[1]
+    named = [f.name for f in by_trust(evidence, "part") if holds_once(candidate, f)]
+    if named and not signs.strong:
+        return f"each is one {short(named[0])}"
     if enclosing is not None and not (large and (signs.strong or signs.weak)):
         return f"several lie within one {short(enclosing)}, as its layers would"
     if is_flat(candidate.template.symbols) and not outweighs_flatness(candidate, evidence, signs):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 __all__ = ["Evidence", "Family", "Trust", "short"]
 
 Value = TypeVar("Value", bound=np.generic)
-Trust = Literal["step", "loop", "framework", "range"]
+Trust = Literal["step", "loop", "framework", "range", "part"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,9 @@ class Family:
 
     `trust` says who wrote them and what for: `step` a user's step marker, `loop` what the framework writes once per
     iteration or micro-batch (loading a batch, the optimizer's step), `framework` what else it writes, `range` any other
-    range of the user. `coverage` is the share of the time from the first to the last that they fill, `ends[j]` the
-    first symbol launched after the j-th of them ended, where that is known. `telling` ranks the framework's ranges by
-    how often an iteration was seen to begin there.
+    range of the user, `part` one that is named like a layer. `coverage` is the share of the time from the first to the
+    last that they fill, `ends[j]` the first symbol launched after the j-th of them ended, where that is known.
+    `telling` ranks the framework's ranges by how often an iteration was seen to begin there.
     """
 
     name: str

@@ -14,7 +14,7 @@ __all__ = ["by_trust", "comes_once", "suggest_levels"]
 
 Int64s = npt.NDArray[np.int64]
 
-TRUST: tuple[Trust, ...] = ("step", "loop", "framework", "range")
+TRUST: tuple[Trust, ...] = ("step", "loop", "framework", "range", "part")
 MAX_LEVELS = 12
 REGULAR = 0.6  # share of a family's distances that must be near their median, or near the period
 NEAR = 0.1

@@ -49,7 +49,7 @@ def test_evidence_points_at_the_first_kernel_launched_after_a_range() -> None:
     assert found == {
         "ProfilerStep": ("step", [1, 3]),
         "Optimizer.step#SGD.step": ("loop", [3]),  # where it ends
-        "layer": ("range", [4]),
+        "layer": ("part", [4]),
     }
     assert evidence.copies is not None
     assert evidence.syncs is not None
@@ -74,7 +74,9 @@ def test_evidence_points_at_the_first_kernel_launched_after_a_range() -> None:
         ("forward pass", "range"),
         ("iterator", "range"),
         ("stepwise", "range"),
-        ("batchnorm", "range"),
+        ("batchnorm", "part"),
+        ("scaled dot product attention", "part"),
+        ("model.layers.3", "part"),
         ("batch_to_device", "range"),
         ("step forward", "range"),
     ],

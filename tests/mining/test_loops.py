@@ -203,8 +203,16 @@ def test_what_every_layer_does_does_not_make_it_an_iteration(sign: str) -> None:
 def test_a_users_range_around_each_layer_does_not_make_it_an_iteration() -> None:
     symbols = single_pass(24, list(range(30)))
     starts = 3 + np.arange(24) * 30
-    ranges = Family("TransformerBlock", "range", starts, coverage=0.97, ends=starts + 30)
+    ranges = Family("fwd", "range", starts, coverage=0.97, ends=starts + 30)
     assert mined_with(symbols, ranges).loop is None
+
+
+def test_a_range_named_like_a_layer_says_what_the_repetition_is() -> None:
+    experts = [1, 2, *[3, 4, 5, 6] * 40, 7, 8, 9]
+    starts = 3 + np.arange(24) * len(experts)
+    mined = mined_with(single_pass(24, experts), Family("layer_#", "part", starts, coverage=0.97, ends=starts + 30))
+    assert mined.loop is None
+    assert "each is one layer_#" in (mined.reason or "")
 
 
 def test_layers_with_inner_loops_inside_one_step_are_layers() -> None:
