@@ -75,9 +75,10 @@ def _damaged(clean: Symbols, random: np.random.Generator) -> Symbols:
     return replaced
 
 
-def best_ns(work: Callable[[], object], symbols: int, runs: int = 3) -> float:
+def best_ns(work: Callable[[], object], symbols: int, runs: int | None = None) -> float:
+    """Return the best of several runs: 3, or up to 30 of short ones, which are cold at first."""
     times = []
-    for _ in range(runs):
+    for _ in range(runs or max(3, min(30, 3_000_000 // symbols))):
         begin = time.perf_counter_ns()
         work()
         times.append(time.perf_counter_ns() - begin)
