@@ -38,7 +38,8 @@ SURROGATES = re.compile(rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u[dD][89a-fA-F].
 SPACE = re.compile(rb"[ \t\r\n]*")
 NEAR_NBYTES = 16  # from where msgspec points to the start of what it points at
 POSITION = re.compile(r"\(byte (\d+)\)")
-UNDECODABLE = (ValueError, RecursionError)  # msgspec.DecodeError and UnicodeDecodeError are ValueErrors
+# UnicodeDecodeError is a ValueError; msgspec's own errors are only in later releases.
+UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
 
 
 class Document(Struct, gc=False):
