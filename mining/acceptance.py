@@ -43,12 +43,14 @@ class Verdict:
 class Signs:
     """What happens once per pass: `strong` signs are of iterations, `weak` ones a layer may show too.
 
-    `rare` counts the weak ones that layers seldom show: a range of its own, a copy from the host, a host wait.
+    `rare` counts the weak ones that layers seldom show: a range of its own, a copy from the host, a host wait. `graph`
+    is set when each holds a graph launch.
     """
 
     strong: list[str]
     weak: list[str]
     rare: int
+    graph: bool
 
 
 def judge(candidate: Candidate, evidence: Evidence) -> Verdict:
@@ -95,18 +97,49 @@ def inner_coverage(candidate: Candidate) -> float:
 
 def find_doubt(candidate: Candidate, evidence: Evidence, signs: Signs) -> str | None:
     """Return what speaks for a layer, a micro-benchmark or a solver rather than an iteration, unless signs do more."""
-    enclosing = encloser(candidate, evidence)
-    large = candidate.period >= LAYER_SIZES[1]
+    if any(holds_once(candidate, family) for family in by_trust(evidence, "step")):
+        return None
+    return doubt_by_ranges(candidate, evidence, signs) or doubt_by_shape(candidate, evidence, signs)
+
+
+def doubt_by_ranges(candidate: Candidate, evidence: Evidence, signs: Signs) -> str | None:
+    """Return which host ranges say that the passes are parts of something."""
     named = [f.name for f in by_trust(evidence, "part") if holds_once(candidate, f)]
     if named and not signs.strong:
         return f"each is one {short(named[0])}"
-    if enclosing is not None and not (large and (signs.strong or signs.weak)):
+    rarer = rarer_loop(candidate, evidence)
+    if rarer is not None:
+        return f"there are several for each {short(rarer)}, as micro-batches or layers would be"
+    enclosing = encloser(candidate, evidence)
+    large = candidate.period >= LAYER_SIZES[1]
+    if enclosing is not None and not (large and (signs.strong or signs.rare + signs.graph >= 2)):
         return f"several lie within one {short(enclosing)}, as its layers would"
+    return None
+
+
+def doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: Signs) -> str | None:
+    """Return why the repetition looks like layers."""
     if is_flat(candidate.template.symbols) and not outweighs_flatness(candidate, evidence, signs):
         return "they are short or hold no inner loop, as the layers of a single iteration would"
+    large = candidate.period >= LAYER_SIZES[1]
     if not large and not signs.strong and not signs.weak and is_framed(candidate, evidence):
         return "other kernels run once before and after them, as around the layers of a single iteration"
     return None
+
+
+def rarer_loop(candidate: Candidate, evidence: Evidence) -> str | None:
+    """Return a loop range of the framework that comes at most half as often as the passes among which it stands.
+
+    One that stands after all passes counts as well when there are three passes or more for each.
+    """
+    first, end = int(candidate.matches.first[candidate.good][0]), int(candidate.matches.end[candidate.good][-1])
+    loops = by_trust(evidence, "loop")
+    for family in loops:
+        count = len(np.unique(family.positions[(family.positions > first) & (family.positions < end)]))
+        if 1 <= count <= candidate.passes / 2 - 1:
+            return family.name
+    most = max((len(np.unique(f.positions)) for f in loops), default=0)
+    return loops[0].name if loops and most * MANY_PASSES <= candidate.passes else None
 
 
 def outweighs_flatness(candidate: Candidate, evidence: Evidence, signs: Signs) -> bool:
@@ -157,11 +190,12 @@ def find_signs(candidate: Candidate, evidence: Evidence) -> Signs:
     }
     weak = ranges[:1] + [sign for sign, at in marks.items() if in_most_passes(candidate, at)]
     rare = len(weak)
-    if in_most_passes(candidate, evidence.graphs):
+    graph = in_most_passes(candidate, evidence.graphs)
+    if graph:
         weak.append("a graph launch in each")
     if any(one_gap(candidate, gaps) for gaps in (evidence.launch_gaps, evidence.gaps)):
         weak.append("one long pause in each")
-    return Signs(strong[-1:], weak, rare)
+    return Signs(strong[-1:], weak, rare, graph)
 
 
 def ends_in_optimizer(candidate: Candidate, evidence: Evidence) -> bool:

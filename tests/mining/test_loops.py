@@ -288,3 +288,43 @@ def test_a_copy_and_a_wait_in_each_outweigh_a_prologue() -> None:
     loop = mined_with(symbols, copies=copies, syncs=syncs).loop
     assert loop is not None
     assert loop.period == 30
+
+
+BACKWARD = [1, 2, *[3, 4, 5, 6] * 60, 7, 8, *[9, 10, 11] * 70]  # a large layer with inner loops
+
+
+def test_layers_of_the_only_optimizer_step_are_layers() -> None:
+    symbols = [*single_pass(12, BACKWARD), *[96, 97] * 20]
+    steps = Family("Optimizer.step#Adam.step", "loop", np.array([len(symbols)]), telling=2.0)
+    mined = mined_with(symbols, steps)
+    assert mined.loop is None
+    assert "Optimizer.step#Adam.step" in (mined.reason or "")
+
+
+def test_micro_batches_of_two_steps_are_no_iterations() -> None:
+    step = [*BACKWARD * 8, *[96, 97] * 20]
+    loads = np.concatenate([np.arange(8) * len(BACKWARD), len(step) + np.arange(8) * len(BACKWARD)])
+    mined = mined_with(
+        step * 2,
+        Family("Optimizer.step#Adam.step", "loop", np.array([len(step), 2 * len(step)]), telling=2.0),
+        Family("enumerate(DataLoader)#x", "loop", loads, telling=3.0),
+    )
+    assert mined.loop is None
+
+
+def test_large_layers_within_one_step_need_more_than_a_wait() -> None:
+    symbols = single_pass(12, BACKWARD)
+    step = Family("ProfilerStep", "step", np.array([0]), ends=np.array([len(symbols)]))
+    waits, copies = (np.zeros(len(symbols), bool) for _ in range(2))
+    waits[10 :: len(BACKWARD)] = copies[50 :: len(BACKWARD)] = True
+    assert mined_with(symbols, step, syncs=waits).loop is None
+    assert mined_with(symbols, step, syncs=waits, copies=copies).loop is not None
+
+
+def test_a_marker_for_each_settles_it_whatever_encloses_them() -> None:
+    symbols = [1, 2, 3, 4, 5, 1, 6, 7, 8, 9] * 24
+    starts = np.arange(0, 240, 10)
+    epoch = Family("execute_epoch", "step", np.array([0]), ends=np.array([240]))
+    loop = mined_with(symbols, epoch, Family("train_step", "step", starts, ends=starts + 10)).loop
+    assert loop is not None
+    assert (loop.period, loop.family) == (10, "train_step")
