@@ -7,30 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from deepprof.collectors.importers.kineto import Kineto
+from tests.collectors.documents import event, kernel, rows
 
 EPOCH_US = 1_700_000_000_000_000
-
-
-def event(cat, name, ts, dur, pid=0, tid=7, **args):  # noqa: PLR0917
-    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
-
-
-def kernel(name="k", ts=1.0, dur=2.0, **args):
-    return event("kernel", name, ts, dur, **{"device": 0, "context": 1, "stream": 7, **args})
-
-
-@pytest.fixture
-def read(tmp_path):
-    def read_document(events, details=False, **header):
-        path = tmp_path / "trace.json"
-        path.write_text(json.dumps({"schemaVersion": 1, **header, "traceEvents": events}))
-        return Kineto().read(path, details=details)
-
-    return read_document
-
-
-def rows(table, *columns):
-    return table.select(columns).rows()
 
 
 # Time

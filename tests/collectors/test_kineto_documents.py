@@ -10,28 +10,7 @@ import pytest
 from deepprof.collectors.importers import kineto
 from deepprof.collectors.importers.kineto import Kineto
 from deepprof.collectors.trace import HOST_EVENTS, Trace, empty_table
-
-
-def event(cat, name, ts, dur, pid=0, tid=7, **args):  # noqa: PLR0917
-    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
-
-
-def kernel(name="k", ts=1.0, dur=2.0, **args):
-    return event("kernel", name, ts, dur, **{"device": 0, "context": 1, "stream": 7, **args})
-
-
-@pytest.fixture
-def read(tmp_path):
-    def read_document(events, details=False, **header):
-        path = tmp_path / "trace.json"
-        path.write_text(json.dumps({"schemaVersion": 1, **header, "traceEvents": events}))
-        return Kineto().read(path, details=details)
-
-    return read_document
-
-
-def rows(table, *columns):
-    return table.select(columns).rows()
+from tests.collectors.documents import event, kernel, rows
 
 
 def test_the_header(read):
