@@ -328,3 +328,12 @@ def test_a_marker_for_each_settles_it_whatever_encloses_them() -> None:
     loop = mined_with(symbols, epoch, Family("train_step", "step", starts, ends=starts + 10)).loop
     assert loop is not None
     assert (loop.period, loop.family) == (10, "train_step")
+
+
+def test_edits_are_counted_exactly() -> None:
+    iteration = [90, 91, *[1, 2, 3, 4, 5, 6, 7] * 30, 92, 93]
+    inserted, replaced = [*iteration[:50], 99, 98, *iteration[50:]], [*iteration[:40], 77, *iteration[41:]]
+    both = inserted[:120] + inserted[123:]
+    loop = find_loop([*iteration * 3, *inserted, *replaced, *both, *iteration * 3]).loop
+    assert loop is not None
+    assert loop.iterations.edits.tolist() == [0, 0, 0, 2, 1, 5, 0, 0, 0]
