@@ -181,8 +181,8 @@ def encloser(candidate: Candidate, evidence: Evidence) -> str | None:
 
 def find_signs(candidate: Candidate, evidence: Evidence) -> Signs:
     """Return what the host, its ranges and its copies say for an iteration."""
-    strong = ["an optimizer's kernels in each"] if ends_in_optimizer(candidate, evidence) else []
-    strong += [f"one {short(f.name)} each" for f in by_trust(evidence, "step", "loop") if holds_once(candidate, f)]
+    strong = [f"one {short(f.name)} each" for f in by_trust(evidence, "step", "loop") if holds_once(candidate, f)]
+    strong += ["an optimizer's kernels in each"] if ends_in_optimizer(candidate, evidence) else []
     ranges = [f"one {short(f.name)} each" for f in by_trust(evidence, "framework", "range") if holds_once(candidate, f)]
     marks = {
         "a copy from the host in each": evidence.copies,
@@ -195,7 +195,7 @@ def find_signs(candidate: Candidate, evidence: Evidence) -> Signs:
         weak.append("a graph launch in each")
     if any(one_gap(candidate, gaps) for gaps in (evidence.launch_gaps, evidence.gaps)):
         weak.append("one long pause in each")
-    return Signs(strong[-1:], weak, rare, graph)
+    return Signs(strong[:1], weak, rare, graph)
 
 
 def ends_in_optimizer(candidate: Candidate, evidence: Evidence) -> bool:
