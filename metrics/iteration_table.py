@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -20,43 +22,65 @@ BUSY = ("kernel", "memcpy", "memset", "graph")
 SLOW_START = 1.25  # a leading iteration is warm-up when it takes this much longer than the median of the others
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """When iterations start, when their last kernels end, and until when they run, arrays of one length.
+
+    An iteration runs until the next adjacent one starts; one that none follows directly ends with its last kernel.
+    """
+
+    start: Int64s
+    end: Int64s
+    until: Int64s
+    adjacent: npt.NDArray[np.bool_]  # another iteration follows directly
+
+
+def bound(sequence: Sequence, found: Iterations) -> Bounds:
+    """Return the bounds of iterations that are given in symbols; overlapping kernels make no interval negative."""
+    start, end = sequence.start_ns[found.first], last_end(sequence, found)
+    adjacent = np.append(found.end[:-1] == found.first[1:], False)[: len(start)]
+    until = np.maximum(np.where(adjacent, np.append(start[1:], 0)[: len(start)], end), start)
+    return Bounds(start, np.minimum(end, until), until, adjacent)
+
+
 def measure_iterations(trace: Trace, sequence: Sequence, found: Iterations) -> pl.DataFrame:
     """Return one row per iteration with the schema `ITERATIONS`.
 
-    An iteration runs from its first kernel's start to the next adjacent iteration's; the last of a run ends with its
-    last kernel. Copies, assist and communication streams are attributed by time.
+    Copies, assist and communication streams are attributed by time.
     """
     events = trace.device_events.filter((pl.col("device") == sequence.device) & pl.col("activity").is_in(BUSY))
-    start, end = sequence.start_ns[found.first], last_end(sequence, found)
-    adjacent = np.append(found.end[:-1] == found.first[1:], False)[: len(start)]
-    following = np.where(adjacent, np.append(start[1:], 0)[: len(start)], end)
-    until = np.maximum(following, start)
-    interval_start = np.minimum(end, until)
-    htod = events.filter(pl.col("copy_kind") == "HtoD")
-    copying = union(htod["start_ns"].to_numpy(), htod["end_ns"].to_numpy())
-    busy = covered(union(events["start_ns"].to_numpy(), events["end_ns"].to_numpy()), start, until)
-    interval = until - interval_start
+    at = bound(sequence, found)
     table = pl.DataFrame(
         {
-            "index": np.arange(len(start)),
-            "start_ns": start,
-            "end_ns": end,
+            "index": np.arange(len(at.start)),
+            "start_ns": at.start,
+            "end_ns": last_end(sequence, found),
             "kernels": found.end - found.first,
-            "events": count_between(events["start_ns"].to_numpy(), start, until),
             "edits": found.edits,
             "complete": found.complete,
-            "iteration_ns": masked(until - start, adjacent & found.complete),
-            "operation_ns": end - start,
-            "interval_ns": masked(interval, adjacent),
-            "overlap_ratio": overlap_ratio(copying, interval_start, until, adjacent),
-            "htod_ns": covered(copying, start, until),
-            "htod_bytes": sum_between(htod, start, until),
-            "busy_ns": busy,
-            "idle_ns": until - start - busy,
+            "iteration_ns": masked(at.until - at.start, at.adjacent & found.complete),
+            "operation_ns": last_end(sequence, found) - at.start,
+            "interval_ns": masked(at.until - at.end, at.adjacent),
+            **measure_activity(events, at),
         }
     )
     warmup = pl.col("complete") & (pl.col("index") < warmup_length(table))
     return table.with_columns(warmup=warmup).select(ITERATIONS.names()).cast(ITERATIONS)
+
+
+def measure_activity(events: pl.DataFrame, at: Bounds) -> dict[str, Int64s | pl.Series]:
+    """Return the columns on what all streams of the device did during each iteration."""
+    htod = events.filter(pl.col("copy_kind") == "HtoD")
+    copying = union(htod["start_ns"].to_numpy(), htod["end_ns"].to_numpy())
+    busy = covered(union(events["start_ns"].to_numpy(), events["end_ns"].to_numpy()), at.start, at.until)
+    return {
+        "events": count_between(events["start_ns"].to_numpy(), at.start, at.until),
+        "overlap_ratio": overlap_ratio(copying, at.end, at.until, at.adjacent),
+        "htod_ns": covered(copying, at.start, at.until),
+        "htod_bytes": sum_between(htod, at.start, at.until),
+        "busy_ns": busy,
+        "idle_ns": at.until - at.start - busy,
+    }
 
 
 def last_end(sequence: Sequence, found: Iterations) -> Int64s:
