@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Spans", "covered", "intersect", "union"]
+__all__ = ["Spans", "covered", "union"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -56,11 +56,3 @@ def elapsed(spans: Spans, times: Int64s) -> Int64s:
     index = np.searchsorted(spans.starts, times, side="right")
     inside = np.clip(times - spans.starts[index - 1], 0, lengths[index - 1])
     return np.where(index > 0, before[index - 1] + inside, 0)
-
-
-def intersect(one: Spans, other: Spans) -> Spans:
-    """Return the time that both cover."""
-    cuts = np.unique(np.concatenate([one.starts, one.ends, other.starts, other.ends]))
-    starts, ends = cuts[:-1], cuts[1:]
-    both = (covered(one, starts, ends) > 0) & (covered(other, starts, ends) > 0)
-    return union(starts[both], ends[both])

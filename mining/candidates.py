@@ -123,7 +123,7 @@ def verify(symbols: SymbolArray, level: Level) -> Candidate | None:
         rare = matcher.hits < 0.5 * usual
         if usual < 3 or not rare.any() or rare.mean() > RARE_PLACES:
             break
-        template = Template(template.symbols[~rare], template.share, template.variants)
+        template = Template(template.symbols[~rare], template.variants)
         matcher, matches = follow(symbols, template.symbols)
     coverage = float(matches.matched.sum()) / max(1, len(symbols))
     exact = matches.first[(matches.edits == 0) & (matches.matched == len(template.symbols))]

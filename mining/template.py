@@ -21,12 +21,11 @@ SEGMENTS = 96  # more do not change the vote
 class Template:
     """One iteration's symbols from some anchor on (not yet in phase).
 
-    `share` is the part of the segments that equal it exactly; `variants` counts how often a symbol stood where the
-    template has another (autotuned or shape-dependent variants of one kernel).
+    `variants` counts how often a symbol stood where the template has another (autotuned or shape-dependent variants of
+    one kernel).
     """
 
     symbols: SymbolArray
-    share: float
     variants: dict[tuple[int, int], int]
 
 
@@ -47,14 +46,14 @@ def fit_template(symbols: SymbolArray, anchors: Int64s, period: int) -> Template
 def vote(segments: SymbolArray) -> Template:
     """Return the commonest segment, with single positions overruled by the majority of comparable segments."""
     keys = [row.tobytes() for row in segments]
-    commonest, times = Counter(keys).most_common(1)[0]
+    commonest = Counter(keys).most_common(1)[0][0]
     model = segments[keys.index(commonest)].copy()
     comparable = segments[is_scattered(segments != model)]
     variants: dict[tuple[int, int], int] = {}
     if len(comparable) >= 3:
         for column in np.flatnonzero((comparable != model).any(axis=0)):
             model[column] = majority(comparable[:, column], int(model[column]), variants)
-    return Template(model[: primitive(model)], times / len(keys), variants)
+    return Template(model[: primitive(model)], variants)
 
 
 def is_scattered(different: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.metrics.spans import Spans, covered, intersect, union
+from deepprof.metrics.spans import Spans, covered, union
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
 
@@ -32,12 +32,6 @@ def test_covered_counts_the_time_inside_a_window(pairs: list[tuple[int, int]], a
     low, high = min(a, b), max(a, b)
     inside = covered(spans, np.array([low]), np.array([high]))[0]
     assert inside == len(truth & set(range(low, high)))
-
-
-@given(SPANS, SPANS)
-def test_intersect_is_what_both_cover(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> None:
-    (left, in_left), (right, in_right) = make(one), make(other)
-    assert cells(intersect(left, right)) == in_left & in_right
 
 
 def test_no_spans_cover_nothing() -> None:
