@@ -135,16 +135,15 @@ def search(symbols: SymbolArray, evidence: Evidence) -> Look:
         look = look_at(symbols, evidence, first, end)
         if not look.verdict.accepted:
             refused = refused or look
-        elif (best is None or look.coverage > best.coverage) and not (
-            refused and first and explains_less(look, refused)
-        ):
+        elif first and refused and explains_less(look, refused):
+            continue
+        elif best is None or look.coverage > best.coverage:
             best = look
         if best is not None and (best.is_clear or first > 0 or end == len(symbols)):
             break
         if best is None and look.verdict.final:
             break
-    assert refused is not None or best is not None  # noqa: S101 - there is at least one window
-    return best or refused  # type: ignore[return-value]
+    return best or refused or Look(symbols, symbols, evidence, None, NOTHING)
 
 
 def explains_less(look: Look, refused: Look) -> bool:
