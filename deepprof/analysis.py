@@ -127,16 +127,18 @@ def analyze(
     check_arguments(ranks, streams, counts, stream)
     looks = [look_at(trace, roles, counts) for trace, roles in zip(ranks, streams, strict=True)]
     loops = [loop for found, _ in looks for loop in found]
-    reasons = {f"rank {t.rank or 0}": why for t, (_, all_why) in zip(ranks, looks, strict=True) for why in all_why}
+    reasons = [
+        (trace.rank or 0, *reason) for trace, (_, all_why) in zip(ranks, looks, strict=True) for reason in all_why
+    ]
     pairs = [(loop, trace) for trace, (found, _) in zip(ranks, looks, strict=True) for loop in found]
     return Analysis(
         traces=ranks,
         summary=summarize_time(ranks),
         streams=pl.concat(numbered(trace, roles) for trace, roles in zip(ranks, streams, strict=True)),
         loops=tuple(loops),
-        no_loop_reason=None if loops else "; ".join(dict.fromkeys(reasons.values())),
+        no_loop_reason=None if loops else "; ".join(dict.fromkeys(why for *_, why in reasons)),
         findings=rank(finding for loop, trace in pairs for finding in diagnose_loop(loop, trace)),
-        missing=tuple(f"{place}: no iteration found: {why}" for place, why in reasons.items()) if loops else (),
+        missing=tuple(f"rank {number}{place}: no iteration found: {why}" for number, place, why in reasons if loops),
     )
 
 
@@ -164,22 +166,22 @@ def check_arguments(
         raise UsageError(f"stream {stream[0]}:{stream[1]} runs no kernel; streams that do: {known or 'none'}")
 
 
-def look_at(trace: Trace, roles: pl.DataFrame, counts: Sequence[int]) -> tuple[list[Loop], list[str]]:
-    """Return the loops on a trace's main streams, and for main streams without one the reason."""
+def look_at(trace: Trace, roles: pl.DataFrame, counts: Sequence[int]) -> tuple[list[Loop], list[tuple[str, str]]]:
+    """Return the loops on a trace's main streams, and for those without one where they are and the reason."""
     main = roles.filter(pl.col("role") == "main")
     if main.is_empty():
-        return [], [reason_without_kernels(trace)]
+        return [], [("", reason_without_kernels(trace))]
     loops: list[Loop] = []
-    reasons: list[str] = []
+    reasons: list[tuple[str, str]] = []
     host = read_host(trace)
     for device, number, kernels in main.select("device", "stream", "kernels").iter_rows():
         if kernels < FEWEST:
-            reasons.append(f"only {kernels} kernels on the main stream: too few to repeat three times")
+            reasons.append((f", device {device}", f"only {kernels} kernels on the main stream, too few to repeat"))
             continue
         sequence = main_sequence(trace, device, number, host)
         found, reason = find_loops(trace, sequence, gather_evidence(trace, sequence, host), counts)
         loops += found
-        reasons += [reason] if reason else []
+        reasons += [(f", device {device}", reason)] if reason else []
     return loops, reasons
 
 

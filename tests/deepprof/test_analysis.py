@@ -142,7 +142,16 @@ def test_a_rank_without_a_loop_is_not_passed_over(job: tuple[simulation.Simulati
     assert len(analysis.loops) == 1
     assert analysis.no_loop_reason is None
     (sentence,) = analysis.missing
-    assert sentence.startswith("rank 3: no iteration found: ")
+    assert sentence.startswith("rank 3, device 0: no iteration found: ")
+
+
+def test_every_device_without_a_loop_is_named() -> None:
+    job, idle = [1, 2, *[3, 4, 5, 6] * 100, 7] * 4, range(12)
+    rows = [event(name, 10 * t, 10 * t + 5) for t, name in enumerate(job)]
+    rows += [event(name, t, t + 1, device=device) for device in (1, 2) for t, name in enumerate(idle)]
+    analysis = analyze(make_trace(rows))
+    assert [loop.device for loop in analysis.loops] == [0]
+    assert [sentence[:16] for sentence in analysis.missing] == ["rank 0, device 1", "rank 0, device 2"]
 
 
 def test_two_traces_of_one_rank_are_refused() -> None:
