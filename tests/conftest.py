@@ -7,6 +7,11 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes is the machine's business, and no test here is about it.
+settings.register_profile("deepprof", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("deepprof")
 
 ROOT = Path(__file__).resolve().parents[1]
 

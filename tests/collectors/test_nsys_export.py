@@ -133,11 +133,9 @@ def test_reports_are_accepted_by_their_first_bytes(tmp_path, name):
 
 
 @pytest.mark.traces
-def test_real_reports_are_recognised(no_nsys):
-    root = Path(os.environ.get("DEEPPROF_TRACES", Path(__file__).parents[2] / "../shared/traces"))
-    reports = sorted((root / "jaxtb-nsysrep").glob("*.nsys-rep"))
-    if not reports:
-        pytest.skip("no real traces (DEEPPROF_TRACES)")
+def test_real_reports_are_recognised(no_nsys, traces):
+    reports = sorted((traces / "jaxtb-nsysrep").glob("*.nsys-rep"))
+    assert len(reports) == 2
     for path in reports:
         assert Nsys().accepts(path.read_bytes()[: 64 * 1024], path)
         with pytest.raises(TraceError, match="raw Nsight Systems report"):
