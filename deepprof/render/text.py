@@ -150,7 +150,7 @@ def describe_boundaries(loop: Loop) -> str:
     sources = {
         "annotation": "the user's annotation",
         "framework": "the framework's ranges",
-        "mined": "the kernels alone",
+        "mined": "the kernels and their launches",
     }
     source = sources[loop.boundary_source]
     if loop.agreement is None:
