@@ -43,7 +43,7 @@ bench: .venv/test ## speed and memory beside peers, as a table
 	$(BIN)/python -m benchmarks
 
 accuracy: .venv/test ## iterations found without annotations, scored against them
-	$(BIN)/python -m benchmarks.accuracy
+	@$(BIN)/python -m benchmarks.accuracy
 
 proto:
 	@echo "proto: no .proto files yet, nothing to generate"
