@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.mining.evidence import Evidence
+from deepprof.mining.heads import align_head
 from deepprof.mining.levels import Level, find_levels
 from deepprof.mining.matching import Matcher, Matches
 from deepprof.mining.ranges import suggest_levels
@@ -133,33 +134,9 @@ def verify(symbols: SymbolArray, level: Level) -> Candidate | None:
 
 
 def follow(symbols: SymbolArray, template: SymbolArray) -> tuple[Matcher, Matches]:
-    """Return the matcher with its counts per place, and the passes of a template over all symbols.
-
-    The matcher cannot look back: when its first lock is in the wrong one of several equal layers, it needs a pass to
-    find out. What lies before the first exact pass is therefore aligned backwards from there, if that matches more.
-    """
+    """Return the matcher with its counts per place, and the passes of a template over all symbols."""
     matcher = Matcher(template)
-    matches = matcher.feed(symbols, final=True)
-    exact = np.flatnonzero((matches.edits == 0) & (matches.matched == len(template)))
-    return matcher, align_head(symbols, template, matches, int(exact[0])) if len(exact) else matches
-
-
-def align_head(symbols: SymbolArray, template: SymbolArray, matches: Matches, exact: int) -> Matches:
-    """Return the passes with those before the row `exact` cut backwards from it, if more symbols match that way."""
-    until, period = int(matches.first[exact]), len(template)
-    begin = reach_left(symbols, template, until)
-    kept = matches.end[:exact] <= begin
-    if until - begin <= matches.matched[:exact][~kept].sum():
-        return matches
-    cuts = np.append(np.arange(until, begin, -period)[::-1], 0)[:-1]
-    first = np.append(begin, cuts[:-1]) if len(cuts) else cuts
-
-    def replace_head(old: Int64s, new: Int64s) -> Int64s:
-        return np.concatenate([old[:exact][kept], new, old[exact:]])
-
-    firsts, ends = replace_head(matches.first, first), replace_head(matches.end, cuts)
-    matched, edits = replace_head(matches.matched, cuts - first), replace_head(matches.edits, np.zeros_like(cuts))
-    return Matches(firsts, ends, matched, edits, foreign=len(symbols) - int((ends - firsts).sum()))
+    return matcher, align_head(symbols, template, matcher.feed(symbols, final=True))
 
 
 def reach_left(symbols: SymbolArray, template: SymbolArray, at: int) -> int:

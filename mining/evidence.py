@@ -65,6 +65,8 @@ class Evidence:
     families: tuple[Family, ...] = field(default=())
     start: int = 0
     length: int = 0  # of the sequence or window; set by `find_loop`
+    opens: bool = True  # the first symbol is the capture's first, not the first of a window or after a gap
+    closes: bool = True  # … and the last its last
 
     def between(self, first: int, end: int) -> Evidence:
         """Return the same evidence on the symbols [first, end) only, counted from `first`."""
@@ -82,4 +84,6 @@ class Evidence:
             tuple(family.between(first, end) for family in self.families),
             max(0, self.start - first),
             end - first,
+            self.opens and first == 0,
+            self.closes and end == (self.length or end),
         )

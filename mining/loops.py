@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from deepprof.mining.acceptance import Verdict, judge
-from deepprof.mining.candidates import Candidate, follow, propose
-from deepprof.mining.choice import select
-from deepprof.mining.edits import edit_distance
+from deepprof.mining.candidates import Candidate, follow, propose, verify
+from deepprof.mining.choice import MAX_EDITS, select
+from deepprof.mining.cycles import Cycle, find_cycles
 from deepprof.mining.evidence import Evidence
-from deepprof.mining.matching import Matches
+from deepprof.mining.iterations import Iterations, count_edits, to_iterations
+from deepprof.mining.levels import Level
 from deepprof.mining.nesting import Nested, find_nested
 from deepprof.mining.phase import Source, find_phase
 from deepprof.mining.symbols import SymbolArray, as_symbols
@@ -30,25 +31,7 @@ MIN_COVERAGE = 0.5  # of the window, for a candidate that stands in for one refu
 VARIANT_ROUNDS = 3
 SUPPORT = 0.8  # of the iterations that a framework range must point at to have decided with the rest
 MOST = 0.9  # of the sequence: less is worth a remark
-EXACT_SYMBOLS = 30_000  # of edited iterations whose edits are counted exactly: about a quarter of a second
-TAIL = 0.1  # of the period: longer foreign stretches (evaluation) stay between iterations
-WHOLE = 0.99  # of the period: the last iteration may lack what prepares the next
 NOTHING = Verdict(False, 0.0, "no sequence of kernels comes back at regular distances three times or more")
-
-
-@dataclass(frozen=True, slots=True)
-class Iterations:
-    """Arrays of one row per iteration: symbols [first, end), `matched` of them as in the template.
-
-    `edits` is how many insertions, deletions and substitutions make it the template, or an upper bound. `complete` is
-    false for an iteration that the capture's start or end cuts.
-    """
-
-    first: Int64s
-    end: Int64s
-    matched: Int64s
-    edits: Int64s
-    complete: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +155,7 @@ def look_at(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> L
     pick = select(symbols[first:end], candidates, shown)
     if pick is None:
         return Look(symbols, symbols[first:end], shown, None, NOTHING)
+    pick = promote(symbols[first:end], pick, shown)
     verdict = judge(pick, shown)
     larger = [c for c in candidates if c.period >= 2 * pick.period and c.coverage >= MIN_COVERAGE]
     for other in larger if verdict.final else []:
@@ -180,6 +164,24 @@ def look_at(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> L
             break
     joined, better = join_variants(symbols, pick, shown, first, end)
     return Look(joined, joined[first:end], shown, better, verdict if better is pick else judge(better, shown))
+
+
+def promote(symbols: SymbolArray, pick: Candidate, evidence: Evidence) -> Candidate:
+    """Return the iteration of several micro-batches and the optimizer where `pick` is only a micro-batch."""
+    rows = to_iterations(pick.matches, pick.period)
+    cycles = find_cycles(symbols, rows, pick.template.symbols, evidence.optimizer)
+    for cycle in (c for c in cycles if c.kind == "accumulation"):
+        whole = verify(symbols, Level(cycle.every * pick.period + cycle.extra, 1.0, 1, cycle.ends))
+        if whole is not None and is_whole(whole, pick, cycle):
+            return whole
+    return pick
+
+
+def is_whole(whole: Candidate, part: Candidate, cycle: Cycle) -> bool:
+    """Return whether a candidate is what the cycle promised, and explains at least as much as its part."""
+    expected = cycle.every * part.period + cycle.extra
+    near = abs(whole.period - expected) <= 0.05 * expected
+    return near and whole.edit_share <= MAX_EDITS and whole.coverage >= 0.95 * part.coverage
 
 
 def join_variants(
@@ -192,6 +194,7 @@ def join_variants(
             break
         joined = as_symbols(merged[symbols])
         better = select(joined[first:end], propose(joined[first:end], shown), shown)
+        better = better and promote(joined[first:end], better, shown)
         if better is None or better.coverage <= pick.coverage:
             break
         symbols, pick = joined, better
@@ -219,19 +222,6 @@ def make_loop(found: Look, candidate: Candidate, evidence: Evidence) -> Loop:
     )
 
 
-def count_edits(rows: Iterations, symbols: SymbolArray, template: SymbolArray) -> Iterations:
-    """Return the complete iterations' edits counted exactly, where the matcher gives an upper bound.
-
-    Costs a numpy step per symbol; when there are too many edited iterations for that, the later ones keep the bound.
-    """
-    edited = np.flatnonzero(rows.complete & (rows.edits > 0))[: EXACT_SYMBOLS // max(1, len(template))]
-    edits = rows.edits.copy()
-    for row in edited.tolist():
-        segment = symbols[rows.first[row] : rows.end[row]]
-        edits[row] = min(edits[row], edit_distance(segment, template, int(edits[row])))
-    return replace(rows, edits=edits)
-
-
 def covering(iterations: Iterations, length: int) -> str:
     """Return a remark when much of the sequence lies outside the iterations: a second loop may be there."""
     share = float((iterations.end - iterations.first).sum()) / max(1, length)
@@ -245,24 +235,3 @@ def supporting_range(iterations: Iterations, evidence: Evidence) -> str | None:
         if len(first) and family.trust in ("loop", "framework") and np.isin(first, family.positions).mean() >= SUPPORT:
             return family.name
     return None
-
-
-def to_iterations(matches: Matches, period: int) -> Iterations:
-    """Keep passes that match half of the template, and the shorter ones at both ends as incomplete."""
-    complete = (matches.matched + matches.edits >= WHOLE * period) & (2 * matches.matched >= period)
-    keep = 2 * matches.matched >= period
-    sizeable = matches.matched >= max(1, 0.02 * period)
-    keep[:1] |= sizeable[:1]
-    keep[-1:] |= sizeable[-1:]
-    rows = Iterations(
-        matches.first[keep], matches.end[keep], matches.matched[keep], matches.edits[keep], complete[keep]
-    )
-    return absorb_tails(rows, period)
-
-
-def absorb_tails(rows: Iterations, period: int) -> Iterations:
-    """Give the few foreign symbols before an iteration (statistics, logging) to the one they follow, as edits."""
-    following = np.append(rows.first[1:], rows.end[-1:])
-    tail = following - rows.end
-    tail = np.where(tail <= max(8, TAIL * period), tail, 0)
-    return replace(rows, end=rows.end + tail, edits=rows.edits + tail)

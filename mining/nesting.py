@@ -7,11 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.mining.symbols import SymbolArray
+from deepprof.mining.symbols import SymbolArray, as_symbols
 
-__all__ = ["Nested", "find_nested", "nested_share"]
+__all__ = ["Nested", "find_cyclic", "find_nested", "has_parameter_loop", "nested_share", "parameter_loops"]
 
 MAX_LAG = 4096
+MAX_TWICE = 1 << 15  # symbols of a template taken twice that are looked at for loops across its cut
+SMALL = 8  # symbols: the longest body of a loop over parameters, and its shortest stretch
+OWN = 0.6  # of such a loop's kernels run nowhere else in the iteration
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +62,30 @@ def nested_share(template: SymbolArray) -> float:
     for block in find_nested(template):
         inside[block.first : block.first + block.events * block.repeats] = True
     return float(inside.mean())
+
+
+def find_cyclic(template: SymbolArray) -> list[Nested]:
+    """Return the blocks of a template that goes round: those across its cut are found too, `first` is in the period."""
+    period = len(template)
+    twice = np.tile(template, 2)[: max(period, MAX_TWICE)]
+    found = {(b.first % period, b.events, b.repeats): b for b in reversed(find_nested(as_symbols(twice)))}
+    return [Nested(first, events, repeats) for first, events, repeats in reversed(found)]
+
+
+def parameter_loops(template: SymbolArray) -> list[tuple[Nested, float]]:
+    """Return the loops of few kernels, as an optimizer runs over parameters, with the share of kernels of its own."""
+    count = np.bincount(template)
+    small = [b for b in find_cyclic(template) if b.events <= SMALL and b.events * b.repeats >= SMALL]
+    return [(b, own_share(template, b, count)) for b in small]
+
+
+def own_share(template: SymbolArray, block: Nested, count: npt.NDArray[np.int64]) -> float:
+    """Return the share of a block's symbols that stand nowhere else in the template."""
+    body = template[(block.first + np.arange(block.events)) % len(template)]
+    inside = np.bincount(body, minlength=len(count)) * block.repeats
+    return float((inside[body] >= count[body]).mean())
+
+
+def has_parameter_loop(template: SymbolArray) -> bool:
+    """Return whether there is a loop of few kernels, most of which run nowhere else in the iteration."""
+    return any(own >= OWN for _, own in parameter_loops(template))

@@ -1,0 +1,68 @@
+"""What lies before the first exact pass, aligned backwards from it: the matcher itself cannot look back."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.mining.matching import Matcher, Matches
+from deepprof.mining.symbols import SymbolArray, as_symbols
+
+__all__ = ["align_head"]
+
+Int64s = npt.NDArray[np.int64]
+
+
+def align_head(symbols: SymbolArray, template: SymbolArray, matches: Matches) -> Matches:
+    """Return the passes with those before the first exact one cut backwards from it, if that matches better.
+
+    A first lock in the wrong one of several equal layers, or in the warm-up, is found out only a pass later; backwards
+    every pass is entered at its end, where the place in the template is known.
+    """
+    exact = np.flatnonzero((matches.edits == 0) & (matches.matched == len(template)))
+    if not len(exact) or matches.first[exact[0]] == 0:
+        return matches
+    row = int(exact[0])
+    head = passes_before(symbols, template, int(matches.first[row]))
+    begin = int(head.first[0]) if len(head) else int(matches.first[row])
+    kept = matches.end[:row] <= begin
+    if worth(head.matched, head.edits) <= worth(matches.matched[:row][~kept], matches.edits[:row][~kept]):
+        return matches
+    return replace_head(matches, row, kept, head)
+
+
+def worth(matched: Int64s, edits: Int64s) -> tuple[int, int]:
+    """Return what makes one alignment better than another: more symbols that match, then fewer that do not."""
+    return int(matched.sum()), -int(edits.sum())
+
+
+def passes_before(symbols: SymbolArray, template: SymbolArray, until: int) -> Matches:
+    """Return the unbroken passes that end one at the other before `until`, in stream order.
+
+    The reversed stream begins with a whole pass, so that the matcher is locked when it enters the unknown.
+    """
+    period = len(template)
+    backwards = as_symbols(np.concatenate([template[::-1], symbols[:until][::-1]]))
+    found = Matcher(as_symbols(template[::-1])).feed(backwards, final=True)
+    rows = np.stack([found.first, found.end, found.matched, found.edits], axis=1)[1:]
+    rows = rows[: unbroken(rows, period)]
+    first, end = until + period - rows[::-1, 1], until + period - rows[::-1, 0]
+    return Matches(first, end, rows[::-1, 2], rows[::-1, 3], 0)
+
+
+def unbroken(rows: Int64s, at: int) -> int:
+    """Return how many rows follow each other from `at` on without a gap; what comes after one is guesswork."""
+    previous = np.append(at, rows[:-1, 1])[: len(rows)]
+    broken = np.flatnonzero(rows[:, 0] != previous)
+    return int(broken[0]) if len(broken) else len(rows)
+
+
+def replace_head(matches: Matches, row: int, kept: npt.NDArray[np.bool_], head: Matches) -> Matches:
+    """Return the passes before `row` that are kept, then those of `head`, then the rest."""
+
+    def spliced(old: Int64s, new: Int64s) -> Int64s:
+        return np.concatenate([old[:row][kept], new, old[row:]])
+
+    first, end = spliced(matches.first, head.first), spliced(matches.end, head.end)
+    foreign = matches.foreign + int((matches.end - matches.first).sum()) - int((end - first).sum())
+    return Matches(first, end, spliced(matches.matched, head.matched), spliced(matches.edits, head.edits), foreign)

@@ -1,0 +1,100 @@
+"""From passes to iterations: halves joined, passes that match too little dropped, tails given to their owners."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.mining.edits import edit_distance
+from deepprof.mining.matching import Matches
+from deepprof.mining.symbols import SymbolArray
+
+__all__ = ["Iterations", "absorb_tails", "count_edits", "join_halves", "to_iterations"]
+
+Int64s = npt.NDArray[np.int64]
+
+EXACT_SYMBOLS = 30_000  # of edited iterations whose edits are counted exactly: about a quarter of a second
+TAIL = 0.1  # of the period: longer foreign stretches (evaluation) stay between iterations
+WHOLE = 0.99  # of the period: the last iteration may lack what prepares the next
+
+
+@dataclass(frozen=True, slots=True)
+class Iterations:
+    """Arrays of one row per iteration: symbols [first, end), `matched` of them as in the template.
+
+    `edits` is how many insertions, deletions and substitutions make it the template, or an upper bound. `complete` is
+    false for an iteration that the capture's start or end cuts.
+    """
+
+    first: Int64s
+    end: Int64s
+    matched: Int64s
+    edits: Int64s
+    complete: npt.NDArray[np.bool_]
+
+
+def to_iterations(matches: Matches, period: int) -> Iterations:
+    """Keep passes that match half of the template, and the shorter ones at both ends as incomplete."""
+    matches = join_halves(matches, period)
+    complete = (matches.matched + matches.edits >= WHOLE * period) & (2 * matches.matched >= period)
+    keep = 2 * matches.matched >= period
+    sizeable = matches.matched >= max(1, 0.02 * period)
+    keep[:1] |= sizeable[:1]
+    keep[-1:] |= sizeable[-1:]
+    rows = Iterations(
+        matches.first[keep], matches.end[keep], matches.matched[keep], matches.edits[keep], complete[keep]
+    )
+    return absorb_tails(rows, period)
+
+
+def join_halves(matches: Matches, period: int) -> Matches:
+    """Join two parts of one pass that a long stretch of foreign symbols (autotuning, a report) tore apart.
+
+    The second part begins about where the first broke off, and lies at most a period behind it.
+    """
+    m = matches
+    if len(m) < 2:
+        return m
+    both = m.matched[:-1] + m.matched[1:]
+    fits = (2 * both >= period) & (both <= 1.02 * period) & (m.matched[1:] + m.edits[1:] >= WHOLE * period)
+    resumes = np.abs(m.edits[1:] - m.matched[:-1]) <= 0.1 * period + m.edits[:-1]
+    near = m.first[1:] - m.end[:-1] <= period
+    broken = m.matched[:-1] < WHOLE * period
+    halves = np.flatnonzero(fits & resumes & near & broken & (m.edits[1:] > 0))
+    halves = halves[np.append(True, np.diff(halves) > 1)[: len(halves)]]
+    return joined(m, halves, period) if len(halves) else m
+
+
+def joined(m: Matches, halves: Int64s, period: int) -> Matches:
+    """Return the passes with each of `halves` and the pass after it as one."""
+    first, end, matched, edits = m.first.copy(), m.end.copy(), m.matched.copy(), m.edits.copy()
+    first[halves + 1] = first[halves]
+    matched[halves + 1] += matched[halves]
+    missing = np.maximum(period - matched[halves + 1], 0)
+    edits[halves + 1] = np.maximum(end[halves + 1] - first[halves + 1] - matched[halves + 1], missing)
+    kept = np.ones(len(first), bool)
+    kept[halves] = False
+    return Matches(first[kept], end[kept], matched[kept], edits[kept], m.foreign)
+
+
+def absorb_tails(rows: Iterations, period: int) -> Iterations:
+    """Give the few foreign symbols before an iteration (statistics, logging) to the one they follow, as edits."""
+    following = np.append(rows.first[1:], rows.end[-1:])
+    tail = following - rows.end
+    tail = np.where(tail <= max(8, TAIL * period), tail, 0)
+    return replace(rows, end=rows.end + tail, edits=rows.edits + tail)
+
+
+def count_edits(rows: Iterations, symbols: SymbolArray, template: SymbolArray) -> Iterations:
+    """Return the complete iterations' edits counted exactly, where the matcher gives an upper bound.
+
+    Costs a numpy step per symbol; when there are too many edited iterations for that, the later ones keep the bound.
+    """
+    edited = np.flatnonzero(rows.complete & (rows.edits > 0))[: EXACT_SYMBOLS // max(1, len(template))]
+    edits = rows.edits.copy()
+    for row in edited.tolist():
+        segment = symbols[rows.first[row] : rows.end[row]]
+        edits[row] = min(edits[row], edit_distance(segment, template, int(edits[row])))
+    return replace(rows, edits=edits)
