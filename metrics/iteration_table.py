@@ -12,7 +12,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.iteration import ITERATIONS, LoopMetrics, Spread
 from deepprof.metrics.sequence import Sequence
 from deepprof.metrics.spans import Spans, covered, union
-from deepprof.mining.loops import Iterations
+from deepprof.mining.iterations import Iterations
 
 __all__ = ["measure_iterations", "summarize", "warmup_length"]
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence as Counts
 import numpy as np
 import numpy.typing as npt
 
+from deepprof import mining
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.iteration_table import measure_iterations, summarize
 from deepprof.metrics.loop import Agreement, Loop
 from deepprof.metrics.names import coarse_ids
 from deepprof.metrics.sequence import Sequence
-from deepprof.mining import loops as mining
 from deepprof.mining.evidence import Evidence, Family, short
 from deepprof.mining.paper import PaperLoop, mine_with_counts
 
@@ -33,19 +33,15 @@ def find_loops(
         measured = [from_paper(trace, sequence, evidence, loop) for loop in found]
         return measured, None if measured else f"no pattern comes back {' or '.join(map(str, counts))} times"
     mined = mine(trace, sequence, evidence)
-    if mined.loop is None:
+    if mined.reason is not None:
         return [], f"{mined.reason}{count_markers(evidence)}"
-    return [from_mined(trace, sequence, evidence, mined.loop)], None
+    return [from_mined(trace, sequence, evidence, loop) for loop in mined.loops], None
 
 
 def mine(trace: Trace, sequence: Sequence, evidence: Evidence) -> mining.Mined:
-    """Return what the miner finds with exact names, or, failing that, with variants of a kernel under one name."""
-    exact = mining.find_loop(sequence.symbols, evidence)
-    if exact.loop is not None:
-        return exact
-    coarse = coarse_ids(trace.names).to_numpy()[sequence.symbols]
-    rough = mining.find_loop(coarse, evidence)
-    return exact if rough.loop is None else rough
+    """Return the loops that the miner finds with exact names, or with variants of a kernel under one name."""
+    coarse = coarse_ids(trace.names).to_numpy()
+    return mining.find_loops(sequence.symbols, evidence, coarse=coarse)
 
 
 def count_markers(evidence: Evidence) -> str:

@@ -12,13 +12,17 @@ Usable alone on any sequence of non-negative integers:
 and `Matcher` are what both are built of.
 """
 
+from deepprof.mining.cycles import Cycle
 from deepprof.mining.evidence import Evidence, Family
-from deepprof.mining.loops import Iterations, Loop, Mined, find_loop
+from deepprof.mining.iterations import Iterations
+from deepprof.mining.loops import Loop, Mined, find_loop
 from deepprof.mining.matching import Matcher, Matches, match
 from deepprof.mining.paper import PaperLoop, Pattern, mine_with_counts
+from deepprof.mining.several import find_loops
 from deepprof.mining.suffix_tree import SuffixTree
 
 __all__ = [
+    "Cycle",
     "Evidence",
     "Family",
     "Iterations",
@@ -30,6 +34,7 @@ __all__ = [
     "Pattern",
     "SuffixTree",
     "find_loop",
+    "find_loops",
     "match",
     "mine_with_counts",
 ]

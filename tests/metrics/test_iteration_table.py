@@ -10,7 +10,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.iteration import ITERATIONS
 from deepprof.metrics.iteration_table import measure_iterations, summarize, warmup_length
 from deepprof.metrics.sequence import main_sequence
-from deepprof.mining.loops import Iterations
+from deepprof.mining.iterations import Iterations
 from tests.tables import Row, copy, event, make_trace
 
 

@@ -1,0 +1,31 @@
+"""When a loop stops being itself: from some iteration on all differ in the same way (another model, more layers).
+
+Growth is no such thing: it comes a kernel at a time, however far it goes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.mining.iterations import Iterations
+
+__all__ = ["find_strangers"]
+
+STRANGE = 0.1  # of the period edited: a variant of the iteration has less
+JUMP = 0.05  # of the period: growth takes smaller steps
+IN_A_ROW = 3
+
+
+def find_strangers(rows: Iterations, period: int) -> npt.NDArray[np.bool_]:
+    """Return which iterations belong to stretches of three or more that differ strongly, and did so at once."""
+    strange = rows.edits > STRANGE * period
+    before = np.append(0, rows.edits[:-1])
+    begins = np.flatnonzero(strange & ~np.append(False, strange[:-1]))
+    found: npt.NDArray[np.bool_] = np.zeros(len(strange), bool)
+    for begin in begins.tolist():
+        ordinary = np.flatnonzero(~strange[begin:])
+        end = begin + (int(ordinary[0]) if len(ordinary) else len(strange) - begin)
+        jumped = rows.edits[begin] - before[begin] > JUMP * period
+        found[begin:end] = end - begin >= IN_A_ROW and jumped
+    return found

@@ -1,0 +1,148 @@
+"""Which window of a sequence shows its iteration, and which candidate of the window is it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deepprof.mining.acceptance import Verdict, judge
+from deepprof.mining.candidates import Candidate, follow, propose, verify
+from deepprof.mining.choice import MAX_EDITS, select
+from deepprof.mining.cycles import Cycle, find_cycles
+from deepprof.mining.evidence import Evidence
+from deepprof.mining.iterations import to_iterations
+from deepprof.mining.levels import Level
+from deepprof.mining.symbols import SymbolArray, as_symbols
+from deepprof.mining.template import merge_variants
+
+__all__ = ["WINDOWS", "Look", "search", "windows_of"]
+
+WINDOWS = (1 << 16, 1 << 18, 1 << 20)  # symbols looked at; more only while the smaller window shows no clear loop
+ENOUGH_PASSES = 8
+ENOUGH_COVERAGE = 0.7
+MIN_COVERAGE = 0.5  # of the window, for a candidate that stands in for one refused as a layer
+VARIANT_ROUNDS = 3
+NEARLY = 0.85  # of what the micro-batches explain, the iteration made of them must explain
+NOTHING = Verdict(False, 0.0, "no sequence of kernels comes back at regular distances three times or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one window shows: its best candidate, if any, and the verdict; `symbols` is the whole, variants merged."""
+
+    symbols: SymbolArray
+    window: SymbolArray
+    evidence: Evidence  # of the window
+    candidate: Candidate | None
+    verdict: Verdict
+
+    @property
+    def explained(self) -> int:
+        """Symbols of the window that the candidate's passes match."""
+        return 0 if self.candidate is None else int(self.candidate.matches.matched.sum())
+
+    @property
+    def coverage(self) -> float:
+        """Share of the window that the candidate's passes match."""
+        return 0.0 if self.candidate is None else self.candidate.coverage
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether a larger window would hardly change the choice."""
+        enough = self.candidate is not None and self.candidate.passes >= ENOUGH_PASSES
+        return enough and self.coverage > ENOUGH_COVERAGE
+
+
+def search(symbols: SymbolArray, evidence: Evidence, windows: Sequence[tuple[int, int]]) -> Look:
+    """Return the first look that is accepted and clear, else the best accepted one, else the first refused one.
+
+    `windows` are the bounds [first, end) to look at. A clear loop in a small one is enough. Later windows serve loops that begin late; what they show must explain
+    more of the whole than what was refused at first, or it is an inner loop of that.
+    """
+    refused: Look | None = None
+    best: Look | None = None
+    for first, end in windows:
+        look = look_at(symbols, evidence, first, end)
+        if not look.verdict.accepted:
+            refused = refused or look
+        elif first and refused and explains_less(look, refused):
+            continue
+        elif best is None or look.coverage > best.coverage:
+            best = look
+        if best is not None and (best.is_clear or first > 0 or end == len(symbols)):
+            break
+        if best is None and look.verdict.final:
+            break
+    return best or refused or Look(symbols, symbols, evidence, None, NOTHING)
+
+
+def explains_less(look: Look, refused: Look) -> bool:
+    """Return whether a loop found in a later window matches less of the whole than what was refused before."""
+    if look.candidate is None:
+        return True
+    matches = follow(look.symbols, look.candidate.template.symbols)[1]
+    return int(matches.matched.sum()) <= refused.explained
+
+
+def windows_of(n: int, growing: Sequence[int] = WINDOWS) -> list[tuple[int, int]]:
+    """Return the parts of a sequence to look at: growing ones from its start, then from later on."""
+    sizes = [size for size in growing if size < n] + [min(n, growing[-1])]
+    later = [(n // 2, n), (n // 4, 3 * n // 4), (3 * n // 4, n)]
+    return [(0, size) for size in dict.fromkeys(sizes)] + [(a, min(b, a + WINDOWS[1])) for a, b in later if n >= 64]
+
+
+def look_at(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> Look:
+    """Return what the window [first, end) shows.
+
+    When the choice is refused for what it is, a larger candidate may still be the iteration: one bad iteration among
+    few makes the climb stop at the layers.
+    """
+    shown = evidence.between(first, end)
+    candidates = propose(symbols[first:end], shown)
+    pick = select(symbols[first:end], candidates, shown)
+    if pick is None:
+        return Look(symbols, symbols[first:end], shown, None, NOTHING)
+    pick = promote(symbols[first:end], pick, shown)
+    verdict = judge(pick, shown)
+    larger = [c for c in candidates if c.period >= 2 * pick.period and c.coverage >= MIN_COVERAGE]
+    for other in larger if verdict.final else []:
+        if (second := judge(other, shown)).accepted:
+            pick, verdict = other, second
+            break
+    joined, better = join_variants(symbols, pick, shown, first, end)
+    return Look(joined, joined[first:end], shown, better, verdict if better is pick else judge(better, shown))
+
+
+def promote(symbols: SymbolArray, pick: Candidate, evidence: Evidence) -> Candidate:
+    """Return the iteration of several micro-batches and the optimizer where `pick` is only a micro-batch."""
+    rows = to_iterations(pick.matches, pick.period)
+    cycles = find_cycles(symbols, rows, pick.template.symbols, evidence.optimizer)
+    for cycle in (c for c in cycles if c.kind == "accumulation"):
+        whole = verify(symbols, Level(cycle.every * pick.period + cycle.extra, 1.0, 1, cycle.ends))
+        if whole is not None and is_whole(whole, pick, cycle):
+            return whole
+    return pick
+
+
+def is_whole(whole: Candidate, part: Candidate, cycle: Cycle) -> bool:
+    """Return whether a candidate is what the cycle promised, and explains at least as much as its part."""
+    expected = cycle.every * part.period + cycle.extra
+    near = abs(whole.period - expected) <= 0.05 * expected
+    return near and whole.edit_share <= MAX_EDITS and whole.coverage >= NEARLY * part.coverage
+
+
+def join_variants(
+    symbols: SymbolArray, pick: Candidate, shown: Evidence, first: int, end: int
+) -> tuple[SymbolArray, Candidate]:
+    """Join the variants of one kernel as long as that explains more of the window."""
+    for _ in range(VARIANT_ROUNDS - 1):
+        merged = merge_variants(pick.template.variants, int(symbols.max()) + 1) if pick.template.variants else None
+        if merged is None:
+            break
+        joined = as_symbols(merged[symbols])
+        better = select(joined[first:end], propose(joined[first:end], shown), shown)
+        better = better and promote(joined[first:end], better, shown)
+        if better is None or better.coverage <= pick.coverage:
+            break
+        symbols, pick = joined, better
+    return symbols, pick

@@ -1,0 +1,124 @@
+"""Programs of several loops: what one loop leaves unexplained is searched for the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.mining.candidates import Candidate
+from deepprof.mining.choice import LAYER_SIZES
+from deepprof.mining.evidence import Evidence
+from deepprof.mining.iterations import Iterations
+from deepprof.mining.loops import Loop, Mined, find_loop, make_loop
+from deepprof.mining.matching import match
+from deepprof.mining.regimes import find_strangers
+from deepprof.mining.search import WINDOWS, Look, search
+from deepprof.mining.symbols import SymbolArray, Symbols, as_symbols
+
+__all__ = ["find_loops"]
+
+MAX_LOOPS = 6
+MAX_TRIES = 8  # stretches searched
+WORTH = 0.05  # of the sequence: a loop on less is a detail of the main one's surroundings
+SHORTEST = 3 * LAYER_SIZES[0]  # symbols in a stretch worth searching: three of the shortest iterations
+
+
+def find_loops(
+    sequence: Symbols,
+    evidence: Evidence | None = None,
+    *,
+    coarse: npt.NDArray[np.integer] | None = None,
+    windows: Sequence[int] = WINDOWS,
+) -> Mined:
+    """Find all loops of a program that runs several: training and validation, two models in turn or one by one.
+
+    The first is that of `find_loop`; then the longest stretches that no loop explains are searched, as long as a loop
+    on a twentieth of the sequence may come of it. Arguments and errors are those of `find_loop`.
+    """
+    symbols = as_symbols(sequence)
+    evidence = (evidence or Evidence()).between(0, len(symbols))
+    main = find_loop(symbols, evidence, coarse=coarse, windows=windows)
+    if main.loop is None:
+        return main
+    loops = [main.loop]
+    for _ in range(MAX_LOOPS - 1):
+        more = find_another(symbols, evidence, loops)
+        if more is None:
+            break
+        loops = more
+    return Mined(tuple(sorted(loops, key=lambda loop: -int(loop.iterations.matched.sum()))))
+
+
+def find_another(symbols: SymbolArray, evidence: Evidence, loops: list[Loop]) -> list[Loop] | None:
+    """Return the loops with one more, and without the iterations of theirs that are its own; None when there is none.
+
+    First what no loop covers is searched, then what loops cover only badly.
+    """
+    kept = [without_strangers(loop) for loop in loops]
+    for candidates in (loops, kept) if any(a is not b for a, b in zip(loops, kept, strict=True)) else (loops,):
+        free = uncovered(len(symbols), candidates)
+        if free.sum() >= WORTH * len(symbols):
+            found = search_stretches(symbols, evidence, free, candidates)
+            if found is not None:
+                return [*candidates, found]
+    return None
+
+
+def without_strangers(loop: Loop) -> Loop:
+    """Return the loop without the stretches of iterations that are not its own, the same loop when there are none."""
+    rows = loop.iterations
+    strange = find_strangers(rows, loop.period)
+    if not strange.any() or strange.all():
+        return loop
+    own = ~strange
+    rows = Iterations(rows.first[own], rows.end[own], rows.matched[own], rows.edits[own], rows.complete[own])
+    return replace(loop, iterations=rows)
+
+
+def uncovered(length: int, loops: list[Loop]) -> npt.NDArray[np.bool_]:
+    """Return which symbols lie in no iteration of any loop."""
+    change = np.zeros(length + 1, np.int64)
+    for loop in loops:
+        np.add.at(change, loop.iterations.first, 1)
+        np.add.at(change, loop.iterations.end, -1)
+    free: npt.NDArray[np.bool_] = np.cumsum(change[:-1]) == 0
+    return free
+
+
+def stretches(free: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """Yield the longest uncovered stretches [first, end), the longest first."""
+    edge = np.flatnonzero(np.diff(np.concatenate(([0], free.view(np.int8), [0]))))
+    first, end = edge[::2], edge[1::2]
+    for row in np.argsort(first - end, kind="stable")[:MAX_TRIES].tolist():
+        if end[row] - first[row] >= SHORTEST:
+            yield int(first[row]), int(end[row])
+
+
+def search_stretches(
+    symbols: SymbolArray, evidence: Evidence, free: npt.NDArray[np.bool_], loops: list[Loop]
+) -> Loop | None:
+    """Return the first loop that one of the stretches shows and that matches enough of all that is free."""
+    hidden = as_symbols(np.where(free, symbols, int(symbols.max()) + 1))
+    for first, end in stretches(free):
+        look = search(hidden, evidence, [(first, min(end, first + WINDOWS[1]))])
+        if look.candidate is None or not look.verdict.accepted or is_detail(look, look.candidate, loops):
+            continue
+        loop = make_loop(look, look.candidate, evidence)
+        if loop.iterations.complete.sum() >= 3 and loop.iterations.matched.sum() >= WORTH * len(symbols):
+            return loop
+    return None
+
+
+def is_detail(look: Look, candidate: Candidate, loops: list[Loop]) -> bool:
+    """Return whether a repetition is too short to be a loop of its own, or a layer of one found before."""
+    template = candidate.template.symbols
+    if len(template) < LAYER_SIZES[0]:
+        return True
+    for loop in loops:
+        passes = match(np.tile(loop.template, 2), template)
+        if int((2 * passes.matched >= len(template)).sum()) >= 2 and len(template) < loop.period:
+            return True
+    return False
