@@ -12,20 +12,22 @@ from deepprof.mining.iterations import Iterations
 
 __all__ = ["find_strangers"]
 
-STRANGE = 0.1  # of the period edited: a variant of the iteration has less
+STRANGE = 0.1  # of the period edited, or more or fewer symbols until the next: a variant of the iteration has less
 JUMP = 0.05  # of the period: growth takes smaller steps
 IN_A_ROW = 3
 
 
 def find_strangers(rows: Iterations, period: int) -> npt.NDArray[np.bool_]:
-    """Return which iterations belong to stretches of three or more that differ strongly, and did so at once."""
-    strange = rows.edits > STRANGE * period
-    before = np.append(0, rows.edits[:-1])
+    """Return which iterations belong to stretches of three or more that differ strongly or break off, and did at once."""
+    longer = np.append(np.diff(rows.first) - period, 0)[: len(rows.first)]
+    odds = np.where(rows.complete, np.maximum(rows.edits, np.abs(longer)), period)
+    strange = odds > STRANGE * period
+    before = np.append(0, odds[:-1])
     begins = np.flatnonzero(strange & ~np.append(False, strange[:-1]))
     found: npt.NDArray[np.bool_] = np.zeros(len(strange), bool)
     for begin in begins.tolist():
         ordinary = np.flatnonzero(~strange[begin:])
         end = begin + (int(ordinary[0]) if len(ordinary) else len(strange) - begin)
-        jumped = rows.edits[begin] - before[begin] > JUMP * period
+        jumped = odds[begin] - before[begin] > JUMP * period
         found[begin:end] = end - begin >= IN_A_ROW and jumped
     return found

@@ -56,8 +56,9 @@ class Look:
 def search(symbols: SymbolArray, evidence: Evidence, windows: Sequence[tuple[int, int]]) -> Look:
     """Return the first look that is accepted and clear, else the best accepted one, else the first refused one.
 
-    `windows` are the bounds [first, end) to look at. A clear loop in a small one is enough. Later windows serve loops that begin late; what they show must explain
-    more of the whole than what was refused at first, or it is an inner loop of that.
+    `windows` are the bounds [first, end) to look at. A clear loop in a small one is enough. Later windows serve loops
+    that begin late; what they show must explain more of the whole than what was refused at first, or it is an inner
+    loop of that.
     """
     refused: Look | None = None
     best: Look | None = None

@@ -23,6 +23,7 @@ __all__ = ["find_loops"]
 MAX_LOOPS = 6
 MAX_TRIES = 8  # stretches searched
 WORTH = 0.05  # of the sequence: a loop on less is a detail of the main one's surroundings
+TWICE = 3  # matches in two iterations, one of them broken: more belong to a layer, which stands in each several times
 SHORTEST = 3 * LAYER_SIZES[0]  # symbols in a stretch worth searching: three of the shortest iterations
 
 
@@ -106,10 +107,15 @@ def search_stretches(
         look = search(hidden, evidence, [(first, min(end, first + WINDOWS[1]))])
         if look.candidate is None or not look.verdict.accepted or is_detail(look, look.candidate, loops):
             continue
-        loop = make_loop(look, look.candidate, evidence)
+        loop = without_others(make_loop(look, look.candidate, evidence), int(hidden.max()))
         if loop.iterations.complete.sum() >= 3 and loop.iterations.matched.sum() >= WORTH * len(symbols):
             return loop
     return None
+
+
+def without_others(loop: Loop, hidden: int) -> Loop:
+    """Return the loop without the cycles that are other loops, seen as hidden symbols."""
+    return replace(loop, cycles=tuple(c for c in loop.cycles if hidden not in c.content))
 
 
 def is_detail(look: Look, candidate: Candidate, loops: list[Loop]) -> bool:
@@ -119,6 +125,6 @@ def is_detail(look: Look, candidate: Candidate, loops: list[Loop]) -> bool:
         return True
     for loop in loops:
         passes = match(np.tile(loop.template, 2), template)
-        if int((2 * passes.matched >= len(template)).sum()) >= 2 and len(template) < loop.period:
+        if int((2 * passes.matched >= len(template)).sum()) > TWICE:
             return True
     return False
