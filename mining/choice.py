@@ -15,6 +15,7 @@ __all__ = ["LAYER_SIZES", "MAX_EDITS", "holds_once", "is_flat", "select"]
 
 MOST_PASSES = 0.8  # of the passes must contain an optimizer's kernel
 NEW_SYMBOLS = 0.15  # share of a period's own symbols that makes a larger level more than a repetition
+SIZEABLE = 0.1  # of the smaller period: less beside its passes is a cycle over iterations (statistics, checkpoints)
 NESTED = 0.3  # a period with less of it in inner loops is flat: it may be a layer
 LAYER_SIZES = (64, 400)  # a shorter period may always be a layer, a longer one hardly ever is
 MIN_COVERAGE = 0.3
@@ -97,7 +98,10 @@ def is_above(symbols: SymbolArray, larger: Candidate, pick: Candidate) -> bool:
     if larger.period < 1.5 * pick.period:
         return larger.coverage > pick.coverage + 0.02
     explains_more = larger.coverage >= pick.coverage + 0.2
-    return explains_more or flat or new_share(symbols, larger, pick) >= NEW_SYMBOLS
+    if explains_more or flat:
+        return True
+    extra = larger.period - round(larger.period / pick.period) * pick.period
+    return abs(extra) >= SIZEABLE * pick.period and new_share(symbols, larger, pick) >= NEW_SYMBOLS
 
 
 def is_flat(template: SymbolArray) -> bool:

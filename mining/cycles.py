@@ -26,9 +26,12 @@ REGULAR = 0.75  # of the places at which a cycle is due must show it
 STRAY = 0.1  # of the other iterations may look alike
 MAX_CYCLES = 8
 MAX_TOKENS = 1 << 16  # iterations looked at
-SHARED = 0.5  # of the extra symbols that also stand in the iteration: it runs parts of it, as an evaluation does
+SHARED = (
+    0.5  # of the extra's short sequences that also stand in the iteration: it runs parts of it, as an evaluation does
+)
 MANY_MICRO_BATCHES = 64  # more are hardly ever accumulated
 STATISTICS = 0.1  # of the period: a longer stretch of kernels of its own is more than a few numbers
+GRAM = 4  # symbols of a sequence that tells a part of the iteration from other uses of its kernels
 LOOPED = 0.5  # of an optimizer's kernels lie in its loop over parameters
 
 
@@ -78,7 +81,7 @@ def noise_limit(period: int) -> int:
 
 def tolerance(size: int) -> float:
     """Return by how many symbols two equal extras may differ."""
-    return 2 + 0.02 * size
+    return min(2 + 0.02 * size, 0.25 * size)
 
 
 def find_token(extra: Int64s) -> tuple[int, int, int] | None:
@@ -111,23 +114,22 @@ def find_rhythm(extra: Int64s, at: Int64s, size: int) -> tuple[int, int] | None:
 def clearest(
     symbols: SymbolArray, first: Int64s, template: SymbolArray, rows: Int64s, size: int
 ) -> tuple[SymbolArray, int]:
-    """Return the extra stretch of the row that is otherwise most like the template, and the place it stands at."""
-    best: tuple[int, SymbolArray, int] = (-1, symbols[:0], 0)
+    """Return the extra stretch of the row that is otherwise most like the template, and the place it stands at.
+
+    Without the stretch behind place a, a row is the template: its first a symbols from the left, the rest from the
+    right. The place with the fewest differences is taken.
+    """
+    best: tuple[int, SymbolArray, int] = (len(template) + 1, symbols[:0], 0)
     for row in rows[:16].tolist():
         piece = symbols[first[row] : first[row + 1]]
-        head = common(piece, template)
-        tail = common(piece[::-1], template[::-1])
-        if min(head + tail, len(template)) > best[0]:
-            start = min(head, max(0, len(piece) - size))
-            best = min(head + tail, len(template)), piece[start : start + size], start
+        common = min(len(template), len(piece), max(0, len(piece) - size))
+        left = np.append(0, np.cumsum(piece[:common] != template[:common]))
+        right = np.append(0, np.cumsum(piece[::-1][:common] != template[::-1][:common]))
+        differences = left + right[::-1]
+        place = int(np.argmin(differences))
+        if differences[place] < best[0]:
+            best = int(differences[place]), piece[place : place + size], place
     return best[1], best[2]
-
-
-def common(one: SymbolArray, other: SymbolArray) -> int:
-    """Return how many leading symbols two sequences share."""
-    size = min(len(one), len(other))
-    differ = np.flatnonzero(one[:size] != other[:size])
-    return int(differ[0]) if len(differ) else size
 
 
 def classify(content: SymbolArray, template: SymbolArray, every: int, optimizer: npt.NDArray[np.bool_] | None) -> Kind:
@@ -136,7 +138,7 @@ def classify(content: SymbolArray, template: SymbolArray, every: int, optimizer:
         return "unknown"
     if is_optimizer(content, template, every, optimizer):
         return "accumulation"
-    if np.isin(content, template).mean() >= SHARED:
+    if shared_share(content, template) >= SHARED:
         return "evaluation" if len(content) > STATISTICS * len(template) else "statistics"
     return "checkpoint" if len(content) > STATISTICS * len(template) else "statistics"
 
@@ -146,12 +148,21 @@ def is_optimizer(
 ) -> bool:
     """Return whether the extra is the optimizer, which runs once for several micro-batches and is in none of them.
 
-    Names say so where they are known. Otherwise an optimizer is a loop over parameters, of kernels of its own, and
-    the repetition around it has no such loop.
+    Names say so where they are known. Otherwise an optimizer has kernels of its own, and the repetition around it
+    has no loop over parameters; it has one itself, or comes every 2, 4, 8 … times, as most people accumulate.
     """
     if every > MANY_MICRO_BATCHES:
         return False
     if optimizer is not None and optimizer[np.concatenate([content, template])].any():
         return bool(optimizer[content].any() and not optimizer[template].any())
-    own = float((~np.isin(content, template)).mean())
-    return own >= SHARED and nested_share(content) >= LOOPED and not has_parameter_loop(template)
+    likely = nested_share(content) >= LOOPED or every & (every - 1) == 0
+    return shared_share(content, template) < SHARED and likely and not has_parameter_loop(template)
+
+
+def shared_share(content: SymbolArray, template: SymbolArray) -> float:
+    """Return the share of the extra's short sequences that the iteration has as well."""
+    size = min(GRAM, len(content), len(template))
+    grams = np.lib.stride_tricks.sliding_window_view(np.resize(template, len(template) + size - 1), size)
+    known = {gram.tobytes() for gram in grams.astype(np.uint32)}
+    inside = np.lib.stride_tricks.sliding_window_view(content, size).astype(np.uint32)
+    return sum(gram.tobytes() in known for gram in inside) / len(inside)

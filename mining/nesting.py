@@ -13,7 +13,9 @@ __all__ = ["Nested", "find_cyclic", "find_nested", "has_parameter_loop", "nested
 
 MAX_LAG = 4096
 MAX_TWICE = 1 << 15  # symbols of a template taken twice that are looked at for loops across its cut
-SMALL = 8  # symbols: the longest body of a loop over parameters, and its shortest stretch
+SMALL = 16  # symbols: the longest body of a loop over parameters …
+SHORTEST = 8  # … and its shortest stretch
+LAYER = 4  # symbols: a layer has at least so many
 OWN = 0.6  # of such a loop's kernels run nowhere else in the iteration
 
 
@@ -73,10 +75,15 @@ def find_cyclic(template: SymbolArray) -> list[Nested]:
 
 
 def parameter_loops(template: SymbolArray) -> list[tuple[Nested, float]]:
-    """Return the loops of few kernels, as an optimizer runs over parameters, with the share of kernels of its own."""
-    count = np.bincount(template)
-    small = [b for b in find_cyclic(template) if b.events <= SMALL and b.events * b.repeats >= SMALL]
-    return [(b, own_share(template, b, count)) for b in small]
+    """Return the loops of few kernels, as an optimizer runs over parameters, with the share of kernels of its own.
+
+    Loops of small layers are none: the forward and the backward pass run them equally often.
+    """
+    count, blocks = np.bincount(template), find_cyclic(template)
+    layers = [b.repeats for b in blocks if b.events >= LAYER]
+    small = [b for b in blocks if b.events <= SMALL and b.events * b.repeats >= SHORTEST]
+    alone = [b for b in small if b.events < LAYER or sum(abs(b.repeats - r) <= 1 for r in layers) <= 1]
+    return [(b, own_share(template, b, count)) for b in alone]
 
 
 def own_share(template: SymbolArray, block: Nested, count: npt.NDArray[np.int64]) -> float:

@@ -1,0 +1,173 @@
+"""The state of a matcher as bytes: all it needs to go on, and checked field by field before it is believed.
+
+Layout, little-endian: magic, version, CRC-32 of what follows; sixteen int64: symbol width, period, four options, the
+place; then the template and the symbols kept, `width` (2 or 4) bytes each; then hits and re-locks, an int64 per phase.
+So some 20 bytes per symbol of the template, and at most 5,120 symbols more: the stream's length does not matter.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.mining.symbols import LARGEST, SymbolArray
+
+if TYPE_CHECKING:
+    from deepprof.mining.anchors import MatchPlan
+
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+
+MAGIC, VERSION = b"DPMATCH\0", 1
+FARTHEST = 2**62
+"""No stream reaches further, so that no sum of two positions overflows an int64."""
+
+_HEAD, _NUMBERS = struct.Struct("<8sII"), struct.Struct("<16q")
+
+
+class Place(NamedTuple):
+    """Where a matcher stands between two calls; the functions dp_matcher_place in native.c share this order.
+
+    Attributes:
+        at: the next symbol to match; while lost, where the lock was lost.
+        scan: while lost, the next k-gram to look at; while locked, `at`.
+        stop: one past the last symbol read.
+        phase: place in the template that `at` is compared with.
+        locked: 1 while locked, else 0.
+        finished: 1 after the final call, else 0.
+        first: where the pass under way begins; -1 before any.
+        matched: symbols matched in it.
+        edits: edits in it.
+        covered: one past the last row; before any, where the stream begins.
+    """
+
+    at: int
+    scan: int
+    stop: int
+    phase: int
+    locked: int
+    finished: int
+    first: int
+    matched: int
+    edits: int
+    covered: int
+
+    @classmethod
+    def start(cls, at: int, *, locked: bool) -> Place:
+        """Return the place before symbol number `at`, the first one."""
+        if not 0 <= at <= FARTHEST:
+            raise ValueError(f"a stream begins at a position from 0 to 2^62, not {at}")
+        return cls(at, at, at, 0, int(locked), 0, at if locked else -1, 0, 0, at)
+
+    def kept(self, history: int) -> int:
+        """Return how many of the symbols read a later call may still look at."""
+        if self.finished:
+            return 0
+        return self.stop - (self.at if self.locked else max(self.at, self.scan - history))
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What tells one matcher from another; the options as given, the counts per phase."""
+
+    template: SymbolArray
+    options: tuple[int, ...]
+    place: Place
+    tail: SymbolArray
+    hits: Int64Array
+    relocks: Int64Array
+
+    def to_bytes(self) -> bytes:
+        """Return the snapshot in the layout of this module."""
+        numbers = _NUMBERS.pack(self.template.itemsize, self.template.size, *self.options, *self.place)
+        arrays = (self.template, self.tail, self.hits, self.relocks)
+        body = b"".join([numbers, *(array.astype(array.dtype.newbyteorder("<")).tobytes() for array in arrays)])
+        return _HEAD.pack(MAGIC, VERSION, zlib.crc32(body)) + body
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Snapshot:
+        """Return the snapshot in these bytes, as it stands there: `check` must still see it.
+
+        Raises:
+            ValueError: for bytes that are not in the layout, or of another version.
+        """
+        body = _body(data)
+        width, period, *rest = _NUMBERS.unpack_from(body)
+        if width not in (2, 4) or period < 1:
+            raise _damaged(f"it cannot hold {period} symbols of {width} bytes")
+        tail, odd = divmod(len(body) - _NUMBERS.size - (width + 16) * period, width)
+        if tail < 0 or odd:
+            raise _damaged(f"{len(data)} bytes are not what a template of {period} symbols takes")
+        template, symbols, hits, relocks = _arrays(body, f"<u{width}", (period, tail))
+        return cls(template, tuple(rest[:4]), Place(*rest[4:]), symbols, hits, relocks)
+
+
+def _body(data: bytes) -> bytes:
+    if len(data) < _HEAD.size or not data.startswith(MAGIC):
+        raise ValueError("these bytes are not the saved state of a matcher")
+    _, version, checksum = _HEAD.unpack_from(data)
+    if version != VERSION:
+        raise ValueError(f"the saved state of the matcher is of version {version}; this program reads {VERSION}")
+    body = data[_HEAD.size :]
+    if len(body) < _NUMBERS.size or zlib.crc32(body) != checksum:
+        raise _damaged("length or checksum is wrong")
+    return body
+
+
+def _arrays(body: bytes, symbol: str, sizes: tuple[int, int]) -> list[npt.NDArray[np.integer]]:
+    """The template and the symbols kept, of these sizes, then the two counts; copies in the machine's byte order."""
+    at, found = _NUMBERS.size, []
+    for dtype, size in ((symbol, sizes[0]), (symbol, sizes[1]), ("<i8", sizes[0]), ("<i8", sizes[0])):
+        stored = np.frombuffer(body, dtype, size, at)
+        found.append(stored.astype(stored.dtype.newbyteorder("=")))
+        at += stored.nbytes
+    return found
+
+
+def check(snapshot: Snapshot, plan: MatchPlan) -> None:
+    """Refuse a snapshot that no matcher with this plan can have written; what follows it may trust every number.
+
+    Raises:
+        ValueError: saying what is inconsistent.
+    """
+    for what, holds in _claims(snapshot, plan).items():
+        if not holds:
+            raise _damaged(f"{what} cannot be")
+
+
+def _claims(snapshot: Snapshot, plan: MatchPlan) -> dict[str, bool]:
+    place, counts = snapshot.place, (snapshot.hits, snapshot.relocks)
+    behind = place.stop - place.at if place.locked else place.stop - place.scan
+    return {
+        "its symbols": snapshot.template.dtype == plan.cyclic.dtype and _largest(snapshot.tail) <= LARGEST,
+        "its flags": {place.locked, place.finished} <= {0, 1},
+        "its positions": 0 <= place.at <= place.scan <= place.stop <= FARTHEST,
+        "its phase": 0 <= place.phase < plan.period,
+        "its pass": _is_pass(place, plan.period),
+        "what it keeps": snapshot.tail.size == place.kept(plan.history),
+        "what it has left to read": place.finished == 1 or behind < (plan.lookahead if place.locked else plan.anchor),
+        "its counts": all(int(count.min()) >= 0 and int(count.max()) <= place.stop for count in counts),
+    }
+
+
+def _largest(symbols: SymbolArray) -> int:
+    return int(symbols.max()) if symbols.size else 0
+
+
+def _is_pass(place: Place, period: int) -> bool:
+    """Whether the pass under way, or that there is none yet, agrees with the rest."""
+    if place.locked and place.scan != place.at:
+        return False
+    if place.first < 0:
+        return place.first == -1 and not place.locked and place.phase == place.matched == place.edits == 0
+    seen = place.at - place.first
+    done = place.stop if place.finished else place.first
+    return 0 <= place.covered <= done and 0 <= place.matched <= min(seen, period) and 0 <= place.edits <= seen + period
+
+
+def _damaged(why: str) -> ValueError:
+    return ValueError(f"the saved state of the matcher is truncated or damaged: {why}")

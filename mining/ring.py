@@ -1,0 +1,68 @@
+"""The last values of a stream, read by their position in it."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Ring"]
+
+Value = TypeVar("Value", bound=np.generic)
+
+
+class Ring(Generic[Value]):
+    """Keeps the last `size` values of a stream at least; takes them from any position on.
+
+    The values lie in one stretch of memory of twice the size, whose newer half moves to the front when it is full: a
+    window is a view, not a copy, and one more value costs amortised O(1).
+
+    Args:
+        size: values kept; a chunk must not be longer.
+        dtype: their type.
+        start: the stream position of the first value to come.
+    """
+
+    def __init__(self, size: int, dtype: npt.DTypeLike, start: int = 0) -> None:
+        self.size = size
+        self.start = start
+        self.end = start
+        self._values: npt.NDArray[Value] = np.empty(2 * size, dtype)
+        self._used = 0
+
+    @property
+    def begin(self) -> int:
+        """Position of the oldest value that is surely kept."""
+        return max(self.start, self.end - self.size)
+
+    @property
+    def dtype(self) -> np.dtype[Value]:
+        """The type of the values."""
+        return self._values.dtype
+
+    def append(self, values: npt.NDArray[Value]) -> None:
+        """Take the next values, `size` of them at most."""
+        count = len(values)
+        if self._used + count > len(self._values):
+            kept = min(self._used, self.size)
+            self._values[:kept] = self._values[self._used - kept : self._used]
+            self._used = kept
+        self._values[self._used : self._used + count] = values
+        self._used += count
+        self.end += count
+
+    def read(self, first: int, end: int) -> npt.NDArray[Value]:
+        """Return the values at [first, end) as a view that the next `append` may overwrite.
+
+        Raises:
+            IndexError: for positions that are no longer, or not yet, kept.
+        """
+        if not self.begin <= first <= end <= self.end:
+            raise IndexError(f"[{first}, {end}) is not within what is kept, [{self.begin}, {self.end})")
+        shift = self._used - self.end
+        return self._values[first + shift : end + shift]
+
+    def widen(self, dtype: npt.DTypeLike) -> None:
+        """Turn the values into a larger type."""
+        self._values = self._values.astype(dtype)
