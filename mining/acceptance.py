@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.mining.candidates import Candidate
-from deepprof.mining.choice import LAYER_SIZES, MAX_EDITS, holds_once, is_flat
+from deepprof.mining.choice import FEWEST_KERNELS, LAYER_SIZES, MAX_EDITS, holds_once, is_flat
 from deepprof.mining.evidence import Evidence, short
 from deepprof.mining.ranges import by_trust
 
@@ -21,6 +21,9 @@ __all__ = ["Verdict", "judge"]
 MIN_PASSES = 2.9  # three iterations of which the capture may cut a little
 MIN_COVERAGE = 0.5  # between the first and the last pass
 MANY_PASSES = 3  # that many passes inside one step marker make them parts of a step
+MORE_THAN_LAYERS = 150  # passes …
+SHORT = 20  # … of so many kernels: a shorter loop is a solver's, or an operator's
+MOST = 0.8  # … on so much of the sequence
 SMALLEST = 3  # kernels: a shorter repetition is no iteration without a range that says so
 MOSTLY_OPTIMIZER = 0.6  # of a template: then it is the optimizer's own loop
 ONE_GAP = 3.0  # a pause this much longer than any other in the period ends an iteration, not a layer
@@ -118,7 +121,10 @@ def doubt_by_ranges(candidate: Candidate, evidence: Evidence, signs: Signs) -> s
 
 
 def doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: Signs) -> str | None:
-    """Return why the repetition looks like layers."""
+    """Return why the repetition looks like layers; no model has as many as a long capture has iterations."""
+    varied = candidate.period >= SHORT and len(np.unique(candidate.template.symbols)) >= FEWEST_KERNELS
+    if varied and candidate.passes >= MORE_THAN_LAYERS and candidate.coverage >= MOST:
+        return None
     if is_flat(candidate.template.symbols) and not outweighs_flatness(candidate, evidence, signs):
         return "they are short or hold no inner loop, as the layers of a single iteration would"
     large = candidate.period >= LAYER_SIZES[1]

@@ -7,16 +7,18 @@ import numpy.typing as npt
 
 from deepprof.mining.candidates import Candidate
 from deepprof.mining.evidence import Evidence, Family
-from deepprof.mining.nesting import nested_share
+from deepprof.mining.nesting import LAYER, find_cyclic, nested_share
 from deepprof.mining.ranges import by_trust, comes_once
 from deepprof.mining.symbols import SymbolArray
 
-__all__ = ["LAYER_SIZES", "MAX_EDITS", "holds_once", "is_flat", "select"]
+__all__ = ["FEWEST_KERNELS", "LAYER_SIZES", "MAX_EDITS", "holds_once", "is_flat", "select"]
 
 MOST_PASSES = 0.8  # of the passes must contain an optimizer's kernel
 NEW_SYMBOLS = 0.15  # share of a period's own symbols that makes a larger level more than a repetition
-SIZEABLE = 0.1  # of the smaller period: less beside its passes is a cycle over iterations (statistics, checkpoints)
+SIZEABLE = 0.25  # of the smaller period: less beside its passes is a cycle over iterations (statistics, checkpoints)
+ONE_RUN = 0.8  # of a period in one run of a smaller one
 NESTED = 0.3  # a period with less of it in inner loops is flat: it may be a layer
+FEWEST_KERNELS = 6  # different ones: forward, backward and update have more
 LAYER_SIZES = (64, 400)  # a shorter period may always be a layer, a longer one hardly ever is
 MIN_COVERAGE = 0.3
 MAX_EDITS = 0.1  # per matched symbol: quasi-periodic sequences need more, noisy jobs far less
@@ -99,15 +101,35 @@ def is_above(symbols: SymbolArray, larger: Candidate, pick: Candidate) -> bool:
         return larger.coverage > pick.coverage + 0.02
     explains_more = larger.coverage >= pick.coverage + 0.2
     if explains_more or flat:
-        return True
+        return explains_more or not is_run_of(larger.template.symbols, pick.template.symbols)
     extra = larger.period - round(larger.period / pick.period) * pick.period
     return abs(extra) >= SIZEABLE * pick.period and new_share(symbols, larger, pick) >= NEW_SYMBOLS
 
 
+def is_run_of(larger: SymbolArray, smaller: SymbolArray) -> bool:
+    """Return whether a period is little but one run of a smaller one that has several loops of its own.
+
+    Layers make two runs of equal counts, forward and backward, or have no loops of different kinds.
+    """
+    blocks = find_cyclic(larger)
+    run = next((b for b in blocks if abs(b.events - len(smaller)) <= 0.02 * len(smaller)), None)
+    if run is None or run.events * run.repeats < ONE_RUN * len(larger) or not is_structured(smaller):
+        return False
+    return not any(abs(b.repeats - run.repeats) <= 1 and b.events >= LAYER for b in blocks if b is not run)
+
+
+def is_structured(template: SymbolArray) -> bool:
+    """Return whether a period holds two loops or more, and these a good part of it."""
+    return len(find_cyclic(template)) >= 2 and nested_share(template) >= NESTED
+
+
 def is_flat(template: SymbolArray) -> bool:
-    """Return whether a period could be a layer: short, or without the inner loops that layers make of an iteration."""
+    """Return whether a period could be a layer: short, or without the inner loops that layers make of an iteration.
+
+    So is one of few different kernels: a solver's, however often its inner loop runs.
+    """
     shortest, longest = LAYER_SIZES
-    if len(template) < shortest:
+    if len(template) < shortest or len(np.unique(template)) < FEWEST_KERNELS:
         return True
     return len(template) < longest and nested_share(template) < NESTED
 

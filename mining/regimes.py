@@ -18,7 +18,7 @@ IN_A_ROW = 3
 
 
 def find_strangers(rows: Iterations, period: int) -> npt.NDArray[np.bool_]:
-    """Return which iterations belong to stretches of three or more that differ strongly or break off, and did at once."""
+    """Return which iterations belong to stretches of three or more that differ strongly, and did so at once."""
     longer = np.append(np.diff(rows.first) - period, 0)[: len(rows.first)]
     odds = np.where(rows.complete, np.maximum(rows.edits, np.abs(longer)), period)
     strange = odds > STRANGE * period
