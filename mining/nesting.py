@@ -15,6 +15,7 @@ MAX_LAG = 4096
 MAX_TWICE = 1 << 15  # symbols of a template taken twice that are looked at for loops across its cut
 SMALL = 16  # symbols: the longest body of a loop over parameters …
 SHORTEST = 8  # … and its shortest stretch
+MOSTLY = 0.5  # of the iteration: a longer stretch is its layers when there are no others
 LAYER = 4  # symbols: a layer has at least so many
 OWN = 0.6  # of such a loop's kernels run nowhere else in the iteration
 
@@ -81,7 +82,8 @@ def parameter_loops(template: SymbolArray) -> list[tuple[Nested, float]]:
     """
     count, blocks = np.bincount(template), find_cyclic(template)
     layers = [b.repeats for b in blocks if b.events >= LAYER]
-    small = [b for b in blocks if b.events <= SMALL and b.events * b.repeats >= SHORTEST]
+    most = MOSTLY * len(template) if len(layers) <= 1 else len(template)
+    small = [b for b in blocks if b.events <= SMALL and SHORTEST <= b.events * b.repeats <= most]
     alone = [b for b in small if b.events < LAYER or sum(abs(b.repeats - r) <= 1 for r in layers) <= 1]
     return [(b, own_share(template, b, count)) for b in alone]
 

@@ -15,7 +15,9 @@ from deepprof.mining.ranges import by_trust
 from deepprof.mining.symbols import SymbolArray
 from deepprof.mining.votes import (
     capture_votes,
+    doubts,
     gap_votes,
+    layer_votes,
     loop_end_votes,
     mark_votes,
     optimizer_votes,
@@ -126,13 +128,42 @@ def vote_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -
         "resumption after foreign kernels": relock_votes(candidate),
     }
     votes |= {f"host range {short(f.name)}": family_votes(candidate, f, rank) for rank, f in framework_ranges(evidence)}
-    total = np.sum(list(votes.values()), axis=0)
-    offset = int(np.argmax(total))
-    reasons = [name for name, v in votes.items() if v[offset] >= SAID * total[offset] > 0]
-    rest = np.delete(total, offset)
-    lead = 1 - float(rest.max(initial=0.0)) / float(total[offset]) if total[offset] > 0 else 0.0
+    offset, certainty = elect(np.sum(list(votes.values()), axis=0) * doubts(candidate), layer_votes(candidate))
+    near = around(offset, candidate.period)
+    total = sum(float(v[near].max()) for v in votes.values())
+    reasons = [name for name, v in votes.items() if v[near].max() >= SAID * total > 0]
     said = ", ".join(reasons) or "no evidence on where it begins"
-    return Phase(offset, "mined", 0.5 + 0.5 * lead, said)
+    return Phase(offset, "mined", certainty, said)
+
+
+def elect(points: Floats, regions: Floats) -> tuple[int, float]:
+    """Return the place with most votes, those for places within 1 % of the period added up, and how clear it was.
+
+    `regions` are votes for whole stretches: they count where they are, and are not added up.
+    """
+    period = len(points)
+    reach = reach_of(period)
+    wrapped = np.concatenate([points[-reach:], points, points[:reach]]) if reach < period else np.tile(points, 3)
+    sums = np.append(0.0, np.cumsum(wrapped))
+    start = 0 if reach < period else period - reach
+    total = sums[start + 2 * reach + 1 : start + 2 * reach + 1 + period] - sums[start : start + period] + regions
+    near = around(int(np.argmax(total)), period)
+    offset = int(near[np.argmax(points[near] + 1e-3 * regions[near])])
+    rest = np.delete(total, around(offset, period, 2))
+    most = float(total.max())
+    return offset, 0.5 + 0.5 * (1 - float(rest.max(initial=0.0)) / most) if most > 0 else 0.0
+
+
+def reach_of(period: int) -> int:
+    """Return how many symbols two places of the period may be apart that mean the same."""
+    return max(2, int(0.01 * period))
+
+
+def around(place: int, period: int, times: int = 1) -> Int64s:
+    """Return the places of the period that are near one, the nearest first."""
+    reach = min(times * reach_of(period), (period - 1) // 2)
+    steps = np.arange(-reach, reach + 1)
+    return np.asarray((place + steps[np.argsort(np.abs(steps), kind="stable")]) % period)
 
 
 def framework_ranges(evidence: Evidence) -> list[tuple[int, Family]]:

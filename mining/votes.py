@@ -8,11 +8,12 @@ import numpy.typing as npt
 from deepprof.mining.bounds import Bound, breaks_off, sets_in
 from deepprof.mining.candidates import Candidate
 from deepprof.mining.evidence import Evidence
-from deepprof.mining.nesting import find_cyclic, find_nested, nested_share, parameter_loops
+from deepprof.mining.nesting import LAYER, find_cyclic, find_nested, nested_share, parameter_loops
 from deepprof.mining.symbols import SymbolArray
 
 __all__ = [
     "capture_votes",
+    "doubts",
     "gap_votes",
     "loop_end_votes",
     "mark_votes",
@@ -25,8 +26,10 @@ Floats = npt.NDArray[np.float64]
 
 ONE_GAP = 3.0  # a pause this much longer than any other in the period counts twice …
 DOMINANT = 0.1  # … when it also is this much of all pauses together
-HEAD = {(True, False): 1.5, (False, True): 0.4, (False, False): 0.8}  # whether the capture cuts the head and the tail
-HEAD_BETWEEN_CUTS = {True: 3.0, False: 0.2}  # … both of them: whether whole iterations lie in between
+WHOLE, NATURAL, TAIL_CUT, HEAD_CUT = 3.0, 0.8, 0.6, 0.3  # for bounds of the repetition, see `capture_votes`
+RUN, WITHIN = 0.05, 0.4  # share of the period of a run that counts, and the factor for votes within
+BETWEEN = 0.3  # of the period: more between the last layer's backward and the first one's forward tells little
+LONGER = 1.1  # the body of the backward pass than that of the forward pass
 PART = 64  # kernels: a shorter part may be a layer with loops inside
 NESTED = 0.3  # of a part lies in loops
 MATERIAL = 0.02  # of all pauses together: below, a pause says little
@@ -83,7 +86,7 @@ def part_votes(candidate: Candidate) -> Floats:
 
 
 def optimizer_votes(candidate: Candidate, optimizer: npt.NDArray[np.bool_] | None) -> Floats:
-    """Vote for the places right after the optimizer's last kernel (the one followed by the longest stretch without)."""
+    """Vote for the place right after the optimizer's last kernel (the one followed by the longest stretch without)."""
     votes = np.zeros(candidate.period)
     if optimizer is None:
         return votes
@@ -92,18 +95,31 @@ def optimizer_votes(candidate: Candidate, optimizer: npt.NDArray[np.bool_] | Non
         return votes
     stretch = np.diff(np.append(places, places[0] + candidate.period))
     end = int(places[np.argmax(stretch)]) + 1
-    near = (end + np.arange(max(2, int(0.015 * candidate.period)))) % candidate.period
-    votes[near] = 1.5
-    votes[end % candidate.period] += 0.3
+    votes[end % candidate.period] = 1.8
+    return votes
+
+
+def layer_votes(candidate: Candidate) -> Floats:
+    """Vote for all places between the layers' backward pass, whose body is longer, and their next forward pass."""
+    votes, template = np.zeros(candidate.period), candidate.template.symbols
+    runs = sorted((b for b in find_cyclic(template) if b.events >= LAYER), key=lambda b: -b.events * b.repeats)
+    pairs = ((a, b) for i, a in enumerate(runs) for b in runs[i + 1 :] if abs(a.repeats - b.repeats) <= 1)
+    for backward, forward in pairs:
+        if backward.events >= LONGER * forward.events:
+            begin = backward.first + backward.events * backward.repeats
+            between = (forward.first - begin) % candidate.period
+            if between <= BETWEEN * candidate.period:
+                votes[(begin + np.arange(between + 1)) % candidate.period] = 0.6
+            break
     return votes
 
 
 def capture_votes(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -> Floats:
-    """Vote for where the repetition sets in and breaks off: at the capture's bounds, or between other kernels.
+    """Vote for where the repetition sets in and breaks off: between other kernels, or at the capture's bounds.
 
-    Profilers are switched on and off between iterations. When the capture cuts the repetition at both ends it did so
-    between iterations only if whole ones lie in between. A repetition that sets in later says less: what comes before
-    may share symbols with it, unless the place at which it ends is the same.
+    Whole iterations between both speak for these. Otherwise one of them lies within an iteration, the capture's more
+    likely than what other kernels make, and its start, when the device is still busy with what was launched before,
+    more likely than its end.
     """
     votes, period = np.zeros(candidate.period), candidate.period
     head, tail = sets_in(symbols, candidate), breaks_off(symbols, candidate)
@@ -112,12 +128,14 @@ def capture_votes(symbols: SymbolArray, candidate: Candidate, evidence: Evidence
     if head is not None and cut_head:
         head = Bound(evidence.start, head.place + evidence.start - head.at) if evidence.opens else None
     if tail is not None and cut_tail and not evidence.closes:
-        tail, cut_tail = None, False
-    whole = head is not None and tail is not None and is_near(head.place, tail.place, period)
+        tail = None
+    if head is not None and tail is not None and is_near(head.place, tail.place, period):
+        votes[head.place % period] = WHOLE
+        return votes
     if head is not None:
-        votes[head.place % period] += HEAD_BETWEEN_CUTS[whole] if cut_head and cut_tail else HEAD[cut_head, cut_tail]
-    if tail is not None and not cut_head:
-        votes[tail.place % period] += 1.0 if cut_tail else 0.8
+        votes[head.place % period] += HEAD_CUT if cut_head else NATURAL
+    if tail is not None:
+        votes[tail.place % period] += TAIL_CUT if cut_tail else NATURAL
     return votes
 
 
@@ -125,6 +143,17 @@ def is_near(one: int, other: int, period: int) -> bool:
     """Return whether two places of the period are the same but for a few symbols."""
     apart = (one - other) % period
     return min(apart, period - apart) <= max(2, 0.01 * period)
+
+
+def doubts(candidate: Candidate) -> Floats:
+    """Return a factor for the votes of each place: less within a run of equal layers, where no iteration begins."""
+    factor: Floats = np.ones(candidate.period)
+    margin = max(2, int(0.01 * candidate.period))
+    for block in find_cyclic(candidate.template.symbols):
+        size = block.events * block.repeats - 2 * margin
+        if block.events >= LAYER and size >= RUN * candidate.period:
+            factor[(block.first + margin + np.arange(size)) % candidate.period] = WITHIN
+    return factor
 
 
 def relock_votes(candidate: Candidate) -> Floats:
