@@ -10,7 +10,7 @@ import polars as pl
 
 from deepprof.metrics.iteration import LoopMetrics
 
-__all__ = ["Agreement", "BoundarySource", "Loop"]
+__all__ = ["Agreement", "BoundarySource", "Loop", "Outside"]
 
 BoundarySource = Literal["annotation", "framework", "mined"]
 
@@ -28,11 +28,21 @@ class Agreement:
     ratio: float
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """The kernels of the main stream before or after all iterations, and the time that they span."""
+
+    kernels: int = 0
+    span_ns: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
     """One repeated iteration on one main stream; `iterations` has the schema `metrics.iteration.ITERATIONS`.
 
-    `period` is in kernels of the main stream. `cycles` and `nested` have the keys of the report.
+    `period` is in kernels of the main stream. `confidence` is that the iterations are right, first kernels included;
+    `boundary_confidence` its part that concerns where in the period they begin. `prologue` is what ran before the
+    first iteration, `epilogue` what ran after the last. `cycles` and `nested` have the keys of the report.
     """
 
     rank: int
@@ -42,8 +52,11 @@ class Loop:
     confidence: float
     evidence: str
     boundary_source: BoundarySource
+    boundary_confidence: float
     agreement: Agreement | None
     iterations: pl.DataFrame
     metrics: LoopMetrics
     cycles: tuple[Mapping[str, int | str], ...] = ()
     nested: tuple[Mapping[str, int], ...] = ()
+    prologue: Outside = Outside()
+    epilogue: Outside = Outside()

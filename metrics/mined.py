@@ -10,7 +10,7 @@ import numpy.typing as npt
 from deepprof import mining
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.iteration_table import measure_iterations, summarize
-from deepprof.metrics.loop import Agreement, Loop
+from deepprof.metrics.loop import Agreement, Loop, Outside
 from deepprof.metrics.names import coarse_ids
 from deepprof.metrics.sequence import Sequence
 from deepprof.mining.evidence import Evidence, Family, short
@@ -64,11 +64,23 @@ def from_mined(trace: Trace, sequence: Sequence, evidence: Evidence, found: mini
         confidence=found.confidence,
         evidence=found.evidence,
         boundary_source=found.source,
+        boundary_confidence=found.start_confidence,
         agreement=best_agreement(evidence, found.iterations, found.period),
         iterations=iterations,
         metrics=summarize(iterations),
+        cycles=tuple({"every": c.every, "extra_events": c.extra, "kind": c.kind} for c in found.cycles),
         nested=tuple(large_blocks(found)),
+        prologue=outside(sequence, 0, found.prologue),
+        epilogue=outside(sequence, len(sequence.symbols) - found.epilogue, len(sequence.symbols)),
     )
+
+
+def outside(sequence: Sequence, first: int, end: int) -> Outside:
+    """Return how many kernels there are from `first` to before `end`, and from when to when they ran."""
+    if end <= first:
+        return Outside()
+    until = int(sequence.end_ns[first:end].max())
+    return Outside(end - first, until - int(sequence.start_ns[first]))
 
 
 def large_blocks(found: mining.Loop) -> list[dict[str, int]]:
@@ -94,6 +106,7 @@ def from_paper(trace: Trace, sequence: Sequence, evidence: Evidence, found: Pape
         confidence=round(min(1.0, len(rows.first) / found.count) * explained(rows), 3),
         evidence=f"paper mode: {matched}, {found.count} iterations given, ε = {found.pattern.epsilon}",
         boundary_source="mined",
+        boundary_confidence=0.0,
         agreement=best_agreement(evidence, rows, period),
         iterations=iterations,
         metrics=summarize(iterations),

@@ -26,9 +26,7 @@ REGULAR = 0.75  # of the places at which a cycle is due must show it
 STRAY = 0.1  # of the other iterations may look alike
 MAX_CYCLES = 8
 MAX_TOKENS = 1 << 16  # iterations looked at
-SHARED = (
-    0.5  # of the extra's short sequences that also stand in the iteration: parts of it run, as in an evaluation
-)
+SHARED = 0.5  # of the extra's short sequences that also stand in the iteration: parts of it run, as in an evaluation
 MANY_MICRO_BATCHES = 64  # more are hardly ever accumulated
 STATISTICS = 0.1  # of the period: a longer stretch of kernels of its own is more than a few numbers
 GRAM = 4  # symbols of a sequence that tells a part of the iteration from other uses of its kernels

@@ -112,6 +112,13 @@ class MetricsBlock(msgspec.Struct, frozen=True, kw_only=True):
     iteration_ns: IterationTimeBlock
 
 
+class OutsideBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """What ran on the main stream before the first iteration or after the last."""
+
+    kernels: int
+    span_ns: int
+
+
 class LoopBlock(msgspec.Struct, frozen=True, kw_only=True):
     """One repeated iteration on one main stream."""
 
@@ -122,9 +129,12 @@ class LoopBlock(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float
     evidence: str
     boundary_source: str
+    boundary_confidence: float
     annotation_agreement: AgreementBlock | None
     cycles: list[dict[str, int | str]]
     nested: list[dict[str, int]]
+    prologue: OutsideBlock
+    epilogue: OutsideBlock
     iterations: list[IterationBlock]
     metrics: MetricsBlock
 
@@ -230,9 +240,12 @@ def describe_loop(loop: Loop) -> LoopBlock:
         confidence=loop.confidence,
         evidence=readable(loop.evidence),
         boundary_source=loop.boundary_source,
+        boundary_confidence=loop.boundary_confidence,
         annotation_agreement=describe_agreement(loop.agreement),
         cycles=[dict(cycle) for cycle in loop.cycles],
         nested=[dict(level) for level in loop.nested],
+        prologue=OutsideBlock(kernels=loop.prologue.kernels, span_ns=loop.prologue.span_ns),
+        epilogue=OutsideBlock(kernels=loop.epilogue.kernels, span_ns=loop.epilogue.span_ns),
         iterations=[IterationBlock(**row) for row in loop.iterations.select(fields).to_dicts()],
         metrics=describe_metrics(loop.metrics),
     )

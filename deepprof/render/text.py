@@ -138,11 +138,19 @@ def describe_loop(loop: Loop) -> Iterable[str]:
     yield describe_boundaries(loop)
     if loop.metrics.warmup_excluded:
         yield f"{format_count(loop.metrics.warmup_excluded, 'warm-up iteration')} not in the figures below"
+    yield from describe_outside(loop)
     for cycle in loop.cycles:
         extra, kind = cycle.get("extra_events", 0), cycle.get("kind", "unknown")
         yield f"every {cycle.get('every')} iterations {extra:+,} kernels" + ("" if kind == "unknown" else f" ({kind})")
     for level in loop.nested[:NESTED]:
         yield f"inside: {level.get('repeats')} times {format_count(level.get('events', 0), 'kernel')}"
+
+
+def describe_outside(loop: Loop) -> Iterable[str]:
+    """Yield what ran before and after all iterations."""
+    for name, part in (("before them", loop.prologue), ("after them", loop.epilogue)):
+        if part.kernels:
+            yield f"{name}: {format_count(part.kernels, 'kernel')} in {format_duration(part.span_ns)}"
 
 
 def describe_boundaries(loop: Loop) -> str:

@@ -98,6 +98,7 @@ def build_loop(times_ns: list[int] | None = None, **changes: Any) -> Loop:
         "confidence": 0.98,
         "evidence": "335 kernels repeat 8 times, 0 edits",
         "boundary_source": "framework",
+        "boundary_confidence": 0.9,
         "agreement": Agreement("ProfilerStep", 8, 1.0),
         "iterations": build_iterations(times_ns),
         "metrics": build_metrics(),

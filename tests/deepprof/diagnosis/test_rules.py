@@ -65,6 +65,7 @@ def measure(trace: Trace, count: int) -> Loop:
         confidence=1.0,
         evidence="made by hand",
         boundary_source="mined",
+        boundary_confidence=0.9,
         agreement=None,
         iterations=table,
         metrics=summarize(table),
