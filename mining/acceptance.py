@@ -23,6 +23,7 @@ MIN_COVERAGE = 0.5  # between the first and the last pass
 MANY_PASSES = 3  # that many passes inside one step marker make them parts of a step
 MORE_THAN_LAYERS = 150  # passes …
 SHORT = 20  # … of so many kernels: a shorter loop is a solver's, or an operator's
+LAYER_EDITS = 0.002  # layers are equal but for a few
 MOST = 0.8  # … on so much of the sequence
 SMALLEST = 3  # kernels: a shorter repetition is no iteration without a range that says so
 MOSTLY_OPTIMIZER = 0.6  # of a template: then it is the optimizer's own loop
@@ -156,13 +157,14 @@ def outweighs_flatness(candidate: Candidate, evidence: Evidence, signs: Signs) -
     if signs.strong:
         return True
     alone = fills_stream(candidate, evidence) and candidate.period >= SMALLEST
-    return signs.rare >= 2 or (alone and bool(signs.weak))
+    return signs.rare >= 2 or (alone and (bool(signs.weak) or candidate.period >= LAYER_SIZES[0]))
 
 
 def is_framed(candidate: Candidate, evidence: Evidence) -> bool:
     """Return whether little runs before and after one unbroken repetition: an embedding and a head may be."""
     head, tail = candidate.left - evidence.start, evidence.length - candidate.right
-    unbroken = candidate.right - candidate.left >= 0.98 * candidate.matches.matched.sum()
+    spanned = candidate.right - candidate.left >= 0.98 * candidate.matches.matched.sum()
+    unbroken = spanned and candidate.edit_share <= LAYER_EDITS
     return unbroken and 0 < head < candidate.period and 0 < tail < candidate.period
 
 

@@ -16,7 +16,7 @@ from deepprof.mining.suffix_tree import SuffixTree
 from deepprof.mining.symbols import SymbolArray
 from deepprof.mining.template import Template, fit_template
 
-__all__ = ["Candidate", "follow", "propose", "reach_left", "reach_right"]
+__all__ = ["Candidate", "follow", "measure", "propose", "reach_left", "reach_right"]
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -126,6 +126,16 @@ def verify(symbols: SymbolArray, level: Level) -> Candidate | None:
             break
         template = Template(template.symbols[~rare], template.variants)
         matcher, matches = follow(symbols, template.symbols)
+    return make_candidate(symbols, template, matcher, matches)
+
+
+def measure(symbols: SymbolArray, template: Template) -> Candidate:
+    """Match a template as it is."""
+    return make_candidate(symbols, template, *follow(symbols, template.symbols))
+
+
+def make_candidate(symbols: SymbolArray, template: Template, matcher: Matcher, matches: Matches) -> Candidate:
+    """Return the candidate of a template that was matched."""
     coverage = float(matches.matched.sum()) / max(1, len(symbols))
     exact = matches.first[(matches.edits == 0) & (matches.matched == len(template.symbols))]
     left = reach_left(symbols, template.symbols, int(exact[0])) if len(exact) else 0

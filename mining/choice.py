@@ -102,8 +102,9 @@ def is_above(symbols: SymbolArray, larger: Candidate, pick: Candidate) -> bool:
     explains_more = larger.coverage >= pick.coverage + 0.2
     if explains_more or flat:
         return explains_more or not is_run_of(larger.template.symbols, pick.template.symbols)
-    extra = larger.period - round(larger.period / pick.period) * pick.period
-    return abs(extra) >= SIZEABLE * pick.period and new_share(symbols, larger, pick) >= NEW_SYMBOLS
+    beside = abs(larger.period - round(larger.period / pick.period) * pick.period)
+    unexplained = (larger.coverage - pick.coverage) * larger.period
+    return max(beside, unexplained) >= SIZEABLE * pick.period and new_share(symbols, larger, pick) >= NEW_SYMBOLS
 
 
 def is_run_of(larger: SymbolArray, smaller: SymbolArray) -> bool:

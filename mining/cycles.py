@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from deepprof.mining.iterations import Iterations
 from deepprof.mining.nesting import has_parameter_loop, nested_share
-from deepprof.mining.symbols import SymbolArray
+from deepprof.mining.symbols import SymbolArray, as_symbols
 
 __all__ = ["Cycle", "Kind", "find_cycles"]
 
@@ -22,8 +22,9 @@ Int64s = npt.NDArray[np.int64]
 Kind = Literal["accumulation", "evaluation", "checkpoint", "statistics", "unknown"]
 
 MIN_TIMES = 3
-REGULAR = 0.75  # of the places at which a cycle is due must show it
-STRAY = 0.1  # of the other iterations may look alike
+ALTERNATING = 0.3  # of the iterations are shorter by the same: every other one, some lost
+REGULAR = 0.75  # of the distances between its times must be the same, or multiples
+FEWEST = 0.5  # of the times that a distance promises must be there
 MAX_CYCLES = 8
 MAX_TOKENS = 1 << 16  # iterations looked at
 SHARED = 0.5  # of the extra's short sequences that also stand in the iteration: parts of it run, as in an evaluation
@@ -37,8 +38,8 @@ LOOPED = 0.5  # of an optimizer's kernels lie in its loop over parameters
 class Cycle:
     """Every `every` iterations `extra` more symbols run, first in or after iteration `phase`.
 
-    `content` is the extra stretch where it was seen most clearly, `ends` where in the sequence it
-    ends.
+    `content` is the extra stretch where it was seen most clearly, `whole` a whole cycle from the end of that stretch
+    on: the iterations and the extra.
     """
 
     every: int
@@ -46,7 +47,7 @@ class Cycle:
     kind: Kind
     phase: int
     content: SymbolArray
-    ends: Int64s
+    whole: SymbolArray
 
 
 def find_cycles(
@@ -57,19 +58,36 @@ def find_cycles(
     `optimizer` marks symbol values whose names look like an optimizer's, where names are known.
     """
     first = rows.first[rows.complete][:MAX_TOKENS]
-    extra = np.diff(first) - len(template)
+    template, extra = shortest(symbols, first, template)
     extra[extra <= noise_limit(len(template))] = 0
     found: list[Cycle] = []
     while len(found) < MAX_CYCLES and (token := find_token(extra)) is not None:
-        every, phase, size = token
-        due = np.arange(phase, len(extra), every)
+        every, size, due = token
         content, after = clearest(symbols, first, template, due[np.abs(extra[due] - size) <= tolerance(size)], size)
         kind = classify(content, template, every, optimizer)
-        ends = first[due] + after + size
-        found.append(Cycle(every, size, kind, phase, content, ends[ends <= len(symbols)]))
+        whole = np.concatenate([np.tile(np.roll(template, -after), every), content])
+        found.append(Cycle(every, size, kind, int(due[0]), content, as_symbols(whole)))
         extra[due] = np.maximum(extra[due] - size, 0)
         extra[due[extra[due] <= tolerance(size)]] = 0
     return sorted(found, key=lambda c: c.every)
+
+
+def shortest(symbols: SymbolArray, first: Int64s, template: SymbolArray) -> tuple[SymbolArray, Int64s]:
+    """Return the template without what every other iteration lacks, and how much longer than that each is.
+
+    Of two micro-batches one has the optimizer behind it, and the template may be either.
+    """
+    extra = np.diff(first) - len(template)
+    sizes, counts = np.unique(extra[extra < 0], return_counts=True)
+    if not len(sizes) or counts.max() < ALTERNATING * len(extra):
+        return template, extra
+    size = -int(sizes[np.argmax(counts)])
+    short = np.flatnonzero(extra == -size)
+    if size >= len(template) or len(short) < 2 or (np.diff(short) == 2).mean() < REGULAR:
+        return template, extra
+    piece = symbols[first[short[0]] : first[short[0] + 1]]
+    place = insertion_place(template, piece, size)[0]
+    return np.delete(template, np.arange(place, place + size)), extra + size
 
 
 def noise_limit(period: int) -> int:
@@ -82,31 +100,38 @@ def tolerance(size: int) -> float:
     return min(2 + 0.02 * size, 0.25 * size)
 
 
-def find_token(extra: Int64s) -> tuple[int, int, int] | None:
-    """Return (every, phase, size) of the commonest extra that comes at regular distances, None without one."""
+def find_token(extra: Int64s) -> tuple[int, int, Int64s] | None:
+    """Return (every, size, rows) of the commonest extra that comes at regular distances, None without one."""
     sizes, counts = np.unique(extra[extra > 0], return_counts=True)
     for size in sizes[np.argsort(-counts, kind="stable")][:MAX_CYCLES].tolist():
         at = np.flatnonzero(np.abs(extra - size) <= tolerance(size))
-        rhythm = find_rhythm(extra, at, size) if len(at) >= MIN_TIMES else None
-        if rhythm is not None:
-            return *rhythm, size
+        every = rhythm(at, len(extra)) if len(at) >= MIN_TIMES else None
+        if every is not None:
+            return every, size, due_rows(extra, at, every, size)
     return None
 
 
-def find_rhythm(extra: Int64s, at: Int64s, size: int) -> tuple[int, int] | None:
-    """Return (every, phase) at which the extras of a size, or larger ones that may hold it, are due."""
-    apart, votes = np.unique(np.diff(at), return_counts=True)
-    every = int(apart[np.argmax(votes)])
-    if every < 2:
-        return None
-    phases, votes = np.unique(at % every, return_counts=True)
-    phase = int(phases[np.argmax(votes)])
-    due = np.arange(phase, len(extra), every)
-    others = np.ones(len(extra), bool)
-    others[due] = False
-    shown = (extra[due] >= size - tolerance(size)).mean()
-    stray = (np.abs(extra[others] - size) <= tolerance(size)).mean() * every
-    return (every, phase) if len(due) >= MIN_TIMES and shown >= REGULAR and stray <= STRAY * every else None
+def rhythm(at: Int64s, length: int) -> int | None:
+    """Return the distance at which most of some rows follow each other, None when they come as they like.
+
+    A row lost or found twice shifts all after it, so that distances count, not places; where two extras fall together
+    the row looks different, so that multiples of the distance count as well.
+    """
+    apart = np.diff(at)
+    distances, votes = np.unique(apart, return_counts=True)
+    every = int(distances[np.argmax(votes)])
+    regular = (apart % every == 0) & (apart <= 4 * every)
+    enough = len(at) * every >= FEWEST * length and votes.max() >= max(2, 0.4 * len(apart))
+    return every if every >= 2 and regular.mean() >= REGULAR and enough else None
+
+
+def due_rows(extra: Int64s, at: Int64s, every: int, size: int) -> Int64s:
+    """Return the rows that show the extra, with those between them that are due and hold more."""
+    between = [
+        np.arange(a, b, every) for a, b in zip(at[:-1].tolist(), at[1:].tolist(), strict=True) if (b - a) % every == 0
+    ]
+    due = np.unique(np.concatenate([at, *between]))
+    return np.asarray(due[extra[due] >= size - tolerance(size)])
 
 
 def clearest(
@@ -120,14 +145,20 @@ def clearest(
     best: tuple[int, SymbolArray, int] = (len(template) + 1, symbols[:0], 0)
     for row in rows[:16].tolist():
         piece = symbols[first[row] : first[row + 1]]
-        common = min(len(template), len(piece), max(0, len(piece) - size))
-        left = np.append(0, np.cumsum(piece[:common] != template[:common]))
-        right = np.append(0, np.cumsum(piece[::-1][:common] != template[::-1][:common]))
-        differences = left + right[::-1]
-        place = int(np.argmin(differences))
-        if differences[place] < best[0]:
-            best = int(differences[place]), piece[place : place + size], place
+        place, differences = insertion_place(piece, template, size)
+        if differences < best[0]:
+            best = differences, piece[place : place + size], place
     return best[1], best[2]
+
+
+def insertion_place(longer: SymbolArray, shorter: SymbolArray, size: int) -> tuple[int, int]:
+    """Return behind which symbol `longer` has `size` more than `shorter`, and how many others then differ."""
+    common = min(len(shorter), max(0, len(longer) - size))
+    left = np.append(0, np.cumsum(longer[:common] != shorter[:common]))
+    right = np.append(0, np.cumsum(longer[::-1][:common] != shorter[::-1][:common]))
+    differences = left + right[::-1]
+    place = int(np.argmin(differences))
+    return place, int(differences[place])
 
 
 def classify(content: SymbolArray, template: SymbolArray, every: int, optimizer: npt.NDArray[np.bool_] | None) -> Kind:

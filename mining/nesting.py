@@ -17,7 +17,7 @@ SMALL = 16  # symbols: the longest body of a loop over parameters …
 SHORTEST = 8  # … and its shortest stretch
 MOSTLY = 0.5  # of the iteration: a longer stretch is its layers when there are no others
 LAYER = 4  # symbols: a layer has at least so many
-OWN = 0.6  # of such a loop's kernels run nowhere else in the iteration
+OWN = 0.45  # of such a loop's kernels run nowhere else in the iteration
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,18 +117,20 @@ def offsets_of(candidate: Candidate, positions: Int64s) -> Int64s:
 
 def vote_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -> Phase:
     """Return the place with most votes: launch gaps, device gaps, copies, ends of inner loops, the stream's start."""
-    votes: dict[str, Floats] = {
-        "host launch gap": gap_votes(candidate, evidence.launch_gaps, 2.0),
+    seen: dict[str, Floats] = {
         "device gap": gap_votes(candidate, evidence.gaps, 1.0),
-        "copy from the host": mark_votes(candidate, evidence.copies, 0.8),
         "end of the optimizer's loop": loop_end_votes(candidate),
         "start of the parts": part_votes(candidate),
         "optimizer kernels": optimizer_votes(candidate, evidence.optimizer),
         "bounds of the capture": capture_votes(symbols, candidate, evidence),
         "resumption after foreign kernels": relock_votes(candidate),
     }
+    factor = doubts(candidate)
+    votes = {name: vote * factor for name, vote in seen.items()}
+    votes["host launch gap"] = gap_votes(candidate, evidence.launch_gaps, 2.0)
+    votes["copy from the host"] = mark_votes(candidate, evidence.copies, 0.8)
     votes |= {f"host range {short(f.name)}": family_votes(candidate, f, rank) for rank, f in framework_ranges(evidence)}
-    offset, certainty = elect(np.sum(list(votes.values()), axis=0) * doubts(candidate), layer_votes(candidate))
+    offset, certainty = elect(np.sum(list(votes.values()), axis=0), layer_votes(candidate))
     near = around(offset, candidate.period)
     total = sum(float(v[near].max()) for v in votes.values())
     reasons = [name for name, v in votes.items() if v[near].max() >= SAID * total > 0]

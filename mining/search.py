@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deepprof.mining.acceptance import Verdict, judge
-from deepprof.mining.candidates import Candidate, follow, propose, verify
-from deepprof.mining.choice import MAX_EDITS, select
+from deepprof.mining.candidates import Candidate, follow, measure, propose
+from deepprof.mining.choice import MAX_EDITS, is_run_of, select
 from deepprof.mining.cycles import Cycle, find_cycles
 from deepprof.mining.evidence import Evidence
 from deepprof.mining.iterations import to_iterations
-from deepprof.mining.levels import Level
 from deepprof.mining.symbols import SymbolArray, as_symbols
-from deepprof.mining.template import merge_variants
+from deepprof.mining.template import Template, merge_variants
 
 __all__ = ["WINDOWS", "Look", "search", "windows_of"]
 
@@ -22,7 +21,8 @@ ENOUGH_PASSES = 8
 ENOUGH_COVERAGE = 0.7
 MIN_COVERAGE = 0.5  # of the window, for a candidate that stands in for one refused as a layer
 VARIANT_ROUNDS = 3
-NEARLY = 0.85  # of what the micro-batches explain, the iteration made of them must explain
+NEARLY = 0.7  # of what the micro-batches explain, the iteration made of them must explain
+MOST_PASSES, SECOND = 16, 0.5  # passes of a critic, and the size of its generator's beside one of them
 NOTHING = Verdict(False, 0.0, "no sequence of kernels comes back at regular distances three times or more")
 
 
@@ -107,6 +107,8 @@ def look_at(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> L
     verdict = judge(pick, shown)
     larger = [c for c in candidates if c.period >= 2 * pick.period and c.coverage >= MIN_COVERAGE]
     for other in larger if verdict.final else []:
+        if is_run_of(other.template.symbols, pick.template.symbols):
+            continue
         if (second := judge(other, shown)).accepted:
             pick, verdict = other, second
             break
@@ -118,18 +120,16 @@ def promote(symbols: SymbolArray, pick: Candidate, evidence: Evidence) -> Candid
     """Return the iteration of several micro-batches and the optimizer where `pick` is only a micro-batch."""
     rows = to_iterations(pick.matches, pick.period)
     cycles = find_cycles(symbols, rows, pick.template.symbols, evidence.optimizer)
-    for cycle in (c for c in cycles if c.kind == "accumulation"):
-        whole = verify(symbols, Level(cycle.every * pick.period + cycle.extra, 1.0, 1, cycle.ends))
-        if whole is not None and is_whole(whole, pick, cycle):
+    for cycle in (c for c in cycles if c.kind == "accumulation" or is_second_half(c, pick.period)):
+        whole = measure(symbols, Template(cycle.whole, pick.template.variants))
+        if whole.passes >= 2 and whole.edit_share <= MAX_EDITS and whole.coverage >= NEARLY * pick.coverage:
             return whole
     return pick
 
 
-def is_whole(whole: Candidate, part: Candidate, cycle: Cycle) -> bool:
-    """Return whether a candidate is what the cycle promised, and explains at least as much as its part."""
-    expected = cycle.every * part.period + cycle.extra
-    near = abs(whole.period - expected) <= 0.05 * expected
-    return near and whole.edit_share <= MAX_EDITS and whole.coverage >= NEARLY * part.coverage
+def is_second_half(cycle: Cycle, period: int) -> bool:
+    """Return whether what comes every few passes is no checkpoint but as large a part: a second model's."""
+    return cycle.kind == "checkpoint" and cycle.every <= MOST_PASSES and cycle.extra >= SECOND * period
 
 
 def join_variants(

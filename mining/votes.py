@@ -100,7 +100,10 @@ def optimizer_votes(candidate: Candidate, optimizer: npt.NDArray[np.bool_] | Non
 
 
 def layer_votes(candidate: Candidate) -> Floats:
-    """Vote for all places between the layers' backward pass, whose body is longer, and their next forward pass."""
+    """Vote for all places between the layers' backward pass, whose body is longer, and their next forward pass.
+
+    The later ones are a little likelier: the update takes more kernels than an embedding.
+    """
     votes, template = np.zeros(candidate.period), candidate.template.symbols
     runs = sorted((b for b in find_cyclic(template) if b.events >= LAYER), key=lambda b: -b.events * b.repeats)
     pairs = ((a, b) for i, a in enumerate(runs) for b in runs[i + 1 :] if abs(a.repeats - b.repeats) <= 1)
@@ -109,7 +112,7 @@ def layer_votes(candidate: Candidate) -> Floats:
             begin = backward.first + backward.events * backward.repeats
             between = (forward.first - begin) % candidate.period
             if between <= BETWEEN * candidate.period:
-                votes[(begin + np.arange(between + 1)) % candidate.period] = 0.6
+                votes[(begin + np.arange(between + 1)) % candidate.period] = np.linspace(0.6, 0.65, between + 1)
             break
     return votes
 
