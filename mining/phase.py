@@ -145,10 +145,8 @@ def elect(points: Floats, regions: Floats) -> tuple[int, float]:
     """
     period = len(points)
     reach = reach_of(period)
-    wrapped = np.concatenate([points[-reach:], points, points[:reach]]) if reach < period else np.tile(points, 3)
-    sums = np.append(0.0, np.cumsum(wrapped))
-    start = 0 if reach < period else period - reach
-    total = sums[start + 2 * reach + 1 : start + 2 * reach + 1 + period] - sums[start : start + period] + regions
+    steps = range(-reach, reach + 1)
+    total = np.sum([np.roll(points, step) for step in steps], axis=0) + regions
     near = around(int(np.argmax(total)), period)
     offset = int(near[np.argmax(points[near] + 1e-3 * regions[near])])
     rest = np.delete(total, around(offset, period, 2))
@@ -158,7 +156,7 @@ def elect(points: Floats, regions: Floats) -> tuple[int, float]:
 
 def reach_of(period: int) -> int:
     """Return how many symbols two places of the period may be apart that mean the same."""
-    return max(2, int(0.01 * period))
+    return min(max(2, int(0.01 * period)), period // 8)
 
 
 def around(place: int, period: int, times: int = 1) -> Int64s:
