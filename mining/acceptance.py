@@ -35,12 +35,15 @@ class Verdict:
     """Whether a candidate is accepted, how sure that is (0..1), and why or why not.
 
     `final` is set when it is refused for what it is, not for how little of it was seen: looking elsewhere is no use.
+    `strong` is set when names or ranges speak for an iteration, `weak` counts the signs that a layer may show too.
     """
 
     accepted: bool
     certainty: float
     reason: str
     final: bool = False
+    strong: bool = False
+    weak: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ def judge(candidate: Candidate, evidence: Evidence) -> Verdict:
     doubt = find_doubt(candidate, evidence, signs)
     if doubt is not None:
         return Verdict(False, 0.0, f"{p} kernels repeat {passes:.0f} times, but {doubt}", final=True)
-    return accept(candidate, inner, edits, signs.strong + signs.weak)
+    return accept(candidate, inner, edits, signs)
 
 
 def reject(reason: str) -> Verdict:
@@ -82,12 +85,14 @@ def reject(reason: str) -> Verdict:
     return Verdict(False, 0.0, reason)
 
 
-def accept(candidate: Candidate, inner: float, edits: float, signs: list[str]) -> Verdict:
+def accept(candidate: Candidate, inner: float, edits: float, signs: Signs) -> Verdict:
     """Return a verdict in favour; many exact passes and independent signs make it sure."""
-    certainty = inner * (1 - edits) * (1 - 0.5 ** (candidate.passes + len(signs) - 0.9))
+    said = signs.strong + signs.weak
+    certainty = inner * (1 - edits) * (1 - 0.5 ** (candidate.passes + len(said) - 0.9))
     repeats = f"{candidate.period} kernels repeat {candidate.passes:.1f} times"
     exact = "exactly" if edits == 0 else f"with {100 * edits:.1f} % edits"
-    return Verdict(True, certainty, f"{repeats} {exact}" + (f", with {', '.join(signs)}" if signs else ""))
+    reason = f"{repeats} {exact}" + (f", with {', '.join(said)}" if said else "")
+    return Verdict(True, certainty, reason, strong=bool(signs.strong), weak=len(signs.weak))
 
 
 def inner_coverage(candidate: Candidate) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.mining.evidence import Evidence
-from deepprof.mining.heads import align_head
+from deepprof.mining.heads import align_head, begin_late
 from deepprof.mining.levels import Level, find_levels
 from deepprof.mining.matching import Matcher, Matches
 from deepprof.mining.ranges import suggest_levels
@@ -146,7 +146,8 @@ def make_candidate(symbols: SymbolArray, template: Template, matcher: Matcher, m
 def follow(symbols: SymbolArray, template: SymbolArray) -> tuple[Matcher, Matches]:
     """Return the matcher with its counts per place, and the passes of a template over all symbols."""
     matcher = Matcher(template)
-    return matcher, align_head(symbols, template, matcher.feed(symbols, final=True))
+    matches = align_head(symbols, template, matcher.feed(symbols, final=True))
+    return matcher, begin_late(symbols, template, matches)
 
 
 def reach_left(symbols: SymbolArray, template: SymbolArray, at: int) -> int:

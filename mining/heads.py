@@ -1,4 +1,4 @@
-"""What lies before the first exact pass, aligned backwards from it: the matcher itself cannot look back."""
+"""Where passes begin, put right afterwards: the matcher itself cannot look back."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import numpy.typing as npt
 from deepprof.mining.matching import Matcher, Matches
 from deepprof.mining.symbols import SymbolArray, as_symbols
 
-__all__ = ["align_head"]
+__all__ = ["align_head", "begin_late"]
 
 Int64s = npt.NDArray[np.int64]
+
+ALIKE = 0.98  # of a period that fits
 
 
 def align_head(symbols: SymbolArray, template: SymbolArray, matches: Matches) -> Matches:
@@ -66,3 +68,19 @@ def replace_head(matches: Matches, row: int, kept: npt.NDArray[np.bool_], head: 
     first, end = spliced(matches.first, head.first), spliced(matches.end, head.end)
     foreign = matches.foreign + int((matches.end - matches.first).sum()) - int((end - first).sum())
     return Matches(first, end, spliced(matches.matched, head.matched), spliced(matches.edits, head.edits), foreign)
+
+
+def begin_late(symbols: SymbolArray, template: SymbolArray, matches: Matches) -> Matches:
+    """Return the passes without what stands before the last whole period of each, where that fits the template alone.
+
+    A few symbols like the template's first ones, then foreign ones, then the iteration: they lie before it.
+    """
+    period = len(template)
+    first, edits = matches.first.copy(), matches.edits.copy()
+    longer = np.flatnonzero((edits > 0) & (matches.end - first > period) & (matches.matched >= ALIKE * period))
+    for row in longer.tolist():
+        differences = int(np.count_nonzero(symbols[matches.end[row] - period : matches.end[row]] != template))
+        if differences <= (1 - ALIKE) * period and differences < edits[row]:
+            first[row], edits[row] = matches.end[row] - period, differences
+    matched = np.where(first > matches.first, period - edits, matches.matched)
+    return Matches(first, matches.end, matched, edits, matches.foreign + int((first - matches.first).sum()))

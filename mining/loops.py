@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.mining.candidates import Candidate, follow
+from deepprof.mining.confidence import sure_of_period, sure_of_start
 from deepprof.mining.cycles import Cycle, find_cycles
 from deepprof.mining.evidence import Evidence
 from deepprof.mining.iterations import Iterations, count_edits, to_iterations
@@ -118,18 +119,19 @@ def make_loop(found: Look, candidate: Candidate, evidence: Evidence) -> Loop:
     template = np.roll(candidate.template.symbols, -phase.offset)
     rows = count_edits(to_iterations(follow(found.symbols, template)[1], len(template)), found.symbols, template)
     source, family = decided_by(phase, rows, evidence)
-    start = 1.0 if phase.source == "annotation" else 0.9 + 0.1 * phase.certainty
+    cycles = tuple(find_cycles(found.symbols, rows, template, evidence.optimizer))
+    start = sure_of_start(phase)
     first, end = (int(rows.first[0]), int(rows.end[-1])) if len(rows.first) else (0, 0)
     return Loop(
         template=template,
         iterations=rows,
-        confidence=round(found.verdict.certainty * start, 3),
+        confidence=round(sure_of_period(candidate, found.verdict, phase, cycles) * start, 3),
         start_confidence=round(start, 3),
         evidence=f"{found.verdict.reason}{covering(rows, len(found.symbols))}; begins at: {phase.reason}",
         source=source,
         family=family,
         nested=tuple(find_nested(template)),
-        cycles=tuple(find_cycles(found.symbols, rows, template, evidence.optimizer)),
+        cycles=cycles,
         prologue=first,
         epilogue=len(found.symbols) - end,
     )

@@ -40,13 +40,19 @@ AGREEMENT = 0.6  # share of a family's ranges that must point at one place of th
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """`offset` into the candidate's template; `certainty` in 0..1; `family` when a host range decided."""
+    """`offset` into the candidate's template, and `family` when a host range decided.
+
+    `certainty` is the share of the ranges that agree, 1 without any; `votes` those for the place, `lead` how many more
+    they are than any other place's.
+    """
 
     offset: int
     source: Source
     certainty: float
     reason: str
     family: str | None = None
+    votes: float = 0.0
+    lead: float = 0.0
 
 
 def find_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -> Phase:
@@ -130,16 +136,16 @@ def vote_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -
     votes["host launch gap"] = gap_votes(candidate, evidence.launch_gaps, 2.0)
     votes["copy from the host"] = mark_votes(candidate, evidence.copies, 0.8)
     votes |= {f"host range {short(f.name)}": family_votes(candidate, f, rank) for rank, f in framework_ranges(evidence)}
-    offset, certainty = elect(np.sum(list(votes.values()), axis=0), layer_votes(candidate))
+    offset, most, lead = elect(np.sum(list(votes.values()), axis=0), layer_votes(candidate))
     near = around(offset, candidate.period)
     total = sum(float(v[near].max()) for v in votes.values())
     reasons = [name for name, v in votes.items() if v[near].max() >= SAID * total > 0]
     said = ", ".join(reasons) or "no evidence on where it begins"
-    return Phase(offset, "mined", certainty, said)
+    return Phase(offset, "mined", 1.0, said, None, most, lead)
 
 
-def elect(points: Floats, regions: Floats) -> tuple[int, float]:
-    """Return the place with most votes, those for places within 1 % of the period added up, and how clear it was.
+def elect(points: Floats, regions: Floats) -> tuple[int, float, float]:
+    """Return the place with most votes, those within 1 % of the period added up, their number, and its lead.
 
     `regions` are votes for whole stretches: they count where they are, and are not added up.
     """
@@ -151,7 +157,7 @@ def elect(points: Floats, regions: Floats) -> tuple[int, float]:
     offset = int(near[np.argmax(points[near] + 1e-3 * regions[near])])
     rest = np.delete(total, around(offset, period, 2))
     most = float(total.max())
-    return offset, 0.5 + 0.5 * (1 - float(rest.max(initial=0.0)) / most) if most > 0 else 0.0
+    return offset, most, most - float(rest.max(initial=0.0))
 
 
 def reach_of(period: int) -> int:

@@ -1,0 +1,65 @@
+"""How sure a loop is: that its period is an iteration's, and that iterations begin where it says.
+
+Where names or ranges of the host speak for an iteration, passes that agree are enough. From structure alone the odds
+are those of a logistic regression on made-up training jobs (500 seeds that no published figure uses), lowered so that of
+the loops given .9 or more at least 97 % are right on jobs that it has not seen (docs/accuracy.md says how it came out).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from deepprof.mining.acceptance import Verdict
+from deepprof.mining.candidates import Candidate
+from deepprof.mining.cycles import MANY_MICRO_BATCHES, Cycle
+from deepprof.mining.nesting import LAYER, find_cyclic, has_parameter_loop
+from deepprof.mining.phase import Phase
+from deepprof.mining.symbols import SymbolArray
+
+__all__ = ["sure_of_period", "sure_of_start"]
+
+BASE, PER_DOUBLING, PER_EDIT, LOOP, PER_VOTE, COVERED, PER_SIGN = -2.6, 0.27, -41.0, 0.92, 0.66, 1.46, 0.5
+MOST_DOUBLINGS, MOST_EDITS, MOST_VOTES = 6.0, 0.1, 4.0  # beyond them nothing is learnt
+ONE_RUN, PARTNER = 0.8, 0.1  # of a period in one run of layers; a second run counts from so much of the first
+ONE_RUN_LIMIT = 0.85  # the whole may be some small iterations and what follows them
+CYCLE_LIMIT = 0.88  # what comes every few passes may be their optimizer
+LEADS = (0.0, 0.1, 0.3, 0.45, 0.8, 1.5, 2.5, 3.0)  # votes more than any other place has …
+STARTS = (0.3, 0.32, 0.5, 0.75, 0.9, 0.955, 0.99, 0.995)  # … and the share of such starts that were right
+
+
+def sure_of_start(phase: Phase) -> float:
+    """Return how sure it is that iterations begin there: by the agreement of ranges, or by the lead in votes."""
+    if phase.source == "annotation":
+        return 0.9 + 0.1 * phase.certainty
+    return float(np.interp(phase.lead, LEADS, STARTS))
+
+
+def sure_of_period(candidate: Candidate, verdict: Verdict, phase: Phase, cycles: Sequence[Cycle]) -> float:
+    """Return how sure it is that the passes are iterations, neither parts nor multiples of them."""
+    if verdict.strong:
+        return verdict.certainty
+    logit = BASE + PER_DOUBLING * min(math.log2(max(1.0, candidate.passes)), MOST_DOUBLINGS)
+    logit += PER_EDIT * min(candidate.edit_share, MOST_EDITS) + COVERED * candidate.coverage
+    logit += LOOP * has_parameter_loop(candidate.template.symbols) + PER_VOTE * min(phase.votes, MOST_VOTES)
+    logit += PER_SIGN * verdict.weak
+    return min(1 / (1 + math.exp(-logit)), limit(candidate.template.symbols, cycles))
+
+
+def limit(template: SymbolArray, cycles: Sequence[Cycle]) -> float:
+    """Return the most that can be said of a period that may be a multiple or a part of the iteration."""
+    if is_one_run(template):
+        return ONE_RUN_LIMIT
+    doubtful = [c for c in cycles if c.kind in ("statistics", "checkpoint") and c.every <= MANY_MICRO_BATCHES]
+    return CYCLE_LIMIT if doubtful else 1.0
+
+
+def is_one_run(template: SymbolArray) -> bool:
+    """Return whether nearly all of a period is one run of equal parts, without a second one of as many."""
+    runs = sorted((b for b in find_cyclic(template) if b.events >= LAYER), key=lambda b: -b.events * b.repeats)
+    if not runs or runs[0].events * runs[0].repeats < ONE_RUN * len(template):
+        return False
+    least = PARTNER * runs[0].events * runs[0].repeats
+    return not any(abs(b.repeats - runs[0].repeats) <= 1 and b.events * b.repeats >= least for b in runs[1:])
