@@ -1,8 +1,8 @@
 """How sure a loop is: that its period is an iteration's, and that iterations begin where it says.
 
 Where names or ranges of the host speak for an iteration, passes that agree are enough. From structure alone the odds
-are those of a logistic regression on made-up training jobs (500 seeds that no published figure uses), lowered so that of
-the loops given .9 or more at least 97 % are right on jobs that it has not seen (docs/accuracy.md says how it came out).
+are those of a logistic regression on made-up training jobs (500 seeds that no published figure uses), lowered so that
+of the loops given .9 or more hardly any is wrong on other jobs (docs/accuracy.md says how it came out).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ MOST_DOUBLINGS, MOST_EDITS, MOST_VOTES = 6.0, 0.1, 4.0  # beyond them nothing is
 ONE_RUN, PARTNER = 0.8, 0.1  # of a period in one run of layers; a second run counts from so much of the first
 ONE_RUN_LIMIT = 0.85  # the whole may be some small iterations and what follows them
 CYCLE_LIMIT = 0.88  # what comes every few passes may be their optimizer
+PART_LIMIT = 0.6  # it looks like an optimizer's, but no whole iteration could be made of that
 LEADS = (0.0, 0.1, 0.3, 0.45, 0.8, 1.5, 2.5, 3.0)  # votes more than any other place has …
 STARTS = (0.3, 0.32, 0.5, 0.75, 0.9, 0.955, 0.99, 0.995)  # … and the share of such starts that were right
 
@@ -52,8 +53,10 @@ def limit(template: SymbolArray, cycles: Sequence[Cycle]) -> float:
     """Return the most that can be said of a period that may be a multiple or a part of the iteration."""
     if is_one_run(template):
         return ONE_RUN_LIMIT
-    doubtful = [c for c in cycles if c.kind in ("statistics", "checkpoint") and c.every <= MANY_MICRO_BATCHES]
-    return CYCLE_LIMIT if doubtful else 1.0
+    near = {c.kind for c in cycles if c.every <= MANY_MICRO_BATCHES}
+    if "accumulation" in near:
+        return PART_LIMIT
+    return CYCLE_LIMIT if near & {"statistics", "checkpoint"} else 1.0
 
 
 def is_one_run(template: SymbolArray) -> bool:

@@ -21,10 +21,10 @@ __all__ = ["Cycle", "Kind", "find_cycles"]
 Int64s = npt.NDArray[np.int64]
 Kind = Literal["accumulation", "evaluation", "checkpoint", "statistics", "unknown"]
 
-MIN_TIMES = 3
+MIN_TIMES = 3  # two are enough for an optimizer's loop: three iterations show it twice between micro-batches
 ALTERNATING = 0.3  # of the iterations are shorter by the same: every other one, some lost
 REGULAR = 0.75  # of the distances between its times must be the same, or multiples
-FEWEST = 0.5  # of the times that a distance promises must be there
+FEWEST = 0.3  # of the times that a distance promises must be there
 MAX_CYCLES = 8
 MAX_TOKENS = 1 << 16  # iterations looked at
 SHARED = 0.5  # of the extra's short sequences that also stand in the iteration: parts of it run, as in an evaluation
@@ -53,7 +53,7 @@ class Cycle:
 def find_cycles(
     symbols: SymbolArray, rows: Iterations, template: SymbolArray, optimizer: npt.NDArray[np.bool_] | None
 ) -> list[Cycle]:
-    """Return the cycles over the iterations, smallest distance first; none with fewer than `MIN_TIMES` times.
+    """Return the cycles over the iterations, smallest distance first; an optimizer seen twice, all others three times.
 
     `optimizer` marks symbol values whose names look like an optimizer's, where names are known.
     """
@@ -65,10 +65,12 @@ def find_cycles(
         every, size, due = token
         content, after = clearest(symbols, first, template, due[np.abs(extra[due] - size) <= tolerance(size)], size)
         kind = classify(content, template, every, optimizer)
-        whole = np.concatenate([np.tile(np.roll(template, -after), every), content])
-        found.append(Cycle(every, size, kind, int(due[0]), content, as_symbols(whole)))
         extra[due] = np.maximum(extra[due] - size, 0)
         extra[due[extra[due] <= tolerance(size)]] = 0
+        if len(due) < MIN_TIMES and not (kind == "accumulation" and nested_share(content) >= LOOPED):
+            continue
+        whole = np.concatenate([np.tile(np.roll(template, -after), every), content])
+        found.append(Cycle(every, size, kind, int(due[0]), content, as_symbols(whole)))
     return sorted(found, key=lambda c: c.every)
 
 
@@ -87,7 +89,7 @@ def shortest(symbols: SymbolArray, first: Int64s, template: SymbolArray) -> tupl
         return template, extra
     piece = symbols[first[short[0]] : first[short[0] + 1]]
     place = insertion_place(template, piece, size)[0]
-    return np.delete(template, np.arange(place, place + size)), extra + size
+    return as_symbols(np.delete(template, np.arange(place, place + size))), extra + size
 
 
 def noise_limit(period: int) -> int:
@@ -104,10 +106,11 @@ def find_token(extra: Int64s) -> tuple[int, int, Int64s] | None:
     """Return (every, size, rows) of the commonest extra that comes at regular distances, None without one."""
     sizes, counts = np.unique(extra[extra > 0], return_counts=True)
     for size in sizes[np.argsort(-counts, kind="stable")][:MAX_CYCLES].tolist():
-        at = np.flatnonzero(np.abs(extra - size) <= tolerance(size))
-        every = rhythm(at, len(extra)) if len(at) >= MIN_TIMES else None
-        if every is not None:
-            return every, size, due_rows(extra, at, every, size)
+        for off in (0.0, tolerance(size)):  # noise of about the same size must not hide what is always the same
+            at = np.flatnonzero(np.abs(extra - size) <= off)
+            every = rhythm(at, len(extra)) if len(at) >= 2 else None
+            if every is not None:
+                return every, size, due_rows(extra, at, every, size)
     return None
 
 
@@ -121,7 +124,7 @@ def rhythm(at: Int64s, length: int) -> int | None:
     distances, votes = np.unique(apart, return_counts=True)
     every = int(distances[np.argmax(votes)])
     regular = (apart % every == 0) & (apart <= 4 * every)
-    enough = len(at) * every >= FEWEST * length and votes.max() >= max(2, 0.4 * len(apart))
+    enough = len(at) * every >= FEWEST * length and votes.max() >= 0.4 * len(apart)
     return every if every >= 2 and regular.mean() >= REGULAR and enough else None
 
 
