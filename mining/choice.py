@@ -16,10 +16,12 @@ __all__ = ["FEWEST_KERNELS", "LAYER_SIZES", "MAX_EDITS", "holds_once", "is_flat"
 MOST_PASSES = 0.8  # of the passes must contain an optimizer's kernel
 NEW_SYMBOLS = 0.15  # share of a period's own symbols that makes a larger level more than a repetition
 SIZEABLE = 0.25  # of the smaller period: less beside its passes is a cycle over iterations (statistics, checkpoints)
+SECOND_HALF = 0.5  # … where the smaller one holds what iterations do
 ONE_RUN = 0.8  # of a period in one run of a smaller one
 NESTED = 0.3  # a period with less of it in inner loops is flat: it may be a layer
 FEWEST_KERNELS = 6  # different ones: forward, backward and update have more
 LAYER_SIZES = (64, 400)  # a shorter period may always be a layer, a longer one hardly ever is
+FLAT = 200  # a longer one without inner loops is none: layers of so many kernels have some
 MIN_COVERAGE = 0.3
 MAX_EDITS = 0.1  # per matched symbol: quasi-periodic sequences need more, noisy jobs far less
 WHOLE, PART = 0.97, 0.85  # coverage of a period that explains all, and of one that is a part of it
@@ -104,7 +106,8 @@ def is_above(symbols: SymbolArray, larger: Candidate, pick: Candidate) -> bool:
         return explains_more or not is_run_of(larger.template.symbols, pick.template.symbols)
     beside = abs(larger.period - round(larger.period / pick.period) * pick.period)
     unexplained = (larger.coverage - pick.coverage) * larger.period
-    return max(beside, unexplained) >= SIZEABLE * pick.period and new_share(symbols, larger, pick) >= NEW_SYMBOLS
+    sizeable = SECOND_HALF if is_structured(pick.template.symbols) else SIZEABLE
+    return max(beside, unexplained) >= sizeable * pick.period and new_share(symbols, larger, pick) >= NEW_SYMBOLS
 
 
 def is_run_of(larger: SymbolArray, smaller: SymbolArray) -> bool:
@@ -129,10 +132,10 @@ def is_flat(template: SymbolArray) -> bool:
 
     So is one of few different kernels: a solver's, however often its inner loop runs.
     """
-    shortest, longest = LAYER_SIZES
+    shortest = LAYER_SIZES[0]
     if len(template) < shortest or len(np.unique(template)) < FEWEST_KERNELS:
         return True
-    return len(template) < longest and nested_share(template) < NESTED
+    return len(template) < FLAT and nested_share(template) < NESTED
 
 
 def new_share(symbols: SymbolArray, larger: Candidate, pick: Candidate) -> float:

@@ -67,7 +67,7 @@ def find_cycles(
         kind = classify(content, template, every, optimizer)
         extra[due] = np.maximum(extra[due] - size, 0)
         extra[due[extra[due] <= tolerance(size)]] = 0
-        if len(due) < MIN_TIMES and not (kind == "accumulation" and nested_share(content) >= LOOPED):
+        if len(due) < MIN_TIMES and not (kind == "accumulation" and has_parameter_loop(content)):
             continue
         whole = np.concatenate([np.tile(np.roll(template, -after), every), content])
         found.append(Cycle(every, size, kind, int(due[0]), content, as_symbols(whole)))
