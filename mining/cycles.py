@@ -24,6 +24,7 @@ Kind = Literal["accumulation", "evaluation", "checkpoint", "statistics", "unknow
 MIN_TIMES = 3  # two are enough for an optimizer's loop: three iterations show it twice between micro-batches
 ALTERNATING = 0.3  # of the iterations are shorter by the same: every other one, some lost
 REGULAR = 0.75  # of the distances between its times must be the same, or multiples
+IN_STEP = 6  # times in step are no accident, whatever else looks like them
 FEWEST = 0.3  # of the times that a distance promises must be there
 MAX_CYCLES = 8
 MAX_TOKENS = 1 << 16  # iterations looked at
@@ -108,24 +109,29 @@ def find_token(extra: Int64s) -> tuple[int, int, Int64s] | None:
     for size in sizes[np.argsort(-counts, kind="stable")][:MAX_CYCLES].tolist():
         for off in (0.0, tolerance(size)):  # noise of about the same size must not hide what is always the same
             at = np.flatnonzero(np.abs(extra - size) <= off)
-            every = rhythm(at, len(extra)) if len(at) >= 2 else None
-            if every is not None:
+            found = rhythm(at, len(extra)) if len(at) >= 2 else None
+            if found is not None:
+                every, at = found
                 return every, size, due_rows(extra, at, every, size)
     return None
 
 
-def rhythm(at: Int64s, length: int) -> int | None:
-    """Return the distance at which most of some rows follow each other, None when they come as they like.
+def rhythm(at: Int64s, length: int) -> tuple[int, Int64s] | None:
+    """Return the distance at which most of some rows follow each other, and these; None when they come as they like.
 
-    A row lost or found twice shifts all after it, so that distances count, not places; where two extras fall together
-    the row looks different, so that multiples of the distance count as well.
+    Either most lie in step, some strangers aside, or most follow each other at that distance or multiples of it: a row
+    lost or found twice shifts all after it, and where two extras fall together the row looks different.
     """
     apart = np.diff(at)
     distances, votes = np.unique(apart, return_counts=True)
     every = int(distances[np.argmax(votes)])
+    if every < 2 or votes.max() < 0.4 * len(apart) or len(at) * every < FEWEST * length:
+        return None
+    steps, counts = np.unique(at % every, return_counts=True)
+    if counts.max() >= max(REGULAR * len(at), IN_STEP):
+        return every, at[at % every == steps[np.argmax(counts)]]
     regular = (apart % every == 0) & (apart <= 4 * every)
-    enough = len(at) * every >= FEWEST * length and votes.max() >= 0.4 * len(apart)
-    return every if every >= 2 and regular.mean() >= REGULAR and enough else None
+    return (every, at) if regular.mean() >= REGULAR else None
 
 
 def due_rows(extra: Int64s, at: Int64s, every: int, size: int) -> Int64s:
