@@ -21,7 +21,7 @@ from deepprof.mining.symbols import SymbolArray
 
 __all__ = ["sure_of_period", "sure_of_start"]
 
-BASE, PER_DOUBLING, PER_EDIT, LOOP, PER_VOTE, COVERED, PER_SIGN = -2.6, 0.27, -41.0, 0.92, 0.66, 1.46, 0.5
+BASE, PER_DOUBLING, PER_EDIT, LOOP, PER_VOTE, COVERED, PER_SIGN = -2.8, 0.27, -41.0, 0.92, 0.66, 1.46, 0.5
 MOST_DOUBLINGS, MOST_EDITS, MOST_VOTES = 6.0, 0.1, 4.0  # beyond them nothing is learnt
 ONE_RUN, PARTNER = 0.8, 0.1  # of a period in one run of layers; a second run counts from so much of the first
 ONE_RUN_LIMIT = 0.85  # the whole may be some small iterations and what follows them
