@@ -12,7 +12,8 @@ __all__ = ["align_head", "begin_late"]
 
 Int64s = npt.NDArray[np.int64]
 
-ALIKE = 0.98  # of a period that fits
+ALIKE = 0.98  # of a period that fits …
+SAME = 16  # … and its first symbols, all of them
 
 
 def align_head(symbols: SymbolArray, template: SymbolArray, matches: Matches) -> Matches:
@@ -79,8 +80,9 @@ def begin_late(symbols: SymbolArray, template: SymbolArray, matches: Matches) ->
     first, edits = matches.first.copy(), matches.edits.copy()
     longer = np.flatnonzero((edits > 0) & (matches.end - first > period) & (matches.matched >= ALIKE * period))
     for row in longer.tolist():
-        differences = int(np.count_nonzero(symbols[matches.end[row] - period : matches.end[row]] != template))
-        if differences <= (1 - ALIKE) * period and differences < edits[row]:
+        differs = symbols[matches.end[row] - period : matches.end[row]] != template
+        differences = int(np.count_nonzero(differs))
+        if differences <= (1 - ALIKE) * period and differences < edits[row] and not differs[:SAME].any():
             first[row], edits[row] = matches.end[row] - period, differences
     matched = np.where(first > matches.first, period - edits, matches.matched)
     return Matches(first, matches.end, matched, edits, matches.foreign + int((first - matches.first).sum()))

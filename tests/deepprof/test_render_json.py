@@ -19,7 +19,7 @@ KEYS = {
     "trace.events": "kernel memcpy memset graph",
     "trace.accounting": "read kept dropped flagged",
     "trace.streams.0": "rank device stream role events busy_ns",
-    "loops.0": "rank device stream period confidence evidence boundary_source annotation_agreement cycles nested"
+    "loops.0": "rank device stream period confidence evidence boundary_source boundary_confidence annotation_agreement cycles nested prologue epilogue"
     " iterations metrics",
     "loops.0.annotation_agreement": "name iterations agreement_ratio",
     "loops.0.cycles.0": "every extra_events kind",
