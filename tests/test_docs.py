@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import os
 import re
 import shlex
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import deepprof.mining
 from deepprof.commands import main
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -60,11 +62,11 @@ def test_python_examples_run(code: str, demo: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_example_of_the_miner_holds() -> None:
-    import doctest
-
-    import deepprof.mining
-
     assert doctest.testmod(deepprof.mining, raise_on_error=True).attempted == 4
+
+
+def test_the_examples_of_the_mining_page_hold() -> None:
+    assert doctest.testfile(str(ROOT / "docs" / "mining.md"), module_relative=False, raise_on_error=True).attempted > 10
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
