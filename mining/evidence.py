@@ -68,6 +68,24 @@ class Evidence:
     opens: bool = True  # the first symbol is the capture's first, not the first of a window or after a gap
     closes: bool = True  # … and the last its last
 
+    def check(self, length: int, alphabet: int) -> None:
+        """Raise `ValueError` where the evidence does not fit `length` symbols, all below `alphabet`."""
+        for name in ("gaps", "launch_gaps", "copies", "syncs", "graphs"):
+            values = getattr(self, name)
+            if values is not None and values.shape != (length,):
+                raise ValueError(
+                    f"evidence `{name}` must have one entry per symbol, {length}, not shape {values.shape}"
+                )
+        for name in ("gaps", "launch_gaps"):
+            values = getattr(self, name)
+            if values is not None and not np.isfinite(values).all():
+                raise ValueError(f"evidence `{name}` must be finite: it holds NaN or infinity")
+        if self.optimizer is not None and len(self.optimizer) < alphabet:
+            raise ValueError(f"`optimizer` must have an entry per symbol value, {alphabet}, not {len(self.optimizer)}")
+        for family in self.families:
+            if family.positions.dtype.kind not in "iu" or family.positions.ndim != 1:
+                raise ValueError(f"positions of the family {short(family.name)!r} must be one-dimensional integers")
+
     def between(self, first: int, end: int) -> Evidence:
         """Return the same evidence on the symbols [first, end) only, counted from `first`."""
 

@@ -103,7 +103,7 @@ def make_level(stats: ClassStats, group: Int64s) -> Level:
 
 def measure_classes(ids: npt.NDArray[np.int32]) -> ClassStats:
     """Return the statistics of every class; O(n log n), O(n) memory."""
-    order = np.argsort(ids, kind="stable")
+    order = stable_order(ids)
     count = np.bincount(ids) if len(ids) else np.zeros(0, np.int64)
     offset = np.append(0, np.cumsum(count))
     owner = ids[order][1:]
@@ -124,9 +124,21 @@ def measure_classes(ids: npt.NDArray[np.int32]) -> ClassStats:
     )
 
 
+def stable_order(values: npt.NDArray[np.integer]) -> Int64s:
+    """Return what sorts the values, equal ones in their order; for 16-bit numbers numpy is five times faster."""
+    small = values.astype(np.uint16) if len(values) and int(values.max()) < 1 << 16 else values
+    return np.asarray(np.argsort(small, kind="stable"), np.int64)
+
+
+def by_owner_and_gap(owner: npt.NDArray[np.integer], gap: Int64s) -> Int64s:
+    """Return what sorts by class, and by gap within one."""
+    by_gap = stable_order(gap)
+    return by_gap[stable_order(owner[by_gap])]
+
+
 def class_medians(gap: Int64s, owner: Int64s, count: Int64s) -> Int64s:
     """Return the lower median gap of each class, 0 for classes with one occurrence."""
-    ranked = gap[np.lexsort((gap, owner))]
+    ranked = gap[by_owner_and_gap(owner, gap)]
     first = np.append(0, np.cumsum(np.maximum(count - 1, 0)))[:-1]
     median = np.zeros(len(count), np.int64)
     several = count >= 2

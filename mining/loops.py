@@ -81,6 +81,11 @@ def find_loop(
     O(n) to match the rest; memory is 8 bytes per symbol of the window for each of the depths looked at.
     """
     symbols = as_symbols(sequence)
+    alphabet = int(symbols.max(initial=0)) + 1
+    (evidence or Evidence()).check(len(symbols), alphabet)
+    check_coarse(coarse, alphabet)
+    if not windows or min(windows) < 1 or list(windows) != sorted(windows):
+        raise ValueError(f"windows must be ascending sizes of 1 or more, not {list(windows)}")
     evidence = (evidence or Evidence()).between(0, len(symbols))
     exact = find_in(symbols, evidence, windows)
     if coarse is None or share(exact, len(symbols)) >= EXPLAINED:
@@ -88,6 +93,16 @@ def find_loop(
     optimizer = None if evidence.optimizer is None else coarsen(evidence.optimizer, coarse)
     rough = find_in(as_symbols(coarse[symbols]), replace(evidence, optimizer=optimizer), windows)
     return rough if share(rough, len(symbols)) >= share(exact, len(symbols)) + BETTER else exact
+
+
+def check_coarse(coarse: npt.NDArray[np.integer] | None, alphabet: int) -> None:
+    """Raise `ValueError` when the coarse symbols are no map of all symbols to non-negative integers."""
+    if coarse is None:
+        return
+    if coarse.dtype.kind not in "iu" or coarse.ndim != 1 or len(coarse) < alphabet:
+        raise ValueError(f"`coarse` must be integers, one for each of {alphabet} symbol values")
+    if len(coarse) and int(coarse.min()) < 0:
+        raise ValueError("`coarse` must not be negative")
 
 
 def coarsen(marks: npt.NDArray[np.bool_], coarse: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -67,12 +68,18 @@ def nested_share(template: SymbolArray) -> float:
     return float(inside.mean())
 
 
-def find_cyclic(template: SymbolArray) -> list[Nested]:
+def find_cyclic(template: SymbolArray) -> tuple[Nested, ...]:
     """Return the blocks of a template that goes round: those across its cut are found too, `first` is in the period."""
+    return cyclic_blocks(template.tobytes(), template.dtype.str)
+
+
+@lru_cache(maxsize=32)  # one template is asked about by many
+def cyclic_blocks(data: bytes, kind: str) -> tuple[Nested, ...]:
+    template = as_symbols(np.frombuffer(data, kind))
     period = len(template)
-    twice = np.tile(template, 2)[: max(period, MAX_TWICE)]
-    found = {(b.first % period, b.events, b.repeats): b for b in reversed(find_nested(as_symbols(twice)))}
-    return [Nested(first, events, repeats) for first, events, repeats in reversed(found)]
+    twice = as_symbols(np.tile(template, 2)[: max(period, MAX_TWICE)])
+    found = {(b.first % period, b.events, b.repeats): b for b in reversed(find_nested(twice))}
+    return tuple(Nested(first, events, repeats) for first, events, repeats in reversed(found))
 
 
 def parameter_loops(template: SymbolArray) -> list[tuple[Nested, float]]:
