@@ -31,6 +31,7 @@ MAX_TOKENS = 1 << 16  # iterations looked at
 SHARED = 0.5  # of the extra's short sequences that also stand in the iteration: parts of it run, as in an evaluation
 MANY_MICRO_BATCHES = 64  # more are hardly ever accumulated
 STATISTICS = 0.1  # of the period: a longer stretch of kernels of its own is more than a few numbers
+FEW = 16  # symbols between iterations that may be a logged loss
 GRAM = 4  # symbols of a sequence that tells a part of the iteration from other uses of its kernels
 LOOPED = 0.5  # of an optimizer's kernels lie in its loop over parameters
 
@@ -62,13 +63,15 @@ def find_cycles(
     template, extra = shortest(symbols, first, template)
     extra[extra <= noise_limit(len(template))] = 0
     found: list[Cycle] = []
-    while len(found) < MAX_CYCLES and (token := find_token(extra)) is not None:
+    while len(found) < MAX_CYCLES and (token := find_token(extra, STATISTICS * len(template))) is not None:
         every, size, due = token
         content, after = clearest(symbols, first, template, due[np.abs(extra[due] - size) <= tolerance(size)], size)
-        kind = classify(content, template, every, optimizer)
+        kind = classify(content, after, template, every, optimizer)
         extra[due] = np.maximum(extra[due] - size, 0)
         extra[due[extra[due] <= tolerance(size)]] = 0
-        if len(due) < MIN_TIMES and not (kind == "accumulation" and has_parameter_loop(content)):
+        large = size > STATISTICS * len(template) and is_all(due, every, len(extra))
+        twice = has_parameter_loop(content) if kind == "accumulation" else large
+        if len(due) < MIN_TIMES and not twice:
             continue
         whole = np.concatenate([np.tile(np.roll(template, -after), every), content])
         found.append(Cycle(every, size, kind, int(due[0]), content, as_symbols(whole)))
@@ -103,17 +106,28 @@ def tolerance(size: int) -> float:
     return min(2 + 0.02 * size, 0.25 * size)
 
 
-def find_token(extra: Int64s) -> tuple[int, int, Int64s] | None:
-    """Return (every, size, rows) of the commonest extra that comes at regular distances, None without one."""
+def find_token(extra: Int64s, large: float) -> tuple[int, int, Int64s] | None:
+    """Return (every, size, rows) of an extra that comes at regular distances, None without one.
+
+    First what is large, whatever smaller ones fall together with it; then the commonest sizes.
+    """
+    at = np.flatnonzero(extra > large)
+    found = rhythm(at, len(extra)) if len(at) >= 2 else None
+    if found is not None and (least := int(np.quantile(extra[found[1]], 0.1))) >= 0.7 * np.median(extra[found[1]]):
+        return found[0], least, found[1]
     sizes, counts = np.unique(extra[extra > 0], return_counts=True)
     for size in sizes[np.argsort(-counts, kind="stable")][:MAX_CYCLES].tolist():
         for off in (0.0, tolerance(size)):  # noise of about the same size must not hide what is always the same
             at = np.flatnonzero(np.abs(extra - size) <= off)
             found = rhythm(at, len(extra)) if len(at) >= 2 else None
             if found is not None:
-                every, at = found
-                return every, size, due_rows(extra, at, every, size)
+                return found[0], size, due_rows(extra, found[1], found[0], size)
     return None
+
+
+def is_all(due: Int64s, every: int, length: int) -> bool:
+    """Return whether a cycle comes from the first iteration to the last, though it is seen only twice."""
+    return len(due) == 2 and int(due[0]) < every and length - int(due[-1]) <= every
 
 
 def rhythm(at: Int64s, length: int) -> tuple[int, Int64s] | None:
@@ -170,15 +184,23 @@ def insertion_place(longer: SymbolArray, shorter: SymbolArray, size: int) -> tup
     return place, int(differences[place])
 
 
-def classify(content: SymbolArray, template: SymbolArray, every: int, optimizer: npt.NDArray[np.bool_] | None) -> Kind:
-    """Return what the extra symbols are, judged by their symbols: the iteration's own, an optimizer's, or neither."""
+def classify(
+    content: SymbolArray, after: int, template: SymbolArray, every: int, optimizer: npt.NDArray[np.bool_] | None
+) -> Kind:
+    """Return what the extra symbols are: the iteration's own ones, an optimizer's, or others.
+
+    Other kernels between iterations are a checkpoint when they are more than a few; within one they are statistics.
+    """
     if not len(content):
         return "unknown"
     if is_optimizer(content, template, every, optimizer):
         return "accumulation"
+    large = len(content) > STATISTICS * len(template)
     if shared_share(content, template) >= SHARED:
-        return "evaluation" if len(content) > STATISTICS * len(template) else "statistics"
-    return "checkpoint" if len(content) > STATISTICS * len(template) else "statistics"
+        return "evaluation" if large else "statistics"
+    near = max(2, int(0.01 * len(template)))
+    between = min(after, max(0, len(template) - after)) <= near and len(content) >= FEW
+    return "checkpoint" if large or between else "statistics"
 
 
 def is_optimizer(
