@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.mining.iterations import Iterations
-from deepprof.mining.nesting import has_parameter_loop, nested_share
+from deepprof.mining.nesting import SHORTEST, has_parameter_loop, nested_share
 from deepprof.mining.symbols import SymbolArray, as_symbols
 
 __all__ = ["Cycle", "Kind", "find_cycles"]
@@ -215,7 +215,8 @@ def is_optimizer(
         return False
     if optimizer is not None and optimizer[np.concatenate([content, template])].any():
         return bool(optimizer[content].any() and not optimizer[template].any())
-    likely = nested_share(content) >= LOOPED or every & (every - 1) == 0
+    looped = len(content) >= SHORTEST and nested_share(content) >= LOOPED
+    likely = looped or every & (every - 1) == 0
     return shared_share(content, template) < SHARED and likely and not has_parameter_loop(template)
 
 
