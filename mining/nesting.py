@@ -10,7 +10,16 @@ import numpy.typing as npt
 
 from deepprof.mining.symbols import SymbolArray, as_symbols
 
-__all__ = ["LAYER", "SHORTEST", "Nested", "find_cyclic", "find_nested", "has_parameter_loop", "nested_share", "parameter_loops"]
+__all__ = [
+    "LAYER",
+    "SHORTEST",
+    "Nested",
+    "find_cyclic",
+    "find_nested",
+    "has_parameter_loop",
+    "nested_share",
+    "parameter_loops",
+]
 
 MAX_LAG = 4096
 MAX_TWICE = 1 << 15  # symbols of a template taken twice that are looked at for loops across its cut

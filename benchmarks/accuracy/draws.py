@@ -37,10 +37,20 @@ def make_random(seed: int) -> Made:
     return make_job(draw_job(seed))
 
 
+def kind_of(seed: int) -> str:
+    """Return the name of the kind of job that the seed gives."""
+    return draw_kind(np.random.default_rng([seed, 3])).__name__.replace("_", " ")
+
+
+def draw_kind(rng: Rng) -> Callable[[Rng], Knobs]:
+    """Return what draws the model."""
+    return KINDS[int(rng.choice(len(KINDS), p=SHARES))]
+
+
 def draw_job(seed: int) -> Job:
     """Return the job of that seed."""
     rng = np.random.default_rng([seed, 3])
-    kind = KINDS[int(rng.choice(len(KINDS), p=SHARES))]
+    kind = draw_kind(rng)
     job = replace(Job(seed=seed), **kind(rng), **draw_noise(rng), **draw_edges(rng), **draw_pauses(rng))
     job = replace(job, **draw_micro(rng, job))
     job = replace(job, iterations=draw_iterations(rng, job))

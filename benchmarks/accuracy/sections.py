@@ -33,7 +33,13 @@ def tables(section: str, outcomes: Sequence[Outcome], traces: Path = real.TRACES
         return real_tables(real.rows(traces, workers))
     if section in draws.BLOCKS:
         jobs = JOBS[section]
-        return [block_table(section, outcomes), cycles_table(jobs, outcomes), *calibration.tables(jobs, outcomes)]
+        kinds = scored_table(f"Kinds of jobs, {jobs}", "The same jobs by kind.", outcomes)
+        return [
+            block_table(section, outcomes),
+            kinds,
+            cycles_table(jobs, outcomes),
+            *calibration.tables(jobs, outcomes),
+        ]
     if section == "negatives":
         return [negatives_table(outcomes)]
     scored = scored_table(*NOTES[section], outcomes)
