@@ -29,7 +29,7 @@ Knobs = dict[str, Any]
 def cases(block: str) -> Iterator[Case]:
     """Yield the jobs of a block of seeds."""
     for seed in BLOCKS[block]:
-        yield Case(block, "all", seed, partial(make_random, seed), str(draw_job(seed)))
+        yield Case(block, kind_of(seed), seed, partial(make_random, seed), str(draw_job(seed)))
 
 
 def make_random(seed: int) -> Made:
