@@ -14,6 +14,7 @@ import numpy.typing as npt
 from deepprof.mining.candidates import Candidate
 from deepprof.mining.choice import FEWEST_KERNELS, LAYER_SIZES, MAX_EDITS, holds_once, is_flat
 from deepprof.mining.evidence import Evidence, short
+from deepprof.mining.nesting import has_layers
 from deepprof.mining.ranges import by_trust
 
 __all__ = ["Verdict", "judge"]
@@ -23,7 +24,7 @@ MIN_COVERAGE = 0.5  # between the first and the last pass
 MANY_PASSES = 3  # that many passes inside one step marker make them parts of a step
 MORE_THAN_LAYERS = 150  # passes …
 SHORT = 20  # … of so many kernels: a shorter loop is a solver's, or an operator's
-LAYER_EDITS = 0.002  # layers are equal but for a few
+LAYER_EDITS = 0.0005  # layers are equal but for a few
 MOST = 0.8  # … on so much of the sequence
 SMALLEST = 3  # kernels: a shorter repetition is no iteration without a range that says so
 MOSTLY_OPTIMIZER = 0.6  # of a template: then it is the optimizer's own loop
@@ -133,7 +134,7 @@ def doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: Signs) -> st
         return None
     if is_flat(candidate.template.symbols) and not outweighs_flatness(candidate, evidence, signs):
         return "they are short or hold no inner loop, as the layers of a single iteration would"
-    large = candidate.period >= LAYER_SIZES[1]
+    large = candidate.period >= LAYER_SIZES[1] or has_layers(candidate.template.symbols)
     if not large and not signs.strong and not signs.weak and is_framed(candidate, evidence):
         return "other kernels run once before and after them, as around the layers of a single iteration"
     return None

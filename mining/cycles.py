@@ -61,7 +61,7 @@ def find_cycles(
     """
     first = rows.first[rows.complete][:MAX_TOKENS]
     template, extra = shortest(symbols, first, template)
-    extra[extra <= noise_limit(len(template))] = 0
+    extra[extra < 0] = 0
     found: list[Cycle] = []
     while len(found) < MAX_CYCLES and (token := find_token(extra, STATISTICS * len(template))) is not None:
         every, size, due = token
@@ -70,7 +70,7 @@ def find_cycles(
         extra[due] = np.maximum(extra[due] - size, 0)
         extra[due[extra[due] <= tolerance(size)]] = 0
         large = size > STATISTICS * len(template) and is_all(due, every, len(extra))
-        twice = has_parameter_loop(content) if kind == "accumulation" else large
+        twice = is_all(due, every, len(extra)) if kind == "accumulation" else large
         if len(due) < MIN_TIMES and not twice:
             continue
         whole = np.concatenate([np.tile(np.roll(template, -after), every), content])
@@ -94,11 +94,6 @@ def shortest(symbols: SymbolArray, first: Int64s, template: SymbolArray) -> tupl
     piece = symbols[first[short[0]] : first[short[0] + 1]]
     place = insertion_place(template, piece, size)[0]
     return as_symbols(np.delete(template, np.arange(place, place + size))), extra + size
-
-
-def noise_limit(period: int) -> int:
-    """Return how many symbols more or fewer are not worth a token."""
-    return 1 if period >= 16 else 0
 
 
 def tolerance(size: int) -> float:

@@ -16,6 +16,7 @@ __all__ = [
     "Nested",
     "find_cyclic",
     "find_nested",
+    "has_layers",
     "has_parameter_loop",
     "nested_share",
     "parameter_loops",
@@ -102,6 +103,13 @@ def parameter_loops(template: SymbolArray) -> list[tuple[Nested, float]]:
     small = [b for b in blocks if b.events <= SMALL and SHORTEST <= b.events * b.repeats <= most]
     alone = [b for b in small if b.events < LAYER or sum(abs(b.repeats - r) <= 1 for r in layers) <= 1]
     return [(b, own_share(template, b, count)) for b in alone]
+
+
+def has_layers(template: SymbolArray) -> bool:
+    """Return whether half of a template is two runs of as many parts: layers, forward and backward."""
+    runs = [b for b in find_cyclic(template) if b.events >= LAYER]
+    pairs = [(a, b) for i, a in enumerate(runs) for b in runs[i + 1 :] if abs(a.repeats - b.repeats) <= 1]
+    return any(a.events * a.repeats + b.events * b.repeats >= 0.5 * len(template) for a, b in pairs)
 
 
 def own_share(template: SymbolArray, block: Nested, count: npt.NDArray[np.int64]) -> float:
