@@ -8,8 +8,9 @@ Usable alone on any sequence of non-negative integers:
 >>> mined.loop.period, len(mined.loop.iterations.first)
 (71, 5)
 
-`find_loop` finds one loop without a count; `mine_with_counts` is the paper's way, with the count given. `SuffixTree`
-and `Matcher` are what both are built of.
+`find_loop` finds one loop without a count, `find_loops` all of a program, `OnlineMiner` the iterations of a stream that
+is still running; `mine_with_counts` is the paper's way, with the count given. `SuffixTree` and `Matcher` are what all
+are built of.
 """
 
 from deepprof.mining.cycles import Cycle
@@ -17,19 +18,25 @@ from deepprof.mining.evidence import Evidence, Family
 from deepprof.mining.iterations import Iterations
 from deepprof.mining.loops import Loop, Mined, find_loop
 from deepprof.mining.matching import Matcher, Matches, match
+from deepprof.mining.online import Batch, Counts, Event, Lock, OnlineMiner
 from deepprof.mining.paper import PaperLoop, Pattern, mine_with_counts
 from deepprof.mining.several import find_loops
 from deepprof.mining.suffix_tree import SuffixTree
 
 __all__ = [
+    "Batch",
+    "Counts",
     "Cycle",
+    "Event",
     "Evidence",
     "Family",
     "Iterations",
+    "Lock",
     "Loop",
     "Matcher",
     "Matches",
     "Mined",
+    "OnlineMiner",
     "PaperLoop",
     "Pattern",
     "SuffixTree",

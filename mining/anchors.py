@@ -14,6 +14,11 @@ from deepprof.mining.symbols import SymbolArray, Symbols, as_symbols
 LONGEST_HISTORY = 4096
 """A k-gram found is walked back at most so many symbols, so that the memory stays bounded."""
 
+MOST_SKIPPED = 1024
+"""The most insertions or deletions: a difference costs their product, and longer gaps are for the anchors."""
+
+LONGEST_TEMPLATE = 2**30
+
 FOREIGN_U16 = 2**16 - 1
 """Stands for every stream symbol that no 16-bit template contains."""
 
@@ -56,7 +61,7 @@ class MatchPlan:
 
     def fit(self, stream: SymbolArray) -> SymbolArray:
         """Return the stream in the template's type, symbols that it cannot hold as one that never matches."""
-        if stream.dtype == self.cyclic.dtype:
+        if stream.dtype is self.cyclic.dtype:
             return stream
         if self.cyclic.dtype == np.uint32:
             return stream.astype(np.uint32)
@@ -69,7 +74,8 @@ def plan_match(template: Symbols, insertions: int, deletions: int, confirm: int,
     k is doubled while no k-gram is unique. For short templates `confirm` and k come down to max(2, p / 2).
 
     Raises:
-        ValueError: for an empty template, negative `insertions` or `deletions`, `confirm` or `anchor` below 1.
+        ValueError: for an empty template, `insertions` or `deletions` outside 0 to `MOST_SKIPPED`, `confirm` or
+            `anchor` below 1.
     """
     symbols = as_symbols(template)
     _check(symbols, insertions, deletions, confirm, anchor)
@@ -84,8 +90,12 @@ def plan_match(template: Symbols, insertions: int, deletions: int, confirm: int,
 def _check(template: SymbolArray, insertions: int, deletions: int, confirm: int, anchor: int) -> None:
     if template.size == 0:
         raise ValueError("the template is empty: there is nothing to match")
+    if template.size > LONGEST_TEMPLATE:
+        raise ValueError(f"a template has at most 2^30 symbols, not {template.size}")
     if insertions < 0 or deletions < 0:
         raise ValueError(f"insertions and deletions must not be negative, not {insertions} and {deletions}")
+    if max(insertions, deletions) > MOST_SKIPPED:
+        raise ValueError(f"insertions and deletions are at most {MOST_SKIPPED}, not {insertions} and {deletions}")
     if confirm < 1 or anchor < 1:
         raise ValueError(f"confirm and anchor must be at least 1, not {confirm} and {anchor}")
 

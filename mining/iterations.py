@@ -59,7 +59,7 @@ def join_halves(matches: Matches, period: int) -> Matches:
         return m
     both = m.matched[:-1] + m.matched[1:]
     fits = (2 * both >= period) & (both <= 1.02 * period) & (m.matched[1:] + m.edits[1:] >= WHOLE * period)
-    resumes = np.abs(m.edits[1:] - m.matched[:-1]) <= 0.1 * period + m.edits[:-1]
+    resumes = (np.abs(m.edits[1:] - m.matched[:-1]) <= 0.1 * period) & (m.edits[:-1] <= 0.1 * period)
     near = m.first[1:] - m.end[:-1] <= period
     broken = m.matched[:-1] < WHOLE * period
     halves = np.flatnonzero(fits & resumes & near & broken & (m.edits[1:] > 0))

@@ -18,11 +18,12 @@ from deepprof.mining.phase import Phase, Source, find_phase
 from deepprof.mining.search import WINDOWS, Look, search, windows_of
 from deepprof.mining.symbols import SymbolArray, Symbols, as_symbols
 
-__all__ = ["Loop", "Mined", "find_loop", "make_loop"]
+__all__ = ["Loop", "Mined", "Problem", "find_loop", "find_posed", "make_loop", "pose"]
 
 SUPPORT = 0.8  # of the iterations that a framework range must point at to have decided with the rest
 MOST = 0.9  # of the sequence: less is worth a remark
 EXPLAINED = 0.85  # of the sequence matched: with less, coarser symbols are tried too …
+SPARSE = 4  # symbols may be so many times the length before they are numbered anew
 BETTER = 0.1  # … and taken when they match so much more
 
 
@@ -52,6 +53,11 @@ class Loop:
         """Symbols per iteration."""
         return len(self.template)
 
+    def translated(self, values: SymbolArray) -> Loop:
+        """Return the loop with each symbol replaced by its entry of `values`."""
+        cycles = tuple(replace(c, content=values[c.content], whole=values[c.whole]) for c in self.cycles)
+        return replace(self, template=values[self.template], cycles=cycles)
+
 
 @dataclass(frozen=True, slots=True)
 class Mined:
@@ -80,19 +86,69 @@ def find_loop(
     parts looked at, ascending. Raises `ValueError` for anything else. Time is O(w log w) for a window of w symbols and
     O(n) to match the rest; memory is 8 bytes per symbol of the window for each of the depths looked at.
     """
+    mined, problem = find_posed(pose(sequence, evidence, coarse, windows))
+    return problem.named(mined)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is to be mined, checked; `values` are the symbols' own values where they were renumbered."""
+
+    symbols: SymbolArray
+    evidence: Evidence
+    coarse: npt.NDArray[np.integer] | None
+    windows: tuple[int, ...]
+    values: SymbolArray | None
+
+    def named(self, mined: Mined) -> Mined:
+        """Return the loops in the symbols' own values."""
+        values = self.values
+        if values is None:
+            return mined
+        return replace(mined, loops=tuple(loop.translated(values) for loop in mined.loops))
+
+    def coarser(self, coarse: npt.NDArray[np.integer]) -> Problem:
+        """Return the same problem with coarser symbols."""
+        values, ranks = np.unique(coarse, return_inverse=True)
+        marks = self.evidence.optimizer
+        known = replace(self.evidence, optimizer=None if marks is None else np.bincount(ranks, marks) > 0)
+        return Problem(as_symbols(ranks[self.symbols]), known, None, self.windows, as_symbols(values))
+
+
+def pose(
+    sequence: Symbols,
+    evidence: Evidence | None,
+    coarse: npt.NDArray[np.integer] | None,
+    windows: Sequence[int],
+) -> Problem:
+    """Check the arguments of `find_loop`; number symbols far above the length densely, as tables of them are made."""
     symbols = as_symbols(sequence)
-    alphabet = int(symbols.max(initial=0)) + 1
-    (evidence or Evidence()).check(len(symbols), alphabet)
+    known, alphabet = evidence or Evidence(), int(symbols.max(initial=0)) + 1
+    known.check(len(symbols), alphabet)
     check_coarse(coarse, alphabet)
     if not windows or min(windows) < 1 or list(windows) != sorted(windows):
         raise ValueError(f"windows must be ascending sizes of 1 or more, not {list(windows)}")
-    evidence = (evidence or Evidence()).between(0, len(symbols))
-    exact = find_in(symbols, evidence, windows)
-    if coarse is None or share(exact, len(symbols)) >= EXPLAINED:
-        return exact
-    optimizer = None if evidence.optimizer is None else coarsen(evidence.optimizer, coarse)
-    rough = find_in(as_symbols(coarse[symbols]), replace(evidence, optimizer=optimizer), windows)
-    return rough if share(rough, len(symbols)) >= share(exact, len(symbols)) + BETTER else exact
+    coarse = None if coarse is None else coarse[:alphabet]
+    known = replace(known, optimizer=None if known.optimizer is None else known.optimizer[:alphabet])
+    values = None
+    if alphabet > SPARSE * len(symbols) + (1 << 16):
+        values, ranks = np.unique(symbols, return_inverse=True)
+        symbols, coarse = as_symbols(ranks), None if coarse is None else coarse[values]
+        known = replace(known, optimizer=None if known.optimizer is None else known.optimizer[values])
+    named = None if values is None else as_symbols(values)
+    return Problem(symbols, known.between(0, len(symbols)), coarse, tuple(windows), named)
+
+
+def find_posed(problem: Problem) -> tuple[Mined, Problem]:
+    """Return the loop by the symbols as they are, or by coarser ones where these explain clearly more, and by which."""
+    length = len(problem.symbols)
+    exact = find_in(problem)
+    if problem.coarse is None or share(exact, length) >= EXPLAINED:
+        return exact, problem
+    coarser = problem.coarser(problem.coarse)
+    rough = find_in(coarser)
+    better = share(rough, length) >= share(exact, length) + BETTER
+    return (rough, coarser) if better else (exact, problem)
 
 
 def check_coarse(coarse: npt.NDArray[np.integer] | None, alphabet: int) -> None:
@@ -105,22 +161,17 @@ def check_coarse(coarse: npt.NDArray[np.integer] | None, alphabet: int) -> None:
         raise ValueError("`coarse` must not be negative")
 
 
-def coarsen(marks: npt.NDArray[np.bool_], coarse: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-    """Return the marks per coarse symbol: set when one of its variants is marked."""
-    marked: npt.NDArray[np.bool_] = np.bincount(coarse, marks) > 0
-    return marked
-
-
 def share(mined: Mined, length: int) -> float:
     """Return the share of the sequence that the loop matches."""
     return 0.0 if mined.loop is None else float(mined.loop.iterations.matched.sum()) / max(1, length)
 
 
-def find_in(symbols: SymbolArray, evidence: Evidence, windows: Sequence[int]) -> Mined:
+def find_in(problem: Problem) -> Mined:
     """Return the loop of the symbols as they are."""
+    symbols, evidence = problem.symbols, problem.evidence
     if len(symbols) < 3:
         return Mined((), f"only {len(symbols)} kernels on the main stream: nothing can repeat three times")
-    found = search(symbols, evidence, windows_of(len(symbols), windows))
+    found = search(symbols, evidence, windows_of(len(symbols), problem.windows))
     if found.candidate is None or not found.verdict.accepted:
         return Mined((), found.verdict.reason)
     loop = make_loop(found, found.candidate, evidence)

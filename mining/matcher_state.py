@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -102,8 +102,11 @@ class Snapshot:
         tail, odd = divmod(len(body) - _NUMBERS.size - (width + 16) * period, width)
         if tail < 0 or odd:
             raise _damaged(f"{len(data)} bytes are not what a template of {period} symbols takes")
-        template, symbols, hits, relocks = _arrays(body, f"<u{width}", (period, tail))
-        return cls(template, tuple(rest[:4]), Place(*rest[4:]), symbols, hits, relocks)
+        at = _NUMBERS.size
+        symbols = _stored(body, f"<u{width}", period + tail, at)
+        counts = _stored(body, "<i8", 2 * period, at + symbols.nbytes)
+        halves = symbols[:period], symbols[period:].copy(), counts[:period], counts[period:]
+        return cls(halves[0], tuple(rest[:4]), Place(*rest[4:]), *halves[1:])
 
 
 def _body(data: bytes) -> bytes:
@@ -118,14 +121,10 @@ def _body(data: bytes) -> bytes:
     return body
 
 
-def _arrays(body: bytes, symbol: str, sizes: tuple[int, int]) -> list[npt.NDArray[np.integer]]:
-    """The template and the symbols kept, of these sizes, then the two counts; copies in the machine's byte order."""
-    at, found = _NUMBERS.size, []
-    for dtype, size in ((symbol, sizes[0]), (symbol, sizes[1]), ("<i8", sizes[0]), ("<i8", sizes[0])):
-        stored = np.frombuffer(body, dtype, size, at)
-        found.append(stored.astype(stored.dtype.newbyteorder("=")))
-        at += stored.nbytes
-    return found
+def _stored(body: bytes, dtype: str, count: int, at: int) -> npt.NDArray[Any]:
+    """So many numbers from byte `at` on, copied in the machine's own byte order."""
+    stored = np.frombuffer(body, dtype, count, at)
+    return stored.astype(stored.dtype.newbyteorder("="))
 
 
 def check(snapshot: Snapshot, plan: MatchPlan) -> None:
@@ -146,6 +145,7 @@ def _claims(snapshot: Snapshot, plan: MatchPlan) -> dict[str, bool]:
         "its symbols": snapshot.template.dtype == plan.cyclic.dtype and _largest(snapshot.tail) <= LARGEST,
         "its flags": {place.locked, place.finished} <= {0, 1},
         "its positions": 0 <= place.at <= place.scan <= place.stop <= FARTHEST,
+        "its lock": not place.locked or place.scan == place.at,
         "its phase": 0 <= place.phase < plan.period,
         "its pass": _is_pass(place, plan.period),
         "what it keeps": snapshot.tail.size == place.kept(plan.history),
@@ -159,14 +159,14 @@ def _largest(symbols: SymbolArray) -> int:
 
 
 def _is_pass(place: Place, period: int) -> bool:
-    """Whether the pass under way, or that there is none yet, agrees with the rest."""
-    if place.locked and place.scan != place.at:
+    """Whether the pass under way, or that there is none before the first lock, agrees with the rest."""
+    before = place.at if place.first < 0 else place.first
+    if not 0 <= place.covered <= (place.stop if place.finished else before):
         return False
     if place.first < 0:
         return place.first == -1 and not place.locked and place.phase == place.matched == place.edits == 0
     seen = place.at - place.first
-    done = place.stop if place.finished else place.first
-    return 0 <= place.covered <= done and 0 <= place.matched <= min(seen, period) and 0 <= place.edits <= seen + period
+    return 0 <= place.matched <= min(seen, period) and 0 <= place.edits <= seen + period
 
 
 def _damaged(why: str) -> ValueError:

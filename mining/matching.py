@@ -6,8 +6,7 @@ insertions, deletions and substitutions, finds back after foreign stretches, and
 
 from __future__ import annotations
 
-import ctypes
-import weakref
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypedDict, Unpack
 
@@ -15,22 +14,23 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.mining import native
-from deepprof.mining.anchors import MatchPlan, plan_match
+from deepprof.mining.anchors import plan_match
+from deepprof.mining.matcher_state import Place, Snapshot, check
+from deepprof.mining.matching_native import NativeEngine
 from deepprof.mining.matching_numpy import NumpyEngine
-from deepprof.mining.symbols import SymbolArray, Symbols, as_symbols
+from deepprof.mining.symbols import LARGEST, SymbolArray, Symbols, as_symbols
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
-_SMALL = 1 << 14
-"""Bytes of a window below which a copy is quicker than asking numpy where it lies."""
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Matches:
     """Passes over the template, int64 arrays with one row per pass, in stream order, never overlapping.
+
+    To be read only; it is not frozen because making a frozen one for every chunk takes longer than matching it.
 
     Attributes:
         first: position in the stream where the pass begins (template phase 0, where the stream has it).
@@ -76,8 +76,17 @@ class _Engine(Protocol):
         """Symbols since the lock was lost, 0 while locked."""
         ...
 
+    @property
+    def place(self) -> Place:
+        """Where it stands between two calls."""
+        ...
+
+    def resume(self, place: Place) -> None:
+        """Go on from this place, with the hits and re-locks as they are."""
+        ...
+
     def advance(self, window: SymbolArray, *, final: bool) -> tuple[int, Int64Array, int]:
-        """Read the window; return symbols done with, rows of shape (passes, 4), and foreign symbols found."""
+        """Read the window; return symbols done with, columns of shape (4, passes), and foreign symbols found."""
         ...
 
 
@@ -94,20 +103,34 @@ class Matcher:
         deletions: template symbols that one re-synchronisation may skip.
         confirm: equal symbols that confirm one (at most half the template, but 2).
         anchor: length k of the anchors (at most half the template, but 2; longer while none is unique).
+        at: the number of the first symbol fed, which positions count from.
+        locked: start locked, as right after a pass, so that the first symbol fed is expected to be the template's
+            first; else an anchor has to be found first.
 
     Raises:
         ValueError: for an empty template, symbols that `as_symbols` refuses, or options out of range.
     """
 
-    def __init__(
-        self, template: Symbols, *, insertions: int = 64, deletions: int = 32, confirm: int = 8, anchor: int = 12
+    def __init__(  # noqa: PLR0913  options by name
+        self,
+        template: Symbols,
+        *,
+        insertions: int = 64,
+        deletions: int = 32,
+        confirm: int = 8,
+        anchor: int = 12,
+        at: int = 0,
+        locked: bool = False,
     ) -> None:
-        self._plan = plan_match(template, insertions, deletions, confirm, anchor)
+        self._options = tuple(map(operator.index, (insertions, deletions, confirm, anchor)))
+        self._plan = plan_match(template, *self._options)
         found = native.library()
         self._engine: _Engine = NumpyEngine(self._plan) if found is None else NativeEngine(self._plan, found)
+        self._dtype = self._plan.cyclic.dtype
         self._nothing: SymbolArray = self._plan.cyclic[:0]
         self._tail = self._nothing
         self._finished = False
+        self._engine.resume(Place.start(operator.index(at), locked=locked))
 
     @property
     def period(self) -> int:
@@ -141,13 +164,44 @@ class Matcher:
         """
         if self._finished:
             raise ValueError("the stream has ended: a new one needs a new Matcher")
-        window = self._plan.fit(as_symbols(symbols))
+        window = as_symbols(symbols)
+        if window.dtype is not self._dtype:
+            window = self._plan.fit(window)
         if self._tail.size:
             window = np.concatenate([self._tail, window])
-        done, rows, foreign = self._engine.advance(window, final=final)
+        done, columns, foreign = self._engine.advance(window, final=final)
         self._tail = window[done:].copy() if done < window.size else self._nothing
         self._finished = final
-        return Matches.from_rows(rows, foreign)
+        return Matches(columns[0], columns[1], columns[2], columns[3], foreign)
+
+    def save(self) -> bytes:
+        """Return all of the matcher's state: what `restore` makes of it goes on as this one would.
+
+        The bytes are the same with and without the C library: some 20 per symbol of the template, and 20 KB at most.
+        """
+        template, engine = self._plan.cyclic[: self.period], self._engine
+        options = tuple(min(option, LARGEST) for option in self._options)
+        return Snapshot(template, options, engine.place, self._tail, self.hits, engine.relocks).to_bytes()
+
+    @classmethod
+    def restore(cls, data: bytes) -> Matcher:
+        """Return the matcher whose state `save` has written, whatever bytes these are.
+
+        Raises:
+            ValueError: for anything else: another version, truncated, damaged, inconsistent.
+        """
+        kept = Snapshot.from_bytes(data)
+        insertions, deletions, confirm, anchor = kept.options
+        matcher = cls(kept.template, insertions=insertions, deletions=deletions, confirm=confirm, anchor=anchor)
+        check(kept, matcher._plan)
+        matcher._go_on(kept)
+        return matcher
+
+    def _go_on(self, kept: Snapshot) -> None:
+        self._engine.hits[:] = np.diff(kept.hits, prepend=0, append=0)
+        self._engine.relocks[:] = kept.relocks
+        self._engine.resume(kept.place)
+        self._tail, self._finished = kept.tail, bool(kept.place.finished)
 
 
 class MatchOptions(TypedDict, total=False):
@@ -162,61 +216,3 @@ class MatchOptions(TypedDict, total=False):
 def match(symbols: Symbols, template: Symbols, **options: Unpack[MatchOptions]) -> Matches:
     """Return all passes over the template in a whole sequence: one `Matcher`, fed once. O(n)."""
     return Matcher(template, **options).feed(symbols, final=True)
-
-
-class NativeEngine:
-    """The matcher in C (matcher.h): holds its state, and frees it."""
-
-    def __init__(self, plan: MatchPlan, library: ctypes.CDLL) -> None:
-        self.hits = np.zeros(plan.period + 1, np.int64)
-        self.relocks = np.zeros(plan.period, np.int64)
-        self.lost = 0
-        self._feed = library.dp_matcher_feed
-        self._state = _new_state(plan, library, self.hits, self.relocks)
-        # The arrays ride along: the state writes into them until it is freed.
-        weakref.finalize(self, _free_state, library, self._state, self.hits, self.relocks)
-        self._report = np.zeros(4, np.int64)
-        self._set_output = library.dp_matcher_output
-        self._make_rows(1024)
-
-    def _make_rows(self, capacity: int) -> None:
-        self._rows = np.empty((capacity, 4), np.int64)
-        self._set_output(self._state, native.address(self._rows), capacity, native.address(self._report))
-
-    def advance(self, window: SymbolArray, *, final: bool) -> tuple[int, Int64Array, int]:
-        """Read the window; return symbols done with, rows of shape (passes, 4), and foreign symbols found."""
-        done = foreign = 0
-        parts: list[Int64Array] = []
-        while True:
-            rest = window[done:] if done else window
-            self._feed(self._state, _pointer(rest), rest.size, final)
-            count, consumed, outside, self.lost = self._report.tolist()
-            done, foreign = done + consumed, foreign + outside
-            if count < len(self._rows):
-                break
-            parts.append(self._rows)
-            self._make_rows(min(2 * count, 1 << 16))
-        rows = self._rows[:count]
-        return done, np.concatenate([*parts, rows]) if parts else rows, foreign
-
-
-def _pointer(window: SymbolArray) -> int | bytes:
-    return window.tobytes() if window.nbytes <= _SMALL else native.address(window)
-
-
-def _new_state(plan: MatchPlan, library: ctypes.CDLL, hits: Int64Array, relocks: Int64Array) -> int:
-    numbers = (plan.period, plan.insertions, plan.deletions, plan.confirm, plan.anchor, plan.history)
-    parameters = np.array(numbers, np.int32)
-    cyclic, phases = plan.cyclic, plan.phases
-    state = library.dp_matcher_new(
-        cyclic.itemsize,
-        *(native.address(cyclic), cyclic.size, native.address(parameters), native.address(phases), phases.size),
-        *(native.address(hits), native.address(relocks)),
-    )
-    if state is None:
-        raise MemoryError(f"no memory to match a template of {plan.period} symbols")
-    return int(state)
-
-
-def _free_state(library: ctypes.CDLL, state: int, *_arrays: Int64Array) -> None:
-    library.dp_matcher_free(state)

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
+from deepprof.mining.matcher_state import Place
+
 if TYPE_CHECKING:
     from deepprof.mining.anchors import MatchPlan
     from deepprof.mining.symbols import SymbolArray
@@ -39,21 +41,39 @@ class NumpyEngine:
         self._base = self._stop = 0
         self._window = plan.cyclic[:0]
         self._rows: list[tuple[int, int, int, int]] = []
+        self._finished = False
 
     @property
     def lost(self) -> int:
         """Symbols since the lock was lost, 0 while locked."""
         return 0 if self._locked else self._stop - self._lost_at
 
+    @property
+    def place(self) -> Place:
+        """Where it stands between two calls."""
+        scan = self._at if self._locked else self._scan
+        flags = int(self._locked), int(self._finished)
+        running = self._first, self._matched, self._edits
+        return Place(self._at, scan, self._stop, self._phase, *flags, *running, self._covered)
+
+    def resume(self, place: Place) -> None:
+        """Go on from this place, with the hits and re-locks as they are."""
+        self._at = self._lost_at = place.at
+        self._scan, self._stop, self._phase = place.scan, place.stop, place.phase
+        self._locked, self._finished = bool(place.locked), bool(place.finished)
+        self._first, self._matched, self._edits, self._covered = place[6:]
+        self._base = self._needed_from()
+
     def advance(self, window: SymbolArray, *, final: bool) -> tuple[int, Int64Array, int]:
-        """Read the window; return symbols done with, rows of shape (passes, 4), and foreign symbols found."""
+        """Read the window; return symbols done with, columns of shape (4, passes), and foreign symbols found."""
         self._window, self._stop = window, self._base + window.size
         self._rows, self._foreign = [], 0
         self._read(final)
         if final:
             self._finish()
-        base, self._base = self._base, self._needed_from(final)
-        return self._base - base, np.array(self._rows, np.int64).reshape(-1, 4), self._foreign
+        base, self._base = self._base, self._needed_from()
+        columns = np.array(self._rows, np.int64).reshape(-1, 4).T.copy()
+        return self._base - base, columns, self._foreign
 
     def _read(self, final: bool) -> None:
         while self._at < self._stop:
@@ -72,9 +92,10 @@ class NumpyEngine:
         self._emit(self._at if self._locked else self._lost_at)
         self._foreign += self._stop - self._covered
         self._covered = self._stop
+        self._finished = True
 
-    def _needed_from(self, final: bool) -> int:
-        if final:
+    def _needed_from(self) -> int:
+        if self._finished:
             return self._stop
         return self._at if self._locked else max(self._lost_at, self._scan - self.plan.history)
 

@@ -21,7 +21,7 @@
 #define PREFETCH(address) ((void)0)
 #endif
 
-enum { DP_VERSION = 1, DP_OK = 0, DP_NO_MEMORY = -1 };
+enum { DP_VERSION = 2, DP_OK = 0, DP_NO_MEMORY = -1, DP_BAD_PLACE = -2 };
 
 /* Changes with every change of a signature below; native.py refuses a library of another version. */
 EXPORT int32_t dp_version(void) { return DP_VERSION; }
@@ -82,8 +82,8 @@ static inline int32_t close_node(int32_t end, int32_t top, int32_t node, int32_t
 /*
  * Every maximal interval of the suffix array whose suffixes share `depth` symbols is an internal node (Abouelhoda,
  * Kurtz and Ohlebusch, 2004).  Children come before parents, the root last.  The arrays hold `length` entries.  Nodes
- * still open stand as a stack at their back, closed ones at their front: both together are never more than `length`.
- * Returns the number of nodes.
+ * still open stand as a stack at their back, closed ones at their front: both together are never more than `length`
+ * as long as no number in lcp is negative.  Returns the number of nodes.
  */
 EXPORT int32_t dp_nodes(const int32_t *lcp, int32_t length, int32_t *depth, int32_t *count, int32_t *left)
 {
@@ -130,7 +130,10 @@ struct matcher {
     int64_t row_capacity;
 };
 
-enum { ROW = 4, PARAMETERS = 6 };
+enum { PARAMETERS = 6, PLACE = 10 };
+enum { AT, SCAN, STOP, PHASE, LOCKED, FINISHED, FIRST, MATCHED, EDITS, COVERED };
+/* No stream reaches further, so that no sum of two positions overflows. */
+static const int64_t FARTHEST = (int64_t)1 << 62;
 static const uint64_t HASH_BASE = 0x9E3779B97F4A7C15u;
 
 static uint64_t mix(uint64_t hash)
@@ -139,15 +142,15 @@ static uint64_t mix(uint64_t hash)
     return hash ^ (hash >> 32);
 }
 
-/* Writes the pass under way as a row that ends at `end`; a pass without symbols is none. */
+/* Writes the pass under way as a row that ends at `end`, into four columns; a pass without symbols is none. */
 static void emit(struct matcher *m, int64_t end)
 {
     if (m->first < 0 || end <= m->first) return;
-    int64_t *row = m->rows + ROW * m->row_count++;
+    int64_t *row = m->rows + m->row_count++, column = m->row_capacity;
     row[0] = m->first;
-    row[1] = end;
-    row[2] = m->matched;
-    row[3] = m->edits;
+    row[column] = end;
+    row[2 * column] = m->matched;
+    row[3 * column] = m->edits;
     m->foreign += m->first - m->covered;
     m->covered = end;
 }
@@ -260,7 +263,7 @@ EXPORT struct matcher *dp_matcher_new(int32_t width, const void *cyclic, int64_t
     for (int32_t i = 1; i < m->anchor; i++) m->leaving *= HASH_BASE;
     m->hits = hits;
     m->relocks = relocks;
-    m->first = -1;
+    m->first = -1; /* and the rest 0: the start of a stream, not locked */
     if (width == 2) fill_table_u16(m, anchors, anchor_count);
     else fill_table_u32(m, anchors, anchor_count);
     return m;
@@ -282,9 +285,44 @@ static int64_t needed_from(const struct matcher *m)
     return m->locked ? m->at : larger(m->lost_at, m->scan - m->history);
 }
 
+/* Where it stands between two calls, in the order of matcher_state.Place. */
+EXPORT void dp_matcher_place(const struct matcher *m, int64_t *place)
+{
+    const int64_t numbers[PLACE] = {m->at, m->locked ? m->at : m->scan, m->stop, m->phase, m->locked,
+                                    m->finished, m->first, m->matched, m->edits, m->covered};
+    memcpy(place, numbers, sizeof numbers);
+}
+
+static int is_place(const struct matcher *m, const int64_t *place)
+{
+    for (int i = 0; i < PLACE; i++)
+        if (place[i] < (i == FIRST ? -1 : 0) || place[i] > FARTHEST) return 0;
+    return place[AT] <= place[SCAN] && place[SCAN] <= place[STOP] && place[PHASE] < m->period &&
+           place[FIRST] <= place[AT] && place[LOCKED] <= 1 && place[FINISHED] <= 1;
+}
+
+/* Goes on from a place that dp_matcher_place told; DP_BAD_PLACE, and nothing done, for numbers that could do harm. */
+EXPORT int32_t dp_matcher_resume(struct matcher *m, const int64_t *place)
+{
+    if (!is_place(m, place)) return DP_BAD_PLACE;
+    m->at = m->lost_at = place[AT];
+    m->scan = place[SCAN];
+    m->stop = place[STOP];
+    m->phase = (int32_t)place[PHASE];
+    m->locked = (int)place[LOCKED];
+    m->finished = (int)place[FINISHED];
+    m->first = place[FIRST];
+    m->matched = place[MATCHED];
+    m->edits = place[EDITS];
+    m->covered = place[COVERED];
+    m->base = needed_from(m);
+    return DP_OK;
+}
+
 /*
- * Where dp_matcher_feed writes.  rows: capacity * 4 integers (first, end, matched, edits).  report: rows written, symbols
- * of the window that are done with, foreign symbols found, symbols since the lock was lost (0 while locked).
+ * Where dp_matcher_feed writes.  rows: four columns (first, end, matched, edits) of `capacity` integers.  report: rows
+ * written, symbols of the window that are done with, foreign symbols found, symbols since the lock was lost (0 while
+ * locked).
  */
 EXPORT void dp_matcher_output(struct matcher *m, int64_t *rows, int64_t capacity, int64_t *report)
 {
@@ -305,12 +343,20 @@ EXPORT void dp_matcher_feed(struct matcher *m, const void *window, int64_t lengt
     m->final = final;
     m->row_count = 0;
     m->foreign = 0;
-    if (m->width == 2) advance_u16(m);
-    else advance_u32(m);
-    if (final && !m->finished && m->row_count < m->row_capacity) finish(m);
+    if (!m->finished) {
+        if (m->width == 2) advance_u16(m);
+        else advance_u32(m);
+        if (final && m->row_count < m->row_capacity) finish(m);
+    }
     m->base = needed_from(m);
     m->report[0] = m->row_count;
     m->report[1] = m->base - base;
     m->report[2] = m->foreign;
     m->report[3] = m->locked ? 0 : m->stop - m->lost_at;
+}
+
+/* The same for short windows: arguments that ctypes passes as they are, without conversions that cost more than this. */
+EXPORT void dp_matcher_feed_short(struct matcher *m, const void *window, int32_t length, int32_t final)
+{
+    dp_matcher_feed(m, window, length, final);
 }

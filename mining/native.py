@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-VERSION = 1
+VERSION = 2
 """The `dp_version()` this Python code is written for."""
 
 _POINTER, _INT32, _INT64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
-_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+# Without types, arguments go as they are: a c_void_p, bytes, and int as int32_t; that takes half the time.
+_SIGNATURES: dict[str, tuple[Any, list[Any] | None]] = {
     "dp_version": (_INT32, []),
     "dp_suffix_array_u16": (_INT32, [_POINTER, _POINTER, _INT32, _INT32]),
     "dp_suffix_array_u32": (_INT32, [_POINTER, _POINTER, _INT32, _INT32]),
@@ -24,8 +25,11 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dp_lcp_array_u32": (None, [_POINTER] * 4 + [_INT32]),
     "dp_nodes": (_INT32, [_POINTER, _INT32, _POINTER, _POINTER, _POINTER]),
     "dp_matcher_new": (_POINTER, [_INT32, _POINTER, _INT64, _POINTER, _POINTER, _INT32, _POINTER, _POINTER]),
+    "dp_matcher_place": (None, [_POINTER, _POINTER]),
+    "dp_matcher_resume": (_INT32, [_POINTER, _POINTER]),
     "dp_matcher_output": (None, [_POINTER, _POINTER, _INT64, _POINTER]),
     "dp_matcher_feed": (None, [_POINTER, _POINTER, _INT64, _INT32]),
+    "dp_matcher_feed_short": (None, None),
     "dp_matcher_free": (None, [_POINTER]),
 }
 

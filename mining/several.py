@@ -12,7 +12,7 @@ from deepprof.mining.candidates import Candidate
 from deepprof.mining.choice import LAYER_SIZES
 from deepprof.mining.evidence import Evidence
 from deepprof.mining.iterations import Iterations
-from deepprof.mining.loops import Loop, Mined, find_loop, make_loop
+from deepprof.mining.loops import Loop, Mined, find_posed, make_loop, pose
 from deepprof.mining.matching import match
 from deepprof.mining.regimes import find_strangers
 from deepprof.mining.search import WINDOWS, Look, search
@@ -39,18 +39,16 @@ def find_loops(
     The first is that of `find_loop`; then the longest stretches that no loop explains are searched, as long as a loop
     on a twentieth of the sequence may come of it. Arguments and errors are those of `find_loop`.
     """
-    symbols = as_symbols(sequence)
-    evidence = (evidence or Evidence()).between(0, len(symbols))
-    main = find_loop(symbols, evidence, coarse=coarse, windows=windows)
+    main, problem = find_posed(pose(sequence, evidence, coarse, windows))
     if main.loop is None:
         return main
     loops = [main.loop]
     for _ in range(MAX_LOOPS - 1):
-        more = find_another(symbols, evidence, loops)
+        more = find_another(problem.symbols, problem.evidence, loops)
         if more is None:
             break
         loops = more
-    return Mined(tuple(sorted(loops, key=lambda loop: -int(loop.iterations.matched.sum()))))
+    return problem.named(Mined(tuple(sorted(loops, key=lambda loop: -int(loop.iterations.matched.sum())))))
 
 
 def find_another(symbols: SymbolArray, evidence: Evidence, loops: list[Loop]) -> list[Loop] | None:

@@ -13,11 +13,17 @@ Symbols: TypeAlias = npt.ArrayLike
 LARGEST = 2**32 - 2
 """The largest symbol; one value stays free so that a symbol outside every template exists."""
 
+UINT16, UINT32 = np.dtype(np.uint16), np.dtype(np.uint32)
+"""numpy keeps one object for each, so that `is` can tell them in a hurry; `==` where it matters."""
+
+_PLAIN = 0x101
+"""numpy's flags for contiguous and aligned memory."""
+
 _TABLE_SLACK = 1 << 16
 
 
 def as_symbols(sequence: Symbols) -> SymbolArray:
-    """Return the sequence as a contiguous one-dimensional array, uint16 where all symbols fit, else uint32.
+    """Return the sequence as a contiguous, aligned one-dimensional array, uint16 where all symbols fit, else uint32.
 
     A contiguous uint16 array comes back as it is, not copied. Any integer type and stride is accepted, and so is an
     empty sequence. O(n).
@@ -27,7 +33,7 @@ def as_symbols(sequence: Symbols) -> SymbolArray:
             below 0 or above 2^32 - 2.
     """
     array = np.asarray(sequence)
-    if array.dtype == np.uint16 and array.ndim == 1 and array.flags.c_contiguous:
+    if array.dtype is UINT16 and array.ndim == 1 and array.flags.num & _PLAIN == _PLAIN:
         return array  # what every chunk of a stream should be
     if array.ndim != 1:
         raise ValueError(f"symbols must be a one-dimensional sequence, not {array.ndim}-dimensional")
@@ -43,9 +49,7 @@ def _narrow(array: npt.NDArray[Any]) -> SymbolArray:
         raise ValueError(f"symbols must not be negative, found {least}")
     if (largest := int(array.max())) > LARGEST:
         raise ValueError(f"symbols must not exceed {LARGEST} (2^32 - 2), found {largest}")
-    if largest < 2**16:
-        return np.ascontiguousarray(array, np.uint16)
-    return np.ascontiguousarray(array, np.uint32)
+    return np.require(array, UINT16 if largest < 2**16 else UINT32, ["C", "A"])
 
 
 def renumber(symbols: SymbolArray) -> tuple[SymbolArray, int]:

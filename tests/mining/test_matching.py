@@ -7,62 +7,7 @@ from deepprof.mining import native
 from deepprof.mining.anchors import FOREIGN_U16, find_anchors, plan_match
 from deepprof.mining.matching import Matcher, Matches, match
 from deepprof.mining.symbols import LARGEST, as_symbols
-
-TEMPLATE = np.array([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4, 3, 3])
-FOREIGN = 77
-
-
-def rows(matches):
-    columns = (matches.first, matches.end, matches.matched, matches.edits)
-    return list(zip(*(column.tolist() for column in columns), strict=True))
-
-
-def outcome(template, stream, cuts=(), **options):
-    """Everything a matcher says about a stream cut at these places."""
-    matcher = Matcher(template, **options)
-    parts = [matcher.feed(part) for part in np.split(np.asarray(stream), sorted(cuts))]
-    parts.append(matcher.feed([], final=True))
-    matches = Matches.join(parts)
-    return rows(matches), matches.foreign, matcher.hits.tolist(), matcher.relocks.tolist(), matcher.lost
-
-
-@st.composite
-def noisy_streams(draw):
-    """A template, and a stream that repeats it with every kind of damage."""
-    random = np.random.default_rng(draw(st.integers(0, 2**32)))
-    template = random.integers(0, draw(st.integers(1, 9)), draw(st.integers(1, 40)))
-    stream = []
-    for _ in range(draw(st.integers(0, 12))):
-        stream += damaged(template.tolist(), random)
-    scale = draw(st.sampled_from([1, 1, 1, 7000, 70_000]))
-    return template * scale, np.array(stream[draw(st.integers(0, 9)) :], np.int64) * draw(st.sampled_from([scale, 1]))
-
-
-def damaged(symbols, random):
-    at, size = int(random.integers(0, len(symbols) + 1)), int(random.integers(1, 9))
-    kind = random.integers(0, 9)
-    if kind == 0:
-        return symbols[:at] + symbols[at + size :]
-    if kind == 1:
-        return symbols[:at] + random.integers(0, 12, size).tolist() + symbols[at:]
-    if kind == 2:
-        return [int(random.integers(0, 12)) if place == at else symbol for place, symbol in enumerate(symbols)]
-    if kind == 3:
-        return symbols + random.integers(0, 12, int(random.integers(1, 150))).tolist()
-    return symbols
-
-
-options = st.one_of(
-    st.just({}),
-    st.fixed_dictionaries(
-        {
-            "insertions": st.integers(0, 20),
-            "deletions": st.integers(0, 10),
-            "confirm": st.integers(1, 9),
-            "anchor": st.integers(1, 13),
-        }
-    ),
-)
+from tests.mining.streams import FOREIGN, TEMPLATE, noisy_streams, options, outcome, rows
 
 
 @pytest.mark.usefixtures("engine")
@@ -276,11 +221,49 @@ def test_a_finished_stream_takes_no_more():
         ([1, 2], {"deletions": -1}, "negative"),
         ([1, 2], {"confirm": 0}, "at least 1"),
         ([1, 2], {"anchor": 0}, "at least 1"),
+        ([1, 2], {"insertions": 1025}, "at most 1024"),
+        ([1, 2], {"deletions": 2**40}, "at most 1024"),
     ],
 )
 def test_bad_templates_and_options_are_refused(template, chosen, message):
     with pytest.raises(ValueError, match=message):
         Matcher(template, **chosen)
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("size", [1, 5, 3000, 20_000])
+@pytest.mark.parametrize("dtype", [np.uint16, ">u2", np.uint8, np.int64, ">u4"])
+def test_chunks_of_any_memory_are_read_right(size, dtype):
+    stream = np.resize(TEMPLATE, 2 * size)
+    memory = np.zeros(stream.size * np.dtype(dtype).itemsize + 1, np.uint8)
+    unaligned = memory[1:].view(dtype)
+    unaligned[:] = stream
+    for chunk in (unaligned, stream.astype(dtype)[::-1][::-1], np.repeat(stream, 2).astype(dtype)[::2]):
+        assert rows(match(chunk, TEMPLATE)) == rows(match(stream, TEMPLATE))
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("bad", [[-1], [2**32], [0.5], [True], [[1]], 1, ["a"], [None]])
+def test_a_chunk_refused_leaves_the_matcher_as_it_was(bad):
+    matcher = Matcher(TEMPLATE)
+    matcher.feed(TEMPLATE[:20])
+    before = matcher.save()
+    with pytest.raises(ValueError, match="symbols must"):
+        matcher.feed(bad)
+    assert matcher.save() == before
+    assert rows(matcher.feed(TEMPLATE[20:])) == [(0, len(TEMPLATE), len(TEMPLATE), 0)]
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("final", [1, np.True_, "yes"])
+def test_anything_true_ends_the_stream(final):
+    matcher = Matcher(TEMPLATE)
+    assert len(matcher.feed(TEMPLATE[:-1], final=final)) == 1
+
+
+@pytest.mark.usefixtures("engine")
+def test_large_options_are_fitted_to_the_template():
+    assert outcome([1, 2], [1, 2] * 4, confirm=2**70, anchor=2**70, deletions=1024)[0][-1] == (6, 8, 2, 0)
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=30), st.integers(1, 5))

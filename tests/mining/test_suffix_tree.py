@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from suffix_trees import STree
 
 from deepprof.mining import native, suffix_numpy
+from deepprof.mining.matching import Matcher
 from deepprof.mining.suffix_tree import SuffixTree, lcp_array, suffix_array
 from deepprof.mining.symbols import LARGEST, as_symbols
 
@@ -172,6 +173,24 @@ def test_any_integer_type_and_stride_is_accepted(dtype):
         assert suffix_array(view).tolist() == brute_suffixes(view.tolist())
 
 
+def unaligned(symbols):
+    """The same numbers at an odd address."""
+    memory = np.zeros(symbols.nbytes + 1, np.uint8)
+    memory[1:] = symbols.view(np.uint8)
+    return memory[1:].view(symbols.dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32, np.int64])
+def test_any_memory_is_accepted(dtype):
+    symbols = np.array([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], dtype)
+    frozen, masked = symbols.copy(), np.ma.masked_array(symbols)
+    frozen.setflags(write=False)
+    for view in (unaligned(symbols), frozen, memoryview(symbols), masked, np.broadcast_to(dtype(7), 9)):
+        assert as_symbols(view).flags.aligned
+        assert as_symbols(view).flags.c_contiguous
+        assert suffix_array(view).tolist() == brute_suffixes(np.asarray(view).tolist())
+
+
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
@@ -182,12 +201,23 @@ def test_any_integer_type_and_stride_is_accepted(dtype):
         ([1.0, float("nan")], "integers"),
         ([1.5], "integers"),
         (["a"], "integers"),
+        ([True, False], "integers"),
+        (np.array([1, 2], object), "integers"),
+        ([None, 1], "integers"),
+        (np.array([1, 2], "M8[s]"), "integers"),
+        (np.array([(1, 2)], [("a", "i4"), ("b", "i4")]), "integers"),
+        (b"text", "one-dimensional"),
         ([[1, 2], [3, 4]], "one-dimensional"),
+        ([[]], "one-dimensional"),
+        (np.zeros((2, 0), np.uint16), "one-dimensional"),
+        (np.zeros((2, 2), np.uint16), "one-dimensional"),
         (3, "one-dimensional"),
+        (np.uint16(3), "one-dimensional"),
+        (None, "one-dimensional"),
     ],
 )
 def test_bad_input_is_refused_in_words(bad, message):
-    for function in (as_symbols, suffix_array, SuffixTree.build):
+    for function in (as_symbols, suffix_array, SuffixTree.build, Matcher, Matcher([1, 2]).feed):
         with pytest.raises(ValueError, match=message):
             function(bad)
 
@@ -200,10 +230,49 @@ def test_symbols_take_the_smallest_type_and_are_not_copied_without_need():
     assert as_symbols([]).dtype == np.uint16
 
 
-@pytest.mark.parametrize("suffixes", [[0, 0], [0, 2], [-1, 0], [0], [[0, 1]]])
+@pytest.mark.parametrize(
+    "suffixes",
+    [
+        *([0, 0], [0, 2], [-1, 0], [0], [[0, 1]], [], 0, None),
+        *([0.0, 1.0], [0.2, 1.7], [float("nan"), 1], [False, True], ["0", "1"]),
+        *([2**32, 1], [2**63, 1], np.array([2**64 - 1, 1], np.uint64)),
+    ],
+)
 def test_lcp_array_refuses_what_is_no_suffix_array(suffixes):
     with pytest.raises(ValueError, match="permutation"):
         lcp_array([1, 2], suffixes)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, ">i4"])
+def test_lcp_array_takes_a_permutation_of_any_integer_type_and_stride(dtype):
+    suffixes = np.array([9, 0, 9, 3, 9, 1, 9, 2], dtype)[1::2]
+    assert lcp_array([1, 1, 1, 1], [3, 2, 1, 0]).tolist() == [0, 1, 2, 3]
+    assert lcp_array([1, 2, 2, 1], suffixes).tolist() == lcp_array([1, 2, 2, 1], suffixes.tolist()).tolist()
+
+
+def arrays(size, dtype=np.int32):
+    return np.zeros(size, np.uint16), np.arange(size, dtype=dtype), np.zeros(size, dtype)
+
+
+def test_a_tree_of_arrays_that_c_cannot_read_is_refused():
+    symbols, suffixes, lcp = arrays(6)
+    for wrong in (lcp[:5], lcp.astype(np.int64), lcp.astype(np.float32), lcp.astype(">i4"), np.zeros((6, 1), np.int32)):
+        for pair in ((suffixes, wrong), (wrong, lcp)):
+            with pytest.raises(ValueError, match="contiguous int32"):
+                SuffixTree(symbols, *pair)
+    with pytest.raises(ValueError, match="contiguous int32"):
+        SuffixTree(symbols[:3], suffixes[::2], lcp[::2])
+
+
+@given(st.lists(st.integers(-3, 9), min_size=1, max_size=40))
+def test_nodes_of_any_numbers_are_refused_or_stay_in_bounds(lcp):
+    symbols, suffixes, _ = arrays(len(lcp))
+    tree = SuffixTree(symbols, suffixes, np.array(lcp, np.int32))
+    if min(lcp) < 0:
+        with pytest.raises(ValueError, match="negative"):
+            tree.nodes()
+        return
+    assert 1 <= len(tree.nodes()) <= len(lcp)
 
 
 @pytest.mark.parametrize("k", [0, -3])

@@ -63,6 +63,11 @@ class Ring(Generic[Value]):
         shift = self._used - self.end
         return self._values[first + shift : end + shift]
 
+    def restore(self, values: npt.NDArray[Value], end: int) -> None:
+        """Take the values that `read(begin, end)` gave once."""
+        self._values[: len(values)] = values
+        self._used, self.end = len(values), end
+
     def widen(self, dtype: npt.DTypeLike) -> None:
         """Turn the values into a larger type."""
         self._values = self._values.astype(dtype)

@@ -1,0 +1,148 @@
+"""Iterations of a stream while it runs: mined from its recent past, then followed, in memory that does not grow."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import replace
+
+from deepprof.mining.evidence import Evidence
+from deepprof.mining.online.packing import pack, unpack
+from deepprof.mining.online.progress import Batch, Counts, Event, Lock, State
+from deepprof.mining.online.pursuit import MAX_WINDOW, MIN_WINDOW, PIECE, Pursuit
+from deepprof.mining.online.recent import check_evidence
+from deepprof.mining.online.state import from_fields, to_fields
+from deepprof.mining.symbols import Symbols, as_symbols
+
+__all__ = ["OnlineMiner"]
+
+WINDOW = 1 << 16  # the first window that offline mining looks at
+
+
+class OnlineMiner:
+    """Finds the loop of a stream that arrives in chunks, and gives its iterations as they are completed.
+
+    It mines what it has seen at fixed positions (1/64, 1/32, 1/16, 1/8 of the window, then a quarter more each) until
+    it finds a loop, follows that, and looks again at growing windows, up to twice the window, whether a larger level is
+    the iteration. Where one loop has run from the start, is clear in the window, and has an iteration without edits
+    there, its template and its iterations from the last such review on are those that `find_loop` finds in the whole
+    stream. The template follows iterations that change; when none was seen for four periods, the recent past is mined
+    anew. Iterations given are never taken back.
+
+    Every decision is made at a fixed position from the symbols before it: any chunking gives the same. Memory is
+    bounded by the window: 8 bytes (16 with symbols above 65,535) for each of its symbols, four times what the evidence
+    on them takes, and what mining needs while it runs.
+
+    Args:
+        window: symbols of the window in which a loop should be clear, as in `find_loop`; a power of two from 2^10 to
+            2^20. The largest period that can be found is two thirds of it.
+
+    Raises:
+        ValueError: for another window.
+    """
+
+    def __init__(self, window: int = WINDOW) -> None:
+        if not MIN_WINDOW <= window <= MAX_WINDOW or window & (window - 1):
+            raise ValueError(f"the window must be a power of two from {MIN_WINDOW} to {MAX_WINDOW}, not {window}")
+        self._pursuit = Pursuit(window)
+
+    @property
+    def position(self) -> int:
+        """Symbols fed so far."""
+        return self._pursuit.position
+
+    @property
+    def state(self) -> State:
+        """`learning` before the first loop, `locked` while one is followed, `lost` when it has gone."""
+        return self._pursuit.state
+
+    @property
+    def loop(self) -> Lock | None:
+        """The loop that is followed, or was last."""
+        return self._pursuit.lock
+
+    @property
+    def counts(self) -> Counts:
+        """Sums over the whole stream so far."""
+        return replace(self._pursuit.counts)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """The last 256 events, oldest first."""
+        return tuple(self._pursuit.events)
+
+    def feed(self, symbols: Symbols, evidence: Evidence | None = None) -> Batch:
+        """Read the next symbols; return the iterations that became certain: one is when the next has ended.
+
+        `evidence` belongs to these symbols: arrays of their length, ranges with positions counted from the first of
+        them (negative for one that began earlier and is known only now).
+
+        Raises:
+            ValueError: for symbols that `as_symbols` refuses, evidence that does not fit them, and after `finish`. The
+                miner then is as before.
+        """
+        self._refuse_when_finished()
+        chunk = as_symbols(symbols)
+        known = check_evidence(evidence, len(chunk))
+        pursuit, begin, first = self._pursuit, self.position, 0
+        pursuit.evidence.append(known, 0, 0, begin)
+        while first < len(chunk):
+            end = min(len(chunk), first + pursuit.window // PIECE, pursuit.schedule.due - begin)
+            pursuit.evidence.append(known, first, end, begin)
+            pursuit.read(chunk[first:end])
+            first = end
+        return self._take_given()
+
+    def gap(self, lost: int | None = None) -> Batch:
+        """Take note that records are missing here, `lost` of them where that is known.
+
+        The iteration under way is given as incomplete; what follows is one too until a first symbol is seen. Positions
+        go on counting symbols fed.
+
+        Raises:
+            ValueError: for a negative number, and after `finish`.
+        """
+        self._refuse_when_finished()
+        count = None if lost is None else operator.index(lost)
+        if count is not None and count < 0:
+            raise ValueError(f"the number of lost records must not be negative, it is {count}")
+        self._pursuit.counts.gaps += 1
+        self._pursuit.counts.lost_records += count or 0
+        self._pursuit.interrupt("records were lost" if count is None else f"{count} records were lost")
+        return self._take_given()
+
+    def finish(self) -> Batch:
+        """Return the rest: the stream ends here. Without a loop so far, what was seen is mined a last time.
+
+        Raises:
+            ValueError: when it has ended before.
+        """
+        self._refuse_when_finished()
+        self._pursuit.close()
+        return self._take_given()
+
+    def save(self) -> bytes:
+        """Return all of the state: what `restore` makes of it goes on as this miner would.
+
+        Some 4 bytes for each of the 2^17 symbols kept, and as many as the evidence on them takes; the bytes depend on
+        what was fed, not on the chunks.
+        """
+        return pack(to_fields(self._pursuit))
+
+    @classmethod
+    def restore(cls, data: bytes) -> OnlineMiner:
+        """Return the miner whose state `save` has written.
+
+        Raises:
+            ValueError: for any other bytes, saying what is wrong with them.
+        """
+        miner = cls.__new__(cls)
+        miner._pursuit = from_fields(unpack(data))
+        return miner
+
+    def _refuse_when_finished(self) -> None:
+        if self._pursuit.ended:
+            raise ValueError("the stream has ended: a new one needs a new OnlineMiner")
+
+    def _take_given(self) -> Batch:
+        given, self._pursuit.given = self._pursuit.given, []
+        return Batch.join(given)

@@ -1,0 +1,349 @@
+"""Which loop of a stream is followed: mined, reviewed, lost, found again; every decision at a fixed position."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from deepprof.mining.iterations import Iterations
+from deepprof.mining.loops import Loop, Mined, find_loop
+from deepprof.mining.online.drift import DriftWatch
+from deepprof.mining.online.joining import Joining
+from deepprof.mining.online.progress import NO_LOOP, Batch, Counts, Event, Kind, Lock, State
+from deepprof.mining.online.recent import RecentEvidence
+from deepprof.mining.online.resemblance import is_better, is_same_level, recognise
+from deepprof.mining.online.ring import Ring
+from deepprof.mining.online.schedule import NEVER, Schedule
+from deepprof.mining.online.tracking import Tracker, select_rows
+from deepprof.mining.online.watch import Watch
+from deepprof.mining.symbols import SymbolArray
+
+__all__ = ["MAX_EVENTS", "MAX_KNOWN", "MAX_WINDOW", "MIN_WINDOW", "PIECE", "Pursuit"]
+
+MIN_WINDOW, MAX_WINDOW = 1 << 10, 1 << 20
+
+PIECE = 4  # parts of the window: the ring takes no more at a time
+MAX_EVENTS, MAX_KNOWN = 256, 4
+LOST_PERIODS, LOST_PART = 4, 16  # without a good iteration: so many periods, or this part of the window if longer
+ALIVE = 0.75  # of that may have passed since the last iteration of a loop that was mined
+CLEAR_ITERATIONS, CLEAR_SHARE = 8, 0.7  # wanted of an early attempt: exact iterations, and what all of them cover
+BACK = 0.8  # of the symbols: a loop followed before that matches so much is there again
+STRONGER = 1.5  # times as much must another loop match than one that goes on
+
+
+class Pursuit:
+    """Follows one loop at a time through the symbols it is given, and collects iterations and events.
+
+    A stretch of the stream begins at its start, at a gap, or where a loop was last seen. Its symbols are mined until
+    there is a loop; that is followed from the start of the stretch, and mined again in larger windows of the stretch.
+    """
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self.ended = False
+        self.ring: Ring[Any] = Ring(2 * window, np.uint16)
+        self.evidence = RecentEvidence.empty(2 * window)
+        self.schedule = Schedule(window)
+        self.schedule.plan_attempt(0)
+        self.state: State = "learning"
+        self.lock: Lock | None = None
+        self.tracker: Tracker | None = None
+        self.watch = Watch()
+        self.drift = DriftWatch()
+        self.known: list[Lock] = []
+        self.last_gap = -1
+        self.loops = 0
+        self.counts = Counts()
+        self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
+        self.given: list[Batch] = []
+
+    # -- reading --
+
+    @property
+    def position(self) -> int:
+        """Symbols read."""
+        return self.ring.end
+
+    def read(self, symbols: SymbolArray) -> None:
+        """Read symbols up to the next decision at most, a quarter of the window at most."""
+        if symbols.dtype.itemsize > self.ring.dtype.itemsize:
+            self.ring.widen(symbols.dtype)
+        self.ring.append(symbols)
+        if self.tracker is not None:
+            self._settle(self.tracker.feed(symbols))
+        if self.position == self.schedule.due:
+            self._decide()
+
+    def interrupt(self, why: str) -> None:
+        """Cut everything here: records are missing, and nothing may reach over that."""
+        at = self.last_gap = self.position
+        self._say("gap", why)
+        if self.tracker is not None:
+            lock = self._followed
+            self._give(self.tracker.close(whole_only=True))
+            self.tracker = Tracker(lock.template, lock.joined, at, "cut")
+            self._keep_watch()
+        self._count_foreign(at)
+        self.drift.reset()
+        self.schedule.restart(at)
+        if self.state != "locked":
+            self.schedule.plan_attempt(at)
+
+    def close(self) -> None:
+        """End the stream; without a loop, what was seen last is mined once more."""
+        self.ended = True
+        if self.state != "locked" and not self._is_back:
+            first = self._stretch
+            mined = self._mine(first, closes=True)
+            if mined.loop is not None:
+                self._release()
+                self._switch_to(mined.loop, first)
+        if self.tracker is not None:
+            self._give(self.tracker.close())
+        self._count_foreign(self.position)
+
+    def _settle(self, rows: Iterations) -> None:
+        """Give out iterations; where they have changed, follow what is after them with their new template."""
+        while self.state == "locked" and (change := self.drift.look(rows, self._look_back, self._reach)) is not None:
+            self._give(select_rows(rows, slice(change.row + 1)))
+            at = int(rows.end[change.row])
+            self.lock = replace(self._followed, template=change.template)
+            self._say("drift", change.why, at)
+            self.tracker = Tracker(change.template, self.lock.joined, at, "first")
+            self.watch.start(at, 0)
+            rows = self.tracker.feed(self.ring.read(at, self.position))
+        self._give(rows)
+
+    def _look_back(self, first: int, end: int) -> SymbolArray:
+        return self._followed.joined.of(self.ring.read(first, end))
+
+    @property
+    def _reach(self) -> int:
+        """Symbols that a look back may ask for, whatever the chunks.
+
+        The ring may have moved on by a piece, and by the time from one look at the loop to the next, which was planned
+        when its iterations may have been longer.
+        """
+        return 2 * self.window - self.window // PIECE - self._interval - 2 * self._wait
+
+    def _give(self, rows: Iterations) -> None:
+        """Give out iterations, but none that overlaps with those given before."""
+        if len(rows.first) and rows.first[0] < self.counts.given:
+            rows = select_rows(rows, rows.first >= self.counts.given)
+        if not len(rows.first):
+            return
+        self.counts.iterations += len(rows.first)
+        self._count_foreign(int(rows.end[-1]), int((rows.end - rows.first).sum()))
+        self.given.append(Batch.of(rows, self._followed.number))
+
+    def _release(self) -> None:
+        """Give out the last iteration of a loop that has gone."""
+        if self.tracker is not None:
+            self._give(self.tracker.release())
+
+    def _count_foreign(self, until: int, covered: int = 0) -> None:
+        self.counts.foreign += until - self.counts.given - covered
+        self.counts.given = until
+
+    # -- deciding --
+
+    @property
+    def _followed(self) -> Lock:
+        if self.lock is None:
+            raise RuntimeError("no loop is followed")
+        return self.lock
+
+    @property
+    def _wait(self) -> int:
+        """Symbols without a good iteration after which a loop is lost."""
+        return wait_for(self._followed.period, self.window)
+
+    @property
+    def _interval(self) -> int:
+        """Symbols between two looks while all is well."""
+        return max(self._wait, self.window // PIECE)
+
+    @property
+    def _is_back(self) -> bool:
+        """Whether a good iteration was seen since the loop was lost."""
+        return self.tracker is not None and self.tracker.good_end > self.schedule.start
+
+    @property
+    def _stretch(self) -> int:
+        """Where the stretch begins, or what is kept of it."""
+        return max(self.schedule.start, self.ring.begin)
+
+    def _decide(self) -> None:
+        at = self.position
+        if at == self.schedule.watch and self.tracker is not None:
+            self._check(self.tracker)
+        if at == self.schedule.review:
+            self._review()
+        if at == self.schedule.attempt:
+            self._attempt()
+
+    def _check(self, tracker: Tracker) -> None:
+        """Is the loop still there, or again?"""
+        at, before = self.position, self.watch.at
+        if self.state == "lost" and self._is_back:
+            self._resume()
+        elif self.state == "lost":
+            self.schedule.watch = at + self._wait
+        elif at >= tracker.good_end + self._wait:
+            self._lose(tracker.good_end)
+        else:
+            self.schedule.watch = self._next_watch(tracker)
+            if self.watch.look(at, tracker.matched, self._followed.period):
+                self._doubt(before)
+
+    def _lose(self, good: int) -> None:
+        """Mine what has come instead of the loop, but go on looking for it."""
+        self._say("lost", f"no good iteration since {good}")
+        self.state = "lost"
+        self.drift.reset()
+        schedule = self.schedule
+        schedule.start, schedule.attempt, schedule.review = good, self.position, NEVER
+        schedule.watch = self.position + self._wait
+
+    def _resume(self) -> None:
+        self.state, self.schedule.attempt = "locked", NEVER
+        self._keep_watch()
+        self.schedule.go_on(self.position)
+        self._say("lock", "the loop is back")
+
+    def _keep_watch(self) -> None:
+        if self.tracker is not None:
+            self.watch.start(self.position, self.tracker.matched)
+            self.schedule.watch = self._next_watch(self.tracker)
+
+    def _next_watch(self, tracker: Tracker) -> int:
+        """Return when the loop would be lost; while all is well, that is looked at less often, as each look costs."""
+        at, period = self.position, self._followed.period
+        is_well = at - tracker.good_end < period
+        return at + self._interval if is_well else max(tracker.good_end + self._wait, at + 1)
+
+    def _doubt(self, since: int) -> None:
+        """Little was matched since the last look: is a former loop back, or after some time another one there?"""
+        first = max(since, self.ring.begin)
+        symbols = self.ring.read(first, self.position)
+        back = next((known for known in self.known if known.explains(symbols) >= BACK * len(symbols)), None)
+        if back is not None:
+            self._replace(back, first)
+        elif self.watch.is_due(self._wait):
+            first = max(self.watch.since, self.ring.begin)
+            loop = self._mine(first).loop
+            if loop is not None and self._is_alive(loop, first) and self._is_stronger(loop, first):
+                self._switch_to(loop, first)
+
+    def _is_stronger(self, loop: Loop, first: int) -> bool:
+        ours = self._followed.explains(self.ring.read(first, self.position))
+        return int(loop.iterations.matched.sum()) >= STRONGER * ours
+
+    def _attempt(self) -> None:
+        if self._is_back:
+            self._resume()
+            return
+        first = self._stretch
+        loop = self._mine(first).loop
+        if loop is not None and self._convinces(loop, first):
+            self._release()
+            self._switch_to(loop, first)
+        else:
+            self.schedule.plan_attempt(self.position)
+
+    def _convinces(self, loop: Loop, first: int) -> bool:
+        """Return whether the loop still runs, and is clear if only little was seen."""
+        if not self._is_alive(loop, first) or not self.schedule.is_early(self.position):
+            return self._is_alive(loop, first)
+        rows = loop.iterations
+        exact = int((rows.complete & (rows.edits == 0)).sum())
+        return exact >= CLEAR_ITERATIONS and int(rows.matched.sum()) >= CLEAR_SHARE * (self.position - first)
+
+    def _is_alive(self, loop: Loop, first: int) -> bool:
+        unseen = self.position - first - int(loop.iterations.end[-1])
+        return unseen <= ALIVE * wait_for(loop.period, self.window)
+
+    def _review(self) -> None:
+        """Look at a larger window: is another level the iteration, does it begin elsewhere?"""
+        first = self._stretch
+        mined = self._mine(first)
+        self.schedule.next_review()
+        self.lock = lock = replace(self._followed, reviewed=self.schedule.review == NEVER)
+        loop = mined.loop
+        if loop is None:
+            self._say("review", mined.reason or "")
+            return
+        new = self._new_lock(loop, first, lock.number)
+        if new.is_mined_like(lock):
+            self.lock = replace(lock, confidence=loop.confidence, evidence=loop.evidence)
+            self._say("review", "the same iteration in a larger window")
+        elif self._is_alive(loop, first) and self._corrects(new, first):
+            self._say("review", f"another iteration in a larger window, {loop.period} kernels")
+            self._correct(loop, first)
+        else:
+            self._say("review", f"{loop.period} kernels in a larger window explain less of what runs now")
+
+    def _corrects(self, new: Lock, first: int) -> bool:
+        """Return whether a template mined anew is to replace one that may have changed since it was mined."""
+        lock = self._followed
+        recent = self.ring.read((first + self.position) // 2, self.position)
+        return not lock.has_drifted or is_better(new, lock, recent)
+
+    # -- mining, and following what was found --
+
+    def _mine(self, first: int, *, closes: bool = False) -> Mined:
+        symbols = self.ring.read(first, self.position)
+        known = self.evidence.window(first, self.position, int(symbols.max(initial=0)))
+        known = replace(known, opens=first == 0 and not self.counts.gaps, closes=closes)
+        return find_loop(symbols, known, windows=(self.window, 2 * self.window))
+
+    def _switch_to(self, loop: Loop, first: int) -> None:
+        """Follow a loop after another one, or none: one that was followed before keeps its number and template."""
+        former = [*self.known, *([] if self.lock is None else [self.lock])]
+        lock = recognise(loop, reversed(former), self.ring.read(first, self.position))
+        self._replace(lock or self._new_lock(loop, first, self.loops), first)
+
+    def _correct(self, loop: Loop, first: int) -> None:
+        """Follow a loop instead of the one that was taken for it; it keeps the number if iterations are as long."""
+        old = self._followed
+        if is_same_level(loop.period, old.period):
+            self._follow(replace(self._new_lock(loop, first, old.number), reviewed=old.reviewed), first)
+        else:
+            self._switch_to(loop, first)
+
+    def _new_lock(self, loop: Loop, first: int, number: int) -> Lock:
+        joined = Joining.seen_in(loop, self.ring.read(first, self.position))
+        return Lock(number, loop.template, loop.template, loop.confidence, loop.evidence, loop.source, joined)
+
+    def _replace(self, lock: Lock, first: int) -> None:
+        """Follow another loop from `first` on, and remember the one that was followed."""
+        former = [*self.known, *([] if self.lock is None else [self.lock])]
+        self.known = [known for known in former if known.number != lock.number][-MAX_KNOWN:]
+        self.loops = max(self.loops, lock.number + 1)
+        self._follow(lock, first)
+        self.schedule.start = first
+        self.schedule.begin_reviews(self.position, done=lock.reviewed)
+
+    def _follow(self, lock: Lock, first: int) -> None:
+        """Follow a loop from `first` on."""
+        self.lock, self.state = lock, "locked"
+        self.drift.reset()
+        self._say("lock", lock.evidence)
+        self.tracker = Tracker(lock.template, lock.joined, first, "cut" if first == self.last_gap else "open")
+        self._settle(self.tracker.replay(self.ring.read(first, self.position)))
+        self.schedule.attempt = NEVER
+        self._keep_watch()
+
+    def _say(self, kind: Kind, why: str, at: int | None = None) -> None:
+        number, period, confidence = NO_LOOP, 0, 0.0
+        if self.lock is not None:
+            number, period, confidence = self.lock.number, self.lock.period, self.lock.confidence
+        self.events.append(Event(self.position if at is None else at, kind, number, period, confidence, why))
+
+
+def wait_for(period: int, window: int) -> int:
+    """Return after how many symbols without a good iteration a loop is lost."""
+    return max(LOST_PERIODS * period, window // LOST_PART)

@@ -1,0 +1,78 @@
+"""At which positions of a stream the online miner decides something, whatever the chunks are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["NEVER", "Schedule"]
+
+NEVER = 2**62
+"""Later than any position."""
+
+FIRST, EARLY = 64, 8
+"""Parts of the window: the first attempt, and the end of the early ones, after which three iterations are enough."""
+LONGEST_WAIT = 16
+"""Windows between two attempts at most."""
+
+
+@dataclass(slots=True)
+class Schedule:
+    """The next position of each kind of decision; positions count symbols from the start of the stream.
+
+    Attributes:
+        window: symbols that offline mining looks at first; the last review but one looks at so many.
+        start: where the stretch begins that is mined.
+        attempt: when mining is tried next, while there is no loop.
+        review: when a larger window is mined next, while there is one.
+        watch: when it is checked next whether the loop is lost, or back.
+        size: symbols that the next review looks at.
+    """
+
+    window: int
+    start: int = 0
+    attempt: int = NEVER
+    review: int = NEVER
+    watch: int = NEVER
+    size: int = NEVER
+
+    @property
+    def due(self) -> int:
+        """The next position at which anything is decided."""
+        return min(self.attempt, self.review, self.watch)
+
+    def is_early(self, at: int) -> bool:
+        """Return whether so little was seen that many iterations must have been, to be believed."""
+        return at - self.start < self.window // EARLY
+
+    def plan_attempt(self, at: int) -> None:
+        """Set the next attempt after `at`: at doubling sizes of the stretch, then a part of it more."""
+        elapsed, size = at - self.start, self.window // FIRST
+        if self.is_early(at):
+            while size <= elapsed:
+                size *= 2
+            self.attempt = self.start + size
+        else:
+            part = 4 if elapsed < 2 * self.window else 2
+            self.attempt = at + min(elapsed // part, LONGEST_WAIT * self.window)
+
+    def begin_reviews(self, at: int, *, done: bool = False) -> None:
+        """Plan reviews of the stretch at doubling sizes, the last one of two windows; none when they are `done`."""
+        self.size = NEVER if done else self.window // EARLY
+        self.go_on(at)
+
+    def next_review(self) -> None:
+        """Plan the one after the review that is due."""
+        self.size *= 2
+        self.go_on(self.review)
+
+    def restart(self, at: int) -> None:
+        """Begin a new stretch, and look at as much of it as would have come next."""
+        self.start = at
+        if self.review != NEVER:
+            self.go_on(at)
+
+    def go_on(self, at: int) -> None:
+        """Plan the first review after `at`."""
+        while self.start + self.size <= at:
+            self.size *= 2
+        self.review = self.start + self.size if self.size <= 2 * self.window else NEVER

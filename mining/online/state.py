@@ -1,0 +1,287 @@
+"""The state of the online miner as fields to be saved, and back; no field is believed unchecked."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, TypeAlias, TypeVar, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.mining.evidence import Family, Trust
+from deepprof.mining.iterations import Iterations
+from deepprof.mining.matcher_state import Snapshot
+from deepprof.mining.matching import Matcher
+from deepprof.mining.online.drift import DriftWatch, Row
+from deepprof.mining.online.joining import Joining
+from deepprof.mining.online.packing import Fields, damaged
+from deepprof.mining.online.progress import Counts, Event, Kind, Lock, State
+from deepprof.mining.online.pursuit import MAX_EVENTS, MAX_KNOWN, MAX_WINDOW, MIN_WINDOW, Pursuit
+from deepprof.mining.online.recent import FARTHEST, MAX_FAMILIES, SIGNALS, RecentEvidence
+from deepprof.mining.online.ring import Ring
+from deepprof.mining.online.schedule import NEVER, Schedule
+from deepprof.mining.online.tracking import NO_ITERATIONS, Settler, Tracker
+from deepprof.mining.online.watch import MOST_PATIENT, Watch
+from deepprof.mining.phase import Source
+from deepprof.mining.symbols import LARGEST, SymbolArray, as_symbols
+
+__all__ = ["from_fields", "to_fields"]
+
+Saved: TypeAlias = dict[str, object]
+Choice = TypeVar("Choice", bound=str)
+
+MOST = 2**31  # of what is counted, but for positions
+
+
+def to_fields(pursuit: Pursuit) -> Saved:
+    """Return everything that the pursuit needs to go on."""
+    ring, tracker = pursuit.ring, pursuit.tracker
+    return {
+        "window": pursuit.window,
+        "ended": pursuit.ended,
+        "position": ring.end,
+        "symbols": as_symbols(ring.read(ring.begin, ring.end)),
+        "evidence": _evidence_fields(pursuit.evidence),
+        "schedule": asdict(pursuit.schedule),
+        "state": pursuit.state,
+        "lock": None if pursuit.lock is None else _lock_fields(pursuit.lock),
+        "tracker": None if tracker is None else _tracker_fields(tracker),
+        "watch": asdict(pursuit.watch),
+        "drift": {**asdict(pursuit.drift), "recent": np.array(pursuit.drift.recent, np.int64).ravel()},
+        "known": [_lock_fields(lock) for lock in pursuit.known],
+        "loops": pursuit.loops,
+        "last_gap": pursuit.last_gap,
+        "counts": asdict(pursuit.counts),
+        "events": [asdict(event) for event in pursuit.events],
+    }
+
+
+def _evidence_fields(evidence: RecentEvidence) -> Saved:
+    families = [asdict(family) for family in evidence.families.values()]
+    signals = {
+        name: {"start": ring.start, "values": ring.read(ring.begin, ring.end)}
+        for name, ring in evidence.signals.items()
+    }
+    return {"start": evidence.start, "optimizer": evidence.optimizer, "families": families, "signals": signals}
+
+
+def _lock_fields(lock: Lock) -> Saved:
+    return {
+        "number": lock.number,
+        "template": as_symbols(lock.template),
+        "mined": as_symbols(lock.mined) if lock.has_drifted else None,
+        "confidence": lock.confidence,
+        "evidence": lock.evidence,
+        "source": lock.source,
+        "variants": lock.joined.variants,
+        "joined": lock.joined.symbols,
+        "reviewed": lock.reviewed,
+    }
+
+
+def _tracker_fields(tracker: Tracker) -> Saved:
+    settler = tracker.settler
+    held = settler.held
+    return {
+        "matcher": tracker.matcher.save(),
+        "good_end": tracker.good_end,
+        "matched": tracker.matched,
+        "opens": settler.opens,
+        "cut": settler.cut,
+        "passes": settler.passes.ravel(),
+        "known": settler.known,
+        "held": np.stack([held.first, held.end, held.matched, held.edits, held.complete.astype(np.int64)]).T.ravel(),
+    }
+
+
+def from_fields(fields: Fields) -> Pursuit:
+    """Return the pursuit that `to_fields` was given.
+
+    Raises:
+        ValueError: for fields that no pursuit has.
+    """
+    window = fields.integer("window", MIN_WINDOW, MAX_WINDOW)
+    if window & (window - 1):
+        raise damaged("window cannot be")
+    pursuit = Pursuit(window)
+    pursuit.ended = fields.flag("ended")
+    at = fields.integer("position", 0, FARTHEST)
+    _fill_ring(pursuit, _symbols(fields, "symbols"), at)
+    pursuit.evidence = _read_evidence(fields.inner("evidence"), 2 * window, at)
+    pursuit.schedule = _read_schedule(fields.inner("schedule"), window, at)
+    pursuit.state = _choice(fields, "state", get_args(State))
+    pursuit.loops = fields.integer("loops", 0, MOST)
+    pursuit.last_gap = fields.integer("last_gap", -1, at)
+    pursuit.counts = _read_counts(fields.inner("counts"), at)
+    pursuit.known = [_read_lock(one, pursuit) for one in fields.listed("known", MAX_KNOWN)]
+    pursuit.watch = _read_watch(fields.inner("watch"), at)
+    pursuit.drift = _read_drift(fields.inner("drift"), at)
+    pursuit.events.extend(_read_event(one) for one in fields.listed("events", MAX_EVENTS))
+    _read_followed(fields, pursuit)
+    return pursuit
+
+
+def _fill_ring(pursuit: Pursuit, symbols: SymbolArray, at: int) -> None:
+    if len(symbols) != min(at, pursuit.ring.size):
+        raise damaged("symbols are not as many as are kept")
+    if symbols.dtype != pursuit.ring.dtype:
+        pursuit.ring.widen(symbols.dtype)
+    pursuit.ring.restore(symbols, at)
+
+
+def _read_followed(fields: Fields, pursuit: Pursuit) -> None:
+    """Restore the loop that is followed; there is none exactly while learning."""
+    planned = min(pursuit.schedule.review, pursuit.schedule.watch) < NEVER
+    if len({fields.has("lock"), fields.has("tracker"), planned, pursuit.state != "learning"}) > 1:
+        raise damaged("state does not fit the loop")
+    if fields.has("lock"):
+        pursuit.lock = _read_lock(fields.inner("lock"), pursuit)
+        pursuit.tracker = _read_tracker(fields.inner("tracker"), pursuit.lock, pursuit)
+
+
+def _read_lock(fields: Fields, pursuit: Pursuit) -> Lock:
+    template = _template(fields, "template", pursuit)
+    return Lock(
+        number=fields.integer("number", 0, pursuit.loops - 1),
+        template=template,
+        mined=_template(fields, "mined", pursuit) if fields.has("mined") else template,
+        confidence=fields.number("confidence"),
+        evidence=fields.text("evidence"),
+        source=_choice(fields, "source", get_args(Source)),
+        joined=_read_joining(fields),
+        reviewed=fields.flag("reviewed"),
+    )
+
+
+def _read_joining(fields: Fields) -> Joining:
+    variants, symbols = fields.array("variants", np.uint32), fields.array("joined", np.uint32)
+    rising = len(variants) == len(symbols) and bool((variants[1:] > variants[:-1]).all())
+    if not rising or (symbols >= variants).any() or (len(variants) and variants[-1] > LARGEST):
+        raise damaged("variants cannot be")
+    return Joining.make(variants, symbols)
+
+
+def _read_tracker(fields: Fields, lock: Lock, pursuit: Pursuit) -> Tracker:
+    at, saved = pursuit.position, fields.array("matcher", np.uint8).tobytes()
+    seen = Snapshot.from_bytes(saved)
+    stands = (seen.place.stop, bool(seen.place.finished)) == (at, pursuit.ended)
+    if not stands or not np.array_equal(seen.template, lock.template):
+        raise damaged("the matcher follows another loop")
+    tracker = Tracker(lock.template, lock.joined, at)
+    tracker.matcher = Matcher.restore(saved)
+    tracker.good_end = fields.integer("good_end", 0, at)
+    tracker.matched = fields.integer("matched", 0, FARTHEST)
+    tracker.settler = _read_settler(fields, lock.period, at)
+    return tracker
+
+
+def _read_settler(fields: Fields, period: int, at: int) -> Settler:
+    passes, held = _rows(fields, "passes", 4, 3, at), _rows(fields, "held", 5, 1, at)
+    return Settler(
+        period=period,
+        opens=fields.flag("opens"),
+        cut=fields.flag("cut"),
+        passes=passes,
+        known=fields.integer("known", 0, len(passes)),
+        held=_iterations(held) if len(held) else NO_ITERATIONS,
+    )
+
+
+def _iterations(rows: npt.NDArray[np.int64]) -> Iterations:
+    first, end, matched, edits, complete = rows.T.copy()
+    return Iterations(first, end, matched, edits, complete != 0)
+
+
+def _read_schedule(fields: Fields, window: int, at: int) -> Schedule:
+    later = {name: fields.integer(name, at + 1, NEVER) for name in ("attempt", "review", "watch")}
+    start = fields.integer("start", 0, at)
+    return Schedule(window=window, start=start, size=fields.integer("size", 1, 4 * NEVER), **later)
+
+
+def _read_counts(fields: Fields, at: int) -> Counts:
+    given = fields.integer("given", 0, at)
+    names = ("iterations", "foreign", "gaps", "lost_records")
+    return Counts(given=given, **{name: fields.integer(name, 0, FARTHEST) for name in names})
+
+
+def _read_watch(fields: Fields, at: int) -> Watch:
+    last = fields.integer("at", 0, at)
+    since, matched = fields.integer("since", 0, last), fields.integer("matched", 0, FARTHEST)
+    return Watch(last, matched, since, fields.integer("patience", 1, MOST_PATIENT))
+
+
+def _read_drift(fields: Fields, at: int) -> DriftWatch:
+    recent = [Row(*row) for row in _rows(fields, "recent", 3, 2, at).tolist()]
+    return DriftWatch(recent, fields.integer("run", 0, FARTHEST), fields.integer("due", 0, FARTHEST))
+
+
+def _read_event(fields: Fields) -> Event:
+    return Event(
+        position=fields.integer("position", 0, FARTHEST),
+        kind=_choice(fields, "kind", get_args(Kind)),
+        loop=fields.integer("loop", -1, MOST),
+        period=fields.integer("period", 0, MOST),
+        confidence=fields.number("confidence"),
+        why=fields.text("why"),
+    )
+
+
+def _read_evidence(fields: Fields, size: int, at: int) -> RecentEvidence:
+    signals = fields.inner("signals")
+    rings = {name: _read_signal(signals.inner(name), name, size, at) for name in SIGNALS if signals.has(name)}
+    families = [_read_family(one, size) for one in fields.listed("families", MAX_FAMILIES)]
+    optimizer = fields.array("optimizer", np.bool_) if fields.has("optimizer") else None
+    by_name = {family.name: family for family in families}
+    return RecentEvidence(size, rings, by_name, optimizer, fields.integer("start", 0, FARTHEST))
+
+
+def _read_signal(fields: Fields, name: str, size: int, at: int) -> Ring[Any]:
+    ring: Ring[Any] = Ring(size, SIGNALS[name], fields.integer("start", 0, at))
+    values = fields.array("values", SIGNALS[name])
+    if len(values) != min(size, at - ring.start) or not (values >= 0).all() or np.isinf(values).any():
+        raise damaged(f"{name} cannot be")
+    ring.restore(values, at)
+    return ring
+
+
+def _read_family(fields: Fields, size: int) -> Family:
+    positions = fields.array("positions", np.int64)
+    ends = fields.array("ends", np.int64) if fields.has("ends") else None
+    arrays = [positions] if ends is None else [positions, ends]
+    if any(len(one) != len(positions) or (np.abs(one) > 2 * FARTHEST - 1).any() for one in arrays):
+        raise damaged("the ranges cannot be")
+    trust = _choice(fields, "trust", get_args(Trust))
+    coverage, telling = fields.number("coverage"), fields.number("telling")
+    return Family(
+        fields.text("name"), trust, positions[-size:], coverage, None if ends is None else ends[-size:], telling
+    )
+
+
+def _symbols(fields: Fields, name: str) -> SymbolArray:
+    return as_symbols(fields.array(name, np.uint16, np.uint32))
+
+
+def _template(fields: Fields, name: str, pursuit: Pursuit) -> SymbolArray:
+    template = _symbols(fields, name)
+    if not 0 < len(template) <= pursuit.ring.size:
+        raise damaged(f"a {name} of {len(template)} symbols cannot be")
+    return template
+
+
+def _rows(fields: Fields, name: str, width: int, most: int, at: int) -> npt.NDArray[np.int64]:
+    """Return the rows of so many columns, the first two of which are positions seen."""
+    values = fields.array(name, np.int64)
+    if (
+        len(values) % width
+        or len(values) > most * width
+        or (len(values) and not 0 <= values.min() <= values.max() <= at)
+    ):
+        raise damaged(f"{name} cannot be")
+    return values.reshape(-1, width)
+
+
+def _choice(fields: Fields, name: str, choices: tuple[Any, ...]) -> Any:
+    value = fields.text(name)
+    if value not in choices:
+        raise damaged(f"{name} is {value!r}")
+    return value

@@ -1,0 +1,233 @@
+"""From the passes of a stream to its iterations, each given as soon as no later symbol can change it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.mining.heads import align_head
+from deepprof.mining.iterations import WHOLE, Iterations, absorb_tails, join_halves
+from deepprof.mining.matching import Matcher, Matches
+from deepprof.mining.online.joining import Joining
+from deepprof.mining.symbols import SymbolArray
+
+__all__ = ["NO_ITERATIONS", "Settler", "Tracker", "join_rows", "select_rows"]
+
+Int64s: TypeAlias = npt.NDArray[np.int64]
+
+SIZEABLE = 0.02  # of the period: the least that is shown of an iteration cut by an end of the stream
+CONTEXT = 2  # passes before the open one that decide whether it may be joined with the next
+Begin: TypeAlias = Literal["open", "cut", "first"]
+NO_PASSES = np.empty((0, 4), np.int64)
+NO_ITERATIONS = Iterations(*(np.empty(0, np.int64),) * 4, np.empty(0, np.bool_))
+
+
+def select_rows(rows: Iterations, which: slice | npt.NDArray[np.bool_]) -> Iterations:
+    """Return some of the iterations."""
+    return Iterations(rows.first[which], rows.end[which], rows.matched[which], rows.edits[which], rows.complete[which])
+
+
+def copy_last(rows: Iterations) -> Iterations:
+    """Return the last iteration, in memory of its own."""
+    return Iterations(
+        rows.first[-1:].copy(),
+        rows.end[-1:].copy(),
+        rows.matched[-1:].copy(),
+        rows.edits[-1:].copy(),
+        rows.complete[-1:].copy(),
+    )
+
+
+def join_rows(one: Iterations, other: Iterations) -> Iterations:
+    """Return the iterations of both, one after the other."""
+    if not len(one.first):
+        return other
+    return Iterations(
+        np.concatenate([one.first, other.first]),
+        np.concatenate([one.end, other.end]),
+        np.concatenate([one.matched, other.matched]),
+        np.concatenate([one.edits, other.edits]),
+        np.concatenate([one.complete, other.complete]),
+    )
+
+
+@dataclass(slots=True)
+class Settler:
+    """Turns passes into iterations as `to_iterations` does, but one after the other.
+
+    Whether two passes are halves of one iteration is known with the pass after them, and where an iteration ends when
+    the next one that counts has begun. So it keeps one iteration whose end is open (`held`), and after a broken pass at
+    most three: that one while it may still be joined, and `known` before it that were settled already.
+
+    `opens` is set while a first fragment counts, as at the start of a stream; `cut` while the next iteration is the
+    first after lost records, and complete only when all of it was seen.
+    """
+
+    period: int
+    opens: bool = True
+    cut: bool = False
+    passes: Int64s = field(default_factory=lambda: NO_PASSES)
+    known: int = 0
+    held: Iterations = NO_ITERATIONS
+
+    def take(self, found: Matches) -> Iterations:
+        """Return the iterations that became certain with these passes, one at least."""
+        passes = self._with(found)
+        joined = join_halves(Matches.from_rows(passes, 0), self.period)
+        still_open = joined.first[-1] == passes[-1, 0] and self._is_broken(passes[-1])
+        settled = select_passes(joined, slice(-1)) if still_open else joined
+        rows = join_rows(self.held, self._kept(settled, int(passes[self.known, 0])))
+        following = passes[-1, 0] if still_open and 2 * passes[-1, 2] >= self.period else None
+        self._remember(passes, still_open)
+        return self._hold(rows, following)
+
+    def goes_on_exactly(self, found: Matches) -> bool:
+        """Return whether all passes match without edits, and follow each other and the held iteration without a gap."""
+        if len(self.passes) or not len(self.held.end):
+            return False
+        length = len(found) * self.period
+        if found.end[-1] - self.held.end[0] != length or found.first[0] != self.held.end[0]:
+            return False
+        return not found.edits.any() and int(found.matched.sum()) == length
+
+    def take_exact(self, found: Matches) -> Iterations:
+        """Do what `take` does, when the passes go on exactly: each iteration ends where the next one begins."""
+        held, edits, complete = self.held, found.edits, np.ones(len(found), np.bool_)
+        self.held = copy_last(Iterations(found.first, found.end, found.matched, edits, complete))
+        first = np.concatenate((held.first, found.first[:-1]))
+        if held.edits[0] == 0 and held.matched[0] == self.period:
+            return Iterations(first, found.first, found.matched, edits, complete)
+        matched = np.concatenate((held.matched, found.matched[:-1]))
+        complete = np.concatenate((held.complete, complete[:-1]))
+        return Iterations(first, found.first, matched, np.concatenate((held.edits, edits[:-1])), complete)
+
+    def close(self, found: Matches, *, whole_only: bool) -> Iterations:
+        """Return what is left when the stream ends after these passes, or, with `whole_only`, is interrupted there.
+
+        The last pass then is complete only when every symbol of the template was seen.
+        """
+        passes = self._with(found)
+        rows = NO_ITERATIONS
+        if self.known < len(passes):
+            joined = join_halves(Matches.from_rows(passes, 0), self.period)
+            rows = self._kept(joined, int(passes[self.known, 0]), closes=True)
+        if whole_only and len(found) and len(rows.end) and rows.end[-1] == found.end[-1]:
+            rows.complete[-1] &= rows.matched[-1] >= self.period
+        rows = join_rows(self.held, rows)
+        self.passes, self.known, self.held = NO_PASSES, 0, NO_ITERATIONS
+        return absorb_tails(rows, self.period) if len(rows.first) else rows
+
+    def release(self) -> Iterations:
+        """Return the iteration that is held, as it is: another loop follows."""
+        rows, self.held = self.held, NO_ITERATIONS
+        return rows
+
+    def _kept(self, passes: Matches, since: int, *, closes: bool = False) -> Iterations:
+        """Return the passes from `since` on that count; a fragment does at the start and the end of a stream."""
+        new = passes.first >= since
+        counts = 2 * passes.matched >= self.period
+        complete = counts & (passes.matched + passes.edits >= WHOLE * self.period)
+        sizeable = passes.matched >= max(1, SIZEABLE * self.period)
+        if self.cut:
+            complete[:1] &= passes.matched[:1] >= self.period
+        if self.opens:
+            counts[:1] |= sizeable[:1]
+        if closes:
+            counts[-1:] |= sizeable[-1:]
+        if len(passes):
+            self.opens = self.cut = False
+        rows = Iterations(passes.first, passes.end, passes.matched, passes.edits, complete)
+        return select_rows(rows, new & counts)
+
+    def _hold(self, rows: Iterations, following: int | None) -> Iterations:
+        """Return the iterations whose end is certain; the last one's is when the first symbol of the next is."""
+        if not len(rows.first):
+            return rows
+        if following is None:
+            self.held = copy_last(rows)
+            return select_rows(absorb_tails(rows, self.period), slice(-1))
+        self.held = NO_ITERATIONS
+        at = np.array([following])
+        after = Iterations(at, at, np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.bool_))
+        return select_rows(absorb_tails(join_rows(rows, after), self.period), slice(-1))
+
+    def _with(self, found: Matches) -> Int64s:
+        new = np.stack([found.first, found.end, found.matched, found.edits], axis=1)
+        return np.concatenate([self.passes, new]) if len(self.passes) else new
+
+    def _remember(self, passes: Int64s, still_open: bool) -> None:
+        """Keep what decides whether the next pass is joined: broken ones, as a whole one joins with none after it."""
+        last = passes[-CONTEXT - still_open :]
+        whole = np.flatnonzero(last[:, 2] >= WHOLE * self.period)
+        self.passes = last[int(whole[-1]) + 1 if len(whole) else 0 :].copy()
+        self.known = max(0, len(self.passes) - still_open)
+
+    def _is_broken(self, row: Int64s) -> bool:
+        return bool(row[2] < WHOLE * self.period)
+
+
+def select_passes(passes: Matches, which: slice) -> Matches:
+    """Return some of the passes."""
+    return Matches(passes.first[which], passes.end[which], passes.matched[which], passes.edits[which], passes.foreign)
+
+
+class Tracker:
+    """Follows a stream along one template from the position `at` on.
+
+    `good_end` is where the last pass ended that matched half of the template, `matched` what all of those matched.
+
+    Args:
+        template: symbols of one iteration, from its first one on.
+        joined: which symbols of the stream stand for others.
+        at: the stream position of the first symbol to come.
+        begins: what stands there: any symbol (`open`), any after lost records (`cut`), or an iteration's first.
+    """
+
+    def __init__(self, template: SymbolArray, joined: Joining, at: int, begins: Begin = "open") -> None:
+        self.template = template
+        self.joined = joined
+        self.good_end = at
+        self.matched = 0
+        self.settler = Settler(len(template), opens=begins != "first", cut=begins == "cut")
+        self.matcher = Matcher(template, at=at, locked=begins == "first")
+        self._begin = at
+
+    def feed(self, symbols: SymbolArray) -> Iterations:
+        """Read the next symbols; return the iterations that became certain."""
+        return self._settle(self.matcher.feed(self.joined.of(symbols)))
+
+    def replay(self, symbols: SymbolArray) -> Iterations:
+        """Do the same with the first symbols, in which the template was found, and align their head backwards."""
+        symbols = self.joined.of(symbols)
+        found = shift(self.matcher.feed(symbols), -self._begin)
+        return self._settle(shift(align_head(symbols, self.template, found), self._begin))
+
+    def close(self, *, whole_only: bool = False) -> Iterations:
+        """Return the rest, when the stream ends here or (`whole_only`) is interrupted; then this tracker is done."""
+        return self.settler.close(self.matcher.feed(self.template[:0], final=True), whole_only=whole_only)
+
+    def release(self) -> Iterations:
+        """Return what is certain when another loop takes over."""
+        return self.settler.release()
+
+    def _settle(self, found: Matches) -> Iterations:
+        if not len(found):
+            return NO_ITERATIONS
+        period = len(self.template)
+        if self.settler.goes_on_exactly(found):
+            self.good_end = int(found.end[-1])
+            self.matched += len(found) * period
+            return self.settler.take_exact(found)
+        good = np.flatnonzero(2 * found.matched >= period)
+        if len(good):
+            self.good_end = int(found.end[good[-1]])
+            self.matched += int(found.matched[good].sum())
+        return self.settler.take(found)
+
+
+def shift(passes: Matches, by: int) -> Matches:
+    """Return the passes moved along the stream."""
+    return Matches(passes.first + by, passes.end + by, passes.matched, passes.edits, passes.foreign)
