@@ -25,6 +25,7 @@ MIN_TIMES = 3  # two are enough for an optimizer's loop: three iterations show i
 ALTERNATING = 0.3  # of the iterations are shorter by the same: every other one, some lost
 REGULAR = 0.75  # of the distances between its times must be the same, or multiples
 IN_STEP = 6  # times in step are no accident, whatever else looks like them
+ALIKE = 0.7  # of the median size: what is smaller is something else
 FEWEST = 0.3  # of the times that a distance promises must be there
 MAX_CYCLES = 8
 MAX_TOKENS = 1 << 16  # iterations looked at
@@ -67,11 +68,10 @@ def find_cycles(
         every, size, due = token
         content, after = clearest(symbols, first, template, due[np.abs(extra[due] - size) <= tolerance(size)], size)
         kind = classify(content, after, template, every, optimizer)
+        enough = len(due) >= MIN_TIMES or is_enough(kind, content, due, every, extra)
         extra[due] = np.maximum(extra[due] - size, 0)
         extra[due[extra[due] <= tolerance(size)]] = 0
-        large = size > STATISTICS * len(template) and is_all(due, every, len(extra))
-        twice = is_all(due, every, len(extra)) if kind == "accumulation" else large
-        if len(due) < MIN_TIMES and not twice:
+        if not enough:
             continue
         whole = np.concatenate([np.tile(np.roll(template, -after), every), content])
         found.append(Cycle(every, size, kind, int(due[0]), content, as_symbols(whole)))
@@ -104,13 +104,14 @@ def tolerance(size: int) -> float:
 def find_token(extra: Int64s, large: float) -> tuple[int, int, Int64s] | None:
     """Return (every, size, rows) of an extra that comes at regular distances, None without one.
 
-    First what is large, whatever smaller ones fall together with it; then the commonest sizes.
+    First the commonest of the small sizes, then what is large, whatever else falls together with it.
     """
-    at = np.flatnonzero(extra > large)
-    found = rhythm(at, len(extra)) if len(at) >= 2 else None
-    if found is not None and (least := int(np.quantile(extra[found[1]], 0.1))) >= 0.7 * np.median(extra[found[1]]):
-        return found[0], least, found[1]
-    sizes, counts = np.unique(extra[extra > 0], return_counts=True)
+    return find_small(extra, large) or find_large(extra, large) or find_small(extra, float(extra.max(initial=0)))
+
+
+def find_small(extra: Int64s, most: float) -> tuple[int, int, Int64s] | None:
+    """Return the commonest size up to `most` that comes at regular distances."""
+    sizes, counts = np.unique(extra[(extra > 0) & (extra <= most)], return_counts=True)
     for size in sizes[np.argsort(-counts, kind="stable")][:MAX_CYCLES].tolist():
         for off in (0.0, tolerance(size)):  # noise of about the same size must not hide what is always the same
             at = np.flatnonzero(np.abs(extra - size) <= off)
@@ -120,9 +121,28 @@ def find_token(extra: Int64s, large: float) -> tuple[int, int, Int64s] | None:
     return None
 
 
-def is_all(due: Int64s, every: int, length: int) -> bool:
-    """Return whether a cycle comes from the first iteration to the last, though it is seen only twice."""
-    return len(due) == 2 and int(due[0]) < every and length - int(due[-1]) <= every
+def find_large(extra: Int64s, least: float) -> tuple[int, int, Int64s] | None:
+    """Return what is larger than `least` if it comes at regular distances, with the size that nearly all have."""
+    at = np.flatnonzero(extra > least)
+    found = rhythm(at, len(extra)) if len(at) >= MIN_TIMES else None
+    if found is None:
+        return None
+    sizes = extra[found[1]]
+    size = int(np.quantile(sizes, 0.1, method="lower"))
+    return (found[0], size, found[1]) if size >= ALIKE * np.median(sizes) else None
+
+
+def is_enough(kind: Kind, content: SymbolArray, due: Int64s, every: int, extra: Int64s) -> bool:
+    """Return whether an extra that was seen but twice is more than chance.
+
+    Both times must be all that the distance allows. Then an optimizer's loop is enough; for anything else the first
+    time must close a whole cycle from the first iteration on, and nothing else may ever differ.
+    """
+    if len(due) != 2 or due[0] >= every or len(extra) - due[-1] > every:
+        return False
+    if kind == "accumulation" and len(content) >= SHORTEST and nested_share(content) >= LOOPED:
+        return True
+    return int((extra > 0).sum()) == len(due) and int(due[0]) >= every - 2
 
 
 def rhythm(at: Int64s, length: int) -> tuple[int, Int64s] | None:
