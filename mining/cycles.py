@@ -85,12 +85,15 @@ def shortest(symbols: SymbolArray, first: Int64s, template: SymbolArray) -> tupl
     """
     extra = np.diff(first) - len(template)
     sizes, counts = np.unique(extra[extra < 0], return_counts=True)
-    if not len(sizes) or counts.max() < ALTERNATING * len(extra):
+    if not len(sizes):
         return template, extra
     size = -int(sizes[np.argmax(counts)])
-    short = np.flatnonzero(extra == -size)
-    if size >= len(template) or len(short) < 2 or (np.diff(short) == 2).mean() < REGULAR:
+    lacking = np.flatnonzero(extra <= -0.5 * size)  # some of it may be made up by noise
+    if len(lacking) < max(2.0, ALTERNATING * len(extra)) or size >= len(template):
         return template, extra
+    if (np.diff(lacking) == 2).mean() < REGULAR:
+        return template, extra
+    short = np.flatnonzero(extra == -size)
     piece = symbols[first[short[0]] : first[short[0] + 1]]
     place = insertion_place(template, piece, size)[0]
     return as_symbols(np.delete(template, np.arange(place, place + size))), extra + size
