@@ -2,7 +2,7 @@
 
 Layout, little-endian: magic, version, CRC-32 of what follows; sixteen int64: symbol width, period, four options, the
 place; then the template and the symbols kept, `width` (2 or 4) bytes each; then hits and re-locks, an int64 per phase.
-So some 20 bytes per symbol of the template, and at most 5,120 symbols more: the stream's length does not matter.
+So at most 24 bytes per symbol of the template and 17,000 more: the stream's length does not matter.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -75,46 +73,6 @@ def test_a_library_of_another_version_counts_as_absent(tmp_path, monkeypatch):
 def test_the_source_compiles_without_warnings(tmp_path):
     flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-shared", "-fPIC"]
     subprocess.run(["cc", *flags, "-o", tmp_path / "library.so", SOURCE], check=True)
-
-
-CHECKED_RUN = """
-import numpy as np
-from pathlib import Path
-from deepprof.mining import native
-found = native.load(Path(r"{library}"))
-assert found is not None
-native.library = lambda: found
-from deepprof.mining.matching import Matcher
-from deepprof.mining.suffix_tree import SuffixTree
-random = np.random.default_rng(0)
-for round in range(400):
-    size, alphabet = int(random.integers(0, 90)), int(random.integers(1, 9))
-    scale = 1 if round % 2 else 70_000
-    symbols = random.integers(0, alphabet, size) * scale
-    SuffixTree.build(symbols).nodes()
-    period = int(random.integers(1, 30))
-    matcher = Matcher(random.integers(0, alphabet, period) * scale)
-    stream = np.concatenate([np.resize(symbols, 3 * size), random.integers(0, alphabet, 200) * scale])
-    for chunk in np.split(stream, np.sort(random.integers(0, stream.size, 9))):
-        matcher.feed(chunk)
-    matcher.feed([], final=True)
-"""
-
-
-@needs_compiler
-@pytest.mark.skipif(sys.platform != "linux", reason="the sanitizer is preloaded as on Linux")
-def test_the_sanitizers_find_nothing(tmp_path):
-    library = tmp_path / "library.so"
-    flags = ["-std=c11", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-shared", "-fPIC"]
-    if subprocess.run(["cc", *flags, "-o", library, SOURCE], check=False, capture_output=True).returncode:
-        pytest.skip("this compiler has no sanitizers")
-    runtime = subprocess.run(["cc", "-print-file-name=libasan.so"], check=True, capture_output=True, text=True)
-    if not Path(runtime.stdout.strip()).is_file():
-        pytest.skip("this compiler does not say where its sanitizer lies")
-    environment = os.environ | {"LD_PRELOAD": runtime.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0"}
-    script = CHECKED_RUN.format(library=library)
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
 
 
 @needs_library
