@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
 from deepprof.mining.matching import Matcher, Matches
 from deepprof.mining.symbols import SymbolArray, as_symbols
 
-__all__ = ["align_head", "begin_late"]
+__all__ = ["align_head", "begin_late", "begin_late_in"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -76,13 +78,22 @@ def begin_late(symbols: SymbolArray, template: SymbolArray, matches: Matches) ->
 
     A few symbols like the template's first ones, then foreign ones, then the iteration: they lie before it.
     """
+    return begin_late_in(lambda first, end: symbols[first:end], template, matches)
+
+
+def begin_late_in(read: Callable[[int, int], SymbolArray | None], template: SymbolArray, matches: Matches) -> Matches:
+    """Do the same where `read` gives the symbols at [first, end), or None when they are no longer known."""
     period = len(template)
     first, edits = matches.first.copy(), matches.edits.copy()
     longer = np.flatnonzero((edits > 0) & (matches.end - first > period) & (matches.matched >= ALIKE * period))
     for row in longer.tolist():
-        differs = symbols[matches.end[row] - period : matches.end[row]] != template
+        end = int(matches.end[row])
+        symbols = read(end - period, end)
+        if symbols is None:
+            continue
+        differs = symbols != template
         differences = int(np.count_nonzero(differs))
         if differences <= (1 - ALIKE) * period and differences < edits[row] and not differs[:SAME].any():
-            first[row], edits[row] = matches.end[row] - period, differences
+            first[row], edits[row] = end - period, differences
     matched = np.where(first > matches.first, period - edits, matches.matched)
     return Matches(first, matches.end, matched, edits, matches.foreign + int((first - matches.first).sum()))

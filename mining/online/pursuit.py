@@ -84,7 +84,7 @@ class Pursuit:
         if self.tracker is not None:
             lock = self._followed
             self._give(self.tracker.close(whole_only=True))
-            self.tracker = Tracker(lock.template, lock.joined, at, "cut")
+            self.tracker = Tracker(lock.template, lock.joined, at, self.ring, "cut")
             self._keep_watch()
         self._count_foreign(at)
         self.drift.reset()
@@ -112,7 +112,7 @@ class Pursuit:
             at = int(rows.end[change.row])
             self.lock = replace(self._followed, template=change.template)
             self._say("drift", change.why, at)
-            self.tracker = Tracker(change.template, self.lock.joined, at, "first")
+            self.tracker = Tracker(change.template, self.lock.joined, at, self.ring, "first")
             self.watch.start(at, 0)
             rows = self.tracker.feed(self.ring.read(at, self.position))
         self._give(rows)
@@ -332,7 +332,9 @@ class Pursuit:
         self.lock, self.state = lock, "locked"
         self.drift.reset()
         self._say("lock", lock.evidence)
-        self.tracker = Tracker(lock.template, lock.joined, first, "cut" if first == self.last_gap else "open")
+        self.tracker = Tracker(
+            lock.template, lock.joined, first, self.ring, "cut" if first == self.last_gap else "open"
+        )
         self._settle(self.tracker.replay(self.ring.read(first, self.position)))
         self.schedule.attempt = NEVER
         self._keep_watch()

@@ -167,7 +167,7 @@ def _read_tracker(fields: Fields, lock: Lock, pursuit: Pursuit) -> Tracker:
     stands = (seen.place.stop, bool(seen.place.finished)) == (at, pursuit.ended)
     if not stands or not np.array_equal(seen.template, lock.template):
         raise damaged("the matcher follows another loop")
-    tracker = Tracker(lock.template, lock.joined, at)
+    tracker = Tracker(lock.template, lock.joined, at, pursuit.ring)
     tracker.matcher = Matcher.restore(saved)
     tracker.good_end = fields.integer("good_end", 0, at)
     tracker.matched = fields.integer("matched", 0, FARTHEST)

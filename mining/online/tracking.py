@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.mining.heads import align_head
+from deepprof.mining.heads import align_head, begin_late_in
 from deepprof.mining.iterations import WHOLE, Iterations, absorb_tails, join_halves
 from deepprof.mining.matching import Matcher, Matches
 from deepprof.mining.online.joining import Joining
+from deepprof.mining.online.ring import Ring
 from deepprof.mining.symbols import SymbolArray
 
-__all__ = ["NO_ITERATIONS", "Settler", "Tracker", "join_rows", "select_rows"]
+__all__ = ["NO_ITERATIONS", "Begin", "Settler", "Tracker", "join_rows", "select_rows"]
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 
@@ -183,10 +184,13 @@ class Tracker:
         template: symbols of one iteration, from its first one on.
         joined: which symbols of the stream stand for others.
         at: the stream position of the first symbol to come.
+        ring: the stream's recent symbols, a pass and what comes before it among them.
         begins: what stands there: any symbol (`open`), any after lost records (`cut`), or an iteration's first.
     """
 
-    def __init__(self, template: SymbolArray, joined: Joining, at: int, begins: Begin = "open") -> None:
+    def __init__(
+        self, template: SymbolArray, joined: Joining, at: int, ring: Ring[Any], begins: Begin = "open"
+    ) -> None:
         self.template = template
         self.joined = joined
         self.good_end = at
@@ -194,6 +198,7 @@ class Tracker:
         self.settler = Settler(len(template), opens=begins != "first", cut=begins == "cut")
         self.matcher = Matcher(template, at=at, locked=begins == "first")
         self._begin = at
+        self._ring = ring
 
     def feed(self, symbols: SymbolArray) -> Iterations:
         """Read the next symbols; return the iterations that became certain."""
@@ -213,6 +218,9 @@ class Tracker:
         """Return what is certain when another loop takes over."""
         return self.settler.release()
 
+    def _read(self, first: int, end: int) -> SymbolArray | None:
+        return self.joined.of(self._ring.read(first, end)) if first >= self._ring.begin else None
+
     def _settle(self, found: Matches) -> Iterations:
         if not len(found):
             return NO_ITERATIONS
@@ -221,6 +229,7 @@ class Tracker:
             self.good_end = int(found.end[-1])
             self.matched += len(found) * period
             return self.settler.take_exact(found)
+        found = begin_late_in(self._read, self.template, found)
         good = np.flatnonzero(2 * found.matched >= period)
         if len(good):
             self.good_end = int(found.end[good[-1]])

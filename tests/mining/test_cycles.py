@@ -163,6 +163,18 @@ def test_one_time_out_of_step_does_not_cost_the_cycle() -> None:
     assert kinds(cycles_of(after)) == [(4, len(EVALUATION), "evaluation")]
 
 
+def test_what_stops_coming_early_is_no_cycle_of_the_whole() -> None:
+    assert kinds(cycles_of(every(4, EVALUATION, 12) + [[]] * 28)) == [(4, len(EVALUATION), "evaluation")]
+    assert cycles_of(every(4, EVALUATION, 12) + [[]] * 29) == []
+
+
+def test_one_extra_far_smaller_than_the_others_does_not_set_their_size() -> None:
+    after = every(4, range(200, 300), 24)
+    after[3] = list(range(200, 220))
+    after[7] = list(range(200, 303))
+    assert [(c.every, c.extra) for c in cycles_of(after)] == [(4, 100)]
+
+
 @pytest.mark.parametrize(
     "at", [[0], [18], [0, 18], [3, 9], [0, 1, 3, 6, 10, 15], [1, 2, 4, 8, 16], [2, 3, 5, 9, 10, 17]], ids=str
 )
@@ -207,6 +219,7 @@ def test_twice_is_enough_when_it_closes_two_whole_cycles() -> None:
 def test_twice_from_somewhere_on_is_enough_for_an_optimizers_loop_only() -> None:
     assert kinds(cycles_of(every(4, LOOP, 7, begin=1))) == [(4, len(LOOP), "accumulation")]
     assert kinds(cycles_of(every(4, LOOP, 6, begin=0))) == [(4, len(LOOP), "accumulation")]
+    assert cycles_of(every(4, LOOP, 11, begin=5)) == []  # it would have come before
     assert cycles_of(every(4, EVALUATION, 7, begin=1)) == []
     assert cycles_of(every(4, CHECKPOINT, 7, begin=1)) == []  # no loop
 
@@ -270,6 +283,14 @@ def test_rows_in_step_have_their_distance_as_rhythm(distance: int, begin: int, t
     found = rhythm(at, int(at[-1]) + 1)
     assert found is not None
     assert (found[0], found[1].tolist()) == (distance, at.tolist())
+
+
+def test_strangers_among_many_rows_in_step_are_left_aside() -> None:
+    in_step = [*range(0, 41, 5)]
+    found = rhythm(np.array(sorted([*in_step, 12, 23])), 41)
+    assert found is not None
+    assert (found[0], found[1].tolist()) == (5, in_step)
+    assert rhythm(np.array(sorted([*in_step[:5], 12, 17])), 21) is None
 
 
 @given(st.sets(st.integers(0, 60), min_size=2, max_size=20))

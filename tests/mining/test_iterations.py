@@ -75,6 +75,13 @@ def test_a_part_seen_twice_makes_no_whole_iteration() -> None:
     assert (600, 1080) not in [row[:2] for row in found_in(begun_again, DISTINCT)]
 
 
+def test_parts_that_are_more_than_an_iteration_together_are_two() -> None:
+    together = Matches.from_rows(np.array([(0, 60, 60, 0), (70, 112, 42, 58)]), 0)
+    too_much = Matches.from_rows(np.array([(0, 60, 60, 0), (70, 130, 60, 60)]), 0)
+    assert rows(join_halves(together, 100)) == [(0, 112, 102, 10)]
+    assert rows(join_halves(too_much, 100)) == rows(too_much)
+
+
 @st.composite
 def passes(draw: st.DrawFn) -> tuple[Matches, int]:
     """Rows as a matcher may give them, apart, and the period."""

@@ -1,4 +1,4 @@
-"""Where an iteration begins: votes counted, right starts however the capture cuts the loop, micro-batches put together."""
+"""Where an iteration begins: votes counted, right starts however the capture cuts, micro-batches put together."""
 
 from __future__ import annotations
 
