@@ -164,8 +164,8 @@ def test_one_time_out_of_step_does_not_cost_the_cycle() -> None:
 
 
 def test_what_stops_coming_early_is_no_cycle_of_the_whole() -> None:
-    assert kinds(cycles_of(every(4, EVALUATION, 12) + [[]] * 28)) == [(4, len(EVALUATION), "evaluation")]
-    assert cycles_of(every(4, EVALUATION, 12) + [[]] * 29) == []
+    assert kinds(cycles_of(every(4, EVALUATION, 12) + [[]] * 29)) == [(4, len(EVALUATION), "evaluation")]
+    assert cycles_of(every(4, EVALUATION, 12) + [[]] * 30) == []
 
 
 def test_one_extra_far_smaller_than_the_others_does_not_set_their_size() -> None:

@@ -196,13 +196,6 @@ def test_where_no_loop_is_there_is_a_reason(name: str) -> None:
     assert mined.reason
 
 
-@pytest.mark.parametrize("find", [find_loop, find_loops])
-def test_three_iterations_of_which_two_are_cut_are_too_few(find: Finder) -> None:
-    mined = find(BIG[11:] + BIG + BIG[:-11])
-    assert mined.loops == ()
-    assert mined.reason == f"only 1 whole iterations of {len(BIG)} kernels"
-
-
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, 5), max_size=80))
 def test_any_short_sequence_gives_loops_or_a_reason(symbols: list[int]) -> None:
