@@ -50,7 +50,7 @@ def breaks_off(symbols: SymbolArray, candidate: Candidate) -> Bound | None:
 
 
 def locate(piece: SymbolArray, template: SymbolArray, least: int, most: int) -> int | None:
-    """Return the place of the cyclic template from which `piece` fits best, near [least, most]; the last of equals."""
+    """Return the place of the cyclic template near [least, most] that `piece` fits best; of equals the last within."""
     size = len(piece)
     if size < LOOK // 2:
         return None
@@ -58,5 +58,6 @@ def locate(piece: SymbolArray, template: SymbolArray, least: int, most: int) -> 
     if not len(places):
         return None
     equal = (template[(places[:, None] + np.arange(size)) % len(template)] == piece).sum(axis=1)
-    best = int(places[len(places) - 1 - int(np.argmax(equal[::-1]))])
+    inside = (least <= places) & (places <= most)
+    best = int(max(zip(equal.tolist(), inside.tolist(), places.tolist(), strict=True))[2])
     return best if equal.max() >= ALIKE * size else None

@@ -85,6 +85,8 @@ class Evidence:
         for family in self.families:
             if family.positions.dtype.kind not in "iu" or family.positions.ndim != 1:
                 raise ValueError(f"positions of the family {short(family.name)!r} must be one-dimensional integers")
+            if family.ends is not None and family.ends.shape != family.positions.shape:
+                raise ValueError(f"the family {short(family.name)!r} must have as many ends as positions")
 
     def between(self, first: int, end: int) -> Evidence:
         """Return the same evidence on the symbols [first, end) only, counted from `first`."""

@@ -61,7 +61,7 @@ def join_halves(matches: Matches, period: int) -> Matches:
     fits = (2 * both >= period) & (both <= 1.02 * period) & (m.matched[1:] + m.edits[1:] >= WHOLE * period)
     resumes = (np.abs(m.edits[1:] - m.matched[:-1]) <= 0.1 * period) & (m.edits[:-1] <= 0.1 * period)
     near = m.first[1:] - m.end[:-1] <= period
-    broken = m.matched[:-1] < WHOLE * period
+    broken = np.maximum(m.matched[:-1], m.matched[1:]) < WHOLE * period
     halves = np.flatnonzero(fits & resumes & near & broken & (m.edits[1:] > 0))
     halves = halves[np.append(True, np.diff(halves) > 1)[: len(halves)]]
     return joined(m, halves, period) if len(halves) else m

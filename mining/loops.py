@@ -123,7 +123,7 @@ def pose(
 ) -> Problem:
     """Check the arguments of `find_loop`; number symbols far above the length densely, as tables of them are made."""
     symbols = as_symbols(sequence)
-    known, alphabet = evidence or Evidence(), int(symbols.max(initial=0)) + 1
+    known, alphabet = evidence or Evidence(), int(symbols.max()) + 1 if len(symbols) else 0
     known.check(len(symbols), alphabet)
     check_coarse(coarse, alphabet)
     if not windows or min(windows) < 1 or list(windows) != sorted(windows):

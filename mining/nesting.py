@@ -87,9 +87,14 @@ def find_cyclic(template: SymbolArray) -> tuple[Nested, ...]:
 def cyclic_blocks(data: bytes, kind: str) -> tuple[Nested, ...]:
     template = as_symbols(np.frombuffer(data, kind))
     period = len(template)
-    twice = as_symbols(np.tile(template, 2)[: max(period, MAX_TWICE)])
-    found = {(b.first % period, b.events, b.repeats): b for b in reversed(find_nested(twice))}
-    return tuple(Nested(first, events, repeats) for first, events, repeats in reversed(found))
+    taken, kept = np.zeros(period, bool), []
+    for block in find_nested(as_symbols(np.tile(template, 2)[: max(period, MAX_TWICE)])):
+        size = min(block.events * block.repeats, period)
+        places = (block.first + np.arange(size)) % period
+        if not taken[places].any():  # else it is what the cut left of a longer one
+            taken[places] = True
+            kept.append(Nested(block.first % period, block.events, block.repeats))
+    return tuple(kept)
 
 
 def parameter_loops(template: SymbolArray) -> list[tuple[Nested, float]]:

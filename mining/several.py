@@ -56,7 +56,7 @@ def find_another(symbols: SymbolArray, evidence: Evidence, loops: list[Loop]) ->
 
     First what no loop covers is searched, then what loops cover only badly.
     """
-    kept = [without_strangers(loop) for loop in loops]
+    kept = [without_strangers(loop, len(symbols)) for loop in loops]
     for candidates in (loops, kept) if any(a is not b for a, b in zip(loops, kept, strict=True)) else (loops,):
         free = uncovered(len(symbols), candidates)
         if free.sum() >= WORTH * len(symbols):
@@ -66,15 +66,32 @@ def find_another(symbols: SymbolArray, evidence: Evidence, loops: list[Loop]) ->
     return None
 
 
-def without_strangers(loop: Loop) -> Loop:
+def without_strangers(loop: Loop, length: int) -> Loop:
     """Return the loop without the stretches of iterations that are not its own, the same loop when there are none."""
-    rows = loop.iterations
-    strange = find_strangers(rows, loop.period)
-    if not strange.any() or strange.all():
-        return loop
-    own = ~strange
-    rows = Iterations(rows.first[own], rows.end[own], rows.matched[own], rows.edits[own], rows.complete[own])
-    return replace(loop, iterations=rows)
+    strange = find_strangers(loop.iterations, loop.period)
+    return loop if not strange.any() or strange.all() else with_rows(loop, select(loop.iterations, ~strange), length)
+
+
+def select(rows: Iterations, own: npt.NDArray[np.bool_]) -> Iterations:
+    """Return some of the iterations."""
+    return Iterations(rows.first[own], rows.end[own], rows.matched[own], rows.edits[own], rows.complete[own])
+
+
+def with_rows(loop: Loop, rows: Iterations, length: int) -> Loop:
+    """Return the loop with other iterations, in a sequence of that length."""
+    first, end = (int(rows.first[0]), int(rows.end[-1])) if len(rows.first) else (0, 0)
+    return replace(loop, iterations=rows, prologue=first, epilogue=length - end)
+
+
+def apart(loop: Loop, free: npt.NDArray[np.bool_]) -> Loop:
+    """Return the loop with each iteration ending where one of another loop begins; those torn by one go."""
+    rows, length = loop.iterations, len(free)
+    covered = np.append(np.where(free, length, np.arange(length)), length)
+    following = np.minimum.accumulate(covered[::-1])[::-1]
+    end = np.minimum(rows.end, following[rows.first])
+    edits = np.maximum(rows.edits - (rows.end - end), 0)
+    cut = Iterations(rows.first, end, rows.matched, edits, rows.complete)
+    return with_rows(loop, select(cut, end - rows.first >= rows.matched), length)
 
 
 def uncovered(length: int, loops: list[Loop]) -> npt.NDArray[np.bool_]:
@@ -101,11 +118,13 @@ def search_stretches(
 ) -> Loop | None:
     """Return the first loop that one of the stretches shows and that matches enough of all that is free."""
     hidden = as_symbols(np.where(free, symbols, int(symbols.max()) + 1))
+    if evidence.optimizer is not None:
+        evidence = replace(evidence, optimizer=np.append(evidence.optimizer, False))
     for first, end in stretches(free):
         look = search(hidden, evidence, [(first, min(end, first + WINDOWS[1]))])
         if look.candidate is None or not look.verdict.accepted or is_detail(look, look.candidate, loops):
             continue
-        loop = without_others(make_loop(look, look.candidate, evidence), int(hidden.max()))
+        loop = apart(without_others(make_loop(look, look.candidate, evidence), int(hidden.max())), free)
         if loop.iterations.complete.sum() >= 3 and loop.iterations.matched.sum() >= WORTH * len(symbols):
             return loop
     return None

@@ -120,3 +120,9 @@ def test_a_place_is_one_of_those_that_fit_best(template: list[int], data: st.Dat
     found = locate(as_symbols(piece), as_symbols(template), least, most)
     assert (found is None) == (most_equal < 0.8 * len(piece))
     assert found is None or equal[found] == most_equal
+
+
+def test_a_long_tight_loop_at_the_end_hides_no_place() -> None:
+    template = [0, *[1, 2, 3, 4, 5] * 6, 6, 7, *[8, 2, 9, 4, 10] * 6, 11, *[12, 13] * 10]
+    stream, candidate = candidate_of([50] * 100 + template * 3 + [51] * 100, template)
+    assert breaks_off(stream, candidate) == Bound(352, 0)

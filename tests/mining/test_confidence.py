@@ -208,3 +208,8 @@ def test_a_step_marker_makes_a_loop_as_good_as_sure() -> None:
     assert alone.confidence < marked.confidence <= 1
     assert marked.confidence >= 0.99
     assert marked.start_confidence == 1
+
+
+@pytest.mark.parametrize("cut", range(0, 123, 5))
+def test_one_run_is_one_from_every_cut(cut: int) -> None:
+    assert is_one_run(as_symbols(np.roll([90, 91, *list(range(10)) * 12, 92], -cut)))

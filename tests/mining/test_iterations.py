@@ -301,3 +301,8 @@ def test_strangers_are_whole_stretches_as_described(edits: list[int], data: st.D
             expected += range(j, end)
         j = max(end, j + 1)
     assert strangers(edits, lengths) == expected
+
+
+def test_a_rest_of_the_iteration_before_is_not_joined_to_a_whole_one() -> None:
+    found = found_in(DISTINCT[-6:] + DISTINCT[:100] + DISTINCT[101:] + DISTINCT * 3, DISTINCT)
+    assert found[:2] == [(0, 6, 6, 0, False), (6, 305, 299, 1, True)]

@@ -185,3 +185,9 @@ def test_a_loop_over_parameters_is_a_block_and_its_share_a_share(template: list[
         assert block.events * block.repeats >= 8
     assert has_parameter_loop(as_symbols(template)) == any(own >= 0.45 for _, own in found)
     assert all(a[0] != b[0] for a, b in pairwise(found))
+
+
+@pytest.mark.parametrize("cut", range(0, 172, 5))
+def test_a_loop_of_five_kernels_is_known_from_every_cut(cut: int) -> None:
+    whole = [0, *[1, 2, 3, 4, 5] * 12, 6, 7, *[8, 2, 9, 4, 10, 11] * 12, 13, 14, *[20, 21, 22, 23, 24] * 7]
+    assert has_parameter_loop(as_symbols(np.roll(whole, -cut)))

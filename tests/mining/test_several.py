@@ -370,3 +370,21 @@ def test_uncovered_is_what_lies_in_no_iteration(rows: list[tuple[int, int]], len
     loop = replace(some_loop(), iterations=Iterations(first, end, end - first, 0 * first, np.ones(len(rows), bool)))
     inside = {place for a, b in zip(first.tolist(), end.tolist(), strict=True) for place in range(a, b)}
     assert np.flatnonzero(~uncovered(length, [loop])).tolist() == sorted(inside)
+
+
+def test_names_serve_loops_around_others() -> None:
+    optimizer = np.isin(np.arange(180), [*range(70, 80), *range(170, 180)])
+    mined = find_loops(BIG * 160 + (SMALL * 4 + BIG * 2) * 10, Evidence(optimizer=optimizer))
+    assert [loop.period for loop in mined.loops] == [len(BIG), len(SMALL)]
+
+
+def test_a_small_loop_between_large_iterations_stays_its_own() -> None:
+    small = [1, *[2, 3, 4, 5] * 8, 6, *[7, 3, 8, 4, 9] * 8, *[10, 11] * 6]
+    large = [30, *list(range(31, 44)) * 30, 44, *list(range(45, 62)) * 30, *[62, 63, 64] * 30]
+    assert are_apart(find_loops(small * 800 + (large * 4 + small) * 16).loops)
+
+
+def test_a_loop_that_gives_its_strangers_away_ends_before_them() -> None:
+    loops = find_loops(model(24) * 15 + model(28) * 15).loops
+    assert sorted(loop.epilogue for loop in loops)[0] <= 30
+    assert sorted(loop.epilogue for loop in loops)[1] >= 15 * len(model(28))
