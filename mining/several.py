@@ -117,7 +117,7 @@ def search_stretches(
     symbols: SymbolArray, evidence: Evidence, free: npt.NDArray[np.bool_], loops: list[Loop]
 ) -> Loop | None:
     """Return the first loop that one of the stretches shows and that matches enough of all that is free."""
-    hidden = as_symbols(np.where(free, symbols, int(symbols.max()) + 1))
+    hidden = as_symbols(np.where(free, symbols, np.uint32(symbols.max()) + np.uint32(1)))
     if evidence.optimizer is not None:
         evidence = replace(evidence, optimizer=np.append(evidence.optimizer, False))
     for first, end in stretches(free):

@@ -320,7 +320,7 @@ def test_symbols_may_be_as_large_as_they_like(find: Finder, largest: int) -> Non
     one, other = find(small).loop, find(large).loop
     assert one is not None
     assert other is not None
-    assert np.where(one.template == small.max(), largest, one.template).tolist() == other.template.tolist()
+    assert np.where(one.template == small.max(), np.int64(largest), one.template).tolist() == other.template.tolist()
     assert one.iterations.first.tolist() == other.iterations.first.tolist()
     assert one.confidence == other.confidence
 
