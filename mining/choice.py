@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from deepprof.mining.candidates import Candidate
 from deepprof.mining.evidence import Evidence, Family
-from deepprof.mining.nesting import LAYER, find_cyclic, nested_share
+from deepprof.mining.nesting import LAYER, are_as_many, find_cyclic, nested_share, size_of
 from deepprof.mining.ranges import by_trust, comes_once
 from deepprof.mining.symbols import SymbolArray
 
@@ -117,9 +117,9 @@ def is_run_of(larger: SymbolArray, smaller: SymbolArray) -> bool:
     """
     blocks = find_cyclic(larger)
     run = next((b for b in blocks if abs(b.events - len(smaller)) <= 0.02 * len(smaller)), None)
-    if run is None or run.events * run.repeats < ONE_RUN * len(larger) or not is_structured(smaller):
+    if run is None or size_of(run) < ONE_RUN * len(larger) or not is_structured(smaller):
         return False
-    return not any(abs(b.repeats - run.repeats) <= 1 and b.events >= LAYER for b in blocks if b is not run)
+    return not any(are_as_many(b, run) and b.events >= LAYER for b in blocks if b is not run)
 
 
 def is_structured(template: SymbolArray) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from deepprof.mining.acceptance import Verdict
 from deepprof.mining.candidates import Candidate
 from deepprof.mining.cycles import MANY_MICRO_BATCHES, Cycle
-from deepprof.mining.nesting import LAYER, find_cyclic, has_parameter_loop
+from deepprof.mining.nesting import LAYER, are_as_many, find_cyclic, has_parameter_loop, size_of
 from deepprof.mining.phase import Phase
 from deepprof.mining.symbols import SymbolArray
 
@@ -61,8 +61,7 @@ def limit(template: SymbolArray, cycles: Sequence[Cycle]) -> float:
 
 def is_one_run(template: SymbolArray) -> bool:
     """Return whether nearly all of a period is one run of equal parts, without a second one of as many."""
-    runs = sorted((b for b in find_cyclic(template) if b.events >= LAYER), key=lambda b: -b.events * b.repeats)
-    if not runs or runs[0].events * runs[0].repeats < ONE_RUN * len(template):
+    runs = sorted((b for b in find_cyclic(template) if b.events >= LAYER), key=size_of, reverse=True)
+    if not runs or size_of(runs[0]) < ONE_RUN * len(template):
         return False
-    least = PARTNER * runs[0].events * runs[0].repeats
-    return not any(abs(b.repeats - runs[0].repeats) <= 1 and b.events * b.repeats >= least for b in runs[1:])
+    return not any(are_as_many(b, runs[0]) and size_of(b) >= PARTNER * size_of(runs[0]) for b in runs[1:])

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.mining.iterations import Iterations
-from deepprof.mining.nesting import SHORTEST, has_parameter_loop, nested_share
+from deepprof.mining.nesting import has_parameter_loop, is_looped
 from deepprof.mining.symbols import SymbolArray, as_symbols
 
 __all__ = ["Cycle", "Kind", "find_cycles"]
@@ -34,7 +34,6 @@ MANY_MICRO_BATCHES = 64  # more are hardly ever accumulated
 STATISTICS = 0.1  # of the period: a longer stretch of kernels of its own is more than a few numbers
 FEW = 16  # symbols between iterations that may be a logged loss
 GRAM = 4  # symbols of a sequence that tells a part of the iteration from other uses of its kernels
-LOOPED = 0.5  # of an optimizer's kernels lie in its loop over parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +142,7 @@ def is_enough(kind: Kind, content: SymbolArray, due: Int64s, every: int, extra: 
     """
     if len(due) != 2 or due[0] >= every or len(extra) - due[-1] > every:
         return False
-    if kind == "accumulation" and len(content) >= SHORTEST and nested_share(content) >= LOOPED:
+    if kind == "accumulation" and is_looped(content):
         return True
     return int((extra > 0).sum()) == len(due) and int(due[0]) >= every - 2
 
@@ -233,8 +232,7 @@ def is_optimizer(
         return False
     if optimizer is not None and optimizer[np.concatenate([content, template])].any():
         return bool(optimizer[content].any() and not optimizer[template].any())
-    looped = len(content) >= SHORTEST and nested_share(content) >= LOOPED
-    likely = looped or every & (every - 1) == 0
+    likely = is_looped(content) or every & (every - 1) == 0
     return shared_share(content, template) < SHARED and likely and not has_parameter_loop(template)
 
 

@@ -14,18 +14,23 @@ __all__ = [
     "LAYER",
     "SHORTEST",
     "Nested",
+    "are_as_many",
     "find_cyclic",
     "find_nested",
     "has_layers",
     "has_parameter_loop",
+    "is_looped",
+    "layer_pairs",
     "nested_share",
     "parameter_loops",
+    "size_of",
 ]
 
 MAX_LAG = 4096
 MAX_TWICE = 1 << 15  # symbols of a template taken twice that are looked at for loops across its cut
 SMALL = 16  # symbols: the longest body of a loop over parameters …
 SHORTEST = 8  # … and its shortest stretch
+LOOPED = 0.5  # of an optimizer's kernels lie in such a loop
 MOSTLY = 0.5  # of the iteration: a longer stretch is its layers when there are no others
 LAYER = 4  # symbols: a layer has at least so many
 OWN = 0.45  # of such a loop's kernels run nowhere else in the iteration
@@ -78,6 +83,11 @@ def nested_share(template: SymbolArray) -> float:
     return float(inside.mean())
 
 
+def is_looped(content: SymbolArray) -> bool:
+    """Return whether a stretch of symbols is a loop for the most part, as an optimizer's is over parameters."""
+    return len(content) >= SHORTEST and nested_share(content) >= LOOPED
+
+
 def find_cyclic(template: SymbolArray) -> tuple[Nested, ...]:
     """Return the blocks of a template that goes round: those across its cut are found too, `first` is in the period."""
     return cyclic_blocks(template.tobytes(), template.dtype.str)
@@ -103,18 +113,32 @@ def parameter_loops(template: SymbolArray) -> list[tuple[Nested, float]]:
     Loops of small layers are none: the forward and the backward pass run them equally often.
     """
     count, blocks = np.bincount(template), find_cyclic(template)
-    layers = [b.repeats for b in blocks if b.events >= LAYER]
+    layers = [b for b in blocks if b.events >= LAYER]
     most = MOSTLY * len(template) if len(layers) <= 1 else len(template)
-    small = [b for b in blocks if b.events <= SMALL and SHORTEST <= b.events * b.repeats <= most]
-    alone = [b for b in small if b.events < LAYER or sum(abs(b.repeats - r) <= 1 for r in layers) <= 1]
+    small = [b for b in blocks if b.events <= SMALL and SHORTEST <= size_of(b) <= most]
+    alone = [b for b in small if b.events < LAYER or sum(are_as_many(b, layer) for layer in layers) <= 1]
     return [(b, own_share(template, b, count)) for b in alone]
 
 
 def has_layers(template: SymbolArray) -> bool:
     """Return whether half of a template is two runs of as many parts: layers, forward and backward."""
-    runs = [b for b in find_cyclic(template) if b.events >= LAYER]
-    pairs = [(a, b) for i, a in enumerate(runs) for b in runs[i + 1 :] if abs(a.repeats - b.repeats) <= 1]
-    return any(a.events * a.repeats + b.events * b.repeats >= 0.5 * len(template) for a, b in pairs)
+    return any(size_of(a) + size_of(b) >= 0.5 * len(template) for a, b in layer_pairs(template))
+
+
+def layer_pairs(template: SymbolArray) -> list[tuple[Nested, Nested]]:
+    """Return the pairs of runs of as many parts, layers each, the longer run first, the longest ones first."""
+    runs = sorted((b for b in find_cyclic(template) if b.events >= LAYER), key=size_of, reverse=True)
+    return [(a, b) for i, a in enumerate(runs) for b in runs[i + 1 :] if are_as_many(a, b)]
+
+
+def are_as_many(one: Nested, other: Nested) -> bool:
+    """Return whether two runs have equally many parts, but for one that another beginning makes of it."""
+    return abs(one.repeats - other.repeats) <= 1
+
+
+def size_of(block: Nested) -> int:
+    """Return the symbols in all repetitions of a block."""
+    return block.events * block.repeats
 
 
 def own_share(template: SymbolArray, block: Nested, count: npt.NDArray[np.int64]) -> float:

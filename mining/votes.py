@@ -8,7 +8,7 @@ import numpy.typing as npt
 from deepprof.mining.bounds import Bound, breaks_off, sets_in
 from deepprof.mining.candidates import Candidate
 from deepprof.mining.evidence import Evidence
-from deepprof.mining.nesting import LAYER, find_cyclic, find_nested, nested_share, parameter_loops
+from deepprof.mining.nesting import LAYER, find_cyclic, find_nested, layer_pairs, nested_share, parameter_loops, size_of
 from deepprof.mining.symbols import SymbolArray
 
 __all__ = [
@@ -67,7 +67,7 @@ def loop_end_votes(candidate: Candidate) -> Floats:
     """Vote for the ends of inner loops of few kernels, mostly such as run nowhere else: the optimizer's loop is one."""
     votes = np.zeros(candidate.period)
     for block, own in parameter_loops(candidate.template.symbols):
-        size = block.events * block.repeats
+        size = size_of(block)
         end = (block.first + size) % candidate.period
         votes[end] = max(votes[end], 1.2 * own * min(1.0, size / (0.03 * candidate.period)) ** 0.5)
     return votes
@@ -79,7 +79,7 @@ def part_votes(candidate: Candidate) -> Floats:
     template = candidate.template.symbols
     for block in find_cyclic(template)[:1]:
         body = template[(block.first + np.arange(block.events)) % candidate.period]
-        large = block.events * block.repeats >= 0.5 * candidate.period
+        large = size_of(block) >= 0.5 * candidate.period
         if large and block.events >= PART and len(find_nested(body)) >= 2 and nested_share(body) >= NESTED:
             votes[block.first] = 1.0
     return votes
@@ -105,11 +105,9 @@ def layer_votes(candidate: Candidate) -> Floats:
     The later ones are a little likelier: the update takes more kernels than an embedding.
     """
     votes, template = np.zeros(candidate.period), candidate.template.symbols
-    runs = sorted((b for b in find_cyclic(template) if b.events >= LAYER), key=lambda b: -b.events * b.repeats)
-    pairs = ((a, b) for i, a in enumerate(runs) for b in runs[i + 1 :] if abs(a.repeats - b.repeats) <= 1)
-    for backward, forward in pairs:
+    for backward, forward in layer_pairs(template):
         if backward.events >= LONGER * forward.events:
-            begin = backward.first + backward.events * backward.repeats
+            begin = backward.first + size_of(backward)
             between = (forward.first - begin) % candidate.period
             if between <= BETWEEN * candidate.period:
                 votes[(begin + np.arange(between + 1)) % candidate.period] = np.linspace(0.6, 0.65, between + 1)
@@ -153,7 +151,7 @@ def doubts(candidate: Candidate) -> Floats:
     factor: Floats = np.ones(candidate.period)
     margin = max(2, int(0.01 * candidate.period))
     for block in find_cyclic(candidate.template.symbols):
-        size = block.events * block.repeats - 2 * margin
+        size = size_of(block) - 2 * margin
         if block.events >= LAYER and size >= RUN * candidate.period:
             factor[(block.first + margin + np.arange(size)) % candidate.period] = WITHIN
     return factor
