@@ -1,6 +1,6 @@
 """A coverage-guided fuzzer of `Matcher.restore`, for as long as one likes:
 
-    pip install -e .[fuzz]
+    pip install -e .[test]
     python -m tests.fuzz.restoring CORPUS -max_total_time=600
 
 Any bytes are refused with a ValueError, or make a matcher that works. The checksum is set right after every mutation,
