@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -18,18 +18,26 @@ __all__ = ["BUILTINS", "GROUP", "Importer", "find_traces", "importers", "read"]
 
 GROUP = "deepprof.importers"
 BUILTINS = ("deepprof.collectors.importers.kineto:Kineto", "deepprof.collectors.importers.nsys:Nsys")
+DEPTH = 4
 ENTRIES = 10_000  # of a directory: more is somebody's home, not one job's traces
 
 
 @runtime_checkable
 class Importer(Protocol):
-    """What reads one trace format. `suffixes` are its usual file names; content decides."""
+    """What reads one trace format. `suffixes` are its usual file names; content decides.
+
+    An importer may have one method more, `covers(path) -> Iterable[Path]`: the files beside `path` that reading it
+    reads too, or that hold the same over again. A directory then counts them as one trace.
+    """
 
     name: str
     suffixes: tuple[str, ...]
 
     def accepts(self, head: bytes, path: Path) -> bool:
-        """Return whether `head`, the first 64 KiB of the decompressed content of `path`, is of this format."""
+        """Return whether `head`, the first 64 KiB of the decompressed content of `path`, is of this format.
+
+        For a directory, which some formats are, `head` is empty. Never raises.
+        """
         ...
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
@@ -44,14 +52,16 @@ def importers() -> tuple[Importer, ...]:
 
 
 def read(path: str | os.PathLike[str], *, details: bool = False) -> Trace:
-    """Return the trace in the file `path`, in whichever format its content shows.
+    """Return the trace in `path`, in whichever format its content shows.
 
     `details` asks for operand shapes and call stacks too, where the file has them. Raises `TraceError` when the file
     cannot be read, is damaged, or is in no known format.
     """
     path = Path(path)
-    head = read_head(path)
+    head = look_at(path)
     importer = recognise(head, path)
+    if importer is None and path.is_dir():
+        raise TraceError(path, "is a directory", "name a trace file in it")
     if importer is None:
         names = ", ".join(f"{known.name} ({' '.join(known.suffixes)})" for known in importers())
         raise TraceError(path, f"is no trace that DeepProf knows: it {describe(head)}", f"formats read: {names}")
@@ -59,23 +69,27 @@ def read(path: str | os.PathLike[str], *, details: bool = False) -> Trace:
 
 
 def find_traces(path: str | os.PathLike[str]) -> list[Path]:
-    """Return the traces in the directory `path` and in its sub-directories (one level down), sorted.
+    """Return the traces in the directory `path` and in its sub-directories, sorted; `path` alone where it is one.
 
-    Hidden entries are skipped, and links that lead out of the directory. Raises `TraceError` when the directory
-    cannot be read, has more than 10,000 entries, or holds no trace.
+    Sub-directories are followed three levels down, which is where TensorBoard keeps profiles. Hidden entries are
+    skipped, and links that lead out of the directory. Raises `TraceError` when the directory cannot be read, has more
+    than 10,000 entries, or holds no trace.
     """
     root = Path(path)
-    entries = list(islice(walk(root, depth=2), ENTRIES + 1))
+    if recognise(b"", root):
+        return [root]
+    entries = list(islice(walk(root, depth=DEPTH), ENTRIES + 1))
     if len(entries) > ENTRIES:
         raise TraceError(root, f"has more than {ENTRIES} entries", "name the trace files, or a glob of them")
-    found = sorted(entry for entry in entries if holds_trace(entry, root))
-    if not found:
+    known = {entry: importer for entry in entries if (importer := importer_of(entry, root))}
+    covered = {other for entry, importer in known.items() for other in covers(importer, entry)}
+    if not known:
         raise TraceError(root, "is a directory that holds no trace", "name the directory that the traces lie in")
-    return found
+    return sorted(known.keys() - covered)
 
 
 def walk(root: Path, depth: int) -> Iterator[Path]:
-    """Yield the entries of `root` and of its directories, `depth` levels in all."""
+    """Yield the entries of `root` and of its directories, `depth` levels in all; a directory that is a trace is one."""
     try:
         entries = [entry for entry in islice(root.iterdir(), ENTRIES + 1) if not entry.name.startswith(".")]
         folders = [entry for entry in entries if depth > 1 and entry.is_dir() and not entry.is_symlink()]
@@ -83,16 +97,28 @@ def walk(root: Path, depth: int) -> Iterator[Path]:
         raise TraceError(root, f"cannot be listed: {error.strerror}", "check the path and its permissions") from error
     yield from entries
     for folder in folders:
-        yield from walk(folder, depth - 1)
+        if not recognise(b"", folder):
+            yield from walk(folder, depth - 1)
 
 
-def holds_trace(entry: Path, root: Path) -> bool:
-    """Return whether `entry` is a regular file inside `root` that some importer accepts."""
+def importer_of(entry: Path, root: Path) -> Importer | None:
+    """Return the importer that accepts `entry`, a file or directory inside `root`."""
     try:
-        inside = entry.is_file() and entry.resolve().is_relative_to(root.resolve())
-        return inside and recognise(read_head(entry), entry) is not None
+        inside = (entry.is_file() or entry.is_dir()) and entry.resolve().is_relative_to(root.resolve())
+        return recognise(look_at(entry), entry) if inside else None
     except (TraceError, OSError, RuntimeError):  # RuntimeError: links in a circle
-        return False
+        return None
+
+
+def covers(importer: Importer, path: Path) -> Iterable[Path]:
+    """Return the files that need not be read beside `path`."""
+    find: Callable[[Path], Iterable[Path]] = getattr(importer, "covers", lambda _: ())
+    return find(path)
+
+
+def look_at(path: Path) -> bytes:
+    """Return the first bytes of the content of `path`, none of a directory."""
+    return b"" if path.is_dir() else read_head(path)
 
 
 def recognise(head: bytes, path: Path) -> Importer | None:

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from deepprof.collectors.errors import TraceError
 
-__all__ = ["HEAD_NBYTES", "LIMIT_NBYTES", "RATIO_LIMIT", "open_file", "read_bytes", "read_head"]
+__all__ = ["HEAD_NBYTES", "LIMIT_NBYTES", "RATIO_LIMIT", "open_file", "read_bytes", "read_head", "read_pieces"]
 
 HEAD_NBYTES = 64 * 1024  # enough to tell one format from another
 LIMIT_NBYTES = 2 * 1024**3  # of content: a small gzip file can hold terabytes of zeros
 # Traces compress 13 to 30 times, what is made to fill a memory up to a thousand times. Small files may do as they like.
 RATIO_LIMIT = 300
 RATIO_FROM_NBYTES = 64 * 1024**2
-GZIP_MAGIC = b"\x1f\x8b"
+MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
+ZSTD_READ_NBYTES = 2048  # it gives all that these hold at once, at most 32,768 times as much
+WINDOW_NBYTES = 128 * 1024**2  # of zstd: what `zstd --long` writes
 COPY_AGAIN = "copy or export it again"
 READ_NBYTES = 256 * 1024
 PIECE_NBYTES = 16 * 1024**2
+
+
+class DamagedError(Exception):
+    """A compressed stream that makes no sense; says why."""
 
 
 @contextmanager
@@ -44,45 +51,54 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_head(path: Path, nbytes: int = HEAD_NBYTES) -> bytes:
-    """Return the first `nbytes` of the content of `path`, decompressed when it is gzip.
+    """Return the first `nbytes` of the content of `path`, decompressed when it is gzip or zstd.
 
-    A gzip file that breaks off gives what it holds. Raises `TraceError` when nothing can be read.
+    A compressed file that breaks off gives what it holds. Raises `TraceError` when nothing can be read.
     """
     head = bytearray()
-    with open_file(path) as file:
-        try:
-            for piece in pieces(file, nbytes):
-                head += piece
-                if len(head) >= nbytes:
-                    break
-        except (EOFError, zlib.error) as error:
-            if not head:
-                raise TraceError(path, f"is a damaged gzip file ({error})", COPY_AGAIN) from error
+    try:
+        for piece in read_pieces(path, nbytes):
+            head += piece
+            if len(head) >= nbytes:
+                break
+    except TraceError:
+        if not head:
+            raise
     return bytes(head[:nbytes])
 
 
 def read_bytes(path: Path, limit: int = LIMIT_NBYTES) -> bytearray:
-    """Return the content of `path`, decompressed when it is gzip (several members follow each other).
-
-    Raises `TraceError` when the file cannot be read, is truncated or damaged gzip, holds more than `limit` bytes (a
-    plain file is then not read at all), or more than `RATIO_LIMIT` times its own size.
-    """
+    """Return the content of `path`, decompressed when it is gzip or zstd; raises as `read_pieces` does."""
     content = bytearray()
+    for piece in read_pieces(path, limit=limit):
+        content += piece
+    return content
+
+
+def read_pieces(path: Path, size: int = PIECE_NBYTES, limit: int = LIMIT_NBYTES) -> Iterator[bytes]:
+    """Yield the content of `path` in pieces of at most `size` bytes, decompressed when it is gzip or zstd.
+
+    Several compressed members may follow each other. Raises `TraceError` when the file cannot be read, is truncated
+    or damaged, holds more than `limit` bytes (a plain file is then not read at all), or decompresses to more than
+    `RATIO_LIMIT` times its own size.
+    """
+    nbytes = 0
     with open_file(path) as file:
         stored = os.fstat(file.fileno()).st_size
+        packing = find_packing(file)
+        if packing is None:
+            check_size(path, stored, stored, limit)
         try:
-            if not is_gzip(file):
-                check_size(path, stored, stored, limit)
-            for piece in pieces(file, PIECE_NBYTES):
-                content += piece
-                check_size(path, len(content), stored, limit)
+            for piece in pieces(file, packing, path, size):
+                nbytes += len(piece)
+                check_size(path, nbytes, stored, limit)
+                yield piece
         except EOFError as error:
-            problem = f"is truncated: its gzip stream breaks off after {len(content)} decompressed bytes"
+            problem = f"is truncated: its {packing} stream breaks off after {nbytes} decompressed bytes"
             raise TraceError(path, problem, COPY_AGAIN) from error
-        except zlib.error as error:
-            problem = f"is a damaged gzip file after {len(content)} decompressed bytes ({error})"
+        except DamagedError as error:
+            problem = f"is a damaged {packing} file after {nbytes} decompressed bytes ({error})"
             raise TraceError(path, problem, COPY_AGAIN) from error
-    return content
 
 
 def check_size(path: Path, nbytes: int, stored: int, limit: int) -> None:
@@ -90,24 +106,26 @@ def check_size(path: Path, nbytes: int, stored: int, limit: int) -> None:
     if nbytes > limit:
         raise TraceError(path, f"holds more than the limit of {limit} bytes", "record fewer iterations")
     if nbytes > max(RATIO_FROM_NBYTES, RATIO_LIMIT * stored):
-        problem = f"is no trace: its gzip stream holds more than {RATIO_LIMIT} times its {stored} bytes"
+        problem = f"is no trace: it decompresses to more than {RATIO_LIMIT} times its {stored} bytes"
         raise TraceError(path, problem, "give a file written by a profiler")
 
 
-def is_gzip(file: BinaryIO) -> bool:
-    """Return whether `file`, at its start, is gzip."""
-    magic = file.read(len(GZIP_MAGIC))
+def find_packing(file: BinaryIO) -> str | None:
+    """Return how the content of `file`, which is at its start, is compressed; None where it is not."""
+    magic = file.read(4)
     file.seek(0)
-    return magic == GZIP_MAGIC
+    return next((name for name, start in MAGIC.items() if magic.startswith(start)), None)
 
 
-def pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """Yield the content of `file` in pieces of at most `size` bytes, decompressed when it is gzip.
+def pieces(file: BinaryIO, packing: str | None, path: Path, size: int) -> Iterator[bytes]:
+    """Yield the content of `file` in pieces of at most `size` bytes.
 
-    Raises `EOFError` where a gzip stream breaks off and `zlib.error` where it is damaged.
+    Raises `EOFError` where a compressed stream breaks off and `DamagedError` where it makes no sense.
     """
-    if is_gzip(file):
+    if packing == "gzip":
         yield from inflate(file, size)
+    elif packing == "zstd":
+        yield from unpack_zstd(file, path, size)
     else:
         yield from iter(lambda: file.read(size), b"")
 
@@ -121,7 +139,37 @@ def inflate(file: BinaryIO, size: int) -> Iterator[bytes]:
             if not data:
                 continue
             unzip = zlib.decompressobj(wbits=31)
-        yield unzip.decompress(data, size)
+        try:
+            piece = unzip.decompress(data, size)
+        except zlib.error as error:
+            raise DamagedError(str(error)) from error
+        yield piece
         data = unzip.unused_data or unzip.unconsumed_tail
     if not unzip.eof:
         raise EOFError("it breaks off")
+
+
+def unpack_zstd(file: BinaryIO, path: Path, size: int) -> Iterator[bytes]:
+    """Yield what the zstd frames of `file` hold, at most `size` bytes at a time."""
+    zstd = load_zstd(path)
+    decompressor = zstd.ZstdDecompressor(max_window_size=WINDOW_NBYTES)
+    frame, data = decompressor.decompressobj(), b""
+    while data := data or file.read(ZSTD_READ_NBYTES):
+        frame = decompressor.decompressobj() if frame.eof else frame
+        try:
+            content = frame.decompress(data)
+        except zstd.ZstdError as error:
+            raise DamagedError(str(error)) from error
+        yield from (content[at : at + size] for at in range(0, len(content), size))
+        data = frame.unused_data
+    if not frame.eof:
+        raise EOFError("it breaks off")
+
+
+def load_zstd(path: Path) -> Any:
+    """Return the module `zstandard`; raises `TraceError` where it is not installed."""
+    try:
+        return importlib.import_module("zstandard")
+    except ImportError as error:
+        advice = "`pip install 'deepprof[zstd]'`, or unpack it with `unzstd` first"
+        raise TraceError(path, "is compressed with zstd, which needs the package zstandard", advice) from error

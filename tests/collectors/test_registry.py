@@ -72,15 +72,18 @@ def test_a_missing_file_and_a_directory_are_trace_errors(tmp_path):
 
 
 def test_traces_of_a_directory(tmp_path, trace):
-    (tmp_path / "sub" / "deep").mkdir(parents=True)
+    (tmp_path / "sub" / "deep" / "deeper" / "deepest").mkdir(parents=True)
     (tmp_path / ".hidden").mkdir()
-    expected = [write(tmp_path / name, trace) for name in ("rank1.json", "rank2.json", "sub/rank0.json")]
-    for name in ("sub/deep/rank9.json", ".hidden/rank8.json", ".rank7.json"):
+    expected = [write(tmp_path / name, trace) for name in ("rank1.json", "rank2.json", "sub/deep/rank0.json")]
+    for name in ("sub/deep/deeper/deepest/rank9.json", ".hidden/rank8.json", ".rank7.json"):
         write(tmp_path / name, trace)
     write(tmp_path / "settings.json", {"debug": True})
     (tmp_path / "broken.json.gz").write_bytes(b"\x1f\x8bnothing")
     assert importers.find_traces(tmp_path) == sorted(expected)
-    assert importers.find_traces(str(tmp_path / "sub" / "deep")) == [tmp_path / "sub" / "deep" / "rank9.json"]
+    assert importers.find_traces(str(tmp_path / "sub" / "deep")) == [
+        tmp_path / "sub/deep/deeper/deepest/rank9.json",
+        tmp_path / "sub/deep/rank0.json",
+    ]
 
 
 def test_links_do_not_lead_out_of_the_directory(tmp_path, trace):
@@ -149,3 +152,39 @@ def test_links_in_circles_are_passed_over(tmp_path, trace, monkeypatch):
     monkeypatch.setattr(type(tmp_path), "resolve", circle)
     with pytest.raises(TraceError, match="holds no trace"):
         importers.find_traces(tmp_path)
+
+
+def test_what_an_importer_covers_is_not_read_twice(tmp_path, trace, monkeypatch):
+    class Pairs:
+        name, suffixes = "pairs", (".a",)
+
+        def accepts(self, head, path):
+            return path.suffix in {".a", ".b"}
+
+        def read(self, path, *, details=False):
+            raise NotImplementedError
+
+        def covers(self, path):
+            return [path.with_suffix(".b")] if path.suffix == ".a" else []
+
+    monkeypatch.setattr(importers, "importers", lambda: (Pairs(),))
+    for name in ("one.a", "one.b", "two.b"):
+        (tmp_path / name).write_text("x")
+    assert importers.find_traces(tmp_path) == [tmp_path / "one.a", tmp_path / "two.b"]
+
+
+def test_a_directory_may_be_a_trace(tmp_path, monkeypatch):
+    class Folder:
+        name, suffixes = "folder", ()
+
+        def accepts(self, head, path):
+            return not head and (path / "manifest").exists()
+
+        def read(self, path, *, details=False):
+            return f"read {path.name}"
+
+    monkeypatch.setattr(importers, "importers", lambda: (Folder(),))
+    (tmp_path / "job" / "part").mkdir(parents=True)
+    (tmp_path / "job" / "manifest").touch()
+    assert importers.find_traces(tmp_path) == importers.find_traces(tmp_path / "job") == [tmp_path / "job"]
+    assert importers.read(tmp_path / "job") == "read job"

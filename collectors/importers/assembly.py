@@ -1,0 +1,147 @@
+"""Loose columns made into a `Trace`: what an importer does last, done once and the same way for every format.
+
+An importer brings polars frames with whatever columns its format has. Here names become ids, absent columns null,
+rows that make no sense are left out and counted, and what is left is typed, sorted and flagged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from deepprof.collectors.importers.columns import positive
+from deepprof.collectors.importers.flags import NBYTES_LIMIT, Tally, flag_events
+from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS, MEMORY_EVENTS, Accounting, Trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["TIME_LIMIT_NS", "Records", "assemble"]
+
+TIME_LIMIT_NS = 4 * 10**18  # the year 2096: keeps every difference of two times inside int64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """What an importer has read: frames with the columns that `trace` names for each table, as many as there are.
+
+    `name` (String) stands in place of `name_id`, `memory` has none. `start_ns` and `end_ns` (`time_ns`) are integers.
+    `activity`, `copy_kind`, `category` and `side` may be plain texts. Where a device frame has no `device` or `stream`
+    they are 0, without `activity` its rows are kernels; host rows without `category` are "other".
+    `tally` holds what the importer has left out already.
+    """
+
+    device: pl.DataFrame = field(default_factory=pl.DataFrame)
+    host: pl.DataFrame = field(default_factory=pl.DataFrame)
+    annotations: pl.DataFrame = field(default_factory=pl.DataFrame)
+    memory: pl.DataFrame = field(default_factory=pl.DataFrame)
+    tally: Tally = field(default_factory=Tally)
+
+
+def assemble(path: Path, format: str, records: Records, *, read: int, **header: Any) -> Trace:
+    """Return the trace of `records` from `path`; `header` gives the other fields of `Trace` (`clock`, `rank` …).
+
+    Rows without sound times are dropped as `invalid-time`, device rows without a possible device as `invalid-place`,
+    memory rows without a sound size as `invalid-bytes`; rows without a name are kept as "unknown" and flagged
+    `unnamed`. `read` is how many records the file has, counted by the importer where it reads them: raises `ValueError`
+    when they are not all kept or counted as dropped, which is a bug.
+    """
+    tally = records.tally
+    loose = (records.device, records.host, records.annotations, records.memory)
+    names = list_names(loose[:3])
+    device, host, annotations = (numbered(rows, names, tally) for rows in loose[:3])
+    device, host = device_rows(device, tally), host_rows(host, tally)
+    annotations, memory = annotation_rows(annotations, tally), memory_rows(records.memory, tally)
+    kept = sum(rows.height for rows in (device, host, annotations, memory))
+    flagged = tally.flagged + flag_events(device, host)
+    return Trace(
+        path=str(path),
+        format=format,
+        names=names,
+        accounting=Accounting(read, kept, dict(tally.dropped), dict(flagged)),
+        device_events=device,
+        host_events=host,
+        annotations=annotations,
+        memory_events=memory,
+        **header,
+    )
+
+
+def list_names(frames: tuple[pl.DataFrame, ...]) -> pl.Series:
+    """Return the distinct names of `frames` in order of first use, with "unknown" where any has none."""
+    columns = [rows["name"].cast(pl.String).fill_null("unknown") for rows in frames if rows.height]
+    return pl.concat([pl.Series("name", [], pl.String), *columns]).unique(maintain_order=True).rename("name")
+
+
+def numbered(rows: pl.DataFrame, names: pl.Series, tally: Tally) -> pl.DataFrame:
+    """Return `rows` with `name_id` in place of `name`."""
+    if rows.is_empty():
+        return rows
+    if unnamed := rows["name"].null_count():
+        tally.flagged["unnamed"] += unnamed
+    ids = pl.DataFrame({"name": names}).with_row_index("name_id")
+    rows = rows.with_columns(pl.col("name").cast(pl.String).fill_null("unknown"))
+    return rows.join(ids, on="name", how="left", maintain_order="left").drop("name")
+
+
+def device_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
+    """Return `rows` as DEVICE_EVENTS, those that start together in the order of launch."""
+    rows = completed(rows, DEVICE_EVENTS, {"device": 0, "stream": 0, "activity": "kernel"})
+    rows = tally.keep(rows, sound_times(), "invalid-time")
+    placed = pl.col("device").is_between(0, 2**16 - 1) & pl.col("stream").is_not_null()
+    rows = tally.keep(rows, placed.fill_null(False), "invalid-place")
+    rows = tally.bound_nbytes(rows).with_columns(
+        context=pl.when(pl.col("context").is_between(0, 2**32 - 1)).then("context"),
+        correlation=positive("correlation"),
+        external_id=positive("external_id"),
+        graph_node=positive("graph_node"),
+    )
+    rows = rows.cast(dict(DEVICE_EVENTS))  # type: ignore[arg-type]
+    return rows.sort("start_ns", "end_ns", "correlation", nulls_last=True, maintain_order=True)
+
+
+def host_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
+    """Return `rows` as HOST_EVENTS."""
+    rows = completed(rows, HOST_EVENTS, {"category": "other"})
+    rows = tally.keep(rows, sound_times(), "invalid-time")
+    rows = rows.with_columns(correlation=positive("correlation"), external_id=positive("external_id"))
+    return shaped(rows, HOST_EVENTS)
+
+
+def annotation_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
+    """Return `rows` as ANNOTATIONS; the end may be null, for a range that was never closed."""
+    rows = completed(rows, ANNOTATIONS, {"side": "host", "framework": False})
+    rows = tally.keep(rows, sound_times(open_end=True), "invalid-time")
+    device = pl.when(pl.col("device").is_between(0, 2**16 - 1)).then("device")
+    return shaped(rows.with_columns(device=device), ANNOTATIONS)
+
+
+def memory_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
+    """Return `rows` as MEMORY_EVENTS."""
+    rows = completed(rows, MEMORY_EVENTS, {})
+    timed = pl.col("time_ns").is_between(-TIME_LIMIT_NS, TIME_LIMIT_NS).fill_null(False)
+    rows = tally.keep(rows, timed, "invalid-time")
+    sound = pl.col("nbytes").is_between(-NBYTES_LIMIT, NBYTES_LIMIT).fill_null(False)
+    return shaped(tally.keep(rows, sound, "invalid-bytes"), MEMORY_EVENTS)
+
+
+def completed(rows: pl.DataFrame, schema: pl.Schema, defaults: dict[str, Any]) -> pl.DataFrame:
+    """Return the columns of `schema` from `rows`, absent ones with their default or null; not yet of its types."""
+    absent = [pl.lit(defaults.get(name)).alias(name) for name in schema if name not in rows.columns]
+    if not rows.columns:
+        return pl.DataFrame(schema=schema)
+    return rows.with_columns(absent).select(list(schema))
+
+
+def shaped(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+    """Return `rows` of the types of `schema`, sorted by its first column; null for what does not fit its type."""
+    return rows.cast(dict(schema), strict=False).sort(next(iter(schema)), maintain_order=True)  # type: ignore[arg-type]
+
+
+def sound_times(*, open_end: bool = False) -> pl.Expr:
+    """Return whether a row has times that make sense; with `open_end` the end may be null."""
+    limits = (-TIME_LIMIT_NS, TIME_LIMIT_NS)
+    end = pl.col("end_ns").is_between(*limits) & (pl.col("end_ns") >= pl.col("start_ns"))
+    return pl.col("start_ns").is_between(*limits).fill_null(False) & end.fill_null(open_end)

@@ -1,0 +1,85 @@
+"""Files damaged in every way that a test should try, and the one check that all importers share."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from deepprof.collectors.errors import TraceError
+from deepprof.collectors.importers import Importer
+from deepprof.collectors.trace import Trace
+
+HUGE = (b"-1", b"18446744073709551616", b"1e400", b"99999999999999999999999999", b"NaN", b"null", b"\xff\xfe", b'"')
+
+
+def damaged(content: bytes, seed: int = 0, count: int = 60) -> Iterator[bytes]:
+    """Yield `content` cut at many places, then with bytes flipped, pieces lost, doubled and overwritten."""
+    rng = random.Random(seed)
+    places = sorted({0, 1, 2, 4, 16, len(content) - 1, *(rng.randrange(len(content)) for _ in range(count))})
+    yield from (content[:at] for at in places if at >= 0)
+    for _ in range(count):
+        flipped = bytearray(content)
+        for _ in range(rng.choice((1, 1, 3, 30))):
+            flipped[rng.randrange(len(flipped))] ^= 1 << rng.randrange(8)
+        yield bytes(flipped)
+    for _ in range(count):
+        start = rng.randrange(len(content))
+        end = min(len(content), start + rng.choice((1, 8, 200)))
+        middle = rng.choice((b"", content[start:end] * 2, rng.choice(HUGE), rng.randbytes(end - start)))
+        yield content[:start] + middle + content[end:]
+
+
+def read_or_refuse(importer: Importer, path: Path) -> Trace | TraceError:
+    """Return the trace, or the one-line error; anything else that `importer` raises fails the test."""
+    try:
+        trace = importer.read(path)
+    except TraceError as refusal:
+        return checked(refusal)
+    counts = trace.accounting
+    assert counts.read == counts.kept + sum(counts.dropped.values())
+    return trace
+
+
+def checked(refusal: TraceError) -> TraceError:
+    """Return `refusal`, which must be one line that a terminal can show."""
+    assert "\n" not in str(refusal)
+    assert str(refusal).isprintable()
+    return refusal
+
+
+def survives(importer: Importer, path: Path, content: bytes, check: Callable[[Path], object] | None = None) -> int:
+    """Damage `content` in every way, write it to `path` and read it; return how many of the files were refused."""
+    refused = 0
+    for piece in damaged(content):
+        path.write_bytes(piece)
+        importer.accepts(piece[:65536], path)
+        refused += isinstance(read_or_refuse(importer, path), TraceError)
+        if check is not None:
+            check(path)
+    return refused
+
+
+WITHIN = """
+import json, resource, sys
+from deepprof.collectors import importers  # its libraries reserve address space of their own
+from deepprof.collectors.errors import TraceError
+own = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+limit = own + int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+try:
+    print(json.dumps({"kept": importers.read(sys.argv[1]).accounting.kept}))
+except TraceError as error:
+    print(json.dumps({"error": str(error)}))
+"""
+
+
+def read_within(path: Path, nbytes: int, seconds: float = 60) -> dict[str, object]:
+    """Read `path` in a process that may take `nbytes` more than at its start: `kept` records, or the `error`."""
+    command = [sys.executable, "-c", WITHIN, str(path), str(nbytes)]
+    done = subprocess.run(command, capture_output=True, timeout=seconds, check=False, text=True)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
