@@ -6,7 +6,7 @@ DEMO := demo.json.gz
 
 .PHONY: demo test check lint types layers docs bench accuracy proto clean
 
-.venv/test: pyproject.toml mining/native.c mining/matcher.h mining/sais.h
+.venv/test: pyproject.toml $(wildcard mining/*.[ch] collectors/importers/*.[ch])
 	@test -n "$(PYTHON)" || { echo "make: no Python ≥ 3.11 found; set PYTHON=/path/to/python3" >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=24"

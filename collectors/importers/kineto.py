@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from deepprof.collectors.importers import kineto_tables as tables
-from deepprof.collectors.importers.files import read_bytes
 from deepprof.collectors.importers.flags import flag_events
-from deepprof.collectors.importers.kineto_events import EventColumns
 from deepprof.collectors.importers.kineto_header import Clock, Header, read_clock, read_header
+from deepprof.collectors.importers.kineto_host import host_tables
 from deepprof.collectors.importers.kineto_kinds import DEVICE_KINDS
-from deepprof.collectors.importers.kineto_pieces import EventDecoder, decode_pieces
-from deepprof.collectors.importers.kineto_schema import UNDECODABLE, decode_document, explain
-from deepprof.collectors.trace import DEVICE_EVENTS, HOST_EVENTS, Accounting, Trace
+from deepprof.collectors.importers.kineto_rows import EventColumns
+from deepprof.collectors.importers.kineto_schema import Document
+from deepprof.collectors.importers.kineto_source import Source, name_traits
+from deepprof.collectors.importers.kineto_stream import read_events
+from deepprof.collectors.importers.kineto_tables import annotation_rows, collectives, device_rows, memory_rows
+from deepprof.collectors.trace import DEVICE_EVENTS, Accounting, Trace
 
 __all__ = ["Kineto"]
 
@@ -50,60 +49,34 @@ class Kineto:
 
         Times are nanoseconds since the epoch where the file says so, else since an unknown start (`clock` "session").
         Raises `TraceError` when the file cannot be read, is truncated, damaged, or no Kineto trace, and when it is
-        too large: `files.LIMIT_NBYTES` of text, in events of 48 bytes or more on average. Reading takes about three
-        times the text in memory, and at most ten times for a file made to take most.
+        too large: `files.LIMIT_NBYTES` of text, in events of 48 bytes or more on average. The text is read a piece at
+        a time; in memory are at most the raw columns and the tables made from them, about 200 bytes an event.
         """
-        with garbage_collector_off():
-            return make_trace(path, *read_events(path, details=details))
+        return make_trace(path, *read_events(path, details=details))
 
 
-@contextmanager
-def garbage_collector_off() -> Iterator[None]:
-    """Keep the cycle collector from walking millions of fresh objects that hold no cycle."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-def read_events(path: Path, *, details: bool) -> tuple[Header, EventColumns]:
-    """Return the header of the document in `path`, and its events as columns."""
-    document = decode_document(read_bytes(path), path)
-    columns, decoder = EventColumns(details=details), EventDecoder(path, details=details)
-    try:
-        for events in decode_pieces(document.events, decoder):
-            columns.add(events)
-    except UNDECODABLE as error:  # nested as deeply as Python goes: it was JSON a moment ago
-        raise explain(error, path, len(document.events)) from error
-    columns.read = decoder.read
-    columns.tally.dropped.update(+Counter(undecodable=decoder.undecodable))
-    return read_header(document), columns
-
-
-def make_trace(path: Path, header: Header, columns: EventColumns) -> Trace:
+def make_trace(path: Path, document: Document, columns: EventColumns) -> Trace:
     """Return the trace of the document in `path`; what is in no table is counted."""
-    names, frames, tally = columns.names.series(), columns.frames(), columns.tally
-    source = tables.Source(frames, read_clock(frames, header.base_ns), tables.name_traits(names), tally)
-    device, host = tables.device_rows(source), tables.host_rows(source)
-    annotations, memory = tables.annotation_rows(source), tables.memory_rows(source)
-    kept = device.height + host.height + annotations.height + memory.height
-    device_events = sum(frames[kind].height for kind in DEVICE_KINDS if kind in frames)
+    header, names = read_header(document), columns.labels.names.series()
+    device_events = sum(columns.heights[kind] for kind in DEVICE_KINDS)
+    source = Source(columns, read_clock(columns.times_us(), header.base_ns), name_traits(names))
+    annotations, memory, device = annotation_rows(source), memory_rows(source), device_rows(source)
+    host = host_tables(source)
+    kept = device.height + host.events.height + annotations.height + memory.height
+    tally, flags = columns.tally, flag_events(device, host.events)
     return Trace(
         path=str(path),
         format=Kineto.name,
         names=names,
-        accounting=Accounting(columns.read, kept, dict(tally.dropped), dict(tally.flagged + flag_events(device, host))),
+        accounting=Accounting(columns.read, kept, dict(tally.dropped), dict(tally.flagged + flags)),
         device_events=device.select(list(DEVICE_EVENTS)),
-        host_events=host.select(list(HOST_EVENTS)),
+        host_events=host.events,
         annotations=annotations,
         memory_events=memory,
         devices=header.devices,
-        collectives=tables.collectives(device),
-        operands=tables.operands(host),
-        stacks=tables.stacks(host),
+        collectives=collectives(source, device),
+        operands=host.operands,
+        stacks=host.stacks,
         clock=source.clock.kind,
         rank=header.rank,
         world_size=header.world_size,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+import numpy as np
 import polars as pl
 
 from deepprof.collectors.importers.columns import integers, parse_integer, unsigned
 from deepprof.collectors.importers.kineto_schema import Document, decode_loosely
 from deepprof.collectors.trace import DEVICES
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["Clock", "Header", "read_clock", "read_header"]
 
@@ -59,15 +62,15 @@ def parse_rank(value: Any) -> int | None:
     return rank if rank is not None and 0 <= rank < RANK_LIMIT else None
 
 
-def read_clock(frames: Mapping[str, pl.DataFrame], base_ns: int | None) -> Clock:
-    """Return the clock of events whose `ts` are microseconds, absolute or relative to `base_ns`.
+def read_clock(times_us: npt.NDArray[np.float64], base_ns: int | None) -> Clock:
+    """Return the clock of events that start at `times_us` microseconds, absolute or relative to `base_ns`.
 
     Times that are epoch-sized already do not get the base a second time.
     """
     base = base_ns or 0
-    times = pl.concat([frame["ts"] for frame in frames.values()]) if frames else pl.Series(dtype=pl.Float64)
-    median = times.filter(times.is_finite()).median()
-    middle_ns = float(median) * 1000 if isinstance(median, float) else 0.0
+    finite = times_us[np.isfinite(times_us)]
+    median = float(np.median(finite)) if len(finite) else 0.0
+    middle_ns = median * 1000
     if middle_ns > base / 2:
         base = 0
     return Clock(base, "unix" if base + middle_ns > UNIX_NS else "session")

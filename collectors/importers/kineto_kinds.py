@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 __all__ = ["DEVICE_KINDS", "DROPPED_KINDS", "FRAMEWORK_RANGE", "HOST_KINDS", "OLD_ANNOTATION", "Kinds"]
 
 DEVICE_KINDS = ("kernel", "memcpy", "memset", "sync")
 HOST_KINDS = ("op", "runtime", "python", "overhead", "other")
-DROPPED_KINDS = ("metadata", "flow", "profiler", "counter", "other-device", "unknown")
+DROPPED_KINDS = ("metadata", "flow", "profiler", "counter", "other-device", "unknown", "undecodable")
 
 PHASES: Mapping[str, str] = {
     **dict.fromkeys("M", "metadata"),
@@ -53,10 +53,6 @@ class Kinds(dict[tuple[str, str], str]):
     def __missing__(self, key: tuple[str, str]) -> str:
         self[key] = classify(*key)
         return self[key]
-
-    def of(self, phases: Iterable[str], categories: Iterable[str]) -> list[str]:
-        """Return the kind of every event."""
-        return list(map(self.__getitem__, zip(phases, categories, strict=True)))
 
 
 def classify(phase: str, category: str) -> str:

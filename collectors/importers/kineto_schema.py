@@ -1,7 +1,7 @@
 """What a Kineto JSON document holds, as msgspec types; only what the tables need is decoded.
 
 The values are typed `Any` on purpose: writers disagree on numbers and texts, and the columns sort that out. What is
-left to fail is an event that is no object, has odd `args`, or holds text that is no UTF-8: `kineto_pieces` decodes
+left to fail is an event that is no object, has odd `args`, or holds text that is no UTF-8: `kineto_batches` decodes
 the events around it one by one.
 """
 
@@ -27,7 +27,8 @@ __all__ = [
     "Event",
     "decode_document",
     "decode_loosely",
-    "explain",
+    "find_fault",
+    "repair",
 ]
 
 NULL = Raw(b"null")
@@ -118,24 +119,34 @@ class DetailedEvent(Event, gc=False):
     args: DetailedArgs = DetailedArgs()
 
 
-def decode_document(content: bytearray, path: Path) -> Document:
+def decode_document(content: bytes, path: Path, hole: tuple[int, int] = (0, 0)) -> Document:
     """Return the document in `content`, an object with `traceEvents` or a bare list of events.
 
-    What is no JSON but was written all the same is repaired: see `repair`. Raises `TraceError` when the JSON is
-    damaged, truncated, or holds something else.
+    `hole` says at which byte of `content` how many bytes of the file were left out. What is no JSON but was written all
+    the same is repaired: see `repair`. Raises `TraceError` when it is damaged, truncated, or something else.
     """
     try:
         return decode_top(content)
     except UNDECODABLE as error:
         if not may_be_repaired(content, str(error)):
-            raise explain(error, path, len(content)) from error
+            raise explain(error, path, len(content), hole) from error
     try:
         return decode_top(repair(content))
     except UNDECODABLE as error:
-        raise explain(error, path, len(content)) from error
+        raise explain(error, path, len(content), hole) from error
 
 
-def may_be_repaired(content: bytes | bytearray, error: str) -> bool:
+def find_fault(content: bytes) -> int | None:
+    """Return the byte at which `content` stops being one JSON value, 0 if that is not known; None where it is one."""
+    try:
+        msgspec.json.decode(content, type=Raw)
+    except UNDECODABLE as error:
+        found = POSITION.search(str(error))
+        return int(found[1]) if found else 0
+    return None
+
+
+def may_be_repaired(content: bytes, error: str) -> bool:
     """Return whether msgspec's `error` can be about what `repair` changes, which takes long on a large file."""
     if "surrogate" in error or "escape" in error:
         return True
@@ -146,14 +157,14 @@ def may_be_repaired(content: bytes | bytearray, error: str) -> bool:
     return BARE.search(content, max(0, at - NEAR_NBYTES), at + NEAR_NBYTES) is not None
 
 
-def repair(content: bytes | bytearray) -> bytes | bytearray:
+def repair(content: bytes) -> bytes:
     """Return `content` with null for `NaN` and `inf` outside of texts, and U+FFFD for half a surrogate pair."""
     if NOT_A_NUMBER.search(content):  # which may be inside a text: the slow look follows only then
         content = TEXT_OR_NOT_A_NUMBER.sub(lambda found: found[0] if found[0][:1] == b'"' else b"null", content)
     return SURROGATES.sub(lambda found: found[0] if len(found[0]) > 6 else rb"\ufffd", content)
 
 
-def decode_top(content: bytes | bytearray) -> Document:
+def decode_top(content: bytes) -> Document:
     """Return the document in `content`; raises msgspec's errors."""
     start = 3 if content.startswith(b"\xef\xbb\xbf") else 0  # a byte-order mark
     view = memoryview(content)[start:]
@@ -165,15 +176,16 @@ def decode_top(content: bytes | bytearray) -> Document:
     return document
 
 
-def explain(error: Exception, path: Path, nbytes: int) -> TraceError:
-    """Return the `TraceError` that says what msgspec's `error` means for the user."""
+def explain(error: Exception, path: Path, nbytes: int, hole: tuple[int, int]) -> TraceError:
+    """Return the `TraceError` that says what msgspec's `error` about `nbytes` of JSON means for the user."""
     again = "copy or export the trace again"
     if isinstance(error, msgspec.ValidationError):
         return TraceError(path, f"is no Kineto trace: {error}", "give a file written by torch.profiler")
     if "truncated" in str(error):
-        return TraceError(path, f"is truncated: its JSON breaks off at byte {nbytes}", again)
+        return TraceError(path, f"is truncated: its JSON breaks off at byte {nbytes + hole[1]}", again)
     if found := POSITION.search(str(error)):
-        return TraceError(path, f"is damaged: its JSON breaks near byte {found[1]}", again)
+        at = int(found[1])
+        return TraceError(path, f"is damaged: its JSON breaks near byte {at + hole[1] * (at > hole[0])}", again)
     return TraceError(path, f"is damaged: its JSON cannot be read ({error})", again)
 
 

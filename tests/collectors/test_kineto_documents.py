@@ -9,7 +9,8 @@ import pytest
 
 from deepprof.collectors.importers import kineto
 from deepprof.collectors.importers.kineto import Kineto
-from deepprof.collectors.trace import HOST_EVENTS, Trace, empty_table
+from deepprof.collectors.importers.kineto_host import HostTables
+from deepprof.collectors.trace import Trace
 from tests.collectors.documents import event, kernel, rows
 
 
@@ -88,7 +89,7 @@ def test_half_a_surrogate_pair_is_replaced_and_a_whole_one_kept(tmp_path):
 
 
 def test_a_lost_record_is_found(read, monkeypatch):
-    monkeypatch.setattr(kineto.tables, "host_rows", lambda source: empty_table(HOST_EVENTS))
+    monkeypatch.setattr(kineto, "host_tables", lambda source: HostTables())
     with pytest.raises(ValueError, match="records lost: read 2 != kept 1"):
         read([kernel(), event("cpu_op", "x", 1, 1)])
 
