@@ -2,6 +2,7 @@
 
 Only ordinary tables are read: a view, a virtual table or a generated column is somebody else's code. SQLite's own
 work is bounded by the size of the file, so that a damaged page tree ends in an error and not in an endless scan.
+Integers come straight from the file's pages where `sqlite_pages` can read them, five times as fast.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.errors import TraceError
+from deepprof.collectors.importers import sqlite_pages
+from deepprof.collectors.importers.sqlite_pages import MISSING, Column, PageFile, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +32,6 @@ __all__ = ["SQLITE_MAGIC", "Database", "open_database"]
 SQLITE_MAGIC = b"SQLite format 3\0"
 Row = tuple[Any, ...]
 Int64s = npt.NDArray[np.int64]
-MISSING = -(2**63)  # stands for null on the way through numpy; no recorder writes it
 
 # A stored row costs SQLite a few operations per byte; a damaged tree that is walked in circles costs far more.
 OPERATIONS_PER_BYTE = 64
@@ -39,6 +41,7 @@ OPERATIONS_PER_CALL = 100_000
 CHUNK_ROWS = 512
 EXPORT_AGAIN = "export it again"
 SIDE_SUFFIXES = ("-wal", "-journal")
+REAL = ("REAL", "FLOA", "DOUB")  # in the declared type: its integers are read as floats
 FINISHED = (b"", b"\0")  # how an empty one starts, and one whose header was wiped
 PRAGMAS = ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0")
 ORDINARY_TABLES = "SELECT name, type, rootpage FROM sqlite_master WHERE type IN ('table', 'view')"
@@ -49,14 +52,16 @@ class Database:
 
     def __init__(self, path: Path, connection: sqlite3.Connection, size: int) -> None:
         self.path, self.connection, self.size = path, connection, size
-        self.tables, self.views = self._list_tables()
+        self.roots, self.views = self._list_tables()
+        self.tables = frozenset(self.roots)
         self.columns = cache(self._list_columns)
+        self._layout = cache(self._lay_out)
 
-    def _list_tables(self) -> tuple[frozenset[str], frozenset[str]]:
+    def _list_tables(self) -> tuple[Mapping[str, int], frozenset[str]]:
         # A virtual table is listed as a table too, without a root page.
         rows = [(decode(name), kind == b"table", page) for name, kind, page in self._rows(ORDINARY_TABLES)]
-        tables = frozenset(name for name, is_table, page in rows if is_table and page)
-        return tables, frozenset(name for name, _, _ in rows) - tables
+        tables = {name: page for name, is_table, page in rows if is_table and page}
+        return tables, frozenset(name for name, _, _ in rows) - tables.keys()
 
     def _list_columns(self, table: str) -> Mapping[str, bool]:
         """Return the stored columns of `table`, each with whether it is declared `NOT NULL`; none without a table."""
@@ -76,14 +81,13 @@ class Database:
 
         `columns` gives each name the value that stands in for a column that the table lacks.
         """
-        stored = self.columns(table)
-        constant = self._constants(table, [name for name in columns if name in stored])
-        varying = [name for name in columns if name in stored and name not in constant]
-        data = self._integers(table, varying)
-        rows = len(data) if varying else self.count(table)
-        series = {name: nullable(name, data[:, at]) for at, name in enumerate(varying)}
-        fixed = {**columns, **constant}
-        return pl.DataFrame([series[n] if n in series else repeated(n, fixed[n], rows) for n in columns])
+        stored = [name for name in columns if name in self.columns(table)]
+        try:
+            series = self._from_pages(table, stored) if stored else {}
+        except (RefusedError, OSError):
+            series = self._from_rows(table, stored)
+        rows = len(series[stored[0]]) if stored else self.count(table)
+        return pl.DataFrame([series[n] if n in series else repeated(n, columns[n], rows) for n in columns])
 
     def texts(self, table: str, column: str) -> pl.Series:
         """Return `column` of `table` as String, rows in stored order, bad UTF-8 replaced; null where it is null.
@@ -96,12 +100,50 @@ class Database:
         values = chain.from_iterable(self._chunks(f"SELECT {quoted(column)} FROM {quoted(table)} NOT INDEXED"))  # noqa: S608
         return pl.Series(column, [None if value is None else lenient(value) for value in values], dtype=pl.String)
 
+    def blobs(self, table: str, column: str) -> pl.Series:
+        """Return `column` of `table` as Binary, rows in stored order; null where it holds no bytes or is absent."""
+        if column not in self.columns(table):
+            return pl.Series(column, [None] * self.count(table), dtype=pl.Binary)
+        values = chain.from_iterable(self._chunks(f"SELECT {quoted(column)} FROM {quoted(table)} NOT INDEXED"))  # noqa: S608
+        return pl.Series(column, [v if isinstance(v, bytes) else None for v in values], dtype=pl.Binary)
+
     def has_values(self, table: str, column: str) -> bool:
         """Return whether any row of `table` has a value in `column`."""
         if column not in self.columns(table):
             return False
         query = f"SELECT 1 FROM {quoted(table)} NOT INDEXED WHERE {quoted(column)} IS NOT NULL LIMIT 1"  # noqa: S608
         return next(self._rows(query), None) is not None
+
+    def _from_pages(self, table: str, columns: Sequence[str]) -> dict[str, pl.Series]:
+        """Return the stored `columns` of `table`; raises `RefusedError` or `OSError` where SQLite has to read them."""
+        layout = self._layout(table)
+        if not all(name in layout for name in columns):
+            raise RefusedError("a column that SQLite converts")
+        with self.path.open("rb", buffering=0) as file:
+            values = sqlite_pages.read_integers(PageFile.of(file), self.roots[table], [layout[n] for n in columns])
+        values.reverse()  # each goes as soon as it is a series
+        return {name: nullable(name, values.pop()) for name in columns}
+
+    def _lay_out(self, table: str) -> Mapping[str, Column]:
+        """Return where the columns of `table` stand in its records, those that SQLite does not convert."""
+        rows = [row for row in self._rows(f"PRAGMA table_xinfo({quoted(table)})") if row[6] != 2]  # 2: not stored
+        keys = [row[1] for row in rows if row[5]]
+        indexes = self._rows(f"PRAGMA index_list({quoted(table)})")
+        alias = keys if len(keys) == 1 and all(index[3] != b"pk" for index in indexes) else []
+        return {
+            decode(name): Column(position, kind_of_column(kind, default, name in alias))
+            for position, (_, name, kind, _, default, *_) in enumerate(rows)
+            if not any(part in decode(kind).upper() for part in REAL)
+        }
+
+    def _from_rows(self, table: str, columns: Sequence[str]) -> dict[str, pl.Series]:
+        """Return the stored `columns` of `table`, row by row through SQLite."""
+        constant = self._constants(table, columns)
+        varying = [name for name in columns if name not in constant]
+        data = self._numbers(table, varying)
+        rows = len(data) if varying else self.count(table)
+        fixed = {name: repeated(name, value, rows) for name, value in constant.items()}
+        return fixed | {name: nullable(name, data[:, at]) for at, name in enumerate(varying)}
 
     def _constants(self, table: str, columns: Sequence[str]) -> dict[str, int | None]:
         """Return the columns that hold one integer, or null, in every row, with that value.
@@ -123,24 +165,14 @@ class Database:
         query = f"SELECT {names} FROM {quoted(table)} NOT INDEXED WHERE {where} LIMIT 1"  # noqa: S608
         return next(self._rows(query, tuple(other_than.values())), None)
 
-    def _integers(self, table: str, columns: Sequence[str]) -> Int64s:
+    def _numbers(self, table: str, columns: Sequence[str]) -> Int64s:
         """Return `columns` of `table` as (rows, columns) int64, `MISSING` where there is no integer."""
         if not columns:
             return np.empty((0, 0), np.int64)
-        try:
-            return self._numbers(table, [self._expression(table, name) for name in columns])
-        except (TypeError, ValueError, OverflowError):  # NOT NULL INTEGER, and yet it is not
-            return self._numbers(table, [guarded(name) for name in columns])
-
-    def _expression(self, table: str, column: str) -> str:
-        """Return what to select for `column`: the check for null costs a tenth, so only where null may stand."""
-        return quoted(column) if self.columns(table)[column] else guarded(column)
-
-    def _numbers(self, table: str, expressions: Sequence[str]) -> Int64s:
-        query = f"SELECT {', '.join(expressions)} FROM {quoted(table)} NOT INDEXED"  # noqa: S608
+        query = f"SELECT {', '.join(map(guarded, columns))} FROM {quoted(table)} NOT INDEXED"  # noqa: S608
         with reading(self.path):
             cells = chain.from_iterable(self.connection.execute(query))
-            return np.fromiter(cells, np.int64).reshape(-1, len(expressions))
+            return np.fromiter(cells, np.int64).reshape(-1, len(columns))
 
     def _chunks(self, query: str) -> Iterator[list[Any]]:
         """Yield the values of the one column of `query`; texts that add up to more than the file are not in it."""
@@ -237,6 +269,13 @@ def nullable(name: str, values: Int64s) -> pl.Series:
     series = pl.Series(name, np.ascontiguousarray(values))
     missing = series == MISSING
     return series.set(missing, None) if missing.any() else series
+
+
+def kind_of_column(declared: object, default: object, is_alias: bool) -> int:
+    """Return what the pages hold of a column: nothing where it is the rowid, not always where it has a default."""
+    if is_alias and decode(declared).upper() == "INTEGER":
+        return sqlite_pages.THE_ROWID
+    return sqlite_pages.STORED if default is None else sqlite_pages.WITH_DEFAULT
 
 
 def repeated(name: str, value: int | None, rows: int) -> pl.Series:
