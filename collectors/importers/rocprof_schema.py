@@ -1,0 +1,181 @@
+"""The records of rocprofv3's JSON document as msgspec types: only the fields that are read, any of them may be absent.
+
+Lists of records stay undecoded (`msgspec.Raw` is a view of the content) until their turn comes: one is in memory at
+a time, and one that holds something else does not spoil the others.
+"""
+
+from __future__ import annotations
+
+from msgspec import Raw, Struct, field
+
+__all__ = [
+    "Allocation",
+    "ApiNames",
+    "Call",
+    "Copy",
+    "Counted",
+    "Dispatch",
+    "Document",
+    "Handle",
+    "KernelSymbol",
+    "ListedAgent",
+    "Message",
+    "Metadata",
+    "Process",
+    "Record",
+    "Strings",
+]
+
+NOTHING = Raw(b"null")
+
+
+class Process(Struct):
+    """What one process recorded."""
+
+    metadata: Raw = NOTHING
+    agents: Raw = NOTHING
+    strings: Raw = NOTHING
+    kernel_symbols: Raw = NOTHING
+    buffer_records: Raw = NOTHING
+    callback_records: Raw = NOTHING
+
+
+class Document(Struct):
+    """The whole file."""
+
+    processes: list[Process] = field(name="rocprofiler-sdk-tool")
+
+
+class Node(Struct):
+    """The machine: what tells it from others."""
+
+    machine_id: str | int | None = None
+    hostname: str | None = None
+
+
+class Metadata(Struct):
+    """The process and its machine."""
+
+    pid: int | None = None
+    node: Node | None = None
+
+
+class Handle(Struct):
+    """An id, wrapped."""
+
+    handle: int | None = None
+
+
+Id = Handle | int | None
+
+
+class MemoryBank(Struct, frozen=True):
+    """A part of an agent's memory."""
+
+    size_in_bytes: int = 0
+
+
+class ListedAgent(Struct):
+    """A processor; `logical_node_type_id` counts those of its type from 0."""
+
+    id: Id = None
+    type: int | None = None
+    node_id: int | None = None
+    logical_node_type_id: int | None = None
+    name: str | None = None
+    product_name: str | None = None
+    cu_count: int | None = None
+    mem_banks: list[MemoryBank] = []
+
+
+class KernelSymbol(Struct):
+    """A kernel and its names."""
+
+    kernel_id: int | None = None
+    kernel_name: str | None = None
+    formatted_kernel_name: str | None = None
+    demangled_kernel_name: str | None = None
+    truncated_kernel_name: str | None = None
+
+
+class ApiNames(Struct):
+    """The names of the operations of one kind of record; kinds and operations are numbered by their place."""
+
+    kind: str | None = None
+    operations: list[str] = []
+
+
+class Message(Struct):
+    """The text of a marker, by correlation id."""
+
+    key: int | None = None
+    value: str | None = None
+
+
+class Strings(Struct):
+    """The texts of a process."""
+
+    buffer_records: Raw = NOTHING
+    marker_api: Raw = NOTHING
+
+
+class Correlation(Struct, frozen=True):
+    """`internal` is the recorder's own id; what else there is belongs to the application."""
+
+    internal: int | None = None
+
+
+class Record(Struct, frozen=True):
+    """What all records have. Times are nanoseconds."""
+
+    start_timestamp: int | None = None
+    end_timestamp: int | None = None
+    kind: int | None = None
+    operation: int | None = None
+    thread_id: int | None = None
+    correlation_id: Correlation = Correlation()
+
+
+class DispatchInfo(Struct, frozen=True):
+    """Which kernel ran where."""
+
+    agent_id: Id = None
+    queue_id: Id = None
+    kernel_id: int | None = None
+
+
+class Dispatch(Record, frozen=True):
+    """A kernel."""
+
+    dispatch_info: DispatchInfo = DispatchInfo()
+    stream_id: Id = None
+    graph_node_id: int | None = None
+
+
+class Counted(Record, frozen=True):
+    """A kernel whose counters were read."""
+
+    dispatch_data: Dispatch = Dispatch()
+    stream_id: Id = None
+
+
+class Copy(Record, frozen=True):
+    """A copy."""
+
+    dst_agent_id: Id = None
+    src_agent_id: Id = None
+    bytes: int | None = None
+    stream_id: Id = None
+    graph_node_id: int | None = None
+
+
+class Call(Record, frozen=True):
+    """A call or a marker."""
+
+
+class Allocation(Record, frozen=True):
+    """Memory taken or given back."""
+
+    agent_id: Id = None
+    address: Handle | int | str | None = None
+    allocation_size: int | None = None
