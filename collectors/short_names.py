@@ -1,0 +1,161 @@
+"""A kernel's name cut to the part that people use: no return type, namespaces, template arguments or parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+__all__ = ["shorten"]
+
+LENGTH_LIMIT = 64 * 1024
+DEPTH_LIMIT = 3  # of `Kernel<Kernel<…>>`
+UNKNOWN = "unknown"
+CPLUSPLUS = re.compile(r"::|[<({]")
+TOKEN = re.compile(
+    r"\boperator\s*(?:\(\)|\[\]|->\*?|[<>=!+\-*/%^&|~,]+|\"\"\s*\w+|[\w:][\w:\s]*[\s*&]*)(?:\s+(?=<))?"
+    r"|'lambda\d*'|::|->|[<>(){}\[\],]|\s+|[^\s<>(){}\[\],:'\-]+|."
+)
+CLOSES = {")": "(", ">": "<", "}": "{", "]": "["}
+OPENS = {opening: closing for closing, opening in CLOSES.items()}
+QUALIFIERS = ("const", "volatile", "&", "&&", "noexcept")
+# Names that many different kernels share: what tells them apart is their first template argument.
+GENERIC = re.compile(r"[Kk]ernel2?|device_kernel|_kernel_agent|kernel_entry|run|apply|enable_sm\w+")
+NAMELESS = frozenset({"lambda", "operator()"})
+SOURCE_NAME = re.compile(r"(\d{1,4})(?=[A-Za-z_])")
+MANGLED_START = re.compile(r"_Z(?:N[rVKRO]*)?(?:St)?")
+
+
+def shorten(name: str) -> str:
+    """Return the short name of a kernel, never empty: "vectorized_elementwise_kernel".
+
+    A C++ name loses its return type, namespaces, template arguments and parameter list; a lambda is called after the
+    function it stands in, and a name that says nothing (`cutlass::Kernel<…>`) keeps its first template argument. What
+    is no C++ name (`ampere_sgemm_128x64_tn`, "Memcpy HtoD (Pageable -> Device)") stays as it is.
+    """
+    return shorten_at(name, 0) or UNKNOWN
+
+
+def shorten_at(name: str, depth: int) -> str:
+    """Return the short name of `name`, which stands in `depth` others; "" for nothing but space."""
+    text = name[:LENGTH_LIMIT].strip().removesuffix(".kd")
+    if text.startswith("_Z"):
+        return last_source_name(text) or text
+    if text.startswith("[") or not CPLUSPLUS.search(text):
+        return text
+    last = read_path(text)
+    if last is None:
+        return text
+    argument = first_argument(last.arguments) if GENERIC.fullmatch(last.name) and depth < DEPTH_LIMIT else ""
+    return f"{last.name}<{shorten_at(argument, depth + 1)}>" if argument else last.name
+
+
+@dataclass(slots=True)
+class Declarator:
+    """What has been read of a name such as `a::b<int>::c`: its last part, and the named part before it."""
+
+    parts: list[str] = field(default_factory=list)  # those that are closed by "::"
+    name: str = ""  # of the part that is being read
+    arguments: str = ""  # its template arguments
+    called: bool = False  # its parameter list has been read
+
+    def close(self) -> None:
+        """Take what has been read as one part of the path."""
+        self.parts.append(self.name)
+        self.name, self.arguments, self.called = "", "", False
+
+    def group(self, bracket: str, content: str) -> None:
+        """Take in a bracketed `content`."""
+        if bracket == "(" and self.name:
+            self.called = self.name != "decltype"
+        elif bracket == "<" and self.name:
+            self.arguments = content
+        elif bracket in "{<" and content.startswith("lambda"):
+            self.name = "lambda"
+
+    def finished(self) -> Declarator | None:
+        """Return this path with a telling name, or None where it has no name at all."""
+        named = [part for part in (*self.parts, self.name) if part]
+        if not named:
+            return None
+        telling = next((part for part in reversed(named) if part not in NAMELESS), "")
+        if named[-1] in NAMELESS and telling:
+            # The call operator of a lambda is the lambda.
+            last = "lambda" if "lambda" in named[len(named) - 2 :] else named[-1]
+            return Declarator(name=f"{telling}::{last}")
+        return Declarator(name=named[-1], arguments=self.arguments if self.name else "")
+
+
+def read_path(text: str) -> Declarator | None:
+    """Return the path of the function that the C++ name `text` declares, None where it is no such name."""
+    path = Declarator()
+    for piece, content in outline(text):
+        if piece == ",":
+            return None
+        if piece.isspace():
+            if path.called:
+                continue  # "const" may follow, and the path go on behind it
+            path = Declarator()
+        elif piece == "::":
+            path.close()
+        elif content is not None:
+            path.group(piece, content)
+        elif path.called:
+            if piece not in QUALIFIERS:
+                break
+        else:
+            path.name += "lambda" if piece.startswith("'lambda") else piece.rstrip()
+    return path.finished()
+
+
+def outline(text: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the pieces of `text` outside all brackets, and each outermost pair as its opening one with its content.
+
+    Brackets that do not fit are borne with: one that is never closed ends with the text.
+    """
+    opened: list[tuple[str, int]] = []
+    depth = dict.fromkeys(OPENS, 0)
+    for match in TOKEN.finditer(text):
+        piece = match[0]
+        if piece in OPENS:
+            opened.append((piece, match.end()))
+            depth[piece] += 1
+        elif piece in CLOSES and depth[CLOSES[piece]]:
+            if piece == ">" and opened[-1][0] != "<":
+                continue  # a comparison in parentheses
+            bracket, start = close_bracket(opened, depth, CLOSES[piece])
+            if not opened:
+                yield bracket, text[start : match.start()]
+        elif not opened and piece not in CLOSES:
+            yield piece, None
+    if opened:
+        yield opened[0][0], text[opened[0][1] :]
+
+
+def close_bracket(opened: list[tuple[str, int]], depth: dict[str, int], bracket: str) -> tuple[str, int]:
+    """Close the innermost `bracket`, and with it those inside that were never closed; return what was opened, where."""
+    while True:
+        last = opened.pop()
+        depth[last[0]] -= 1
+        if last[0] == bracket:
+            return last
+
+
+def first_argument(arguments: str) -> str:
+    """Return the first of the template `arguments`."""
+    spelled = ""
+    for piece, content in outline(arguments):
+        if piece == ",":
+            break
+        spelled += piece if content is None else piece + content + OPENS[piece]
+    return spelled.strip()
+
+
+def last_source_name(text: str) -> str:
+    """Return the last plain name at the start of the mangled name `text`, "" where it starts with none."""
+    start = MANGLED_START.match(text)
+    at, name = start.end() if start else len(text), ""
+    while found := SOURCE_NAME.match(text, at):
+        at = found.end() + int(found[1])
+        name = text[found.end() : at]
+    return name
