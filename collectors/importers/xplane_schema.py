@@ -1,0 +1,55 @@
+"""The XPlane message types, built at run time from `xplane.binpb`, which `make proto` compiles from `xplane.proto`.
+
+Generated Python code insists on a protobuf of its own age or newer, and torch, TensorFlow and JAX each pin one. The
+compiled schema itself is data, which every protobuf from 4.25 on understands.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from deepprof.collectors.errors import TraceError
+
+__all__ = ["SCHEMA", "Schema", "load_schema"]
+
+SCHEMA = Path(__file__).with_name("xplane.binpb")
+PACKAGE = "deepprof.xplane"
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The message types of the pieces, and the error that protobuf raises for what it cannot decode."""
+
+    space: Any
+    plane: Any
+    line: Any
+    error: type[Exception]
+
+
+def load_schema(path: Path) -> Schema:
+    """Return the message types; raises `TraceError` on `path`, which is to be read, where protobuf is missing."""
+    try:
+        return build_schema()
+    except (ImportError, AttributeError) as error:  # AttributeError: before 4.22
+        advice = "`pip install 'deepprof[xplane]'`"
+        raise TraceError(
+            path, "is an XPlane profile, which needs the package protobuf 4.25 or newer", advice
+        ) from error
+
+
+@cache
+def build_schema() -> Schema:
+    """Return the message types from the compiled schema, in a pool of their own."""
+    descriptors = importlib.import_module("google.protobuf.descriptor_pb2")
+    pool = importlib.import_module("google.protobuf.descriptor_pool").DescriptorPool()
+    factory = importlib.import_module("google.protobuf.message_factory")
+    for file in descriptors.FileDescriptorSet.FromString(SCHEMA.read_bytes()).file:
+        pool.AddSerializedFile(file.SerializeToString())
+    space, plane, line = (
+        factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}")) for name in ("Space", "Plane", "Line")
+    )
+    return Schema(space, plane, line, importlib.import_module("google.protobuf.message").DecodeError)
