@@ -20,12 +20,14 @@ from deepprof.collectors.importers.nsys_export import REPORT_MAGIC, REPORT_SUFFI
 from deepprof.collectors.importers.nsys_names import read_strings
 from deepprof.collectors.importers.nsys_notes import read_devices, read_epoch, take_notes
 from deepprof.collectors.importers.nsys_tables import Source
-from deepprof.collectors.importers.sqlite_columns import SQLITE_MAGIC, Database, open_database
+from deepprof.collectors.importers.sqlite_columns import SQLITE_MAGIC, open_database
 from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS, Accounting, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+    from deepprof.collectors.importers.nsys_source import Database
 
 __all__ = ["Nsys"]
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from deepprof.collectors.importers.columns import Names
-    from deepprof.collectors.importers.sqlite_columns import Database
+    from deepprof.collectors.importers.nsys_source import Database
 
 __all__ = [
     "API_VERSION",

@@ -14,8 +14,8 @@ from deepprof.collectors.trace import DEVICES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from deepprof.collectors.importers.nsys_source import Database
     from deepprof.collectors.importers.nsys_tables import Source
-    from deepprof.collectors.importers.sqlite_columns import Database
 
 __all__ = ["quote_diagnostics", "read_devices", "read_epoch", "take_notes"]
 

@@ -15,7 +15,7 @@ from deepprof.collectors.importers.nsys_names import label
 from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS
 
 if TYPE_CHECKING:
-    from deepprof.collectors.importers.sqlite_columns import Database
+    from deepprof.collectors.importers.nsys_source import Database
 
 __all__ = [
     "DEVICE_TABLES",

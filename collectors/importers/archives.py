@@ -1,0 +1,301 @@
+"""Zip and tar archives opened with bounds; no path, link or size in an archive is trusted.
+
+Members are only ever written to a directory of our own, under names of our own. A compressed tar is unpacked into a
+temporary file first, so that its members can be reached in any order.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, BinaryIO, Protocol, cast
+
+from deepprof.collectors.errors import TraceError
+from deepprof.collectors.importers.files import (
+    HEAD_NBYTES,
+    LIMIT_NBYTES,
+    check_size,
+    find_packing,
+    open_file,
+    read_pieces,
+)
+
+__all__ = ["MEMBERS", "TOTAL_NBYTES", "Archive", "Member", "is_archive", "is_tar", "is_zip", "open_archive"]
+
+MEMBERS = 10_000
+TOTAL_NBYTES = 4 * LIMIT_NBYTES  # of all members together
+ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # a first member; none at all
+TAR_BLOCK, TAR_SUM = 512, slice(148, 156)
+HEADER_NBYTES = 4 * 1024**2  # of a zip's list of members, or of one long name in a tar
+READ_NBYTES = 1024**2
+PACKINGS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+UNPACK = "unpack it yourself and name what it holds"
+NAME_LENGTH = 80
+# What the two modules raise for archives that make no sense. Chains of long names recurse.
+NONSENSE = (
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError),
+    *(ValueError, OverflowError, IndexError, KeyError, AttributeError, RecursionError, MemoryError),
+    *(NotImplementedError, RuntimeError, OSError),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One file in an archive: its `number` there, its `name` as written (never a path to use), its size unpacked."""
+
+    number: int
+    name: str
+    nbytes: int
+
+    @property
+    def safe_name(self) -> str:
+        """Return the last part of the name, in characters that no system takes for anything else."""
+        name = re.sub(r"[^A-Za-z0-9._-]", "_", PurePosixPath(self.name).name)[-NAME_LENGTH:]
+        return name.lstrip(".-") or "member"
+
+
+class Stored(Protocol):
+    """The two things that an archive of any kind can do."""
+
+    def list_members(self) -> Iterator[tuple[str, int, str]]:
+        """Yield name, size and what is wrong with it (or "") of every entry, directories as ("", 0, "")."""
+        ...
+
+    def open_member(self, number: int) -> IO[bytes]:
+        """Open the entry `number`, counted from 0."""
+        ...
+
+
+class Archive:
+    """An open archive: its `members`, in stored order, without directories and hidden files."""
+
+    def __init__(self, path: Path, stored: Stored, directory: Path) -> None:
+        self.path, self.stored, self.directory = path, stored, directory
+        with sense(path):
+            self.members = checked(path, list(islice(stored.list_members(), MEMBERS + 1)))
+
+    def pieces(self, member: Member, limit: int = LIMIT_NBYTES) -> Iterator[bytes]:
+        """Yield the content of `member` in pieces; raises `TraceError` when it is damaged or beyond `limit` bytes."""
+        if member.nbytes > limit:
+            raise TraceError(self.path, f"holds {shown(member.name)} of more than {limit} bytes", UNPACK)
+        left = member.nbytes
+        with sense(self.path), self.stored.open_member(member.number) as file:
+            while piece := file.read(min(READ_NBYTES, left + 1)):
+                left -= len(piece)
+                if left < 0:
+                    raise TraceError(self.path, f"holds {shown(member.name)}, longer than it says", UNPACK)
+                yield piece
+        if left:
+            raise TraceError(self.path, f"is truncated: {shown(member.name)} breaks off", "copy it again")
+
+    def read(self, member: Member, limit: int = LIMIT_NBYTES) -> bytes:
+        """Return the content of `member`; raises as `pieces` does."""
+        return b"".join(self.pieces(member, limit))
+
+    def head(self, member: Member, nbytes: int = HEAD_NBYTES) -> bytes:
+        """Return the first `nbytes` of `member` as they are stored in it."""
+        with sense(self.path), self.stored.open_member(member.number) as file:
+            return file.read(min(nbytes, member.nbytes))
+
+    def extract(self, member: Member) -> Path:
+        """Write `member` to a directory of its own, removed with the archive, and return its path there.
+
+        The file is called `member.safe_name`. Raises as `pieces` does.
+        """
+        target = self.directory / f"{member.number:05d}" / member.safe_name
+        with room(self.path):
+            target.parent.mkdir(exist_ok=True)
+            with target.open("wb") as file:
+                for piece in self.pieces(member):
+                    file.write(piece)
+        return target
+
+
+@contextmanager
+def open_archive(path: Path) -> Iterator[Archive]:
+    """Open the zip or tar archive `path`, whose tar may be packed with gzip or zstd.
+
+    Nothing in it is written before `extract` is called; what that writes is removed at the end. Takes no memory for
+    contents, and disk for at most `TOTAL_NBYTES`. Raises `TraceError` when it is no archive, is damaged, or has more
+    than 10,000 entries, links, devices, encrypted members, names that lead out of it, a member of more than
+    `LIMIT_NBYTES`, more than `TOTAL_NBYTES` in all, or content that is `RATIO_LIMIT` times its size.
+    """
+    with ExitStack() as stack:
+        with open_file(path) as opened:  # left at once: it would take errors of the caller for its own
+            file = stack.enter_context(os.fdopen(os.dup(opened.fileno()), "rb"))
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="deepprof-"))
+        yield Archive(path, find_stored(path, file, stack), Path(directory))
+
+
+def find_stored(path: Path, file: BinaryIO, stack: ExitStack) -> Stored:
+    """Return the entries of the archive in `file`; `stack` closes what it takes to reach them."""
+    magic = file.read(4)
+    file.seek(0)
+    with sense(path):
+        return ZipStored(file) if magic.startswith(ZIP_MAGICS) else TarStored(plain_tar(path, file, stack))
+
+
+def is_archive(head: bytes) -> bool:
+    """Return whether decompressed content that starts with `head` is a zip or a tar."""
+    return is_zip(head) or is_tar(head)
+
+
+def is_zip(head: bytes) -> bool:
+    """Return whether `head` starts a zip."""
+    return head.startswith(ZIP_MAGICS)
+
+
+def is_tar(head: bytes) -> bool:
+    """Return whether `head` starts a tar: its first block adds up to the sum that it states."""
+    block = head[:TAR_BLOCK]
+    stated = re.fullmatch(rb"[ \0]*([0-7]{1,8})[ \0]*", block[TAR_SUM])
+    if len(block) < TAR_BLOCK or stated is None:
+        return False
+    return sum(block) - sum(block[TAR_SUM]) + 8 * ord(" ") == int(stated[1], 8)
+
+
+def plain_tar(path: Path, file: BinaryIO, stack: ExitStack) -> BinaryIO:
+    """Return the tar in `file`, unpacked into a temporary file that `stack` closes where it is compressed."""
+    if find_packing(file) is None:
+        return file
+    with room(path):
+        unpacked = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  the stack closes it
+        for piece in read_pieces(path, limit=TOTAL_NBYTES):
+            unpacked.write(piece)
+        unpacked.seek(0)
+    return cast("BinaryIO", unpacked)
+
+
+class ZipStored:
+    """The entries of a zip."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.zip = zipfile.ZipFile(cast("IO[bytes]", Wary(file)))
+        self.entries = self.zip.infolist()
+
+    def list_members(self) -> Iterator[tuple[str, int, str]]:
+        """Yield name, size and fault of every entry."""
+        for entry in self.entries:
+            yield ("", 0, "") if entry.is_dir() else (entry.filename, entry.file_size, self.fault(entry))
+
+    def fault(self, entry: zipfile.ZipInfo) -> str:
+        """Return why `entry` is not read, "" where it is."""
+        kind = stat.S_IFMT(entry.external_attr >> 16)
+        faults = (
+            (entry.flag_bits & 1, "is encrypted"),
+            (kind not in {0, stat.S_IFREG}, "is a link or a device"),
+            (entry.compress_type not in PACKINGS, f"is packed by method {entry.compress_type}, not deflate"),
+        )
+        return next((words for matches, words in faults if matches), "")
+
+    def open_member(self, number: int) -> IO[bytes]:
+        """Open the entry `number`."""
+        return self.zip.open(self.entries[number])
+
+
+class TarStored:
+    """The entries of a plain tar."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.tar = tarfile.open(fileobj=cast("IO[bytes]", Wary(file)), mode="r:")  # noqa: SIM115  closed with its file
+        self.entries: list[tarfile.TarInfo] = []
+
+    def list_members(self) -> Iterator[tuple[str, int, str]]:
+        """Yield name, size and fault of every entry."""
+        for entry in self.tar:
+            self.entries.append(entry)
+            yield ("", 0, "") if entry.isdir() else (entry.name, entry.size, self.fault(entry))
+
+    def fault(self, entry: tarfile.TarInfo) -> str:
+        """Return why `entry` is not read, "" where it is."""
+        if not entry.isreg():
+            return "is a link or a device"
+        return "is a sparse file" if entry.issparse() else ""
+
+    def open_member(self, number: int) -> IO[bytes]:
+        """Open the entry `number`."""
+        file = self.tar.extractfile(self.entries[number])
+        if file is None:
+            raise ValueError("no regular file")
+        return file
+
+
+class Wary:
+    """A file that refuses to be read in one go: the modules read lists and long names of any size at once."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+
+    def read(self, size: int = -1) -> bytes:
+        """Return `size` bytes; raises `ValueError` when they are more than any header takes."""
+        if size > HEADER_NBYTES:
+            raise ValueError("a header of impossible size")
+        return self.file.read(HEADER_NBYTES if size < 0 else size)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return everything else from the file."""
+        return getattr(self.file, name)
+
+
+def checked(path: Path, entries: list[tuple[str, int, str]]) -> tuple[Member, ...]:
+    """Return `entries` as members; raises `TraceError` for the first that is not to be read."""
+    if len(entries) > MEMBERS:
+        raise TraceError(path, f"is an archive of more than {MEMBERS} entries", UNPACK)
+    files = [Member(number, name, nbytes) for number, (name, nbytes, _) in enumerate(entries) if name]
+    for name, nbytes, fault in entries:
+        if words := fault or misplaced(name) or misshapen(nbytes):
+            raise TraceError(path, f"holds {shown(name)}, which {words}", UNPACK)
+    check_size(path, sum(member.nbytes for member in files), path.stat().st_size, TOTAL_NBYTES)
+    return tuple(member for member in files if not hidden(member.name))
+
+
+def misplaced(name: str) -> str:
+    """Return what is wrong with the place that `name` gives, "" where it lies inside the archive."""
+    parts = re.split(r"[/\\]", name)
+    outside = name.startswith(("/", "\\")) or ".." in parts or re.match(r"[A-Za-z]:", name) or "\0" in name
+    return "lies outside of it" if outside else ""
+
+
+def misshapen(nbytes: int) -> str:
+    """Return what is wrong with a size, "" where nothing is."""
+    return f"has more than {LIMIT_NBYTES} bytes" if nbytes > LIMIT_NBYTES else "has no size" if nbytes < 0 else ""
+
+
+def hidden(name: str) -> bool:
+    """Return whether a file is hidden, as those are that macOS adds to its archives."""
+    return any((part.startswith(".") and part != ".") or part == "__MACOSX" for part in PurePosixPath(name).parts)
+
+
+def shown(name: str) -> str:
+    """Return `name` for a message, short."""
+    return name if len(name) <= NAME_LENGTH else f"…{name[-NAME_LENGTH:]}"
+
+
+@contextmanager
+def room(path: Path) -> Iterator[None]:
+    """Turn what goes wrong on the disk that takes what `path` holds into a `TraceError`."""
+    try:
+        yield
+    except OSError as error:
+        advice = "make room in the directory for temporary files, or choose another one with TMPDIR"
+        raise TraceError(path, f"cannot be unpacked: {error.strerror or error}", advice) from error
+
+
+@contextmanager
+def sense(path: Path) -> Iterator[None]:
+    """Turn what the modules say about an archive that makes no sense into a `TraceError`."""
+    try:
+        yield
+    except NONSENSE as error:
+        words = str(error) or type(error).__name__
+        raise TraceError(path, f"is a damaged archive, or none ({words})", "copy it again") from error

@@ -1,0 +1,99 @@
+"""Delimited text (comma, tab, semicolon, bar) as columns of texts, from files of any writer."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+import polars as pl
+
+from deepprof.collectors.errors import TraceError
+from deepprof.collectors.importers.files import read_bytes
+from deepprof.collectors.importers.frames import decoding
+
+__all__ = ["Header", "find_header", "guess_header", "read_texts"]
+
+SEPARATORS = (",", "\t", ";", "|")
+PREAMBLE = 50  # lines before the header: what a tool says about itself
+FIELDS = 3  # of a header: fewer are as likely to be prose
+COLUMNS = 1_000
+NAME_LENGTH = 100
+BOM = "\ufeff"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The line of a delimited text, from 0, that names its columns, what separates them, and those names."""
+
+    line: int
+    separator: str
+    columns: tuple[str, ...]
+
+
+def find_header(head: bytes, fits: Callable[[Sequence[str]], bool]) -> Header | None:
+    """Return the first header in `head`, the start of a text, whose columns satisfy `fits`."""
+    if b"\0" in head:
+        return None
+    lines = head.decode("utf-8", "replace").removeprefix(BOM).split("\n")[: PREAMBLE + 1]
+    for number, line in enumerate(lines):
+        for separator in SEPARATORS:
+            columns = split(line, separator)
+            if len(columns) <= COLUMNS and fits(columns):
+                return Header(number, separator, columns)
+    return None
+
+
+def guess_header(head: bytes) -> Header | None:
+    """Return what looks like a header: several different names, over a line of as many fields."""
+    header = find_header(head, lambda columns: len(set(columns)) == len(columns) >= FIELDS and all_names(columns))
+    if header is None:
+        return None
+    lines = head.decode("utf-8", "replace").split("\n")[header.line + 1 :]
+    following = next((line for line in lines if line.strip()), "")
+    return header if len(split(following, header.separator)) == len(header.columns) else None
+
+
+def read_texts(path: Path, header: Header, columns: Sequence[str]) -> pl.DataFrame:
+    """Return `columns` as String, rows in stored order, without lines that are empty in all of them.
+
+    Fields beyond the header are passed over, missing ones are null. Takes about four times the content. Raises
+    `TraceError` when the file cannot be read, holds more than `LIMIT_NBYTES` or is damaged.
+    """
+    if len(set(header.columns)) < len(header.columns):
+        twice = next(name for name in header.columns if header.columns.count(name) > 1)
+        if twice in columns:
+            raise TraceError(path, f"has two columns called {twice!r}", "rename one of them")
+    content = read_bytes(path)
+    # By place: polars makes names of its own for columns without one, and for a name that comes twice.
+    places = {name: f"column_{at}" for at, name in enumerate(header.columns) if name in columns}
+    with decoding(path):
+        frame = pl.read_csv(
+            BytesIO(content),
+            columns=list(places.values()),
+            separator=header.separator,
+            skip_lines=header.line + 1,
+            has_header=False,
+            schema={f"column_{at}": pl.String() for at in range(len(header.columns))},
+            encoding="utf8-lossy",
+            truncate_ragged_lines=True,
+            raise_if_empty=False,
+        )
+        frame = frame.select(pl.col(place).str.strip_chars().alias(name) for name, place in places.items())
+    return frame.filter(~pl.all_horizontal(pl.all().is_null()))
+
+
+def split(line: str, separator: str) -> tuple[str, ...]:
+    """Return the fields of `line`, without the blanks around them."""
+    try:
+        fields = next(csv.reader([line.rstrip("\r")], delimiter=separator), [])
+    except csv.Error:
+        return ()
+    return tuple(field.strip() for field in fields)
+
+
+def all_names(fields: Sequence[str]) -> bool:
+    """Return whether `fields` may name columns."""
+    return all(any(map(str.isalpha, field)) and len(field) <= NAME_LENGTH and field.isprintable() for field in fields)
