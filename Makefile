@@ -49,8 +49,12 @@ bench: .venv/bench ## speed and memory beside peers, as a table
 accuracy: .venv/test ## iterations found without annotations, scored against them
 	@$(BIN)/python -m benchmarks.accuracy
 
-proto:
-	@echo "proto: no .proto files yet, nothing to generate"
+.venv/proto: .venv/test
+	$(BIN)/python -m pip install --quiet --editable ".[proto]"
+	@touch $@
+
+proto: .venv/proto ## compile the message types; the results are committed
+	$(BIN)/python -m grpc_tools.protoc -Iproto --descriptor_set_out=collectors/importers/xplane.binpb proto/xplane.proto
 
 clean:
-	rm -rf .venv build dist *.egg-info mining/*.so $(DEMO)
+	rm -rf .venv build dist *.egg-info mining/*.so collectors/importers/*.so $(DEMO)

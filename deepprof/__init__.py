@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from deepprof.analysis import Analysis, Loop, analyze
     from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
     from deepprof.collectors.importers import read
+    from deepprof.collectors.store import Store, open_store
     from deepprof.collectors.trace import Trace
     from deepprof.diagnosis.finding import Finding
     from deepprof.job import read_job
@@ -24,11 +25,13 @@ __all__ = [
     "DeepProfError",
     "Finding",
     "Loop",
+    "Store",
     "Trace",
     "TraceError",
     "UsageError",
     "__version__",
     "analyze",
+    "open_store",
     "read",
     "read_job",
 ]
@@ -38,10 +41,12 @@ HOMES = {
     "DeepProfError": "deepprof.collectors.errors",
     "Finding": "deepprof.diagnosis.finding",
     "Loop": "deepprof.metrics.loop",
+    "Store": "deepprof.collectors.store",
     "Trace": "deepprof.collectors.trace",
     "TraceError": "deepprof.collectors.errors",
     "UsageError": "deepprof.collectors.errors",
     "analyze": "deepprof.analysis",
+    "open_store": "deepprof.collectors.store",
     "read": "deepprof.collectors.importers",
     "read_job": "deepprof.job",
 }

@@ -4,42 +4,122 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Sequence
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepprof.collectors.errors import TraceError, UsageError
+from deepprof.ranks import number_ranks
 
 if TYPE_CHECKING:
+    from deepprof.collectors.importers.generic_columns import Columns, Mapped
+    from deepprof.collectors.store_rank import StoredRank
     from deepprof.collectors.trace import Trace
+    from deepprof.parallel import Watch
+    from deepprof.part import Between
+    from deepprof.sources import Source, Sources
 
-__all__ = ["find_paths", "number_ranks", "read_job"]
+__all__ = ["Name", "find_paths", "number_ranks", "read_job", "read_rank"]
 
 Name = str | os.PathLike[str]
 
 
-def read_job(paths: Name | Sequence[Name]) -> list[Trace]:
-    """Read files, directories and globs (one, or several) as the ranks of one job, ordered by rank.
+def read_job(
+    paths: Name | Sequence[Name],
+    *,
+    jobs: int | None = None,
+    between: Between | None = None,
+    watch: Watch | None = None,
+    columns: Mapped | None = None,
+) -> list[Trace]:
+    """Read files, directories, archives, stores and globs (one, or several) as the ranks of one job, ordered by rank.
 
-    A trace without a rank, or with one that another trace has, gets the next free number and a note. Raises
-    `TraceError` for what is not a trace and `UsageError` when nothing is named.
+    A trace without a rank takes the one in its file's name; where that is not clear, or another trace has it, it gets
+    the next free number and a note. Clocks are aligned where the files allow it, and a note says what was done.
+
+    `jobs` is how many processes read, each a trace at a time; without it the variable DEEPPROF_JOBS says, or it is
+    what the machine bears and the files are worth. `between` is a range of time in ns from the first device event;
+    what lies outside is counted as dropped. `watch` is called with the traces read and their number in all. `columns`
+    says which column of CSV, Parquet or Arrow tables is what, as for `read`; this process then reads them all.
+
+    Takes the memory of all tables, and for each process what the importer of the format states. Raises `TraceError`
+    for what is not a trace and `UsageError` when nothing is named.
     """
-    files = find_paths(paths)
-    return number_ranks([read_rank(file, alone=len(files) == 1) for file in files])
+    from deepprof.alignment import align
+    from deepprof.collectors.importers.generic_columns import parse_columns
+    from deepprof.collectors.trace import Trace
+    from deepprof.part import check_between, read_parts
+
+    if between is not None:
+        check_between(between)
+    mapping = None if columns is None else parse_columns(columns)
+    ranks = read_ranks(find_paths(paths), jobs, watch, parts=between is not None, columns=mapping)
+    traces = read_parts(ranks, between) if between is not None else [rank for rank in ranks if isinstance(rank, Trace)]
+    return align(number_ranks(traces))
 
 
-def read_rank(file: Path, *, alone: bool) -> Trace:
-    """Return the trace in `file`; among several, one that cannot be read may be left out."""
+def read_ranks(
+    files: Sequence[Path],
+    jobs: int | None,
+    watch: Watch | None,
+    *,
+    parts: bool = False,
+    columns: Columns | None = None,
+) -> list[Trace | StoredRank]:
+    """Return the ranks in `files`; with `parts`, those in a store as they are stored."""
+    from deepprof.parallel import choose_jobs, read_in_parallel
+    from deepprof.sources import Sources
+
+    sources = Sources(files)
+    with closing(sources):
+        number = choose_jobs(jobs, sources.measure()) if columns is None else 1
+        if number == 1:
+            return list(read_here(sources, watch, parts=parts, columns=columns))
+        with tempfile.TemporaryDirectory(prefix="deepprof-") as scratch:
+            return read_in_parallel(sources, number, Path(scratch), collect, watch)
+
+
+def read_here(
+    sources: Sources, watch: Watch | None, *, parts: bool, columns: Columns | None = None
+) -> Iterator[Trace | StoredRank]:
+    """Yield the ranks of `sources`, read by this process one after the other."""
+    for done, source in enumerate(sources, 1):
+        yield (open_stored(source) if parts else None) or read_rank(source, alone=sources.total == 1, columns=columns)
+        source.forget()
+        if watch is not None:
+            watch(done, sources.total)
+
+
+def read_rank(source: Source, *, alone: bool, columns: Columns | None = None) -> Trace:
+    """Return the trace of `source`; among several, one that cannot be read may be left out."""
     from deepprof.collectors.importers import read
 
     try:
-        return read(file)
+        trace = read(source.path) if columns is None else read(source.path, columns=columns)
     except TraceError as error:
-        if alone:
-            raise
-        raise TraceError(error.path, error.problem, f"{error.advice}, or leave it out") from error
+        raise source.explain(error, alone=alone) from error
+    return trace if source.shown is None else replace(trace, path=source.shown)
+
+
+def open_stored(source: Source) -> StoredRank | None:
+    """Return the rank of a store that `source` is, None where it is anything else."""
+    from deepprof.collectors.store import open_store
+    from deepprof.sources import is_stored
+
+    return next(iter(open_store(source.path).ranks.values())) if is_stored(source.path) else None
+
+
+def collect(_: Source, folder: Path) -> Trace | StoredRank:
+    """Return the trace that another process has written to `folder`, and remove it there."""
+    from deepprof.collectors.store_rank import open_rank
+
+    trace = open_rank(folder).read()
+    shutil.rmtree(folder)
+    return trace
 
 
 def find_paths(paths: Name | Sequence[Name]) -> list[Path]:
@@ -64,37 +144,19 @@ def expand(path: str) -> list[Path]:
 
 def list_files(path: str) -> list[Path]:
     """Return the file `path`, or the traces in it or behind it where it is a directory or a glob."""
-    from deepprof.collectors.importers import find_traces
-
     if Path(path).is_dir():
-        return find_traces(path)
+        return list_directory(Path(path))
     if Path(path).exists() or not glob.has_magic(path):
         return [Path(path)]
     matches = [Path(match) for match in sorted(glob.glob(path, recursive=True))]
     if not matches:
         raise TraceError(path, "no file matches", "check the pattern")
-    return [file for match in matches for file in (find_traces(match) if match.is_dir() else [match])]
+    return [file for match in matches for file in (list_directory(match) if match.is_dir() else [match])]
 
 
-def number_ranks(traces: Iterable[Trace]) -> list[Trace]:
-    """Return `traces` ordered by rank, each rank once."""
-    traces = list(traces)
-    taken = {trace.rank for trace in traces}
-    free = (rank for rank in count() if rank not in taken)
-    seen: set[int] = set()
-    numbered = []
-    for trace in traces:
-        if trace.rank is None or trace.rank in seen:
-            trace = number(trace, next(free), alone=len(traces) == 1)  # noqa: PLW2901  the same trace under its number
-        seen.add(trace.rank or 0)
-        numbered.append(trace)
-    return sorted(numbered, key=lambda trace: trace.rank or 0)
+def list_directory(path: Path) -> list[Path]:
+    """Return the traces in the directory `path`, those of a store in the order of its original files."""
+    from deepprof.collectors.importers import find_traces
+    from deepprof.collectors.store import find_ranks, is_store
 
-
-def number(trace: Trace, rank: int, *, alone: bool) -> Trace:
-    """Return `trace` as `rank`; one that stands alone needs no word about it."""
-    if alone:
-        return replace(trace, rank=rank)
-    reason = "names no rank" if trace.rank is None else f"names rank {trace.rank}, which another file has"
-    note = f"{Path(trace.path).name} {reason}; it is counted as rank {rank}"
-    return replace(trace, rank=rank, notes=(*trace.notes, note))
+    return find_ranks(path) if is_store(path) else find_traces(path)

@@ -10,14 +10,33 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from deepprof.collectors import plugins
+from deepprof.collectors.demangle import with_readable_names
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import read_head
+from deepprof.collectors.importers.generic import explain, read_mapped
+from deepprof.collectors.importers.generic_columns import Mapped, parse_columns
 from deepprof.collectors.trace import Trace
 
 __all__ = ["BUILTINS", "GROUP", "Importer", "find_traces", "importers", "read"]
 
 GROUP = "deepprof.importers"
-BUILTINS = ("deepprof.collectors.importers.kineto:Kineto", "deepprof.collectors.importers.nsys:Nsys")
+BUILTINS = (
+    "deepprof.collectors.importers.kineto:Kineto",
+    "deepprof.collectors.importers.nsys:Nsys",
+    "deepprof.collectors.importers.xplane:XPlane",
+    "deepprof.collectors.importers.xla_json:XlaJson",
+    "deepprof.collectors.importers.nsys_directory:NsysDirectory",
+    "deepprof.collectors.importers.nsys_jax:NsysJax",
+    "deepprof.collectors.importers.rpd:Rpd",
+    "deepprof.collectors.importers.rpd_json:RpdJson",
+    "deepprof.collectors.importers.rocpd:Rocpd",
+    "deepprof.collectors.importers.rocprof:Rocprof",
+    "deepprof.collectors.importers.store:NativeStore",
+    "deepprof.collectors.importers.nvprof:Nvprof",
+    "deepprof.collectors.importers.nvprof_csv:NvprofCsv",
+    "deepprof.collectors.importers.generic:Csv",
+    "deepprof.collectors.importers.generic:Parquet",
+)
 DEPTH = 4
 ENTRIES = 10_000  # of a directory: more is somebody's home, not one job's traces
 
@@ -51,21 +70,28 @@ def importers() -> tuple[Importer, ...]:
     return tuple(found for found in plugins.load(GROUP, BUILTINS) if isinstance(found, Importer))
 
 
-def read(path: str | os.PathLike[str], *, details: bool = False) -> Trace:
+def read(path: str | os.PathLike[str], *, details: bool = False, columns: Mapped | None = None) -> Trace:
     """Return the trace in `path`, in whichever format its content shows.
 
-    `details` asks for operand shapes and call stacks too, where the file has them. Raises `TraceError` when the file
-    cannot be read, is damaged, or is in no known format.
+    `details` asks for operand shapes and call stacks too, where the file has them. `columns` says which column of a
+    CSV, Parquet or Arrow table is what, as `{"start": "Begin", "duration": "Length", "name": "Kernel", "unit": "us"}`,
+    as "start=Begin,…", or as the path of a TOML file; the keys are those of `generic_columns.Columns`. Raises
+    `TraceError` when the file cannot be read, is damaged, or is in no known format, and `UsageError` for a mapping
+    that makes no sense.
     """
     path = Path(path)
+    if columns is not None:
+        return with_readable_names(read_mapped(path, parse_columns(columns)))
     head = look_at(path)
     importer = recognise(head, path)
     if importer is None and path.is_dir():
         raise TraceError(path, "is a directory", "name a trace file in it")
+    if importer is None and (table := explain(head, path)):
+        raise table
     if importer is None:
         names = ", ".join(f"{known.name} ({' '.join(known.suffixes)})" for known in importers())
         raise TraceError(path, f"is no trace that DeepProf knows: it {describe(head)}", f"formats read: {names}")
-    return importer.read(path, details=details)
+    return with_readable_names(importer.read(path, details=details))
 
 
 def find_traces(path: str | os.PathLike[str]) -> list[Path]:

@@ -13,6 +13,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from deepprof.collectors.errors import DeepProfError, UsageError
+from deepprof.commands.convert import Convert
 from deepprof.commands.diagnose import Diagnose
 from deepprof.commands.simulate import Simulate
 from deepprof.commands.streams import require_stdout, say, settle
@@ -38,7 +39,7 @@ class Command(Protocol):
         ...
 
 
-COMMANDS: tuple[type[Command], ...] = (Diagnose, Simulate)
+COMMANDS: tuple[type[Command], ...] = (Diagnose, Convert, Simulate)
 
 
 class Parser(argparse.ArgumentParser):

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
+import re
+from argparse import ArgumentParser, ArgumentTypeError
 
 from deepprof.render.plain import shorten
 
-__all__ = ["parse_count", "parse_counts", "parse_seed", "parse_stream"]
+__all__ = ["add_columns", "parse_count", "parse_counts", "parse_jobs", "parse_seed", "parse_stream", "parse_time"]
 
 COUNT_DIGITS, SEED_DIGITS = 9, 18
+JOBS = 64
+UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9}
+TIME = re.compile(r"(\d{1,12})(?:\.(\d{1,12}))?(ns|us|ms|s|min)", re.ASCII)
 DEVICES, STREAMS = 1 << 16, 1 << 63  # what a trace's columns hold
+
+
+def add_columns(parser: ArgumentParser) -> None:
+    """Add `--columns`, which commands give to `read_job` as it is typed."""
+    text = "which column of a CSV or Parquet table is what: start=COLUMN,end=COLUMN,name=COLUMN,unit=us, or a TOML file"
+    parser.add_argument("--columns", metavar="MAPPING", help=text)
 
 
 def parse_count(text: str) -> int:
@@ -42,6 +52,22 @@ def parse_stream(text: str) -> tuple[int, int]:
     if int(device) >= DEVICES or int(stream) >= STREAMS:
         raise ArgumentTypeError(f"{quote(text)}: a device is below {DEVICES}, a stream below 2**63")
     return int(device), int(stream)
+
+
+def parse_jobs(text: str) -> int:
+    """Return a number of processes."""
+    if not is_whole(text, COUNT_DIGITS) or not 1 <= int(text) <= JOBS:
+        raise ArgumentTypeError(f"{quote(text)} is not a number of processes from 1 to {JOBS}")
+    return int(text)
+
+
+def parse_time(text: str) -> int:
+    """Return a time with its unit, such as `2.5s` or `300ms`, as nanoseconds, cut off behind the last whole one."""
+    found = TIME.fullmatch(text)
+    if found is None:
+        raise ArgumentTypeError(f"{quote(text)} is not a time with its unit (ns, us, ms, s, min), such as 2.5s")
+    whole, fraction, unit = found[1], found[2] or "", UNITS_NS[found[3]]
+    return int(whole + fraction) * unit // int("1" + "0" * len(fraction))
 
 
 def is_whole(text: str, digits: int) -> bool:

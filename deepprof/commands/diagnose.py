@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from deepprof.commands.arguments import parse_counts, parse_stream
+from deepprof.commands.arguments import add_columns, parse_counts, parse_jobs, parse_stream, parse_time
+from deepprof.commands.progress import progress, reading
 from deepprof.commands.streams import open_console, require_stdout
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
     from deepprof.analysis import Analysis
 
@@ -27,8 +26,9 @@ FILE_WIDTH = 100
 class Diagnose:
     """Find the training iteration in a trace and say where its time goes.
 
-    PATH is a file, a directory or a glob of one job's ranks; the format is recognised by content. Exit 0: reported,
-    1: --fail-on was met, 2: wrong usage or unreadable input.
+    PATH is a file, a directory, an archive, a store or a glob of one job's ranks; the format is recognised by content.
+    --from and --to count from the job's first device event. Exit 0: reported, 1: --fail-on was met, 2: wrong usage or
+    unreadable input.
     """
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
@@ -46,6 +46,10 @@ class Diagnose:
             choices=SEVERITIES,
             help="exit 1 on a finding of info, warning, critical or above",
         )
+        add("--from", dest="start", metavar="TIME", type=parse_time, help="look only at what follows, such as 2.5s")
+        add("--to", dest="end", metavar="TIME", type=parse_time, help="look only at what comes before, such as 4s")
+        add("--jobs", metavar="N", type=parse_jobs, help="processes that read (default: what the machine bears)")
+        add_columns(parser)
         add("--all", action="store_true", help=f"all findings instead of the first {FINDINGS}")
 
     def run(self, args: argparse.Namespace) -> int:
@@ -64,11 +68,12 @@ class Diagnose:
 
 def analyze_paths(args: argparse.Namespace) -> Analysis:
     """Read the traces that the arguments name, and analyse them as one job."""
-    with progress("reading"):
+    with reading() as watch:
         from deepprof.analysis import analyze
         from deepprof.job import read_job
 
-        traces = read_job(args.paths)
+        between = None if args.start is None and args.end is None else (args.start, args.end)
+        traces = read_job(args.paths, jobs=args.jobs, between=between, watch=watch, columns=args.columns)
     with progress("analysing"):
         return analyze(traces, counts=args.iterations, stream=args.stream)
 
@@ -113,15 +118,3 @@ def fails(analysis: Analysis, severity: str) -> bool:
     """Say whether any finding, shown or not, is of `severity` or above."""
     threshold = SEVERITIES.index(severity)
     return any(SEVERITIES.index(finding.severity) >= threshold for finding in analysis.findings)
-
-
-@contextmanager
-def progress(doing: str) -> Iterator[None]:
-    """Show what is being done on stderr, and only to somebody who watches."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield
-        return
-    console = open_console(sys.stderr)
-    spinner = "dots" if console.encoding.lower().startswith("utf") else "line"  # dots are braille
-    with console.status(doing, spinner=spinner):
-        yield

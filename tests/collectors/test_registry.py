@@ -2,10 +2,12 @@ import gzip
 import json
 import sqlite3
 
+import polars as pl
 import pytest
 
 from deepprof.collectors import importers
 from deepprof.collectors.errors import TraceError
+from deepprof.collectors.trace import Accounting, Trace
 
 KERNEL = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1.0, "dur": 2.0}
 
@@ -181,10 +183,11 @@ def test_a_directory_may_be_a_trace(tmp_path, monkeypatch):
             return not head and (path / "manifest").exists()
 
         def read(self, path, *, details=False):
-            return f"read {path.name}"
+            names = pl.Series([], dtype=pl.String)
+            return Trace(path=path.name, format="folder", names=names, accounting=Accounting(0, 0))
 
     monkeypatch.setattr(importers, "importers", lambda: (Folder(),))
     (tmp_path / "job" / "part").mkdir(parents=True)
     (tmp_path / "job" / "manifest").touch()
     assert importers.find_traces(tmp_path) == importers.find_traces(tmp_path / "job") == [tmp_path / "job"]
-    assert importers.read(tmp_path / "job") == "read job"
+    assert importers.read(tmp_path / "job").path == "job"

@@ -168,8 +168,8 @@ def test_many_devices_take_no_longer_than_their_kernels() -> None:
 
 
 def test_public_names_are_exactly_these() -> None:
-    names = ["Analysis", "DeepProfError", "Finding", "Loop", "Trace", "TraceError", "UsageError", "__version__"]
-    assert deepprof.__all__ == sorted([*names, "analyze", "read", "read_job"])
+    names = ["Analysis", "DeepProfError", "Finding", "Loop", "Store", "Trace", "TraceError", "UsageError"]
+    assert deepprof.__all__ == sorted([*names, "__version__", "analyze", "open_store", "read", "read_job"])
     assert all(getattr(deepprof, name) is not None for name in deepprof.__all__)
     assert set(deepprof.HOMES) | {"__version__"} == set(deepprof.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

@@ -91,7 +91,8 @@ def test_one_trace_is_rank_0_without_a_word(files):
 def test_traces_without_a_rank_get_one_and_a_note(files):
     traces = job.read_job([str(files)])
     assert [trace.rank for trace in traces] == [0, 1, 2]
-    assert traces[0].notes == ("[c].json names no rank; it is counted as rank 0",)
+    assert traces[0].notes[0] == "[c].json names no rank; it is counted as rank 0"
+    assert "clocks differ is not measured" in traces[0].notes[1]
 
 
 def test_clashing_ranks_get_the_next_free_numbers():

@@ -1,0 +1,43 @@
+"""The native store as a trace format: a rank's folder, or the directory of a job that has one rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deepprof.collectors.errors import TraceError
+from deepprof.collectors.store import find_ranks
+from deepprof.collectors.store_manifest import JobManifest, RankManifest, claims
+from deepprof.collectors.store_rank import open_rank
+from deepprof.collectors.trace import Trace
+
+__all__ = ["NativeStore"]
+
+
+class NativeStore:
+    """Reads what `deepprof convert` wrote (see `read`)."""
+
+    name = "store"
+    suffixes = (".deepprof",)
+
+    def accepts(self, head: bytes, path: Path) -> bool:
+        """Return whether `path` is a directory whose manifest says that it is a rank, or a job of one."""
+        return not head and (claims(path, RankManifest) or is_single(path))
+
+    def read(self, path: Path, *, details: bool = False) -> Trace:
+        """Return the trace that was stored, equal to the one that the original file gives, path and format included.
+
+        Raises `TraceError` when the store is damaged, is of a version to come, or unpacks to more than
+        `store_tables.LIMIT_NBYTES` in one table. Takes the memory of the tables, and as much again of the largest.
+        """
+        folder = path if claims(path, RankManifest) else find_ranks(path)[0]
+        return open_rank(folder).read(details=details)
+
+
+def is_single(path: Path) -> bool:
+    """Return whether `path` is the store of a job that is no job of several ranks; damaged ones are refused later."""
+    if not claims(path, JobManifest):
+        return False
+    try:
+        return len(find_ranks(path)) == 1
+    except TraceError:
+        return True

@@ -1,0 +1,210 @@
+"""The sizes that a Parquet file states, read before anything is decoded: its footer, and the header of every page.
+
+A Parquet file of some kilobytes can unpack into terabytes. polars does not show these numbers, so a small reader of
+Thrift's compact protocol looks at them here; nothing else of the format is interpreted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from deepprof.collectors.importers.files import open_file
+
+__all__ = ["MalformedError", "Sizes", "read_sizes"]
+
+MAGIC = b"PAR1"
+FOOTER_NBYTES = 64 * 1024**2
+HEADER_NBYTES = 512, 64 * 1024  # of one page, tried in turn; statistics repeat the least and the greatest value
+PAGES = 100_000  # of one file; a table of 2**26 rows as the store writes it has fewer
+DEPTH = 16
+BOOLEANS = (1, 2)
+BYTE, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = 3, 7, 8, 9, 10, 11, 12
+# Fields by their numbers in the format's Thrift definition.
+ROWS, GROUPS = 3, 4  # of the file
+COLUMNS, GROUP_ROWS = 1, 3  # of a row group
+OUTSIDE, METADATA = 1, 3  # of a column's chunk: a path to another file; where it lies
+VALUES, PACKED, DATA_AT, DICTIONARY_AT = 5, 7, 9, 11  # of its metadata
+PAGE_UNPACKED, PAGE_PACKED, PAGE_DATA, PAGE_DICTIONARY, PAGE_DATA_2 = 2, 3, 5, 7, 8  # of a page's header
+
+
+class MalformedError(Exception):
+    """A file that is no Parquet, or lies about itself; says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Rows of the table, and bytes of all its pages unpacked, as their headers state them."""
+
+    rows: int
+    nbytes: int
+
+
+def read_sizes(path: Path) -> Sizes:
+    """Return what the Parquet file `path` states about its sizes.
+
+    Raises `MalformedError` when the statements are impossible or contradict each other, and `TraceError` when the
+    file cannot be read. Reads the footer, of at most 64 MiB, and the head of each page.
+    """
+    with open_file(path) as file:
+        try:
+            footer = read_footer(file)
+            rows, groups = count(footer, ROWS), records(footer, GROUPS)
+            if sum(count(group, GROUP_ROWS) for group in groups) != rows:
+                raise MalformedError("its row groups do not add up")
+            chunks = [(chunk, count(group, GROUP_ROWS)) for group in groups for chunk in records(group, COLUMNS)]
+            budget = iter(range(PAGES))
+            return Sizes(rows, sum(measure_chunk(file, chunk, within, budget) for chunk, within in chunks))
+        except (IndexError, KeyError, TypeError, AttributeError) as error:
+            raise MalformedError("its footer or a page's header makes no sense") from error
+
+
+def read_footer(file: BinaryIO) -> dict[int, Any]:
+    """Return the file's metadata."""
+    size = os.fstat(file.fileno()).st_size
+    if size < 12:
+        raise MalformedError(f"has {size} bytes")
+    file.seek(size - 8)
+    tail = file.read(8)
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != MAGIC or not 0 < length <= min(size - 12, FOOTER_NBYTES):
+        raise MalformedError("has no footer; it may be truncated")
+    file.seek(size - 8 - length)
+    return Compact(file.read(length)).struct()
+
+
+def measure_chunk(file: BinaryIO, chunk: dict[int, Any], rows: int, budget: Iterator[int]) -> int:
+    """Return the bytes that the pages of one column's chunk of `rows` unpack to; every page takes from `budget`."""
+    metadata = chunk[METADATA]
+    packed, values = count(metadata, PACKED), count(metadata, VALUES)
+    if chunk.get(OUTSIDE) is not None or values != rows:
+        raise MalformedError("a column is elsewhere, or has not a value for every row")
+    at = count(metadata, DATA_AT)
+    if DICTIONARY_AT in metadata:
+        at = min(at, count(metadata, DICTIONARY_AT) or at)
+    end, nbytes, seen = at + packed, 0, 0
+    if end > os.fstat(file.fileno()).st_size:
+        raise MalformedError("a column lies beyond its end")
+    while at < end:
+        if next(budget, None) is None:
+            raise MalformedError(f"has more than {PAGES} pages")
+        at, unpacked, held = measure_page(file, at)
+        nbytes, seen = nbytes + unpacked, seen + held
+    if at != end or seen != values:
+        raise MalformedError("the pages of a column do not add up")
+    return nbytes
+
+
+def measure_page(file: BinaryIO, at: int) -> tuple[int, int, int]:
+    """Return where the page that starts at `at` ends, the bytes it unpacks to, and the rows in it."""
+    header, length = read_header(file, at)
+    data = header.get(PAGE_DATA) or header.get(PAGE_DATA_2) or {1: 0}
+    entries = header.get(PAGE_DICTIONARY) or {1: 0}
+    unpacked, values = count(header, PAGE_UNPACKED), count(data, 1)
+    if count(entries, 1) > max(unpacked, 1):
+        raise MalformedError("a dictionary has more entries than bytes")
+    return at + length + count(header, PAGE_PACKED), unpacked, values
+
+
+def read_header(file: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
+    """Return the page's header that starts at `at`, and its length."""
+    for nbytes in HEADER_NBYTES:
+        compact = Compact(os.pread(file.fileno(), nbytes, at))
+        try:
+            return compact.struct(), compact.at
+        except (IndexError, MalformedError):
+            if nbytes == HEADER_NBYTES[-1]:
+                raise
+    raise MalformedError("has a page without a header")
+
+
+def count(record: dict[int, Any], field: int) -> int:
+    """Return a number that must be there and cannot be negative."""
+    value = record[field]
+    if not isinstance(value, int) or value < 0:
+        raise MalformedError(f"states {value!r} where a size must stand")
+    return value
+
+
+def records(record: dict[int, Any], field: int) -> list[dict[int, Any]]:
+    """Return a list of structs."""
+    found: list[dict[int, Any]] = record[field]
+    return found
+
+
+class Compact:
+    """Thrift's compact protocol: a struct becomes a dictionary of its fields by number.
+
+    `at` is how many bytes have been read. Raises `IndexError` at the end of the data and `MalformedError` for what
+    is no Thrift.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def struct(self, depth: int = 0) -> dict[int, Any]:
+        """Return the struct that starts here."""
+        if depth > DEPTH:
+            raise MalformedError("is nested too deeply")
+        fields: dict[int, Any] = {}
+        number = 0
+        while head := self.byte():
+            number = number + (head >> 4) if head >> 4 else self.integer()
+            kind = head & 15
+            fields[number] = kind == 1 if kind in BOOLEANS else self.value(kind, depth)
+        return fields
+
+    def value(self, kind: int, depth: int) -> Any:
+        """Return a value of `kind`."""
+        if kind == STRUCT:
+            return self.struct(depth + 1)
+        if kind in {LIST, SET}:
+            return self.items(depth + 1)
+        if kind == BINARY:
+            return self.take(self.varint())
+        if kind == DOUBLE:
+            return self.take(8)
+        if kind == BYTE or kind in BOOLEANS:
+            return self.byte()
+        if kind in {4, 5, 6}:
+            return self.integer()
+        raise MalformedError(f"has a field of kind {kind}")  # maps stand nowhere in the format
+
+    def items(self, depth: int) -> list[Any]:
+        """Return the list that starts here."""
+        head = self.byte()
+        size, kind = head >> 4, head & 15
+        size = self.varint() if size == 15 else size
+        if size > len(self.data) - self.at:  # every item takes a byte at least
+            raise MalformedError("has a list longer than itself")
+        return [self.value(kind, depth) for _ in range(size)]
+
+    def take(self, nbytes: int) -> bytes:
+        """Return the next `nbytes`."""
+        if nbytes > len(self.data) - self.at:
+            raise MalformedError("breaks off")
+        self.at += nbytes
+        return self.data[self.at - nbytes : self.at]
+
+    def byte(self) -> int:
+        """Return the next byte."""
+        self.at += 1
+        return self.data[self.at - 1]
+
+    def varint(self) -> int:
+        """Return an unsigned number."""
+        number = shift = 0
+        while (byte := self.byte()) & 128:
+            number |= (byte & 127) << shift
+            shift += 7
+            if shift > 63:
+                raise MalformedError("has a number beyond 64 bits")
+        return number | byte << shift
+
+    def integer(self) -> int:
+        """Return a signed number."""
+        number = self.varint()
+        return (number >> 1) ^ -(number & 1)

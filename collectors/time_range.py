@@ -1,0 +1,80 @@
+"""A part of a trace: what overlaps a range of time, with everything else counted as dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Protocol
+
+import polars as pl
+
+from deepprof.collectors.importers.flags import flag_events
+from deepprof.collectors.trace import RECORD_TABLES, Accounting, Trace
+
+__all__ = ["OUT_OF_RANGE", "SIDE_TABLES", "Range", "account_part", "cut", "cut_tables"]
+
+OUT_OF_RANGE = "out-of-range"
+SIDE_TABLES = {"collectives": "device_events", "operands": "host_events"}  # joined by the row number in `event`
+ROW, PLACE = "row", "place"
+Range = tuple[int | None, int | None]  # start and end in ns; None: open
+
+
+def cut(trace: Trace, start_ns: int | None = None, end_ns: int | None = None) -> Trace:
+    """Return what of `trace` overlaps `start_ns` ≤ t < `end_ns`; the rest is dropped as `out-of-range`.
+
+    An annotation that was never closed lasts for ever. Names keep their ids. Of the flags those are kept that can be
+    told from the part alone.
+    """
+
+    def scan(table: str, row: str | None = None) -> pl.LazyFrame:
+        rows: pl.DataFrame = getattr(trace, table)
+        return (rows.with_row_index(row) if row else rows).lazy()
+
+    tables = cut_tables(scan, (start_ns, end_ns))
+    return replace(trace, accounting=account_part(trace.accounting, tables), **tables)  # type: ignore[arg-type]
+
+
+class Scan(Protocol):
+    """What gives a table as a lazy frame, with the numbers of its rows in a column `row` where one is named."""
+
+    def __call__(self, table: str, row: str | None = None) -> pl.LazyFrame:
+        """Return the table."""
+        ...
+
+
+def cut_tables(scan: Scan, within: Range) -> dict[str, pl.DataFrame]:
+    """Return the record tables, as `scan` gives them, cut to the range, and the side tables that go with them."""
+    numbered = {
+        table: scan(table, ROW if table in SIDE_TABLES.values() else None).filter(*overlap(table, within)).collect()
+        for table in RECORD_TABLES
+    }
+    sides = {side: join_again(scan(side).collect(), numbered[of]) for side, of in SIDE_TABLES.items()}
+    return {table: rows.drop(ROW, strict=False) for table, rows in numbered.items()} | sides
+
+
+def join_again(side: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of a side table that belong to `rows`, with their new row numbers."""
+    places = rows.select(pl.col(ROW).cast(pl.UInt32)).with_row_index(PLACE)
+    joined = side.join(places, left_on="event", right_on=ROW, how="inner", maintain_order="left")
+    return joined.with_columns(event=pl.col(PLACE).cast(pl.UInt32)).drop(PLACE)
+
+
+def overlap(table: str, within: Range) -> list[pl.Expr]:
+    """Return the conditions under which a row of `table` overlaps the range."""
+    start, end = within
+    time = "time_ns" if table == "memory_events" else "start_ns"
+    last = pl.col("time_ns" if table == "memory_events" else "end_ns")
+    conditions = [] if end is None else [pl.col(time) < end]
+    if start is not None:
+        conditions.append((last > start) | (pl.col(time) >= start) | last.is_null())
+    return conditions
+
+
+def account_part(whole: Accounting, tables: Mapping[str, pl.DataFrame]) -> Accounting:
+    """Return the accounting of a part with these `tables`; raises `ValueError` for more rows than the whole has."""
+    kept = sum(tables[table].height for table in RECORD_TABLES)
+    if kept == whole.kept:
+        return whole
+    flags = flag_events(tables["device_events"], tables["host_events"])
+    dropped = {**whole.dropped, OUT_OF_RANGE: whole.dropped.get(OUT_OF_RANGE, 0) + whole.kept - kept}
+    return Accounting(whole.read, kept, dropped, dict(flags))

@@ -1,0 +1,53 @@
+"""`deepprof convert`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deepprof.commands.arguments import add_columns, parse_jobs
+from deepprof.commands.progress import reading
+from deepprof.commands.streams import say
+
+if TYPE_CHECKING:
+    import argparse
+
+    from deepprof.conversion import Written
+
+__all__ = ["Convert"]
+
+
+class Convert:
+    """Write traces to a store, for repeated questions and other tools.
+
+    A store is a directory with Parquet tables per rank, which DeepProf reads many times faster than the original
+    files, and DuckDB, pandas and polars as they are. PATH is what `deepprof diagnose` takes. An existing store is
+    replaced.
+    """
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's arguments."""
+        add = parser.add_argument
+        add("paths", metavar="PATH", nargs="+", help="a trace, a directory or a glob of one job's ranks")
+        add("-o", "--output", metavar="DIR", required=True, help="directory to write, such as job.deepprof")
+        add("--jobs", metavar="N", type=parse_jobs, help="processes that read (default: what the machine bears)")
+        add_columns(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Write the store and say on stderr what is in it."""
+        from deepprof.collectors.store import check_store_target
+
+        check_store_target(args.output)
+        with reading() as watch:
+            from deepprof.conversion import convert
+
+            written = convert(args.paths, args.output, jobs=args.jobs, watch=watch, columns=args.columns)
+        say(f"{args.output}: {describe(written)}")
+        return 0
+
+
+def describe(written: Written) -> str:
+    """Return a line on what was written and what was not."""
+    ranks = f"{written.ranks} rank{'s' if written.ranks > 1 else ''}"
+    dropped = ", ".join(f"{reason} {count:,}" for reason, count in written.dropped.items())
+    kept = f"{written.kept:,} of {written.read:,} records kept"
+    return f"{ranks}, {kept}, dropped: {dropped or 'none'}; {written.nbytes / 1e6:,.1f} MB"

@@ -1,0 +1,63 @@
+"""What is being done, on stderr and only to somebody who watches."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from deepprof.commands.streams import open_console
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+__all__ = ["progress", "reading"]
+
+
+def is_watched() -> bool:
+    """Return whether stderr is a terminal."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+@contextmanager
+def progress(doing: str) -> Iterator[None]:
+    """Show a spinner beside what is being done."""
+    if not is_watched():
+        yield
+        return
+    console = open_console(sys.stderr)
+    with console.status(doing, spinner=choose_spinner(console)):
+        yield
+
+
+@contextmanager
+def reading() -> Iterator[Callable[[int, int], None] | None]:
+    """Show a spinner, and from the first of several traces on a bar; gives what is to be told of each trace read."""
+    if not is_watched():
+        yield None
+        return
+    with make_bar(open_console(sys.stderr)) as bar:
+        task = bar.add_task("reading", total=None, count="")
+
+        def watch(done: int, total: int) -> None:
+            if total > 1:
+                bar.update(task, completed=done, total=total, count=f"{done} of {total} traces")
+
+        yield watch
+
+
+def make_bar(console: Console) -> Progress:
+    """Return a bar that leaves nothing behind."""
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+    spinner = SpinnerColumn(choose_spinner(console))
+    columns = (spinner, TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"))
+    return Progress(*columns, console=console, transient=True)
+
+
+def choose_spinner(console: Console) -> str:
+    """Return the name of a spinner that the terminal can show; dots are braille."""
+    return "dots" if console.encoding.lower().startswith("utf") else "line"

@@ -1,0 +1,86 @@
+"""Numbers for the ranks of one job: from the trace, else from its file's name, else the next free one."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from deepprof.collectors.trace import Trace
+
+__all__ = ["Numbered", "assign_ranks", "number_ranks", "rank_in_name"]
+
+WORDS = re.compile(r"(?<![a-z])(?:rank|worker)[-_=.]?(\d{1,9})(?!\d)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """The number of one trace in its job, and a sentence where the trace does not say it itself."""
+
+    rank: int
+    note: str | None = None
+
+
+def rank_in_name(path: str) -> int | None:
+    """Return the rank that the last part of `path` names, else the part before it: `rank-3`, `worker0`.
+
+    >>> rank_in_name("run/sampled_rank-1.json.gz"), rank_in_name("rank7/trace.json"), rank_in_name("frank3.json")
+    (1, 7, None)
+    """
+    parts = PurePath(path).parts[-2:][::-1]
+    return next((int(found[1]) for part in parts if (found := WORDS.search(part))), None)
+
+
+def assign_ranks(traces: Sequence[tuple[int | None, str]]) -> list[Numbered]:
+    """Return the number of each trace, given the rank that it states (or None) and its path.
+
+    Names of files count only where no two traces of the job get the same number by them.
+    """
+    ranks = believed(traces)
+    taken = set(ranks)
+    free = (rank for rank in count() if rank not in taken)
+    seen: set[int] = set()
+    numbered = []
+    for rank, (stated, path) in zip(ranks, traces, strict=True):
+        if rank is None or rank in seen:
+            found = Numbered(next(free), None if len(traces) == 1 else explain(stated, path))
+        else:
+            found = Numbered(rank)
+        seen.add(found.rank)
+        numbered.append(found)
+    return numbered
+
+
+def believed(traces: Sequence[tuple[int | None, str]]) -> list[int | None]:
+    """Return the rank that each trace states, else the one in its file's name when those are distinct in the job."""
+    stated = [rank for rank, _ in traces]
+    named = [rank_in_name(path) if rank is None and len(traces) > 1 else None for rank, path in traces]
+    counts = Counter(rank for rank in (*stated, *named) if rank is not None)
+    if any(counts[rank] > 1 for rank in named if rank is not None):
+        return stated
+    return [rank if rank is not None else name for rank, name in zip(stated, named, strict=True)]
+
+
+def explain(rank: int | None, path: str) -> str:
+    """Return why a trace does not keep the rank that it states."""
+    reason = "names no rank" if rank is None else f"names rank {rank}, which another file has"
+    return f"{PurePath(path).name} {reason}"
+
+
+def number_ranks(traces: Iterable[Trace]) -> list[Trace]:
+    """Return `traces` ordered by rank, each rank once; what no trace and no file name says is a note."""
+    traces = list(traces)
+    numbers = assign_ranks([(trace.rank, trace.path) for trace in traces])
+    numbered = [put_number(trace, number) for trace, number in zip(traces, numbers, strict=True)]
+    return sorted(numbered, key=lambda trace: trace.rank or 0)
+
+
+def put_number(trace: Trace, number: Numbered) -> Trace:
+    """Return `trace` as the rank `number`."""
+    notes = (f"{number.note}; it is counted as rank {number.rank}",) if number.note else ()
+    return replace(trace, rank=number.rank, notes=(*trace.notes, *notes))
