@@ -7,6 +7,7 @@ import polars as pl
 __all__ = ["coarse_ids", "with_names"]
 
 BRACKETS = r"<[^<>]*>"  # innermost template arguments; applied until none is left
+UNNAMED = "(anonymous namespace)::"  # its brackets open no parameter list
 DEPTH = 12  # of nested template arguments that real names have at most
 TAIL = r"\(.*$"  # the parameter list
 SIZES = r"\d+(x\d+)*"  # tiles, vector widths, versions
@@ -19,7 +20,7 @@ def with_names(rows: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
 
 def coarse_ids(names: pl.Series) -> pl.Series:
     """Return for each name id the id of the first name that is the same but for template arguments and numbers."""
-    coarse = names.fill_null("")
+    coarse = names.fill_null("").str.replace_all(UNNAMED, "", literal=True)
     for _ in range(DEPTH):
         coarse = coarse.str.replace_all(BRACKETS, "")
     coarse = coarse.str.replace(TAIL, "").str.replace_all(SIZES, "#")

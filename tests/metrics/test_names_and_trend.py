@@ -22,6 +22,15 @@ def test_variants_of_one_kernel_share_an_id() -> None:
     assert coarse_ids(names).to_list() == [0, 0, 2, 2, 4, 5]
 
 
+def test_kernels_of_an_unnamed_namespace_keep_their_names_apart() -> None:
+    names = [
+        "void at::native::(anonymous namespace)::layer_norm<float>(int, float)",
+        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::(anonymous namespace)::Adam<float> >(int)",
+        "void at::native::(anonymous namespace)::layer_norm<double>(int, double)",
+    ]
+    assert coarse_ids(pl.Series(names)).to_list() == [0, 1, 0]
+
+
 def test_a_straight_line_has_its_slope() -> None:
     trend = find_trend([10 + 2 * i for i in range(20)])
     assert trend is not None
