@@ -34,12 +34,16 @@ TRUE_LOOPS = {
     "cs336-zx-2_7B-clean": (1832, 10),
     "cs336-zx-2_7B-compile": (4, 10),  # three kernels and a graph launch, which is one event
 }
+OTHER_LOOPS = {  # recorded by other tools, and not annotated by PyTorch
+    "tl-jax-conv-08": (5, 5),  # on each of 8 devices
+    "tl-jax08-attention": (29, 3),
+    "jaxtb-maxtext-fsdp4": (985, 5),  # on each of 4 devices
+}
+# Layers of one forward pass, which was replayed as a single graph: nothing in the file says that it was one pass.
+MISTAKEN = {"rocprofv3-csv-llamacpp/prefill_kernel_trace.csv": 0.6}
 EXACT = set(TRUE_LOOPS) - {"tb-resnet50-autograd-nw0", "param-linear", "tl-flux-sage"}
-READABLE = ("kineto-json", "nsys-sqlite")
-AMD = ("rpd", "rpd-chrome-json", "rocprofv3-csv", "rocprofv3-csv(hip api)", "rocprofv3-json")
-NVPROF = ("nvprof-csv", "nvprof-sqlite")
-# What is true of the others their own tests say.
-REPORTED = (*READABLE, *AMD, *NVPROF, "nsys-jax zip (parquet/csv)", "xplane-pb")
+PYTORCH_OR_NSYS = ("kineto-json", "nsys-sqlite")
+REFUSED = ("pyprof-csv", "nsys-rep (binary)")
 
 
 def analyzed(traces: Path, row: dict[str, str]) -> Analysis:
@@ -48,7 +52,7 @@ def analyzed(traces: Path, row: dict[str, str]) -> Analysis:
 
 @pytest.mark.parametrize("row", manifest.rows())
 def test_every_file_is_reported_or_refused_in_one_line(traces: Path, row: dict[str, str]) -> None:
-    if row["format"] not in REPORTED:
+    if row["format"] in REFUSED:
         with pytest.raises(deepprof.TraceError) as refused:
             analyzed(traces, row)
         assert "\n" not in str(refused.value)
@@ -62,19 +66,23 @@ def test_every_file_is_reported_or_refused_in_one_line(traces: Path, row: dict[s
     assert report["trace"]["busy_ns"] + report["trace"]["idle_ns"] == report["trace"]["span_ns"]
 
 
-@pytest.mark.parametrize("row", manifest.rows(*READABLE))
+@pytest.mark.parametrize("row", manifest.rows())
 def test_the_true_iteration_is_found_and_nothing_else(traces: Path, row: dict[str, str]) -> None:
-    found = [(loop.period, int(loop.iterations["complete"].sum())) for loop in analyzed(traces, row).loops]
-    expected = TRUE_LOOPS.get(row["file"].split("/")[0])
-    if expected is None:
-        assert found == []
+    if row["format"] in REFUSED:
         return
-    ((period, iterations),) = found
-    assert period == expected[0]
-    assert abs(iterations - expected[1]) <= 1
+    loops = analyzed(traces, row).loops
+    expected = (TRUE_LOOPS | OTHER_LOOPS).get(row["file"].split("/")[0])
+    if expected is None:
+        assert all(loop.confidence < MISTAKEN.get(row["file"], 0) for loop in loops)
+        return
+    devices = 4 if row["format"].startswith("nsys-jax") else int(row["ranks_or_devices"])  # four H100s, says its note
+    assert len(loops) == devices
+    for loop in loops:
+        assert loop.period == expected[0]
+        assert abs(int(loop.iterations["complete"].sum()) - expected[1]) <= 1
 
 
-@pytest.mark.parametrize("row", manifest.rows(*READABLE))
+@pytest.mark.parametrize("row", manifest.rows(*PYTORCH_OR_NSYS))
 def test_the_same_is_found_when_nobody_annotated_anything(traces: Path, row: dict[str, str]) -> None:
     case = row["file"].split("/")[0]
     loops = deepprof.analyze(without_ranges(deepprof.read(traces / row["file"]))).loops
@@ -83,7 +91,9 @@ def test_the_same_is_found_when_nobody_annotated_anything(traces: Path, row: dic
     assert all(loop.boundary_source == "mined" for loop in loops)
 
 
-@pytest.mark.parametrize("row", [p for p in manifest.rows(*READABLE) if str(p.id).split("/")[0] in EXACT | {"absent"}])
+@pytest.mark.parametrize(
+    "row", [p for p in manifest.rows(*PYTORCH_OR_NSYS) if str(p.id).split("/")[0] in EXACT | {"absent"}]
+)
 def test_periods_agree_with_brute_force(traces: Path, row: dict[str, str]) -> None:
     trace = deepprof.read(traces / row["file"])
     (loop,) = deepprof.analyze(trace).loops

@@ -25,7 +25,7 @@ def test_variants_of_one_kernel_share_an_id() -> None:
 def test_kernels_of_an_unnamed_namespace_keep_their_names_apart() -> None:
     names = [
         "void at::native::(anonymous namespace)::layer_norm<float>(int, float)",
-        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::(anonymous namespace)::Adam<float> >(int)",
+        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<(anonymous namespace)::Adam<float> >(int)",
         "void at::native::(anonymous namespace)::layer_norm<double>(int, double)",
     ]
     assert coarse_ids(pl.Series(names)).to_list() == [0, 1, 0]
