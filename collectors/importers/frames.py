@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import polars.selectors as cs
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import LIMIT_NBYTES, RATIO_FROM_NBYTES, RATIO_LIMIT, open_file
 
-__all__ = ["TableFile", "is_table_file", "whole_numbers"]
+__all__ = ["TableFile", "is_table_file", "plain_texts", "whole_numbers"]
 
 PARQUET, ARROW_FILE, ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 ROWS_PER_BYTE = 8  # of the file; the times of one row take more than a bit
@@ -60,16 +61,23 @@ class TableFile:
         return rows
 
     def read(self, columns: Sequence[str]) -> pl.DataFrame:
-        """Return `columns`, which must be there, rows in stored order; raises when they take beyond `LIMIT_NBYTES`."""
+        """Return `columns`, which must be there, rows in stored order; raises when they take beyond `LIMIT_NBYTES`.
+
+        Columns of lists and structures hold nothing of ours, and any amount of it: they come back as nulls.
+        """
         if not columns or not self.rows:
             return pl.DataFrame(schema={name: self.schema[name] for name in columns})
         if self.rows * len(columns) * VALUE_NBYTES > LIMIT_NBYTES:
             problem = f"has {self.rows} rows, which take more than the limit of {LIMIT_NBYTES} bytes"
             raise TraceError(self.path, problem, "record fewer iterations")
+        flat = [name for name in columns if not self.schema[name].is_nested()]
+        nulls = pl.DataFrame({name: pl.repeat(None, self.rows, dtype=pl.Null, eager=True) for name in columns})
+        if not flat:
+            return nulls
         with decoding(self.path):
-            frame = self._load(list(columns), None)
+            frame = self._load(flat, None)
             check_texts(self.path, frame, self.nbytes)
-            return frame.select(columns)
+            return nulls.with_columns(frame.select(flat))
 
     def _load(self, columns: list[str] | None, rows: int | None) -> pl.DataFrame:
         if self.kind == PARQUET:
@@ -89,7 +97,7 @@ def whole_numbers(values: pl.Series) -> pl.Series:
     """Return `values` as Int64; null for what is no whole number in that range. Times and spans are nanoseconds."""
     kind = values.dtype
     if isinstance(kind, pl.Datetime | pl.Duration):
-        return values.dt.cast_time_unit("ns").cast(pl.Int64)
+        return in_nanoseconds(values)
     if kind.is_float():
         return values.set(values != values.floor(), None).cast(pl.Int64, strict=False)
     if kind in {pl.String, pl.Categorical, pl.Enum}:
@@ -99,9 +107,31 @@ def whole_numbers(values: pl.Series) -> pl.Series:
     return pl.repeat(None, len(values), dtype=pl.Int64, eager=True).rename(values.name)
 
 
+def in_nanoseconds(values: pl.Series) -> pl.Series:
+    """Return times or spans as Int64 nanoseconds; null for what is beyond that range (the year 9999)."""
+    unit: str = getattr(values.dtype, "time_unit", None) or "us"
+    factor = {"ns": 1, "us": 10**3, "ms": 10**6}[unit]
+    limit = (2**63 - 1) // factor
+    stored = values.cast(pl.Int64)
+    return stored.set(~stored.is_between(-limit, limit).fill_null(value=False), None) * factor
+
+
+def plain_texts(values: pl.Series) -> pl.Series:
+    """Return `values` as String, bytes with bad UTF-8 replaced; null for what is no text and no number."""
+    kind = values.dtype
+    if kind == pl.Binary:
+        distinct = values.drop_nulls().unique()
+        table = pl.DataFrame({"bytes": distinct, "text": [value.decode("utf-8", "replace") for value in distinct]})
+        return pl.DataFrame({"bytes": values}).join(table, on="bytes", how="left", maintain_order="left")["text"]
+    if kind.is_nested() or isinstance(kind, pl.Duration | pl.Object):
+        return pl.repeat(None, len(values), dtype=pl.String, eager=True)
+    return values.cast(pl.String, strict=False)
+
+
 def check_texts(path: Path, frame: pl.DataFrame, stored: int) -> None:
     """Raise `TraceError` when the texts of `frame`, from `stored` bytes, would take far more than those."""
-    texts = frame.select(pl.col(pl.String).str.len_bytes().cast(pl.Int64).sum())
+    lengths = (cs.binary().bin.size(), cs.string().str.len_bytes(), (cs.categorical() | cs.enum()).cat.len_bytes())
+    texts = frame.select(*lengths).select(pl.all().cast(pl.Int64).sum())
     nbytes = sum(int(total or 0) for total in texts.row(0)) if texts.width else 0
     if nbytes > min(LIMIT_NBYTES, max(RATIO_FROM_NBYTES, RATIO_LIMIT * stored)):
         raise TraceError(path, f"is no trace: it holds {nbytes} bytes of text in {stored} bytes", EXPORT_AGAIN)

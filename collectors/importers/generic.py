@@ -172,7 +172,8 @@ def convert(rows: pl.DataFrame, columns: Columns, notes: list[str], *, decimal_c
     names = texts(given["name"])
     frame: dict[str, pl.Series] = {"start_ns": times["start"], "end_ns": end, "name": names}
     frame["kind"] = activities(given.get("activity"), names)
-    frame["copy_kind"] = copy_kinds(given.get("copy_kind", names))
+    told = copy_kinds(given["copy_kind"]) if "copy_kind" in given else None
+    frame["copy_kind"] = copy_kinds(names) if told is None else told.zip_with(told.is_not_null(), copy_kinds(names))
     frame |= {key: numbers(given[key]) for key in ("nbytes", "correlation") if key in given}
     for key in ("device", "stream", "thread"):
         if key in given:

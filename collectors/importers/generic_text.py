@@ -67,21 +67,22 @@ def read_texts(path: Path, header: Header, columns: Sequence[str]) -> pl.DataFra
         if twice in columns:
             raise TraceError(path, f"has two columns called {twice!r}", "rename one of them")
     content = read_bytes(path)
-    # By place: polars makes names of its own for columns without one, and for a name that comes twice.
-    places = {name: f"column_{at}" for at, name in enumerate(header.columns) if name in columns}
+    # By place: polars makes names of its own for columns without one, and for a name that comes twice. It must see the
+    # header, or it takes the number of columns from the first line below, which may be empty or longer.
+    wanted = [name for name in header.columns if name in columns]
     with decoding(path):
         frame = pl.read_csv(
             BytesIO(content),
-            columns=list(places.values()),
+            columns=[header.columns.index(name) for name in wanted],
             separator=header.separator,
-            skip_lines=header.line + 1,
-            has_header=False,
-            schema={f"column_{at}": pl.String() for at in range(len(header.columns))},
+            skip_lines=header.line,
+            infer_schema=False,
             encoding="utf8-lossy",
             truncate_ragged_lines=True,
             raise_if_empty=False,
         )
-        frame = frame.select(pl.col(place).str.strip_chars().alias(name) for name, place in places.items())
+        frame.columns = wanted
+        frame = frame.select(pl.all().str.strip_chars())
     return frame.filter(~pl.all_horizontal(pl.all().is_null()))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from deepprof.collectors.importers.assembly import TIME_LIMIT_NS
-from deepprof.collectors.importers.frames import whole_numbers
+from deepprof.collectors.importers.frames import plain_texts, whole_numbers
 
 __all__ = ["HOST", "RANGES", "activities", "copy_kinds", "durations", "numbers", "places", "texts"]
 
@@ -98,7 +98,8 @@ def places(values: pl.Series) -> tuple[pl.Series, list[str]]:
         return whole_numbers(values), []
     found = values.cast(pl.String)
     distinct = pl.DataFrame({"text": found.drop_nulls().unique().sort()})
-    distinct = distinct.with_columns(number=pl.col("text").str.extract(LAST_INTEGER).cast(pl.Int64, strict=False))
+    whole = pl.col("text").str.replace(r"^(-?\d+)\.0*$", "${1}")  # "7.0": how pandas writes 7 where a row has none
+    distinct = distinct.with_columns(number=whole.str.extract(LAST_INTEGER).cast(pl.Int64, strict=False))
     if distinct["number"].null_count() or distinct["number"].n_unique() < distinct.height:
         distinct = distinct.with_columns(number=pl.int_range(pl.len(), dtype=pl.Int64))
         named = distinct["text"].to_list()
@@ -110,7 +111,7 @@ def places(values: pl.Series) -> tuple[pl.Series, list[str]]:
 
 def texts(values: pl.Series) -> pl.Series:
     """Return `values` as String; null for what is empty or no text."""
-    found = values.cast(pl.String, strict=False)
+    found = plain_texts(values)
     return found.set(found == "", None)
 
 

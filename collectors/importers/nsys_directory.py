@@ -16,7 +16,7 @@ import polars as pl
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.columns import Names
-from deepprof.collectors.importers.frames import TableFile, is_table_file, whole_numbers
+from deepprof.collectors.importers.frames import TableFile, is_table_file, plain_texts, whole_numbers
 from deepprof.collectors.importers.nsys import OWN_TABLES, is_nsys, make_trace
 from deepprof.collectors.trace import Trace
 
@@ -130,11 +130,7 @@ class Tables:
     def _texts(self, table: str, column: str) -> pl.Series:
         if table not in self.tables or column not in self.file(table).schema:
             return pl.Series(column, [None] * self.count(table), dtype=pl.String)
-        values = self.file(table).read([column])[column]
-        if values.dtype == pl.Binary:
-            decoded = [value if value is None else value.decode("utf-8", "replace") for value in values]
-            return pl.Series(column, decoded, dtype=pl.String)
-        return values.cast(pl.String, strict=False)
+        return plain_texts(self.file(table).read([column])[column]).rename(column)
 
     def _string_ids(self, columns: Mapping[str, int | None]) -> pl.DataFrame:
         """Return the ids of `StringIds`, and after them those of the names that have none there."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import polars as pl
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.frames import TableFile, whole_numbers
+from deepprof.collectors.importers.frames import TableFile, plain_texts, whole_numbers
 
 __all__ = ["place", "read_launchers", "read_ranges", "split"]
 
@@ -45,7 +45,7 @@ def read_ranges(table: TableFile) -> pl.DataFrame:
         raise TraceError(table.path, problem, "make it again with `nsys-jax`")
     stored = table.read(list(dict.fromkeys(found.values())))
     numbers = {key: whole_numbers(stored[name]) for key, name in found.items() if key != "label"}
-    label = stored[found["label"]].cast(pl.String, strict=False)
+    label = plain_texts(stored[found["label"]])
     rows = pl.DataFrame({"label": label, **numbers})
     rows = rows.with_columns(pl.lit(None, pl.Int64).alias(key) for key in SPELLINGS if key not in rows.columns)
     end = pl.coalesce("end_ns", pl.col("start_ns") + pl.col("duration_ns"))
@@ -70,7 +70,7 @@ def read_launchers(table: TableFile) -> pl.DataFrame:
     if not set(columns.values()) <= set(table.schema):
         return pl.DataFrame(schema={"process": pl.Int64, "thread": pl.Int64, "device": pl.Int64})
     stored = table.read(list(columns.values()))
-    device = stored["Name"].cast(pl.String, strict=False).str.extract(LAUNCHER).cast(pl.Int64)
+    device = plain_texts(stored["Name"]).str.extract(LAUNCHER).cast(pl.Int64)
     rows = pl.DataFrame([whole_numbers(stored["PID"]), whole_numbers(stored["TID"]), device.alias("device")])
     return rows.rename({"PID": "process", "TID": "thread"}).drop_nulls().unique(["process", "thread"], keep="first")
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["ADVICE", "Rocpd", "list_parts"]
 
 OWN_TABLE = re.compile(r"rocpd_(?:kernel_dispatch|memory_copy|memory_allocate|region|info_process|info_agent)(|_.+)")
+# Each process brings about twenty tables, each of a page of 4 KiB at least.
+PART_NBYTES, PARTS_FLOOR = 32 * 1024, 8
 ADVICE = "record one with `rocprofv3 --sys-trace` or `--kernel-trace --memory-copy-trace --hip-trace`"
 
 
@@ -53,6 +55,9 @@ class Rocpd:
             parts = list_parts(database.tables)
             if not parts:
                 raise TraceError(path, "is no database of rocprofv3", f"name a .db file that it wrote; {ADVICE}")
+            if len(parts) > PARTS_FLOOR + database.size // PART_NBYTES:
+                problem = f"is no trace: it states {len(parts)} processes in {database.size} bytes"
+                raise TraceError(path, problem, "give a file that rocprofv3 wrote")
             for part in parts:
                 read += rocpd_tables.read_part(rocpd_tables.Part(database, part), loose)
         if len(parts) > 1:

@@ -81,6 +81,8 @@ def read_run(path: Path, loose: Loose) -> int:
             if table in EVENT_TABLES:
                 read += columns.height + is_cut
                 loose.tally.dropped["truncated"] += is_cut
+        elif content:
+            loose.notes.append(f"{file.name} has none of rocprof's columns and was left out")
     rows.add_tables(tables, loose)
     return read
 
@@ -116,11 +118,9 @@ def parse(content: bytes) -> pl.DataFrame:
     line = content[:HEAD_NBYTES].split(b"\n", 1)[0].decode("utf-8", "replace").strip()
     frame = pl.read_csv(
         io.BytesIO(content),
-        has_header=False,
-        skip_lines=1,
         separator=delimiter_of(line),
         columns=list(wanted),
-        schema={f"column_{at}": pl.String for at in range(len(header))},
+        infer_schema=False,
         truncate_ragged_lines=True,
         encoding="utf8-lossy",
         raise_if_empty=False,

@@ -72,8 +72,8 @@ def complete(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def number(column: str) -> pl.Expr:
-    """Return `column` as Int64; null for what is no integer."""
-    return pl.col(column).str.strip_chars(" \t\r").cast(pl.Int64, strict=False)
+    """Return `column` as Int64, "7.0" too, as spreadsheets write it; null for what is no integer."""
+    return pl.col(column).str.strip_chars(" \t\r").str.replace(r"\.0+$", "").cast(pl.Int64, strict=False)
 
 
 def list_agents(rows: pl.DataFrame) -> list[Agent]:

@@ -11,6 +11,7 @@ from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers import rocprof_words as words
 from deepprof.collectors.importers.columns import integers, unsigned
 from deepprof.collectors.importers.files import read_bytes
+from deepprof.collectors.importers.json_bounds import check_values
 from deepprof.collectors.importers.rocprof_places import Agent
 from deepprof.collectors.importers.rocprof_schema import (
     Allocation,
@@ -39,6 +40,7 @@ __all__ = ["accepts", "read_document"]
 
 OPENING = b'"rocprofiler-sdk-tool"'
 GPU = 2  # of `type`; 1 is a CPU
+PROCESSES = 1_000  # of one file; rocprofv3 writes a file for each
 CALLS = {"hip_api": "runtime", "hsa_api": "runtime", "marker_api": "annotation"}
 OTHER_CALLS = ("rccl_api", "rocdecode_api", "rocjpeg_api", "ompt")
 ALLOCATIONS = ("memory_allocation", "scratch_memory")
@@ -57,10 +59,13 @@ def accepts(head: bytes) -> bool:
 def read_document(path: Path, loose: Loose) -> int:
     """Add the records of all processes in `path` to `loose`; return how many there are. Raises `TraceError`."""
     content = read_bytes(path)
+    check_values(path, content)
     try:
         document = msgspec.json.decode(memoryview(content)[3 * content.startswith(b"\xef\xbb\xbf") :], type=Document)
     except DAMAGED as error:
         raise TraceError(path, f"is truncated or damaged JSON ({error})", "copy or export it again") from error
+    if len(document.processes) > PROCESSES:
+        raise TraceError(path, f"holds more than {PROCESSES} processes", "give the file of one process")
     read = 0
     for number, process in enumerate(document.processes):
         read += ProcessReader(process, number, loose).read()
@@ -79,9 +84,23 @@ def decoded(raw: msgspec.Raw, kind: type[T], default: D) -> T | D:
         return default
 
 
+def each(raw: msgspec.Raw, kind: type[T]) -> list[T]:
+    """Return the items of the list in `raw` decoded as `kind`, without those that are something else."""
+    whole = decoded(raw, list[kind], None)  # type: ignore[valid-type]
+    if whole is not None:
+        return whole
+    items = (decoded(item, kind, None) for item in decoded(raw, list[msgspec.Raw], []))
+    return [item for item in items if item is not None]
+
+
 def handle(value: Handle | int | None) -> int | None:
     """Return the id in a handle, or in the bare number that stands for one."""
     return value.handle if isinstance(value, Handle) else value
+
+
+def correlation(record: Record) -> int | None:
+    """Return the recorder's own id of what `record` belongs to."""
+    return record.correlation_id.internal if record.correlation_id is not None else None
 
 
 class ProcessReader:
@@ -92,13 +111,13 @@ class ProcessReader:
         self.seen, self.has_kernels = 0, False
         metadata = decoded(process.metadata, Metadata, Metadata())
         node = metadata.node
-        self.pid = metadata.pid
+        self.pid = integers([metadata.pid])[0]
         self.node = f"{node.machine_id} {node.hostname} " if node is not None else f"{number} "
-        self.agents = decoded(process.agents, list[ListedAgent], [])
-        self.symbols = decoded(process.kernel_symbols, list[KernelSymbol], [])
+        self.agents = each(process.agents, ListedAgent)
+        self.symbols = each(process.kernel_symbols, KernelSymbol)
         strings = decoded(process.strings, Strings, Strings())
-        self.names = decoded(strings.buffer_records, list[ApiNames], [])
-        self.messages = decoded(strings.marker_api, list[Message], [])
+        self.names = [decoded(item, ApiNames, ApiNames()) for item in each(strings.buffer_records, msgspec.Raw)]
+        self.messages = each(strings.marker_api, Message)
         counted = decoded(process.callback_records, dict[str, msgspec.Raw], {})
         self.counted = counted.get("counter_collection", msgspec.Raw(b"[]"))
 
@@ -145,7 +164,7 @@ class ProcessReader:
         return {
             "start_ns": integers([record.start_timestamp for record in records]),
             "end_ns": integers([record.end_timestamp for record in records]),
-            "correlation": integers([record.correlation_id.internal for record in records]),
+            "correlation": integers(list(map(correlation, records))),
             "process": self.number,
         }
 
@@ -236,7 +255,7 @@ class ProcessReader:
 
     def operations(self, records: Sequence[Record]) -> list[str | None]:
         """Return what `strings.buffer_records` calls the operation of each record."""
-        names: dict[tuple[int | None, int | None], str]
+        names: dict[tuple[int | None, int | None], str | None]
         names = {(kind, at): name for kind, api in enumerate(self.names) for at, name in enumerate(api.operations)}
         return [names.get((record.kind, record.operation)) for record in records]
 
@@ -248,9 +267,7 @@ class ProcessReader:
             names = self.operations(records)
             if category == "annotation":
                 messages = {message.key: message.value for message in self.messages}
-                names = [
-                    messages.get(r.correlation_id.internal) or name for r, name in zip(records, names, strict=True)
-                ]
+                names = [messages.get(correlation(r)) or name for r, name in zip(records, names, strict=True)]
             self.loose.host.append(self.host_rows(records, names, category))
 
         return read

@@ -102,7 +102,7 @@ class ApiNames(Struct):
     """The names of the operations of one kind of record; kinds and operations are numbered by their place."""
 
     kind: str | None = None
-    operations: list[str] = []
+    operations: list[str | None] = []
 
 
 class Message(Struct):
@@ -133,7 +133,7 @@ class Record(Struct, frozen=True):
     kind: int | None = None
     operation: int | None = None
     thread_id: int | None = None
-    correlation_id: Correlation = Correlation()
+    correlation_id: Correlation | None = None
 
 
 class DispatchInfo(Struct, frozen=True):

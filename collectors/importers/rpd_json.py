@@ -14,6 +14,7 @@ import polars as pl
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers import rocprof_words as words
 from deepprof.collectors.importers.files import read_bytes
+from deepprof.collectors.importers.json_bounds import check_values
 from deepprof.collectors.importers.rocprof_places import Agent
 from deepprof.collectors.importers.rocprof_trace import DEVICE, HOST, Loose, RocmTrace, frame, make_trace
 from deepprof.collectors.importers.rpd_tables import shape_calls
@@ -81,6 +82,7 @@ class RpdJson:
         content, loose = read_bytes(path), Loose()
         if not self.accepts(bytes(content[:65536]), path):
             raise TraceError(path, "is no JSON of rpd2tracing", ADVICE)
+        check_values(path, content)
         events, read = decode(path, content, loose)
         rows = tabulate(events)
         add_rows(rows, loose)
@@ -129,7 +131,7 @@ def tabulate(events: Sequence[Event]) -> pl.DataFrame:
 def as_text(value: Scalar) -> str | None:
     """Return `value` as it would be written as text, without an exponent."""
     if isinstance(value, float):
-        return f"{value:f}"
+        return f"{value:.3f}"  # microseconds: what comes after is what binary fractions add
     return value if value is None or isinstance(value, str) else str(int(value))
 
 
@@ -137,7 +139,8 @@ def nanoseconds(column: str) -> pl.Expr:
     """Return the microseconds in `column` as whole nanoseconds; null for what is no number."""
     whole = pl.col(column).str.extract(r"^\s*(-?\d{1,15})(?:\.\d*)?\s*$").cast(pl.Int64, strict=False)
     part = pl.col(column).str.extract(r"\.(\d{1,3})").fill_null("").str.pad_end(3, "0").cast(pl.Int64)
-    return whole * 1000 + part
+    below = pl.col(column).str.contains(r"^\s*-")
+    return whole * 1000 + pl.when(below).then(-part).otherwise(part)
 
 
 def add_rows(rows: pl.DataFrame, loose: Loose) -> None:

@@ -1,0 +1,27 @@
+"""JSON that would take far more memory than its size: refused before it is decoded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deepprof.collectors.errors import TraceError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["check_values"]
+
+# A list of empty objects takes three bytes for each, and a hundred when it is decoded. In real traces there are 60 to
+# 100 bytes for each object and 17 to 25 for each comma, with the longest names of kernels still 5 or more.
+NBYTES_PER_OBJECT, NBYTES_PER_COMMA = 12, 4
+FLOOR_NBYTES = 4 * 1024**2  # small files may do as they like
+
+
+def check_values(path: Path, content: bytes | bytearray) -> None:
+    """Raise `TraceError` when `content`, the JSON in `path`, holds more values than a trace has in so many bytes."""
+    if len(content) <= FLOOR_NBYTES:
+        return
+    limits = {b"}": NBYTES_PER_OBJECT, b",": NBYTES_PER_COMMA, b"]": NBYTES_PER_OBJECT}
+    if any(content.count(mark) * nbytes > len(content) for mark, nbytes in limits.items()):
+        problem = f"is no trace: its {len(content)} bytes hold little but empty values"
+        raise TraceError(path, problem, "give a file written by a profiler")
