@@ -9,7 +9,7 @@ import polars as pl
 from deepprof.collectors.importers.assembly import TIME_LIMIT_NS
 from deepprof.collectors.trace import RECORD_TABLES, Trace
 
-__all__ = ["TIMES", "fits", "shift", "to_unix"]
+__all__ = ["TIMES", "UNIX_NS", "fits", "shift", "to_unix"]
 
 TIMES = ("start_ns", "end_ns", "time_ns")
 UNIX_NS = 10**17  # 1973: an epoch before it is a recorder's mistake
@@ -42,9 +42,14 @@ def fits(trace: Trace, offset_ns: int) -> bool:
 
 
 def to_unix(trace: Trace) -> Trace | None:
-    """Return `trace` on the unix clock; None where its recorder wrote no epoch that can be one."""
+    """Return `trace` on the unix clock; None where its recorder wrote no epoch that can be one.
+
+    A trace without a record is on any clock.
+    """
     if trace.clock == "unix":
         return trace
+    if not trace.accounting.kept:
+        return replace(trace, clock="unix", epoch_ns=None)
     epoch = trace.epoch_ns
     if epoch is None or not UNIX_NS < epoch < TIME_LIMIT_NS or not fits(trace, epoch):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -154,7 +155,8 @@ def replace_store(path: str | os.PathLike[str]) -> Iterator[Path]:
     Raises `UsageError` as `check_store_target` does, and `OSError`.
     """
     target = check_store_target(path)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    # Not the process's number: in a container it is always the same, and one that was killed has left its part.
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     part.mkdir()
     try:
         yield part
@@ -168,7 +170,7 @@ def replace_store(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 def swap(part: Path, target: Path) -> None:
     """Put `part` in the place of `target`, and remove what was there."""
-    old = target.with_name(f".{target.name}.{os.getpid()}.old")
+    old = part.with_suffix(".old")
     target.rename(old)
     try:
         part.rename(target)

@@ -6,6 +6,8 @@ are small enough that a range of time needs only some of them.
 
 from __future__ import annotations
 
+import os
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,15 +32,25 @@ GROUP_ROWS = 2**17
 LIMIT_NBYTES = 8 * 1024**3  # of one table in memory
 TEXT_NBYTES = 16  # of a value that points to a text
 TIMED = ("start_ns", "end_ns", "time_ns")
+OS_ERROR = re.compile(r"\(os error (\d{1,5})\)")
 NO_END = "annotations"  # whose ranges may never have been closed
 
 
 def write_table(folder: Path, table: str, rows: pl.DataFrame) -> TableFile:
-    """Write `rows` as the file of `table` in `folder`, and return what it is."""
+    """Write `rows` as the file of `table` in `folder`, and return what it is; raises `OSError`."""
     path = folder / f"{table}.parquet"
     plain = rows.with_columns(pl.col(pl.Enum).cast(pl.String)) if has_categories(rows.schema) else rows
-    plain.write_parquet(path, compression="zstd", row_group_size=GROUP_ROWS)
+    try:
+        plain.write_parquet(path, compression="zstd", row_group_size=GROUP_ROWS)
+    except pl.exceptions.PolarsError as error:
+        raise disk_error(error, path) from error
     return TableFile(rows=rows.height, nbytes=path.stat().st_size, crc32=sum_up(path))
+
+
+def disk_error(error: pl.exceptions.PolarsError, path: Path) -> Exception:
+    """Return what polars says about a full disk and the like as the `OSError` that it was, anything else as it is."""
+    found = OS_ERROR.search(str(error))
+    return OSError(int(found[1]), os.strerror(int(found[1])), str(path)) if found else error
 
 
 def sum_up(path: Path) -> int:

@@ -6,6 +6,7 @@ import glob
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -159,4 +160,19 @@ def list_directory(path: Path) -> list[Path]:
     from deepprof.collectors.importers import find_traces
     from deepprof.collectors.store import find_ranks, is_store
 
-    return find_ranks(path) if is_store(path) else find_traces(path)
+    return find_ranks(path) if is_store(path) else leave_stores(find_traces(path))
+
+
+def leave_stores(files: list[Path]) -> list[Path]:
+    """Return the traces found in a directory without those in stores, unless there are no others.
+
+    `deepprof convert . -o job.deepprof` puts a store beside the files it was made from: they would count twice.
+    """
+    from deepprof.sources import is_stored
+
+    stored = [file for file in files if is_stored(file)]
+    if 0 < len(stored) < len(files):
+        text = f"{stored[0]} is in a store beside other traces and was left out; name the store to read it"
+        warnings.warn(text, stacklevel=2)
+        return [file for file in files if file not in set(stored)]
+    return files

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from deepprof.collectors.clocks import UNIX_NS
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.importers.assembly import TIME_LIMIT_NS
 from deepprof.collectors.store_rank import StoredRank
@@ -54,11 +55,11 @@ def bound(time_ns: int) -> int:
 
 
 def find_zeros(ranks: Sequence[Trace | StoredRank]) -> list[int]:
-    """Return where the range's zero lies on each rank's own clock."""
+    """Return where the range's zero lies on each rank's own clock; a rank without a record is on any clock."""
     starts, epochs = [find_start(rank) for rank in ranks], [find_epoch(rank) for rank in ranks]
-    known = [epoch for epoch in epochs if epoch is not None]
-    if len(known) < len(ranks):
+    if None in epochs:
         return [start or 0 for start in starts]
+    known = [epoch or 0 for epoch in epochs]
     absolute = [start + epoch for start, epoch in zip(starts, known, strict=True) if start is not None]
     return [min(absolute, default=0) - epoch for epoch in known]
 
@@ -72,7 +73,8 @@ def find_start(rank: Trace | StoredRank) -> int | None:
 
 
 def find_epoch(rank: Trace | StoredRank) -> int | None:
-    """Return the unix time of the zero of a rank's clock, None where nobody wrote it."""
+    """Return the unix time of the zero of a rank's clock, None where nobody wrote it, or nothing that can be one."""
     said = rank.manifest if isinstance(rank, StoredRank) else rank
-    epoch = 0 if said.clock == "unix" else said.epoch_ns
-    return epoch if epoch is not None and abs(epoch) < TIME_LIMIT_NS else None
+    if said.clock == "unix" or not said.accounting.kept:
+        return 0
+    return said.epoch_ns if said.epoch_ns is not None and UNIX_NS < said.epoch_ns < TIME_LIMIT_NS else None

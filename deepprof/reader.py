@@ -34,8 +34,12 @@ def main() -> None:
         warnings.simplefilter("ignore")  # the parent has said which plug-ins do not load
         importers()
     for line in sys.stdin.buffer:
-        answers.write(json.dumps(answer(json.loads(line))) + "\n")
-        answers.flush()
+        told = answer(json.loads(line))
+        try:
+            answers.write(json.dumps(told) + "\n")
+            answers.flush()
+        except BrokenPipeError:  # the parent was ended; the interpreter's own end would flush once more, and complain
+            os._exit(1)
 
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:

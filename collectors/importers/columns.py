@@ -75,8 +75,15 @@ def positive(column: str) -> pl.Expr:
 
 
 def texts_to_integers(values: Sequence[Any]) -> pl.Series:
-    """Return the Int64 that each text ends in; raises `TypeError` when not all are texts."""
-    return pl.Series(values, dtype=pl.String).str.extract(TRAILING_INTEGER.pattern).cast(pl.Int64, strict=False)
+    """Return the Int64 that each text ends in.
+
+    Raises `TypeError` when not all are texts, `OverflowError` for an integer beyond int64.
+    """
+    found = pl.Series(values, dtype=pl.String).str.extract(TRAILING_INTEGER.pattern)
+    column = found.cast(pl.Int64, strict=False)
+    if column.null_count() > found.null_count():
+        raise OverflowError
+    return column
 
 
 def parse_integer(value: Any) -> int | None:

@@ -35,7 +35,10 @@ NULL = Raw(b"null")
 NOT_A_NUMBER = re.compile(rb"[:\[,]\s*[-+]?(?:nan|inf)", re.IGNORECASE)
 BARE = re.compile(rb"nan|inf", re.IGNORECASE)
 TEXT_OR_NOT_A_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*+"|[-+]?(?:nan|inf(?:inity)?)', re.IGNORECASE)
-SURROGATES = re.compile(rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u[dD][89a-fA-F]..")
+SURROGATES = re.compile(rb"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u[dD][89a-fA-F]..")
+ESCAPE_OR_BACKSLASH = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
+CONTROL = re.compile(rb"[\x00-\x1f]")
+SPACED = bytes([32] * 32) + bytes(range(32, 256))  # a space for each control character
 SPACE = re.compile(rb"[ \t\r\n]*")
 NEAR_NBYTES = 16  # from where msgspec points to the start of what it points at
 POSITION = re.compile(r"\(byte (\d+)\)")
@@ -154,14 +157,22 @@ def may_be_repaired(content: bytes, error: str) -> bool:
         return SURROGATES.search(content, max(0, len(content) - NEAR_NBYTES)) is not None
     found = POSITION.search(error)
     at = int(found[1]) if found else len(content)
+    if CONTROL.search(content, max(0, at - 1), at + 1):
+        return True
     return BARE.search(content, max(0, at - NEAR_NBYTES), at + NEAR_NBYTES) is not None
 
 
 def repair(content: bytes) -> bytes:
-    """Return `content` with null for `NaN` and `inf` outside of texts, and U+FFFD for half a surrogate pair."""
+    """Return `content` as JSON where writers have copied what they had.
+
+    That is null for `NaN` and `inf` outside of texts, U+FFFD for half a surrogate pair, two backslashes for one that
+    escapes nothing, as in paths of Windows, and a space for a control character.
+    """
+    content = content.translate(SPACED)
     if NOT_A_NUMBER.search(content):  # which may be inside a text: the slow look follows only then
         content = TEXT_OR_NOT_A_NUMBER.sub(lambda found: found[0] if found[0][:1] == b'"' else b"null", content)
-    return SURROGATES.sub(lambda found: found[0] if len(found[0]) > 6 else rb"\ufffd", content)
+    content = ESCAPE_OR_BACKSLASH.sub(lambda found: found[0] if len(found[0]) > 1 else rb"\\", content)
+    return SURROGATES.sub(lambda found: rb"\ufffd" if len(found[0]) == 6 else found[0], content)
 
 
 def decode_top(content: bytes) -> Document:

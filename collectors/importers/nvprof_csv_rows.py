@@ -77,7 +77,7 @@ class Process:
     def list_devices(self) -> pl.DataFrame:
         """Return the devices seen as DEVICES."""
         names = pl.Series(list(self.devices), dtype=pl.String).str.extract(DEVICE, 1)
-        rows = pl.DataFrame({"device": list(self.devices.values()), "name": names}, schema_overrides=DEVICES)
+        rows = pl.DataFrame({"device": pl.Series(list(self.devices.values()), dtype=pl.Int64), "name": names})
         rows = rows.filter(pl.col("device") < 2**16).unique("device", keep="first", maintain_order=True).sort("device")
         absent = [pl.lit(None, dtype).alias(name) for name, dtype in DEVICES.items() if name not in rows.columns]
         return rows.with_columns(absent).select(*DEVICES).cast(dict(DEVICES))  # type: ignore[arg-type]

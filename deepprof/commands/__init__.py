@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from deepprof.collectors.errors import DeepProfError, UsageError
 from deepprof.commands.convert import Convert
 from deepprof.commands.diagnose import Diagnose
+from deepprof.commands.signals import tidying
 from deepprof.commands.simulate import Simulate
 from deepprof.commands.streams import require_stdout, say, settle
 from deepprof.render.plain import shorten
@@ -97,7 +98,7 @@ def run(argv: Sequence[str] | None) -> int:
 
 def run_command(args: argparse.Namespace) -> int:
     """Run the command, with warnings as lines of ours."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), tidying():
         warnings.showwarning = show_warning
         status: int = args.run(args)
     return status

@@ -1,0 +1,36 @@
+"""A polite request to end, as a scheduler or a closed terminal makes it: what was put down is taken up again."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+__all__ = ["tidying"]
+
+REQUESTS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no second
+
+
+@contextmanager
+def tidying() -> Iterator[None]:
+    """Turn a request to end into `SystemExit` with the code that a shell reports, so that every `finally` is run.
+
+    A signal that is ignored, as under nohup, or that somebody else handles is left alone.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    numbers = [number for number in REQUESTS if ours and signal.getsignal(number) is signal.SIG_DFL]
+    try:
+        for number in numbers:
+            signal.signal(number, leave)
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def leave(number: int, _: object) -> NoReturn:
+    """End the program; a second request must not interrupt the tidying."""
+    signal.signal(number, signal.SIG_IGN)
+    raise SystemExit(128 + number)
