@@ -6,7 +6,7 @@ DEMO := demo.json.gz
 
 .PHONY: demo test check lint types layers docs bench accuracy proto clean
 
-.venv/test: pyproject.toml $(wildcard mining/*.[ch] collectors/importers/*.[ch])
+.venv/test: pyproject.toml $(wildcard mining/*.[ch] collectors/importers/*/*.[ch])
 	@test -n "$(PYTHON)" || { echo "make: no Python ≥ 3.11 found; set PYTHON=/path/to/python3" >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
@@ -54,7 +54,7 @@ accuracy: .venv/test ## iterations found without annotations, scored against the
 	@touch $@
 
 proto: .venv/proto ## compile the message types; the results are committed
-	$(BIN)/python -m grpc_tools.protoc -Iproto --descriptor_set_out=collectors/importers/xplane.binpb proto/xplane.proto
+	$(BIN)/python -m grpc_tools.protoc -Iproto --descriptor_set_out=collectors/importers/xla/xplane.binpb proto/xplane.proto
 
 clean:
-	rm -rf .venv build dist *.egg-info mining/*.so collectors/importers/*.so $(DEMO)
+	rm -rf .venv build dist *.egg-info mining/*.so collectors/importers/*/*.so $(DEMO)

@@ -16,7 +16,8 @@ from rich.table import Table
 
 from benchmarks.long_trace import find_trace, repeat_database, repeat_document
 from benchmarks.nsys_capture import write_capture
-from benchmarks.readers import KINETO, NSYS, SMALL, Reader, Reading, measure
+from benchmarks.readers import KINETO, NSYS, SMALL, STORE, Reader, Reading, measure
+from deepprof.job.conversion import convert
 from deepprof.simulation import simulate, write
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ def read_long_trace(console: Console, folder: Path, quick: bool) -> None:
         source = folder / "healthy.json.gz"
         write(simulate("healthy", iterations=10 if quick else 55), source)
     copies = repeat_document(source, path, 40_000 if quick else EVENTS)
+    convert(path, folder / "long.deepprof")
     readings = measure_all(SMALL if quick else KINETO, path, 1 if quick else None)
+    readings |= measure_all([STORE], folder / "long.deepprof", 1 if quick else None)
     console.print(tabulate(readings, f"Reading a long Kineto trace: {what} {copies} times, {describe(path)}"))
     for line in compare_with_goals(readings) if not quick else ():
         console.print(line)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["KINETO", "NSYS", "SMALL", "Reader", "Reading", "measure"]
+__all__ = ["KINETO", "NSYS", "SMALL", "STORE", "Reader", "Reading", "measure"]
 
 MEASURE = """
 import json, re, sys, time
@@ -51,6 +51,12 @@ DEEPPROF = Reader(
     "def read(path): return deepprof.read(path).accounting.read\n",
     runs=3,
 )
+STORE = Reader(
+    "deepprof.read of its store",
+    "import deepprof; import deepprof.collectors.importers.store\n"
+    "def read(path): return deepprof.read(path).accounting.read\n",
+    runs=2,
+)
 ANALYZE = Reader(
     "deepprof.analyze of it",
     "import deepprof; from deepprof import analyze, read as load\n"
@@ -60,7 +66,7 @@ ANALYZE = Reader(
 # The same fields of an event that DeepProf's importer reads, and nothing done with them.
 MSGSPEC = Reader(
     "msgspec typed decode",
-    "import gzip, msgspec; from deepprof.collectors.importers.kineto_schema import Event\n"
+    "import gzip, msgspec; from deepprof.collectors.importers.kineto.schema import Event\n"
     "Document = msgspec.defstruct('Document', [('traceEvents', list[Event])], gc=False)\n"
     "decoder = msgspec.json.Decoder(Document)\n"
     "def read(path): return len(decoder.decode(gzip.open(path).read()).traceEvents)\n",
@@ -106,7 +112,7 @@ def queries(connection):
 COLUMNS = Reader(
     "its columns alone",
     TABLES + "from pathlib import Path\n"
-    "from deepprof.collectors.importers.sqlite_columns import open_database\n"
+    "from deepprof.collectors.importers.sqlite.columns import open_database\n"
     "def read(path):\n"
     "  with open_database(Path(path)) as d:\n"
     "    wanted = {t: dict.fromkeys(w.replace(' text', '').split()) for t, w in WANTED.items()}\n"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from functools import cache
-from importlib.machinery import EXTENSION_SUFFIXES
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deepprof import libraries
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy.typing as npt
 
 VERSION = 2
@@ -41,35 +42,10 @@ def address(array: npt.NDArray[Any]) -> int:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the loaded library, or None where the numpy twins must do.
-
-    None without a compiled file beside this module, with one that lacks a function or is of another version, and when
-    the environment says ``DEEPPROF_NATIVE=0``. The answer is kept for the life of the process.
-    """
-    if os.environ.get("DEEPPROF_NATIVE") == "0":
-        return None
-    loaded = (load(path) for path in _candidates())
-    return next((found for found in loaded if found is not None), None)
+    """Return the loaded library, or None where the numpy twins must do; the answer is kept for the process's life."""
+    return libraries.find(__file__, "_native", _SIGNATURES, VERSION)
 
 
 def load(path: Path) -> ctypes.CDLL | None:
     """Return the library at this path with every signature declared, or None when it is not ours."""
-    try:
-        found = ctypes.CDLL(str(path))
-        _declare(found)
-    except (OSError, AttributeError):
-        return None
-    return found if found.dp_version() == VERSION else None
-
-
-def _candidates() -> list[Path]:
-    folder = Path(__file__).parent
-    names = [f"_native{suffix}" for suffix in (*EXTENSION_SUFFIXES, ".dylib")]
-    return [folder / name for name in names if (folder / name).is_file()]
-
-
-def _declare(found: ctypes.CDLL) -> None:
-    for name, (result, arguments) in _SIGNATURES.items():
-        function = getattr(found, name)
-        function.restype = result
-        function.argtypes = arguments
+    return libraries.load(path, _SIGNATURES, VERSION)

@@ -51,7 +51,7 @@ def shown(command: str, folder: Path) -> str:
 @pytest.mark.parametrize("block", blocks("console"), ids=lambda b: b.splitlines()[0][2:60])
 def test_commands_print_what_the_readme_shows(block: str, demo: Path, traces: Path) -> None:
     command, expected = block.split("\n", 1)
-    folder = demo if "demo." in command else traces
+    folder = demo if "demo.json.gz" in command else traces
     assert shown(command.removeprefix("$ "), folder).rstrip() == expected.rstrip()
 
 

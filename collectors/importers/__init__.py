@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from deepprof.collectors import plugins
-from deepprof.collectors.demangle import with_readable_names
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import read_head
 from deepprof.collectors.importers.generic import explain, read_mapped
-from deepprof.collectors.importers.generic_columns import Mapped, parse_columns
+from deepprof.collectors.importers.generic.columns import Mapped, parse_columns
+from deepprof.collectors.names.demangle import with_readable_names
 from deepprof.collectors.trace import Trace
 
 __all__ = ["BUILTINS", "GROUP", "Importer", "find_traces", "importers", "read"]
@@ -23,17 +23,17 @@ GROUP = "deepprof.importers"
 BUILTINS = (
     "deepprof.collectors.importers.kineto:Kineto",
     "deepprof.collectors.importers.nsys:Nsys",
-    "deepprof.collectors.importers.xplane:XPlane",
-    "deepprof.collectors.importers.xla_json:XlaJson",
-    "deepprof.collectors.importers.nsys_directory:NsysDirectory",
-    "deepprof.collectors.importers.nsys_jax:NsysJax",
-    "deepprof.collectors.importers.rpd:Rpd",
-    "deepprof.collectors.importers.rpd_json:RpdJson",
-    "deepprof.collectors.importers.rocpd:Rocpd",
-    "deepprof.collectors.importers.rocprof:Rocprof",
+    "deepprof.collectors.importers.xla.xplane:XPlane",
+    "deepprof.collectors.importers.xla.viewer:XlaJson",
+    "deepprof.collectors.importers.nsys.directory:NsysDirectory",
+    "deepprof.collectors.importers.nsys.jax_archive:NsysJax",
+    "deepprof.collectors.importers.amd.rpd:Rpd",
+    "deepprof.collectors.importers.amd.rpd_json:RpdJson",
+    "deepprof.collectors.importers.amd.rocpd:Rocpd",
+    "deepprof.collectors.importers.amd.rocprof:Rocprof",
     "deepprof.collectors.importers.store:NativeStore",
     "deepprof.collectors.importers.nvprof:Nvprof",
-    "deepprof.collectors.importers.nvprof_csv:NvprofCsv",
+    "deepprof.collectors.importers.nvprof.csv_files:NvprofCsv",
     "deepprof.collectors.importers.generic:Csv",
     "deepprof.collectors.importers.generic:Parquet",
 )
@@ -84,7 +84,7 @@ def read(path: str | os.PathLike[str], *, details: bool = False, columns: Mapped
         return with_readable_names(read_mapped(path, parse_columns(columns)))
     head = look_at(path)
     importer = recognise(head, path)
-    if importer is None and path.is_dir():
+    if importer is None and os.path.isdir(path):
         raise TraceError(path, "is a directory", "name a trace file in it")
     if importer is None and (table := explain(head, path)):
         raise table
@@ -144,7 +144,7 @@ def covers(importer: Importer, path: Path) -> Iterable[Path]:
 
 def look_at(path: Path) -> bytes:
     """Return the first bytes of the content of `path`, none of a directory."""
-    return b"" if path.is_dir() else read_head(path)
+    return b"" if os.path.isdir(path) else read_head(path)  # unlike Path.is_dir, isdir leaves errors to who opens it
 
 
 def recognise(head: bytes, path: Path) -> Importer | None:

@@ -12,7 +12,7 @@ import polars as pl
 
 __all__ = ["Names", "integers", "numbers", "positive", "texts", "unsigned"]
 
-TRAILING_INTEGER = re.compile(r"(-?\d{1,20})\s*$")  # "7", "stream 7"
+TRAILING_INTEGER = re.compile(r"(-?[0-9]{1,20})\s*$")  # "7", "stream 7"
 INT64 = 2**63
 UINT64 = 2**64
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.store import find_ranks
-from deepprof.collectors.store_manifest import JobManifest, RankManifest, claims
-from deepprof.collectors.store_rank import open_rank
+from deepprof.collectors.store.manifest import JobManifest, RankManifest, claims
+from deepprof.collectors.store.rank import open_rank
 from deepprof.collectors.trace import Trace
 
 __all__ = ["NativeStore"]

@@ -11,7 +11,7 @@ from deepprof.commands.streams import say
 if TYPE_CHECKING:
     import argparse
 
-    from deepprof.conversion import Written
+    from deepprof.job.conversion import Written
 
 __all__ = ["Convert"]
 
@@ -38,7 +38,7 @@ class Convert:
 
         check_store_target(args.output)
         with reading() as watch:
-            from deepprof.conversion import convert
+            from deepprof.job.conversion import convert
 
             written = convert(args.paths, args.output, jobs=args.jobs, watch=watch, columns=args.columns)
         say(f"{args.output}: {describe(written)}")

@@ -23,6 +23,7 @@ LOOPS = 8  # printed in full; a job of 64 ranks has one per rank
 PATHS = 3
 NESTED = 3  # inner loops; JSON has all
 NOTES = 4  # the same
+MODELS = 4  # names of devices
 STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "bold blue"}
 ICONS = {"critical": "✖", "warning": "▲", "info": "●"}
 
@@ -67,7 +68,8 @@ def describe_run(analysis: Analysis) -> list[str]:
     ranks = f"rank {traces[0].rank or 0}" if len(traces) == 1 else format_count(len(traces), "rank")
     models = [name for trace in traces for name in trace.devices["name"].to_list() if name]
     devices = analysis.streams.select("rank", "device").n_unique()
-    kinds = ", ".join(dict.fromkeys(models))
+    distinct = list(dict.fromkeys(models))
+    kinds = ", ".join([*distinct[:MODELS], *(["…"] if len(distinct) > MODELS else [])])
     return [formats, ranks, format_count(devices, "device") + (f" ({kinds})" if kinds else "")]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from deepprof.collectors.importers import Importer
 from deepprof.collectors.importers.nvprof import Nvprof
-from deepprof.collectors.importers.nvprof_csv import NvprofCsv
+from deepprof.collectors.importers.nvprof.csv_files import NvprofCsv
 from deepprof.collectors.trace import Trace
 
 BANNER = "==7== NVPROF is profiling process 7, command: ./train\n==7== Profiling application: ./train\n"

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deepprof.collectors import demangle as demangling
-from deepprof.collectors.demangle import demangle, shorten, with_readable_names
+from deepprof.collectors.names import demangle as demangling
+from deepprof.collectors.names.demangle import demangle, shorten, with_readable_names
 from deepprof.collectors.trace import Accounting, Trace
 from tests import manifest
 

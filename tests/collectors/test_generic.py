@@ -18,8 +18,8 @@ import deepprof
 from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
 from deepprof.collectors.importers.files import read_head
 from deepprof.collectors.importers.generic import Csv, Parquet, explain
-from deepprof.collectors.importers.generic_columns import EXAMPLE, KEYS, Columns, parse_columns, suggest
-from deepprof.collectors.importers.generic_values import activities, copy_kinds, durations, numbers, places
+from deepprof.collectors.importers.generic.columns import EXAMPLE, KEYS, Columns, parse_columns, suggest
+from deepprof.collectors.importers.generic.values import activities, copy_kinds, durations, numbers, places
 from deepprof.collectors.trace import Trace
 from tests.collectors.damage import checked, damaged
 from tests.manifest import rows as listed

@@ -8,9 +8,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers import kineto_native, kineto_rows, kineto_stream
 from deepprof.collectors.importers.kineto import Kineto
-from deepprof.collectors.importers.kineto_batches import CLOSED, MORE, PlainReader
+from deepprof.collectors.importers.kineto import native as kineto_native
+from deepprof.collectors.importers.kineto import rows as kineto_rows
+from deepprof.collectors.importers.kineto import stream as kineto_stream
+from deepprof.collectors.importers.kineto.batches import CLOSED, MORE, PlainReader
+from tests.collectors.damage import read_within
 
 TRAP = "}, {" * 9
 INNER = st.sampled_from([None, 1, TRAP, [{}, {}], {"a": [{"b": 1}, {}]}, "\\", '"', "x" * 50])
@@ -238,3 +241,17 @@ def test_damage_behind_the_events_is_placed_in_the_file(tmp_path):
     path.write_bytes(content)
     with pytest.raises(TraceError, match=f"breaks near byte {content.index(b'oops')}"):
         Kineto().read(path)
+
+
+def test_memory_follows_the_tables_and_not_the_text(tmp_path):
+    """Half a million events in 170 MB of text, most of it arguments that no table holds: less memory than the text."""
+    event = (
+        '{"ph":"X","cat":"cpu_op","name":"aten::add","pid":1,"tid":1,"ts":%d.125,"dur":1.5,"args":{"Input Dims":"%s"}}'
+    )
+    path = tmp_path / "trace.json"
+    with path.open("w") as file:
+        file.write('{"schemaVersion":1,"traceEvents":[')
+        file.writelines(event % (ts, "x" * 250) + "," for ts in range(499_999))
+        file.write(event % (0, "") + "]}")
+    assert path.stat().st_size > 170e6
+    assert read_within(path, 160 * 1024**2) == {"kept": 500_000}

@@ -9,7 +9,7 @@ import pytest
 
 from deepprof.collectors.importers import kineto
 from deepprof.collectors.importers.kineto import Kineto
-from deepprof.collectors.importers.kineto_host import HostTables
+from deepprof.collectors.importers.kineto.host import HostTables
 from deepprof.collectors.trace import Trace
 from tests.collectors.documents import event, kernel, rows
 

@@ -18,7 +18,7 @@ from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers import find_traces
 from deepprof.collectors.importers.files import read_head
 from deepprof.collectors.importers.nsys import Nsys
-from deepprof.collectors.importers.nsys_directory import NsysDirectory
+from deepprof.collectors.importers.nsys.directory import NsysDirectory
 from deepprof.collectors.trace import TABLES, Trace
 from tests.collectors.damage import checked, damaged, read_or_refuse
 from tests.collectors.nsys_database import CALL, COPY, KERNEL, RANGE, build, rows

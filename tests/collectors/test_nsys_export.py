@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers import nsys_export
 from deepprof.collectors.importers.nsys import Nsys
+from deepprof.collectors.importers.nsys import export as nsys_export
 
 MAGIC = b"NVIDIA Tegra Profiler Report 2025@5"
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.sqlite_columns import open_database
+from deepprof.collectors.importers.sqlite.columns import open_database
 from tests.collectors.nsys_database import CALL, COPY, KERNEL, RANGE, accepts, build, read, rows
 
 

@@ -15,7 +15,7 @@ import pytest
 import deepprof
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import read_head
-from deepprof.collectors.importers.nsys_jax import NsysJax
+from deepprof.collectors.importers.nsys.jax_archive import NsysJax
 from deepprof.collectors.trace import Trace
 from tests.collectors.damage import checked, survives
 from tests.hidden import without_ranges

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.nvprof_csv import NvprofCsv, kind_of_text
-from deepprof.collectors.importers.nvprof_csv_lines import numbers, split_lines
+from deepprof.collectors.importers.nvprof.csv_files import NvprofCsv, kind_of_text
+from deepprof.collectors.importers.nvprof.csv_lines import numbers, split_lines
 from tests.collectors.nvprof_files import (
     API_HEADER,
     BANNER,
@@ -41,7 +41,7 @@ def test_a_kernel_and_a_copy(path):
     ]
     assert named(trace, "device_events", "device", "context", "stream", "correlation")[1] == (0, 1, 7, 11)
     assert trace.devices.select("device", "name").rows() == [(0, "Tesla K40c")]
-    assert (trace.format, trace.clock, trace.accounting.read, trace.notes) == ("nvprof-csv", "session", 2, ())
+    assert (trace.format, trace.clock, trace.accounting.read, trace.notes) == ("nvprof", "session", 2, ())
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "µs", "ns"])
@@ -339,7 +339,7 @@ def test_pieces_may_end_anywhere(path, monkeypatch):
     content = START + "".join(kernel(at, name=f"k{at}, ü<é>() [{at}]") for at in range(1, 40)) + copy(99)
     whole = read_text(path, content)
     for size in (100, 333, 1024):
-        monkeypatch.setattr("deepprof.collectors.importers.nvprof_csv.PIECE_NBYTES", size)
+        monkeypatch.setattr("deepprof.collectors.importers.nvprof.csv_files.PIECE_NBYTES", size)
         for encoding in ("utf-8", "utf-16"):
             pieces = read_text(path, content.encode(encoding))
             assert pieces.names.equals(whole.names)

@@ -17,8 +17,8 @@ from deepprof.collectors import importers
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import read_bytes, read_head
 from deepprof.collectors.importers.nvprof import Nvprof
-from deepprof.collectors.importers.nvprof_calls import DRIVER_CALLS, RUNTIME_CALLS
-from deepprof.collectors.importers.nvprof_csv import NvprofCsv
+from deepprof.collectors.importers.nvprof.calls import DRIVER_CALLS, RUNTIME_CALLS
+from deepprof.collectors.importers.nvprof.csv_files import NvprofCsv
 from tests import manifest
 from tests.collectors.damage import checked, read_or_refuse, read_within, survives
 from tests.collectors.nvprof_files import (

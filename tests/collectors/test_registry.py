@@ -191,3 +191,8 @@ def test_a_directory_may_be_a_trace(tmp_path, monkeypatch):
     (tmp_path / "job" / "manifest").touch()
     assert importers.find_traces(tmp_path) == importers.find_traces(tmp_path / "job") == [tmp_path / "job"]
     assert importers.read(tmp_path / "job").path == "job"
+
+
+def test_a_name_that_no_system_takes_is_a_trace_error(tmp_path):
+    with pytest.raises(TraceError, match="name too long"):
+        importers.read(tmp_path / ("x" * 5000))

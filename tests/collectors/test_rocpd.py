@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.rocpd import Rocpd, list_parts
+from deepprof.collectors.importers.amd.rocpd import Rocpd, list_parts
 from deepprof.collectors.trace import Trace
 from tests.collectors.damage import survives
 from tests.collectors.rocpd_database import Writer, process, symbol

@@ -10,8 +10,8 @@ import pytest
 
 from deepprof.collectors import importers
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.rocprof import Rocprof
-from deepprof.collectors.importers.rocprof_csv import table_of
+from deepprof.collectors.importers.amd.rocprof import Rocprof
+from deepprof.collectors.importers.amd.rocprof_csv import table_of
 from deepprof.collectors.trace import Trace
 from tests.collectors.damage import damaged, read_or_refuse, survives
 from tests.collectors.rocpd_database import Writer, process

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from deepprof.collectors import importers
-from deepprof.collectors.importers.rocpd import Rocpd
-from deepprof.collectors.importers.rocprof import Rocprof
-from deepprof.collectors.importers.rpd import Rpd
-from deepprof.collectors.importers.rpd_json import RpdJson
+from deepprof.collectors.importers.amd.rocpd import Rocpd
+from deepprof.collectors.importers.amd.rocprof import Rocprof
+from deepprof.collectors.importers.amd.rpd import Rpd
+from deepprof.collectors.importers.amd.rpd_json import RpdJson
 from tests import manifest
 from tests.collectors.rocpd_database import Writer, process, symbol
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.rocprof import Rocprof
+from deepprof.collectors.importers.amd.rocprof import Rocprof
 from deepprof.collectors.trace import Trace
 from tests.collectors.damage import read_within, survives
 

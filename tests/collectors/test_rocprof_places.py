@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.collectors.importers import rocprof_words as words
-from deepprof.collectors.importers.rocprof_places import Agent, choose_streams, number_agents, scope_correlations
-from deepprof.collectors.importers.rocprof_trace import ALLOCATION, DEVICE, signed_sizes
+from deepprof.collectors.importers.amd import words
+from deepprof.collectors.importers.amd.places import Agent, choose_streams, number_agents, scope_correlations
+from deepprof.collectors.importers.amd.rocprof_trace import ALLOCATION, DEVICE, signed_sizes
 
 
 def rows(*places: tuple[int | None, int | None], activity: str = "kernel") -> pl.DataFrame:

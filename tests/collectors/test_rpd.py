@@ -10,7 +10,7 @@ import pytest
 
 from deepprof.collectors import importers
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.rpd import Rpd
+from deepprof.collectors.importers.amd.rpd import Rpd
 from deepprof.collectors.trace import Trace
 from tests.collectors.damage import read_or_refuse, survives
 from tests.collectors.rpd_database import build, call, op

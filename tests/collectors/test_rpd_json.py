@@ -11,7 +11,7 @@ import pytest
 
 from deepprof.collectors import importers
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.rpd_json import RpdJson
+from deepprof.collectors.importers.amd.rpd_json import RpdJson
 from deepprof.collectors.trace import Trace
 from tests.collectors.damage import survives
 

@@ -15,7 +15,7 @@ from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.collectors.importers import find_traces, importers, read
 from deepprof.collectors.importers.store import NativeStore
 from deepprof.collectors.store import check_store_target, find_ranks, open_store, replace_store, write_index
-from deepprof.collectors.store_rank import open_rank, write_rank
+from deepprof.collectors.store.rank import open_rank, write_rank
 from deepprof.collectors.time_range import cut
 from deepprof.collectors.trace import COLLECTIVES, MEMORY_EVENTS, OPERANDS, RECORD_TABLES, STACKS, TABLES, Accounting
 from tests import manifest

@@ -8,13 +8,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from deepprof.collectors import parquet_pages, store_tables
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers import find_traces, read
 from deepprof.collectors.importers.store import NativeStore
-from deepprof.collectors.parquet_pages import MalformedError, read_sizes
 from deepprof.collectors.store import find_ranks, open_store
-from deepprof.collectors.store_rank import open_rank, write_rank
+from deepprof.collectors.store import pages as parquet_pages
+from deepprof.collectors.store import tables as store_tables
+from deepprof.collectors.store.pages import MalformedError, read_sizes
+from deepprof.collectors.store.rank import open_rank, write_rank
 
 from .damage import damaged, read_or_refuse
 from .test_store import make_full_trace, make_trace, write_store

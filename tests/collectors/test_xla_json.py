@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 import deepprof
 from deepprof.collectors import importers
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers import xla_json, xla_json_events
 from deepprof.collectors.importers.kineto import Kineto
-from deepprof.collectors.importers.xla_json import XlaJson
+from deepprof.collectors.importers.xla import viewer as xla_json
+from deepprof.collectors.importers.xla import viewer_events as xla_json_events
+from deepprof.collectors.importers.xla.viewer import XlaJson
 from tests.collectors.damage import read_within, survives
 from tests.collectors.xplane_profile import named
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import deepprof
 from deepprof.collectors import importers
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers import xplane_schema
-from deepprof.collectors.importers.xplane import XPlane
+from deepprof.collectors.importers.xla import schema as xplane_schema
+from deepprof.collectors.importers.xla.xplane import XPlane
 from deepprof.metrics.evidence import trust_in
 from tests.collectors.damage import read_within, survives
 from tests.collectors.xplane_profile import GPU, HOST, Event, data, event, named, number, plane, read, space, stat

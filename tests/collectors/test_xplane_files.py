@@ -13,8 +13,8 @@ import pytest
 import deepprof
 from deepprof.collectors import importers
 from deepprof.collectors.importers.files import read_head
-from deepprof.collectors.importers.xla_json import XlaJson
-from deepprof.collectors.importers.xplane import XPlane
+from deepprof.collectors.importers.xla.viewer import XlaJson
+from deepprof.collectors.importers.xla.xplane import XPlane
 from tests import manifest
 from tests.collectors import jax_programs
 from tests.collectors.damage import survives

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.collectors.importers import xplane_wire
-from deepprof.collectors.importers.xplane_wire import WireError, cut, fields
+from deepprof.collectors.importers.xla import wire as xplane_wire
+from deepprof.collectors.importers.xla.wire import WireError, cut, fields
 from tests.collectors.xplane_profile import data, number, varint
 
 NUMBERS = st.integers(1, 2**29 - 1)

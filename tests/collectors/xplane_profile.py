@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from deepprof.collectors.importers.xplane import XPlane
+from deepprof.collectors.importers.xla.xplane import XPlane
 
 
 def varint(value):

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from deepprof.alignment import align
-from deepprof.collectors.store_rank import open_rank, write_rank
+from deepprof.collectors.store.rank import open_rank, write_rank
 from deepprof.collectors.time_range import OUT_OF_RANGE
-from deepprof.part import read_parts
+from deepprof.job.alignment import align
+from deepprof.job.part import read_parts
 from tests.deepprof.test_job_clocks import EPOCH, make_rank
 from tests.tables import make_trace
 

@@ -87,7 +87,7 @@ def test_a_signal_that_somebody_handles_is_left_alone():
 
 
 def test_a_process_whose_parent_is_gone_ends_without_a_word(ranks, own):
-    process = start(own, "-P", "-m", "deepprof.reader")
+    process = start(own, "-P", "-m", "deepprof.job.reader")
     process.stdout.close()
     process.stdin.write(b'{"path": "%b", "shown": null, "folder": "/dev/null/x"}\n' % os.fsencode(ranks / "none"))
     process.stdin.close()

@@ -187,7 +187,7 @@ def test_a_full_disk_is_a_line(capsys, ranks, tmp_path, monkeypatch):
     def fill(*_):
         raise OSError(28, "No space left on device", "names.parquet")
 
-    monkeypatch.setattr("deepprof.collectors.store_rank.write_table", fill)
+    monkeypatch.setattr("deepprof.collectors.store.rank.write_table", fill)
     assert "No space left" in complaint(capsys, "convert", str(ranks), "-o", f"{tmp_path}/job.deepprof")
     assert list(tmp_path.iterdir()) == []
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.alignment import FEWEST, align, list_ranks
 from deepprof.collectors.clocks import fits, shift, to_unix
 from deepprof.collectors.trace import COLLECTIVES, RECORD_TABLES
+from deepprof.job.alignment import FEWEST, align, list_ranks
 from tests.collectors.test_store import make_full_trace
 from tests.tables import event, make_trace, table
 

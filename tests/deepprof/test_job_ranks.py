@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.ranks import assign_ranks, rank_in_name
+from deepprof.job.ranks import assign_ranks, rank_in_name
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 
 import deepprof
-from deepprof import job, parallel, reader
+from deepprof import job
 from deepprof.collectors.errors import TraceError, UsageError
-from deepprof.conversion import convert
-from deepprof.parallel import choose_jobs, explain_end
+from deepprof.job import parallel, reader
+from deepprof.job.conversion import convert
+from deepprof.job.parallel import choose_jobs, explain_end
+from deepprof.job.sources import Source, Sources
 from deepprof.simulation import simulate, write
-from deepprof.sources import Source, Sources
 
 RANKS = 3
 

@@ -245,6 +245,14 @@ def strip(times, width, **options):
     return [line for line, _ in draw_strip(build_iterations(times), width, **options)]
 
 
+def test_many_kinds_of_devices_are_cut():
+    devices = pl.DataFrame({"device": range(9), "name": [f"Agent {k}" for k in range(9)]})
+    devices = devices.with_columns(pl.lit(None).alias(c) for c in DEVICES if c not in devices.columns)
+    trace = replace(build_trace("a.csv"), devices=devices.select(list(DEVICES)).cast(dict(DEVICES)))
+    text = show(build_analysis(traces=(trace,)), width=200)
+    assert "(Agent 0, Agent 1, Agent 2, Agent 3, …)" in text
+
+
 def test_a_bar_is_as_high_as_its_iteration_is_long():
     bars, marks, words_below = strip([80 * (k + 1) for k in range(8)] + [1], 40)
     assert bars == BLOCKS + BLOCKS[0]

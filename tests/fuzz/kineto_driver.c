@@ -7,7 +7,7 @@
 
 #define FIRST_ROOM 3
 #define FIRST_CAPACITY 1
-#include "kineto_scan.c"
+#include "scan.c"
 
 enum { CAPACITY = 7, LONGEST = 1 << 14 };
 

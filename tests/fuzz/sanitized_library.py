@@ -8,7 +8,7 @@ Only tests read the variable; the package itself loads nothing but the file besi
 import os
 from pathlib import Path
 
-from deepprof.collectors.importers import kineto_native
+from deepprof.collectors.importers.kineto import native as kineto_native
 from deepprof.mining import native
 
 for module, variable in ((native, "DEEPPROF_TEST_LIBRARY"), (kineto_native, "DEEPPROF_TEST_SCANNER")):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deepprof.collectors.importers import kineto_native
+from deepprof.collectors.importers.kineto import native as kineto_native
 from tests.fuzz.building import ROOT, build, needs_sanitizers, runtime
 
 pytestmark = needs_sanitizers
@@ -33,8 +33,8 @@ def test_text_that_is_nearly_json_is_read_alike_whole_and_in_pieces(tmp_path: Pa
         ("json_text.h", "if (end - p < 6)", "if (end - p < 2)"),
         ("text_ids.h", "if (t->used + n > t->room)", "if (0)"),
         ("text_ids.h", "if (t->count == t->capacity)", "if (0)"),
-        ("kineto_scan.c", "texts_end(&s->names);", ""),
-        ("kineto_scan.c", "if (*count == capacity)", "if (*count == capacity + 1)"),
+        ("scan.c", "texts_end(&s->names);", ""),
+        ("scan.c", "if (*count == capacity)", "if (*count == capacity + 1)"),
     ],
 )
 def test_the_driver_notices_a_fault(tmp_path: Path, name: str, old: str, new: str) -> None:
@@ -49,7 +49,7 @@ def test_the_driver_notices_a_fault(tmp_path: Path, name: str, old: str, new: st
 @pytest.mark.parametrize("name", ["test_kineto_batches.py", "test_kineto_files.py"])
 def test_the_tests_of_the_importer_pass(tmp_path: Path, name: str) -> None:
     """In a process of their own, which loads the sanitizers first; leaks of Python itself are not counted."""
-    library = build(tmp_path / "library.so", SOURCES / "kineto_scan.c", "-shared", "-fPIC", "-lm")
+    library = build(tmp_path / "library.so", SOURCES / "scan.c", "-shared", "-fPIC", "-lm")
     environment = {"LD_PRELOAD": runtime(), "ASAN_OPTIONS": "detect_leaks=0", "DEEPPROF_TEST_SCANNER": str(library)}
     plugins = ["-p", "tests.fuzz.sanitized_library", "-p", "no:xdist", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-q", *plugins, "-m", "not traces", f"tests/collectors/{name}"]

@@ -1,0 +1,232 @@
+"""The tables of one process in a rocprofv3 database as loose rows. Any table and any column may be missing.
+
+Three layouts are in use. In 3.0.x an event's own row says where it ran; in 4.1 its row of `rocpd_track` does, and
+categories have a table; between the two, times too had a table of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import msgspec
+import polars as pl
+
+from deepprof.collectors.importers.amd import words
+from deepprof.collectors.importers.amd.rocpd_agents import read_agents, read_processes
+from deepprof.collectors.importers.amd.rocprof_trace import ALLOCATION, DEVICE, HOST, Loose, frame
+
+if TYPE_CHECKING:
+    from deepprof.collectors.importers.sqlite.columns import Database
+
+__all__ = ["Part", "read_part"]
+
+PLACE = ("pid", "tid", "agent_id", "queue_id", "stream_id")
+TIMES = ("start", "end", "timestamp")
+# Records without a table of ours, and why they are left out.
+OTHERS = {
+    "rocpd_pmc_event": "counter",
+    "rocpd_hip_event": "unsupported",
+    "rocpd_event_operation": "unsupported",
+    "rocpd_graph_launch": "unsupported",  # a summary: the kernels of the graph are dispatches
+}
+MARKERS = "MARKER"
+
+
+@dataclass(frozen=True)
+class Part:
+    """The tables of `database` that end in `ending`."""
+
+    database: Database
+    ending: str
+
+    def table(self, name: str, columns: tuple[str, ...]) -> pl.DataFrame:
+        """Return `columns` of the table `name` as Int64, null where it lacks them."""
+        return self.database.integers(name + self.ending, dict.fromkeys(columns))
+
+    def texts(self, name: str, column: str) -> pl.Series:
+        """Return `column` of the table `name` as String."""
+        return self.database.texts(name + self.ending, column)
+
+    def lookup(self, name: str, column: str) -> pl.DataFrame:
+        """Return the texts of the table `name` as `id` and `text`; the first one where an id comes twice."""
+        return first_of_each(self.table(name, ("id",)).with_columns(text=self.texts(name, column)))
+
+    @cached_property
+    def strings(self) -> pl.DataFrame:
+        """The texts of `rocpd_string`."""
+        return self.lookup("rocpd_string", "string")
+
+    @cached_property
+    def tracks(self) -> pl.DataFrame:
+        """Where events ran, by `track_id`, in layouts whose rows do not say it themselves."""
+        rows = first_of_each(self.table("rocpd_track", ("id", *PLACE, "name_id")))
+        return rows.rename({name: f"track_{name}" for name in rows.columns})
+
+    @cached_property
+    def events(self) -> pl.DataFrame:
+        """`event_id`, `correlation` and `category` of each event.
+
+        What other tools call the correlation id is `stack_id` here; `correlation_id` is the application's own, and
+        serves where a writer has nothing in the other.
+        """
+        rows = first_of_each(self.table("rocpd_event", ("id", "stack_id", "correlation_id", "category_id")))
+        categories = self.lookup("rocpd_info_category", "name")
+        categories = self.strings if categories.is_empty() else categories
+        rows = named(rows, categories, "category_id", "category")
+        stack = pl.when(pl.col("stack_id") > 0).then("stack_id")
+        return rows.select(event_id="id", correlation=pl.coalesce(stack, "correlation_id"), category="category")
+
+    @cached_property
+    def timestamps(self) -> pl.DataFrame:
+        """The times that rows refer to by id."""
+        return first_of_each(self.table("rocpd_timestamp", ("id", "value")))
+
+    def rows(self, name: str, columns: tuple[str, ...]) -> pl.DataFrame:
+        """Return `columns` of the table `name`, its times, where each row ran, and what its event says."""
+        ids = tuple(f"{time}_id" for time in TIMES)
+        rows = self.table(name, ("id", *columns, *TIMES, *ids, *PLACE, "track_id", "event_id"))
+        for time in TIMES:
+            rows = self.resolve(rows, time)
+        rows = rows.join(self.tracks, on="track_id", how="left", maintain_order="left")
+        rows = rows.with_columns(pl.coalesce(column, f"track_{column}").alias(column) for column in PLACE)
+        return rows.join(self.events, on="event_id", how="left", maintain_order="left")
+
+    def resolve(self, rows: pl.DataFrame, time: str) -> pl.DataFrame:
+        """Return `rows` with the `time` that its id stands for, where there are ids."""
+        if not rows[f"{time}_id"].count():
+            return rows
+        table = self.timestamps.rename({"id": f"{time}_id", "value": f"{time}_value"})
+        joined = rows.join(table, on=f"{time}_id", how="left", maintain_order="left")
+        return joined.with_columns(pl.coalesce(time, f"{time}_value").alias(time))
+
+
+def first_of_each(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the first of the `rows` of each `id`, so that a join by it never doubles a record."""
+    return rows.drop_nulls("id").unique("id", keep="first", maintain_order=True)
+
+
+def named(rows: pl.DataFrame, texts: pl.DataFrame, key: str, name: str) -> pl.DataFrame:
+    """Return `rows` with the text that `key` stands for as `name`; null where there is none or an empty one."""
+    table = texts.select(pl.col("id").alias(key), pl.when(pl.col("text") != "").then("text").alias(name))
+    return rows.join(table, on=key, how="left", maintain_order="left")
+
+
+def read_part(part: Part, loose: Loose) -> int:
+    """Add the records of `part` to `loose`; return how many there are."""
+    agents = read_agents(part)
+    numbered = [rows["process"].max() for rows in (*loose.device, *loose.host)]
+    processes = read_processes(part, 1 + max((at for at in numbered if isinstance(at, int)), default=-1))
+    loose.agents.extend(agents.listed)
+    device = [read_kernels(part), read_copies(part)]
+    host = [read_regions(part, "rocpd_region"), read_regions(part, "rocpd_sample")]
+    memory = read_allocations(part)
+    read = sum(rows.height for rows in (*device, *host, memory))
+    loose.device.append(processes.of_device(agents.keyed(pl.concat(device))))
+    loose.host.append(processes.of_host(pl.concat(host)))
+    loose.allocations.append(processes.of_host(agents.keyed(memory)))
+    for table, reason in OTHERS.items():
+        if rows := part.database.count(table + part.ending):
+            loose.tally.dropped[reason] += rows
+            read += rows
+    return read
+
+
+def read_kernels(part: Part) -> pl.DataFrame:
+    """Return the dispatches as DEVICE rows, `process` the writer's own key."""
+    rows = part.rows("rocpd_kernel_dispatch", ("kernel_id", "graph_node_id"))
+    symbols = part.table("rocpd_info_kernel_symbol", ("id",)).with_columns(
+        label=words.kernel_label(pl.lit(part.texts("rocpd_info_kernel_symbol", "display_name"))),
+        mangled=words.kernel_label(pl.lit(part.texts("rocpd_info_kernel_symbol", "kernel_name"))),
+    )
+    symbols = first_of_each(symbols).select(kernel_id="id", name=pl.coalesce("label", "mangled"))
+    rows = rows.join(symbols, on="kernel_id", how="left", maintain_order="left")
+    return frame(
+        DEVICE, {**placed(), "activity": "kernel", "name": pl.col("name"), "kernel": pl.col("kernel_id")}, rows
+    )
+
+
+def placed() -> dict[str, pl.Expr]:
+    """Return what all DEVICE rows take from `Part.rows`."""
+    names = {"start_ns": "start", "end_ns": "end", "process": "pid", "agent": "agent_id", "queue": "queue_id"}
+    more = {"stream_id": "stream_id", "correlation": "correlation", "graph_node": "graph_node_id"}
+    return {name: pl.col(column) for name, column in (names | more).items()}
+
+
+def read_copies(part: Part) -> pl.DataFrame:
+    """Return the copies as DEVICE rows."""
+    rows = part.rows("rocpd_memory_copy", ("name_id", "dst_agent_id", "src_agent_id", "size", "graph_node_id"))
+    rows = named(rows, part.strings, "name_id", "text")
+    rows = words.labelled(rows, "text", kind=words.copy_kind_of, label=words.copy_name)
+    return frame(
+        DEVICE, {**placed(), **words.copy_columns("dst_agent_id", "src_agent_id"), "nbytes": pl.col("size")}, rows
+    )
+
+
+def read_regions(part: Part, table: str) -> pl.DataFrame:
+    """Return calls and markers as HOST rows, those of `rocpd_sample` without length, `process` the writer's own key."""
+    rows = named(part.rows(table, ("name_id",)), part.strings, "name_id", "operation")
+    rows = named(rows, part.strings, "track_name_id", "track")
+    marker = pl.col("category").str.contains(MARKERS).fill_null(False)
+    rows = add_messages(part, rows, bool(rows.select(marker.any()).item()))
+    rows = words.labelled(rows, "category", known=words.domain_category)
+    return frame(
+        HOST,
+        {
+            "start_ns": pl.coalesce("start", "timestamp"),
+            "end_ns": pl.coalesce("end", "timestamp"),
+            "process": pl.col("pid"),
+            "thread": pl.col("tid"),
+            "category": pl.col("known"),
+            "name": pl.coalesce(pl.when(marker).then("message"), "operation", "track", "category"),
+            "correlation": pl.col("correlation"),
+        },
+        rows,
+    )
+
+
+class Extra(msgspec.Struct):
+    """What `rocpd_event.extdata` says of a marker."""
+
+    message: str | None = None
+
+
+def add_messages(part: Part, rows: pl.DataFrame, wanted: bool) -> pl.DataFrame:
+    """Return `rows` with the `message` of their markers, null without; texts are read only where `wanted`."""
+    if not wanted:
+        return rows.with_columns(message=pl.lit(None, pl.String))
+    extra = part.table("rocpd_event", ("id",)).with_columns(extra=part.texts("rocpd_event", "extdata"))
+    extra = (
+        first_of_each(extra)
+        .select("extra", event_id="id")
+        .join(rows.select("event_id").unique(), on="event_id", how="semi")
+    )
+    extra = words.labelled(extra, "extra", message=message_of).drop("extra")
+    return rows.join(extra, on="event_id", how="left", maintain_order="left")
+
+
+def message_of(text: str | None) -> str | None:
+    """Return the message in the JSON `text`, None where it is something else (or compressed)."""
+    try:
+        return msgspec.json.decode(text or "{}", type=Extra).message or None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+
+
+def read_allocations(part: Part) -> pl.DataFrame:
+    """Return what was allocated and freed as ALLOCATION rows, `process` the writer's own key."""
+    rows = part.rows("rocpd_memory_allocate", ("size", "address"))
+    return frame(
+        ALLOCATION,
+        {
+            "time_ns": pl.col("end"),
+            "process": pl.col("pid"),
+            "thread": pl.col("tid"),
+            "agent": pl.col("agent_id"),
+            "address": pl.col("address"),
+            "nbytes": pl.col("size"),
+            "freed": pl.lit(part.texts("rocpd_memory_allocate", "type") == "FREE"),
+        },
+        rows,
+    )

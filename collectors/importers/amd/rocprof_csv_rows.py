@@ -1,0 +1,196 @@
+"""Rows of rocprof's CSV files, all text, as loose rows of the record table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from deepprof.collectors.importers.amd import words
+from deepprof.collectors.importers.amd.places import Agent
+from deepprof.collectors.importers.amd.rocprof_trace import ALLOCATION, DEVICE, HOST, Loose, frame
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["COLUMNS", "add_tables"]
+
+# What each column is called, by version: rocprofv3, rocprof 2, rocprof 1.
+ALIASES = {
+    "start": ("start_timestamp", "beginns"),
+    "end": ("end_timestamp", "endns"),
+    "kernel": ("kernel_name", "kernelname"),
+    "agent": ("agent_id", "gpu_id"),
+    "queue": ("queue_id",),
+    "stream": ("stream_id",),
+    "thread": ("thread_id", "tid"),
+    "pid": ("process_id", "pid"),
+    "correlation": ("correlation_id",),
+    "dispatch": ("dispatch_id", "index"),
+    "direction": ("direction",),
+    "target": ("destination_agent_id",),
+    "source": ("source_agent_id",),
+    "size": ("allocation_size", "bytes", "size"),
+    "address": ("address",),
+    "domain": ("domain",),
+    "function": ("function",),
+    "operation": ("operation",),
+    "node": ("node_id",),
+    "logical": ("logical_node_id",),
+    "kind": ("agent_type",),
+    "label": ("product_name",),
+    "name": ("name",),
+    "units": ("cu_count",),
+}
+COLUMNS = frozenset(name for names in ALIASES.values() for name in names)
+
+
+def add_tables(tables: Sequence[tuple[str, pl.DataFrame]], loose: Loose) -> None:
+    """Add what `tables`, by kind, hold to `loose`."""
+    agents = [row for table, rows in tables if table == "agents" for row in list_agents(complete(rows))]
+    gpus = [agent for agent in agents if agent.gpu]
+    # Which of several spellings a file uses is a setting: "Agent 4", "4", or "GPU 0", the count of GPUs alone.
+    keys = {agent.node: agent.key for agent in agents}
+    events = [(table, complete(rows)) for table, rows in tables if table != "agents"]
+    timed = any(table in ("kernels", "kernels of rocprof 1") for table, _ in events)
+    for table, rows in events:
+        if table == "counters" and timed:
+            loose.tally.dropped["counter"] += rows.height
+        elif table == "scratch":
+            loose.tally.dropped["unsupported"] += rows.height
+        else:
+            READERS[table](rows, keys, loose)
+    used = sorted({key for rows in loose.device for key in rows["agent"].drop_nulls().unique()}, key=natural)
+    loose.agents.extend(gpus or [Agent(key=key, number=number_of(key, at), name=key) for at, key in enumerate(used)])
+
+
+def complete(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return `rows` with the columns of ALIASES, null where the file has none."""
+    none = pl.lit(None, pl.String)
+    found = {name: [pl.col(a) for a in names if a in rows.columns] for name, names in ALIASES.items()}
+    return rows.select(pl.coalesce(*columns, none).alias(name) for name, columns in found.items())
+
+
+def number(column: str) -> pl.Expr:
+    """Return `column` as Int64, "7.0" too, as spreadsheets write it; null for what is no integer."""
+    return pl.col(column).str.strip_chars(" \t\r").str.replace(r"\.0+$", "").cast(pl.Int64, strict=False)
+
+
+def list_agents(rows: pl.DataFrame) -> list[Agent]:
+    """Return the processors that an agent file lists; `node` is the number that other files give them."""
+    rows = rows.with_columns(at=number("node"), units=number("units")).sort("at", nulls_last=True)
+    rows = rows.with_columns(count=(pl.col("kind") == "GPU").cum_sum().cast(pl.Int64) - 1)
+    rows = rows.select("count", "units", "kind", pl.coalesce("logical", "node"), pl.coalesce("label", "name"))
+    return [
+        Agent(
+            key=f"GPU {count}" if kind == "GPU" else f"Agent {node}",
+            node=f"Agent {node}",
+            gpu=kind == "GPU",
+            number=count,
+            name=name,
+            multiprocessors=units,
+        )
+        for count, units, kind, node, name in rows.iter_rows()
+    ]
+
+
+def key_of(column: str, keys: dict[str, str]) -> pl.Expr:
+    """Return the key of the processor in `column`: a number alone is an agent's."""
+    text = pl.col(column).str.strip_chars()
+    text = pl.when(text != "").then(text)
+    text = pl.when(text.str.contains(r"^\d+$")).then(pl.format("Agent {}", text)).otherwise(text)
+    return text.replace(keys) if keys else text
+
+
+def natural(key: str) -> tuple[int, str]:
+    """Return what sorts `key` by its number."""
+    return len(key), key
+
+
+def number_of(key: str, at: int) -> int:
+    """Return the device number of `key`, the `at`-th of those used: that in "GPU 3", else `at`."""
+    kind, _, digits = key.partition(" ")
+    return int(digits) if kind == "GPU" and digits.isdecimal() and len(digits) < 6 else at
+
+
+def spans() -> dict[str, pl.Expr | int]:
+    """Return what all rows have."""
+    times = {"start_ns": number("start"), "end_ns": number("end"), "correlation": number("correlation")}
+    return {**times, "process": 0}
+
+
+def add_kernels(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
+    """Add dispatches."""
+    columns = {
+        **spans(),
+        "agent": key_of("agent", keys),
+        "queue": number("queue"),
+        "stream_id": number("stream"),
+        "activity": "kernel",
+        "name": words.kernel_label(pl.col("kernel")),
+    }
+    loose.device.append(frame(DEVICE, columns, rows))
+
+
+def add_counted(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
+    """Add the dispatches of a counter file, which has a row for each counter of each dispatch."""
+    kernels = rows.unique(["dispatch", "start"], keep="first", maintain_order=True)
+    loose.tally.dropped["counter"] += rows.height - kernels.height
+    add_kernels(kernels, keys, loose)
+
+
+def add_copies(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
+    """Add copies; their sizes are in no version's file."""
+    rows = words.labelled(
+        rows.rename({"kind": "_", "label": "__"}), "direction", kind=words.copy_kind_of, label=words.copy_name
+    )
+    rows = rows.with_columns(key_of("target", keys), key_of("source", keys))
+    columns = {
+        **spans(),
+        **words.copy_columns("target", "source"),
+        "nbytes": number("size"),
+        "stream_id": number("stream"),
+    }
+    loose.device.append(frame(DEVICE, columns, rows))
+
+
+def add_calls(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
+    """Add calls and markers, which the domain tells apart."""
+    rows = words.labelled(rows, "domain", category=words.domain_category)
+    columns = {
+        **spans(),
+        "pid": number("pid"),
+        "thread": number("thread"),
+        "category": pl.col("category"),
+        "name": pl.when(pl.col("function") != "").then("function"),
+    }
+    loose.host.append(frame(HOST, columns, rows))
+
+
+def add_allocations(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
+    """Add what was allocated and freed."""
+    address = pl.col("address").str.strip_chars().str.to_lowercase()
+    hexadecimal = address.str.strip_prefix("0x").str.to_integer(base=16, dtype=pl.UInt64, strict=False)
+    columns = {
+        "time_ns": number("end"),
+        "process": 0,
+        "pid": number("pid"),
+        "thread": number("thread"),
+        "agent": key_of("agent", keys),
+        "address": pl.when(address.str.starts_with("0x"))
+        .then(hexadecimal)
+        .otherwise(address.cast(pl.UInt64, strict=False)),
+        "nbytes": number("size").fill_null(0),
+        "freed": pl.col("operation").str.to_uppercase().str.contains("FREE").fill_null(False),
+    }
+    loose.allocations.append(frame(ALLOCATION, columns, rows))
+
+
+READERS = {
+    "kernels": add_kernels,
+    "kernels of rocprof 1": add_kernels,
+    "counters": add_counted,
+    "copies": add_copies,
+    "calls": add_calls,
+    "allocations": add_allocations,
+}

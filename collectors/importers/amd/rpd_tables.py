@@ -1,0 +1,158 @@
+"""The tables of an .rpd database as loose rows. Any table and any column may be missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from deepprof.collectors.importers.amd import words
+from deepprof.collectors.importers.amd.places import Agent
+from deepprof.collectors.importers.amd.rocprof_trace import DEVICE, HOST, Loose, frame
+
+if TYPE_CHECKING:
+    from deepprof.collectors.importers.sqlite.columns import Database
+
+__all__ = ["read_tables"]
+
+OPS, CALLS, LINKS = "rocpd_op", "rocpd_api", "rocpd_api_ops"
+KERNEL_CALLS, COPY_CALLS = "rocpd_kernelapi", "rocpd_copyapi"
+COUNTERS = ("rocpd_monitor", "rocpd_counter")  # clocks and power; hardware counters of schema 3
+MARKER = "UserMarker"
+OWN_CALLS = r"^(?:hcc_activity_callback|\w+Table::\w+|\w*Logger::\w+)"  # the tracer's own work
+
+
+def read_tables(database: Database) -> tuple[Loose, int]:
+    """Return the operations, calls and markers of `database`, and how many records it has."""
+    loose = Loose()
+    strings = read_strings(database, "rocpd_string")
+    calls = read_calls(database, strings)
+    launches = read_launches(database)
+    loose.device.append(read_ops(database, strings, launches, loose))
+    loose.host.append(shape_calls(calls, launches))
+    for table in COUNTERS:
+        if rows := database.count(table):
+            loose.tally.dropped["counter"] += rows
+    return loose, sum(database.count(table) for table in (OPS, CALLS, *COUNTERS))
+
+
+def read_strings(database: Database, table: str) -> pl.DataFrame:
+    """Return the texts of `table` as `id` and `text`; the first one where an id comes twice."""
+    rows = database.integers(table, {"id": None}).with_columns(text=database.texts(table, "string"))
+    return rows.drop_nulls("id").unique("id", keep="first", maintain_order=True)
+
+
+def named(rows: pl.DataFrame, strings: pl.DataFrame, key: str, name: str) -> pl.DataFrame:
+    """Return `rows` with the text that `key` stands for as `name`; null where there is none or an empty one."""
+    table = strings.select(pl.col("id").alias(key), pl.when(pl.col("text") != "").then("text").alias(name))
+    return rows.join(table, on=key, how="left", maintain_order="left")
+
+
+def read_launches(database: Database) -> pl.DataFrame:
+    """Return what is known of each operation's call: `op_id`, `api_id`, `stream_id`, `nbytes`, two devices.
+
+    A size is that of the whole call: it is left out where one call made several operations.
+    """
+    links = database.integers(LINKS, {"api_id": None, "op_id": None}).drop_nulls()
+    links = links.unique("op_id", keep="first", maintain_order=True)
+    single = pl.len().over("api_id") == 1
+    links = links.join(read_streams(database), on="api_id", how="left", maintain_order="left")
+    copies = database.integers(COPY_CALLS, dict.fromkeys(("api_ptr_id", "size", "dstDevice", "srcDevice")))
+    copies = copies.drop_nulls("api_ptr_id").unique("api_ptr_id", keep="first", maintain_order=True)
+    rows = links.join(copies, left_on="api_id", right_on="api_ptr_id", how="left", maintain_order="left")
+    return rows.with_columns(nbytes=pl.when(single).then("size"))
+
+
+def read_streams(database: Database) -> pl.DataFrame:
+    """Return the stream of each call that has one, as `api_id` and `stream_id`.
+
+    Streams are written as addresses ("0x0" is the default one): they are numbered from 0, the default one first.
+    """
+    tables = [
+        database.integers(table, {"api_ptr_id": None}).with_columns(handle=database.texts(table, "stream"))
+        for table in (KERNEL_CALLS, COPY_CALLS)
+    ]
+    rows = pl.concat(tables).drop_nulls().filter(pl.col("handle") != "")
+    handles = [handle for handle in rows["handle"].unique(maintain_order=True) if not is_default(handle)]
+    default = [handle for handle in rows["handle"].unique(maintain_order=True) if is_default(handle)]
+    numbers = dict.fromkeys(default, 0) | {handle: at for at, handle in enumerate(handles, 1)}
+    stream = pl.col("handle").replace_strict(numbers, default=None, return_dtype=pl.Int64)
+    rows = rows.select(api_id="api_ptr_id", stream_id=stream)
+    return rows.unique("api_id", keep="first", maintain_order=True)
+
+
+def is_default(handle: str) -> bool:
+    """Return whether `handle` is the null stream."""
+    return handle.strip().lower() in ("0x0", "0", "(nil)", "nil", "null")
+
+
+def read_ops(database: Database, strings: pl.DataFrame, launches: pl.DataFrame, loose: Loose) -> pl.DataFrame:
+    """Return the operations as DEVICE rows.
+
+    A kernel's name is its description; what has none (copies, fills, the nodes of a graph) is called after its type.
+    """
+    columns = dict.fromkeys(("id", "queueId", "start", "end", "description_id", "opType_id"))
+    rows = database.integers(OPS, {**columns, "gpuId": 0})
+    rows = named(named(rows, strings, "description_id", "description"), strings, "opType_id", "operation")
+    rows = rows.join(launches, left_on="id", right_on="op_id", how="left", maintain_order="left", nulls_equal=False)
+    rows = words.labelled(
+        rows, "operation", activity=words.activity_of, copy_kind=words.copy_kind_of, label=words.operation_label
+    )
+    kernel = pl.col("activity") == "kernel"
+    between = pl.col("dstDevice").is_not_null() & (pl.col("dstDevice") != pl.col("srcDevice"))
+    peer = (pl.col("copy_kind") == "DtoD") & between
+    kind = pl.when(peer).then(pl.lit("PtoP")).when(pl.col("activity") == "memcpy").then("copy_kind")
+    rows = loose.tally.keep(rows, pl.col("gpuId").is_between(0, 2**16 - 1).fill_null(False), "invalid-place")
+    loose.agents.extend(Agent(key=str(gpu), number=gpu) for gpu in rows["gpuId"].unique())
+    described = pl.when(kernel | pl.col("label").is_null()).then(words.kernel_label(pl.col("description")))
+    return frame(
+        DEVICE,
+        {
+            "start_ns": pl.col("start"),
+            "end_ns": pl.col("end"),
+            "process": 0,
+            "agent": pl.col("gpuId").cast(pl.String),
+            "queue": pl.col("queueId"),
+            "stream_id": pl.col("stream_id"),
+            "activity": pl.col("activity"),
+            "name": pl.coalesce(described, pl.when(peer).then(pl.lit("Memcpy PtoP")), "label"),
+            "correlation": pl.col("api_id"),
+            "nbytes": pl.col("nbytes"),
+            "copy_kind": kind,
+        },
+        rows,
+    )
+
+
+def read_calls(database: Database, strings: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls with `call`, `args` and `domain` as texts; schema 3 has a table of its own for arguments."""
+    columns = dict.fromkeys(("id", "pid", "tid", "start", "end", "apiName_id", "args_id", "domain_id"))
+    rows = database.integers(CALLS, columns)
+    rows = named(named(rows, strings, "apiName_id", "call"), strings, "domain_id", "domain")
+    texts = read_strings(database, "rocpd_ustring") if database.count("rocpd_ustring") else strings
+    return named(rows, texts, "args_id", "args")
+
+
+def shape_calls(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """Return calls as HOST rows: markers are annotations, named by their argument."""
+    roctx = pl.col("call").str.starts_with("roctx") | pl.col("domain").str.to_lowercase().str.contains("roctx")
+    marker = ((pl.col("call") == MARKER) | roctx).fill_null(False)
+    launched = pl.col("id").is_in(launches["api_id"].implode())
+    rows = words.labelled(rows, "call", known=words.call_category)
+    own = pl.when(pl.col("call").str.contains(OWN_CALLS)).then(pl.lit("overhead")).otherwise("known")
+    category = pl.when(marker).then(pl.lit("annotation")).when(launched).then(pl.lit("runtime")).otherwise(own)
+    return frame(
+        HOST,
+        {
+            "start_ns": pl.col("start"),
+            "end_ns": pl.col("end"),
+            "process": 0,
+            "pid": pl.col("pid"),
+            "thread": pl.col("tid"),
+            "category": category,
+            "domain": pl.col("domain"),
+            "name": pl.when(marker).then(pl.coalesce("args", "call")).otherwise("call"),
+            "correlation": pl.col("id"),
+        },
+        rows,
+    )

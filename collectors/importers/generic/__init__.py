@@ -1,0 +1,190 @@
+"""Any table of events, CSV or Parquet: the door for what no other importer knows, with a mapping of its columns.
+
+A table whose columns have DeepProf's own names (`start_ns`, `end_ns` or `duration_ns`, `name` …) needs no mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from deepprof.collectors.errors import TraceError
+from deepprof.collectors.importers.assembly import Records, assemble
+from deepprof.collectors.importers.files import open_file, read_head
+from deepprof.collectors.importers.flags import Tally
+from deepprof.collectors.importers.frames import TableFile, is_table_file
+from deepprof.collectors.importers.generic.columns import OWN, Columns, listed, suggest
+from deepprof.collectors.importers.generic.text import Header, find_header, guess_header, read_texts
+from deepprof.collectors.importers.generic.values import (
+    HOST,
+    RANGES,
+    activities,
+    copy_kinds,
+    durations,
+    numbers,
+    places,
+    texts,
+)
+from deepprof.collectors.trace import Trace
+
+__all__ = ["Csv", "Parquet", "explain", "read_mapped"]
+
+LENGTHS = {"end", "duration"}
+SHOWN = 8
+
+
+class Csv:
+    """Importer of delimited texts whose columns have DeepProf's own names."""
+
+    name = "csv"
+    suffixes = (".csv", ".tsv", ".csv.gz")
+
+    def accepts(self, head: bytes, path: Path) -> bool:
+        """Return whether `head` has a header of our own names; never raises."""
+        return bool(head) and find_header(head, is_own) is not None
+
+    def read(self, path: Path, *, details: bool = False) -> Trace:
+        """Return the trace in `path`; raises as `read_mapped` does."""
+        return read_mapped(path, own_columns(path))
+
+
+class Parquet:
+    """Importer of Parquet and Arrow files whose columns have DeepProf's own names."""
+
+    name = "parquet"
+    suffixes = (".parquet", ".arrow")
+
+    def accepts(self, head: bytes, path: Path) -> bool:
+        """Return whether the table in `path` has columns of our own names; never raises."""
+        try:
+            return is_table_file(head) and is_own(list(TableFile(path).schema))
+        except TraceError:
+            return False
+
+    def read(self, path: Path, *, details: bool = False) -> Trace:
+        """Return the trace in `path`; raises as `read_mapped` does."""
+        return read_mapped(path, own_columns(path))
+
+
+def is_own(found: Sequence[str]) -> bool:
+    """Return whether the columns `found` have the names that need no mapping."""
+    names = {name.lower() for name in found}
+    return {OWN.start, OWN.name} <= names and bool({OWN.end, OWN.duration} & names)
+
+
+def own_columns(path: Path) -> Columns:
+    """Return the mapping for those of our own names that the table in `path` has, whatever their case."""
+    found = {name.lower(): name for name in reversed(list_columns(path, None))}
+    if not is_own(tuple(found)):
+        problem, advice = describe(list_columns(path, None))
+        raise TraceError(path, problem, advice)
+    known = {key: found[column] for key, column in OWN.named().items() if column in found}
+    return Columns(**known)  # type: ignore[arg-type]  # texts, all but `unit`, which it lacks
+
+
+def list_columns(path: Path, columns: Columns | None) -> list[str]:
+    """Return the columns of the table in `path`: those of its schema, or of its header."""
+    head = read_head(path)
+    if is_table_file(head):
+        return list(TableFile(path).schema)
+    header = match_header(head, columns)
+    if header is None:
+        raise TraceError(path, "is no table with a header", "give a CSV or Parquet file whose first line names columns")
+    return list(header.columns)
+
+
+def match_header(head: bytes, columns: Columns | None) -> Header | None:
+    """Return the header in `head` that has all of `columns`, or our own names, or else what looks like one."""
+    wanted = set(columns.named().values()) if columns else set()
+    fitting = find_header(head, lambda found: wanted <= set(found) if wanted else is_own(found))
+    return fitting or guess_header(head)
+
+
+def explain(head: bytes, path: Path) -> TraceError | None:
+    """Return what to say of a table that starts with `head` and that no importer takes; None for what is no table."""
+    try:
+        if is_table_file(head):
+            problem, advice = describe(list(TableFile(path).schema))
+        elif head and (header := guess_header(head)):
+            problem, advice = describe(list(header.columns))
+        else:
+            return None
+    except TraceError as error:
+        return error
+    return TraceError(path, problem, advice)
+
+
+def describe(found: list[str]) -> tuple[str, str]:
+    """Return the problem with a table of the columns `found`, and the advice to map them."""
+    return (
+        f"is a table of {listed(found)}, in no format that DeepProf knows",
+        f"say which is which: --columns {suggest(found)}",
+    )
+
+
+def read_mapped(path: Path, columns: Columns) -> Trace:
+    """Return the trace in the table `path`, whose columns `columns` names; the clock is "session".
+
+    Texts take about six times the content of the file, Parquet and Arrow the columns named, at most `LIMIT_NBYTES`
+    of either. Raises `TraceError` when a column is not there, or the file cannot be read or is damaged.
+    """
+    with open_file(path):  # a directory or a missing file is said to be one
+        head = read_head(path)
+    columns.check(path, list_columns(path, columns))
+    wanted = list(dict.fromkeys(columns.named().values()))
+    if is_table_file(head):
+        rows, comma, kind = TableFile(path).read(wanted), False, "parquet"
+    else:
+        header = match_header(head, columns)
+        assert header is not None  # noqa: S101  list_columns has found it
+        rows, comma, kind = read_texts(path, header, wanted), header.separator == ";", "csv"
+    return make_trace(path, kind, rows, columns, decimal_comma=comma)
+
+
+def make_trace(path: Path, kind: str, rows: pl.DataFrame, columns: Columns, *, decimal_comma: bool) -> Trace:
+    """Return the trace of `rows`, which hold the columns that `columns` names."""
+    tally, notes = Tally(), list[str]()
+    frame = convert(rows, columns, notes, decimal_comma=decimal_comma)
+    side = pl.col("kind").is_in([*HOST, RANGES])
+    device = frame.filter(~side).rename({"kind": "activity"})
+    copies = pl.when(pl.col("activity") == "memcpy").then("copy_kind").alias("copy_kind")
+    host = frame.filter(pl.col("kind").is_in(HOST)).rename({"kind": "category"})
+    ranges = frame.filter(pl.col("kind") == RANGES).drop("device", "stream", strict=False)
+    if device.is_empty() and rows.height:
+        notes.append("no row of the table is of a device")
+    records = Records(device=device.with_columns(copies), host=host, annotations=ranges, tally=tally)
+    return assemble(path, kind, records, read=rows.height, clock="session", notes=tuple(notes))
+
+
+def convert(rows: pl.DataFrame, columns: Columns, notes: list[str], *, decimal_comma: bool) -> pl.DataFrame:
+    """Return `rows` under the names of a `Trace`'s columns, with `kind` for the table that each belongs to."""
+    given = {key: rows[column] for key, column in columns.named().items()}
+    times = {
+        key: durations(given[key], columns.unit, decimal_comma=decimal_comma)
+        for key in ("start", "end", "duration")
+        if key in given
+    }
+    end = times["end"] if "end" in times else pl.repeat(None, rows.height, dtype=pl.Int64, eager=True)
+    if "duration" in times:
+        end = pl.select(pl.coalesce(end, times["start"] + times["duration"])).to_series()
+    names = texts(given["name"])
+    frame: dict[str, pl.Series] = {"start_ns": times["start"], "end_ns": end, "name": names}
+    frame["kind"] = activities(given.get("activity"), names)
+    told = copy_kinds(given["copy_kind"]) if "copy_kind" in given else None
+    frame["copy_kind"] = copy_kinds(names) if told is None else told.zip_with(told.is_not_null(), copy_kinds(names))
+    frame |= {key: numbers(given[key]) for key in ("nbytes", "correlation") if key in given}
+    for key in ("device", "stream", "thread"):
+        if key in given:
+            frame[key], named = places(given[key])
+            notes.extend(explain_numbers(key, named))
+    return pl.DataFrame(frame)
+
+
+def explain_numbers(key: str, named: list[str]) -> list[str]:
+    """Return a note on the numbers given to the texts `named`, none where they had numbers of their own."""
+    if not named:
+        return []
+    numbered = ", ".join(f"{at} is {text[:40]!r}" for at, text in enumerate(named[:SHOWN]))
+    return [f"{key} has no numbers, so its values are numbered: {numbered}{' …' if len(named) > SHOWN else ''}"]

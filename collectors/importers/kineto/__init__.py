@@ -1,0 +1,108 @@
+"""The importer of PyTorch Kineto traces (`torch.profiler`'s Chrome JSON, plain or gzip)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from deepprof.collectors.importers.flags import flag_events
+from deepprof.collectors.importers.kineto.header import Clock, Header, read_clock, read_header
+from deepprof.collectors.importers.kineto.host import host_tables
+from deepprof.collectors.importers.kineto.kinds import DEVICE_KINDS
+from deepprof.collectors.importers.kineto.rows import EventColumns
+from deepprof.collectors.importers.kineto.schema import Document
+from deepprof.collectors.importers.kineto.source import Source, name_traits
+from deepprof.collectors.importers.kineto.stream import read_events
+from deepprof.collectors.importers.kineto.tables import annotation_rows, collectives, device_rows, memory_rows
+from deepprof.collectors.trace import DEVICE_EVENTS, Accounting, Trace
+
+__all__ = ["Kineto"]
+
+VERSIONS = (None, 1)
+TOP_LEVEL = re.compile(rb'^(?:\xef\xbb\xbf)?\s*(?:\{\s*"|\[\s*\{)')
+EVENTS = re.compile(rb'"traceEvents"|"ph"')
+HEADER = re.compile(rb'"(?:deviceProperties|distributedInfo|baseTimeNanoseconds)"')
+SCHEMA = re.compile(rb'"schemaVersion"')
+CATEGORY = re.compile(
+    rb'"cat"\s*:\s*"(?:cpu_op|Operator|kernel|Kernel|gpu_\w+|cuda_\w+|python_function|user_annotation|Runtime|Mem\w+'
+    rb'|mtia_\w+|cpu_instant_event|fwdbwd|ac2g)"'
+)
+
+
+class Kineto:
+    """Reads `torch.profiler` traces of every generation since 2020 (see `read`)."""
+
+    name = "kineto"
+    suffixes = (".pt.trace.json", ".pt.trace.json.gz", ".json", ".json.gz")
+
+    def accepts(self, head: bytes, path: Path) -> bool:
+        """Return whether `head` opens JSON with events and something that only Kineto writes."""
+        if not TOP_LEVEL.match(head):
+            return False
+        marked = CATEGORY.search(head) or SCHEMA.search(head)
+        return bool(HEADER.search(head) or (EVENTS.search(head) and marked))
+
+    def read(self, path: Path, *, details: bool = False) -> Trace:
+        """Return the trace in `path`; with `details`, operand shapes and call stacks too.
+
+        Times are nanoseconds since the epoch where the file says so, else since an unknown start (`clock` "session").
+        Raises `TraceError` when the file cannot be read, is truncated, damaged, or no Kineto trace, and when it is
+        too large: `files.LIMIT_NBYTES` of text, in events of 48 bytes or more on average. The text is read a piece at
+        a time; in memory are at most the raw columns and the tables made from them, about 200 bytes an event.
+        """
+        return make_trace(path, *read_events(path, details=details))
+
+
+def make_trace(path: Path, document: Document, columns: EventColumns) -> Trace:
+    """Return the trace of the document in `path`; what is in no table is counted."""
+    header, names = read_header(document), columns.labels.names.series()
+    device_events = sum(columns.heights[kind] for kind in DEVICE_KINDS)
+    source = Source(columns, read_clock(columns.times_us(), header.base_ns), name_traits(names))
+    annotations, memory, device = annotation_rows(source), memory_rows(source), device_rows(source)
+    host = host_tables(source)
+    kept = device.height + host.events.height + annotations.height + memory.height
+    tally, flags = columns.tally, flag_events(device, host.events)
+    return Trace(
+        path=str(path),
+        format=Kineto.name,
+        names=names,
+        accounting=Accounting(columns.read, kept, dict(tally.dropped), dict(tally.flagged + flags)),
+        device_events=device.select(list(DEVICE_EVENTS)),
+        host_events=host.events,
+        annotations=annotations,
+        memory_events=memory,
+        devices=header.devices,
+        collectives=collectives(source, device),
+        operands=host.operands,
+        stacks=host.stacks,
+        clock=source.clock.kind,
+        rank=header.rank,
+        world_size=header.world_size,
+        notes=tuple(write_notes(device.height, device_events, columns.foreign, header, source.clock)),
+    )
+
+
+def write_notes(kept: int, device_events: int, foreign: Counter[str], header: Header, clock: Clock) -> Iterator[str]:
+    """Yield a sentence for everything the reader of a report should know about the file.
+
+    `kept` of the `device_events` are in the table; `foreign` counts those of other accelerators.
+    """
+    if not kept:
+        yield f"holds no kernel: {explain_absence(device_events, foreign, header)}"
+    if header.version not in VERSIONS:
+        yield f"has schemaVersion {header.version!r}, known is 1"
+    if header.base_ns and not clock.base_ns:
+        yield "has absolute times beside baseTimeNanoseconds, which was not added"
+
+
+def explain_absence(device_events: int, foreign: Counter[str], header: Header) -> str:
+    """Return why no device event was kept."""
+    if device_events:
+        return f"all {device_events} device events have impossible times or places"
+    if not foreign:
+        return "recorded on the CPU only"
+    counts = ", ".join(f"{count} {category}" for category, count in foreign.most_common())
+    devices = ", ".join(header.devices["name"].unique(maintain_order=True))
+    return f"the events are of another accelerator ({devices or 'unnamed'}: {counts})"

@@ -1,0 +1,208 @@
+"""The events in a piece of a Kineto document's text, as a batch; in Python alone, whatever the text holds.
+
+`native` reads the same in C and leaves what is odd to `EventDecoder`. Both stop where the text ends, so that a
+document of any length is read a piece at a time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+import numpy as np
+
+from deepprof.collectors.importers.kineto.schema import UNDECODABLE, BareEvent, DetailedEvent, Event, find_fault, repair
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = [
+    "CLOSED",
+    "DAMAGED",
+    "FULL",
+    "INTEGERS",
+    "MISSING",
+    "MORE",
+    "ROW",
+    "Batch",
+    "EventDecoder",
+    "NotJsonError",
+    "PlainReader",
+    "Reader",
+]
+
+MORE, CLOSED, FULL, DAMAGED = range(4)  # why a batch ended: text used up, list closed, rows full, no JSON
+# Where the integers of an event come from, in the order in which scan.c writes them.
+INTEGERS = (
+    *("pid", "tid", "args.external_id", "args.old_external_id", "args.correlation", "args.device", "args.stream"),
+    *("args.context", "args.nbytes", "args.graph_node", "args.sequence", "args.forward_thread", "args.flops"),
+    *("args.span_id", "args.parent_id", "args.module_id", "args.device_type", "args.device_id", "args.changed"),
+    *("args.address", "args.allocated", "args.reserved"),
+)
+MISSING = -(2**63) + 1_618_033  # stands for null among the integers: a number that nobody writes
+ROW = np.dtype(
+    [
+        *(("ts", "f8"), ("dur", "f8"), ("integers", "i8", len(INTEGERS))),
+        *(("key", "u4"), ("name", "u4"), ("start", "u4"), ("length", "u4")),
+    ]
+)
+
+GUESSES = 4
+BETWEEN = re.compile(rb"\}[ \t\r\n]*(,)[ \t\r\n]*\{")
+TAIL_NBYTES = 64 * 1024  # of a piece: nearly always there is a place to cut it
+SPACE = re.compile(rb"[ \t\r\n]*+")
+# A quoted text, which the end may cut off, or a bracket, or a comma.
+TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+("?)|[{}\[\],]', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Events in the order of the document. `consumed` counts the bytes used, `status` says why it ended there.
+
+    Either `rows` (of dtype `ROW`) holds them all, but for the rows `odd`, whose events are in `events`; or `rows` is
+    None and `events` holds all. An event is None where it is JSON but no event.
+    """
+
+    consumed: int
+    status: int
+    events: Sequence[Event | None]
+    rows: npt.NDArray[Any] | None = None
+    odd: npt.NDArray[np.intp] | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of events."""
+        return len(self.events) if self.rows is None else len(self.rows)
+
+
+class NotJsonError(ValueError):
+    """The text of an event is no JSON; `at` is where it starts."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(at)
+        self.at = at
+
+
+class Reader(Protocol):
+    """What reads the elements of a list of events; `keys` and `names` are what the rows of its batches index."""
+
+    @property
+    def keys(self) -> Sequence[bytes]:
+        """The texts "ph\\0cat" by a row's `key`."""
+        ...
+
+    @property
+    def names(self) -> Sequence[bytes]:
+        """The names by a row's `name`."""
+        ...
+
+    def read(self, text: bytes, at: int) -> Batch:
+        """Return the next events of `text` from `at`, which is where the last batch ended.
+
+        Raises `NotJsonError`.
+        """
+        ...
+
+
+class EventDecoder:
+    """Decodes single events and lists of them."""
+
+    def __init__(self, *, details: bool) -> None:
+        one: type[Event] = DetailedEvent if details else Event
+        self.all: msgspec.json.Decoder[list[Event]] = msgspec.json.Decoder(list[one])  # type: ignore[valid-type]
+        self.full: msgspec.json.Decoder[Event] = msgspec.json.Decoder(one)
+        self.bare: msgspec.json.Decoder[Event] = msgspec.json.Decoder(BareEvent)
+
+    def decode(self, text: bytes, start: int, end: int) -> Event | None:
+        """Return the event in `text[start:end]`, without its `args` where those are at fault; None where it is none.
+
+        Raises `NotJsonError` when it is no JSON, not even after `repair`.
+        """
+        content = text[start:end]
+        event = self.decode_as_it_is(content)
+        if event is None and find_fault(content) is not None:
+            content = repair(content)
+            event = self.decode_as_it_is(content)
+            fault = find_fault(content) if event is None else None
+            if fault is not None:
+                raise NotJsonError(start + fault)
+        return event
+
+    def decode_as_it_is(self, content: bytes) -> Event | None:
+        """Return the event in `content`, or None."""
+        for decoder in (self.full, self.bare):
+            with suppress(*UNDECODABLE):
+                return decoder.decode(content)
+        return None
+
+
+class PlainReader:
+    """Reads with msgspec: what many events at once make possible, then one event after the other."""
+
+    keys = names = ()
+
+    def __init__(self, *, details: bool) -> None:
+        self.decoder = EventDecoder(details=details)
+        self.after_event = self.any = False
+
+    def read(self, text: bytes, at: int) -> Batch:
+        """Return the next events of `text` from `at`."""
+        for cut in likely_cuts(text, at) if not self.after_event else []:
+            with suppress(*UNDECODABLE):  # the comma may be in a text, or in a list of an event's own
+                events = self.decoder.all.decode(b"[%b]" % text[at:cut])
+                self.any = True
+                return Batch(cut + 1 - at, FULL, events)
+        return self.read_each(text, at)
+
+    def read_each(self, content: bytes, begin: int) -> Batch:
+        """Return the next events of `content`, one after the other; the same rules as in scan.c."""
+        events: list[Event | None] = []
+        at = begin
+        while True:
+            at = skip_space(content, at)
+            if at >= len(content):
+                return Batch(at - begin, MORE, events)
+            if content[at] == ord("]") and (self.after_event or not self.any):
+                return Batch(at + 1 - begin, CLOSED, events)
+            if self.after_event:
+                if content[at] != ord(","):
+                    return Batch(at - begin, DAMAGED, events)
+                at, self.after_event = at + 1, False
+                continue
+            end = find_end(content, at)
+            if end is None or end == at:
+                return Batch(at - begin, MORE if end is None else DAMAGED, events)
+            events.append(self.decoder.decode(content, at, end))
+            at, self.after_event, self.any = end, True, True
+
+
+def skip_space(content: bytes, at: int) -> int:
+    """Return where the white space at `at` ends."""
+    return SPACE.match(content, at).end()  # type: ignore[union-attr]
+
+
+def likely_cuts(text: bytes, at: int) -> list[int]:
+    """Return the last commas between objects in `text` from `at`, the last one first."""
+    commas = [found.start(1) for found in BETWEEN.finditer(text, max(at, len(text) - TAIL_NBYTES))]
+    return commas[: -GUESSES - 1 : -1]
+
+
+def find_end(content: bytes, start: int) -> int | None:
+    """Return where the value at `start` ends, by its quotes and brackets alone; None where the text cuts it off."""
+    depth = 0
+    for token in TOKEN.finditer(content, start):
+        match content[token.start()]:
+            case 0x22:  # a quote
+                if not token[1]:
+                    return None
+            case 0x7B | 0x5B:  # an opening bracket
+                depth += 1
+            case byte:
+                if not depth:
+                    return token.start()
+                depth -= byte != 0x2C  # a comma
+    return None

@@ -1,0 +1,93 @@
+"""What the header of a Kineto document says: the clock, the devices, the rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from deepprof.collectors.importers.columns import integers, parse_integer, unsigned
+from deepprof.collectors.importers.kineto.schema import Document, decode_loosely
+from deepprof.collectors.trace import DEVICES
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["Clock", "Header", "read_clock", "read_header"]
+
+RANK_LIMIT = 2**31
+BASE_LIMIT_NS = 4 * 10**18  # the year 2096; with the limits of ts and dur every sum stays inside int64
+UNIX_NS = 10**17  # 1973: no machine counts that long from its own start
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """`base_ns` is to be added to every time; `kind` says what the sum counts from."""
+
+    base_ns: int
+    kind: Literal["unix", "session"]
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The header fields, each None or empty where the document has none or an odd one."""
+
+    base_ns: int | None
+    devices: pl.DataFrame
+    rank: int | None
+    world_size: int | None
+    version: Any
+
+
+def read_header(document: Document) -> Header:
+    """Return the header of `document`; nothing in it can fail a trace."""
+    distributed = decode_loosely(document.distributed)
+    distributed = distributed if isinstance(distributed, dict) else {}
+    base = parse_integer(decode_loosely(document.base))
+    return Header(
+        base_ns=base if base is not None and 0 < base < BASE_LIMIT_NS else None,
+        devices=read_devices(decode_loosely(document.devices)),
+        rank=parse_rank(distributed.get("rank")),
+        world_size=parse_rank(distributed.get("world_size")),
+        version=decode_loosely(document.version),
+    )
+
+
+def parse_rank(value: Any) -> int | None:
+    """Return `value` where it can be a rank or a number of ranks."""
+    rank = parse_integer(value)
+    return rank if rank is not None and 0 <= rank < RANK_LIMIT else None
+
+
+def read_clock(times_us: npt.NDArray[np.float64], base_ns: int | None) -> Clock:
+    """Return the clock of events that start at `times_us` microseconds, absolute or relative to `base_ns`.
+
+    Times that are epoch-sized already do not get the base a second time.
+    """
+    base = base_ns or 0
+    finite = times_us[np.isfinite(times_us)]
+    median = float(np.median(finite)) if len(finite) else 0.0
+    middle_ns = median * 1000
+    if middle_ns > base / 2:
+        base = 0
+    return Clock(base, "unix" if base + middle_ns > UNIX_NS else "session")
+
+
+def read_devices(properties: Any) -> pl.DataFrame:
+    """Return the DEVICES table of the `deviceProperties` list; entries without a usable id are left out."""
+    entries = [entry for entry in properties if isinstance(entry, dict)] if isinstance(properties, list) else []
+    multiprocessors = integers([entry.get("numSms") for entry in entries])
+    table = pl.DataFrame(
+        {
+            "device": integers([entry.get("id") for entry in entries]),
+            "name": pl.Series([str(entry.get("name", "")) for entry in entries], dtype=pl.String),
+            "memory_nbytes": unsigned([entry.get("totalGlobalMem") for entry in entries]),
+            "multiprocessors": multiprocessors.set(~multiprocessors.is_between(0, 2**32 - 1), None),
+            "properties": pl.Series([msgspec.json.encode(entry).decode() for entry in entries], dtype=pl.String),
+        }
+    )
+    known = table.filter(pl.col("device").is_between(0, 2**16 - 1)).unique("device", keep="first")
+    return known.cast(DEVICES).sort("device")

@@ -1,0 +1,110 @@
+"""Reads batches of Kineto events in C, four to ten times as fast as Python does; odd events still go through Python.
+
+The compiled library is optional: `open_reader` gives the reader in Python alone where it is not there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deepprof import libraries
+from deepprof.collectors.importers.kineto.batches import ROW, Batch, EventDecoder, PlainReader, Reader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from deepprof.collectors.importers.kineto.schema import Event
+
+__all__ = ["NativeReader", "library", "load", "open_reader"]
+
+VERSION = 1
+"""The `dp_kineto_version()` this Python code is written for."""
+
+CAPACITY = 32_768  # rows of 208 bytes
+NO_MEMORY = 4
+KEYS, NAMES = 0, 1
+POINTER, INT32, INT64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
+SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "dp_kineto_version": (INT32, []),
+    "dp_kineto_new": (POINTER, []),
+    "dp_kineto_free": (None, [POINTER]),
+    "dp_kineto_texts": (ctypes.c_uint32, [POINTER, INT32, POINTER, POINTER]),
+    "dp_kineto_scan": (INT32, [POINTER, POINTER, INT64, POINTER, INT64, POINTER, POINTER]),
+}
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """Return the loaded library, or None where the reader in Python must do."""
+    return libraries.find(__file__, "_scan", SIGNATURES, VERSION)
+
+
+def load(path: Path) -> ctypes.CDLL | None:
+    """Return the library at `path` with every signature declared, or None when it is not ours."""
+    return libraries.load(path, SIGNATURES, VERSION)
+
+
+def open_reader(*, details: bool) -> Reader:
+    """Return what reads events here; with `details`, which are texts and lists, the reader in Python."""
+    found = library()
+    return PlainReader(details=details) if details or found is None else NativeReader(found)
+
+
+class NativeReader:
+    """Reads events in C. `keys` and `names` are the texts that the rows' `key` and `name` index, as they grow."""
+
+    def __init__(self, native: ctypes.CDLL) -> None:
+        self.native = native
+        self.scanner = native.dp_kineto_new()
+        if not self.scanner:
+            raise MemoryError
+        self.decoder = EventDecoder(details=False)
+        self.rows = np.empty(CAPACITY, ROW)
+        self.used = [0, 0]  # bytes of the keys and of the names that have been taken over
+        self.keys: list[bytes] = []
+        self.names: list[bytes] = []
+
+    def __del__(self) -> None:
+        if getattr(self, "scanner", None):
+            self.native.dp_kineto_free(self.scanner)
+
+    def read(self, text: bytes, at: int) -> Batch:
+        """Return the next events of `text` from `at`; the rows are the reader's own until the next call."""
+        consumed, count = INT64(), INT64()
+        start = (ctypes.cast(ctypes.c_char_p(text), POINTER).value or 0) + at
+        status = self.native.dp_kineto_scan(
+            *(self.scanner, start, len(text) - at, self.rows.ctypes.data, CAPACITY),
+            *(ctypes.byref(consumed), ctypes.byref(count)),
+        )
+        if status == NO_MEMORY:
+            raise MemoryError
+        self.learn(KEYS, self.keys)
+        self.learn(NAMES, self.names)
+        rows = self.rows[: count.value]
+        odd = np.flatnonzero(rows["length"])
+        return Batch(consumed.value, status, self.decode(text, at, rows[odd]), rows, odd)
+
+    def decode(self, text: bytes, at: int, rows: npt.NDArray[Any]) -> list[Event | None]:
+        """Return the events that the odd `rows` point at, counted from `at`."""
+        places = zip((rows["start"].astype(np.int64) + at).tolist(), rows["length"].tolist(), strict=True)
+        return [self.decoder.decode(text, start, start + length) for start, length in places]
+
+    def learn(self, which: int, texts: list[bytes]) -> None:
+        """Append to `texts` those that the scanner has met since the last call."""
+        arena, ends = POINTER(), POINTER()
+        count = self.native.dp_kineto_texts(self.scanner, which, ctypes.byref(arena), ctypes.byref(ends))
+        if count == len(texts):
+            return
+        known = len(texts)
+        stops = np.ctypeslib.as_array(ctypes.cast(ends, ctypes.POINTER(ctypes.c_uint64)), (count,))[known:].tolist()
+        start = self.used[which]
+        content = ctypes.string_at((arena.value or 0) + start, stops[-1] - start)
+        begins = [start, *stops[:-1]]
+        texts += [content[begin - start : stop - start] for begin, stop in zip(begins, stops, strict=True)]
+        self.used[which] = stops[-1]

@@ -1,0 +1,208 @@
+"""What a Kineto JSON document holds, as msgspec types; only what the tables need is decoded.
+
+The values are typed `Any` on purpose: writers disagree on numbers and texts, and the columns sort that out. What is
+left to fail is an event that is no object, has odd `args`, or holds text that is no UTF-8: `batches` decodes
+the events around it one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from deepprof.collectors.errors import TraceError
+
+__all__ = [
+    "POSITION",
+    "UNDECODABLE",
+    "Args",
+    "BareEvent",
+    "DetailedArgs",
+    "DetailedEvent",
+    "Document",
+    "Event",
+    "decode_document",
+    "decode_loosely",
+    "find_fault",
+    "repair",
+]
+
+NULL = Raw(b"null")
+NOT_A_NUMBER = re.compile(rb"[:\[,]\s*[-+]?(?:nan|inf)", re.IGNORECASE)
+BARE = re.compile(rb"nan|inf", re.IGNORECASE)
+TEXT_OR_NOT_A_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*+"|[-+]?(?:nan|inf(?:inity)?)', re.IGNORECASE)
+SURROGATES = re.compile(rb"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u[dD][89a-fA-F]..")
+ESCAPE_OR_BACKSLASH = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
+CONTROL = re.compile(rb"[\x00-\x1f]")
+SPACED = bytes([32] * 32) + bytes(range(32, 256))  # a space for each control character
+SPACE = re.compile(rb"[ \t\r\n]*")
+NEAR_NBYTES = 16  # from where msgspec points to the start of what it points at
+POSITION = re.compile(r"\(byte (\d+)\)")
+# UnicodeDecodeError is a ValueError; msgspec's own errors are only in later releases.
+UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
+
+
+class Document(Struct, gc=False):
+    """The top level: the list of events and the header fields as raw JSON (views of the document)."""
+
+    events: Raw = field(name="traceEvents")
+    version: Raw = field(default=NULL, name="schemaVersion")
+    base: Raw = field(default=NULL, name="baseTimeNanoseconds")
+    devices: Raw = field(default=NULL, name="deviceProperties")
+    distributed: Raw = field(default=NULL, name="distributedInfo")
+
+
+class Args(Struct, gc=False, frozen=True):
+    """The `args` of any event; None where absent."""
+
+    correlation: Any = None
+    external_id: Any = field(default=None, name="External id")
+    old_external_id: Any = field(default=None, name="external id")
+    device: Any = None
+    context: Any = None
+    stream: Any = None
+    nbytes: Any = field(default=None, name="bytes")
+    graph_node: Any = field(default=None, name="graph node id")
+    span_id: Any = field(default=None, name="Python id")
+    parent_id: Any = field(default=None, name="Python parent id")
+    module_id: Any = field(default=None, name="Python module id")
+    sequence: Any = field(default=None, name="Sequence number")
+    forward_thread: Any = field(default=None, name="Fwd thread id")
+    flops: Any = None
+    device_type: Any = field(default=None, name="Device Type")
+    device_id: Any = field(default=None, name="Device Id")
+    changed: Any = field(default=None, name="Bytes")
+    address: Any = field(default=None, name="Addr")
+    allocated: Any = field(default=None, name="Total Allocated")
+    reserved: Any = field(default=None, name="Total Reserved")
+    collective: Any = field(default=None, name="Collective name")
+    dtype: Any = None
+    in_elements: Any = field(default=None, name="In msg nelems")
+    out_elements: Any = field(default=None, name="Out msg nelems")
+    group: Any = field(default=None, name="Process Group Name")
+    group_size: Any = field(default=None, name="Group size")
+    collective_sequence: Any = field(default=None, name="Seq")
+
+
+class DetailedArgs(Args, gc=False, frozen=True):
+    """`Args` with what only `details=True` asks for; shapes stay JSON text."""
+
+    dims: Raw = field(default=NULL, name="Input Dims")
+    old_dims: Raw = field(default=NULL, name="Input dims")
+    dtypes: Raw = field(default=NULL, name="Input type")
+    stack: Any = field(default=None, name="Call stack")
+
+
+class Event(Struct, gc=False):
+    """One element of `traceEvents`. `ts` and `dur` are microseconds."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: Any = None
+    tid: Any = None
+    ts: Any = None
+    dur: Any = None
+    args: Args = Args()
+
+
+class BareEvent(Event, gc=False):
+    """An event whose `args` cannot be read."""
+
+    args: Args = field(default=DetailedArgs(), name="")
+
+
+class DetailedEvent(Event, gc=False):
+    """An event with `DetailedArgs`."""
+
+    args: DetailedArgs = DetailedArgs()
+
+
+def decode_document(content: bytes, path: Path, hole: tuple[int, int] = (0, 0)) -> Document:
+    """Return the document in `content`, an object with `traceEvents` or a bare list of events.
+
+    `hole` says at which byte of `content` how many bytes of the file were left out. What is no JSON but was written all
+    the same is repaired: see `repair`. Raises `TraceError` when it is damaged, truncated, or something else.
+    """
+    try:
+        return decode_top(content)
+    except UNDECODABLE as error:
+        if not may_be_repaired(content, str(error)):
+            raise explain(error, path, len(content), hole) from error
+    try:
+        return decode_top(repair(content))
+    except UNDECODABLE as error:
+        raise explain(error, path, len(content), hole) from error
+
+
+def find_fault(content: bytes) -> int | None:
+    """Return the byte at which `content` stops being one JSON value, 0 if that is not known; None where it is one."""
+    try:
+        msgspec.json.decode(content, type=Raw)
+    except UNDECODABLE as error:
+        found = POSITION.search(str(error))
+        return int(found[1]) if found else 0
+    return None
+
+
+def may_be_repaired(content: bytes, error: str) -> bool:
+    """Return whether msgspec's `error` can be about what `repair` changes, which takes long on a large file."""
+    if "surrogate" in error or "escape" in error:
+        return True
+    if "truncated" in error:  # which is also said of half a surrogate pair close to the end
+        return SURROGATES.search(content, max(0, len(content) - NEAR_NBYTES)) is not None
+    found = POSITION.search(error)
+    at = int(found[1]) if found else len(content)
+    if CONTROL.search(content, max(0, at - 1), at + 1):
+        return True
+    return BARE.search(content, max(0, at - NEAR_NBYTES), at + NEAR_NBYTES) is not None
+
+
+def repair(content: bytes) -> bytes:
+    """Return `content` as JSON where writers have copied what they had.
+
+    That is null for `NaN` and `inf` outside of texts, U+FFFD for half a surrogate pair, two backslashes for one that
+    escapes nothing, as in paths of Windows, and a space for a control character.
+    """
+    content = content.translate(SPACED)
+    if NOT_A_NUMBER.search(content):  # which may be inside a text: the slow look follows only then
+        content = TEXT_OR_NOT_A_NUMBER.sub(lambda found: found[0] if found[0][:1] == b'"' else b"null", content)
+    content = ESCAPE_OR_BACKSLASH.sub(lambda found: found[0] if len(found[0]) > 1 else rb"\\", content)
+    return SURROGATES.sub(lambda found: rb"\ufffd" if len(found[0]) == 6 else found[0], content)
+
+
+def decode_top(content: bytes) -> Document:
+    """Return the document in `content`; raises msgspec's errors."""
+    start = 3 if content.startswith(b"\xef\xbb\xbf") else 0  # a byte-order mark
+    view = memoryview(content)[start:]
+    if content.startswith(b"[", SPACE.match(content, start).end()):  # type: ignore[union-attr]
+        return Document(events=msgspec.json.decode(view, type=Raw))
+    document = msgspec.json.decode(view, type=Document)
+    if memoryview(document.events)[0] != ord("["):
+        raise msgspec.ValidationError("Expected `array` - at `$.traceEvents`")
+    return document
+
+
+def explain(error: Exception, path: Path, nbytes: int, hole: tuple[int, int]) -> TraceError:
+    """Return the `TraceError` that says what msgspec's `error` about `nbytes` of JSON means for the user."""
+    again = "copy or export the trace again"
+    if isinstance(error, msgspec.ValidationError):
+        return TraceError(path, f"is no Kineto trace: {error}", "give a file written by torch.profiler")
+    if "truncated" in str(error):
+        return TraceError(path, f"is truncated: its JSON breaks off at byte {nbytes + hole[1]}", again)
+    if found := POSITION.search(str(error)):
+        at = int(found[1])
+        return TraceError(path, f"is damaged: its JSON breaks near byte {at + hole[1] * (at > hole[0])}", again)
+    return TraceError(path, f"is damaged: its JSON cannot be read ({error})", again)
+
+
+def decode_loosely(raw: Raw) -> Any:
+    """Return the header field in `raw` as plain Python values, None when it cannot be read."""
+    try:
+        return msgspec.json.decode(raw)
+    except UNDECODABLE:
+        return None

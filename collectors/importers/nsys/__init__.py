@@ -1,0 +1,161 @@
+"""Nsight Systems: the SQLite database that `nsys export` writes, and through it the raw report.
+
+Every release from 2022.1 (schema 2.9) to 2026.2 (3.25) is read with one code: tables and columns are looked for, and
+what is not there is null. Times stay nanoseconds since the session began.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from deepprof.collectors.errors import TraceError
+from deepprof.collectors.importers.files import read_head
+from deepprof.collectors.importers.flags import flag_events
+from deepprof.collectors.importers.nsys import tables as nsys_tables
+from deepprof.collectors.importers.nsys.export import REPORT_MAGIC, REPORT_SUFFIXES, exported_database
+from deepprof.collectors.importers.nsys.names import read_strings
+from deepprof.collectors.importers.nsys.notes import read_devices, read_epoch, take_notes
+from deepprof.collectors.importers.nsys.tables import Source
+from deepprof.collectors.importers.sqlite.columns import SQLITE_MAGIC, open_database
+from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS, Accounting, Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from deepprof.collectors.importers.nsys.source import Database
+
+__all__ = ["Nsys"]
+
+OWN_TABLES = re.compile(
+    r"StringIds|CUPTI_ACTIVITY_KIND_\w+|TARGET_INFO_\w+|META_DATA_EXPORT|EXPORT_META_DATA|ANALYSIS_DETAILS|"
+    r"DIAGNOSTIC_EVENT|NVTX_EVENTS"
+)
+NVPROF_TABLE = "StringTable"  # nvprof writes CUPTI_ACTIVITY_KIND_* tables too
+CREATE_TABLE = re.compile(rb'CREATE TABLE "?(\w+)')
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+class Nsys:
+    """Importer of Nsight Systems captures."""
+
+    name = "nsys"
+    suffixes = (".sqlite", *REPORT_SUFFIXES)
+
+    def accepts(self, head: bytes, path: Path) -> bool:
+        """Return whether `head`, the first 64 KiB of `path`, is of an nsys database or a raw report; never raises."""
+        if head.startswith(SQLITE_MAGIC):
+            return is_nsys(list_tables(head, path))
+        return head.startswith(REPORT_MAGIC) or path.suffix in REPORT_SUFFIXES
+
+    def read(self, path: Path, *, details: bool = False) -> Trace:
+        """Return the capture in `path`, with clock "session".
+
+        A raw report goes through the `nsys` on PATH. Raises `TraceError` when the file cannot be read, is damaged or
+        is no capture, or when a raw report cannot be exported.
+        """
+        head = read_magic(path)
+        if head.startswith(SQLITE_MAGIC):
+            return read_database(path, path)
+        if head.startswith(REPORT_MAGIC) or (path.suffix in REPORT_SUFFIXES and head):
+            with exported_database(path) as database:
+                return read_database(database, path)
+        problem, advice = describe_stranger(head)
+        raise TraceError(path, problem, advice)
+
+
+def read_magic(path: Path) -> bytes:
+    """Return the first bytes of `path` as they are stored."""
+    try:
+        with path.open("rb") as file:
+            return file.read(64)
+    except (OSError, ValueError) as error:
+        raise TraceError(path, f"cannot be read: {error}", "check the path") from error
+
+
+def describe_stranger(head: bytes) -> tuple[str, str]:
+    """Return what is wrong with a file that starts with `head`, and what to do."""
+    if head.startswith(GZIP_MAGIC):
+        return "is compressed, and a database is read in place", "unpack it with `gunzip` first"
+    if not head:
+        return "is empty", "export the report again with `nsys export --type sqlite`"
+    return "is not an SQLite database", "export the report with `nsys export --type sqlite`"
+
+
+def list_tables(head: bytes, path: Path) -> Iterable[str]:
+    """Return the tables of the database `path`, or those that `head` and its log show when it cannot be opened."""
+    try:
+        with open_database(path) as database:
+            return database.tables
+    except TraceError:
+        return [name.decode("ascii", "replace") for name in CREATE_TABLE.findall(head + read_log(path))]
+
+
+def read_log(path: Path) -> bytes:
+    """Return the first bytes of the write-ahead log of the database `path`, none where it has none."""
+    try:
+        return read_head(path.with_name(f"{path.name}-wal"))
+    except TraceError:
+        return b""
+
+
+def is_nsys(tables: Iterable[str]) -> bool:
+    """Return whether a database with `tables` was written by nsys."""
+    found = set(tables)
+    return NVPROF_TABLE not in found and any(OWN_TABLES.fullmatch(table) for table in found)
+
+
+def read_database(path: Path, shown: Path) -> Trace:
+    """Return the capture in the database `path`, which the user knows as `shown`."""
+    try:
+        with open_database(path) as database:
+            if not is_nsys(database.tables):
+                raise TraceError(path, "is an SQLite database of something else", "name a database that nsys exported")
+            return make_trace(database, shown)
+    except TraceError as error:
+        raise TraceError(shown, error.problem, error.advice) from error
+
+
+def make_trace(database: Database, path: Path) -> Trace:
+    """Return the trace in `database`."""
+    source = Source(database, read_strings(database))
+    host = nsys_tables.read_host_rows(source)
+    device = nsys_tables.read_device_rows(source, host)
+    annotations = nsys_tables.read_annotations(source)
+    unnamed = sum(int(rows["unnamed"].sum()) for rows in (host, device, annotations))
+    processes = list_processes(device, host)
+    device = nsys_tables.scope_correlations(device, processes).select(*DEVICE_EVENTS)
+    host = nsys_tables.scope_correlations(host, processes).select(*HOST_EVENTS).sort("start_ns", maintain_order=True)
+    # The order of launch decides where two start together.
+    device = device.sort("start_ns", "end_ns", "correlation", nulls_last=True, maintain_order=True)
+    annotations = annotations.select(*ANNOTATIONS).sort("start_ns", maintain_order=True)
+    flagged = source.tally.flagged + flag_events(device, host) + Counter(unnamed=unnamed)
+    return Trace(
+        path=str(path),
+        format="nsys",
+        clock="session",
+        epoch_ns=read_epoch(database),
+        names=source.names.series(),
+        accounting=account(source, (device, host, annotations), flagged),
+        device_events=device,
+        host_events=host,
+        annotations=annotations,
+        devices=read_devices(database),
+        notes=take_notes(source, device, processes),
+    )
+
+
+def list_processes(device: pl.DataFrame, host: pl.DataFrame) -> list[int]:
+    """Return the ids of the processes that used CUDA, sorted."""
+    calls = host.filter(pl.col("category") == "runtime")["process"]
+    return sorted(pl.concat([device["process"], calls]).drop_nulls().unique().to_list())
+
+
+def account(source: Source, kept: tuple[pl.DataFrame, ...], flagged: Mapping[str, int]) -> Accounting:
+    """Return what became of every row read."""
+    dropped = dict(source.tally.dropped)
+    return Accounting(source.read.total(), sum(rows.height for rows in kept), dropped, dict(flagged))

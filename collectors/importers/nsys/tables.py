@@ -1,0 +1,258 @@
+"""The event tables of an nsys database as rows of a `Trace`. Any table and any column may be missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from deepprof.collectors.importers.columns import Names, positive
+from deepprof.collectors.importers.flags import Tally
+from deepprof.collectors.importers.nsys import names as nsys_names
+from deepprof.collectors.importers.nsys.names import label
+from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS
+
+if TYPE_CHECKING:
+    from deepprof.collectors.importers.nsys.source import Database
+
+__all__ = [
+    "DEVICE_TABLES",
+    "Source",
+    "process_of",
+    "read_annotations",
+    "read_device_rows",
+    "read_host_rows",
+    "scope_correlations",
+]
+
+KERNELS, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
+COPIES, MEMSETS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
+GRAPHS, SYNCS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+DEVICE_TABLES = (KERNELS, COPIES, MEMSETS, GRAPHS, SYNCS)
+HOST_TABLES = {RUNTIME: "runtime", "OSRT_API": "other", "PROFILER_OVERHEAD": "overhead"}
+
+DEVICE_COLUMNS = {
+    "start": None,
+    "end": None,
+    "deviceId": 0,
+    "contextId": None,
+    "streamId": 0,
+    "correlationId": None,
+    "globalPid": None,
+    "graphNodeId": None,
+}
+HOST_COLUMNS = {"start": None, "end": None, "globalTid": None, "correlationId": None, "nameId": None}
+NVTX_COLUMNS = {**dict.fromkeys(("start", "end", "eventType", "globalTid", "textId")), "domainId": 0}
+
+NVTX_RANGES, NVTX_MARKS, NVTX_DOMAIN = (59, 60, 70, 71), (34, 65), 75  # 65, 70, 71: the same from a text file
+TIME_LIMIT_NS = 2**61  # 73 years: keeps every difference of two times inside int64
+NO_STREAM = 2**32 - 1  # CUPTI's "of no stream"
+SCOPE = 2**40  # correlation ids are 32 bits wide, and each process counts its own
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A database, its texts by id, and what has been read from it so far."""
+
+    database: Database
+    strings: dict[int, str]
+    names: Names = field(default_factory=Names)
+    read: Counter[str] = field(default_factory=Counter)  # rows by table
+    tally: Tally = field(default_factory=Tally)
+
+    def rows(self, table: str, columns: dict[str, int | None]) -> pl.DataFrame:
+        """Return `columns` of `table` as Int64, counted as read."""
+        rows = self.database.integers(table, columns)
+        self.read[table] += rows.height
+        return rows
+
+    def timed(self, rows: pl.DataFrame, *, open_end: bool = False) -> pl.DataFrame:
+        """Return the rows whose times make sense; with `open_end` the end may be null."""
+        return self.tally.keep(rows, sound_times(open_end=open_end), "invalid-time")
+
+    def placed(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows whose times and device number make sense."""
+        return self.tally.keep(self.timed(rows), pl.col("deviceId").is_between(0, 2**16 - 1), "invalid-place")
+
+
+def read_device_rows(source: Source, host: pl.DataFrame) -> pl.DataFrame:
+    """Return kernels, copies, memsets, graph launches and synchronizations, unsorted.
+
+    The columns are those of DEVICE_EVENTS, `process` (Int64) and `unnamed`. `host` is what `read_host_rows` gave.
+    """
+    parts = {
+        "kernel": read_kernels(source),
+        "memcpy": read_copies(source),
+        "memset": read_memsets(source),
+        "graph": read_graphs(source),
+        "sync": read_syncs(source, host),
+    }
+    rows = [
+        part.with_columns(pl.lit(kind, DEVICE_EVENTS["activity"]).alias("activity")) for kind, part in parts.items()
+    ]
+    return shape_device_rows(pl.concat(rows, how="diagonal"), source.tally)
+
+
+def read_kernels(source: Source) -> pl.DataFrame:
+    """Return the kernels, named with their demangled name or else the short one."""
+    rows = source.rows(KERNELS, {**DEVICE_COLUMNS, "demangledName": None})
+    short: pl.Series | pl.Expr = pl.lit(None, pl.Int64).alias("shortName")
+    if set(rows["demangledName"].unique()) - source.strings.keys():  # a column less to read where all have names
+        short = source.database.integers(KERNELS, {"shortName": None})["shortName"]
+    rows = source.placed(rows.with_columns(short))
+
+    def name(demangled: int, short: int) -> str | None:
+        return source.strings.get(demangled) or source.strings.get(short)
+
+    return label(rows, source.names, ("demangledName", "shortName"), name, "unknown kernel")
+
+
+def read_copies(source: Source) -> pl.DataFrame:
+    """Return the copies, with `bytes` and `copy_kind`."""
+    columns = {**DEVICE_COLUMNS, "bytes": None, "copyKind": None, "srcKind": None, "dstKind": None}
+    rows = source.placed(source.rows(COPIES, columns))
+    kind = pl.col("copyKind").replace_strict(
+        nsys_names.COPY_KIND_OF, default=None, return_dtype=DEVICE_EVENTS["copy_kind"]
+    )
+    keys = ("copyKind", "srcKind", "dstKind")
+    return label(rows.with_columns(copy_kind=kind), source.names, keys, nsys_names.name_copy, "")
+
+
+def read_memsets(source: Source) -> pl.DataFrame:
+    """Return the memsets, with `bytes`."""
+    rows = source.rows(MEMSETS, {**DEVICE_COLUMNS, "bytes": None})
+    rows = source.placed(rows).with_columns(pl.lit(0).alias("key"))
+    return label(rows, source.names, ("key",), lambda _: "Memset", "")
+
+
+def read_graphs(source: Source) -> pl.DataFrame:
+    """Return the launches of whole graphs, which is what a capture in graph mode holds in place of their kernels."""
+    rows = source.rows(GRAPHS, {**DEVICE_COLUMNS, "graphId": None, "graphExecId": None})
+    rows = source.placed(rows)
+    return label(rows, source.names, ("graphId", "graphExecId"), nsys_names.name_graph, "")
+
+
+def read_syncs(source: Source, host: pl.DataFrame) -> pl.DataFrame:
+    """Return the synchronizations, named after the runtime call that waited."""
+    rows = source.placed(source.rows(SYNCS, {**DEVICE_COLUMNS, "syncType": None}))
+    rows = rows.with_columns(process=process_of("globalPid"), correlation=positive("correlationId"))
+    keys = ["process", "correlation"]
+    calls = host.filter(pl.col("category") == "runtime").select(*keys, call="name_id").join(rows, on=keys, how="semi")
+    calls = calls.unique(keys, keep="first", maintain_order=True)
+    rows = rows.join(calls, on=keys, how="left", maintain_order="left")
+    texts = list(source.names)
+
+    def name(sync_type: int, call: int | None) -> str:
+        return nsys_names.name_sync(sync_type, None if call is None else texts[call])
+
+    return label(rows.drop(keys), source.names, ("syncType", "call"), name, "")
+
+
+def shape_device_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
+    """Return `rows` with the columns of DEVICE_EVENTS, `process` and `unnamed`; `tally` counts impossible sizes."""
+    stream = pl.col("streamId").fill_null(-1)
+    rows = tally.bound_nbytes(rows.rename({"bytes": "nbytes"})).with_columns(
+        start_ns="start",
+        end_ns="end",
+        device="deviceId",
+        context=pl.when(pl.col("contextId").is_between(0, 2**32 - 1)).then("contextId"),
+        stream=pl.when(stream == NO_STREAM).then(-1).otherwise(stream),
+        correlation=positive("correlationId"),
+        external_id=pl.lit(None),
+        graph_node=positive("graphNodeId"),
+        process=process_of("globalPid"),
+    )
+    return rows.select(*DEVICE_EVENTS, "process", "unnamed").cast(dict(DEVICE_EVENTS))  # type: ignore[arg-type]
+
+
+def read_host_rows(source: Source) -> pl.DataFrame:
+    """Return runtime calls, operating system calls and nsys' own overhead, unsorted: HOST_EVENTS and `unnamed`."""
+    parts = [read_calls(source, table, category) for table, category in HOST_TABLES.items()]
+    rows = pl.concat(parts).with_columns(
+        start_ns="start",
+        end_ns="end",
+        process=process_of("globalTid"),
+        thread=pl.col("globalTid") & 0xFFFFFF,
+        correlation=positive("correlationId"),
+    )
+    rows = rows.with_columns(pl.lit(None).alias(name) for name in HOST_EVENTS if name not in rows.columns)
+    return rows.select(*HOST_EVENTS, "unnamed").cast(dict(HOST_EVENTS))  # type: ignore[arg-type]
+
+
+def read_calls(source: Source, table: str, category: str) -> pl.DataFrame:
+    """Return the rows of one host table, named by `nameId`."""
+    rows = source.timed(source.rows(table, dict(HOST_COLUMNS)))
+    rows = rows.with_columns(pl.lit(category, HOST_EVENTS["category"]).alias("category"))
+
+    def name(key: int) -> str | None:
+        text = source.strings.get(key)
+        return nsys_names.API_VERSION.sub("", text) if text and category == "runtime" else text
+
+    return label(rows, source.names, ("nameId",), name, "unknown call")
+
+
+def read_annotations(source: Source) -> pl.DataFrame:
+    """Return the NVTX ranges and marks, unsorted: the columns of ANNOTATIONS and `unnamed`."""
+    rows = source.rows("NVTX_EVENTS", dict(NVTX_COLUMNS)).with_columns(read_texts(source.database))
+    rows = rows.with_columns(process=process_of("globalTid"), thread=pl.col("globalTid") & 0xFFFFFF)
+    domains = name_domains(rows, source.strings)
+    rows = source.tally.keep(rows, pl.col("eventType").is_in([*NVTX_RANGES, *NVTX_MARKS]), "metadata")
+    end = pl.when(pl.col("eventType").is_in(NVTX_MARKS)).then("start").otherwise("end")
+    rows = source.timed(rows.with_columns(end=end), open_end=True)
+
+    def name(text_id: int, text: str | None) -> str | None:
+        return text or source.strings.get(text_id)
+
+    rows = label(rows, source.names, ("textId", "text"), name, "unknown range")
+    return shape_annotations(rows.join(domains, on=["process", "domainId"], how="left", nulls_equal=True))
+
+
+def read_texts(database: Database) -> pl.Series | pl.Expr:
+    """Return `text` of the NVTX rows, all null without a look at each where the recorder registered its strings."""
+    if database.has_values("NVTX_EVENTS", "text"):
+        return database.texts("NVTX_EVENTS", "text")
+    return pl.lit(None, pl.String).alias("text")
+
+
+def name_domains(rows: pl.DataFrame, strings: dict[int, str]) -> pl.DataFrame:
+    """Return the NVTX domains as `process`, `domainId`, `domain`; each process registers its own."""
+    found = rows.filter(pl.col("eventType") == NVTX_DOMAIN).select("process", "domainId", "text", "textId")
+    texts = [text or strings.get(key) for text, key in found.select("text", "textId").iter_rows()]
+    found = found.with_columns(pl.Series("domain", texts, dtype=pl.String)).select("process", "domainId", "domain")
+    return found.unique(["process", "domainId"], keep="first", maintain_order=True)
+
+
+def shape_annotations(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return `rows` with the columns of ANNOTATIONS and `unnamed`; the default domain, 0, is null."""
+    domain = pl.coalesce("domain", pl.format("domain {}", "domainId"))
+    rows = rows.with_columns(
+        start_ns="start",
+        end_ns="end",
+        side=pl.lit("host"),
+        device=pl.lit(None),
+        stream=pl.lit(None),
+        domain=pl.when(pl.col("domainId") != 0).then(domain),
+        framework=pl.lit(False),
+    )
+    return rows.select(*ANNOTATIONS, "unnamed").cast(dict(ANNOTATIONS))  # type: ignore[arg-type]
+
+
+def sound_times(*, open_end: bool = False) -> pl.Expr:
+    """Return whether a row has times that make sense; with `open_end` the end may be null."""
+    limits = (-TIME_LIMIT_NS, TIME_LIMIT_NS)
+    end = pl.col("end").is_between(*limits) & (pl.col("end") >= pl.col("start"))
+    return pl.col("start").is_between(*limits) & end.fill_null(open_end)
+
+
+def process_of(column: str) -> pl.Expr:
+    """Return the process id in nsys' global ids."""
+    return (pl.col(column) // 2**24) & 0xFFFFFF
+
+
+def scope_correlations(rows: pl.DataFrame, processes: list[int]) -> pl.DataFrame:
+    """Return `rows` with correlation ids made unique across `processes`; those of the first one stay."""
+    offsets = {process: at * SCOPE for at, process in enumerate(processes)}
+    offset = pl.col("process").replace_strict(offsets, default=0, return_dtype=pl.UInt64)
+    return rows.with_columns(correlation=pl.col("correlation") + offset) if len(processes) > 1 else rows

@@ -1,0 +1,1 @@
+"""SQLite databases as columns: what all formats that are one share."""

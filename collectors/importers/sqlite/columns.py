@@ -1,0 +1,288 @@
+"""Columns of SQLite tables as polars series, read-only, from files that may be damaged or hostile.
+
+Only ordinary tables are read: a view, a virtual table or a generated column is somebody else's code. SQLite's own
+work is bounded by the size of the file, so that a damaged page tree ends in an error and not in an endless scan.
+Integers come straight from the file's pages where `pages` can read them, five times as fast.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import contextmanager
+from functools import cache
+from itertools import chain, count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.errors import TraceError
+from deepprof.collectors.importers.sqlite import pages as sqlite_pages
+from deepprof.collectors.importers.sqlite.pages import MISSING, Column, PageFile, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["SQLITE_MAGIC", "Database", "open_database"]
+
+SQLITE_MAGIC = b"SQLite format 3\0"
+Row = tuple[Any, ...]
+Int64s = npt.NDArray[np.int64]
+
+# A stored row costs SQLite a few operations per byte; a damaged tree that is walked in circles costs far more.
+OPERATIONS_PER_BYTE = 64
+OPERATIONS_FLOOR = 10_000_000
+OPERATIONS_PER_CALL = 100_000
+
+CHUNK_ROWS = 512
+EXPORT_AGAIN = "export it again"
+SIDE_SUFFIXES = ("-wal", "-journal")
+REAL = ("REAL", "FLOA", "DOUB")  # in the declared type: its integers are read as floats
+FINISHED = (b"", b"\0")  # how an empty one starts, and one whose header was wiped
+PRAGMAS = ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0")
+ORDINARY_TABLES = "SELECT name, type, rootpage FROM sqlite_master WHERE type IN ('table', 'view')"
+
+
+class Database:
+    """The ordinary tables of one open database; every method raises `TraceError` when the file is damaged."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, size: int) -> None:
+        self.path, self.connection, self.size = path, connection, size
+        self.roots, self.views = self._list_tables()
+        self.tables = frozenset(self.roots)
+        self.columns = cache(self._list_columns)
+        self._layout = cache(self._lay_out)
+
+    def _list_tables(self) -> tuple[Mapping[str, int], frozenset[str]]:
+        # A virtual table is listed as a table too, without a root page.
+        rows = [(decode(name), kind == b"table", page) for name, kind, page in self._rows(ORDINARY_TABLES)]
+        tables = {name: page for name, is_table, page in rows if is_table and page}
+        return tables, frozenset(name for name, _, _ in rows) - tables.keys()
+
+    def _list_columns(self, table: str) -> Mapping[str, bool]:
+        """Return the stored columns of `table`, each with whether it is declared `NOT NULL`; none without a table."""
+        if table not in self.tables:
+            return {}
+        rows = self._rows(f"PRAGMA table_xinfo({quoted(table)})")
+        return {decode(row[1]): bool(row[3]) for row in rows if not row[6]}  # row[6]: hidden or generated
+
+    def count(self, table: str) -> int:
+        """Return the number of rows of `table`, 0 when there is no such table."""
+        if table not in self.tables:
+            return 0
+        return int(next(self._rows(f"SELECT count(*) FROM {quoted(table)} NOT INDEXED"))[0])  # noqa: S608
+
+    def integers(self, table: str, columns: Mapping[str, int | None]) -> pl.DataFrame:
+        """Return `columns` of `table` as Int64, rows in stored order; null for what is no integer.
+
+        `columns` gives each name the value that stands in for a column that the table lacks.
+        """
+        stored = [name for name in columns if name in self.columns(table)]
+        try:
+            series = self._from_pages(table, stored) if stored else {}
+        except (RefusedError, OSError):
+            series = self._from_rows(table, stored)
+        rows = len(series[stored[0]]) if stored else self.count(table)
+        return pl.DataFrame([series[n] if n in series else repeated(n, columns[n], rows) for n in columns])
+
+    def texts(self, table: str, column: str) -> pl.Series:
+        """Return `column` of `table` as String, rows in stored order, bad UTF-8 replaced; null where it is null.
+
+        All rows are null when the table lacks the column.
+        """
+        if column not in self.columns(table):
+            return pl.Series(column, [None] * self.count(table), dtype=pl.String)
+        lenient = cache(decode)  # most texts repeat
+        values = chain.from_iterable(self._chunks(f"SELECT {quoted(column)} FROM {quoted(table)} NOT INDEXED"))  # noqa: S608
+        return pl.Series(column, [None if value is None else lenient(value) for value in values], dtype=pl.String)
+
+    def blobs(self, table: str, column: str) -> pl.Series:
+        """Return `column` of `table` as Binary, rows in stored order; null where it holds no bytes or is absent."""
+        if column not in self.columns(table):
+            return pl.Series(column, [None] * self.count(table), dtype=pl.Binary)
+        values = chain.from_iterable(self._chunks(f"SELECT {quoted(column)} FROM {quoted(table)} NOT INDEXED"))  # noqa: S608
+        return pl.Series(column, [v if isinstance(v, bytes) else None for v in values], dtype=pl.Binary)
+
+    def has_values(self, table: str, column: str) -> bool:
+        """Return whether any row of `table` has a value in `column`."""
+        if column not in self.columns(table):
+            return False
+        query = f"SELECT 1 FROM {quoted(table)} NOT INDEXED WHERE {quoted(column)} IS NOT NULL LIMIT 1"  # noqa: S608
+        return next(self._rows(query), None) is not None
+
+    def _from_pages(self, table: str, columns: Sequence[str]) -> dict[str, pl.Series]:
+        """Return the stored `columns` of `table`; raises `RefusedError` or `OSError` where SQLite has to read them."""
+        layout = self._layout(table)
+        if not all(name in layout for name in columns):
+            raise RefusedError("a column that SQLite converts")
+        with self.path.open("rb", buffering=0) as file:
+            values = sqlite_pages.read_integers(PageFile.of(file), self.roots[table], [layout[n] for n in columns])
+        values.reverse()  # each goes as soon as it is a series
+        return {name: nullable(name, values.pop()) for name in columns}
+
+    def _lay_out(self, table: str) -> Mapping[str, Column]:
+        """Return where the columns of `table` stand in its records, those that SQLite does not convert."""
+        rows = [row for row in self._rows(f"PRAGMA table_xinfo({quoted(table)})") if row[6] != 2]  # 2: not stored
+        keys = [row[1] for row in rows if row[5]]
+        indexes = self._rows(f"PRAGMA index_list({quoted(table)})")
+        alias = keys if len(keys) == 1 and all(index[3] != b"pk" for index in indexes) else []
+        return {
+            decode(name): Column(position, kind_of_column(kind, default, name in alias))
+            for position, (_, name, kind, _, default, *_) in enumerate(rows)
+            if not any(part in decode(kind).upper() for part in REAL)
+        }
+
+    def _from_rows(self, table: str, columns: Sequence[str]) -> dict[str, pl.Series]:
+        """Return the stored `columns` of `table`, row by row through SQLite."""
+        constant = self._constants(table, columns)
+        varying = [name for name in columns if name not in constant]
+        data = self._numbers(table, varying)
+        rows = len(data) if varying else self.count(table)
+        fixed = {name: repeated(name, value, rows) for name, value in constant.items()}
+        return fixed | {name: nullable(name, data[:, at]) for at, name in enumerate(varying)}
+
+    def _constants(self, table: str, columns: Sequence[str]) -> dict[str, int | None]:
+        """Return the columns that hold one integer, or null, in every row, with that value.
+
+        Finding them costs a tenth of what reading them does, and most captures have one device and one process.
+        """
+        row = self._first(table, columns, {})
+        fixed = {name: v for name, v in zip(columns, row or (), strict=False) if v is None or isinstance(v, int)}
+        while fixed and (row := self._first(table, list(fixed), fixed)):
+            fixed = {name: v for (name, v), other in zip(fixed.items(), row, strict=True) if v == other}
+        return fixed
+
+    def _first(self, table: str, columns: Sequence[str], other_than: Mapping[str, int | None]) -> Row | None:
+        """Return `columns` of the first row that differs from `other_than` in any column."""
+        if not columns:
+            return None
+        where = " OR ".join(f"{quoted(name)} IS NOT ?" for name in other_than) or "TRUE"
+        names = ", ".join(map(quoted, columns))
+        query = f"SELECT {names} FROM {quoted(table)} NOT INDEXED WHERE {where} LIMIT 1"  # noqa: S608
+        return next(self._rows(query, tuple(other_than.values())), None)
+
+    def _numbers(self, table: str, columns: Sequence[str]) -> Int64s:
+        """Return `columns` of `table` as (rows, columns) int64, `MISSING` where there is no integer."""
+        if not columns:
+            return np.empty((0, 0), np.int64)
+        query = f"SELECT {', '.join(map(guarded, columns))} FROM {quoted(table)} NOT INDEXED"  # noqa: S608
+        with reading(self.path):
+            cells = chain.from_iterable(self.connection.execute(query))
+            return np.fromiter(cells, np.int64).reshape(-1, len(columns))
+
+    def _chunks(self, query: str) -> Iterator[list[Any]]:
+        """Yield the values of the one column of `query`; texts that add up to more than the file are not in it."""
+        with reading(self.path):
+            cursor, total = self.connection.execute(query), 0
+            while chunk := [value for (value,) in cursor.fetchmany(CHUNK_ROWS)]:
+                total += sum(len(value) for value in chunk if isinstance(value, bytes))
+                if total > 2 * self.size:  # UTF-16 grows on the way to UTF-8
+                    raise TraceError(self.path, "is damaged: it holds more text than its size allows", EXPORT_AGAIN)
+                yield chunk
+
+    def _rows(self, query: str, parameters: Row = ()) -> Iterator[Row]:
+        with reading(self.path):
+            yield from self.connection.execute(query, parameters)
+
+
+@contextmanager
+def open_database(path: Path) -> Iterator[Database]:
+    """Open the SQLite database `path` read-only and by itself.
+
+    Raises `TraceError` when it is none, or when beside it lie pages that its writer has not brought home.
+    """
+    try:
+        size = path.stat().st_size
+        beside = uncommitted(path)
+    except (OSError, ValueError) as error:
+        raise TraceError(path, f"cannot be read: {error}", "check the path") from error
+    if beside is not None:
+        advice = "close the program that writes it, or export it again"
+        raise TraceError(path, f"has uncommitted pages beside it ({beside.name})", advice)
+    with reading(path):
+        # immutable: no lock, no journal, no -wal or -shm beside a file that is not ours
+        uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
+        connection = sqlite3.connect(uri, uri=True)
+    try:
+        with reading(path):
+            restrict(connection, size)
+        yield Database(path, connection, size)
+    finally:
+        connection.close()
+
+
+def uncommitted(path: Path) -> Path | None:
+    """Return the write-ahead log or the hot journal of the database `path`, which must not be read without it."""
+    real = os.path.realpath(path)  # where SQLite looks for it
+    beside = [Path(f"{name}{suffix}") for name in (path, real) for suffix in SIDE_SUFFIXES]
+    return next((side for side in beside if side.is_file() and holds_pages(side)), None)
+
+
+def holds_pages(side: Path) -> bool:
+    """Return whether the side file `side` counts: a journal that is done with is empty or starts with zeros."""
+    with side.open("rb") as file:
+        return file.read(1) not in FINISHED
+
+
+def restrict(connection: sqlite3.Connection, size: int) -> None:
+    """Give `connection` lenient texts and bounds that fit a file of `size` bytes."""
+    connection.text_factory = bytes
+    for pragma in PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(max(size, 100_000), 10**9))  # no row outgrows its file
+    calls = count()
+    budget = (OPERATIONS_FLOOR + OPERATIONS_PER_BYTE * size) // OPERATIONS_PER_CALL
+    connection.set_progress_handler(lambda: int(next(calls) > budget), OPERATIONS_PER_CALL)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn what SQLite says about `path` into a `TraceError`."""
+    try:
+        yield
+    except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError, MemoryError) as error:
+        raise TraceError(path, f"is damaged or no SQLite database ({problem(error)})", EXPORT_AGAIN) from error
+
+
+def problem(error: Exception) -> str:
+    """Return what `error` says, in words that fit a file."""
+    text = str(error)
+    return "its pages lead nowhere" if text == "interrupted" else text or type(error).__name__
+
+
+def quoted(identifier: str) -> str:
+    """Return `identifier` as SQL."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def guarded(column: str) -> str:
+    """Return an SQL expression for `column` that is an integer in every row."""
+    return f"CASE typeof({quoted(column)}) WHEN 'integer' THEN {quoted(column)} ELSE {MISSING} END"
+
+
+def nullable(name: str, values: Int64s) -> pl.Series:
+    """Return `values` as an Int64 series, null where they are `MISSING`."""
+    series = pl.Series(name, np.ascontiguousarray(values))
+    missing = series == MISSING
+    return series.set(missing, None) if missing.any() else series
+
+
+def kind_of_column(declared: object, default: object, is_alias: bool) -> int:
+    """Return what the pages hold of a column: nothing where it is the rowid, not always where it has a default."""
+    if is_alias and decode(declared).upper() == "INTEGER":
+        return sqlite_pages.THE_ROWID
+    return sqlite_pages.STORED if default is None else sqlite_pages.WITH_DEFAULT
+
+
+def repeated(name: str, value: int | None, rows: int) -> pl.Series:
+    """Return `rows` times `value` as Int64."""
+    return pl.repeat(value, rows, dtype=pl.Int64, eager=True).rename(name)
+
+
+def decode(value: object) -> str:
+    """Return a stored value as text, bad UTF-8 replaced."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,105 @@
+"""A profile of XLA's profiler as loose columns, whichever of its two formats it was read from.
+
+`planes` and `xla_json` fill a `Profile`; `rules` says what its events are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.importers.columns import Names, integers, texts
+
+__all__ = ["STATS", "Profile", "nanoseconds"]
+
+Int64s = npt.NDArray[np.int64]
+
+# What is read of the named values that events carry, the column each becomes, and its type.
+STATS: Mapping[str, tuple[str, Callable[[Sequence[Any]], pl.Series]]] = {
+    "correlation_id": ("correlation", integers),
+    "context_id": ("context", integers),  # "$$1"
+    "cuda_graph_exec_id": ("graph", integers),
+    "cuda_graph_node_id": ("graph_node", integers),
+    "memcpy_details": ("copy_details", texts),
+    "memset_details": ("set_details", texts),
+    "Memset_details": ("set_details", texts),
+    "memalloc_details": ("memory_details", texts),
+    "MemFree_details": ("memory_details", texts),
+    "MemoryResidency_details": ("memory_details", texts),
+    "step_num": ("step", integers),
+    "step_name": ("step_name", texts),
+    "allocation_bytes": ("allocation", integers),
+    "bytes_allocated": ("allocated", integers),
+    "bytes_reserved": ("reserved", integers),
+    "addr": ("address", integers),
+    "allocator_name": ("allocator", texts),
+}
+CONVERT = dict(STATS.values())
+LINES = {"plane": pl.String(), "label": pl.String(), "thread": pl.Int64(), "process": pl.Int64()}
+EVENTS = {
+    "line": pl.UInt32(),
+    "name_id": pl.UInt32(),
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    **{column: convert([]).dtype for column, convert in STATS.values()},
+}
+
+
+@dataclass(slots=True)
+class Profile:
+    """Lines, which are rows of a timeline, and the events on them.
+
+    `lines` has one (plane, label, thread, process) per line, by number. `batches` hold some of the columns EVENTS each,
+    `start_ns` and `end_ns` null where the file has no sound time. `read` counts every event in the file.
+    """
+
+    lines: list[tuple[str, str, int | None, int | None]] = field(default_factory=list)
+    batches: list[pl.DataFrame] = field(default_factory=list)
+    names: Names = field(default_factory=Names)
+    read: int = 0
+
+    def add_line(self, plane: str, label: str, thread: int | None, process: int | None) -> int:
+        """Return the number of a new line."""
+        self.lines.append((plane, label, thread, process))
+        return len(self.lines) - 1
+
+    def add(
+        self, line: Sequence[int] | Int64s, names: Sequence[int], times: pl.DataFrame, stats: Mapping[str, list[Any]]
+    ) -> None:
+        """Add events: their lines, name ids, times (`start_ns`, `end_ns`) and, by column, stats with None for none."""
+        columns = [pl.Series(column, CONVERT[column](values)) for column, values in stats.items()]
+        place = [pl.Series("line", line, pl.UInt32), pl.Series("name_id", names, pl.UInt32)]
+        self.batches.append(pl.DataFrame([*place, times["start_ns"], times["end_ns"], *columns]))
+
+    def line_table(self) -> pl.DataFrame:
+        """Return one row per line: `line` and LINES."""
+        rows = pl.DataFrame(self.lines, schema=LINES, orient="row")
+        return rows.with_row_index("line")
+
+    def events(self) -> pl.DataFrame:
+        """Return all events with all columns EVENTS, and forget the batches."""
+        batches, self.batches = self.batches, []
+        known = pl.DataFrame(schema={column: EVENTS[column] for column in ("line", "name_id", "start_ns", "end_ns")})
+        rows = pl.concat([known, *batches], how="diagonal")
+        del batches
+        absent = [pl.lit(None, kind).alias(column) for column, kind in EVENTS.items() if column not in rows.columns]
+        return rows.with_columns(absent)  # one value each, however many rows
+
+
+def nanoseconds(base_ns: Int64s, offset_ps: Int64s, duration_ps: Int64s) -> pl.DataFrame:
+    """Return `start_ns` and `end_ns` of events that begin `offset_ps` after `base_ns`.
+
+    Both ends are rounded down, so that the order of two times is never reversed. Null for times beyond 73 days' offset
+    or the year 2096, and for negative durations.
+    """
+    far = 2**62
+    sound = (np.abs(base_ns) < far) & (np.abs(offset_ps) < far) & (duration_ps >= 0) & (duration_ps < far)
+    with np.errstate(over="ignore"):
+        start, end = (base_ns + ps // 1000 for ps in (offset_ps, offset_ps + duration_ps))
+    times = pl.DataFrame({"start_ns": start, "end_ns": end, "sound": sound})
+    return times.select(pl.when("sound").then(column).alias(column) for column in ("start_ns", "end_ns"))

@@ -1,0 +1,176 @@
+"""The events of the trace viewer's document, decoded a piece of its text at a time.
+
+Decoded events take several times their text, and `{},` is three bytes of it. The document is checked to be JSON as a
+whole first, so that a piece that ends behind an event, and only such a piece, is a list by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from deepprof.collectors.errors import TraceError
+from deepprof.collectors.importers.xla.events import STATS
+
+__all__ = ["Decoder", "decode_document", "decode_pieces"]
+
+PIECE_NBYTES = 2 * 1024**2
+GUESSES = 4
+SHORTEST_NBYTES = 48  # of an event, on average; the profiler writes 80 to 300
+MANY = 1_000_000  # events: an average of fewer says nothing, and they fit anywhere
+BETWEEN = re.compile(rb"\}[ \t\r\n]*(,)[ \t\r\n]*\{")
+TAIL_NBYTES = 64 * 1024  # of a piece: nearly always there is a place to cut it
+POSITION = re.compile(r"\(byte (\d+)\)")
+# UnicodeDecodeError is a ValueError; msgspec's own errors are only in later releases.
+UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+ADVICE = "give a file written by the profiler of JAX or TensorFlow"
+AGAIN = "copy or export the trace again"
+
+ARGS: Any = msgspec.defstruct("Args", [(key, Any, None) for key in (*STATS, "name")], gc=False, frozen=True)
+
+
+class Document(Struct, gc=False):
+    """The top level; the list of events is a view of the text."""
+
+    events: Raw = field(name="traceEvents")
+
+
+class Event(Struct, gc=False):
+    """One element of `traceEvents`, with the stats that are read. `ts` and `dur` are microseconds."""
+
+    ph: str = ""
+    name: str = ""
+    pid: int | str | None = None
+    tid: int | str | None = None
+    ts: Any = None
+    dur: Any = None
+    args: ARGS = ARGS()
+
+
+class BareEvent(Event, gc=False):
+    """An event whose `args` cannot be read."""
+
+    args: ARGS = field(default=ARGS(), name="")
+
+
+class Decoder:
+    """Decodes lists of events; `read` counts all, `undecodable` those that are no event at all."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.all = msgspec.json.Decoder(list[Event])
+        self.raw = msgspec.json.Decoder(list[Raw])
+        self.one = (msgspec.json.Decoder(Event), msgspec.json.Decoder(BareEvent))
+        self.nbytes = self.read = self.undecodable = 0
+
+    def decode(self, text: bytes) -> list[Event]:
+        """Return the events between the brackets of a list; at one go when all are as expected.
+
+        Raises msgspec's errors when `text` is no list without its brackets, and `TraceError` when there are more
+        events than a trace can hold.
+        """
+        text = b"[%b]" % text
+        try:
+            events = self.all.decode(text)
+        except UNDECODABLE:
+            raws = self.raw.decode(text)
+            events = [event for raw in raws if (event := self.decode_one(raw)) is not None]
+            self.undecodable += len(raws) - len(events)
+            self.count(len(raws), len(text))
+        else:
+            self.count(len(events), len(text))
+        return events
+
+    def decode_one(self, raw: Raw) -> Event | None:
+        """Return the event in `raw`, without its `args` where those are at fault, or None."""
+        for decoder in self.one:
+            with suppress(*UNDECODABLE):
+                return decoder.decode(raw)
+        return None
+
+    def count(self, events: int, nbytes: int) -> None:
+        """Count `events` of `nbytes` in all; raises `TraceError` when they are too short to be events."""
+        self.read, self.nbytes = self.read + events, self.nbytes + nbytes
+        if self.read > MANY and self.nbytes < SHORTEST_NBYTES * self.read:
+            problem = (
+                f"is no profile of XLA: its first {self.read} events take {self.nbytes} bytes, which is too little"
+            )
+            raise TraceError(self.path, problem, ADVICE)
+
+
+def decode_document(content: bytearray, path: Path) -> memoryview:
+    """Return what stands between the brackets of `traceEvents`, or of a document that is a bare list.
+
+    Raises `TraceError` when `content` is no JSON, truncated, or something else.
+    """
+    start = len(BYTE_ORDER_MARK) if content.startswith(BYTE_ORDER_MARK) else 0
+    view = memoryview(content)[start:]
+    try:
+        bare = content[start : start + 64].lstrip().startswith(b"[")
+        events = msgspec.json.decode(view, type=Raw) if bare else msgspec.json.decode(view, type=Document).events
+        if memoryview(events)[0] != ord("["):
+            raise msgspec.ValidationError("Expected `array` - at `$.traceEvents`")
+    except UNDECODABLE as error:
+        raise explain(error, path, len(content)) from error
+    return memoryview(events)[1:-1]
+
+
+def explain(error: Exception, path: Path, nbytes: int) -> TraceError:
+    """Return the `TraceError` that says what msgspec's `error` about `nbytes` of JSON means for the user."""
+    if isinstance(error, msgspec.ValidationError):
+        return TraceError(path, f"is no profile of XLA: {error}", ADVICE)
+    if "truncated" in str(error):
+        return TraceError(path, f"is truncated: its JSON breaks off at byte {nbytes}", AGAIN)
+    if found := POSITION.search(str(error)):
+        return TraceError(path, f"is damaged: its JSON breaks near byte {found[1]}", AGAIN)
+    return TraceError(path, f"is damaged: its JSON cannot be read ({error})", AGAIN)
+
+
+def decode_pieces(rest: memoryview, decoder: Decoder) -> Iterator[list[Event]]:
+    """Yield the events in `rest`, in order; raises `TraceError` when there are too many."""
+    nbytes = len(rest)
+    try:
+        while len(rest) > PIECE_NBYTES:
+            found, used = decode_first(rest, decoder)
+            yield found
+            rest = rest[used:]
+        yield decoder.decode(bytes(rest))
+    except UNDECODABLE as error:  # nested as deeply as Python goes: it was JSON a moment ago
+        raise explain(error, decoder.path, nbytes) from error
+
+
+def decode_first(rest: memoryview, decoder: Decoder) -> tuple[list[Event], int]:
+    """Return the first events of `rest`, about a piece of them, and how many bytes of it they took."""
+    piece = bytes(rest[:PIECE_NBYTES])
+    commas = [found.start(1) for found in BETWEEN.finditer(piece, max(0, len(piece) - TAIL_NBYTES))]
+    for cut in commas[: -GUESSES - 1 : -1]:
+        with suppress(*UNDECODABLE):  # the comma may be in a text, or in a list of an event's own
+            return decoder.decode(piece[:cut]), cut + 1
+    cut = find_cut(rest)
+    return decoder.decode(bytes(rest[:cut])), cut + 1
+
+
+def find_cut(rest: memoryview) -> int:
+    """Return where the events end that fill the first piece of `rest`: surely, but one event after the other."""
+    end = -1
+    while end + 1 < min(PIECE_NBYTES, len(rest)):
+        end += 1 + first_nbytes(rest[end + 1 :])
+    return end
+
+
+def first_nbytes(rest: memoryview) -> int:
+    """Return how many bytes lie before the comma behind the first value of `rest`, or all where none follows."""
+    try:
+        msgspec.json.decode(rest, type=Raw)
+    except msgspec.DecodeError as error:
+        if "trailing" in str(error) and (found := POSITION.search(str(error))):
+            return int(found[1]) - 1  # it counts the comma
+        raise
+    return len(rest)

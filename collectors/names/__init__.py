@@ -1,0 +1,1 @@
+"""C++ names: demangled, and cut to what people call a kernel."""

@@ -1,0 +1,121 @@
+"""One rank in a folder of the native store: a manifest and a Parquet file per table, read whole or a range of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import polars as pl
+
+from deepprof.collectors.errors import TraceError
+from deepprof.collectors.store.manifest import MANIFEST, WRITE_AGAIN, RankManifest, describe_trace, read_manifest
+from deepprof.collectors.store.tables import STORED, check_content, check_rows, reading, scan_table, write_table
+from deepprof.collectors.time_range import SIDE_TABLES, account_part, cut_tables
+from deepprof.collectors.trace import OPERANDS, RECORD_TABLES, STACKS, TABLES, Accounting, Trace, empty_table
+from deepprof.version import read_version
+
+__all__ = ["StoredRank", "open_rank", "write_rank"]
+
+DETAILS = {"operands": OPERANDS, "stacks": STACKS}
+
+
+def write_rank(trace: Trace, folder: Path) -> RankManifest:
+    """Write `trace` into `folder`, which is made, and return its manifest, which is written last.
+
+    Raises `OSError`. Takes the memory of one more table at most.
+    """
+    folder.mkdir()
+    names = pl.DataFrame({"name": trace.names}).with_row_index("name_id").cast({"name_id": pl.UInt32})
+    tables = {"names": names} | {table: getattr(trace, table) for table in STORED if table != "names"}
+    files = {table: write_table(folder, table, rows.select(list(STORED[table]))) for table, rows in tables.items()}
+    manifest = describe_trace(trace, files, read_version())
+    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+    return manifest
+
+
+def open_rank(folder: Path) -> StoredRank:
+    """Return the rank stored in `folder`; its tables are looked at when they are asked for. Raises `TraceError`."""
+    manifest = read_manifest(folder, RankManifest)
+    absent = STORED.keys() - manifest.tables.keys()
+    if absent:
+        problem = f"names no table {', '.join(sorted(absent))}"
+        raise TraceError(folder / MANIFEST, problem, WRITE_AGAIN)
+    return StoredRank(folder, manifest)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRank:
+    """One rank of a store. Files beside those of the tables are ignored."""
+
+    folder: Path
+    manifest: RankManifest
+
+    def scan(self, table: str, row: str | None = None) -> pl.LazyFrame:
+        """Return a table of the record table, or `names`, as a lazy frame; raises `TraceError` for a damaged file.
+
+        `row` names a column of row numbers to put in front, which the side tables' `event` refers to.
+        """
+        return scan_table(self.folder, table, self.manifest.tables[table], row)
+
+    def read(self, start_ns: int | None = None, end_ns: int | None = None, *, details: bool = False) -> Trace:
+        """Return the rank, or what of it overlaps `start_ns` ≤ t < `end_ns` on its own clock, as `time_range.cut`.
+
+        A part takes only the row groups that overlap, and is not compared with the checksums. `details` asks for
+        operands and stacks, where the store has them. Raises `TraceError` for a damaged store. Takes the memory of the
+        tables, and as much again of the largest while it is read.
+        """
+        partial = (start_ns, end_ns) != (None, None)
+        for table in () if partial else STORED:
+            check_content(self.folder, table, self.manifest.tables[table])
+        parts = [table for table in TABLES if table not in (*RECORD_TABLES, *SIDE_TABLES)]
+        with reading(self.folder):
+            tables = {table: self.scan(table).collect() for table in ("names", *parts)}
+            self.check_sides()
+            if partial:
+                tables |= cut_tables(self.scan, (start_ns, end_ns))
+            else:
+                tables |= {table: self.scan(table).collect() for table in (*RECORD_TABLES, *SIDE_TABLES)}
+        for table in RECORD_TABLES:
+            check_rows(self.folder / f"{table}.parquet", table, tables[table])
+        return self.assemble(tables if details else without_details(tables), partial=partial)
+
+    def check_sides(self) -> None:
+        """Raise `TraceError` when a row of a side table belongs to no row."""
+        for side, of in SIDE_TABLES.items():
+            event = pl.col("event")
+            lost = self.scan(side).select((event.is_null() | (event >= self.manifest.tables[of].rows)).sum()).collect()
+            if lost.item():
+                raise TraceError(self.folder / f"{side}.parquet", f"has rows for no row of {of}", WRITE_AGAIN)
+
+    def assemble(self, tables: dict[str, pl.DataFrame], *, partial: bool) -> Trace:
+        """Return the tables as a trace; raises `TraceError` where they do not make one."""
+        said, names = self.manifest, tables.pop("names")
+        if (
+            not names["name_id"].equals(pl.Series("name_id", range(names.height), pl.UInt32))
+            or names["name"].null_count()
+        ):
+            raise TraceError(self.folder / "names.parquet", "does not number its names from 0", WRITE_AGAIN)
+        counts = said.accounting
+        try:
+            whole = Accounting(counts.read, counts.kept, counts.dropped, counts.flagged)
+            return Trace(
+                path=said.path,
+                format=said.format,
+                names=names["name"],
+                accounting=account_part(whole, tables) if partial else whole,
+                clock=said.clock,
+                epoch_ns=said.epoch_ns,
+                rank=said.rank,
+                world_size=said.world_size,
+                notes=said.notes,
+                **tables,
+            )
+        except ValueError as error:
+            raise TraceError(self.folder, f"is no sound trace ({error})", WRITE_AGAIN) from error
+
+
+def without_details(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """Return the tables as they are read where nobody asks for operands and stacks."""
+    host = tables["host_events"].with_columns(stack_id=pl.lit(None, pl.UInt32))
+    return tables | {table: empty_table(schema) for table, schema in DETAILS.items()} | {"host_events": host}

@@ -1,0 +1,178 @@
+"""The traces of one job: every rank under a number of its own."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deepprof.collectors.errors import TraceError, UsageError
+from deepprof.job.ranks import number_ranks
+
+if TYPE_CHECKING:
+    from deepprof.collectors.importers.generic.columns import Columns, Mapped
+    from deepprof.collectors.store.rank import StoredRank
+    from deepprof.collectors.trace import Trace
+    from deepprof.job.parallel import Watch
+    from deepprof.job.part import Between
+    from deepprof.job.sources import Source, Sources
+
+__all__ = ["Name", "find_paths", "number_ranks", "read_job", "read_rank"]
+
+Name = str | os.PathLike[str]
+
+
+def read_job(
+    paths: Name | Sequence[Name],
+    *,
+    jobs: int | None = None,
+    between: Between | None = None,
+    watch: Watch | None = None,
+    columns: Mapped | None = None,
+) -> list[Trace]:
+    """Read files, directories, archives, stores and globs (one, or several) as the ranks of one job, ordered by rank.
+
+    A trace without a rank takes the one in its file's name; where that is not clear, or another trace has it, it gets
+    the next free number and a note. Clocks are aligned where the files allow it, and a note says what was done.
+
+    `jobs` is how many processes read, each a trace at a time; without it the variable DEEPPROF_JOBS says, or it is
+    what the machine bears and the files are worth. `between` is a range of time in ns from the first device event;
+    what lies outside is counted as dropped. `watch` is called with the traces read and their number in all. `columns`
+    says which column of CSV, Parquet or Arrow tables is what, as for `read`; this process then reads them all.
+
+    Takes the memory of all tables, and for each process what the importer of the format states. Raises `TraceError`
+    for what is not a trace and `UsageError` when nothing is named.
+    """
+    from deepprof.collectors.importers.generic.columns import parse_columns
+    from deepprof.collectors.trace import Trace
+    from deepprof.job.alignment import align
+    from deepprof.job.part import check_between, read_parts
+
+    if between is not None:
+        check_between(between)
+    mapping = None if columns is None else parse_columns(columns)
+    ranks = read_ranks(find_paths(paths), jobs, watch, parts=between is not None, columns=mapping)
+    traces = read_parts(ranks, between) if between is not None else [rank for rank in ranks if isinstance(rank, Trace)]
+    return align(number_ranks(traces))
+
+
+def read_ranks(
+    files: Sequence[Path],
+    jobs: int | None,
+    watch: Watch | None,
+    *,
+    parts: bool = False,
+    columns: Columns | None = None,
+) -> list[Trace | StoredRank]:
+    """Return the ranks in `files`; with `parts`, those in a store as they are stored."""
+    from deepprof.job.parallel import choose_jobs, read_in_parallel
+    from deepprof.job.sources import Sources
+
+    sources = Sources(files)
+    with closing(sources):
+        number = choose_jobs(jobs, sources.measure()) if columns is None else 1
+        if number == 1:
+            return list(read_here(sources, watch, parts=parts, columns=columns))
+        with tempfile.TemporaryDirectory(prefix="deepprof-") as scratch:
+            return read_in_parallel(sources, number, Path(scratch), collect, watch)
+
+
+def read_here(
+    sources: Sources, watch: Watch | None, *, parts: bool, columns: Columns | None = None
+) -> Iterator[Trace | StoredRank]:
+    """Yield the ranks of `sources`, read by this process one after the other."""
+    for done, source in enumerate(sources, 1):
+        yield (open_stored(source) if parts else None) or read_rank(source, alone=sources.total == 1, columns=columns)
+        source.forget()
+        if watch is not None:
+            watch(done, sources.total)
+
+
+def read_rank(source: Source, *, alone: bool, columns: Columns | None = None) -> Trace:
+    """Return the trace of `source`; among several, one that cannot be read may be left out."""
+    from deepprof.collectors.importers import read
+
+    try:
+        trace = read(source.path) if columns is None else read(source.path, columns=columns)
+    except TraceError as error:
+        raise source.explain(error, alone=alone) from error
+    return trace if source.shown is None else replace(trace, path=source.shown)
+
+
+def open_stored(source: Source) -> StoredRank | None:
+    """Return the rank of a store that `source` is, None where it is anything else."""
+    from deepprof.collectors.store import open_store
+    from deepprof.job.sources import is_stored
+
+    return next(iter(open_store(source.path).ranks.values())) if is_stored(source.path) else None
+
+
+def collect(_: Source, folder: Path) -> Trace | StoredRank:
+    """Return the trace that another process has written to `folder`, and remove it there."""
+    from deepprof.collectors.store.rank import open_rank
+
+    trace = open_rank(folder).read()
+    shutil.rmtree(folder)
+    return trace
+
+
+def find_paths(paths: Name | Sequence[Name]) -> list[Path]:
+    """Return the trace files that `paths` name, each once; a glob that the shell left alone is expanded here."""
+    several = [paths] if isinstance(paths, str | os.PathLike) else paths
+    names = [os.fspath(path) for path in several]
+    if not all(names) or not names:
+        raise UsageError(f"{'an empty path' if names else 'no path'} names nothing; name a file, a directory or a glob")
+    found = [file for name in names for file in expand(name)]
+    return list({os.path.realpath(file): file for file in found}.values())
+
+
+def expand(path: str) -> list[Path]:
+    """Return the trace files behind one argument; raises `TraceError` for a path that no system takes."""
+    try:
+        if "\0" in path:
+            raise TraceError(path, "is no path: it holds a null byte", "check the path")
+        return list_files(path)
+    except OSError as error:
+        raise TraceError(path, f"cannot be looked up: {error.strerror or error}", "check the path") from error
+
+
+def list_files(path: str) -> list[Path]:
+    """Return the file `path`, or the traces in it or behind it where it is a directory or a glob."""
+    if Path(path).is_dir():
+        return list_directory(Path(path))
+    if Path(path).exists() or not glob.has_magic(path):
+        return [Path(path)]
+    matches = [Path(match) for match in sorted(glob.glob(path, recursive=True))]
+    if not matches:
+        raise TraceError(path, "no file matches", "check the pattern")
+    return [file for match in matches for file in (list_directory(match) if match.is_dir() else [match])]
+
+
+def list_directory(path: Path) -> list[Path]:
+    """Return the traces in the directory `path`, those of a store in the order of its original files."""
+    from deepprof.collectors.importers import find_traces
+    from deepprof.collectors.store import find_ranks, is_store
+
+    return find_ranks(path) if is_store(path) else leave_stores(find_traces(path))
+
+
+def leave_stores(files: list[Path]) -> list[Path]:
+    """Return the traces found in a directory without those in stores, unless there are no others.
+
+    `deepprof convert . -o job.deepprof` puts a store beside the files it was made from: they would count twice.
+    """
+    from deepprof.job.sources import is_stored
+
+    stored = [file for file in files if is_stored(file)]
+    if 0 < len(stored) < len(files):
+        text = f"{stored[0]} is in a store beside other traces and was left out; name the store to read it"
+        warnings.warn(text, stacklevel=2)
+        return [file for file in files if file not in set(stored)]
+    return files

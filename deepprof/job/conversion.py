@@ -1,0 +1,92 @@
+"""A job's traces written to the native store, rank after rank: no two need to be in memory at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deepprof.collectors.importers.generic.columns import parse_columns
+from deepprof.collectors.store import replace_store, write_index
+from deepprof.collectors.store.rank import open_rank, write_rank
+from deepprof.job import Name, find_paths, read_rank
+from deepprof.job.parallel import choose_jobs, read_in_parallel
+from deepprof.job.ranks import assign_ranks
+from deepprof.job.sources import Sources
+
+if TYPE_CHECKING:
+    from deepprof.collectors.importers.generic.columns import Columns, Mapped
+    from deepprof.collectors.store.manifest import RankManifest
+    from deepprof.job.parallel import Watch
+
+__all__ = ["Written", "convert"]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a store holds: `read == kept + Σ dropped` records of so many ranks, in `nbytes` on disk."""
+
+    ranks: int
+    read: int
+    kept: int
+    dropped: Mapping[str, int]
+    nbytes: int
+
+
+def convert(
+    paths: Name | Sequence[Name],
+    output: Name,
+    *,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+    columns: Mapped | None = None,
+) -> Written:
+    """Write the ranks of one job, as `read_job` finds them, to the store `output`: whole, or not at all.
+
+    The traces are stored as their files tell them; ranks are numbered and clocks aligned when the store is read. An
+    existing store is replaced. `jobs`, `watch` and `columns` are those of `read_job`. Takes the memory of one rank, or
+    of one for each process. Raises `TraceError`, `UsageError` where no store can be written, and `OSError`.
+    """
+    mapping = None if columns is None else parse_columns(columns)
+    with replace_store(output) as part:
+        manifests = write_ranks(find_paths(paths), part, jobs, watch, mapping)
+        ranks = [found.rank for found in assign_ranks([(said.rank, said.path) for said in manifests])]
+        for index, rank in enumerate(ranks):
+            (part / f"{index:06d}").rename(part / f"rank={rank}")
+        write_index(part, ranks)
+        nbytes = sum(file.stat().st_size for file in part.rglob("*") if file.is_file())
+    return summarize(manifests, nbytes)
+
+
+def write_ranks(
+    files: Sequence[Path], part: Path, jobs: int | None, watch: Watch | None, columns: Columns | None
+) -> list[RankManifest]:
+    """Write every trace to a folder in `part` with its number, and return their manifests."""
+    sources = Sources(files)
+    with closing(sources):
+        number = choose_jobs(jobs, sources.measure()) if columns is None else 1
+        if number > 1:
+            return read_in_parallel(sources, number, part, lambda _, folder: open_rank(folder).manifest, watch)
+        return list(write_here(sources, part, watch, columns))
+
+
+def write_here(sources: Sources, part: Path, watch: Watch | None, columns: Columns | None) -> Iterator[RankManifest]:
+    """Yield the manifests of the ranks that this process writes one after the other."""
+    for done, source in enumerate(sources, 1):
+        trace = read_rank(source, alone=sources.total == 1, columns=columns)
+        yield write_rank(trace, part / f"{source.index:06d}")
+        source.forget()
+        if watch is not None:
+            watch(done, sources.total)
+
+
+def summarize(manifests: Sequence[RankManifest], nbytes: int) -> Written:
+    """Return the sums over all ranks."""
+    dropped: Counter[str] = Counter()
+    for said in manifests:
+        dropped.update(said.accounting.dropped)
+    read, kept = (sum(getattr(said.accounting, count) for said in manifests) for count in ("read", "kept"))
+    return Written(len(manifests), read, kept, dict(dropped.most_common()), nbytes)

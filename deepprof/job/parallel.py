@@ -1,0 +1,211 @@
+"""Traces read by several processes at once, each a fresh interpreter: nothing is forked, pickled or imported again.
+
+A process writes the tables of its trace as the native store does, into a folder that only this user can enter, and
+this one reads them from there. Takes the memory of as many traces being read at once as there are processes, and disk
+for their tables.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from pathlib import Path
+from threading import Lock
+from typing import Any, Generic, TypeVar
+
+from deepprof.collectors.errors import TraceError, UsageError
+from deepprof.job.sources import Source, Sources
+
+__all__ = ["JOBS", "Watch", "choose_jobs", "read_in_parallel"]
+
+JOBS = "DEEPPROF_JOBS"
+PAYS_NBYTES = 1024**3  # of content, some seconds of reading: below it, starting processes takes what they save
+TAKES = 4  # times the content in memory while a trace is read
+MOST = 64
+Watch = Callable[[int, int], None]  # traces read, traces in all
+Found = TypeVar("Found")
+
+
+def choose_jobs(jobs: int | None, sizes: Sequence[int]) -> int:
+    """Return how many processes to read files with so many bytes of content with; 1: none but this one.
+
+    `jobs` decides, else the variable DEEPPROF_JOBS, else the processors, the files and the free memory. Raises
+    `UsageError` for a variable that is no number from 1 to 64.
+    """
+    wanted = jobs if jobs is not None else read_variable()
+    if wanted is not None and not 1 <= wanted <= MOST:
+        raise UsageError(f"{wanted} processes to read with: give 1 to {MOST}")
+    if len(sizes) < 2 or not can_start():
+        return 1
+    if wanted is not None:
+        return min(wanted, len(sizes))
+    if sum(sizes) < PAYS_NBYTES:
+        return 1
+    return max(1, min(processors(), len(sizes), MOST, free_nbytes() // (TAKES * max(sizes) + 1)))
+
+
+def read_variable() -> int | None:
+    """Return what the variable DEEPPROF_JOBS says."""
+    text = os.environ.get(JOBS, "")
+    if text and not (text.isascii() and text.isdecimal() and len(text) < 9):
+        raise UsageError(f"{JOBS}={text[:40]!r} is no number of processes; give 1 to {MOST}")
+    return int(text) if text else None
+
+
+def can_start() -> bool:
+    """Return whether `sys.executable` is a Python, not a program that has one built in."""
+    return bool(sys.executable) and Path(sys.executable).name.lower().startswith(("python", "pypy"))
+
+
+def processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def free_nbytes() -> int:
+    """Return the memory that is free now; plenty where the system does not say."""
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return 1 << 60
+
+
+def read_in_parallel(
+    sources: Sources, jobs: int, scratch: Path, finish: Callable[[Source, Path], Found], watch: Watch | None = None
+) -> list[Found]:
+    """Return what `finish` makes of every source and the folder that its trace was written to, in their order.
+
+    `scratch` is a directory to write to. Raises `TraceError` for the first trace that cannot be read, or whose process
+    was ended, and `OSError` where it cannot be written; all processes are gone when this returns or raises.
+    """
+    crew = Crew(sources, scratch, finish, watch)
+    with ThreadPoolExecutor(jobs) as threads:
+        try:
+            futures = [threads.submit(crew.work, len_share(jobs)) for _ in range(jobs)]
+            wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
+            crew.stop()
+    failed = [error for future in futures if (error := future.exception()) is not None]
+    for text in crew.warned:
+        warnings.warn(text, stacklevel=3)
+    if failed:
+        raise next((error for error in failed if not isinstance(error, StoppedError)), failed[0])
+    return [crew.results[index] for index in sorted(crew.results)]
+
+
+def len_share(jobs: int) -> int:
+    """Return how many threads one of `jobs` processes may use for itself."""
+    return max(1, processors() // jobs)
+
+
+class StoppedError(Exception):
+    """Work given up because another thread's failed."""
+
+
+class Crew(Generic[Found]):
+    """The processes at work, and what they have brought."""
+
+    def __init__(
+        self, sources: Sources, scratch: Path, finish: Callable[[Source, Path], Found], watch: Watch | None
+    ) -> None:
+        self.sources, self.scratch, self.finish, self.watch = sources, scratch, finish, watch
+        self.results: dict[int, Found] = {}
+        self.warned: dict[str, None] = {}  # in order, each once
+        self.running: list[subprocess.Popen[bytes]] = []
+        self.stopped, self.lock = False, Lock()
+
+    def work(self, threads: int) -> None:
+        """Have one process read sources until there are no more."""
+        process: subprocess.Popen[bytes] | None = None
+        for source in self.sources:
+            process = process or self.start(threads)
+            folder = self.scratch / f"{source.index:06d}"
+            self.ask(process, source, folder)
+            found = self.finish(source, folder)
+            source.forget()
+            self.note(source.index, found)
+
+    def start(self, threads: int) -> subprocess.Popen[bytes]:
+        """Start a process that sees the same modules as this one, and no others."""
+        paths = [str(Path(entry or os.curdir).resolve()) for entry in sys.path]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "POLARS_MAX_THREADS": str(threads)}
+        with self.lock:
+            if self.stopped:
+                raise StoppedError
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "deepprof.job.reader"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+                process_group=0 if os.name == "posix" else None,  # Ctrl-C is ours to pass on
+            )
+            self.running.append(process)
+            return process
+
+    def ask(self, process: subprocess.Popen[bytes], source: Source, folder: Path) -> None:
+        """Have `process` read `source` into `folder`; raises what went wrong there."""
+        job = {"path": str(source.path), "shown": source.shown, "folder": str(folder)}
+        try:
+            assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018
+            process.stdin.write(json.dumps(job).encode() + b"\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except OSError:  # it is gone
+            line = b""
+        if self.stopped:
+            raise StoppedError
+        if not line.endswith(b"\n"):
+            raise explain_end(source, process.wait())
+        self.check(source, json.loads(line))
+
+    def check(self, source: Source, told: dict[str, Any]) -> None:
+        """Raise what a process told of, and keep its warnings."""
+        with self.lock:
+            self.warned |= dict.fromkeys(told["warnings"])
+        if "trace_error" in told:
+            raise source.explain(TraceError(*told["trace_error"]), alone=False)
+        if "os_error" in told:
+            raise OSError(*told["os_error"])
+        if "bug" in told:
+            raise RuntimeError(f"{source.name}: a bug in the process that read it:\n{told['bug']}")
+
+    def note(self, index: int, found: Found) -> None:
+        """Keep a result, and tell how far the work is."""
+        with self.lock:
+            self.results[index] = found
+            if self.watch is not None:
+                self.watch(len(self.results), self.sources.total)
+
+    def stop(self) -> None:
+        """End every process, whatever it is doing."""
+        with self.lock:
+            self.stopped = True
+        for process in self.running:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                close(pipe)
+
+
+def close(pipe: Any) -> None:
+    """Close a pipe whose reader may be gone."""
+    try:
+        pipe.close()
+    except OSError:
+        return
+
+
+def explain_end(source: Source, status: int) -> TraceError:
+    """Return the error for a process that ended with `status` before it had an answer."""
+    try:
+        how = signal.Signals(-status).name if status < 0 else f"exit code {status}"
+    except ValueError:
+        how = f"signal {-status}"
+    advice = "the memory may be too small; read one at a time with --jobs 1"
+    return TraceError(source.name, f"could not be read: the process that read it was ended ({how})", advice)

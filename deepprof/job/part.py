@@ -1,0 +1,80 @@
+"""A range of a job's time: the same moments on every rank, counted from where the job's recording begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from deepprof.collectors.clocks import UNIX_NS
+from deepprof.collectors.errors import UsageError
+from deepprof.collectors.importers.assembly import TIME_LIMIT_NS
+from deepprof.collectors.store.rank import StoredRank
+from deepprof.collectors.time_range import OUT_OF_RANGE, cut
+
+if TYPE_CHECKING:
+    from deepprof.collectors.trace import Trace
+
+__all__ = ["Between", "check_between", "read_parts"]
+
+Between = tuple[int | None, int | None]  # ns from the first device event of the job; None: open
+
+
+def check_between(between: Between) -> None:
+    """Raise `UsageError` for a range that holds no moment."""
+    start, end = between
+    if (start or 0) < 0 or (end is not None and end <= (start or 0)):
+        raise UsageError(f"a range from {start or 0} ns to {end} ns holds nothing; end it after it starts")
+
+
+def read_parts(ranks: Sequence[Trace | StoredRank], between: Between) -> list[Trace]:
+    """Return what of each rank overlaps the range; of a stored one nothing else is read.
+
+    The range counts from the first device event of the job where all clocks can be compared, else from each rank's
+    own. Raises `UsageError` when nothing on any device lies in it.
+    """
+    zeros = find_zeros(ranks)
+    parts = [read_part(rank, zero, between) for rank, zero in zip(ranks, zeros, strict=True)]
+    if not any(part.device_events.height for part in parts):
+        raise UsageError("no device event lies in the range of time; it counts from the first one of the job")
+    return parts
+
+
+def read_part(rank: Trace | StoredRank, zero: int, between: Between) -> Trace:
+    """Return what of one rank overlaps the range counted from `zero`, with a note on what is left out."""
+    start, end = (None if moment is None else bound(moment + zero) for moment in between)
+    part = rank.read(start, end) if isinstance(rank, StoredRank) else cut(rank, start, end)
+    left = part.accounting.dropped.get(OUT_OF_RANGE, 0)
+    note = f"only a part of the time is looked at: {left} records lie outside of it"
+    return replace(part, notes=(*part.notes, note)) if left else part
+
+
+def bound(time_ns: int) -> int:
+    """Return `time_ns`, or the end of all times that a trace can hold."""
+    return max(-TIME_LIMIT_NS, min(time_ns, TIME_LIMIT_NS))
+
+
+def find_zeros(ranks: Sequence[Trace | StoredRank]) -> list[int]:
+    """Return where the range's zero lies on each rank's own clock; a rank without a record is on any clock."""
+    starts, epochs = [find_start(rank) for rank in ranks], [find_epoch(rank) for rank in ranks]
+    if None in epochs:
+        return [start or 0 for start in starts]
+    known = [epoch or 0 for epoch in epochs]
+    absolute = [start + epoch for start, epoch in zip(starts, known, strict=True) if start is not None]
+    return [min(absolute, default=0) - epoch for epoch in known]
+
+
+def find_start(rank: Trace | StoredRank) -> int | None:
+    """Return when the first device event of a rank starts, on its own clock."""
+    if isinstance(rank, StoredRank):
+        return rank.manifest.start_ns
+    start = rank.device_events["start_ns"].min()
+    return start if isinstance(start, int) else None
+
+
+def find_epoch(rank: Trace | StoredRank) -> int | None:
+    """Return the unix time of the zero of a rank's clock, None where nobody wrote it, or nothing that can be one."""
+    said = rank.manifest if isinstance(rank, StoredRank) else rank
+    if said.clock == "unix" or not said.accounting.kept:
+        return 0
+    return said.epoch_ns if said.epoch_ns is not None and UNIX_NS < said.epoch_ns < TIME_LIMIT_NS else None

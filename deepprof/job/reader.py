@@ -1,0 +1,70 @@
+"""A process that reads traces for another one: `python -m deepprof.job.reader`.
+
+Each line of stdin is a job as JSON: the file `path`, the name `shown` it goes by or null, and the `folder` to write it
+to, as the native store does. Each answer is a line on stdout: `{}` with the `warnings` that came up, or what went
+wrong. Nothing but JSON crosses, and it ends when stdin does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from deepprof.collectors.errors import TraceError
+from deepprof.collectors.importers import importers, read
+from deepprof.collectors.store.rank import write_rank
+
+__all__ = ["answer", "main"]
+
+
+def main() -> None:
+    """Answer jobs until there are no more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    answers = os.fdopen(os.dup(1), "w", encoding="ascii")
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)  # what plug-ins print must not be taken for an answer
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the parent has said which plug-ins do not load
+        importers()
+    for line in sys.stdin.buffer:
+        told = answer(json.loads(line))
+        try:
+            answers.write(json.dumps(told) + "\n")
+            answers.flush()
+        except BrokenPipeError:  # the parent was ended; the interpreter's own end would flush once more, and complain
+            os._exit(1)
+
+
+def answer(job: dict[str, Any]) -> dict[str, Any]:
+    """Read and write one trace, and return what to tell."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        told = carry_out(job)
+    return told | {"warnings": list(dict.fromkeys(str(warning.message) for warning in caught))}
+
+
+def carry_out(job: dict[str, Any]) -> dict[str, Any]:
+    """Read and write one trace, and return its error where there is one."""
+    try:
+        trace = read(job["path"])
+        write_rank(replace(trace, path=job["shown"] or trace.path), Path(job["folder"]))
+    except TraceError as error:
+        return {"trace_error": [error.path, error.problem, error.advice]}
+    except MemoryError:
+        return {"trace_error": [job["path"], "needs more memory than there is", "read fewer at once"]}
+    except OSError as error:
+        return {"os_error": [error.errno, error.strerror or str(error), error.filename and str(error.filename)]}
+    except Exception:
+        return {"bug": traceback.format_exc()}
+    return {}
+
+
+if __name__ == "__main__":
+    main()

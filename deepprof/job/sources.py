@@ -1,0 +1,146 @@
+"""The files that a job is read from: traces as they lie there, and the members of archives, unpacked one at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+from deepprof.collectors.errors import TraceError
+from deepprof.collectors.importers import look_at, recognise
+from deepprof.collectors.importers.archives import Archive, is_archive, open_archive
+from deepprof.collectors.store import is_store
+from deepprof.collectors.store.manifest import RankManifest, claims
+
+__all__ = ["Source", "Sources", "is_stored"]
+
+PACKED = (".gz", ".zst", ".zip", ".tgz")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One trace to read: number `index` of the job, at `path`, called `shown` where that is not its own name."""
+
+    index: int
+    path: Path
+    shown: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What to call it in a message."""
+        return self.shown or str(self.path)
+
+    def explain(self, error: TraceError, *, alone: bool) -> TraceError:
+        """Return `error` under the name of the source, with the advice that several traces allow."""
+        advice = error.advice if alone else f"{error.advice}, or leave it out"
+        temporary = self.shown is not None and error.path.startswith(str(self.path.parent))
+        return TraceError(self.name if temporary else error.path, error.problem, advice)
+
+    def forget(self) -> None:
+        """Remove the unpacked file; what was no member of an archive stays."""
+        if self.shown is not None:
+            self.path.unlink(missing_ok=True)
+
+
+class Sources:
+    """An iterator over the sources behind `paths`, for several threads; archives stay open until `close`.
+
+    A member is unpacked when its turn comes, into a directory of its own, and what no importer accepts is passed
+    over. Takes disk for the members in use, and for an archive that is a compressed tar as much as it unpacks to.
+    Raises `TraceError` for an archive that is damaged or holds no trace.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths, self.stack, self.lock = list(paths), ExitStack(), Lock()
+        self.archives = {path for path in self.paths if is_container(path)}
+        self.opened: dict[Path, Archive] = {}
+        self.total = len(self.paths)
+        self.found = self.find()
+
+    def __iter__(self) -> Iterator[Source]:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> Source:
+        """Return the next source; one thread at a time unpacks."""
+        with self.lock:
+            return next(self.found)
+
+    def find(self) -> Iterator[Source]:
+        """Yield every source, numbered."""
+        index = 0
+        for path in self.paths:
+            for place, shown in self.unpack(path) if path in self.archives else [(path, None)]:
+                yield Source(index, place, shown)
+                index += 1
+
+    def open(self, path: Path) -> Archive:
+        """Return the archive `path`, opened once."""
+        if path not in self.opened:
+            self.opened[path] = self.stack.enter_context(open_archive(path))
+            self.total += len(self.opened[path].members) - 1
+        return self.opened[path]
+
+    def unpack(self, path: Path) -> Iterator[tuple[Path, str]]:
+        """Yield the traces in the archive `path`, each a temporary file and its name there."""
+        archive, found = self.open(path), False
+        for member in archive.members:
+            file = archive.extract(member)
+            if is_trace(file):
+                yield file, f"{path}:{member.name}"
+                found = True
+            else:
+                self.total -= 1
+                file.unlink()
+        if not found:
+            raise TraceError(path, "is an archive that holds no trace", "name an archive of trace files")
+
+    def close(self) -> None:
+        """Remove what was unpacked."""
+        self.stack.close()
+
+    def measure(self) -> list[int]:
+        """Return about how many bytes of content each file and each member has; directories are read quickly."""
+        members = [member for path in self.archives for member in self.open(path).members]
+        files = [path for path in self.paths if path not in self.archives and not path.is_dir()]
+        return [weigh(member.name, member.nbytes) for member in members] + [weigh(f.name, size(f)) for f in files]
+
+
+def weigh(name: str, nbytes: int) -> int:
+    """Return about how many bytes a file called `name` unpacks to; traces compress 13 to 30 times."""
+    return nbytes * (20 if name.lower().endswith(PACKED) else 1)
+
+
+def size(path: Path) -> int:
+    """Return the bytes of a file, 0 where nobody can tell."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def is_container(path: Path) -> bool:
+    """Return whether `path` is an archive that no importer takes as a trace."""
+    if path.is_dir():
+        return False
+    try:
+        head = look_at(path)
+    except TraceError:  # reading it will say the same
+        return False
+    return is_archive(head) and recognise(head, path) is None
+
+
+def is_trace(path: Path) -> bool:
+    """Return whether an importer accepts `path`; a member that cannot be read is none, as a file in a directory."""
+    try:
+        return recognise(look_at(path), path) is not None
+    except TraceError:
+        return False
+
+
+def is_stored(path: Path) -> bool:
+    """Return whether `path` is of the native store, of which parts can be read."""
+    return os.path.isdir(path) and (claims(path, RankManifest) or is_store(path))
