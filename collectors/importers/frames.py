@@ -130,7 +130,8 @@ def plain_texts(values: pl.Series) -> pl.Series:
 
 def check_texts(path: Path, frame: pl.DataFrame, stored: int) -> None:
     """Raise `TraceError` when the texts of `frame`, from `stored` bytes, would take far more than those."""
-    lengths = (cs.binary().bin.size(), cs.string().str.len_bytes(), (cs.categorical() | cs.enum()).cat.len_bytes())
+    listed = [name for name, kind in frame.schema.items() if isinstance(kind, pl.Categorical | pl.Enum)]
+    lengths = (cs.binary().bin.size(), cs.string().str.len_bytes(), pl.col(listed).cat.len_bytes())
     texts = frame.select(*lengths).select(pl.all().cast(pl.Int64).sum())
     nbytes = sum(int(total or 0) for total in texts.row(0)) if texts.width else 0
     if nbytes > min(LIMIT_NBYTES, max(RATIO_FROM_NBYTES, RATIO_LIMIT * stored)):
