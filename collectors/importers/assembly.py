@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TIME_LIMIT_NS", "Records", "assemble"]
 
-NARROW = {pl.Int8(), pl.Int16(), pl.Int32(), pl.UInt8(), pl.UInt16(), pl.UInt32()}
+NARROW = {pl.Null(), pl.Int8(), pl.Int16(), pl.Int32(), pl.UInt8(), pl.UInt16(), pl.UInt32()}
 TIME_LIMIT_NS = 4 * 10**18  # the year 2096: keeps every difference of two times inside int64
 
 
@@ -134,7 +134,7 @@ def completed(rows: pl.DataFrame, schema: pl.Schema, defaults: dict[str, Any]) -
     if not rows.columns:
         return pl.DataFrame(schema=schema)
     rows = rows.with_columns(absent).select(list(schema))
-    narrow = [name for name, kind in rows.schema.items() if kind in NARROW]
+    narrow = [name for name, kind in rows.schema.items() if kind in NARROW and schema[name].is_integer()]
     return rows.with_columns(pl.col(narrow).cast(pl.Int64))  # limits are beyond what a narrow type compares with
 
 

@@ -101,7 +101,7 @@ def whole_numbers(values: pl.Series) -> pl.Series:
     if kind.is_float():
         return values.set(values != values.floor(), None).cast(pl.Int64, strict=False)
     if kind in {pl.String, pl.Categorical, pl.Enum}:
-        return values.cast(pl.String).str.to_integer(strict=False, dtype=pl.Int64)
+        return values.cast(pl.String).str.to_integer(strict=False)
     if kind.is_integer() or kind == pl.Boolean:
         return values.cast(pl.Int64, strict=False)
     return pl.repeat(None, len(values), dtype=pl.Int64, eager=True).rename(values.name)

@@ -170,7 +170,7 @@ def add_calls(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
 def add_allocations(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
     """Add what was allocated and freed."""
     address = pl.col("address").str.strip_chars().str.to_lowercase()
-    hexadecimal = address.str.strip_prefix("0x").str.to_integer(base=16, dtype=pl.UInt64, strict=False)
+    hexadecimal = address.str.strip_prefix("0x").str.to_integer(base=16, strict=False).cast(pl.UInt64, strict=False)
     columns = {
         "time_ns": number("end"),
         "process": 0,
