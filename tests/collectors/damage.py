@@ -64,16 +64,19 @@ def survives(importer: Importer, path: Path, content: bytes, check: Callable[[Pa
 
 
 WITHIN = """
-import json, resource, sys
-from deepprof.collectors import importers  # its libraries reserve address space of their own
+import json, re, resource, sys
+from deepprof.collectors import importers
 from deepprof.collectors.errors import TraceError
-own = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-limit = own + int(sys.argv[2])
-resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+def held(what):
+    return int(re.search(what + r":\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
+own, limit = held("VmRSS"), int(sys.argv[2])
+address_space = held("VmSize") + 4 * 2**30 + limit  # for the machine's sake
+resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
 try:
-    print(json.dumps({"kept": importers.read(sys.argv[1]).accounting.kept}))
+    told = {"kept": importers.read(sys.argv[1]).accounting.kept}
 except TraceError as error:
-    print(json.dumps({"error": str(error)}))
+    told = {"error": str(error)}
+print(json.dumps({"told": told, "nbytes": held("VmHWM") - own}))
 """
 
 
@@ -82,4 +85,6 @@ def read_within(path: Path, nbytes: int, seconds: float = 60) -> dict[str, objec
     command = [sys.executable, "-c", WITHIN, str(path), str(nbytes)]
     done = subprocess.run(command, capture_output=True, timeout=seconds, check=False, text=True)
     assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
+    answer = json.loads(done.stdout)
+    assert answer["nbytes"] <= nbytes, f"{answer['nbytes'] / 2**20:.0f} MiB, {nbytes / 2**20:.0f} allowed"
+    return dict(answer["told"])
