@@ -9,6 +9,7 @@ import msgspec
 import polars as pl
 
 from deepprof.collectors.errors import TraceError
+from deepprof.collectors.names.short import shorten
 from deepprof.collectors.store.manifest import MANIFEST, WRITE_AGAIN, RankManifest, describe_trace, read_manifest
 from deepprof.collectors.store.tables import STORED, check_content, check_rows, reading, scan_table, write_table
 from deepprof.collectors.time_range import SIDE_TABLES, account_part, cut_tables
@@ -26,12 +27,19 @@ def write_rank(trace: Trace, folder: Path) -> RankManifest:
     Raises `OSError`. Takes the memory of one more table at most.
     """
     folder.mkdir()
-    names = pl.DataFrame({"name": trace.names}).with_row_index("name_id").cast({"name_id": pl.UInt32})
-    tables = {"names": names} | {table: getattr(trace, table) for table in STORED if table != "names"}
+    tables = {"names": name_table(trace)} | {table: getattr(trace, table) for table in STORED if table != "names"}
     files = {table: write_table(folder, table, rows.select(list(STORED[table]))) for table, rows in tables.items()}
     manifest = describe_trace(trace, files, read_version())
     (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
     return manifest
+
+
+def name_table(trace: Trace) -> pl.DataFrame:
+    """Return the names by id, those of device events with their short form."""
+    used = trace.device_events["name_id"].unique()
+    short = pl.DataFrame({"name_id": used, "short_name": [shorten(name) for name in trace.names.gather(used)]})
+    names = pl.DataFrame({"name": trace.names}).with_row_index("name_id").cast({"name_id": pl.UInt32})
+    return names.join(short.cast({"short_name": pl.String}), on="name_id", how="left", maintain_order="left")
 
 
 def open_rank(folder: Path) -> StoredRank:

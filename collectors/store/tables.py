@@ -26,7 +26,8 @@ from deepprof.collectors.trace import RECORD_TABLES, TABLES
 
 __all__ = ["LIMIT_NBYTES", "NAMES", "STORED", "check_content", "check_rows", "reading", "scan_table", "write_table"]
 
-NAMES = pl.Schema({"name_id": pl.UInt32(), "name": pl.String()})
+# `short_name` is for readers of the tables: what people call a kernel; null for what ran on no device.
+NAMES = pl.Schema({"name_id": pl.UInt32(), "name": pl.String(), "short_name": pl.String()})
 STORED: Mapping[str, pl.Schema] = MappingProxyType({"names": NAMES, **TABLES})
 GROUP_ROWS = 2**17
 LIMIT_NBYTES = 8 * 1024**3  # of one table in memory

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import deepprof
 from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.collectors.importers import find_traces, importers, read
+from deepprof.collectors.importers.assembly import Records, assemble
 from deepprof.collectors.importers.store import NativeStore
 from deepprof.collectors.store import check_store_target, find_ranks, open_store, replace_store, write_index
 from deepprof.collectors.store.rank import open_rank, write_rank
@@ -246,3 +247,12 @@ def test_row_groups_outside_a_range_are_not_read(tmp_path):
     assert open_rank(tmp_path / "r").read(0, 1000).device_events.height == 100
     with pytest.raises(TraceError):
         read(tmp_path / "r")
+
+
+def test_names_of_device_events_have_a_short_form(tmp_path):
+    long = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float> >(int, float)"
+    rows = pl.DataFrame({"start_ns": [1], "end_ns": [2], "name": [long]})
+    trace = assemble(Path("x"), "own", Records(device=rows, host=rows.with_columns(name=pl.lit("op"))), read=2)
+    write_rank(trace, tmp_path / "rank")
+    names = open_rank(tmp_path / "rank").scan("names").collect()
+    assert names.rows() == [(0, long, "vectorized_elementwise_kernel"), (1, "op", None)]
