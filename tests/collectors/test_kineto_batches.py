@@ -2,7 +2,6 @@
 
 import json
 
-import polars as pl
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -12,7 +11,7 @@ from deepprof.collectors.importers.kineto import Kineto
 from deepprof.collectors.importers.kineto import native as kineto_native
 from deepprof.collectors.importers.kineto import rows as kineto_rows
 from deepprof.collectors.importers.kineto import stream as kineto_stream
-from deepprof.collectors.importers.kineto.batches import CLOSED, MORE, PlainReader
+from deepprof.collectors.importers.kineto.batches import CLOSED, DAMAGED, MORE, PlainReader
 from tests.collectors.damage import read_within
 
 TRAP = "}, {" * 9
@@ -124,9 +123,10 @@ def columns_of(text, which, piece):
     frames = {}
     for kind in sorted(columns.heights):
         frame = columns.frame(kind)
-        ids = frame["name_id"]
-        frames[kind] = frame.with_columns(name_id=pl.Series(names.gather(ids)) if len(names) else ids.cast(pl.String))
-        frames[kind, "extra"] = columns.extra_rows(kind)
+        named = kind != "memory"  # whose names are not kept; and the ids of names are in another order
+        frames[kind] = frame.with_columns(name_id=names.gather(frame["name_id"])) if named else frame.drop("name_id")
+        extra = columns.extra_rows(kind)  # of a collective only: C does not look for the rest of its arguments
+        frames[kind, "extra"] = extra.drop_nulls("collective") if extra.width > 1 else extra.clear()
     return columns.read, columns.tally.dropped, columns.foreign, frames
 
 
@@ -255,3 +255,13 @@ def test_memory_follows_the_tables_and_not_the_text(tmp_path):
         file.write(event % (0, "") + "]}")
     assert path.stat().st_size > 170e6
     assert read_within(path, 160 * 1024**2) == {"kept": 500_000}
+
+
+@pytest.mark.parametrize("which", READERS)
+@pytest.mark.parametrize("event", [b'{"name":"k"}', b'{"ts":1e3}', b'[{"name":"k"}]'])
+def test_nothing_but_space_may_stand_between_an_event_and_the_comma(which, event):
+    assert names_of(b"[%b \n,%b]" % (event, event), which)[1] == 2 * event.startswith(b"[")
+    reader = open_reader(which)
+    for text in (b"%b\0,{}]", b"%b{},{}]", b"%b\0]"):
+        assert open_reader(which).read(text % event, 0).status == DAMAGED
+    assert reader.read(event, 0).status == MORE

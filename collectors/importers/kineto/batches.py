@@ -205,4 +205,6 @@ def find_end(content: bytes, start: int) -> int | None:
                 if not depth:
                     return token.start()
                 depth -= byte != 0x2C  # a comma
+                if not depth and content[start] in b"{[":
+                    return token.end()
     return None

@@ -368,6 +368,10 @@ static int skip_roughly(Cursor *c)
             if (!depth)
                 return c->at > start ? FINE : ODD;
             depth -= byte != ',';
+            if (!depth && (*start == '{' || *start == '[')) {
+                c->at++;
+                return FINE;
+            }
         }
     }
     return CUT;

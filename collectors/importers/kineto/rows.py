@@ -168,8 +168,9 @@ class EventColumns:
         columns = self.extra_columns.get(kind, {})
         args = [event.args for event in events]
         found = {name: convert([*map(attrgetter(place), args)]) for name, (place, convert) in columns.items()}
-        if any(len(values) > values.null_count() for values in found.values()):
-            rows = pl.DataFrame({"position": pl.Series(where + self.heights[kind]), **found})
+        rows = pl.DataFrame({"position": pl.Series(where + self.heights[kind]), **found})
+        rows = rows.filter(pl.any_horizontal(pl.exclude("position").is_not_null())) if found else rows.clear()
+        if rows.height:
             self.extra_pieces.setdefault(kind, []).append(rows)
 
     def store(self, kind: str, column: str, values: Array) -> None:
