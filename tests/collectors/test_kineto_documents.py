@@ -1,6 +1,5 @@
 """The Kineto importer on whole documents made by hand: header, accounting, odd events, and what is accepted."""
 
-import gc
 import gzip
 import json
 
@@ -140,17 +139,6 @@ def test_no_event_at_all(read):
     assert isinstance(trace, Trace)
     assert (trace.accounting.read, trace.notes) == (0, ("holds no kernel: recorded on the CPU only",))
     assert all(table.is_empty() for table in (trace.device_events, trace.host_events, trace.annotations))
-
-
-def test_the_garbage_collector_is_left_as_it_was(read, tmp_path):
-    read([kernel()])
-    assert gc.isenabled()
-    gc.disable()
-    try:
-        read([kernel()])
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ launched which operation. Not to be confused with what rocprofv3 calls rocpd: se
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from deepprof.collectors.errors import TraceError
@@ -16,6 +15,7 @@ from deepprof.collectors.importers.amd.rocprof_trace import RocmTrace, make_trac
 from deepprof.collectors.importers.amd.rpd_json import RpdJson
 from deepprof.collectors.importers.files import read_head
 from deepprof.collectors.importers.sqlite.columns import SQLITE_MAGIC, open_database
+from deepprof.collectors.importers.sqlite.recognition import list_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
     from deepprof.collectors.trace import Trace
 
-__all__ = ["Rpd", "is_rpd", "list_tables"]
+__all__ = ["Rpd", "is_rpd"]
 
-CREATE_TABLE = re.compile(rb'CREATE TABLE (?:IF NOT EXISTS )?["`]?(\w+)')
 ADVICE = "record one with `runTracer.sh`, or with rocpd's `rpdTracerControl` around the training loop"
 
 
@@ -68,12 +67,3 @@ def read_start(path: Path) -> bytes:
 def is_rpd(tables: Iterable[str]) -> bool:
     """Return whether a database with `tables` is rocmProfileData's: its tables have no suffix."""
     return not {"rocpd_op", "rocpd_api"}.isdisjoint(tables)
-
-
-def list_tables(head: bytes, path: Path) -> Iterable[str]:
-    """Return the tables of the database `path`, or those that `head` shows when it cannot be opened."""
-    try:
-        with open_database(path) as database:
-            return database.tables
-    except TraceError:
-        return [name.decode("ascii", "replace") for name in CREATE_TABLE.findall(head)]

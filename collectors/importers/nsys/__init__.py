@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.files import read_head
 from deepprof.collectors.importers.flags import flag_events
 from deepprof.collectors.importers.nsys import tables as nsys_tables
 from deepprof.collectors.importers.nsys.export import REPORT_MAGIC, REPORT_SUFFIXES, exported_database
@@ -21,6 +20,7 @@ from deepprof.collectors.importers.nsys.names import read_strings
 from deepprof.collectors.importers.nsys.notes import read_devices, read_epoch, take_notes
 from deepprof.collectors.importers.nsys.tables import Source
 from deepprof.collectors.importers.sqlite.columns import SQLITE_MAGIC, open_database
+from deepprof.collectors.importers.sqlite.recognition import list_tables
 from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS, Accounting, Trace
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ OWN_TABLES = re.compile(
     r"DIAGNOSTIC_EVENT|NVTX_EVENTS"
 )
 NVPROF_TABLE = "StringTable"  # nvprof writes CUPTI_ACTIVITY_KIND_* tables too
-CREATE_TABLE = re.compile(rb'CREATE TABLE "?(\w+)')
 GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -84,23 +83,6 @@ def describe_stranger(head: bytes) -> tuple[str, str]:
     if not head:
         return "is empty", "export the report again with `nsys export --type sqlite`"
     return "is not an SQLite database", "export the report with `nsys export --type sqlite`"
-
-
-def list_tables(head: bytes, path: Path) -> Iterable[str]:
-    """Return the tables of the database `path`, or those that `head` and its log show when it cannot be opened."""
-    try:
-        with open_database(path) as database:
-            return database.tables
-    except TraceError:
-        return [name.decode("ascii", "replace") for name in CREATE_TABLE.findall(head + read_log(path))]
-
-
-def read_log(path: Path) -> bytes:
-    """Return the first bytes of the write-ahead log of the database `path`, none where it has none."""
-    try:
-        return read_head(path.with_name(f"{path.name}-wal"))
-    except TraceError:
-        return b""
 
 
 def is_nsys(tables: Iterable[str]) -> bool:

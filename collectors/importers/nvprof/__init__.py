@@ -7,7 +7,6 @@ mangled in the file, and `collectors.demangle` spells them out.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from deepprof.collectors.importers.nvprof import tables as nvprof_tables
 from deepprof.collectors.importers.nvprof.csv_files import list_others
 from deepprof.collectors.importers.nvprof.tables import ACTIVITY, RECORDED, Source
 from deepprof.collectors.importers.sqlite.columns import SQLITE_MAGIC, Database, open_database
+from deepprof.collectors.importers.sqlite.recognition import list_tables
 from deepprof.collectors.trace import DEVICES, Trace
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Nvprof", "is_nvprof"]
 
-CREATE_TABLE = re.compile(rb'CREATE TABLE "?(\w+)')
 PROPERTIES = (
     "computeCapabilityMajor",
     "computeCapabilityMinor",
@@ -65,15 +64,6 @@ class Nvprof:
                 problem = "is an SQLite database of something else"
                 raise TraceError(path, problem, "name a database that `nvprof -o` wrote")
             return make_trace(database, path)
-
-
-def list_tables(head: bytes, path: Path) -> Iterable[str]:
-    """Return the tables of the database `path`, or those that `head` shows when it cannot be opened."""
-    try:
-        with open_database(path) as database:
-            return database.tables
-    except TraceError:
-        return [name.decode("ascii", "replace") for name in CREATE_TABLE.findall(head)]
 
 
 def is_nvprof(tables: Iterable[str]) -> bool:

@@ -1,0 +1,35 @@
+"""Which tables a database has, as importers recognise theirs by; an answer even where it cannot be opened."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from deepprof.collectors.errors import TraceError
+from deepprof.collectors.importers.files import read_head
+from deepprof.collectors.importers.sqlite.columns import open_database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+__all__ = ["list_tables"]
+
+CREATE_TABLE = re.compile(rb'CREATE TABLE (?:IF NOT EXISTS )?["`]?(\w+)')
+
+
+def list_tables(head: bytes, path: Path) -> Iterable[str]:
+    """Return the tables of the database `path`, or those that `head` and its log show when it cannot be opened."""
+    try:
+        with open_database(path) as database:
+            return database.tables
+    except TraceError:
+        return [name.decode("ascii", "replace") for name in CREATE_TABLE.findall(head + read_log(path))]
+
+
+def read_log(path: Path) -> bytes:
+    """Return the first bytes of the write-ahead log of the database `path`, none where it has none."""
+    try:
+        return read_head(path.with_name(f"{path.name}-wal"))
+    except TraceError:
+        return b""
