@@ -18,7 +18,7 @@ from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS, M
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["TIME_LIMIT_NS", "Records", "assemble"]
+__all__ = ["TIME_LIMIT_NS", "Records", "assemble", "shaped"]
 
 NARROW = {pl.Null(), pl.Int8(), pl.Int16(), pl.Int32(), pl.UInt8(), pl.UInt16(), pl.UInt32()}
 TIME_LIMIT_NS = 4 * 10**18  # the year 2096: keeps every difference of two times inside int64
@@ -139,8 +139,8 @@ def completed(rows: pl.DataFrame, schema: pl.Schema, defaults: dict[str, Any]) -
 
 
 def shaped(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
-    """Return `rows` of the types of `schema`, sorted by its first column; null for what does not fit its type."""
-    return rows.cast(dict(schema), strict=False).sort(next(iter(schema)), maintain_order=True)  # type: ignore[arg-type]
+    """Return the columns of `schema` and its types, sorted by the first; null for what does not fit its type."""
+    return rows.select(list(schema)).cast(dict(schema), strict=False).sort(next(iter(schema)), maintain_order=True)  # type: ignore[arg-type]
 
 
 def sound_times(*, open_end: bool = False) -> pl.Expr:

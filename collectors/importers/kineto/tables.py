@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from deepprof.collectors.importers.assembly import shaped
 from deepprof.collectors.importers.columns import positive
 from deepprof.collectors.importers.flags import NBYTES_LIMIT
 from deepprof.collectors.importers.kineto.kinds import DEVICE_KINDS
@@ -106,8 +107,3 @@ def collectives(source: Source, device: pl.DataFrame) -> pl.DataFrame:
     rows = kernels.filter(pl.col("activity") == "kernel").join(found.drop_nulls("collective"), on="position")
     rows = rows.with_columns(pl.when(pl.col("group_size") < 2**32).then("group_size").alias("group_size"))
     return rows.select(list(COLLECTIVES)).cast(dict(COLLECTIVES)).sort("event")  # type: ignore[arg-type]
-
-
-def shaped(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
-    """Return `rows` with the columns of `schema` alone, sorted by the first."""
-    return rows.select(list(schema)).cast(schema).sort(next(iter(schema)), maintain_order=True)

@@ -71,7 +71,7 @@ class NsysDirectory:
 
 
 class Tables:
-    """The tables of one directory, with the members that `sqlite_columns.Database` has for them."""
+    """The tables of one directory, with the members that `sqlite.columns.Database` has for them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

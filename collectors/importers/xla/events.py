@@ -1,6 +1,6 @@
 """A profile of XLA's profiler as loose columns, whichever of its two formats it was read from.
 
-`planes` and `xla_json` fill a `Profile`; `rules` says what its events are.
+`planes` and `viewer` fill a `Profile`; `rules` says what its events are.
 """
 
 from __future__ import annotations
