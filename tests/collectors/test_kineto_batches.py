@@ -178,12 +178,12 @@ def test_c_rounds_decimals_as_python_does(digits, fraction, sign, key):
     assert batch.rows[key][0] == float(text)
 
 
+@pytest.mark.skipif(len(READERS) < 2, reason="the C reader is not built here")
 def test_a_number_that_c_leaves_alone_is_odd():
-    if len(READERS) == 2:
-        reader = open_reader("native")
-        batch = reader.read(b'{"ts":1e3},{"ts":12345678901234567890},{"ts":0.12345678901234567},{"ts":1.25}]', 0)
-        assert batch.odd.tolist() == [0, 1, 2]
-        assert batch.rows["ts"][3] == 1.25
+    reader = open_reader("native")
+    batch = reader.read(b'{"ts":1e3},{"ts":12345678901234567890},{"ts":0.12345678901234567},{"ts":1.25}]', 0)
+    assert batch.odd.tolist() == [0, 1, 2]
+    assert batch.rows["ts"][3] == 1.25
 
 
 @pytest.mark.traces
