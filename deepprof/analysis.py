@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -22,9 +22,12 @@ from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.loop import Agreement, Loop
 from deepprof.metrics.mined import find_loops
 from deepprof.metrics.names import with_names
+from deepprof.metrics.parts import PART_NAMES, PARTS
+from deepprof.metrics.parts_table import with_parts
 from deepprof.metrics.sequence import main_sequence
 from deepprof.metrics.spans import union
 from deepprof.metrics.streams import classify_streams
+from deepprof.metrics.timeline import Timeline, lay_out
 
 __all__ = ["METRICS", "Agreement", "Analysis", "Loop", "Summary", "analyze"]
 
@@ -43,6 +46,7 @@ METRICS = pl.Schema(
         "warmup_excluded": pl.Int64(),
     }
 )
+BREAKDOWN = pl.Schema({"rank": pl.Int64(), "device": pl.Int64()} | dict.fromkeys(PART_NAMES, pl.Int64()))
 FEWEST = 6  # kernels: fewer on a main stream are not worth a look
 
 
@@ -73,6 +77,13 @@ class Analysis:
     no_loop_reason: str | None
     findings: tuple[Finding, ...]
     missing: tuple[str, ...] = ()
+    timelines: Mapping[tuple[int, int], Timeline] = field(default_factory=dict)  # by rank and device
+
+    @cached_property
+    def breakdown(self) -> pl.DataFrame:
+        """Where each device's span goes: rank, device, and the columns `PART_NAMES`, in ns."""
+        rows = [{"rank": rank, "device": device} | t.totals_ns for (rank, device), t in self.timelines.items()]
+        return pl.DataFrame(rows, schema=BREAKDOWN)
 
     @cached_property
     def events(self) -> pl.DataFrame:
@@ -83,12 +94,12 @@ class Analysis:
 
     @cached_property
     def iterations(self) -> pl.DataFrame:
-        """Iterations of all loops: the columns of `ITERATIONS` with `loop` (its number), rank, device and stream."""
-        empty = pl.DataFrame(schema={**PLACE, **ITERATIONS})
+        """Iterations of all loops: `loop` (its number), rank, device, stream, and the columns of `Loop.table`."""
+        empty = pl.DataFrame(schema={**PLACE, **ITERATIONS, **PARTS})
         places = [
             [pl.lit(v, pl.Int64).alias(k) for k, v in located(i, loop).items()] for i, loop in enumerate(self.loops)
         ]
-        tables = [loop.iterations.select(*at, pl.all()) for at, loop in zip(places, self.loops, strict=True)]
+        tables = [loop.table.select(*at, pl.all()) for at, loop in zip(places, self.loops, strict=True)]
         return pl.concat([empty, *tables])
 
     @cached_property
@@ -126,11 +137,9 @@ def analyze(
     streams = [classify_streams(trace, stream) for trace in ranks]
     check_arguments(ranks, streams, counts, stream)
     looks = [look_at(trace, roles, counts) for trace, roles in zip(ranks, streams, strict=True)]
-    loops = [loop for found, _ in looks for loop in found]
-    reasons = [
-        (trace.rank or 0, *reason) for trace, (_, all_why) in zip(ranks, looks, strict=True) for reason in all_why
-    ]
-    pairs = [(loop, trace) for trace, (found, _) in zip(ranks, looks, strict=True) for loop in found]
+    loops = [loop for look in looks for loop in look.loops]
+    reasons = [(trace.rank or 0, *why) for trace, look in zip(ranks, looks, strict=True) for why in look.reasons]
+    pairs = [(loop, trace) for trace, look in zip(ranks, looks, strict=True) for loop in look.loops]
     return Analysis(
         traces=ranks,
         summary=summarize_time(ranks),
@@ -139,6 +148,11 @@ def analyze(
         no_loop_reason=None if loops else "; ".join(dict.fromkeys(why for *_, why in reasons)),
         findings=rank(finding for loop, trace in pairs for finding in diagnose_loop(loop, trace)),
         missing=tuple(f"rank {number}{place}: no iteration found: {why}" for number, place, why in reasons if loops),
+        timelines={
+            (trace.rank or 0, device): timeline
+            for trace, look in zip(ranks, looks, strict=True)
+            for device, timeline in look.timelines.items()
+        },
     )
 
 
@@ -166,23 +180,32 @@ def check_arguments(
         raise UsageError(f"stream {stream[0]}:{stream[1]} runs no kernel; streams that do: {known or 'none'}")
 
 
-def look_at(trace: Trace, roles: pl.DataFrame, counts: Sequence[int]) -> tuple[list[Loop], list[tuple[str, str]]]:
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one trace shows: its loops, where its devices' time goes, and the reasons why main streams have no loop."""
+
+    loops: list[Loop]
+    timelines: dict[int, Timeline]
+    reasons: list[tuple[str, str]]  # where, and why
+
+
+def look_at(trace: Trace, roles: pl.DataFrame, counts: Sequence[int]) -> Look:
     """Return the loops on a trace's main streams, and for those without one where they are and the reason."""
-    main = roles.filter(pl.col("role") == "main")
-    if main.is_empty():
-        return [], [("", reason_without_kernels(trace))]
-    loops: list[Loop] = []
-    reasons: list[tuple[str, str]] = []
     host = read_host(trace)
+    timelines = {
+        device: lay_out(trace, device, host.launches) for device in roles["device"].unique(maintain_order=True)
+    }
+    main = roles.filter(pl.col("role") == "main")
+    look = Look([], timelines, [] if main.height else [("", reason_without_kernels(trace))])
     for device, number, kernels in main.select("device", "stream", "kernels").iter_rows():
         if kernels < FEWEST:
-            reasons.append((f", device {device}", f"only {kernels} kernels on the main stream, too few to repeat"))
+            look.reasons.append((f", device {device}", f"only {kernels} kernels on the main stream, too few to repeat"))
             continue
         sequence = main_sequence(trace, device, number, host)
         found, reason = find_loops(trace, sequence, gather_evidence(trace, sequence, host), counts)
-        loops += found
-        reasons += [(f", device {device}", reason)] if reason else []
-    return loops, reasons
+        look.loops.extend(with_parts(loop, trace, timelines[device]) for loop in found)
+        look.reasons.extend([(f", device {device}", reason)] if reason else [])
+    return look
 
 
 def reason_without_kernels(trace: Trace) -> str:

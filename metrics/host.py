@@ -27,7 +27,8 @@ INNER = ("nccl:", "gloo:", "rccl:", "ucc:")  # collectives come many times per i
 class Host:
     """The host's side of a trace.
 
-    `launches` maps correlation to `launch_ns`; `calls` is the time spent inside runtime calls; `waits_ns` are the ends
+    `launches` has a row per correlation: when its call began and ended (launch_ns, launched_ns), and on which thread
+    (process, thread); `calls` is the time spent inside runtime calls; `waits_ns` are the ends
     of synchronisation calls, `graphs_ns` the starts of graph launches, both sorted; `optimizer` marks name ids;
     `ranges` are the closed annotations with their `family`, the name without numbers.
     """
@@ -45,7 +46,9 @@ def read_host(trace: Trace) -> Host:
     calls = trace.host_events.filter(pl.col("category") == "runtime")
     linked = calls.filter(pl.col("correlation").is_not_null())
     return Host(
-        launches=linked.group_by("correlation").agg(launch_ns=pl.col("start_ns").min()),
+        launches=linked.unique("correlation", keep="first", maintain_order=True).select(
+            "correlation", "process", "thread", launch_ns="start_ns", launched_ns="end_ns"
+        ),
         calls=union(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()),
         waits_ns=calls_named(trace, calls, WAITS)["end_ns"].sort().to_numpy(),
         graphs_ns=calls_named(trace, calls, GRAPH_LAUNCHES)["start_ns"].to_numpy(),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import polars as pl
 
+from deepprof.collectors.trace import empty_table
 from deepprof.metrics.iteration import LoopMetrics
+from deepprof.metrics.parts import PARTS
 
 __all__ = ["Agreement", "BoundarySource", "Loop", "Outside"]
 
@@ -38,7 +40,10 @@ class Outside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
-    """One repeated iteration on one main stream; `iterations` has the schema `metrics.iteration.ITERATIONS`.
+    """One repeated iteration on one main stream.
+
+    `iterations` has the schema `metrics.iteration.ITERATIONS`, `parts` has `metrics.parts.PARTS`: one row per iteration
+    each, in the same order.
 
     `period` is in kernels of the main stream. `confidence` is that the iterations are right, first kernels included;
     `boundary_confidence` its part that concerns where in the period they begin. `prologue` is what ran before the
@@ -60,3 +65,14 @@ class Loop:
     nested: tuple[Mapping[str, int], ...] = ()
     prologue: Outside = Outside()
     epilogue: Outside = Outside()
+    parts: pl.DataFrame = field(default_factory=lambda: empty_table(PARTS))
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """Iterations and parts side by side: the columns of `ITERATIONS`, then those of `PARTS`."""
+        return self.iterations.join(self.parts, on="index", how="left", maintain_order="left")
+
+    @property
+    def usual(self) -> pl.DataFrame:
+        """The rows of `table` that figures rest on: complete, after warm-up, and followed by the next iteration."""
+        return self.table.filter(pl.col("complete") & ~pl.col("warmup") & pl.col("iteration_ns").is_not_null())

@@ -1,17 +1,18 @@
 """Unions of time intervals: same-stream overlap is real (PDL, HIP), so durations are never just added up.
 
 A span set is a pair of int64 arrays (starts, ends) in nanoseconds. `union` returns disjoint, sorted spans; the other
-functions take such a union. All are O(n log n) or better, in numpy.
+functions take such a union. All are O(n log n) or better, in numpy. `paint` puts several of them over one another.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Spans", "covered", "union"]
+__all__ = ["Painted", "Spans", "covered", "paint", "union"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -56,3 +57,27 @@ def elapsed(spans: Spans, times: Int64s) -> Int64s:
     index = np.searchsorted(spans.starts, times, side="right")
     inside = np.clip(times - spans.starts[index - 1], 0, lengths[index - 1])
     return np.where(index > 0, before[index - 1] + inside, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Painted:
+    """Time cut into segments [bounds[i], bounds[i + 1]) of one colour each; `bounds` has one element more.
+
+    A colour is the number of a layer, or -1 where none of them lies.
+    """
+
+    bounds: Int64s
+    colours: npt.NDArray[np.int16]
+
+
+def paint(layers: Sequence[Spans]) -> Painted:
+    """Return the segments from the first start to the last end, each in the colour of the first layer over it."""
+    edges = [edge for spans in layers for edge in (spans.starts, spans.ends)]
+    bounds = np.unique(np.concatenate(edges)) if edges else np.empty(0, np.int64)
+    colours = np.full(max(0, len(bounds) - 1), -1, np.int16)
+    for number in range(len(layers) - 1, -1, -1):  # the first layer is painted last, over all others
+        change = np.zeros(len(bounds), np.int8)
+        change[np.searchsorted(bounds, layers[number].starts)] += 1
+        change[np.searchsorted(bounds, layers[number].ends)] -= 1
+        colours[np.cumsum(change[:-1]) > 0] = number
+    return Painted(bounds, colours)

@@ -17,7 +17,8 @@ class Finding:
     """One cause of lost time.
 
     `headroom_ns_per_iteration` is what one iteration would save if the cause were gone (null: not known),
-    `iterations` the first and last affected index, `confidence` in 0..1.
+    `iterations` the first and last affected index, `confidence` in 0..1. `caused_by` names the rule of the finding that
+    explains this one: it is a symptom, and is listed under its cause.
     """
 
     rule: str
@@ -33,3 +34,4 @@ class Finding:
     stream: int | None = None
     iterations: tuple[int, int] | None = None
     location: Mapping[str, int | str] | None = None
+    caused_by: str | None = None

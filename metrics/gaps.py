@@ -1,0 +1,119 @@
+"""The idle gaps of one device, and what the event that ends each of them says about its cause.
+
+The event was launched before the gap and ready (then the device or another stream took its time), or the host launched
+it too late (then what the host did meanwhile is the cause), or the trace has no launch record and the cause is unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.spans import Spans, covered, union
+
+__all__ = ["Endings", "Gaps", "find_gaps", "judge_gaps"]
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+LATENCY_NS = 10_000  # from a launch call to its kernel on an idle device, where the trace does not show it
+MOST_LATENCY_NS = 20_000  # a trace whose queue is never empty shows only waiting
+STARTUP_NS = 20_000  # of a kernel behind another one on its stream: 1 µs on NVIDIA, up to 10 on AMD, twice that at most
+HANDOFF_NS = 50_000  # from the end of work on one stream to the begin of work on another that waited for it
+
+
+@dataclass(frozen=True, slots=True)
+class Endings:
+    """Every gap [start, end) of a device, with the event that ends it: its launch, and where the last work ran.
+
+    `launch_ns` and `launched_ns` are begin and end of the launch call, meaningless where `linked` is false; `same`
+    says that the work which ended last ran on the same stream.
+    """
+
+    start: Int64s
+    end: Int64s
+    linked: Bools
+    launch_ns: Int64s
+    launched_ns: Int64s
+    stream: Int64s
+    same: Bools
+    latency_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """The idle time that needs no look at the host; what remains of the gaps is the host's."""
+
+    launching: Spans
+    dependency: Spans
+    startup: Spans
+    unknown: Spans
+
+
+def find_gaps(work: pl.DataFrame) -> Endings:
+    """Return the gaps between events sorted by start, with their launches (launch_ns, launched_ns; null: unknown)."""
+    start, end = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
+    reach = np.maximum.accumulate(end) if len(end) else end
+    at = np.flatnonzero(start[1:] > reach[:-1]) + 1  # the event after each gap
+    stream, launch = work["stream"].to_numpy(), work["launch_ns"]
+    newest = np.maximum.accumulate(np.where(end == reach, np.arange(len(end)), 0)) if len(end) else at
+    linked = launch.is_not_null().to_numpy()
+    begun, done = (work[name].fill_null(0).to_numpy() for name in ("launch_ns", "launched_ns"))
+    return Endings(
+        start=reach[at - 1],
+        end=start[at],
+        linked=linked[at],
+        launch_ns=begun[at],
+        launched_ns=done[at],
+        stream=stream[at],
+        same=stream[at] == stream[newest[at - 1]],
+        latency_ns=shortest_latency(start[linked] - begun[linked]),
+    )
+
+
+def shortest_latency(latencies: Int64s) -> int:
+    """Return the time from a launch to its start that an idle device takes in this trace."""
+    if not len(latencies):
+        return LATENCY_NS
+    shortest = int(np.quantile(latencies, 0.05))
+    return shortest if shortest <= MOST_LATENCY_NS else LATENCY_NS
+
+
+def judge_gaps(trace: Trace, gaps: Endings) -> Gaps:
+    """Return which parts of the gaps the launch, another stream, the device or nothing in the trace explains."""
+    ready = np.maximum(gaps.launched_ns, gaps.launch_ns + gaps.latency_ns + gaps.latency_ns // 2)
+    late = gaps.linked & (ready >= gaps.start)
+    begun = np.clip(gaps.launch_ns, gaps.start, gaps.end)  # the host's part of the gap ends here
+    held = np.where(late, np.clip(ready, begun, gaps.end), gaps.start)  # from here on work is queued and ready
+    rest = gaps.end - held
+    startup = gaps.linked & gaps.same & (rest <= STARTUP_NS)
+    handoff = gaps.linked & ~gaps.same & (rest <= HANDOFF_NS)
+    dependency = handoff | (gaps.linked & ~startup & waited(trace, gaps, held))
+    unknown = ~startup & ~dependency
+    return Gaps(
+        launching=select(begun, held, late),
+        dependency=select(held, gaps.end, dependency),
+        startup=select(held, gaps.end, startup),
+        unknown=select(held, gaps.end, unknown),
+    )
+
+
+def select(starts: Int64s, ends: Int64s, wanted: Bools) -> Spans:
+    """Return the wanted spans, empty ones left out."""
+    return union(starts[wanted], ends[wanted])
+
+
+def waited(trace: Trace, gaps: Endings, since: Int64s) -> Bools:
+    """Return whether the device recorded that the next event's stream waited for most of the gap."""
+    waits = trace.device_events.filter(pl.col("activity") == "sync")
+    found = np.zeros(len(since), bool)
+    for stream in waits["stream"].unique().to_list():
+        rows = waits.filter(pl.col("stream") == stream)
+        spans = union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+        here = gaps.stream == stream
+        found[here] = 2 * covered(spans, since[here], gaps.end[here]) > (gaps.end - since)[here]
+    return found

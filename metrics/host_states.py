@@ -1,0 +1,130 @@
+"""What the threads that feed a device were doing, as spans of time: loading data, allocating, waiting, other work.
+
+Only threads that launch kernels on the device are looked at: what a logger or a loader's worker does holds nothing up
+by itself. Between two runtime calls such a thread is thought to be launching, unless it takes so long that it must
+have been at something else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.spans import Spans, union
+
+__all__ = ["INPUT", "HostStates", "read_states"]
+
+Int64s = npt.NDArray[np.int64]
+
+PAUSE_NS = 1_000_000  # between two runtime calls: frameworks dispatch an operator in 5 to 200 µs, profiled ones in 500
+FEW = 8  # kernels launched within a range that only loads data (a batch that is normalised on the device)
+INPUT = (
+    r"(?i)data[\s_-]?load|dataiter|next_?batch|(?:load|get|fetch|read|wait_for)_?(?:train(?:ing)?_?)?batch"
+    r"|\breader\b|input_pipeline|iterator_?get_?next|data_?fetch|fetch_?data"
+)
+ALLOCATOR = (
+    r"^(?:cuda|hip|cu)(?:ext)?(?:malloc|free|mem(?:alloc|free|create|release|map|unmap|setaccess|address)"
+    r"|host(?:alloc|malloc|free|register|unregister))"
+)
+WAIT = r"Synchronize|^(?:cuda|hip|cu)Mem(?:cpy|set)"
+UNWAITED = r"Async"  # copies that return at once
+BUILD = r"(?:Module|Library)Load|BeginCapture|GraphInstantiate|^nvrtcCompile|^hiprtcCompile"
+
+
+@dataclass(frozen=True, slots=True)
+class HostStates:
+    """Spans in which the launching threads do something else than launch, and when their calls begin (sorted).
+
+    `sync` includes the short pause between a wait and the next call: the host has to begin again, the device is dry.
+    `other` holds pauses of more than `PAUSE_NS` and the building of code and graphs. `recorder` is the profiler's work.
+    """
+
+    input: Spans
+    allocator: Spans
+    sync: Spans
+    other: Spans
+    recorder: Spans
+    launches_ns: Int64s
+    waits_ns: Int64s
+    allocations_ns: Int64s
+    builds_ns: Int64s
+
+
+def read_states(trace: Trace, launches: pl.DataFrame) -> HostStates:
+    """Return what the threads of `launches` did; its columns are launch_ns, process and thread, a row per call."""
+    threads = launches.select("process", "thread").unique()
+    rows = trace.host_events.filter(pl.col("category").is_in(["runtime", "overhead"]))
+    calls = on_threads(rows.filter(pl.col("category") == "runtime"), threads)
+    waits, allocations, builds = (
+        named(trace, calls, WAIT, UNWAITED),
+        named(trace, calls, ALLOCATOR),
+        named(trace, calls, BUILD),
+    )
+    waiting, begun = spans_of(waits), launches["launch_ns"].sort().to_numpy()
+    after_wait, long = split_pauses(spans_of(calls), waiting)
+    return HostStates(
+        input=input_spans(trace, threads, begun),
+        allocator=spans_of(allocations),
+        sync=union(*joined(waiting, after_wait)),
+        other=union(*joined(spans_of(builds), long)),
+        recorder=spans_of(rows.filter(pl.col("category") == "overhead")),
+        launches_ns=begun,
+        waits_ns=waits["start_ns"].to_numpy(),
+        allocations_ns=allocations["start_ns"].to_numpy(),
+        builds_ns=builds["start_ns"].to_numpy(),
+    )
+
+
+def on_threads(rows: pl.DataFrame, threads: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of the given threads, in their order."""
+    return rows.join(threads, on=["process", "thread"], how="semi", nulls_equal=True, maintain_order="left")
+
+
+def named(trace: Trace, rows: pl.DataFrame, pattern: str, but: str | None = None) -> pl.DataFrame:
+    """Return the rows whose name matches `pattern` and does not match `but`."""
+    known = rows["name_id"].unique()
+    names = trace.names.gather(known)
+    wanted = names.str.contains(pattern) if but is None else names.str.contains(pattern) & ~names.str.contains(but)
+    return rows.filter(pl.col("name_id").is_in(known.filter(wanted.fill_null(value=False)).implode()))
+
+
+def spans_of(rows: pl.DataFrame) -> Spans:
+    """Return the union of the rows' times."""
+    return union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+
+
+def joined(*several: Spans) -> tuple[Int64s, Int64s]:
+    """Return the starts and the ends of all spans."""
+    return np.concatenate([s.starts for s in several]), np.concatenate([s.ends for s in several])
+
+
+def split_pauses(calls: Spans, waiting: Spans) -> tuple[Spans, Spans]:
+    """Return the short pauses that follow a wait, and the long ones."""
+    starts, ends = calls.ends[:-1], calls.starts[1:]
+    long = ends - starts > PAUSE_NS
+    after_wait = np.isin(starts, waiting.ends) & ~long
+    return Spans(starts[after_wait], ends[after_wait]), Spans(starts[long], ends[long])
+
+
+def input_spans(trace: Trace, threads: pl.DataFrame, launches_ns: Int64s) -> Spans:
+    """Return when the threads load data, as their ranges, operators and Python frames say."""
+    loads = trace.names.str.contains(INPUT).fill_null(value=False)
+    ids = loads.arg_true()
+    annotations = trace.annotations.filter((pl.col("side") == "host") & (pl.col("end_ns") > pl.col("start_ns")))
+    host = trace.host_events.filter(pl.col("category") != "runtime")
+    kinds = (
+        (annotations, pl.col("name_id").is_in(ids.implode())),
+        (
+            host,
+            pl.col("name_id").is_in(ids.implode()) | (pl.col("category") == "dataloader"),
+        ),
+    )
+    found = [on_threads(rows.filter(wanted), threads).select("start_ns", "end_ns") for rows, wanted in kinds]
+    rows = pl.concat(found)
+    start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+    only = np.searchsorted(launches_ns, end) - np.searchsorted(launches_ns, start) <= FEW
+    return union(start[only], end[only])

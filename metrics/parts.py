@@ -1,0 +1,43 @@
+"""The parts of a device's time: every nanosecond belongs to exactly one of them.
+
+Busy time goes to the first of `BUSY` that runs, so that communication, copies and memsets count only where they are
+exposed: nothing computes meanwhile. Idle time goes to what the host did while the device ran dry.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+__all__ = ["BUSY_PARTS", "COPY_PARTS", "COUNTS", "IDLE_PARTS", "PARTS", "PART_NAMES"]
+
+COPY_PARTS = {
+    "HtoD": "exposed_htod_ns",
+    "DtoH": "exposed_dtoh_ns",
+    "DtoD": "exposed_dtod_ns",
+    "PtoP": "exposed_ptop_ns",
+    None: "exposed_copy_ns",  # between hosts, or the recorder did not say
+}
+BUSY_PARTS = ("compute_ns", "exposed_communication_ns", *COPY_PARTS.values(), "exposed_memset_ns")
+IDLE_PARTS = (
+    "idle_input_ns",  # the host loads data
+    "idle_launch_ns",  # the host is launching, and too slow at it
+    "idle_sync_ns",  # the host waited for the device, which then had nothing queued
+    "idle_allocator_ns",  # the host is in cudaMalloc, cudaFree or their like
+    "idle_host_ns",  # the host does other work, whatever it is
+    "idle_dependency_ns",  # work is queued on one stream and waits for another one
+    "idle_startup_ns",  # work is queued and ready; the device itself takes the time to begin it
+    "idle_unknown_ns",  # the trace does not say
+)
+PART_NAMES = (*BUSY_PARTS, *IDLE_PARTS)
+COUNTS = ("launches", "waits", "allocations", "builds")
+
+# One row per iteration: the parts add up to the time from its start to the next adjacent iteration's start, or to its
+# own end where none follows. Counts are runtime calls that begin in that time on the launching threads: launches,
+# waits for the device, allocations and frees of device memory, and `builds` of code or graphs (modules loaded,
+# graphs captured and instantiated). `memory_nbytes` is the device memory in use at the end; null: not recorded.
+PARTS = pl.Schema(
+    {"index": pl.Int64()}
+    | dict.fromkeys(PART_NAMES, pl.Int64())
+    | dict.fromkeys(COUNTS, pl.Int64())
+    | {"memory_nbytes": pl.Int64()}
+)

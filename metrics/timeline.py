@@ -1,0 +1,126 @@
+"""Where the time of one device goes: its span cut into segments, each of exactly one part of `metrics.parts`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.gaps import Gaps, find_gaps, judge_gaps
+from deepprof.metrics.host_states import HostStates, read_states
+from deepprof.metrics.names import with_names
+from deepprof.metrics.parts import BUSY_PARTS, COPY_PARTS, PART_NAMES
+from deepprof.metrics.spans import Painted, Spans, paint, union
+from deepprof.metrics.streams import is_collective
+
+__all__ = ["Timeline", "lay_out"]
+
+Int64s = npt.NDArray[np.int64]
+
+WORK = ("kernel", "memcpy", "memset", "graph")
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The span of one device, from its first event to its last, as segments [bounds[i], bounds[i + 1]).
+
+    `parts[i]` indexes `PART_NAMES`. `host` is what the threads that feed the device were doing, None where the trace
+    does not say.
+    """
+
+    device: int
+    bounds: Int64s
+    parts: npt.NDArray[np.int16]
+    host: HostStates | None
+
+    def split(self, starts: Int64s, ends: Int64s) -> dict[str, Int64s]:
+        """Return for each part how many nanoseconds of every window [start, end) are its; windows may overlap.
+
+        Together they are as long as the window as far as it lies within the device's span.
+        """
+        lengths = np.diff(self.bounds)
+        return {
+            name: within(self.bounds, np.where(self.parts == number, lengths, 0), starts, ends)
+            for number, name in enumerate(PART_NAMES)
+        }
+
+    @property
+    def totals_ns(self) -> dict[str, int]:
+        """The time of each part; together the device's span."""
+        lengths = np.diff(self.bounds)
+        return {name: int(lengths[self.parts == number].sum()) for number, name in enumerate(PART_NAMES)}
+
+
+def within(bounds: Int64s, lengths: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
+    """Return how much of `lengths`, each spread over its segment or none of it, lies in every window."""
+    if not len(lengths):
+        return np.zeros(len(starts), np.int64)
+    before = np.append(0, np.cumsum(lengths))
+
+    def elapsed(times: Int64s) -> Int64s:
+        index = np.clip(np.searchsorted(bounds, times, side="right") - 1, 0, len(lengths) - 1)
+        return np.asarray(before[index] + np.clip(times - bounds[index], 0, lengths[index]))
+
+    return elapsed(ends) - elapsed(np.minimum(starts, ends))
+
+
+def lay_out(trace: Trace, device: int, launches: pl.DataFrame) -> Timeline:
+    """Return where the time of `device` goes; `launches` is `metrics.host.Host.launches` of the trace."""
+    work = trace.device_events.filter((pl.col("device") == device) & pl.col("activity").is_in(WORK))
+    linked = with_names(work, trace.names).join(launches, on="correlation", how="left", maintain_order="left")
+    feeding = linked.filter(pl.col("activity").is_in(["kernel", "graph"]) & pl.col("launch_ns").is_not_null())
+    calls = feeding.unique("correlation", keep="first").select("launch_ns", "process", "thread")
+    host = read_states(trace, calls) if calls.height else None
+    return paint_parts(device, busy_layers(linked), judge_gaps(trace, find_gaps(linked)), host)
+
+
+def busy_layers(work: pl.DataFrame) -> list[Spans]:
+    """Return the spans of each busy part, in the order of `BUSY_PARTS`."""
+    kind = pl.col("activity")
+    direction = pl.col("copy_kind").cast(pl.String)
+    copies = [
+        (kind == "memcpy") & (direction.is_in([*filter(None, COPY_PARTS)]).not_() | direction.is_null())
+        if name is None
+        else (kind == "memcpy") & (direction == name)
+        for name in COPY_PARTS
+    ]
+    computing = kind.is_in(["kernel", "graph"]) & ~is_collective()
+    wanted = [computing, is_collective(), *copies, kind == "memset"]
+    rows = [work.filter(each).select("start_ns", "end_ns") for each in wanted]
+    return [union(part["start_ns"].to_numpy(), part["end_ns"].to_numpy()) for part in rows]
+
+
+def paint_parts(device: int, busy: list[Spans], gaps: Gaps, host: HostStates | None) -> Timeline:
+    """Return the timeline of what is busy, of the idle time that the device itself explains, and of the host's."""
+    first, last = (
+        min((s.starts[0] for s in busy if len(s.starts)), default=0),
+        max((s.ends[-1] for s in busy if len(s.ends)), default=0),
+    )
+    layers: list[tuple[str, Spans]] = [*zip(BUSY_PARTS, busy, strict=True)]
+    layers += [
+        ("idle_launch_ns", gaps.launching),
+        ("idle_dependency_ns", gaps.dependency),
+        ("idle_startup_ns", gaps.startup),
+        ("idle_unknown_ns", gaps.unknown),
+    ]
+    if host is not None:
+        layers += [
+            ("idle_unknown_ns", host.recorder),
+            ("idle_input_ns", host.input),
+            ("idle_allocator_ns", host.allocator),
+            ("idle_sync_ns", host.sync),
+            ("idle_host_ns", host.other),
+        ]
+    layers.append(("idle_launch_ns", union(np.array([first], np.int64), np.array([last], np.int64))))
+    numbers = np.array([PART_NAMES.index(name) for name, _ in layers], np.int16)
+    painted = clip(paint([spans for _, spans in layers]), int(first), int(last))
+    return Timeline(device, painted.bounds, numbers[painted.colours], host)
+
+
+def clip(painted: Painted, first: int, last: int) -> Painted:
+    """Return the segments from `first` to `last`, both of which are bounds."""
+    begin, end = np.searchsorted(painted.bounds, [first, last])
+    return Painted(painted.bounds[begin : end + 1], painted.colours[begin:end])
