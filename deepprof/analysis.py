@@ -13,7 +13,8 @@ import polars as pl
 
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.trace import Trace
-from deepprof.diagnosis.engine import diagnose_loop, rank
+from deepprof.diagnosis.causes import rank
+from deepprof.diagnosis.engine import diagnose_loop
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.evidence import gather_evidence
 from deepprof.metrics.host import read_host
@@ -22,6 +23,7 @@ from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.loop import Agreement, Loop
 from deepprof.metrics.mined import find_loops
 from deepprof.metrics.names import with_names
+from deepprof.metrics.operators import stand_ins
 from deepprof.metrics.parts import PART_NAMES, PARTS
 from deepprof.metrics.parts_table import with_parts
 from deepprof.metrics.sequence import main_sequence
@@ -133,7 +135,7 @@ def analyze(
     several. `stream` names the main stream as (device, stream) instead of choosing it. Raises `UsageError` for no
     trace, two traces of one rank, a count below 2, or a stream that no trace has.
     """
-    ranks = (traces,) if isinstance(traces, Trace) else tuple(traces)
+    ranks = stand_ins((traces,) if isinstance(traces, Trace) else traces)
     streams = [classify_streams(trace, stream) for trace in ranks]
     check_arguments(ranks, streams, counts, stream)
     looks = [look_at(trace, roles, counts) for trace, roles in zip(ranks, streams, strict=True)]

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.spans import Spans, covered, union
+from deepprof.metrics.spans import NOTHING, Spans, covered, union
 
-__all__ = ["Endings", "Gaps", "find_gaps", "judge_gaps"]
+__all__ = ["NO_GAPS", "Endings", "Gaps", "find_gaps", "judge_gaps"]
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -54,6 +54,9 @@ class Gaps:
     unknown: Spans
 
 
+NO_GAPS = Gaps(NOTHING, NOTHING, NOTHING, NOTHING)
+
+
 def find_gaps(work: pl.DataFrame) -> Endings:
     """Return the gaps between events sorted by start, with their launches (launch_ns, launched_ns; null: unknown)."""
     start, end = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
@@ -83,7 +86,7 @@ def shortest_latency(latencies: Int64s) -> int:
     return shortest if shortest <= MOST_LATENCY_NS else LATENCY_NS
 
 
-def judge_gaps(trace: Trace, gaps: Endings) -> Gaps:
+def judge_gaps(trace: Trace, device: int, gaps: Endings) -> Gaps:
     """Return which parts of the gaps the launch, another stream, the device or nothing in the trace explains."""
     ready = np.maximum(gaps.launched_ns, gaps.launch_ns + gaps.latency_ns + gaps.latency_ns // 2)
     late = gaps.linked & (ready >= gaps.start)
@@ -92,7 +95,7 @@ def judge_gaps(trace: Trace, gaps: Endings) -> Gaps:
     rest = gaps.end - held
     startup = gaps.linked & gaps.same & (rest <= STARTUP_NS)
     handoff = gaps.linked & ~gaps.same & (rest <= HANDOFF_NS)
-    dependency = handoff | (gaps.linked & ~startup & waited(trace, gaps, held))
+    dependency = handoff | (gaps.linked & ~startup & waited(trace, device, gaps, held))
     unknown = ~startup & ~dependency
     return Gaps(
         launching=select(begun, held, late),
@@ -107,9 +110,9 @@ def select(starts: Int64s, ends: Int64s, wanted: Bools) -> Spans:
     return union(starts[wanted], ends[wanted])
 
 
-def waited(trace: Trace, gaps: Endings, since: Int64s) -> Bools:
+def waited(trace: Trace, device: int, gaps: Endings, since: Int64s) -> Bools:
     """Return whether the device recorded that the next event's stream waited for most of the gap."""
-    waits = trace.device_events.filter(pl.col("activity") == "sync")
+    waits = trace.device_events.filter((pl.col("activity") == "sync") & (pl.col("device") == device))
     found = np.zeros(len(since), bool)
     for stream in waits["stream"].unique().to_list():
         rows = waits.filter(pl.col("stream") == stream)

@@ -16,7 +16,7 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.spans import Spans, union
 
-__all__ = ["INPUT", "HostStates", "read_states"]
+__all__ = ["WAIT", "HostStates", "read_states"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -31,7 +31,8 @@ ALLOCATOR = (
     r"|host(?:alloc|malloc|free|register|unregister))"
 )
 WAIT = r"Synchronize|^(?:cuda|hip|cu)Mem(?:cpy|set)"
-UNWAITED = r"Async"  # copies that return at once
+UNWAITED = "Async"
+HELD_NS = 100_000  # an asynchronous copy returns after 5 to 20 µs; a longer one waits, as from pageable memory
 BUILD = r"(?:Module|Library)Load|BeginCapture|GraphInstantiate|^nvrtcCompile|^hiprtcCompile"
 
 
@@ -39,12 +40,14 @@ BUILD = r"(?:Module|Library)Load|BeginCapture|GraphInstantiate|^nvrtcCompile|^hi
 class HostStates:
     """Spans in which the launching threads do something else than launch, and when their calls begin (sorted).
 
-    `sync` includes the short pause between a wait and the next call: the host has to begin again, the device is dry.
-    `other` holds pauses of more than `PAUSE_NS` and the building of code and graphs. `recorder` is the profiler's work.
+    `waiting` is inside calls that wait for the device; `sync` adds the short pause between a wait and the next call,
+    when the host begins again and the device is dry. `other` holds pauses of more than `PAUSE_NS` and the building of
+    code and graphs. `recorder` is the profiler's work.
     """
 
     input: Spans
     allocator: Spans
+    waiting: Spans
     sync: Spans
     other: Spans
     recorder: Spans
@@ -54,21 +57,21 @@ class HostStates:
     builds_ns: Int64s
 
 
-def read_states(trace: Trace, launches: pl.DataFrame) -> HostStates:
-    """Return what the threads of `launches` did; its columns are launch_ns, process and thread, a row per call."""
+def read_states(trace: Trace, launches: pl.DataFrame, operators: Spans | None = None) -> HostStates:
+    """Return what the threads of `launches` did; its columns are launch_ns, process and thread, a row per call.
+
+    `operators` is when they computed themselves, where no device did.
+    """
     threads = launches.select("process", "thread").unique()
     rows = trace.host_events.filter(pl.col("category").is_in(["runtime", "overhead"]))
     calls = on_threads(rows.filter(pl.col("category") == "runtime"), threads)
-    waits, allocations, builds = (
-        named(trace, calls, WAIT, UNWAITED),
-        named(trace, calls, ALLOCATOR),
-        named(trace, calls, BUILD),
-    )
+    waits, allocations, builds = find_waits(trace, calls), named(trace, calls, ALLOCATOR), named(trace, calls, BUILD)
     waiting, begun = spans_of(waits), launches["launch_ns"].sort().to_numpy()
-    after_wait, long = split_pauses(spans_of(calls), waiting)
+    after_wait, long = split_pauses(spans_of(calls) if operators is None else operators, waiting)
     return HostStates(
         input=input_spans(trace, threads, begun),
         allocator=spans_of(allocations),
+        waiting=waiting,
         sync=union(*joined(waiting, after_wait)),
         other=union(*joined(spans_of(builds), long)),
         recorder=spans_of(rows.filter(pl.col("category") == "overhead")),
@@ -84,12 +87,18 @@ def on_threads(rows: pl.DataFrame, threads: pl.DataFrame) -> pl.DataFrame:
     return rows.join(threads, on=["process", "thread"], how="semi", nulls_equal=True, maintain_order="left")
 
 
-def named(trace: Trace, rows: pl.DataFrame, pattern: str, but: str | None = None) -> pl.DataFrame:
-    """Return the rows whose name matches `pattern` and does not match `but`."""
+def find_waits(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls in which the host waits for the device, asynchronous copies that took too long among them."""
+    rows = named(trace, calls, WAIT)
+    returning = trace.names.gather(rows["name_id"]).str.contains(UNWAITED, literal=True).fill_null(value=False)
+    return rows.filter(~returning | (pl.col("end_ns") - pl.col("start_ns") > HELD_NS))
+
+
+def named(trace: Trace, rows: pl.DataFrame, pattern: str) -> pl.DataFrame:
+    """Return the rows whose name matches `pattern`."""
     known = rows["name_id"].unique()
-    names = trace.names.gather(known)
-    wanted = names.str.contains(pattern) if but is None else names.str.contains(pattern) & ~names.str.contains(but)
-    return rows.filter(pl.col("name_id").is_in(known.filter(wanted.fill_null(value=False)).implode()))
+    wanted = trace.names.gather(known).str.contains(pattern).fill_null(value=False)
+    return rows.filter(pl.col("name_id").is_in(known.filter(wanted).implode()))
 
 
 def spans_of(rows: pl.DataFrame) -> Spans:

@@ -36,11 +36,16 @@ ITERATIONS = pl.Schema(
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Median and 5th/95th percentile of a time, in nanoseconds."""
+    """Median and 5th/95th percentile of a time, in nanoseconds.
+
+    `low` and `high` are the bounds of the median's 95 % confidence interval; null for fewer than five values.
+    """
 
     median: int
     p5: int
     p95: int
+    low: int | None = None
+    high: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.iteration import ITERATIONS, LoopMetrics, Spread
 from deepprof.metrics.sequence import Sequence
 from deepprof.metrics.spans import Spans, covered, union
+from deepprof.metrics.statistics import bootstrap_median
 from deepprof.mining.iterations import Iterations
 
 __all__ = ["measure_iterations", "summarize", "warmup_length"]
@@ -151,11 +152,12 @@ def average_overlap(used: pl.DataFrame) -> float | None:
 
 
 def spread(values: pl.Series) -> Spread | None:
-    """Return median, 5th and 95th percentile, or None without values."""
+    """Return median, 5th and 95th percentile and the median's confidence interval, or None without values."""
     if not len(values):
         return None
     median, p5, p95 = (round(float(np.quantile(values.to_numpy(), q))) for q in (0.5, 0.05, 0.95))
-    return Spread(median, p5, p95)
+    low, high = bootstrap_median(values.to_numpy()) or (None, None)
+    return Spread(median, p5, p95, rounded(low), rounded(high))
 
 
 def rounded(value: object) -> int | None:

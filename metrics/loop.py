@@ -11,6 +11,8 @@ import polars as pl
 from deepprof.collectors.trace import empty_table
 from deepprof.metrics.iteration import LoopMetrics
 from deepprof.metrics.parts import PARTS
+from deepprof.metrics.timeline import Timeline
+from deepprof.mining.nesting import Nested
 
 __all__ = ["Agreement", "BoundarySource", "Loop", "Outside"]
 
@@ -43,11 +45,12 @@ class Loop:
     """One repeated iteration on one main stream.
 
     `iterations` has the schema `metrics.iteration.ITERATIONS`, `parts` has `metrics.parts.PARTS`: one row per iteration
-    each, in the same order.
+    each, in the same order. `timeline` is that of the loop's device.
 
     `period` is in kernels of the main stream. `confidence` is that the iterations are right, first kernels included;
     `boundary_confidence` its part that concerns where in the period they begin. `prologue` is what ran before the
-    first iteration, `epilogue` what ran after the last. `cycles` and `nested` have the keys of the report.
+    first iteration, `epilogue` what ran after the last. `cycles` and `nested` have the keys of the report; `blocks`
+    are all the large blocks of the template, each with its place in it.
     """
 
     rank: int
@@ -66,6 +69,8 @@ class Loop:
     prologue: Outside = Outside()
     epilogue: Outside = Outside()
     parts: pl.DataFrame = field(default_factory=lambda: empty_table(PARTS))
+    timeline: Timeline | None = None
+    blocks: tuple[Nested, ...] = ()
 
     @property
     def table(self) -> pl.DataFrame:

@@ -34,10 +34,11 @@ COUNTS = ("launches", "waits", "allocations", "builds")
 # One row per iteration: the parts add up to the time from its start to the next adjacent iteration's start, or to its
 # own end where none follows. Counts are runtime calls that begin in that time on the launching threads: launches,
 # waits for the device, allocations and frees of device memory, and `builds` of code or graphs (modules loaded,
-# graphs captured and instantiated). `memory_nbytes` is the device memory in use at the end; null: not recorded.
+# graphs captured and instantiated). `waiting_ns` is the time that those threads spent in waits, whether the device was
+# busy or not. `memory_nbytes` is the device memory in use at the end; null: not recorded.
 PARTS = pl.Schema(
     {"index": pl.Int64()}
     | dict.fromkeys(PART_NAMES, pl.Int64())
     | dict.fromkeys(COUNTS, pl.Int64())
-    | {"memory_nbytes": pl.Int64()}
+    | {"waiting_ns": pl.Int64(), "memory_nbytes": pl.Int64()}
 )

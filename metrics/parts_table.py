@@ -12,6 +12,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.host_states import HostStates
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.parts import COUNTS, PARTS
+from deepprof.metrics.spans import covered
 from deepprof.metrics.timeline import Timeline
 
 __all__ = ["with_parts"]
@@ -27,9 +28,10 @@ def with_parts(loop: Loop, trace: Trace, timeline: Timeline) -> Loop:
         "index": loop.iterations["index"],
         **timeline.split(start, until),
         **count_calls(timeline.host, start, until),
+        "waiting_ns": time_waiting(timeline.host, start, until),
         "memory_nbytes": memory_at(trace, timeline.device, until),
     }
-    return replace(loop, parts=pl.DataFrame(columns).cast(PARTS))
+    return replace(loop, parts=pl.DataFrame(columns).cast(PARTS), timeline=timeline)
 
 
 def count_calls(host: HostStates | None, start: Int64s, until: Int64s) -> dict[str, Int64s]:
@@ -39,6 +41,11 @@ def count_calls(host: HostStates | None, start: Int64s, until: Int64s) -> dict[s
     times = (host.launches_ns, host.waits_ns, host.allocations_ns, host.builds_ns)
     counts = (np.searchsorted(each, until) - np.searchsorted(each, start) for each in times)
     return dict(zip(COUNTS, counts, strict=True))
+
+
+def time_waiting(host: HostStates | None, start: Int64s, until: Int64s) -> Int64s:
+    """Return how long the host waited for the device in every [start, until), whether that was busy or not."""
+    return np.zeros(len(start), np.int64) if host is None else covered(host.waiting, start, until)
 
 
 def memory_at(trace: Trace, device: int, times: Int64s) -> pl.Series:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Painted", "Spans", "covered", "paint", "union"]
+__all__ = ["NOTHING", "Painted", "Spans", "covered", "intersect", "paint", "union"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -30,12 +30,15 @@ class Spans:
         return int((self.ends - self.starts).sum())
 
 
+NOTHING = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
 def union(starts: Int64s, ends: Int64s) -> Spans:
     """Return the union of the spans [start, end); empty spans vanish."""
     keep = ends > starts
     starts, ends = starts[keep], ends[keep]
     if not len(starts):
-        return Spans(np.empty(0, np.int64), np.empty(0, np.int64))
+        return NOTHING
     order = np.argsort(starts, kind="stable")
     starts, reach = starts[order], np.maximum.accumulate(ends[order])
     opens = np.flatnonzero(np.append(True, starts[1:] > reach[:-1]))
@@ -76,8 +79,20 @@ def paint(layers: Sequence[Spans]) -> Painted:
     bounds = np.unique(np.concatenate(edges)) if edges else np.empty(0, np.int64)
     colours = np.full(max(0, len(bounds) - 1), -1, np.int16)
     for number in range(len(layers) - 1, -1, -1):  # the first layer is painted last, over all others
-        change = np.zeros(len(bounds), np.int8)
-        change[np.searchsorted(bounds, layers[number].starts)] += 1
-        change[np.searchsorted(bounds, layers[number].ends)] -= 1
-        colours[np.cumsum(change[:-1]) > 0] = number
+        colours[lies_over(layers[number], bounds)] = number
     return Painted(bounds, colours)
+
+
+def lies_over(spans: Spans, bounds: Int64s) -> npt.NDArray[np.bool_]:
+    """Return over which segments between `bounds`, which hold all edges of `spans`, a span lies."""
+    change = np.zeros(len(bounds), np.int8)
+    change[np.searchsorted(bounds, spans.starts)] += 1
+    change[np.searchsorted(bounds, spans.ends)] -= 1
+    return np.asarray(np.cumsum(change[:-1]) > 0)
+
+
+def intersect(ones: Spans, others: Spans) -> Spans:
+    """Return the time that lies in both."""
+    bounds = np.unique(np.concatenate([ones.starts, ones.ends, others.starts, others.ends]))
+    both = lies_over(ones, bounds) & lies_over(others, bounds)
+    return union(bounds[:-1][both], bounds[1:][both])

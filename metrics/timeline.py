@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,9 +10,10 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.gaps import Gaps, find_gaps, judge_gaps
+from deepprof.metrics.gaps import NO_GAPS, Gaps, find_gaps, judge_gaps
 from deepprof.metrics.host_states import HostStates, read_states
 from deepprof.metrics.names import with_names
+from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.parts import BUSY_PARTS, COPY_PARTS, PART_NAMES
 from deepprof.metrics.spans import Painted, Spans, paint, union
 from deepprof.metrics.streams import is_collective
@@ -47,6 +49,11 @@ class Timeline:
             for number, name in enumerate(PART_NAMES)
         }
 
+    def spans(self, names: Sequence[str]) -> Spans:
+        """Return when the device's time is one of the parts `names`."""
+        wanted = np.isin(self.parts, [PART_NAMES.index(name) for name in names])
+        return union(self.bounds[:-1][wanted], self.bounds[1:][wanted])
+
     @property
     def totals_ns(self) -> dict[str, int]:
         """The time of each part; together the device's span."""
@@ -70,11 +77,22 @@ def within(bounds: Int64s, lengths: Int64s, starts: Int64s, ends: Int64s) -> Int
 def lay_out(trace: Trace, device: int, launches: pl.DataFrame) -> Timeline:
     """Return where the time of `device` goes; `launches` is `metrics.host.Host.launches` of the trace."""
     work = trace.device_events.filter((pl.col("device") == device) & pl.col("activity").is_in(WORK))
+    if is_stand_in(trace):
+        busy = busy_layers(with_names(work, trace.names))
+        return paint_parts(device, busy, NO_GAPS, read_states(trace, own_calls(trace, work), busy[0]))
     linked = with_names(work, trace.names).join(launches, on="correlation", how="left", maintain_order="left")
     feeding = linked.filter(pl.col("activity").is_in(["kernel", "graph"]) & pl.col("launch_ns").is_not_null())
     calls = feeding.unique("correlation", keep="first").select("launch_ns", "process", "thread")
     host = read_states(trace, calls) if calls.height else None
-    return paint_parts(device, busy_layers(linked), judge_gaps(trace, find_gaps(linked)), host)
+    return paint_parts(device, busy_layers(linked), judge_gaps(trace, device, find_gaps(linked)), host)
+
+
+def own_calls(trace: Trace, operators: pl.DataFrame) -> pl.DataFrame:
+    """Return the operators that stand for kernels as calls of their thread, which is their stream."""
+    rows = pl.concat([trace.host_events.select("process", "thread"), trace.annotations.select("process", "thread")])
+    threads = rows.unique(maintain_order=True)
+    calls = operators.select(launch_ns="start_ns", thread="stream")
+    return calls.join(threads, on="thread", how="left").select("launch_ns", "process", "thread")
 
 
 def busy_layers(work: pl.DataFrame) -> list[Spans]:

@@ -1,23 +1,29 @@
-"""Runs the rules and ranks what they say: the heaviest root cause first."""
+"""Runs the rules, built-in ones and those of plug-ins."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Protocol, cast
 
 from deepprof.collectors.plugins import load
 from deepprof.collectors.trace import Trace
-from deepprof.diagnosis.finding import SEVERITIES, Finding
+from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.loop import Loop
 
-__all__ = ["BUILTIN_RULES", "GROUP", "Rule", "diagnose_loop", "rank"]
+__all__ = ["BUILTIN_RULES", "GROUP", "Rule", "diagnose_loop"]
 
 GROUP = "deepprof.rules"
 BUILTIN_RULES = (
     "deepprof.diagnosis.rules.graph_growth:graph_growth",
     "deepprof.diagnosis.rules.copy_bound:copy_bound",
+    "deepprof.diagnosis.rules.starving:sync_bound",
+    "deepprof.diagnosis.rules.starving:launch_bound",
+    "deepprof.diagnosis.rules.small_kernels:small_kernels",
+    "deepprof.diagnosis.rules.host_bound:host_bound",
+    "deepprof.diagnosis.rules.communication_bound:communication_bound",
+    "deepprof.diagnosis.rules.allocator_bound:allocator_bound",
+    "deepprof.diagnosis.rules.input_bound:input_bound",
 )
 
 
@@ -37,13 +43,3 @@ def diagnose_loop(loop: Loop, trace: Trace, rules: Sequence[Rule] | None = None)
 def installed_rules() -> Sequence[Rule]:
     """Return the built-in rules and those of installed packages, loaded once."""
     return cast("Sequence[Rule]", load(GROUP, BUILTIN_RULES))
-
-
-def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return the findings, the most severe first, then by the time they cost."""
-
-    def weight(finding: Finding) -> tuple[int, float]:
-        headroom = finding.headroom_ns_per_iteration or 0
-        return SEVERITIES.index(finding.severity), math.log1p(headroom) * finding.confidence
-
-    return tuple(sorted(findings, key=weight, reverse=True))

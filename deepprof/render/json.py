@@ -11,7 +11,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import polars as pl
 
+from deepprof.metrics.parts import PART_NAMES
 from deepprof.version import read_version
 
 if TYPE_CHECKING:
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from deepprof.analysis import Agreement, Analysis, Loop
     from deepprof.collectors.trace import Trace
     from deepprof.diagnosis.finding import Finding
-    from deepprof.metrics.iteration import LoopMetrics
 
 __all__ = ["FINDINGS", "SCHEMA", "Report", "encode", "report"]
 
@@ -52,7 +53,7 @@ class StreamBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read; `busy_ns + idle_ns == span_ns`."""
+    """What was read; `busy_ns + idle_ns == span_ns == Σ breakdown`."""
 
     paths: list[str]
     format: str
@@ -61,6 +62,7 @@ class TraceBlock(msgspec.Struct, frozen=True, kw_only=True):
     span_ns: int
     busy_ns: int
     idle_ns: int
+    breakdown: dict[str, int]
     events: dict[str, int]
     accounting: AccountingBlock
     streams: list[StreamBlock]
@@ -76,7 +78,7 @@ class AgreementBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IterationBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """One iteration of a loop."""
+    """One iteration of a loop; `breakdown` has the parts that are not 0, together `busy_ns + idle_ns`."""
 
     index: int
     start_ns: int
@@ -90,19 +92,24 @@ class IterationBlock(msgspec.Struct, frozen=True, kw_only=True):
     htod_bytes: int
     busy_ns: int
     idle_ns: int
+    breakdown: dict[str, int]
 
 
 class IterationTimeBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """The spread of the iteration time; null where no complete iteration carries it."""
+    """The spread of the iteration time; null where no complete iteration carries it.
+
+    `ci95` is the 95 % confidence interval of the median; null for fewer than five iterations.
+    """
 
     median: int | None
     p5: int | None
     p95: int | None
+    ci95: tuple[int, int] | None
     warmup_excluded: int
 
 
 class MetricsBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """The paper's Table III."""
+    """The paper's Table III, and the mean time of each part of an iteration; null without usual iterations."""
 
     avg_interval_ns: int | None
     max_interval_ns: int | None
@@ -110,6 +117,7 @@ class MetricsBlock(msgspec.Struct, frozen=True, kw_only=True):
     avg_operation_ns: int | None
     avg_size_bytes: int | None
     iteration_ns: IterationTimeBlock
+    breakdown: dict[str, int] | None
 
 
 class OutsideBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +160,7 @@ class FindingBlock(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None
     iterations: tuple[int, int] | None
     location: dict[str, int | str] | None
+    caused_by: str | None
     advice: str
     device: int | None
     stream: int | None
@@ -197,6 +206,7 @@ def describe_traces(analysis: Analysis) -> TraceBlock:
         span_ns=summary.span_ns,
         busy_ns=summary.busy_ns,
         idle_ns=summary.idle_ns,
+        breakdown={name: int(analysis.breakdown[name].sum()) for name in PART_NAMES},
         events=dict.fromkeys(ACTIVITIES, 0) | dict(summary.events),
         accounting=account(traces),
         streams=[msgspec.convert(row, StreamBlock) for row in analysis.streams.to_dicts()],
@@ -231,7 +241,6 @@ def add_up(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def describe_loop(loop: Loop) -> LoopBlock:
     """Return a loop's block."""
-    fields = IterationBlock.__struct_fields__
     return LoopBlock(
         rank=loop.rank,
         device=loop.device,
@@ -246,9 +255,15 @@ def describe_loop(loop: Loop) -> LoopBlock:
         nested=[dict(level) for level in loop.nested],
         prologue=OutsideBlock(kernels=loop.prologue.kernels, span_ns=loop.prologue.span_ns),
         epilogue=OutsideBlock(kernels=loop.epilogue.kernels, span_ns=loop.epilogue.span_ns),
-        iterations=[IterationBlock(**row) for row in loop.iterations.select(fields).to_dicts()],
-        metrics=describe_metrics(loop.metrics),
+        iterations=[describe_iteration(row) for row in loop.table.to_dicts()],
+        metrics=describe_metrics(loop),
     )
+
+
+def describe_iteration(row: Mapping[str, Any]) -> IterationBlock:
+    """Return the block of one row of a loop's table."""
+    known = {name: row[name] for name in IterationBlock.__struct_fields__ if name in row}
+    return IterationBlock(**known, breakdown={name: row[name] for name in PART_NAMES if row[name]})
 
 
 def describe_agreement(agreement: Agreement | None) -> AgreementBlock | None:
@@ -259,17 +274,32 @@ def describe_agreement(agreement: Agreement | None) -> AgreementBlock | None:
     return AgreementBlock(name=name, iterations=agreement.iterations, agreement_ratio=agreement.ratio)
 
 
-def describe_metrics(metrics: LoopMetrics) -> MetricsBlock:
+def describe_metrics(loop: Loop) -> MetricsBlock:
     """Return Table III's block."""
-    spread = asdict(metrics.iteration_ns) if metrics.iteration_ns else {"median": None, "p5": None, "p95": None}
+    metrics, time = loop.metrics, loop.metrics.iteration_ns
     return MetricsBlock(
         avg_interval_ns=metrics.avg_interval_ns,
         max_interval_ns=metrics.max_interval_ns,
         avg_overlap_ratio=metrics.avg_overlap_ratio,
         avg_operation_ns=metrics.avg_operation_ns,
         avg_size_bytes=metrics.avg_size_bytes,
-        iteration_ns=IterationTimeBlock(**spread, warmup_excluded=metrics.warmup_excluded),
+        iteration_ns=IterationTimeBlock(
+            median=time.median if time else None,
+            p5=time.p5 if time else None,
+            p95=time.p95 if time else None,
+            ci95=None if time is None or time.low is None or time.high is None else (time.low, time.high),
+            warmup_excluded=metrics.warmup_excluded,
+        ),
+        breakdown=average_parts(loop),
     )
+
+
+def average_parts(loop: Loop) -> dict[str, int] | None:
+    """Return the mean of each part over the usual iterations, None where there are none."""
+    usual = loop.usual
+    if usual.is_empty() or loop.parts.is_empty():
+        return None
+    return {name: round(value) for name, value in usual.select(pl.col(PART_NAMES).mean()).row(0, named=True).items()}
 
 
 def describe_finding(finding: Finding) -> FindingBlock:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import polars as pl
+
+from deepprof.metrics.parts import PART_NAMES
+from deepprof.render.breakdown import print_breakdown
 from deepprof.render.page import Page
 from deepprof.render.strip import draw_strip
 from deepprof.render.units import format_bytes, format_confidence, format_count, format_duration, format_ratio
@@ -23,6 +27,7 @@ LOOPS = 8  # printed in full; a job of 64 ranks has one per rank
 PATHS = 3
 NESTED = 3  # inner loops; JSON has all
 NOTES = 4  # the same
+PLACES = 4  # of repeated findings
 MODELS = 4  # names of devices
 STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "bold blue"}
 ICONS = {"critical": "✖", "warning": "▲", "info": "●"}
@@ -37,6 +42,8 @@ def print_report(analysis: Analysis, console: Console, *, limit: int | None = 5)
         page.skip()
         page.line("No iteration found", "bold")
         page.line(analysis.no_loop_reason, indent=2)
+        totals = {name: float(analysis.breakdown[name].sum()) for name in PART_NAMES}
+        print_breakdown("where the devices' time goes", totals, page)
     print_findings(analysis, page, limit)
 
 
@@ -128,6 +135,10 @@ def print_loop(loop: Loop, page: Page) -> None:
         page.line(row, style, indent=2)
     page.skip()
     page.columns(list_metrics(loop.metrics), indent=2)
+    usual = loop.usual
+    if usual.height and loop.parts.height:
+        means = usual.select(pl.col(PART_NAMES).mean()).row(0, named=True)
+        print_breakdown(f"where the time goes, mean of {format_count(usual.height, 'iteration')}", means, page)
 
 
 def describe_loop(loop: Loop) -> Iterable[str]:
@@ -188,11 +199,33 @@ def print_findings(analysis: Analysis, page: Page, limit: int | None) -> None:
         page.line("No findings" if analysis.loops else "No findings without an iteration to measure", "bold")
         return
     page.line("Findings", "bold")
-    for number, finding in enumerate(analysis.findings[:limit], 1):
-        print_finding(finding, page, number, describe_cost(finding, analysis))
-    hidden = len(analysis.findings[limit:]) if limit is not None else 0
+    shown = analysis.findings[:limit]
+    causes = [finding for finding in shown if finding.caused_by is None]
+    for number, cause in enumerate(causes, 1):
+        print_finding(cause, page, number, describe_cost(cause, analysis))
+        print_symptoms([f for f in shown if f.caused_by == cause.rule], page)
+        print_repetitions(cause, analysis.findings, page)
+    hidden = [f for f in analysis.findings[len(shown) :] if f.rule != f.caused_by]
     if hidden:
-        page.line(f"{format_count(hidden, 'more finding')}; --all shows them", "dim", indent=2)
+        page.line(f"{format_count(len(hidden), 'more finding')}; --all shows them", "dim", indent=2)
+
+
+def print_symptoms(symptoms: Iterable[Finding], page: Page) -> None:
+    """Print what a cause explains, a line each."""
+    for finding in symptoms:
+        if finding.rule != finding.caused_by:
+            cost = finding.headroom_ns_per_iteration
+            share = f", {format_duration(cost)} per iteration" if cost is not None else ""
+            page.line(f"explains {finding.rule}: {finding.title}{share}", "dim", indent=5, hang=2)
+
+
+def print_repetitions(cause: Finding, findings: Iterable[Finding], page: Page) -> None:
+    """Print on which other main streams the same was found."""
+    again = [f for f in findings if f.rule == f.caused_by == cause.rule]
+    places = [describe_place(f.rank, f.device, None) for f in again if f.rank is not None]
+    more = f" and {len(places) - PLACES} more" if len(places) > PLACES else ""
+    if places:
+        page.line(f"the same on {'; '.join(places[:PLACES])}{more}", "dim", indent=5, hang=2)
 
 
 def print_finding(finding: Finding, page: Page, number: int, costs: str) -> None:

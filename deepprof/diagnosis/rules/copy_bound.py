@@ -1,63 +1,81 @@
-"""Copies from the host fill the time between iterations (Gu et al., section VI): too large, or not overlapped."""
+"""Copies that nothing hides (Gu et al., section VI): too large, too slow, or not overlapped."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import polars as pl
+
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
-from deepprof.metrics.intervals import Intervals, copies_during, intervals_of
+from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
+from deepprof.metrics.costs import cost_of, regular
+from deepprof.metrics.intervals import intervals_of
 from deepprof.metrics.loop import Loop
+from deepprof.metrics.names import with_names
+from deepprof.metrics.spans import covered, union
 
 __all__ = ["copy_bound"]
 
-LARGE_OVERLAP = 0.5  # copies fill at least half of the interval
-LARGE_SHARE = 0.1  # and they take this much of the iteration
-CRITICAL_SHARE = 0.3  # nothing computes meanwhile
+PARTS = ("exposed_htod_ns", "exposed_dtoh_ns", "exposed_copy_ns")
+LIMITS = Limits(warning=0.1, critical=0.3)
+WAYS = {"HtoD": "from the host", "DtoH": "to the host"}
 
 
 def copy_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
-    """Yield `copy-bound` when most of a large interval is copying from the host."""
-    intervals = intervals_of(loop)
-    if intervals is None or intervals.overlap_ratio < LARGE_OVERLAP:
+    """Yield `copy-bound` when copies between host and device run for a large part of most iterations, exposed."""
+    cost = cost_of(loop, PARTS)
+    if cost is None:
         return
-    if intervals.copying_ns >= LARGE_SHARE * intervals.whole_ns:
-        yield copying_too_long(loop, trace, intervals)
+    claim = Claim(rule="copy-bound", loop=loop, cost=cost, limits=LIMITS)
+    if claim.holds:
+        yield describe(claim, exposed_copies(loop, trace))
 
 
-def copying_too_long(loop: Loop, trace: Trace, intervals: Intervals) -> Finding:
-    """Return the finding with the size, the speed and the kind of memory of the copies."""
-    copies, iterations = copies_during(intervals, trace, loop.device), intervals.iterations.height
-    nbytes, taken = int(copies["nbytes"].sum()), int((copies["end_ns"] - copies["start_ns"]).sum())
-    pageable = bool(copies["name"].str.contains("(?i)pageable").any())
-    per_second, share = nbytes / max(1, taken) * 1e9, intervals.copying_ns / intervals.whole_ns
-    return Finding(
-        rule="copy-bound",
-        severity="critical" if share >= CRITICAL_SHARE else "warning",
-        title="Copies from the host fill the time between iterations",
+def exposed_copies(loop: Loop, trace: Trace) -> pl.DataFrame:
+    """Return the copies between host and device in the loop's regular iterations, with their `name`."""
+    rows = regular(loop)
+    start = rows["start_ns"].to_numpy()
+    windows = union(start, start + rows["iteration_ns"].to_numpy())
+    copies = trace.device_events.filter(
+        (pl.col("activity") == "memcpy")
+        & (pl.col("device") == loop.device)
+        & ~pl.col("copy_kind").is_in(["DtoD", "PtoP"]).fill_null(value=False)
+    )
+    inside = covered(windows, copies["start_ns"].to_numpy(), copies["end_ns"].to_numpy()) > 0
+    return with_names(copies.filter(pl.Series(inside)), trace.names)
+
+
+def describe(claim: Claim, copies: pl.DataFrame) -> Finding:
+    """Return the finding with the direction, the size, the speed and the kind of memory of the copies."""
+    cost, intervals = claim.cost, intervals_of(claim.loop)
+    taken, nbytes = int((copies["end_ns"] - copies["start_ns"]).sum()), int(copies["nbytes"].sum() or 0)
+    per_second, pageable = nbytes / max(1, taken) * 1e9, bool(copies["name"].str.contains("(?i)pageable").any())
+    way = WAYS.get(main_direction(copies), "between host and device")
+    size = f": {nbytes / cost.iterations / 1e6:.1f} MB at {per_second / 1e9:.1f} GB/s" if nbytes else ""
+    texts = Texts(
+        title=f"Copies {way} are not hidden behind computation",
         summary=(
-            f"Each iteration waits {intervals.copying_ns / 1e6:.1f} ms ({100 * share:.0f} % of its time) for copies "
-            f"from the host: {nbytes / iterations / 1e6:.1f} MB at {per_second / 1e9:.1f} GB/s"
-            + (", from pageable memory" if pageable else "")
-            + "."
+            f"{format_ms(cost.mean_ns)} of an iteration ({100 * cost.share:.0f} %) the device only copies {way}{size}"
+            f"{', from or to pageable memory' if pageable else ''}."
         ),
-        evidence=intervals.evidence()
-        | {
-            "copy_ns_per_iteration": round(intervals.copying_ns),
-            "copied_bytes_per_iteration": round(nbytes / iterations),
-            "bytes_per_second": round(per_second),
-            "copies_per_iteration": round(copies.height / iterations, 2),
-            "pageable": "yes" if pageable else "no",
-        },
         advice=(
             "Copy less (smaller types, only what the model reads, keep constants on the device), and copy earlier: "
             "pinned memory (pin_memory=True), .to(device, non_blocking=True), and the next batch prefetched on its "
             "own stream while this one computes."
         ),
-        headroom_ns_per_iteration=round(intervals.copying_ns),
-        confidence=round(loop.confidence * min(1.0, 0.4 + intervals.overlap_ratio), 3),
-        rank=loop.rank,
-        device=loop.device,
-        stream=loop.stream,
-        iterations=intervals.bounds,
     )
+    evidence = {
+        "copied_bytes_per_iteration": round(nbytes / cost.iterations),
+        "bytes_per_second": round(per_second),
+        "copies_per_iteration": round(copies.height / cost.iterations, 2),
+        "pageable": "yes" if pageable else "no",
+        "avg_overlap_ratio": round(intervals.overlap_ratio, 4) if intervals else None,  # the paper's
+    }
+    return claim.conclude(texts, evidence)
+
+
+def main_direction(copies: pl.DataFrame) -> str:
+    """Return the direction in which most time is spent."""
+    taken = copies.group_by("copy_kind").agg(taken=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    return str(taken.sort("taken", descending=True)["copy_kind"][0]) if taken.height else ""

@@ -1,0 +1,79 @@
+"""Root causes: which finding explains which, and in which order they are told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from deepprof.diagnosis.finding import SEVERITIES, Finding
+
+__all__ = ["rank"]
+
+# A cause on the left makes what stands on the right of it; there is no circle in it.
+EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "graph-growth": frozenset({"host-bound", "launch-bound", "sync-bound", "slow-iterations", "drift"}),
+        "straggler": frozenset({"communication-bound", "slow-iterations", "drift"}),
+        "allocator-bound": frozenset({"sync-bound", "launch-bound", "slow-iterations", "host-bound"}),
+        "copy-bound": frozenset(
+            {"sync-bound", "launch-bound", "host-bound"}
+        ),  # copies from pageable memory hold the host
+        "input-bound": frozenset({"host-bound", "slow-iterations", "drift"}),
+        "sync-bound": frozenset({"launch-bound", "host-bound"}),
+        "host-bound": frozenset({"slow-iterations"}),
+        "launch-bound": frozenset({"small-kernels"}),
+        "communication-bound": frozenset({"slow-iterations", "drift"}),
+    }
+)
+ENOUGH = 0.8  # of the symptom's weight: a smaller cause does not explain it
+
+
+def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings: each root cause, the most severe first, before what it explains; then repetitions.
+
+    What several main streams share is told of the worst of them; the others follow at the end, `caused_by` the same
+    rule.
+    """
+    ordered = sorted(findings, key=weight, reverse=True)
+    judged = [replace(finding, caused_by=find_root(finding, ordered)) for finding in ordered]
+    first: dict[tuple[str, str | None], Finding] = {}
+    for finding in judged:
+        first.setdefault((finding.rule, finding.caused_by), finding)
+    repeated = [f for f in judged if first[f.rule, f.caused_by] is not f]
+    causes = [finding for finding in first.values() if finding.caused_by is None]
+    told = [each for cause in causes for each in (cause, *(f for f in first.values() if f.caused_by == cause.rule))]
+    return (*told, *(replace(finding, caused_by=finding.caused_by or finding.rule) for finding in repeated))
+
+
+def find_root(finding: Finding, others: Iterable[Finding]) -> str | None:
+    """Return the rule of what is at the root of `finding`, None where that is itself."""
+    causes = [other for other in others if explains(other, finding)]
+    return (find_root(causes[0], others) or causes[0].rule) if causes else None
+
+
+def explains(cause: Finding, symptom: Finding) -> bool:
+    """Return whether `cause` is a likely cause of `symptom`: it can be, is in the same place, and is large enough."""
+    if symptom.rule not in EXPLAINS.get(cause.rule, frozenset()) or not same_place(cause, symptom):
+        return False
+    return burden(cause) >= ENOUGH * burden(symptom)
+
+
+def same_place(cause: Finding, symptom: Finding) -> bool:
+    """Return whether both are about one main stream; a finding on the whole job is about all of them."""
+    return cause.stream is None or (cause.rank, cause.device, cause.stream) == (
+        symptom.rank,
+        symptom.device,
+        symptom.stream,
+    )
+
+
+def burden(finding: Finding) -> float:
+    """Return the time that a finding is about, weighed with how sure it is."""
+    return (finding.headroom_ns_per_iteration or 0) * finding.confidence
+
+
+def weight(finding: Finding) -> tuple[int, float]:
+    """Return what findings are ordered by."""
+    return SEVERITIES.index(finding.severity), math.log1p(burden(finding))

@@ -1,0 +1,42 @@
+"""The device runs dry while the driver allocates or frees memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from deepprof.collectors.trace import Trace
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
+from deepprof.metrics.costs import cost_of, mean_of, spans_of_parts
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.places import find_place
+
+__all__ = ["allocator_bound"]
+
+PARTS = ("idle_allocator_ns",)
+LIMITS = Limits(warning=0.05, critical=0.2)  # in a steady loop the caching allocator asks the driver for nothing
+
+
+def allocator_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
+    """Yield `allocator-bound` when the device idles in most iterations during calls such as cudaMalloc and cudaFree."""
+    cost = cost_of(loop, PARTS)
+    if cost is None:
+        return
+    claim = Claim(rule="allocator-bound", loop=loop, cost=cost, limits=LIMITS)
+    if not claim.holds:
+        return
+    calls = mean_of(loop, "allocations")
+    texts = Texts(
+        title="The device waits for memory to be allocated and freed",
+        summary=(
+            f"{format_ms(cost.mean_ns)} of an iteration ({100 * cost.share:.0f} %) the device has nothing to do while "
+            f"the host allocates or frees device memory, {calls:.1f} calls per iteration; a free waits for the device."
+        ),
+        advice=(
+            "Let the framework's caching allocator keep what it has: remove torch.cuda.empty_cache() from the loop, "
+            "avoid shapes that change in every iteration (pad or bucket them), set PYTORCH_CUDA_ALLOC_CONF="
+            "expandable_segments:True against fragmentation, or use a little less memory so that it need not retry."
+        ),
+    )
+    place = find_place(trace, spans_of_parts(loop, PARTS))
+    yield claim.conclude(texts, {"allocations_per_iteration": round(calls, 2)}, place)

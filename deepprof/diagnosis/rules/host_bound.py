@@ -1,0 +1,74 @@
+"""The device waits for the host, which does something else than launch: outside the iteration, cause unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from deepprof.collectors.trace import Trace
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
+from deepprof.metrics.costs import cost_of, spans_of_parts
+from deepprof.metrics.intervals import host_range_during, intervals_of
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.places import find_place
+
+__all__ = ["host_bound"]
+
+OTHER, UNKNOWN = ("idle_host_ns",), ("idle_unknown_ns",)
+LIMITS = Limits(warning=0.15, critical=0.5)
+UNSEEN = 0.75  # certainty that the host is the cause where the trace has no launch records
+ADVICE = (
+    "Find out what the host does between the last kernel of an iteration and the first of the next: logging, metrics, "
+    "checkpoints, evaluation, Python work, loading data outside a DataLoader. Move it to another thread, or do it less "
+    "often."
+)
+
+
+def host_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
+    """Yield `host-bound` when the host is busy with other work while the device idles.
+
+    Where the trace has no launch records, idle time between iterations is put down to the host with less confidence.
+    """
+    if loop.timeline is not None and loop.timeline.host is None:
+        yield from without_evidence(loop, trace)
+        return
+    cost = cost_of(loop, OTHER)
+    if cost is None:
+        return
+    claim = Claim(rule="host-bound", loop=loop, cost=cost, limits=LIMITS)
+    if not claim.holds:
+        return
+    place = find_place(trace, spans_of_parts(loop, OTHER))
+    doing = f" in {next(iter(place.values()))}" if place else ""
+    texts = Texts(
+        title="The device waits while the host does other work",
+        summary=(
+            f"{format_ms(cost.mean_ns)} of an iteration ({100 * cost.share:.0f} %) the device has nothing to do, and "
+            f"the host neither launches, waits nor loads data: it is at other work{doing}."
+        ),
+        advice=ADVICE,
+    )
+    yield claim.conclude(texts, {}, place)
+
+
+def without_evidence(loop: Loop, trace: Trace) -> Iterator[Finding]:
+    """Yield the finding for a large interval between iterations of which the trace does not say the cause."""
+    cost, intervals = cost_of(loop, UNKNOWN), intervals_of(loop)
+    if cost is None or intervals is None:
+        return
+    claim = Claim(rule="host-bound", loop=loop, cost=cost, limits=LIMITS, certainty=UNSEEN)
+    if not claim.holds:
+        return
+    if intervals.interval_ns * (1 - intervals.overlap_ratio) < LIMITS.warning * intervals.whole_ns:
+        return  # the idle time lies within iterations
+    place = host_range_during(intervals, trace)
+    texts = Texts(
+        title="The device waits between iterations, and the trace does not say why",
+        summary=(
+            f"{format_ms(intervals.interval_ns)} of idle device time between iterations "
+            f"({100 * intervals.interval_ns / intervals.whole_ns:.0f} % of an iteration); the trace has no launch "
+            "records" + (f"; meanwhile the host is in {place['range']}." if place else ".")
+        ),
+        advice="Record the host's side too (runtime calls), so that the cause can be told. " + ADVICE,
+    )
+    yield claim.conclude(texts, intervals.evidence(), place)

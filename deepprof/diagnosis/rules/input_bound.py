@@ -1,0 +1,42 @@
+"""The device runs dry while the host loads data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from deepprof.collectors.trace import Trace
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
+from deepprof.metrics.costs import cost_of, spans_of_parts
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.places import find_place
+
+__all__ = ["input_bound"]
+
+PARTS = ("idle_input_ns",)
+LIMITS = Limits(warning=0.08, critical=0.3)
+
+
+def input_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
+    """Yield `input-bound` when the device idles in most iterations while the host is loading data."""
+    cost = cost_of(loop, PARTS)
+    if cost is None:
+        return
+    claim = Claim(rule="input-bound", loop=loop, cost=cost, limits=LIMITS)
+    if not claim.holds:
+        return
+    place = find_place(trace, spans_of_parts(loop, PARTS))
+    name = place.get("range", place.get("operator", place.get("frame", ""))) if place else ""
+    texts = Texts(
+        title="The device waits for data",
+        summary=(
+            f"{format_ms(cost.mean_ns)} of an iteration ({100 * cost.share:.0f} %) the device has nothing to do while "
+            f"the host loads data{f' in {name}' if name else ''}."
+        ),
+        advice=(
+            "Load the next batch while this one computes: more DataLoader workers (num_workers, persistent_workers), a "
+            "larger prefetch_factor, pinned memory; decode and augment ahead of time or on the device; keep hot files "
+            "on a local disk."
+        ),
+    )
+    yield claim.conclude(texts, {}, place)

@@ -1,0 +1,67 @@
+"""Kernels so short that starting them costs as much as running them, though they are queued in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
+from deepprof.metrics.costs import Cost, cost_of, mean_of, regular
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.operators import is_stand_in
+from deepprof.metrics.spans import covered, union
+
+__all__ = ["small_kernels"]
+
+SHORT_NS = 6_000  # twice what an empty kernel takes with its start: below, a kernel is mostly overhead
+MANY = 50  # per iteration
+LIMITS = Limits(warning=0.3, critical=0.7)
+
+
+def small_kernels(loop: Loop, trace: Trace) -> Iterator[Finding]:
+    """Yield `small-kernels` when short kernels and the gaps between queued ones take much of most iterations."""
+    startup = cost_of(loop, ("idle_startup_ns",))
+    if startup is None or is_stand_in(trace):
+        return
+    count, taken_ns, typical_ns = measure_short(loop, trace)
+    cost = Cost(startup.mean_ns + taken_ns, startup.whole_ns, 1.0, startup.iterations, startup.bounds)
+    claim = Claim(rule="small-kernels", loop=loop, cost=cost, limits=LIMITS, headroom_ns=startup.mean_ns)
+    if count < MANY or not claim.holds:
+        return
+    texts = Texts(
+        title="Most kernels are too short for the device",
+        summary=(
+            f"{count:.0f} kernels per iteration take {typical_ns / 1e3:.1f} µs in the middle: they and the pauses "
+            f"before queued kernels ({format_ms(startup.mean_ns)}) are {100 * cost.share:.0f} % of an iteration, "
+            "whatever the host does."
+        ),
+        advice=(
+            "Fuse: torch.compile or hand-written kernels for chains of element-wise operators, fused optimizers, fewer "
+            "and larger tensors (one packed buffer instead of many parameters), larger batches."
+        ),
+    )
+    evidence = {
+        "short_kernels_per_iteration": round(count, 1),
+        "short_kernels_ns_per_iteration": round(taken_ns),
+        "median_short_kernel_ns": round(typical_ns),
+        "startup_ns_per_iteration": round(startup.mean_ns),
+        "idle_launch_ns_per_iteration": round(mean_of(loop, "idle_launch_ns")),
+    }
+    yield claim.conclude(texts, evidence)
+
+
+def measure_short(loop: Loop, trace: Trace) -> tuple[float, float, float]:
+    """Return number and time of short kernels per regular iteration, and the median time of one."""
+    rows = regular(loop)
+    start = rows["start_ns"].to_numpy()
+    windows = union(start, start + rows["iteration_ns"].to_numpy())
+    taken = pl.col("end_ns") - pl.col("start_ns")
+    kernels = trace.device_events.filter(
+        (pl.col("device") == loop.device) & (pl.col("activity") == "kernel") & (taken < SHORT_NS)
+    )
+    inside = covered(windows, kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy())
+    used = inside[inside > 0]
+    return len(used) / rows.height, float(used.sum()) / rows.height, float(pl.Series(used).median() or 0)  # type: ignore[arg-type]

@@ -1,0 +1,99 @@
+"""The device runs dry because of how the host launches: too slowly, or again and again after waiting.
+
+Both look alike: the queue is empty. What tells them apart is whether the host had time to spare. Where it waits for the
+device, it could have launched ahead instead, and the waits are the cause; where it never waits, it is too slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from deepprof.collectors.trace import Trace
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
+from deepprof.metrics.costs import Cost, cost_of, mean_of, regular, spans_of_parts
+from deepprof.metrics.host_states import WAIT
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.operators import is_stand_in
+from deepprof.metrics.places import find_calls, find_place
+from deepprof.metrics.spans import intersect, union
+
+__all__ = ["launch_bound", "sync_bound"]
+
+SYNC, LAUNCH = ("idle_sync_ns",), ("idle_launch_ns",)
+SYNC_LIMITS = Limits(warning=0.1, critical=0.3)
+LAUNCH_LIMITS = Limits(warning=0.15, critical=0.5)
+
+
+def avoidable(loop: Loop) -> Cost | None:
+    """Return the idle time that the host could have used to launch ahead, had it not waited for the device.
+
+    That is the idle time after waits and while launching, as far as the host waited for that long in the iteration.
+    """
+    cost = cost_of(loop, (*SYNC, *LAUNCH))
+    return None if cost is None else replace(cost, mean_ns=min(cost.mean_ns, mean_of(loop, "waiting_ns")))
+
+
+def sync_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
+    """Yield `sync-bound` when the host's waits, and not its speed, leave the device without work."""
+    cost = avoidable(loop)
+    if cost is None or mean_of(loop, "waits") < 1:
+        return
+    claim = Claim(rule="sync-bound", loop=loop, cost=cost, limits=SYNC_LIMITS)
+    if not claim.holds:
+        return
+    waits, rows = mean_of(loop, "waits"), regular(loop)
+    start = rows["start_ns"].to_numpy()
+    host = loop.timeline.host if loop.timeline else None
+    waiting = intersect(host.waiting, union(start, start + rows["iteration_ns"].to_numpy())) if host else None
+    place = ((find_calls(trace, WAIT, waiting) or {}) | (find_place(trace, waiting) or {})) if waiting else {}
+    doing = f", in {place['operator']}" if "operator" in place else f", in {place['call']}" if "call" in place else ""
+    texts = Texts(
+        title="The host waits for the device, then the device waits for the host",
+        summary=(
+            f"{waits:.1f} times per iteration the host waits until the device is done{doing}, "
+            f"{format_ms(mean_of(loop, 'waiting_ns'))} in all; after that the device has nothing queued. "
+            f"{format_ms(cost.mean_ns)} of an iteration ({100 * cost.share:.0f} %) are idle because of it."
+        ),
+        advice=(
+            "Read values back less often: no .item(), .cpu(), print of a tensor, if on a tensor's value or "
+            "torch.cuda.synchronize() in the loop; keep sums on the device and fetch them every so many iterations; "
+            "copy with non_blocking=True from and to pinned memory. torch.cuda.set_sync_debug_mode('warn') names the "
+            "lines."
+        ),
+    )
+    evidence = {
+        "waits_per_iteration": round(waits, 2),
+        "waiting_ns_per_iteration": round(mean_of(loop, "waiting_ns")),
+        "idle_after_waits_ns_per_iteration": round(mean_of(loop, *SYNC)),
+    }
+    yield claim.conclude(texts, evidence, place or None)
+
+
+def launch_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
+    """Yield `launch-bound` when the host launches too slowly to keep the device busy, though it does not wait."""
+    cost, excused = cost_of(loop, LAUNCH), avoidable(loop)
+    if cost is None or excused is None or is_stand_in(trace):
+        return
+    cost = replace(cost, mean_ns=cost.mean_ns - max(0.0, excused.mean_ns - mean_of(loop, *SYNC)))
+    claim = Claim(rule="launch-bound", loop=loop, cost=cost, limits=LAUNCH_LIMITS)
+    if not claim.holds:
+        return
+    launches = mean_of(loop, "launches")
+    each = (cost.whole_ns - mean_of(loop, "waiting_ns")) / max(1.0, launches)
+    texts = Texts(
+        title="The host launches too slowly: the device's queue is empty",
+        summary=(
+            f"{format_ms(cost.mean_ns)} of an iteration ({100 * cost.share:.0f} %) the device waits for the next "
+            f"launch; the host needs {each / 1e3:.1f} µs per launch, {launches:.0f} times per iteration."
+        ),
+        advice=(
+            "Launch less: CUDA graphs (torch.cuda.graphs, torch.compile(mode='reduce-overhead')), torch.compile to "
+            "fuse operators, fused or foreach optimizers, larger batches. Profilers slow launches down: compare with a "
+            "recording without stacks and shapes."
+        ),
+    )
+    evidence = {"launches_per_iteration": round(launches, 1), "host_ns_per_launch": round(each)}
+    place = find_place(trace, spans_of_parts(loop, LAUNCH))
+    yield claim.conclude(texts, evidence, place)
