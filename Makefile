@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 DEMO := demo.json.gz
 
-.PHONY: demo test check lint types layers docs bench accuracy proto clean
+.PHONY: demo test check lint types layers docs bench accuracy cases proto clean
 
 .venv/test: pyproject.toml $(wildcard mining/*.[ch] collectors/importers/*/*.[ch])
 	@test -n "$(PYTHON)" || { echo "make: no Python ≥ 3.11 found; set PYTHON=/path/to/python3" >&2; exit 2; }
@@ -48,6 +48,9 @@ bench: .venv/bench ## speed and memory beside peers, as a table
 
 accuracy: .venv/test ## iterations found without annotations, scored against them
 	@$(BIN)/python -m benchmarks.accuracy
+
+cases: .venv/test ## jobs with a known verdict, and how often the headline is right
+	@$(BIN)/python -m benchmarks.cases
 
 .venv/proto: .venv/test
 	$(BIN)/python -m pip install --quiet --editable ".[proto]"

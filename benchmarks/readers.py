@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["KINETO", "NSYS", "SMALL", "STORE", "Reader", "Reading", "measure"]
+__all__ = ["DIAGNOSES", "KINETO", "NSYS", "SMALL", "STORE", "Reader", "Reading", "measure"]
 
 MEASURE = """
 import json, re, sys, time
@@ -86,6 +86,26 @@ HTA = Reader(
     package="hta",
 )
 KINETO = (DEEPPROF, ANALYZE, MSGSPEC, GUNZIP, JSON_LOAD, HTA)
+DIAGNOSIS = Reader(
+    "import, analysis and report",
+    "import deepprof; from deepprof.analysis import analyze; from deepprof.diagnosis.engine import installed_rules\n"
+    "import deepprof.collectors.importers.kineto, deepprof.render.json; installed_rules()\n"
+    "def read(path):\n"
+    "  trace = deepprof.read(path); analyze(trace).to_json(); return trace.accounting.read\n",
+)
+# Where the time goes is one of seven analyses that its users run; these two come closest.
+HTA_BREAKDOWN = Reader(
+    "HTA, temporal and idle breakdown",
+    "import contextlib, os, warnings; from hta.trace_analysis import TraceAnalysis\n"
+    "def read(path):\n"
+    "  warnings.simplefilter('ignore')\n"
+    "  with contextlib.redirect_stdout(open(os.devnull, 'w')):\n"
+    "    analysis = TraceAnalysis(trace_files={0: path}, trace_dir='/')\n"
+    "    analysis.get_temporal_breakdown(visualize=False); analysis.get_idle_time_breakdown(visualize=False)\n"
+    "    return len(analysis.t.get_trace(0))\n",
+    package="hta",
+)
+DIAGNOSES = (DEEPPROF, DIAGNOSIS, HTA_BREAKDOWN)
 SMALL = (DEEPPROF, MSGSPEC, JSON_LOAD)  # for a look whether it runs
 
 # What deepprof.read reads of these tables, as far as a table has it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
@@ -16,6 +16,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.causes import rank
 from deepprof.diagnosis.engine import diagnose_loop
 from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.rules.straggler import straggler
 from deepprof.metrics.evidence import gather_evidence
 from deepprof.metrics.host import read_host
 from deepprof.metrics.iteration import ITERATIONS
@@ -26,6 +27,7 @@ from deepprof.metrics.names import with_names
 from deepprof.metrics.operators import stand_ins
 from deepprof.metrics.parts import PART_NAMES, PARTS
 from deepprof.metrics.parts_table import with_parts
+from deepprof.metrics.ranks import RankComparison, compare_ranks
 from deepprof.metrics.sequence import main_sequence
 from deepprof.metrics.spans import union
 from deepprof.metrics.streams import classify_streams
@@ -80,6 +82,13 @@ class Analysis:
     findings: tuple[Finding, ...]
     missing: tuple[str, ...] = ()
     timelines: Mapping[tuple[int, int], Timeline] = field(default_factory=dict)  # by rank and device
+    ranks: RankComparison | None = None  # for a job of several ranks or devices
+
+    @property
+    def headline(self) -> Finding | None:
+        """The root cause to look at first: the first finding of at least a warning that is no other one's symptom."""
+        told = (f for f in self.findings if f.severity != "info" and f.caused_by is None)
+        return next(told, None)
 
     @cached_property
     def breakdown(self) -> pl.DataFrame:
@@ -142,20 +151,32 @@ def analyze(
     loops = [loop for look in looks for loop in look.loops]
     reasons = [(trace.rank or 0, *why) for trace, look in zip(ranks, looks, strict=True) for why in look.reasons]
     pairs = [(loop, trace) for trace, look in zip(ranks, looks, strict=True) for loop in look.loops]
+    compared = compare_ranks(loops, ranks)
     return Analysis(
         traces=ranks,
         summary=summarize_time(ranks),
         streams=pl.concat(numbered(trace, roles) for trace, roles in zip(ranks, streams, strict=True)),
         loops=tuple(loops),
         no_loop_reason=None if loops else "; ".join(dict.fromkeys(why for *_, why in reasons)),
-        findings=rank(finding for loop, trace in pairs for finding in diagnose_loop(loop, trace)),
+        findings=rank(diagnose(pairs, compared, ranks)),
         missing=tuple(f"rank {number}{place}: no iteration found: {why}" for number, place, why in reasons if loops),
         timelines={
             (trace.rank or 0, device): timeline
             for trace, look in zip(ranks, looks, strict=True)
             for device, timeline in look.timelines.items()
         },
+        ranks=compared,
     )
+
+
+def diagnose(
+    pairs: Sequence[tuple[Loop, Trace]], compared: RankComparison | None, ranks: Sequence[Trace]
+) -> Iterator[Finding]:
+    """Yield what the rules find in each loop, and between ranks."""
+    for loop, trace in pairs:
+        yield from diagnose_loop(loop, trace)
+    if compared is not None:
+        yield from straggler(compared, [loop for loop, _ in pairs], ranks)
 
 
 def numbered(trace: Trace, roles: pl.DataFrame) -> pl.DataFrame:

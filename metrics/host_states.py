@@ -27,7 +27,7 @@ INPUT = (
     r"|\breader\b|input_pipeline|iterator_?get_?next|data_?fetch|fetch_?data"
 )
 ALLOCATOR = (
-    r"^(?:cuda|hip|cu)(?:ext)?(?:malloc|free|mem(?:alloc|free|create|release|map|unmap|setaccess|address)"
+    r"(?i)^(?:cuda|hip|cu)(?:ext)?(?:malloc|free|mem(?:alloc|free|create|release|map|unmap|setaccess|address)"
     r"|host(?:alloc|malloc|free|register|unregister))"
 )
 WAIT = r"Synchronize|^(?:cuda|hip|cu)Mem(?:cpy|set)"

@@ -1,0 +1,60 @@
+"""`python -m benchmarks.cases`: the tables of `docs/cases.md`; what is not right is told on the screen."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.accuracy.workers import each
+from benchmarks.cases import programs, real, simulated
+from benchmarks.cases.case import Case, Verdict, judge
+from benchmarks.cases.scoring import confusion, summary
+
+EXPLAINED = """\
+# How often the headline is right
+
+Written by `make cases`; a test fails when it gets worse. Every case is a job with a known verdict, its files read and
+diagnosed as `deepprof diagnose` does:
+
+- *Simulated jobs*: every scenario of `deepprof simulate`, four seeds, the mistake half as strong, as it is, and twice
+  as strong. *Short captures* have six iterations; what only more of them can show (drift, growth, rare stalls) has no
+  case there. *Kernels alone* have no runtime calls, operators and ranges; their label is what kernels can show.
+- *Real traces*: files of other people's jobs (see the labels in `benchmarks/cases/real.py`); most of the single forward
+  passes and micro-benchmarks among them have no iteration, and nothing must be said of them.
+- *PyTorch programs*: small training programs with a planted mistake, profiled on this machine's CPU.
+"""
+SOURCES = {"simulated": simulated.cases, "real": real.cases, "programs": programs.cases}
+
+
+def main() -> None:
+    """Print the document, or the tables of what was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cases", description=__doc__)
+    parser.add_argument("--source", action="append", choices=SOURCES, help="these cases only; may be repeated")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--workers", type=int, default=0, help="processes; as many as there are cores by default")
+    given = parser.parse_args()
+    chosen = [case for source in given.source or SOURCES for case in SOURCES[source]() if given.only in case.name]
+    verdicts = each(judge_apart, chosen, given.workers)
+    for verdict in verdicts:
+        if not verdict.right:
+            print(tell(verdict), file=sys.stderr)
+    parts = [] if given.source or given.only else [EXPLAINED]
+    sys.stdout.write("\n".join([*parts, summary(verdicts).markdown(), confusion(verdicts).markdown()]))
+
+
+def judge_apart(case: Case) -> Verdict:
+    """Return the verdict on a case that has a scratch directory of its own."""
+    with tempfile.TemporaryDirectory(prefix="deepprof-case-") as scratch:
+        return judge(case, Path(scratch))
+
+
+def tell(verdict: Verdict) -> str:
+    """Return a verdict that is not right as a line."""
+    case = verdict.case
+    return f"{case.section}: {case.name}: {case.label}, said {verdict.headline} at {verdict.confidence:.2f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Real traces whose verdict is known from their authors, or from figures that anyone can count in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from benchmarks.cases.case import HEALTHY, Case
+from deepprof.collectors.trace import Trace
+from deepprof.job import read_job
+
+__all__ = ["LABELS", "cases"]
+
+TRACES = Path(os.environ.get("DEEPPROF_TRACES", Path(__file__).resolve().parents[2] / "../shared/traces"))
+LABELS: dict[str, tuple[str, ...]] = {
+    # PyTorch's samples with num_workers=0 and 4, and their own remarks on them
+    "tb-resnet50-nw0": ("input-bound",),
+    "tb-resnet50-nw0-c": ("input-bound",),
+    "tb-resnet50-autograd-nw0": ("input-bound",),
+    "tb-resnet50-nw4": (HEALTHY,),
+    "tb-resnet50-nw4-d": ("launch-bound", HEALTHY),  # a fifth of the time the queue is empty
+    # small models on fast devices: the device is idle for most of the time and the host never waits
+    "hta-nccl-parser": ("launch-bound",),
+    "param-linear": ("launch-bound",),
+    "hta-gpu-annot": ("launch-bound",),
+    "cs336-zx-base": ("launch-bound", "sync-bound"),
+    # collectives run alone for most of the time
+    "tl-resnet-ckpt": ("communication-bound",),
+    "hta-cpu-only": ("communication-bound",),
+    # busy for more than 95 % of an iteration
+    "cs336-zx-2_7B": (HEALTHY,),
+    "cs336-zx-2_7B-nvtx": (HEALTHY,),
+    "cs336-zx-2_7B-clean": (HEALTHY,),
+    "cs336-zx-2_7B-compile": (HEALTHY,),
+    "tl-flux-sage": (HEALTHY,),
+    "jaxtb-maxtext-fsdp4": (HEALTHY,),
+    # five kernels, then 20 ms of Python on eight devices
+    "tl-jax-conv-08": ("host-bound",),
+    # nothing repeats often enough: nothing is said
+    "tl-h100-qwen": (HEALTHY,),
+    "tl-mi300-qwen": (HEALTHY,),
+    "tl-h100-falcon": (HEALTHY,),
+    "tl-mi300-falcon": (HEALTHY,),
+    "tl-b200-eager": (HEALTHY,),
+    "tl-sglang-prefilldecode": (HEALTHY,),
+    "tl-vllm-pd-piecewise": (HEALTHY,),
+    "tl-vllm-decode-capture": (HEALTHY,),
+    "tl-norm": (HEALTHY,),
+    "hta-alexnet-cp": (HEALTHY,),
+    "hta-event-sync": (HEALTHY,),
+    "hta-mtia-infer": (HEALTHY,),
+    "nvprof-csv-stencil2d": (HEALTHY,),
+    "nvprof-csv-batchcublas": (HEALTHY,),
+    "nvprof-csv-cg": (HEALTHY,),
+    "rpd-matmul": (HEALTHY,),
+}
+
+
+def cases(traces: Path = TRACES) -> Iterator[Case]:
+    """Yield a case per directory of labelled traces."""
+    for name, (label, *also) in LABELS.items():
+        yield Case("Real traces", name, label, partial(load, traces / name), tuple(also))
+
+
+def load(path: Path, _: Path) -> list[Trace]:
+    """Read the traces in a directory as one job."""
+    return read_job(path, jobs=1)
