@@ -11,9 +11,11 @@ from deepprof import mining
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.iteration_table import measure_iterations, summarize
 from deepprof.metrics.loop import Agreement, Loop, Outside
+from deepprof.metrics.marked import Marked, find_marked
 from deepprof.metrics.names import coarse_ids
 from deepprof.metrics.sequence import Sequence
 from deepprof.mining.evidence import Evidence, Family, short
+from deepprof.mining.nesting import Nested
 from deepprof.mining.paper import PaperLoop, mine_with_counts
 
 __all__ = ["agreement_with", "find_loops"]
@@ -34,6 +36,9 @@ def find_loops(
         return measured, None if measured else f"no pattern comes back {' or '.join(map(str, counts))} times"
     mined = mine(trace, sequence, evidence)
     if mined.reason is not None:
+        marked = find_marked(sequence, evidence)
+        if marked is not None:
+            return [from_marked(trace, sequence, evidence, marked)], None
         return [], f"{mined.reason}{count_markers(evidence)}"
     return [from_mined(trace, sequence, evidence, loop) for loop in mined.loops], None
 
@@ -56,6 +61,7 @@ def count_markers(evidence: Evidence) -> str:
 def from_mined(trace: Trace, sequence: Sequence, evidence: Evidence, found: mining.Loop) -> Loop:
     """Return the measured loop."""
     iterations = measure_iterations(trace, sequence, found.iterations)
+    blocks = large_blocks(found)
     return Loop(
         rank=trace.rank or 0,
         device=sequence.device,
@@ -69,9 +75,31 @@ def from_mined(trace: Trace, sequence: Sequence, evidence: Evidence, found: mini
         iterations=iterations,
         metrics=summarize(iterations),
         cycles=tuple({"every": c.every, "extra_events": c.extra, "kind": c.kind} for c in found.cycles),
-        nested=tuple(large_blocks(found)),
+        nested=tuple(list_kinds(blocks)),
+        blocks=tuple(blocks),
         prologue=outside(sequence, 0, found.prologue),
         epilogue=outside(sequence, len(sequence.symbols) - found.epilogue, len(sequence.symbols)),
+    )
+
+
+def from_marked(trace: Trace, sequence: Sequence, evidence: Evidence, found: Marked) -> Loop:
+    """Return the measured loop of iterations that only ranges mark; its period is that of the median iteration."""
+    rows = found.iterations
+    iterations, period = measure_iterations(trace, sequence, rows), int(np.median(rows.end - rows.first))
+    return Loop(
+        rank=trace.rank or 0,
+        device=sequence.device,
+        stream=sequence.stream,
+        period=period,
+        confidence=found.confidence,
+        evidence=found.evidence,
+        boundary_source=found.source,
+        boundary_confidence=found.confidence,
+        agreement=best_agreement(evidence, rows, period),
+        iterations=iterations,
+        metrics=summarize(iterations),
+        prologue=outside(sequence, 0, int(rows.first[0])),
+        epilogue=outside(sequence, int(rows.end[-1]), len(sequence.symbols)),
     )
 
 
@@ -83,13 +111,15 @@ def outside(sequence: Sequence, first: int, end: int) -> Outside:
     return Outside(end - first, until - int(sequence.start_ns[first]))
 
 
-def large_blocks(found: mining.Loop) -> list[dict[str, int]]:
-    """Return the inner loops that make up a good part of the iteration, each kind once, the largest first."""
-    large = [b for b in found.nested if b.events * b.repeats >= LARGE_BLOCK * found.period]
-    return [
-        {"events": events, "repeats": repeats}
-        for events, repeats in dict.fromkeys((b.events, b.repeats) for b in large)
-    ]
+def large_blocks(found: mining.Loop) -> list[Nested]:
+    """Return the inner loops that make up a good part of the iteration, the largest first."""
+    return [b for b in found.nested if b.events * b.repeats >= LARGE_BLOCK * found.period]
+
+
+def list_kinds(blocks: Counts[Nested]) -> list[dict[str, int]]:
+    """Return what blocks there are, each kind once, the largest first."""
+    kinds = dict.fromkeys((b.events, b.repeats) for b in blocks)
+    return [{"events": events, "repeats": repeats} for events, repeats in kinds]
 
 
 def from_paper(trace: Trace, sequence: Sequence, evidence: Evidence, found: PaperLoop) -> Loop:

@@ -16,6 +16,7 @@ import polars as pl
 
 from deepprof.collectors.trace import DEVICE_EVENTS, OPERANDS, Trace
 from deepprof.metrics.spans import Spans, covered, union
+from deepprof.metrics.streams import COLLECTIVE_RANGE
 
 __all__ = ["COMPILER_RANGE", "INPUT_RANGE", "is_stand_in", "stand_in", "stand_ins"]
 
@@ -50,8 +51,9 @@ def is_stand_in(trace: Trace) -> bool:
 def stand_in(trace: Trace) -> Trace | None:
     """Return the trace with the training thread's outermost operators as kernels of device 0, or None.
 
-    The stream is the thread's id. Operators move: what is a kernel is no host event any more, so that the accounting
-    still counts every record once. None where a device was in use, or too few operators ran.
+    The stream is the thread's id. Ranges of collectives are collectives on the stream of their thread. Rows move: what
+    is a kernel is no host event any more, so that the accounting still counts every record once. None where a device
+    was in use, or too few operators ran.
     """
     if used_device(trace):
         return None
@@ -131,21 +133,29 @@ def touched(operators: pl.DataFrame, spans: Spans) -> pl.Series:
 
 
 def move(trace: Trace, chosen: pl.DataFrame, main: tuple[int | None, int | None]) -> Trace:
-    """Return the trace with the `chosen` host rows as device events, and a note that says so."""
+    """Return the trace with the `chosen` host rows and all collectives as device events, and a note that says so."""
     stays = pl.int_range(pl.len(), dtype=pl.UInt32).is_in(chosen["row"].implode()).not_()
     remaining = trace.host_events.select(stays=stays)["stays"]
-    fixed = {"device": 0, "stream": main[1] or 0, "activity": "kernel"}
-    known = chosen.select("start_ns", "end_ns", "name_id", "external_id").with_columns(
-        pl.lit(value).alias(column) for column, value in fixed.items()
-    )
-    absent = [pl.lit(None).alias(column) for column in DEVICE_EVENTS if column not in known.columns]
+    ranges = trace.annotations
+    waits = names_like(trace, ranges, COLLECTIVE_RANGE) & (ranges["side"] == "host") & ranges["end_ns"].is_not_null()
+    rows = pl.concat([as_kernels(chosen), as_kernels(ranges.filter(waits))])
     return replace(
         trace,
-        device_events=known.with_columns(absent).select(list(DEVICE_EVENTS)).cast(dict(DEVICE_EVENTS)),  # type: ignore[arg-type]
+        device_events=rows.sort("start_ns", maintain_order=True),
+        annotations=ranges.filter(~waits),
         host_events=trace.host_events.filter(remaining),
         operands=renumber(trace.operands, remaining),
         notes=(*trace.notes, f"{NOTE}{main[1]} stand for kernels"),
     )
+
+
+def as_kernels(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return host rows as kernels of device 0 on the stream of their thread."""
+    given = {"device": pl.lit(0), "stream": pl.col("thread").fill_null(0), "activity": pl.lit("kernel")}
+    taken = ("start_ns", "end_ns", "name_id", *({"external_id"} & set(rows.columns)))
+    known = rows.select(*taken, **given)
+    absent = [pl.lit(None).alias(column) for column in DEVICE_EVENTS if column not in known.columns]
+    return known.with_columns(absent).select(list(DEVICE_EVENTS)).cast(dict(DEVICE_EVENTS))  # type: ignore[arg-type]
 
 
 def renumber(operands: pl.DataFrame, remaining: pl.Series) -> pl.DataFrame:

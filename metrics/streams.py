@@ -7,11 +7,13 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.names import with_names
 
-__all__ = ["ROLES", "classify_streams", "is_collective"]
+__all__ = ["COLLECTIVE_RANGE", "ROLES", "classify_streams", "is_collective"]
 
 ROLES = ("main", "copy", "assist", "communication")
-# NCCL and RCCL device kernels: ncclKernel_*, ncclDevKernel_*, and the generic ones of newer releases.
-COLLECTIVE = r"^(?:void )?(?:nccl|rccl)\w*Kernel"
+# NCCL and RCCL device kernels: ncclKernel_*, ncclDevKernel_*, and the generic ones of newer releases. Ranges such as
+# gloo:all_reduce are device events only where the CPU stands for a device (metrics/operators.py).
+COLLECTIVE_RANGE = r"^(?:nccl|gloo|mpi|ucc):"
+COLLECTIVE = rf"^(?:void )?(?:nccl|rccl)\w*Kernel|{COLLECTIVE_RANGE}"
 
 
 def is_collective() -> pl.Expr:

@@ -43,7 +43,7 @@ OLD_ANNOTATION = r"^(?:ProfilerStep#|enumerate\(DataLoader\)#|Optimizer\.(?:step
 FRAMEWORK_RANGE = (
     r"^(?:enumerate\(DataLoader\)#|Optimizer\.(?:step|zero_grad)#|DistributedDataParallel\.forward"
     r"|FullyShardedDataParallel\.|FSDP::|(?:nccl|gloo|mpi|ucc):|## Call CompiledFxGraph|Torch-Compiled Region"
-    r"|TorchDynamo |Pregraph bytecode|PyTorch Profiler)"
+    r"|TorchDynamo |Pregraph bytecode|PyTorch Profiler|\w+_data: (?:fn_name|compile_id)=)"
 )
 
 

@@ -1,0 +1,126 @@
+"""Iterations as ranges mark them, for loops whose kernels grow so fast that no two iterations are alike.
+
+A loss that is kept with its history makes every backward pass longer by the whole model. Nothing of that comes back at
+regular distances, and what does is a layer. The ranges still say what an iteration is: the user's step markers, or the
+one optimizer's steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.metrics.sequence import Sequence
+from deepprof.mining.evidence import Evidence, Family, short
+from deepprof.mining.iterations import Iterations
+
+__all__ = ["Marked", "find_marked"]
+
+Int64s = npt.NDArray[np.int64]
+
+FEWEST = 3  # iterations: fewer show no loop, as in the miner
+SMALLEST = 6  # kernels of an iteration: shorter ones are not worth a look
+PREFIX = 8  # kernels that show where an iteration begins
+CONFIDENCE = {"annotation": 0.9, "framework": 0.75}  # the user says so; or something that usually comes once in each
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """Iterations between the ranges of one family, which is the user's or the framework's."""
+
+    family: Family
+    iterations: Iterations
+
+    @property
+    def source(self) -> Literal["annotation", "framework"]:
+        """Who wrote the ranges: `annotation` or `framework`."""
+        return "annotation" if self.family.trust == "step" else "framework"
+
+    @property
+    def confidence(self) -> float:
+        """That the iterations are right, 0..1."""
+        return CONFIDENCE[self.source]
+
+    @property
+    def evidence(self) -> str:
+        """What speaks for the iterations, in a sentence."""
+        lengths = self.iterations.end - self.iterations.first
+        counts = f"{lengths.min()} to {lengths.max()} kernels in each"
+        return f"{len(lengths)} iterations between {short(self.family.name)} ranges; they do not repeat: {counts}"
+
+
+def find_marked(sequence: Sequence, evidence: Evidence) -> Marked | None:
+    """Return the iterations that step markers or one optimizer's steps mark, if there are three or more."""
+    family = choose_family(evidence)
+    if family is None:
+        return None
+    first, end = bounds_of_steps(family) if family.trust == "step" else bounds_of_ends(family, sequence)
+    whole = end - first >= SMALLEST
+    if whole.sum() < FEWEST:
+        return None
+    return Marked(family, measure_edits(sequence, first[whole], end[whole]))
+
+
+def choose_family(evidence: Evidence) -> Family | None:
+    """Return the step markers, or the optimizer's steps where there is but one optimizer; the most frequent first."""
+    enough = [family for family in evidence.families if len(family.positions) >= FEWEST]
+    steps = [family for family in enough if family.trust == "step"]
+    optimizers = [family for family in enough if family.name.startswith("Optimizer.step#")]
+    if steps:
+        return max(steps, key=lambda family: len(family.positions))
+    return optimizers[0] if len(optimizers) == 1 else None
+
+
+def bounds_of_steps(family: Family) -> tuple[Int64s, Int64s]:
+    """Return where the ranges begin; the last iteration ends with its range."""
+    last = family.positions[-1] if family.ends is None else family.ends[-1]
+    return family.positions, np.append(family.positions[1:], last)
+
+
+def bounds_of_ends(family: Family, sequence: Sequence) -> tuple[Int64s, Int64s]:
+    """Return the bounds of iterations that end with each range.
+
+    The first one begins where the kernels that begin the others come first; what is before them belongs to none.
+    """
+    ends = family.positions
+    prefix = common_prefix(sequence.symbols, ends[ends < len(sequence.symbols)])
+    before = sequence.symbols[: ends[0]]
+    if not len(prefix) or len(before) < len(prefix):
+        return ends[:-1], ends[1:]
+    windows = np.lib.stride_tricks.sliding_window_view(before, len(prefix))
+    at = np.flatnonzero((windows == prefix).all(axis=1))[:1]
+    bounds = np.concatenate([at, ends])
+    return bounds[:-1], bounds[1:]
+
+
+def common_prefix(symbols: npt.NDArray[np.uint32], begins: Int64s) -> npt.NDArray[np.uint32]:
+    """Return the symbols that follow each of `begins` alike, at most eight."""
+    begins = begins[begins + PREFIX <= len(symbols)]
+    if not len(begins):
+        return symbols[:0]
+    windows = symbols[begins[:, None] + np.arange(PREFIX)]
+    same = np.append((windows == windows[0]).all(axis=0), False)
+    return symbols[begins[0] : begins[0] + int(np.argmin(same))]
+
+
+def measure_edits(sequence: Sequence, first: Int64s, end: Int64s) -> Iterations:
+    """Return complete iterations, with their edits against the one of median length: at most what both ends differ."""
+    lengths = end - first
+    middle = int(np.argsort(lengths, kind="stable")[len(lengths) // 2])
+    template = sequence.symbols[first[middle] : end[middle]]
+    segments = [sequence.symbols[begin:until] for begin, until in zip(first.tolist(), end.tolist(), strict=True)]
+    alike = np.array([common_ends(segment, template) for segment in segments])
+    whole: npt.NDArray[np.bool_] = np.ones(len(first), bool)
+    return Iterations(first, end, alike, np.maximum(lengths, len(template)) - alike, whole)
+
+
+def common_ends(one: npt.NDArray[np.uint32], other: npt.NDArray[np.uint32]) -> int:
+    """Return how many symbols both have in common at the head, and in the rest at the tail."""
+    shorter = min(len(one), len(other))
+    head = int(np.argmin(np.append(one[:shorter] == other[:shorter], False)))
+    rest = shorter - head
+    tail = one[len(one) - rest :][::-1] == other[len(other) - rest :][::-1]
+    return head + int(np.argmin(np.append(tail, False)))

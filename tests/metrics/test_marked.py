@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.evidence import gather_evidence
+from deepprof.metrics.marked import Marked, common_ends, find_marked
+from deepprof.metrics.mined import find_loops
+from deepprof.metrics.sequence import main_sequence
+from tests.tables import Row, event, make_trace, span
+
+NAMES = (*(f"k{i}" for i in range(20)), "ProfilerStep#1", "Optimizer.step#SGD.step", "Optimizer.step#Adam.step")
+STEP, SGD, ADAM = 20, 21, 22
+FORWARD, BACKWARD, UPDATE = [0, 1, 2, 3, 4, 5], [6, 7, 8, 9], [10, 11, 12]
+
+
+def growing(count: int, *, warmup: int = 0, optimizers: tuple[int, ...] = (SGD,), steps: bool = False) -> Trace:
+    """Iterations whose backward pass goes through all iterations so far, one kernel every 10 ns."""
+    symbols, marks = [13] * warmup, []
+    for number in range(1, count + 1):
+        first = len(symbols)
+        symbols += FORWARD + BACKWARD * number
+        update = len(symbols)
+        symbols += UPDATE
+        marks += [span(name, 10 * update - 1, 10 * len(symbols) - 1, framework=True) for name in optimizers]
+        marks += [span(STEP, 10 * first - 1, 10 * len(symbols) - 1)] * steps
+    rows: list[Row] = [event(name, 10 * at, 10 * at + 8) for at, name in enumerate(symbols)]
+    return make_trace(rows, annotations=marks, names=NAMES)
+
+
+def marked(trace: Trace) -> Marked | None:
+    sequence = main_sequence(trace, 0, 7)
+    return find_marked(sequence, gather_evidence(trace, sequence))
+
+
+def lengths(found: Marked | None) -> list[int]:
+    assert found is not None
+    return [int(n) for n in found.iterations.end - found.iterations.first]
+
+
+@pytest.mark.parametrize("steps", [False, True])
+def test_growing_iterations_are_those_between_the_ranges(steps: bool) -> None:
+    found = marked(growing(6, warmup=3, steps=steps))
+    assert found is not None
+    assert lengths(found) == [9 + 4 * number for number in range(1, 7)]
+    assert found.iterations.first[0] == 3
+    assert found.source == ("annotation" if steps else "framework")
+    assert found.iterations.edits.tolist() == [12, 8, 4, 0, 4, 8]  # against the fourth
+    assert "6 iterations" in found.evidence
+    assert "13 to 33 kernels" in found.evidence
+
+
+def test_they_become_a_loop_where_the_kernels_do_not_repeat() -> None:
+    trace = growing(8)
+    sequence = main_sequence(trace, 0, 7)
+    (loop,), reason = find_loops(trace, sequence, gather_evidence(trace, sequence), ())
+    assert reason is None
+    assert loop.boundary_source == "framework"
+    assert loop.iterations["kernels"].to_list() == [9 + 4 * number for number in range(1, 9)]
+    assert (loop.prologue.kernels, loop.epilogue.kernels) == (0, 0)
+    assert loop.confidence < 0.8  # no repetition was seen
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        make_trace([event(0, 0, 5)], names=NAMES),
+        growing(1),
+        growing(2),
+        growing(6, optimizers=(SGD, ADAM)),  # either may end the iteration
+        growing(6, optimizers=()),
+    ],
+)
+def test_too_few_or_unclear_marks_are_none(trace: Trace) -> None:
+    assert marked(trace) is None
+
+
+def test_short_iterations_are_not_worth_a_look() -> None:
+    rows = [event(at % 4, 10 * at, 10 * at + 8) for at in range(40)]
+    marks = [span(STEP, 40 * number - 1, 40 * number + 39) for number in range(10)]
+    assert marked(make_trace(rows, annotations=marks, names=NAMES)) is None
+
+
+@given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), max_size=12))
+def test_common_ends_agree_with_brute_force(one: list[int], other: list[int]) -> None:
+    shorter = min(len(one), len(other))
+    head = max(n for n in range(shorter + 1) if one[:n] == other[:n])
+    tail = max(n for n in range(shorter - head + 1) if one[len(one) - n :] == other[len(other) - n :])
+    assert common_ends(symbols(one), symbols(other)) == head + tail
+
+
+def symbols(values: list[int]) -> npt.NDArray[np.uint32]:
+    return np.array(values, np.uint32)
