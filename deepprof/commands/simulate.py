@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepprof.commands.arguments import parse_count, parse_seed
@@ -9,44 +11,134 @@ from deepprof.commands.streams import say
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
+
+    from deepprof.simulation import Simulation
 
 __all__ = ["Simulate"]
 
-SCENARIOS = ("healthy", "graph-growth", "copy-bound")  # here too, so that --help does not load the simulation
-LONGEST = 5_000  # iterations; beyond it the file no longer fits a machine's memory
+# Here too, so that --help does not load the simulation; a test compares.
+SCENARIOS = (
+    *("healthy", "graph-growth", "copy-bound", "input-bound", "input-fixed", "launch-bound", "small-kernels"),
+    *("sync-bound", "allocator-bound", "logging", "starvation", "drift", "memory-growth", "recompilation"),
+    *("recapture", "accumulation", "inference", "inference-launch-bound", "communication-bound"),
+    *("communication-hidden", "straggler", "ranks-healthy"),
+)
+LONGEST = 5_000  # iterations of all ranks together; beyond it they no longer fit a machine's memory
+HEAVY = {"small-kernels": 1_000, "accumulation": 1_000, "launch-bound": 1_500, "sync-bound": 2_500}  # more events each
+MOST_RANKS = 64  # the simulation takes no more
+SHOWN = 3  # files of another job that a message names
 
 
 class Simulate:
-    """Write the trace of a training job that never ran.
+    """Write the trace of a job that never ran.
 
     The file is what PyTorch's profiler would write, the same bytes for the same seed; its name decides about
-    compression (.json is not compressed). Scenarios:
-      healthy       the GPU is busy throughout
-      graph-growth  every iteration adds operations to the graph, and the host needs longer before the next one
-      copy-bound    an oversized copy to the GPU fills the time between two iterations
+    compression (.json is not compressed). Scenarios, with what is wrong in them:
+      healthy                 nothing: the GPU is busy throughout
+      graph-growth            every iteration adds operations to the graph, the host needs longer before the next one
+      copy-bound              an oversized copy to the GPU fills the time between two iterations
+      input-bound             the main thread makes every batch itself; input-fixed: worker processes do
+      launch-bound            kernels are shorter than the host needs to launch them
+      small-kernels           a graph of thousands of kernels of a few microseconds
+      sync-bound              values are read back after every layer and gradient
+      allocator-bound         memory goes back to the driver and is asked for again in every iteration
+      logging                 the host writes logs between two iterations
+      starvation              now and then a batch is late
+      drift                   from some iteration on all kernels are slower
+      memory-growth           memory that no iteration gives back
+      recompilation           every iteration compiles its model; recapture: captures a graph
+      accumulation            nothing: four micro-batches per iteration
+      inference               nothing: tokens are decoded; inference-launch-bound: one launch after the other
+      communication-bound     gradients are reduced when nothing hides it; communication-hidden: behind kernels
+      straggler               of several ranks (--ranks) one lets the others wait; ranks-healthy: none does
     """
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's arguments."""
-        parser.add_argument("scenario", metavar="SCENARIO", choices=SCENARIOS, help=", ".join(SCENARIOS))
-        parser.add_argument("-o", "--output", metavar="FILE", required=True, help="file to write")
+        parser.add_argument("scenario", metavar="SCENARIO", choices=SCENARIOS, help="one of those above")
+        help_text = "file to write; with --ranks, directory for one file per rank"
+        parser.add_argument("-o", "--output", metavar="FILE", required=True, help=help_text)
         help_text = "complete iterations (default 40)"
         parser.add_argument("--iterations", metavar="N", type=parse_count, default=40, help=help_text)
-        help_text = "seed of the jitter (default 0)"
+        help_text = "seed of the jitter, of the model and of the size of the problem (default 0)"
         parser.add_argument("--seed", metavar="N", type=parse_seed, default=0, help=help_text)
+        help_text = "multiplies what is wrong: 0.5 is mild, 2 is strong (default 1)"
+        parser.add_argument("--strength", metavar="X", type=parse_strength, default=1.0, help=help_text)
+        parser.add_argument("--ranks", metavar="N", type=parse_count, help="ranks of a job with collectives")
         parser.add_argument("--annotate", action="store_true", help="write ProfilerStep ranges as well")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Write the file and say on stderr what is in it."""
-        from deepprof.collectors.errors import UsageError
-        from deepprof.files import check_target
-        from deepprof.simulation import simulate, write
-
-        if args.iterations > LONGEST:
-            raise UsageError(f"--iterations {args.iterations}: at most {LONGEST} can be simulated; ask for fewer")
-        check_target(args.output)
-        made = simulate(args.scenario, iterations=args.iterations, seed=args.seed, annotate=args.annotate)
-        write(made, args.output)
-        what = f"{made.iterations} iterations of {made.kernels[-1]} kernels on stream {made.stream}"
-        say(f"{args.output}: {made.scenario}, {what}, seed {made.seed}")
+        """Write the file or files and say on stderr what is in them."""
+        check_length(args.scenario, args.iterations, args.ranks or 1)
+        made = write_job(args) if args.ranks else [write_rank(args)]
+        first = made[0]
+        what = f"{first.iterations} iterations of {first.kernels[-1]} kernels on stream {first.stream}"
+        ranks = f", {len(made)} ranks" if args.ranks else ""
+        say(f"{args.output}: {first.scenario}, {what}{ranks}, seed {first.seed}")
         return 0
+
+
+def parse_strength(text: str) -> float:
+    """Return a decimal number; the simulation says which ones it takes."""
+    try:
+        return float(text[:20])
+    except ValueError as error:
+        raise ArgumentTypeError(f"{text[:20]!r} is not a number, such as 0.5") from error
+
+
+def check_length(scenario: str, iterations: int, ranks: int) -> None:
+    """Raise `UsageError` for more iterations than a machine's memory takes."""
+    from deepprof.collectors.errors import UsageError
+
+    longest = HEAVY.get(scenario, LONGEST) // min(ranks, MOST_RANKS)
+    if iterations > longest:
+        of = f" with {ranks} ranks" if ranks > 1 else ""
+        raise UsageError(f"--iterations {iterations}: at most {longest} can be simulated{of}; ask for fewer")
+
+
+def write_rank(args: argparse.Namespace) -> Simulation:
+    """Simulate and write a single file."""
+    from deepprof.files import check_target
+    from deepprof.simulation import simulate, write
+
+    check_target(args.output)
+    made = simulate(
+        args.scenario, iterations=args.iterations, seed=args.seed, annotate=args.annotate, strength=args.strength
+    )
+    write(made, args.output)
+    return made
+
+
+def write_job(args: argparse.Namespace) -> Sequence[Simulation]:
+    """Simulate several ranks and write a directory of files."""
+    from deepprof.simulation import name_rank, simulate_ranks, write_ranks
+
+    check_directory(args.output, {name_rank(number) for number in range(min(args.ranks, MOST_RANKS))})
+    made = simulate_ranks(
+        args.scenario,
+        ranks=args.ranks,
+        iterations=args.iterations,
+        seed=args.seed,
+        annotate=args.annotate,
+        strength=args.strength,
+    )
+    write_ranks(made, args.output)
+    return made
+
+
+def check_directory(path: str, names: set[str]) -> None:
+    """Raise `UsageError` unless `path` is a directory for files of these names alone, or one can be made there."""
+    from deepprof.collectors.errors import UsageError
+
+    folder = Path(path)
+    if path in {"", "-"}:
+        raise UsageError(f"{path!r}: -o names no directory; give it a name")
+    if not folder.exists():
+        if not folder.parent.is_dir():
+            raise UsageError(f"{path}: there is no directory {folder.parent}; create it or choose another -o")
+    elif not folder.is_dir():
+        raise UsageError(f"{path}: is a file; with --ranks, -o names a directory")
+    elif others := sorted({each.name for each in folder.iterdir()} - names):
+        found = ", ".join(others[:SHOWN])
+        raise UsageError(f"{path}: holds other files ({found}), which would count as ranks; choose another -o")

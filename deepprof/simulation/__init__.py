@@ -1,32 +1,47 @@
 """Training jobs that never ran: PyTorch profiler files with a known truth, the same bytes for the same seed.
 
-Every capture starts in the tail of an iteration that it did not see and ends in the middle of another one, holds a
-warm-up iteration in which a tuner tries kernels, and a few statistics kernels every tenth iteration.
+Every capture starts in the tail of an iteration that it did not see and ends in the middle of another one. Training
+jobs in eager mode hold a warm-up iteration in which a tuner tries kernels, and a few statistics kernels every tenth
+iteration. The seed also draws the model and the size of what is planted, but for the three oldest scenarios.
 """
 
 from __future__ import annotations
 
 import gzip
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from deepprof.collectors.errors import UsageError
-from deepprof.simulation.kernels import Launch
-from deepprof.simulation.machine import DEVICE, PROCESS, Event, Machine
-from deepprof.simulation.program import MAIN_STREAM, SCENARIOS, Job, Step, build_iteration
+from deepprof.simulation.capture import record
+from deepprof.simulation.collectives import WORLD
+from deepprof.simulation.document import BASE_NS, START_NS, Place, make_document
+from deepprof.simulation.machine import Machine
+from deepprof.simulation.plan import Plan, Request
+from deepprof.simulation.scenarios import SCENARIOS, Scenario
+from deepprof.simulation.steps import COMMUNICATION_STREAM, MAIN_STREAM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-__all__ = ["MAIN_STREAM", "SCENARIOS", "Simulation", "simulate", "write"]
+__all__ = [
+    "COMMUNICATION_STREAM",
+    "MAIN_STREAM",
+    "SCENARIOS",
+    "Simulation",
+    "name_rank",
+    "simulate",
+    "simulate_ranks",
+    "write",
+    "write_ranks",
+]
 
-BASE_NS = 1_722_348_000_000_000_000
-START_NS = 2_914_553_017_336  # a host that has been up for 48 minutes
-TAIL_SHARE = 0.3  # of the iteration that was running when the capture began
-CUT_SHARE = 0.45  # of the iteration that was running when it ended
+RANKS = range(2, 65)
+STRENGTHS = 0.25, 4.0
+CLOCK_SKEW_NS = 5_000_000  # between the clocks of two hosts
+START_SKEW_NS = 300_000  # between the starts of two ranks' captures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +52,10 @@ class Simulation:
     `kernels` on the main stream; `first_kernels`, the index of its first kernel among the main stream's kernels in
     time order (copies and memsets not counted); `starts_ns` on the trace's absolute clock; `intervals_ns` from the end
     of its last kernel to the first kernel of the next iteration. `finding` is the rule that must fire, if any.
+
+    `slow_iterations` are the indices of those that take several times as long from start to start, `change_at` the
+    first iteration with slower kernels, `slow_rank` the rank for which others wait; empty or None where nothing of
+    the kind was planted. `clock_offset_ns` is how far this rank's clock is ahead of the first rank's.
     """
 
     scenario: str
@@ -50,34 +69,117 @@ class Simulation:
     starts_ns: tuple[int, ...]
     intervals_ns: tuple[int, ...]
     finding: str | None
+    strength: float = 1.0
+    rank: int = 0
+    ranks: int = 1
+    slow_iterations: tuple[int, ...] = ()
+    change_at: int | None = None
+    slow_rank: int | None = None
+    clock_offset_ns: int = 0
 
 
-def simulate(scenario: str, *, iterations: int = 40, seed: int = 0, annotate: bool = False) -> Simulation:
-    """Simulate a training job that PyTorch's profiler watches for `iterations` complete iterations.
+def simulate(
+    scenario: str, *, iterations: int = 40, seed: int = 0, annotate: bool = False, strength: float = 1.0
+) -> Simulation:
+    """Simulate a job that PyTorch's profiler watches for `iterations` complete iterations, on one rank.
 
-    `annotate` adds the `ProfilerStep#` ranges that `profiler.step()` writes. Raises `UsageError` for a scenario that
-    does not exist or fewer than one iteration.
+    `annotate` adds the `ProfilerStep#` ranges that `profiler.step()` writes. `strength` multiplies what is planted:
+    0.5 is mild, 2 is strong; healthy jobs do not change with it. Raises `UsageError` for a scenario that does not
+    exist or needs several ranks, fewer than one iteration, or a strength outside 0.25 to 4.
     """
+    found = look_up(scenario, iterations, strength)
+    if found.ranks == "several":
+        raise UsageError(f"scenario {scenario!r} takes several ranks; ask for 2 or more (simulate_ranks, --ranks)")
+    plan = found.plan(Request(random=seed_plan(scenario, seed), iterations=iterations, strength=strength))
+    random = Random(f"{scenario} {seed}")  # noqa: S311  it must repeat, it guards nothing
+    ranks = 1 if found.ranks == "one" else WORLD
+    machine = Machine(random, START_NS, pace=plan.pace, slowness=plan.slowness, ranks=ranks)
+    (firsts,) = record([machine], [plan], iterations, annotate=annotate)
+    return Simulation(**tell(machine, plan, firsts, Place(ranks=ranks)), **label(scenario, seed, strength))
+
+
+def simulate_ranks(  # noqa: PLR0913  options by name
+    scenario: str,
+    *,
+    ranks: int = 4,
+    iterations: int = 40,
+    seed: int = 0,
+    annotate: bool = False,
+    strength: float = 1.0,
+) -> tuple[Simulation, ...]:
+    """Simulate a job of several ranks; return one capture per rank, in order, each on its own host's clock.
+
+    Raises `UsageError` for what `simulate` does, for a scenario without collectives, or not 2 to 64 ranks.
+    """
+    found = look_up(scenario, iterations, strength)
+    if found.ranks == "one":
+        raise UsageError(f"scenario {scenario!r} runs on one rank; leave the ranks out (simulate, no --ranks)")
+    if ranks not in RANKS:
+        raise UsageError(f"{ranks} ranks cannot be simulated; ask for {RANKS[0]} to {RANKS[-1]}")
+    plans = [
+        found.plan(
+            Request(random=seed_plan(scenario, seed), iterations=iterations, strength=strength, rank=n, ranks=ranks)
+        )
+        for n in range(ranks)
+    ]
+    machines = [start_rank(scenario, seed, n, plan, ranks) for n, plan in enumerate(plans)]
+    firsts = record(machines, plans, iterations, annotate=annotate)
+    skew = Random(f"{scenario} {seed} clocks")  # noqa: S311
+    offsets = [0, *(skew.randint(-CLOCK_SKEW_NS, CLOCK_SKEW_NS) for _ in range(ranks - 1))]
+    return tuple(
+        Simulation(**tell(*job, Place(n, ranks, BASE_NS + offsets[n])), **label(scenario, seed, strength))
+        for n, job in enumerate(zip(machines, plans, firsts, strict=True))
+    )
+
+
+def look_up(scenario: str, iterations: int, strength: float) -> Scenario:
+    """Return a scenario; raises `UsageError` where it, or what is asked of it, makes no sense."""
     if scenario not in SCENARIOS:
         raise UsageError(f"no scenario {scenario!r}; choose from {', '.join(SCENARIOS)}")
     if iterations < 1:
         raise UsageError(f"{iterations} iterations cannot be simulated; ask for at least 1")
-    machine = Machine(Random(f"{scenario} {seed}"), START_NS)  # noqa: S311  it must repeat, it guards nothing
-    firsts = run(machine, SCENARIOS[scenario], iterations, annotate)
+    if not STRENGTHS[0] <= strength <= STRENGTHS[1]:
+        raise UsageError(f"strength {strength} cannot be simulated; ask for {STRENGTHS[0]} to {STRENGTHS[1]:g}")
+    return SCENARIOS[scenario]
+
+
+def seed_plan(scenario: str, seed: int) -> Random:
+    """Return what plans draw from; every rank gets its own copy, and so the same numbers."""
+    return Random(f"{scenario} {seed} plan")  # noqa: S311
+
+
+def start_rank(scenario: str, seed: int, rank: int, plan: Plan, ranks: int) -> Machine:
+    """Return one rank's machine; no two captures begin at quite the same time."""
+    random = Random(f"{scenario} {seed} rank {rank}")  # noqa: S311
+    start_ns = START_NS + random.randint(0, START_SKEW_NS)
+    return Machine(random, start_ns, pace=plan.pace, slowness=plan.slowness, ranks=ranks)
+
+
+def label(scenario: str, seed: int, strength: float) -> dict[str, Any]:
+    """Return the fields that repeat what was asked for."""
+    finding = SCENARIOS[scenario].finding
+    return {"scenario": scenario, "seed": seed, "strength": strength, "finding": finding}
+
+
+def tell(machine: Machine, plan: Plan, firsts: Sequence[int], place: Place) -> dict[str, Any]:
+    """Return the fields that say what happened on one machine."""
     starts = [machine.kernels[i][0] for i in firsts]
-    return Simulation(
-        scenario=scenario,
-        seed=seed,
-        document=document(machine),
-        iterations=iterations,
-        warmup=1,
-        stream=MAIN_STREAM,
-        kernels=tuple(after - first for first, after in pairwise(firsts)),
-        first_kernels=tuple(firsts[:-1]),
-        starts_ns=tuple(BASE_NS + start for start in starts[:-1]),
-        intervals_ns=tuple(machine.kernels[i][0] - machine.kernels[i - 1][1] for i in firsts[1:]),
-        finding=SCENARIOS[scenario].finding,
-    )
+    return {
+        "document": make_document(machine, place),
+        "iterations": len(firsts) - 1,
+        "warmup": plan.warmup,
+        "stream": MAIN_STREAM,
+        "kernels": tuple(after - first for first, after in pairwise(firsts)),
+        "first_kernels": tuple(firsts[:-1]),
+        "starts_ns": tuple(place.base_ns + start for start in starts[:-1]),
+        "intervals_ns": tuple(machine.kernels[i][0] - machine.kernels[i - 1][1] for i in firsts[1:]),
+        "rank": place.rank,
+        "ranks": place.ranks,
+        "slow_iterations": plan.slow_iterations,
+        "change_at": plan.change_at,
+        "slow_rank": plan.slow_rank,
+        "clock_offset_ns": place.base_ns - BASE_NS,
+    }
 
 
 def write(simulation: Simulation, path: str | Path) -> None:
@@ -92,102 +194,19 @@ def write(simulation: Simulation, path: str | Path) -> None:
     write_file(path, content)
 
 
-def run(machine: Machine, job: Job, iterations: int, annotate: bool) -> list[int]:
-    """Play the capture; return the index of every iteration's first kernel, the unfinished last one's included."""
-    before = list(build_iteration(job, -1, annotate=annotate))
-    play(machine, before[-round(len(before) * TAIL_SHARE) :])
-    firsts = []
-    for index in range(iterations):
-        firsts.append(len(machine.kernels))
-        play(machine, build_iteration(job, index, annotate=annotate))
-    firsts.append(len(machine.kernels))
-    play(machine, cut(list(build_iteration(job, iterations, annotate=annotate))))
-    return firsts
+def name_rank(rank: int) -> str:
+    """Return the name of a rank's file."""
+    return f"rank{rank}.json.gz"
 
 
-def play(machine: Machine, steps: Iterable[Step]) -> None:
-    """Let `steps` happen in order."""
-    for step in steps:
-        machine.play(step)
+def write_ranks(simulations: Sequence[Simulation], directory: str | Path) -> list[Path]:
+    """Write one compressed file per rank into `directory`, which is made where it is missing; return their paths.
 
-
-def cut(steps: Sequence[Step]) -> list[Step]:
-    """Return `steps` up to the launch at `CUT_SHARE` of their launches."""
-    launches = [at for at, step in enumerate(steps) if isinstance(step, Launch)]
-    return list(islice(steps, launches[round(len(launches) * CUT_SHARE)]))
-
-
-def document(machine: Machine) -> dict[str, Any]:
-    """Return the profiler's file: host operators, then device activities, names of the rows, the capture's ends."""
-    end = max(machine.host_ns, *machine.free.values())
-    return {
-        "schemaVersion": 1,
-        "deviceProperties": [DEVICE_PROPERTIES],
-        "cupti_version": 24,
-        "cuda_runtime_version": 12040,
-        "cuda_driver_version": 12040,
-        "trace_id": "5B2A6C1D0E7F48A9B3C4D5E6F7081920",
-        "displayTimeUnit": "ms",
-        "baseTimeNanoseconds": BASE_NS,
-        "traceEvents": [*machine.operators, *machine.activities, *name_rows(machine), *mark_window(end)],
-        "traceName": "/tmp/simulated.pt.trace.json",  # noqa: S108  a name in the file, nothing is written there
-    }
-
-
-def name_rows(machine: Machine) -> list[Event]:
-    """Return the metadata events that name and order processes and threads."""
-    processes = [(PROCESS, "python3", "CPU", PROCESS), (DEVICE, "python3", f"GPU {DEVICE}", 5_000_000 + DEVICE)]
-    rows = [
-        metadata(kind, pid, 0, {key: value})
-        for pid, name, label, order in processes
-        for kind, key, value in (
-            ("process_name", "name", name),
-            ("process_labels", "labels", label),
-            ("process_sort_index", "sort_index", order),
-        )
-    ]
-    streams = [
-        metadata("thread_name", DEVICE, stream, {"name": f"stream {stream} "}) for stream in sorted(machine.free)
-    ]
-    return rows + streams
-
-
-def metadata(kind: str, pid: int, tid: int, args: Event) -> Event:
-    """Return one metadata event."""
-    return {"name": kind, "ph": "M", "ts": START_NS / 1000, "pid": pid, "tid": tid, "args": args}
-
-
-def mark_window(end_ns: int) -> list[Event]:
-    """Return the events with which the profiler marks its own begin and end."""
-    start, end = START_NS / 1000, end_ns / 1000
-    profiler = {"pid": "Spans", "tid": "PyTorch Profiler", "name": "PyTorch Profiler (0)", "args": {"Op count": 0}}
-    instant = {"ph": "i", "s": "g"}
-    return [
-        {"ph": "X", "cat": "Trace", "ts": start, "dur": (end_ns - START_NS) / 1000, **profiler},
-        {
-            "name": "Iteration Start: PyTorch Profiler",
-            **instant,
-            "pid": "Traces",
-            "tid": "Trace PyTorch Profiler",
-            "ts": start,
-        },
-        {"name": "Record Window End", **instant, "pid": "", "tid": "", "ts": end},
-    ]
-
-
-DEVICE_PROPERTIES = {
-    "id": DEVICE,
-    "name": "NVIDIA A100-SXM4-80GB",
-    "totalGlobalMem": 85_031_714_816,
-    "computeMajor": 8,
-    "computeMinor": 0,
-    "maxThreadsPerBlock": 1024,
-    "maxThreadsPerMultiprocessor": 2048,
-    "regsPerBlock": 65_536,
-    "warpSize": 32,
-    "sharedMemPerBlock": 49_152,
-    "numSms": 108,
-    "regsPerMultiprocessor": 65_536,
-    "sharedMemPerBlockOptin": 166_912,
-    "sharedMemPerMultiprocessor": 167_936,
-}
+    Raises `OSError`.
+    """
+    folder = Path(directory)
+    folder.mkdir(exist_ok=True)
+    paths = [folder / name_rank(each.rank) for each in simulations]
+    for each, path in zip(simulations, paths, strict=True):
+        write(each, path)
+    return paths

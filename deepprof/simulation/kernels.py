@@ -18,6 +18,11 @@ __all__ = [
     "OPTIMIZER",
     "STATISTICS",
     "Launch",
+    "launch_backward",
+    "name_elementwise",
+    "name_foreach",
+    "name_gemm",
+    "name_reduce",
 ]
 
 

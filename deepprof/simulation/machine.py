@@ -7,53 +7,94 @@ Times are integer nanoseconds since the start of the capture's clock.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from deepprof.simulation.kernels import Launch
-from deepprof.simulation.program import MAIN_STREAM, Close, Copy, Fill, Host, Open, Step, Wait
+from deepprof.simulation.events import (
+    CALLS,
+    PROCESS,
+    Event,
+    describe_collective,
+    describe_copy,
+    describe_fill,
+    describe_kernel,
+    describe_memory,
+    name_call,
+    slice_event,
+)
+from deepprof.simulation.memory import Allocator
+from deepprof.simulation.steps import (
+    COMMUNICATION_STREAM,
+    MAIN_STREAM,
+    Allocate,
+    Call,
+    Capture,
+    Close,
+    Copy,
+    Fill,
+    Host,
+    Join,
+    Launch,
+    Open,
+    Pause,
+    Reduce,
+    Release,
+    Replay,
+    Step,
+    Wait,
+)
 
 if TYPE_CHECKING:
     from random import Random
 
-__all__ = ["DEVICE", "PROCESS", "Event", "Machine"]
+__all__ = ["Arrival", "Machine"]
 
-Event = dict[str, Any]
-
-PROCESS = 41_207
 AUTOGRAD_THREAD = PROCESS + 312
-DEVICE = 0
 QUEUE = 1024  # launches the driver takes before it makes the host wait
 LATENCY_NS = 4_200  # from the launch call to the kernel on an idle stream
 GAP_NS = 1_100  # between two kernels on a busy stream
+GRAPH_NS = 9_000  # a graph's launch call
+NODE_NS = 12  # and what every kernel of the graph adds to it
 PAGEABLE_BYTES_PER_NS = 6.1
 PINNED_BYTES_PER_NS = 23.5
 FILL_BYTES_PER_NS = 1_350
-CALLS = {
-    "cudaLaunchKernel": 211,
-    "cudaLaunchKernelExC": 430,
-    "cudaMemcpyAsync": 41,
-    "cudaMemsetAsync": 51,
-    "cudaStreamSynchronize": 131,
-}
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A collective that was launched: when its kernel starts to wait for the other ranks, and what it belongs to."""
+
+    begin_ns: int
+    ids: tuple[int, int]
 
 
 class Machine:
-    """Plays steps; `operators` and `activities` grow by what the profiler writes, `kernels` by the main stream's."""
+    """Plays steps; `operators` and `activities` grow by what the profiler writes, `kernels` by the main stream's.
 
-    def __init__(self, random: Random, start_ns: int) -> None:
+    `pace` multiplies what the host needs per launch, `slowness` what kernels take. `ranks` is the size of the job.
+    """
+
+    def __init__(
+        self, random: Random, start_ns: int, *, pace: float = 1.0, slowness: float = 1.0, ranks: int = 1
+    ) -> None:
         self.random = random
         self.host_ns = start_ns
+        self.pace = pace
+        self.slowness = slowness
+        self.ranks = ranks
         self.operators: list[Event] = []
         self.activities: list[Event] = []
         self.kernels: list[tuple[int, int]] = []
         self.free: dict[int, int] = {}
         self.waiting: deque[int] = deque(maxlen=QUEUE)
-        self.ranges: list[tuple[str, int]] = []
+        self.ranges: list[tuple[Open, int, int]] = []
+        self.allocator = Allocator()
         self.correlation = 2_048
         self.external = 512
+        self.collectives = 0
 
     def play(self, step: Step) -> None:
-        """Let one step happen."""
+        """Let one step happen; collectives, which take several machines, are `arrive` and `leave`."""
         match step:
             case Launch():
                 self.launch(step)
@@ -62,52 +103,117 @@ class Machine:
             case Fill():
                 self.fill(step)
             case Host():
-                self.operate(step)
+                start = self.begin(0)
+                self.finish(step.op, start, start + self.vary(step.ns, 0.05), PROCESS)
+            case Pause():
+                self.host_ns += self.vary(step.ns, 0.05)
             case Wait():
                 self.wait(step.stream)
             case Open():
-                self.ranges.append((step.name, self.host_ns))
+                self.open(step)
             case Close():
                 self.close()
+            case _:
+                self.play_rare(step)
+
+    def play_rare(self, step: Step) -> None:
+        """Let a step happen that most jobs do without."""
+        match step:
+            case Call():
+                drained = max(self.free.values(), default=0) if step.drains else 0
+                self.call(step.name, step.ns, PROCESS, until=drained)
+            case Capture():
+                self.capture(step.launch)
+            case Replay():
+                self.replay(step)
+            case Join():
+                self.call("cudaStreamWaitEvent", 1_400, AUTOGRAD_THREAD)
+                self.free[MAIN_STREAM] = max(self.free.get(stream, 0) for stream in (MAIN_STREAM, COMMUNICATION_STREAM))
+            case Allocate():
+                self.mark_memory(*self.allocator.allocate(step.nbytes, kept=step.kept))
+            case Release():
+                block = self.allocator.release()
+                if block:
+                    self.mark_memory(block[0], -block[1])
+            case _:
+                raise TypeError(f"{step} is no step for one machine")
 
     def launch(self, step: Launch) -> None:
         """Launch a kernel on the main stream."""
         thread = AUTOGRAD_THREAD if step.backward else PROCESS
-        room = self.waiting[0] if len(self.waiting) == QUEUE else 0  # the call itself waits for room in the queue
         start = self.begin(2_600)
-        call = "cudaLaunchKernelExC" if "gemm" in step.kernel else "cudaLaunchKernel"
-        called = self.call(call, 4_300, thread, until=room)
-        begin, end = self.occupy(MAIN_STREAM, self.vary(step.ns, 0.03))
-        self.activities.append(describe_kernel(step.kernel, begin, end, self.external, self.correlation))
-        self.kernels.append((begin, end))
-        self.waiting.append(begin)
-        self.finish(step.op, start, called + self.vary(1_500, 0.3), thread)
+        called = self.call(name_call(step), 4_300, thread, until=self.room())
+        span = self.occupy(MAIN_STREAM, self.vary(step.ns * self.slowness, 0.03))
+        self.activities.append(describe_kernel(step.kernel, span, self.ids))
+        self.kernels.append(span)
+        self.waiting.append(span[0])
+        self.finish(step.op, start, called + self.vary(1_500 * self.pace, 0.3), thread)
+
+    def capture(self, step: Launch) -> None:
+        """Make the call of a launch that only enters a graph."""
+        thread = AUTOGRAD_THREAD if step.backward else PROCESS
+        start = self.begin(2_600)
+        called = self.call(name_call(step), 2_900, thread)
+        self.finish(step.op, start, called + self.vary(1_500 * self.pace, 0.3), thread)
+
+    def replay(self, step: Replay) -> None:
+        """Launch a graph: its kernels follow each other without the host."""
+        self.external += 1
+        self.call("cudaGraphLaunch", GRAPH_NS + NODE_NS * len(step.launches), PROCESS, until=self.room())
+        for number, launch in enumerate(step.launches, step.first_node):
+            span = self.occupy(MAIN_STREAM, self.vary(launch.ns * self.slowness, 0.03))
+            node = {"graph id": step.graph, "graph node id": (step.graph << 32) | number}
+            self.activities.append(describe_kernel(launch.kernel, span, self.ids, node))
+            self.kernels.append(span)
+        self.waiting.append(self.kernels[-1][0])
+
+    def room(self) -> int:
+        """Return until when a launch has to wait for room in the queue; 0 where there is some."""
+        return self.waiting[0] if len(self.waiting) == QUEUE else 0
 
     def copy(self, step: Copy) -> None:
         """Copy between host and device; the host waits for what comes from or goes to pageable memory."""
-        start = self.begin(3_100)
+        start = self.begin(3_100) if step.op else self.host_ns
         asked = self.host_ns
-        self.host_ns += self.vary(6_000, 0.2)
+        self.host_ns += self.vary(6_000 * self.pace, 0.2)
         rate = PINNED_BYTES_PER_NS if step.pinned else PAGEABLE_BYTES_PER_NS
-        begin, end = self.occupy(step.stream, self.vary(1_200 + step.nbytes / rate, 0.02))
+        span = self.occupy(step.stream, self.vary(1_200 + step.nbytes / rate, 0.02))
         if not step.pinned:
-            self.host_ns = max(self.host_ns, end)
+            self.host_ns = max(self.host_ns, span[1])
         self.record_call("cudaMemcpyAsync", asked, PROCESS)
-        self.activities.append(describe_copy(step, begin, end, self.external, self.correlation))
-        self.finish("aten::copy_", start, self.host_ns + 1_200, PROCESS)
+        self.activities.append(describe_copy(step, span, self.ids))
+        if step.op:
+            self.finish(step.op, start, self.host_ns + 1_200, PROCESS)
 
     def fill(self, step: Fill) -> None:
         """Set memory on the main stream."""
         start = self.begin(1_900)
         called = self.call("cudaMemsetAsync", 3_800, PROCESS)
-        begin, end = self.occupy(MAIN_STREAM, self.vary(900 + step.nbytes / FILL_BYTES_PER_NS, 0.03))
-        self.activities.append(describe_fill(step, begin, end, self.external, self.correlation))
+        span = self.occupy(MAIN_STREAM, self.vary(900 + step.nbytes / FILL_BYTES_PER_NS, 0.03))
+        self.activities.append(describe_fill(step, span, self.ids))
         self.finish("aten::zero_", start, called + 900, PROCESS)
 
-    def operate(self, step: Host) -> None:
-        """Run an operator that never reaches the GPU."""
-        start = self.begin(0)
-        self.finish(step.op, start, start + self.vary(step.ns, 0.05), PROCESS)
+    def arrive(self) -> Arrival:
+        """Launch a collective behind the gradients it needs; how long it waits for other ranks is not known yet."""
+        start = self.begin(9_000)
+        self.call("cudaEventRecord", 1_300, AUTOGRAD_THREAD)
+        self.call("cudaStreamWaitEvent", 1_400, AUTOGRAD_THREAD)
+        opened = self.host_ns
+        self.call("cudaLaunchKernelExC", 5_200, AUTOGRAD_THREAD, until=self.room())
+        ready = max(self.host_ns + self.vary(LATENCY_NS, 0.2), self.free.get(MAIN_STREAM, 0))
+        begin = max(ready, self.free.get(COMMUNICATION_STREAM, 0) + self.vary(GAP_NS, 0.2))
+        arrival = Arrival(begin, self.ids)
+        self.waiting.append(begin)
+        self.finish("c10d::allreduce_", start, self.host_ns + 2_000, AUTOGRAD_THREAD)
+        self.annotate("nccl:all_reduce", opened, AUTOGRAD_THREAD)
+        return arrival
+
+    def leave(self, step: Reduce, arrival: Arrival, end_ns: int) -> None:
+        """Let the collective end."""
+        self.collectives += 1
+        self.free[COMMUNICATION_STREAM] = end_ns
+        span = arrival.begin_ns, end_ns
+        self.activities.append(describe_collective(step, span, arrival.ids, self.collectives, self.ranks))
 
     def wait(self, stream: int) -> None:
         """Hold the host until a stream is empty."""
@@ -116,18 +222,38 @@ class Machine:
         self.external += 1
         self.record_call("cudaStreamSynchronize", asked, PROCESS)
 
+    def open(self, step: Open) -> None:
+        """Begin a range; an operator's number is known at once, so that what runs in it can name it."""
+        self.external += step.category == "cpu_op"
+        self.ranges.append((step, self.host_ns, self.external))
+
     def close(self) -> None:
         """End the innermost range; one that began before the capture leaves no trace."""
-        if self.ranges:
-            name, start = self.ranges.pop()
-            self.external += 1
-            args = {"External id": self.external, "Record function id": 0}
-            self.operators.append(slice_event("user_annotation", name, (PROCESS, PROCESS), (start, self.host_ns), args))
+        if not self.ranges:
+            return
+        step, start, external = self.ranges.pop()
+        if step.category == "user_annotation":
+            self.annotate(step.name, start, PROCESS)
+            return
+        args = {"External id": external, "Record function id": 0, "Ev Idx": len(self.operators)}
+        self.operators.append(slice_event(step.category, step.name, (PROCESS, PROCESS), (start, self.host_ns), args))
+
+    def annotate(self, name: str, start: int, thread: int) -> None:
+        """Write down a range from `start` to now."""
+        self.external += 1
+        args = {"External id": self.external, "Record function id": 0}
+        span = start, self.host_ns
+        self.operators.append(slice_event("user_annotation", name, (PROCESS, thread), span, args))
+
+    def mark_memory(self, address: int, nbytes: int) -> None:
+        """Write down what the allocator did."""
+        totals = self.allocator.allocated_nbytes, self.allocator.reserved_nbytes
+        self.operators.append(describe_memory(self.host_ns, nbytes, address, totals))
 
     def begin(self, ns: int) -> int:
         """Open an operator and return its start; `ns` passes before its first runtime call."""
-        start = self.host_ns + self.vary(700, 0.3)
-        self.host_ns = start + (self.vary(ns, 0.3) if ns else 0)
+        start = self.host_ns + self.vary(700 * self.pace, 0.3)
+        self.host_ns = start + (self.vary(ns * self.pace, 0.3) if ns else 0)
         self.external += 1
         return start
 
@@ -140,15 +266,21 @@ class Machine:
     def call(self, name: str, ns: int, thread: int, until: int = 0) -> int:
         """Make a runtime call that returns at once, or at `until` when that is later, and return when it did."""
         asked = self.host_ns
-        self.host_ns = max(asked, until) + self.vary(ns, 0.25)
+        self.host_ns = max(asked, until) + self.vary(ns * self.pace, 0.25)
         self.record_call(name, asked, thread)
         return self.host_ns
 
     def record_call(self, name: str, asked: int, thread: int) -> None:
-        """Write down a runtime call from `asked` to now."""
+        """Write down a runtime or driver call from `asked` to now."""
         self.correlation += 1
-        args = {"External id": self.external, "cbid": CALLS[name], "correlation": self.correlation}
-        self.activities.append(slice_event("cuda_runtime", name, (PROCESS, thread), (asked, self.host_ns), args))
+        args = {"External id": self.external, "cbid": CALLS.get(name, 0), "correlation": self.correlation}
+        category = "cuda_runtime" if name.startswith("cuda") else "cuda_driver"
+        self.activities.append(slice_event(category, name, (PROCESS, thread), (asked, self.host_ns), args))
+
+    @property
+    def ids(self) -> tuple[int, int]:
+        """The numbers of the latest operator and of the latest call."""
+        return self.external, self.correlation
 
     def occupy(self, stream: int, ns: int) -> tuple[int, int]:
         """Reserve a stream for `ns` behind all it has, and return when it starts and ends."""
@@ -160,51 +292,3 @@ class Machine:
     def vary(self, ns: float, share: float) -> int:
         """Return `ns` give or take up to `share` of it."""
         return max(1, round(ns * (1 + share * (2 * self.random.random() - 1))))
-
-
-def slice_event(category: str, name: str, row: tuple[int, int], span: tuple[int, int], args: Event) -> Event:
-    """Return a complete event in Kineto's key order; `row` is process and thread, times have three decimals."""
-    start, end = span
-    return {
-        "ph": "X",
-        "cat": category,
-        "name": name,
-        "pid": row[0],
-        "tid": row[1],
-        "ts": start / 1000,
-        "dur": (end - start) / 1000,
-        "args": args,
-    }
-
-
-def place(external: int, correlation: int, stream: int) -> Event:
-    """Return the arguments that every device event carries."""
-    return {"External id": external, "device": DEVICE, "context": 1, "stream": stream, "correlation": correlation}
-
-
-def describe_kernel(name: str, begin: int, end: int, external: int, correlation: int) -> Event:
-    """Return a kernel's event."""
-    blocks = max(1, (end - begin) // 150)
-    shape = {"registers per thread": 32 if blocks < 200 else 128, "shared memory": 0, "grid": [blocks, 1, 1]}
-    args = {"queued": 0, **place(external, correlation, MAIN_STREAM), **shape, "block": [256, 1, 1]}
-    return slice_event("kernel", name, (DEVICE, MAIN_STREAM), (begin, end), args)
-
-
-def describe_copy(step: Copy, begin: int, end: int, external: int, correlation: int) -> Event:
-    """Return a copy's event."""
-    host = "Pinned" if step.pinned else "Pageable"
-    ends = f"{host} -> Device" if step.direction == "HtoD" else f"Device -> {host}"
-    args = {**place(external, correlation, step.stream), **measure(step.nbytes, begin, end)}
-    name = f"Memcpy {step.direction} ({ends})"
-    return slice_event("gpu_memcpy", name, (DEVICE, step.stream), (begin, end), args)
-
-
-def describe_fill(step: Fill, begin: int, end: int, external: int, correlation: int) -> Event:
-    """Return a memset's event."""
-    args = {**place(external, correlation, MAIN_STREAM), **measure(step.nbytes, begin, end)}
-    return slice_event("gpu_memset", "Memset (Device)", (DEVICE, MAIN_STREAM), (begin, end), args)
-
-
-def measure(nbytes: int, begin: int, end: int) -> Event:
-    """Return the size and the rate of a copy or a memset."""
-    return {"bytes": nbytes, "memory bandwidth (GB/s)": nbytes / (end - begin)}

@@ -1,8 +1,9 @@
-"""What one training iteration asks of the machine, as a list of steps; no times are decided here."""
+"""A small GPT whose size never changes: the job of the scenarios `healthy`, `graph-growth` and `copy-bound`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from deepprof.simulation.kernels import (
@@ -17,27 +18,17 @@ from deepprof.simulation.kernels import (
     HEAD_BACKWARD,
     OPTIMIZER,
     STATISTICS,
-    Launch,
 )
+from deepprof.simulation.plan import Plan
+from deepprof.simulation.steps import Close, Copy, Fill, Host, Open, Step, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "MAIN_STREAM",
-    "SCENARIOS",
-    "Close",
-    "Copy",
-    "Fill",
-    "Host",
-    "Job",
-    "Open",
-    "Step",
-    "Wait",
-    "build_iteration",
-]
+    from deepprof.simulation.plan import Request
 
-MAIN_STREAM = 7  # what CUPTI calls PyTorch's default stream
+__all__ = ["plan_copy_bound", "plan_graph_growth", "plan_healthy"]
+
 PREFETCH_STREAM = 20
 LAYERS = 8
 STATISTICS_EVERY = 10
@@ -45,53 +36,6 @@ BATCH_NBYTES = 8 * 1024 * 8  # token ids as int64
 OVERSIZED_NBYTES = 268_435_456  # a dense one-hot batch that could have been indices
 HISTORY_OPS = 10  # operators that every iteration adds to the graph
 DATALOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """A copy; pageable ones hold the host until they are done."""
-
-    direction: str  # HtoD or DtoH
-    nbytes: int
-    pinned: bool
-    stream: int = MAIN_STREAM
-
-
-@dataclass(frozen=True, slots=True)
-class Fill:
-    """A memset on the main stream."""
-
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """An operator that runs on the host alone."""
-
-    op: str
-    ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """The begin of an annotated range."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    """The end of the innermost open range."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """The host waits for a stream."""
-
-    stream: int = MAIN_STREAM
-
-
-Step = Launch | Copy | Fill | Host | Open | Close | Wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,27 +53,36 @@ class Job:
     first_growth_ns: int = 0
     growth_ns: int = 0
     growth_every: int = 0
-    finding: str | None = None
 
 
-SCENARIOS = {
-    "healthy": Job(synchronous=False),
-    "graph-growth": Job(
+HEALTHY = Job(synchronous=False)
+
+
+def plan_healthy(_: Request) -> Plan:
+    """The GPU is busy throughout."""
+    return Plan(build=partial(build_iteration, HEALTHY))
+
+
+def plan_graph_growth(request: Request) -> Plan:
+    """Every iteration adds operators to a graph that the host walks before the next one."""
+    job = Job(
         synchronous=True,
         batch_nbytes=BATCH_NBYTES,
-        first_growth_ns=3_600_000,
-        growth_ns=2_200_000,
+        first_growth_ns=round(3_600_000 * request.strength),
+        growth_ns=round(2_200_000 * request.strength),
         growth_every=5,
-        finding="graph-growth",
-    ),
-    "copy-bound": Job(synchronous=False, batch_nbytes=OVERSIZED_NBYTES, finding="copy-bound"),
-}
+    )
+    return Plan(build=partial(build_iteration, job))
 
 
-def build_iteration(job: Job, index: int, *, annotate: bool = False) -> Iterator[Step]:
+def plan_copy_bound(request: Request) -> Plan:
+    """An oversized batch is copied from pageable memory between two iterations."""
+    job = Job(synchronous=False, batch_nbytes=round(OVERSIZED_NBYTES * request.strength))
+    return Plan(build=partial(build_iteration, job))
+
+
+def build_iteration(job: Job, index: int) -> Iterator[Step]:
     """Yield the steps of iteration `index`; 0 is the warm-up, negative ones ran before the capture."""
-    if annotate:
-        yield Open(f"ProfilerStep#{index + 10}")
     yield from load_batch(job, index)
     yield from (Open("Optimizer.zero_grad#AdamW.zero_grad"), Host("aten::zeros", 4_000), Close())
     yield from compute_gradients(job, index)
@@ -138,8 +91,6 @@ def build_iteration(job: Job, index: int, *, annotate: bool = False) -> Iterator
         yield from STATISTICS
     if job.synchronous or index % STATISTICS_EVERY == 0:
         yield from read_loss()
-    if annotate:
-        yield Close()
 
 
 def load_batch(job: Job, index: int) -> Iterator[Step]:

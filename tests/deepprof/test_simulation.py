@@ -1,45 +1,27 @@
 """The simulated files hold what the truth beside them says, counted here from the JSON alone."""
 
-import gzip
-import json
 from collections import Counter, defaultdict
+from hashlib import sha256
 from itertools import pairwise
 
 import pytest
+from msgspec.json import encode
 
 from deepprof.analysis import analyze
 from deepprof.collectors.errors import UsageError
 from deepprof.commands.simulate import SCENARIOS as OFFERED
+from deepprof.commands.simulate import Simulate
 from deepprof.job import read_job
 from deepprof.simulation import MAIN_STREAM, SCENARIOS, simulate, write
+from tests.captures import DEVICE, load, select, spans, total
 
-DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-
-
-def read(path):
-    content = path.read_bytes()
-    return json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
-
-
-def absolute(document, event):
-    start = document["baseTimeNanoseconds"] + round(event["ts"] * 1000)
-    return start, start + round(event["dur"] * 1000)
+ALONE = sorted(name for name, scenario in SCENARIOS.items() if scenario.ranks != "several")
+DIGESTS = {"copy-bound": "873607337b700a77", "graph-growth": "9095f8861e0c9ea1", "healthy": "ee399dc5c7a4aeb0"}
+CALLS = ("cuda_runtime", "cuda_driver")
+UNCHANGED = ("copy-bound", "graph-growth", "healthy")  # by the seed, but for the jitter
 
 
-def select(document, *categories):
-    found = [(absolute(document, e), e) for e in document["traceEvents"] if e.get("cat") in categories]
-    return sorted(found, key=lambda each: each[0])
-
-
-def busy(spans):
-    total, reached = 0, 0
-    for start, end in spans:
-        total += max(0, end - max(start, reached))
-        reached = max(reached, end)
-    return total
-
-
-@pytest.fixture(scope="module", params=sorted(SCENARIOS))
+@pytest.fixture(scope="module", params=ALONE)
 def simulation(request):
     return simulate(request.param, iterations=12, seed=3)
 
@@ -51,6 +33,12 @@ def main_kernels(simulation):
 
 def test_the_command_offers_every_scenario():
     assert set(OFFERED) == set(SCENARIOS)
+    assert len(OFFERED) == len(SCENARIOS)
+
+
+def test_the_command_says_what_every_scenario_is():
+    words = set((Simulate.__doc__ or "").replace(":", " ").split())
+    assert set(SCENARIOS) <= words
 
 
 def test_truth_starts_are_the_starts_of_the_kernels_it_names(simulation, main_kernels):
@@ -68,12 +56,17 @@ def test_truth_counts_kernels_between_starts(simulation):
 def test_the_first_kernel_follows_the_data_loader(simulation, main_kernels):
     """Every loader range ends before the launch of its iteration's first kernel, and after the previous one's."""
     document = simulation.document
-    ends = sorted(span[1] for span, e in select(document, "user_annotation") if e["name"].startswith("enumerate(Da"))
-    launches = {e["args"]["correlation"]: span for span, e in select(document, "cuda_runtime")}
+    ends = sorted(span[1] for span, _ in select(document, "user_annotation", name="enumerate(DataLoader)"))
+    if simulation.scenario.startswith("inference"):
+        assert not ends  # tokens come from no data loader
+        return
+    launches = {e["args"]["correlation"]: span for span, e in select(document, *CALLS)}
     started = sorted((span[0], correlation) for correlation, span in launches.items())
-    kernels = {e["args"]["correlation"]: i for i, (_, e) in enumerate(main_kernels)}
+    kernels = {e["args"]["correlation"]: i for i, (_, e) in reversed(list(enumerate(main_kernels)))}
     launched = [(at, kernels[c]) for at, c in started if c in kernels]
     firsts = [next(i for at, i in launched if at >= end) for end in ends]
+    if simulation.scenario == "accumulation":  # each iteration loads four times, and so did the one before
+        firsts = firsts[firsts.index(simulation.first_kernels[0]) :: 4]
     assert firsts[:-1] == list(simulation.first_kernels)  # the last loader belongs to the unfinished iteration
 
 
@@ -92,23 +85,32 @@ def test_the_capture_begins_and_ends_inside_an_iteration(simulation, main_kernel
 
 def test_streams_run_one_thing_at_a_time_and_after_their_launch(simulation):
     document = simulation.document
-    calls = {e["args"]["correlation"]: span for span, e in select(document, "cuda_runtime")}
+    calls = {e["args"]["correlation"]: span for span, e in select(document, *CALLS)}
     by_stream = defaultdict(list)
     for span, event in select(document, *DEVICE):
         assert calls[event["args"]["correlation"]][0] < span[0]
         by_stream[event["args"]["stream"]].append(span)
-    assert all(a[1] <= b[0] for spans in by_stream.values() for a, b in pairwise(spans))
+    assert all(a[1] <= b[0] for rows in by_stream.values() for a, b in pairwise(rows))
 
 
 def test_calls_of_one_thread_do_not_overlap(simulation):
     by_thread = defaultdict(list)
-    for span, event in select(simulation.document, "cuda_runtime"):
+    for span, event in select(simulation.document, *CALLS):
         by_thread[event["tid"]].append(span)
-    assert len(by_thread) == 2  # the main thread and autograd's
-    assert all(a[1] <= b[0] for spans in by_thread.values() for a, b in pairwise(spans))
+    launches_itself = simulation.scenario.startswith("inference") or simulation.scenario == "small-kernels"
+    assert len(by_thread) == (1 if launches_itself else 2)  # the main thread and autograd's
+    assert all(a[1] <= b[0] for rows in by_thread.values() for a, b in pairwise(rows))
 
 
-def test_names_are_those_of_a_real_training_job(simulation):
+def test_correlations_join_calls_and_device_events(simulation):
+    calls = Counter(e["args"]["correlation"] for _, e in select(simulation.document, *CALLS))
+    assert set(calls.values()) == {1}
+    assert {e["args"]["correlation"] for _, e in select(simulation.document, *DEVICE)} <= set(calls)
+
+
+@pytest.mark.parametrize("scenario", UNCHANGED)
+def test_names_are_those_of_a_real_training_job(scenario):
+    simulation = simulate(scenario, iterations=12, seed=3)
     names = Counter(e["name"] for _, e in select(simulation.document, *DEVICE))
     assert len(names) > 30
     for part in (
@@ -132,8 +134,8 @@ def test_annotated_captures_have_one_step_per_complete_iteration():
 
 def test_the_healthy_job_keeps_the_gpu_busy():
     made = simulate("healthy", iterations=12)
-    spans = [span for span, _ in select(made.document, *DEVICE)]
-    assert 0.93 < busy(spans) / (spans[-1][1] - spans[0][0]) < 0.995
+    device = spans(select(made.document, *DEVICE))
+    assert 0.93 < total(device) / (device[-1][1] - device[0][0]) < 0.995
     assert max(made.intervals_ns) < 200_000
     assert made.finding is None
 
@@ -153,8 +155,8 @@ def test_the_growing_job_waits_longer_and_longer():
 def test_the_copying_job_copies_in_its_intervals():
     made = simulate("copy-bound", iterations=8)
     copies = [(span, e["args"]["bytes"]) for span, e in select(made.document, "gpu_memcpy") if "HtoD" in e["name"]]
-    total = sum(span[1] - span[0] for span, nbytes in copies if nbytes > 100_000_000)
-    assert total / 9 > 0.9 * sum(made.intervals_ns) / 8  # the unfinished iteration at the end copies too
+    copied = sum(span[1] - span[0] for span, nbytes in copies if nbytes > 100_000_000)
+    assert copied / 9 > 0.9 * sum(made.intervals_ns) / 8  # the unfinished iteration at the end copies too
     big = next((span, nbytes) for span, nbytes in copies if nbytes > 100_000_000)
     assert 5 < big[1] / (big[0][1] - big[0][0]) < 7  # GB/s
     assert made.finding == "copy-bound"
@@ -171,17 +173,43 @@ def test_the_name_decides_about_compression(tmp_path):
     made = simulate("healthy", iterations=1)
     for name in ("a.json", "a.json.gz"):
         write(made, tmp_path / name)
-        assert read(tmp_path / name)["traceEvents"] == made.document["traceEvents"]
+        assert load(tmp_path / name)["traceEvents"] == made.document["traceEvents"]
     assert (tmp_path / "a.json").read_bytes()[:1] == b"{"
 
 
-@pytest.mark.parametrize(("scenario", "iterations"), [("sick", 3), ("healthy", 0)])
+@pytest.mark.parametrize(("scenario", "iterations"), [("sick", 3), ("healthy", 0), ("straggler", 3)])
 def test_what_cannot_be_simulated_is_refused(scenario, iterations):
     with pytest.raises(UsageError):
         simulate(scenario, iterations=iterations)
 
 
-@pytest.mark.parametrize("scenario", sorted(SCENARIOS))
+@pytest.mark.parametrize("strength", [0, -1, 0.2, 5, float("nan"), float("inf")])
+def test_a_strength_that_makes_no_sense_is_refused(strength):
+    with pytest.raises(UsageError, match="strength"):
+        simulate("healthy", strength=strength)
+
+
+@pytest.mark.parametrize("scenario", ALONE)
+def test_one_iteration_can_be_simulated(scenario):
+    made = simulate(scenario, iterations=1)
+    assert len(made.starts_ns) == len(made.kernels) == 1
+
+
+@pytest.mark.parametrize("scenario", ALONE)
+def test_a_scenario_has_the_same_bytes_for_its_seed(scenario):
+    first, second, other = (simulate(scenario, iterations=2, seed=seed).document for seed in (1, 1, 2))
+    assert first == second != other
+
+
+def test_the_oldest_scenarios_are_what_they_were():
+    """Documents print figures of them. The digest is that of the first release's bytes."""
+    digests = {
+        name: sha256(encode(simulate(name, iterations=12).document)).hexdigest()[:16] for name in sorted(UNCHANGED)
+    }
+    assert digests == DIGESTS
+
+
+@pytest.mark.parametrize("scenario", UNCHANGED)
 def test_the_diagnosis_meets_the_truth(tmp_path, scenario):
     """End to end: every start, every interval that statistics do not cut, and the finding."""
     made = simulate(scenario, iterations=25, seed=1)

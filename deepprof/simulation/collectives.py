@@ -1,0 +1,90 @@
+"""Data-parallel jobs: gradients are reduced over the ranks in buckets, on a stream of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from deepprof.simulation.host_problems import draw_loading
+from deepprof.simulation.models import draw_model, sum_ns
+from deepprof.simulation.plan import Plan
+from deepprof.simulation.steps import Reduce
+from deepprof.simulation.training import Training, load_prefetched, read_value
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from deepprof.simulation.models import Model
+    from deepprof.simulation.plan import Request
+
+__all__ = ["WORLD", "plan_communication_bound", "plan_communication_hidden", "plan_ranks_healthy", "plan_straggler"]
+
+WORLD = 8  # ranks of a job of which only one is simulated
+ELEMENTS_PER_NS = 3  # bfloat16 values that the wires carry
+LAST_SHARE = 0.04  # of the communication is in the bucket that nothing hides
+
+
+def cut_buckets(model: Model, total_ns: float, count: int, last: float) -> tuple[tuple[int, Reduce], ...]:
+    """Return `count` collectives of `total_ns` together, and after how many blocks each is due; the last has `last`."""
+    blocks = len(model.blocks_backward)
+    count = min(count, blocks)
+    due = [*(round(blocks * number / count) for number in range(1, count)), blocks + 1]
+    shares = [*[(1 - last) / max(1, count - 1)] * (count - 1), last]
+    times = [max(12_000, round(total_ns * share)) for share in shares]
+    return tuple((at, Reduce(ns * ELEMENTS_PER_NS, ns)) for at, ns in zip(due, times, strict=True))
+
+
+def hide_buckets(random: Random, model: Model) -> tuple[tuple[int, Reduce], ...]:
+    """Return collectives that are done before the backward pass is, but for a small last one."""
+    total_ns = sum_ns(model.backward) * random.uniform(0.3, 0.5)
+    return cut_buckets(model, total_ns, random.randint(3, 6), LAST_SHARE)
+
+
+def make_training(random: Random, model: Model, buckets: tuple[tuple[int, Reduce], ...]) -> Training:
+    """Return a training job that reduces its gradients."""
+    ns = draw_loading(random)
+    return Training(model=model, load=lambda _: load_prefetched(ns), buckets=buckets)
+
+
+def plan_communication_bound(request: Request) -> Plan:
+    """The wires are slow: when the backward pass ends, most of the communication is still to come."""
+    random = request.random
+    model = draw_model(random)
+    count = min(random.randint(3, 6), len(model.blocks))
+    exposed = request.strength * random.uniform(0.8, 1.3)
+    hidden = 1 - 1 / count  # the first bucket is full when this share of the backward pass is left
+    total_ns = sum_ns(model.backward) * (hidden + exposed)
+    return Plan(build=make_training(random, model, cut_buckets(model, total_ns, count, 1 / count)).build)
+
+
+def plan_communication_hidden(request: Request) -> Plan:
+    """The same job with fast wires: the backward pass hides nearly all communication."""
+    model = draw_model(request.random)
+    return Plan(build=make_training(request.random, model, hide_buckets(request.random, model)).build)
+
+
+def plan_ranks_healthy(request: Request) -> Plan:
+    """Ranks that keep up with each other; no two GPUs are equally fast."""
+    model = draw_model(request.random)
+    training = make_training(request.random, model, hide_buckets(request.random, model))
+    return Plan(build=training.build, slowness=draw_slowness(request))
+
+
+def draw_slowness(request: Request) -> float:
+    """Return how much slower than the best this rank's GPU is by nature."""
+    return [request.random.uniform(1.0, 1.015) for _ in range(request.ranks)][request.rank]
+
+
+def plan_straggler(request: Request) -> Plan:
+    """One rank's kernels are slower, or its batches late, and all the others wait for it in their collectives."""
+    random = request.random
+    model = draw_model(random)
+    training = make_training(random, model, hide_buckets(random, model))
+    slowness, slow_rank = draw_slowness(request), random.randrange(request.ranks)
+    late, share, ns = random.random() < 0.35, random.uniform(0.22, 0.38) * request.strength, draw_loading(random)
+    if not late:
+        slowness *= 1 + share * (request.rank == slow_rank)
+        return Plan(build=training.build, slowness=slowness, slow_rank=slow_rank)
+    wait = load_prefetched(ns + round(model.device_ns * share) * (request.rank == slow_rank))
+    training = replace(training, load=lambda _: wait, end=lambda _: read_value())
+    return Plan(build=training.build, slowness=slowness, slow_rank=slow_rank)

@@ -1,0 +1,116 @@
+"""The profiler's file around the events: the header, the names of the rows, the ends of the capture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from deepprof.simulation.events import DEVICE, PROCESS, Event
+
+if TYPE_CHECKING:
+    from deepprof.simulation.machine import Machine
+
+__all__ = ["BASE_NS", "START_NS", "Place", "make_document"]
+
+BASE_NS = 1_722_348_000_000_000_000
+START_NS = 2_914_553_017_336  # a host that has been up for 48 minutes
+DEVICE_PROPERTIES = {
+    "id": DEVICE,
+    "name": "NVIDIA A100-SXM4-80GB",
+    "totalGlobalMem": 85_031_714_816,
+    "computeMajor": 8,
+    "computeMinor": 0,
+    "maxThreadsPerBlock": 1024,
+    "maxThreadsPerMultiprocessor": 2048,
+    "regsPerBlock": 65_536,
+    "warpSize": 32,
+    "sharedMemPerBlock": 49_152,
+    "numSms": 108,
+    "regsPerMultiprocessor": 65_536,
+    "sharedMemPerBlockOptin": 166_912,
+    "sharedMemPerMultiprocessor": 167_936,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which rank of how many a file is of, and what its host's clock shows at the simulation's zero."""
+
+    rank: int = 0
+    ranks: int = 1
+    base_ns: int = BASE_NS
+
+
+def make_document(machine: Machine, place: Place) -> dict[str, Any]:
+    """Return the profiler's file: host operators, then device activities, names of the rows, the capture's ends."""
+    end = max(machine.host_ns, *machine.free.values())
+    header = {
+        "schemaVersion": 1,
+        "deviceProperties": [DEVICE_PROPERTIES],
+        "cupti_version": 24,
+        "cuda_runtime_version": 12040,
+        "cuda_driver_version": 12040,
+    }
+    return {
+        **header,
+        **({"distributedInfo": describe_group(place)} if place.ranks > 1 else {}),
+        "trace_id": "5B2A6C1D0E7F48A9B3C4D5E6F7081920",
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": place.base_ns,
+        "traceEvents": [*machine.operators, *machine.activities, *name_rows(machine), *mark_window(end)],
+        "traceName": "/tmp/simulated.pt.trace.json",  # noqa: S108  a name in the file, nothing is written there
+    }
+
+
+def describe_group(place: Place) -> Event:
+    """Return what the profiler says about a job of several ranks."""
+    group = {
+        "pg_name": "0",
+        "pg_desc": "default_pg",
+        "backend_config": "cuda:nccl",
+        "pg_size": place.ranks,
+        "ranks": list(range(place.ranks)),
+    }
+    job = {"backend": "nccl", "rank": place.rank, "world_size": place.ranks}
+    return {**job, "pg_count": 1, "pg_config": [group], "nccl_version": "2.21.5"}
+
+
+def name_rows(machine: Machine) -> list[Event]:
+    """Return the metadata events that name and order processes and threads."""
+    processes = [(PROCESS, "python3", "CPU", PROCESS), (DEVICE, "python3", f"GPU {DEVICE}", 5_000_000 + DEVICE)]
+    rows = [
+        metadata(kind, pid, 0, {key: value})
+        for pid, name, label, order in processes
+        for kind, key, value in (
+            ("process_name", "name", name),
+            ("process_labels", "labels", label),
+            ("process_sort_index", "sort_index", order),
+        )
+    ]
+    streams = [
+        metadata("thread_name", DEVICE, stream, {"name": f"stream {stream} "}) for stream in sorted(machine.free)
+    ]
+    return rows + streams
+
+
+def metadata(kind: str, pid: int, tid: int, args: Event) -> Event:
+    """Return one metadata event."""
+    return {"name": kind, "ph": "M", "ts": START_NS / 1000, "pid": pid, "tid": tid, "args": args}
+
+
+def mark_window(end_ns: int) -> list[Event]:
+    """Return the events with which the profiler marks its own begin and end."""
+    start, end = START_NS / 1000, end_ns / 1000
+    profiler = {"pid": "Spans", "tid": "PyTorch Profiler", "name": "PyTorch Profiler (0)", "args": {"Op count": 0}}
+    instant = {"ph": "i", "s": "g"}
+    return [
+        {"ph": "X", "cat": "Trace", "ts": start, "dur": (end_ns - START_NS) / 1000, **profiler},
+        {
+            "name": "Iteration Start: PyTorch Profiler",
+            **instant,
+            "pid": "Traces",
+            "tid": "Trace PyTorch Profiler",
+            "ts": start,
+        },
+        {"name": "Record Window End", **instant, "pid": "", "tid": "", "ts": end},
+    ]

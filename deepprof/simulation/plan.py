@@ -1,0 +1,43 @@
+"""What a scenario hands to the machine: the steps of every iteration, and the truth about what was planted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from random import Random
+
+    from deepprof.simulation.steps import Step
+
+__all__ = ["Plan", "Request"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked for. Every rank draws the same from `random`, so that all of them run the same program."""
+
+    random: Random
+    iterations: int
+    strength: float
+    rank: int = 0
+    ranks: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One rank's program: `build` gives the steps of iteration 0, 1 …; -1 is the one before the capture.
+
+    `warmup` counts the iterations that differ at the beginning; `pace` and `slowness` are the machine's. The rest is
+    the truth: `slow_iterations` take much longer than others from start to start, kernels are slower from iteration
+    `change_at` on, `slow_rank` lets the others wait.
+    """
+
+    build: Callable[[int], Iterable[Step]]
+    warmup: int = 1
+    pace: float = 1.0
+    slowness: float = 1.0
+    slow_iterations: tuple[int, ...] = ()
+    change_at: int | None = None
+    slow_rank: int | None = None

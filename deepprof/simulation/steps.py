@@ -1,0 +1,154 @@
+"""What an iteration may ask of the machine: one small record per kind of step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deepprof.simulation.kernels import Launch
+
+__all__ = [
+    "COMMUNICATION_STREAM",
+    "MAIN_STREAM",
+    "Allocate",
+    "Call",
+    "Capture",
+    "Close",
+    "Copy",
+    "Fill",
+    "Host",
+    "Join",
+    "Launch",
+    "Open",
+    "Pause",
+    "Reduce",
+    "Release",
+    "Replay",
+    "Step",
+    "Wait",
+]
+
+MAIN_STREAM = 7  # what CUPTI calls PyTorch's default stream
+COMMUNICATION_STREAM = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy; pageable ones hold the host until they are done. Without `op` it belongs to the open operator."""
+
+    direction: str  # HtoD or DtoH
+    nbytes: int
+    pinned: bool
+    stream: int = MAIN_STREAM
+    op: str = "aten::copy_"
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """A memset on the main stream."""
+
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """An operator that runs on the host alone."""
+
+    op: str
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Plain Python on the main thread, of which the profiler writes nothing."""
+
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A runtime or driver call of the main thread; one that drains waits until the device is idle, then takes `ns`."""
+
+    name: str
+    ns: int
+    drains: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """The begin of an annotated range, or of an operator that holds others."""
+
+    name: str
+    category: str = "user_annotation"
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The end of the innermost open range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The host waits for a stream."""
+
+    stream: int = MAIN_STREAM
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A launch that only enters a graph under capture: the call is made, nothing runs."""
+
+    launch: Launch
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """One launch of a whole graph, whose kernels share its correlation; `first_node` is its first kernel's node."""
+
+    launches: tuple[Launch, ...]
+    graph: int
+    first_node: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """An all-reduce of `elements` bfloat16 values over all ranks, `ns` long once every rank is there."""
+
+    elements: int
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The main stream waits for the communication stream; the host does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """Device memory handed out by PyTorch's allocator; what is kept is never released."""
+
+    nbytes: int
+    kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Return the latest memory that is not kept."""
+
+
+Step = (
+    Launch
+    | Copy
+    | Fill
+    | Host
+    | Pause
+    | Call
+    | Open
+    | Close
+    | Wait
+    | Capture
+    | Replay
+    | Reduce
+    | Join
+    | Allocate
+    | Release
+)
