@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
-from pathlib import Path
 
 from benchmarks.accuracy.workers import each
 from benchmarks.cases import programs, real, simulated
-from benchmarks.cases.case import Case, Verdict, judge
+from benchmarks.cases.case import Verdict, judge
 from benchmarks.cases.scoring import confusion, summary
 
 EXPLAINED = """\
@@ -36,18 +34,12 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=0, help="processes; as many as there are cores by default")
     given = parser.parse_args()
     chosen = [case for source in given.source or SOURCES for case in SOURCES[source]() if given.only in case.name]
-    verdicts = each(judge_apart, chosen, given.workers)
+    verdicts = each(judge, chosen, given.workers)
     for verdict in verdicts:
         if not verdict.right:
             print(tell(verdict), file=sys.stderr)
     parts = [] if given.source or given.only else [EXPLAINED]
     sys.stdout.write("\n".join([*parts, summary(verdicts).markdown(), confusion(verdicts).markdown()]))
-
-
-def judge_apart(case: Case) -> Verdict:
-    """Return the verdict on a case that has a scratch directory of its own."""
-    with tempfile.TemporaryDirectory(prefix="deepprof-case-") as scratch:
-        return judge(case, Path(scratch))
 
 
 def tell(verdict: Verdict) -> str:

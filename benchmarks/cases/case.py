@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,9 +55,9 @@ class Verdict:
         return not self.right and not self.abstains
 
 
-def judge(case: Case, scratch: Path) -> Verdict:
-    """Return the verdict on a case."""
-    with warnings.catch_warnings():
+def judge(case: Case) -> Verdict:
+    """Return the verdict on a case, which has a scratch directory of its own."""
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="deepprof-case-") as scratch:
         warnings.simplefilter("ignore")
-        found = analyze(case.load(scratch)).headline
+        found = analyze(case.load(Path(scratch))).headline
     return Verdict(case, found.rule if found else HEALTHY, found.confidence if found else 0.0)
