@@ -27,6 +27,8 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "communication-bound": frozenset({"slow-iterations", "drift"}),
     }
 )
+# Why a rank is late is seen on that rank alone; where the others have it too, it is the job's problem.
+WHY_LATE = frozenset({"input-bound", "host-bound", "launch-bound", "sync-bound", "allocator-bound", "copy-bound"})
 ENOUGH = 0.8  # of the symptom's weight: a smaller cause does not explain it
 
 
@@ -55,9 +57,9 @@ def find_root(finding: Finding, others: Iterable[Finding]) -> str | None:
 
 def explains(cause: Finding, symptom: Finding) -> bool:
     """Return whether `cause` is a likely cause of `symptom`: it can be, is in the same place, and is large enough."""
-    if symptom.rule not in EXPLAINS.get(cause.rule, frozenset()) or not same_place(cause, symptom):
-        return False
-    return burden(cause) >= ENOUGH * burden(symptom)
+    known = symptom.rule in EXPLAINS.get(cause.rule, frozenset()) and same_place(cause, symptom)
+    late = cause.rule == "straggler" and symptom.rule in WHY_LATE and symptom.rank == cause.rank
+    return (known or late) and burden(cause) >= ENOUGH * burden(symptom)
 
 
 def same_place(cause: Finding, symptom: Finding) -> bool:
