@@ -86,9 +86,12 @@ class Analysis:
 
     @property
     def headline(self) -> Finding | None:
-        """The root cause to look at first: the first finding of at least a warning that is no other one's symptom."""
+        """The root cause to look at first: the first finding of at least a warning that is no other one's symptom.
+
+        What the recording lacks is none: it says nothing of the job.
+        """
         told = (f for f in self.findings if f.severity != "info" and f.caused_by is None)
-        return next(told, None)
+        return next((finding for finding in told if finding.rule != "capture-incomplete"), None)
 
     @cached_property
     def breakdown(self) -> pl.DataFrame:

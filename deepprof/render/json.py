@@ -14,6 +14,7 @@ import msgspec
 import polars as pl
 
 from deepprof.metrics.parts import PART_NAMES
+from deepprof.render.ranks import RankBlock, describe_ranks, list_missing
 from deepprof.version import read_version
 
 if TYPE_CHECKING:
@@ -174,6 +175,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     trace: TraceBlock
     loops: list[LoopBlock]
     no_loop_reason: str | None
+    ranks: list[RankBlock]
+    missing_ranks: list[int] | None
     findings: list[FindingBlock]
 
 
@@ -191,6 +194,8 @@ def report(analysis: Analysis, *, limit: int | None = FINDINGS) -> Report:
         trace=describe_traces(analysis),
         loops=[describe_loop(loop) for loop in analysis.loops],
         no_loop_reason=analysis.no_loop_reason,
+        ranks=describe_ranks(analysis),
+        missing_ranks=list_missing(analysis),
         findings=[describe_finding(finding) for finding in analysis.findings[:limit]],
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
-from deepprof.metrics.costs import cost_of, mean_of, spans_of_parts
+from deepprof.metrics.costs import cost_of, mean_of, spans_of_parts, threads_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.places import find_place
 
@@ -38,5 +38,5 @@ def allocator_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
             "expandable_segments:True against fragmentation, or use a little less memory so that it need not retry."
         ),
     )
-    place = find_place(trace, spans_of_parts(loop, PARTS))
+    place = find_place(trace, spans_of_parts(loop, PARTS), threads_of(loop))
     yield claim.conclude(texts, {"allocations_per_iteration": round(calls, 2)}, place)

@@ -1,8 +1,8 @@
-"""The device waits for the host between iterations; when the wait grows, the graph does (Gu et al., section VI).
+"""Something is added, kept or built anew in every iteration: the graph of the paper (Gu et al., section VI), and more.
 
 The paper's case: each iteration adds operations to the TensorFlow graph, so that the host needs longer and longer
-before the next iteration's first kernel, while the iteration itself stays the same and next to nothing is copied.
-Without the growth the same picture is `host-bound`: the cause lies outside the iteration and is not known.
+before the next iteration's first kernel. Its modern kin: kernels that become more, memory that is never given back
+(losses kept with their history), code that is compiled and graphs that are captured in every iteration.
 """
 
 from __future__ import annotations
@@ -11,45 +11,58 @@ from collections.abc import Iterator
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding, Severity
-from deepprof.metrics.intervals import Intervals, host_range_during, intervals_of, mean
+from deepprof.diagnosis.judgement import format_ms
+from deepprof.metrics.growth import (
+    CountGrowth,
+    IntervalGrowth,
+    MemoryGrowth,
+    Rebuilding,
+    find_count_growth,
+    find_interval_growth,
+    find_memory_growth,
+    find_rebuilding,
+)
+from deepprof.metrics.intervals import host_range_during, mean
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.trend import Trend, find_trend
+from deepprof.metrics.trend import find_trend
 
 __all__ = ["graph_growth"]
 
-SMALL_OVERLAP = 0.3  # copies fill less of the interval than this, or they are the cause
-LARGE_SHARE = 0.2  # of the iteration's time: below, the interval is no headline
-CRITICAL_SHARE = 0.5
-GROWTH = 0.5  # the interval grows by half of its median over the capture
-CHANCE = 0.01
+RULE = "graph-growth"
+CRITICAL_INTERVAL = 0.5  # of the iteration's time
+WARNING, CRITICAL = 0.1, 0.3  # of the iteration's time is lost
+MANY = 0.1  # the count grows by a tenth over a capture, which shows a small part of a job
 
 
 def graph_growth(loop: Loop, trace: Trace) -> Iterator[Finding]:
-    """Yield `graph-growth` or `host-bound` when the interval is large and copies do not explain it."""
-    intervals = intervals_of(loop)
-    if intervals is None or intervals.overlap_ratio >= SMALL_OVERLAP:
-        return
-    if intervals.interval_ns < LARGE_SHARE * intervals.whole_ns:
-        return
-    trend = find_trend(intervals.iterations["interval_ns"].to_numpy())
-    if trend is not None and trend.growth >= GROWTH and trend.p_value < CHANCE:
-        yield growing(loop, trace, intervals, trend)
-    else:
-        yield host_bound(loop, trace, intervals)
+    """Yield `graph-growth` for the costliest thing that grows or is built in every iteration; `cause` says which."""
+    interval = find_interval_growth(loop)
+    count = None if interval else find_count_growth(loop)  # a few kernels more are not what makes the host slower
+    memory, rebuilding = find_memory_growth(loop, trace), find_rebuilding(loop, trace)
+    found = [
+        *([describe_interval(loop, trace, interval)] if interval else []),
+        *([describe_count(loop, count)] if count else []),
+        *([describe_rebuilding(loop, rebuilding)] if rebuilding else []),
+        *([describe_memory(loop, trace, memory)] if memory else []),
+    ]
+    yield from sorted(found, key=lambda f: f.headroom_ns_per_iteration or 0, reverse=True)[:1]
 
 
-def severity(intervals: Intervals) -> Severity:
-    """Return how bad it is that this share of an iteration is waiting."""
-    return "critical" if intervals.interval_ns >= CRITICAL_SHARE * intervals.whole_ns else "warning"
+def graded(share: float) -> Severity:
+    """Return how bad it is that this share of an iteration is lost."""
+    if share >= CRITICAL:
+        return "critical"
+    return "warning" if share >= WARNING else "info"
 
 
-def growing(loop: Loop, trace: Trace, intervals: Intervals, trend: Trend) -> Finding:
+def describe_interval(loop: Loop, trace: Trace, growth: IntervalGrowth) -> Finding:
     """Return the finding for an interval that grows."""
+    intervals, trend = growth.intervals, growth.trend
     first, last = (mean(part["interval_ns"]) for part in (intervals.iterations.head(3), intervals.iterations.tail(3)))
     kernels = find_trend(intervals.iterations["kernels"].to_numpy())
     return Finding(
-        rule="graph-growth",
-        severity=severity(intervals),
+        rule=RULE,
+        severity="critical" if intervals.interval_ns >= CRITICAL_INTERVAL * intervals.whole_ns else "warning",
         title="Every iteration makes the host slower: the graph grows",
         summary=(
             f"The device waits {last / 1e6:.1f} ms before an iteration at the end of the trace and waited "
@@ -59,6 +72,7 @@ def growing(loop: Loop, trace: Trace, intervals: Intervals, trend: Trend) -> Fin
         ),
         evidence=intervals.evidence()
         | {
+            "cause": "interval",
             "first_interval_ns": round(first),
             "last_interval_ns": round(last),
             "slope_ns_per_iteration": round(trend.slope),
@@ -82,29 +96,130 @@ def growing(loop: Loop, trace: Trace, intervals: Intervals, trend: Trend) -> Fin
     )
 
 
-def host_bound(loop: Loop, trace: Trace, intervals: Intervals) -> Finding:
-    """Return the finding for a large interval that does not grow."""
-    location, share = host_range_during(intervals, trace), intervals.interval_ns / intervals.whole_ns
-    doing = f"; meanwhile the host is in {location['range']}" if location else ""
+def describe_count(loop: Loop, growth: CountGrowth) -> Finding:
+    """Return the finding for kernels or other device events that become more."""
+    trend, what = growth.trend, "kernels" if growth.count == "kernels" else "device events"
+    share = growth.lost_ns / max(1.0, growth.time_ns)
+    slower = (
+        f"and takes {format_ms(growth.lost_ns)} longer ({100 * share:.0f} %)" if share >= 0.01 else "in the same time"
+    )
+    severity = graded(share)
     return Finding(
-        rule="host-bound",
-        severity=severity(intervals),
-        title="The device waits for the host between iterations",
+        rule=RULE,
+        severity="warning" if severity == "info" and trend.growth >= MANY else severity,
+        title="Every iteration runs more kernels than the one before: the graph grows",
         summary=(
-            f"{intervals.interval_ns / 1e6:.1f} ms of idle device time between iterations, {100 * share:.0f} % of an "
-            f"iteration; copies fill {100 * intervals.overlap_ratio:.0f} % of it and it does not grow{doing}."
+            f"An iteration runs {growth.last:.0f} {what} at the end of the trace and ran {growth.first:.0f} at its "
+            f"start ({trend.slope:+.2g} per iteration), {slower}."
         ),
-        evidence=intervals.evidence(),
+        evidence={
+            "cause": growth.count,
+            f"first_{growth.count}": growth.first,
+            f"last_{growth.count}": growth.last,
+            "slope_per_iteration": round(trend.slope, 4),
+            "growth_ratio": round(trend.growth, 3),
+            "tau": round(trend.tau, 3),
+            "p_value": float(f"{trend.p_value:.2g}"),
+            "lost_ns_per_iteration": round(growth.lost_ns),
+            "share_ratio": round(share, 4),
+        },
         advice=(
-            "Find out what the host does between the last kernel of an iteration and the first of the next: loading "
-            "and augmenting data (more DataLoader workers, prefetching, pinned memory), logging, metrics, "
-            "checkpoints, .item() or print of a tensor. Move it off the training thread or do it less often."
+            "Look for what is carried from one iteration to the next: a loss summed up with its autograd history "
+            "(use .item() or .detach()), hooks, callbacks or layers registered again, lists of tensors that are "
+            "reduced each time, sequences or caches that become longer."
         ),
-        headroom_ns_per_iteration=round(intervals.interval_ns),
-        confidence=round(loop.confidence * min(1.0, 0.6 + share), 3),
+        headroom_ns_per_iteration=round(growth.lost_ns),
+        confidence=round(loop.confidence * min(1.0, trend.tau + 0.1), 3),
         rank=loop.rank,
         device=loop.device,
         stream=loop.stream,
-        iterations=intervals.bounds,
-        location=location,
+        iterations=growth.bounds,
     )
+
+
+def describe_rebuilding(loop: Loop, found: Rebuilding) -> Finding:
+    """Return the finding for code or graphs that are built in most iterations."""
+    what = "captures a graph" if found.graphs else "compiles"
+    return Finding(
+        rule=RULE,
+        severity=graded(found.idle_ns / max(1.0, found.time_ns)),
+        title=(
+            "Graphs are captured anew in every iteration" if found.graphs else "Code is compiled in every iteration"
+        ),
+        summary=(
+            f"In {found.affected} of {found.iterations} iterations the host {what} for {format_ms(found.building_ns)} "
+            f"({found.name}); the device idles for {format_ms(found.idle_ns)} of an iteration "
+            f"({100 * found.idle_ns / max(1.0, found.time_ns):.0f} %) meanwhile."
+        ),
+        evidence={
+            "cause": "capture" if found.graphs else "compilation",
+            "affected_iterations": found.affected,
+            "iterations": found.iterations,
+            "building_ns_per_iteration": round(found.building_ns),
+            "idle_ns_per_iteration": round(found.idle_ns),
+            "share_ratio": round(found.idle_ns / max(1.0, found.time_ns), 4),
+        },
+        advice=(
+            "Capture the graph once and replay it: keep the graph object, copy new inputs into the tensors it was "
+            "captured with, pad batches to a few fixed sizes with a graph each."
+            if found.graphs
+            else "Give the compiler the same shapes and types each time: pad or bucket sequences, drop the last short "
+            "batch, mark what varies as dynamic (torch._dynamo.mark_dynamic, dynamic=True); TORCH_LOGS=recompiles "
+            "says what differed. Create compiled functions once, outside the loop."
+        ),
+        headroom_ns_per_iteration=round(found.idle_ns),
+        confidence=round(loop.confidence * (0.5 + 0.5 * found.affected / found.iterations), 3),
+        rank=loop.rank,
+        device=loop.device,
+        stream=loop.stream,
+        iterations=found.bounds,
+        location={"call" if found.graphs else "range": found.name},
+    )
+
+
+def describe_memory(loop: Loop, trace: Trace, growth: MemoryGrowth) -> Finding:
+    """Return the finding for memory that is never given back."""
+    size = device_memory(loop, trace)
+    left = None
+    if size is not None and growth.last is not None:
+        left = max(0, round((size - growth.last) / max(1.0, growth.per_iteration)))
+    ending = (
+        f"; at that pace its {size / 1e9:.0f} GB are full after {left} more iterations"
+        if left is not None and size
+        else ""
+    )
+    return Finding(
+        rule=RULE,
+        severity="warning",
+        title="Every iteration leaves more memory in use",
+        summary=(
+            f"Memory in use between iterations grows by {growth.per_iteration / 1e6:.1f} MB per iteration, "
+            f"{growth.grown / 1e6:.0f} MB over the trace{ending}."
+        ),
+        evidence={
+            "cause": "memory",
+            "nbytes_per_iteration": round(growth.per_iteration),
+            "grown_nbytes": growth.grown,
+            "last_nbytes": growth.last,
+            "rising_ratio": round(growth.rising, 3),
+            "device_nbytes": size,
+            "iterations_left": left,
+        },
+        advice=(
+            "Find what is kept from every iteration: losses or outputs stored with their autograd history (store "
+            ".item() or .detach()), lists of tensors for statistics, caches without a limit. "
+            "torch.cuda.memory._record_memory_history() shows where it was allocated."
+        ),
+        headroom_ns_per_iteration=None,
+        confidence=round(loop.confidence * growth.rising, 3),
+        rank=loop.rank,
+        device=loop.device,
+        stream=loop.stream,
+        iterations=growth.bounds,
+    )
+
+
+def device_memory(loop: Loop, trace: Trace) -> int | None:
+    """Return the size of the loop's device in bytes, None where it was not recorded."""
+    sizes = trace.devices.filter(trace.devices["device"] == loop.device)["memory_nbytes"].drop_nulls()
+    return int(sizes[0]) if len(sizes) and sizes[0] else None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
-from deepprof.metrics.costs import cost_of, spans_of_parts
+from deepprof.metrics.costs import cost_of, spans_of_parts, threads_of
 from deepprof.metrics.intervals import host_range_during, intervals_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.places import find_place
@@ -38,7 +39,7 @@ def host_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     claim = Claim(rule="host-bound", loop=loop, cost=cost, limits=LIMITS)
     if not claim.holds:
         return
-    place = find_place(trace, spans_of_parts(loop, OTHER))
+    place = find_place(trace, spans_of_parts(loop, OTHER), threads_of(loop))
     doing = f" in {next(iter(place.values()))}" if place else ""
     texts = Texts(
         title="The device waits while the host does other work",
@@ -56,11 +57,11 @@ def without_evidence(loop: Loop, trace: Trace) -> Iterator[Finding]:
     cost, intervals = cost_of(loop, UNKNOWN), intervals_of(loop)
     if cost is None or intervals is None:
         return
+    between = intervals.interval_ns * (1 - intervals.overlap_ratio)  # idle time within iterations is left out
+    cost = replace(cost, mean_ns=min(cost.mean_ns, between))
     claim = Claim(rule="host-bound", loop=loop, cost=cost, limits=LIMITS, certainty=UNSEEN)
     if not claim.holds:
         return
-    if intervals.interval_ns * (1 - intervals.overlap_ratio) < LIMITS.warning * intervals.whole_ns:
-        return  # the idle time lies within iterations
     place = host_range_during(intervals, trace)
     texts = Texts(
         title="The device waits between iterations, and the trace does not say why",

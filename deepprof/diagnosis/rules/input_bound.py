@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
-from deepprof.metrics.costs import cost_of, spans_of_parts
+from deepprof.metrics.costs import cost_of, spans_of_parts, threads_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.places import find_place
 
@@ -25,7 +25,7 @@ def input_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     claim = Claim(rule="input-bound", loop=loop, cost=cost, limits=LIMITS)
     if not claim.holds:
         return
-    place = find_place(trace, spans_of_parts(loop, PARTS))
+    place = find_place(trace, spans_of_parts(loop, PARTS), threads_of(loop))
     name = place.get("range", place.get("operator", place.get("frame", ""))) if place else ""
     texts = Texts(
         title="The device waits for data",

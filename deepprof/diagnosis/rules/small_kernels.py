@@ -12,7 +12,7 @@ from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
 from deepprof.metrics.costs import Cost, cost_of, mean_of, regular
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
-from deepprof.metrics.spans import covered, union
+from deepprof.metrics.spans import covered, intersect, union
 
 __all__ = ["small_kernels"]
 
@@ -54,14 +54,20 @@ def small_kernels(loop: Loop, trace: Trace) -> Iterator[Finding]:
 
 
 def measure_short(loop: Loop, trace: Trace) -> tuple[float, float, float]:
-    """Return number and time of short kernels per regular iteration, and the median time of one."""
+    """Return number and time of short kernels per regular iteration, and the median time of one.
+
+    Time counts once where they overlap, and not at all where something longer runs beside them.
+    """
     rows = regular(loop)
     start = rows["start_ns"].to_numpy()
     windows = union(start, start + rows["iteration_ns"].to_numpy())
-    taken = pl.col("end_ns") - pl.col("start_ns")
-    kernels = trace.device_events.filter(
-        (pl.col("device") == loop.device) & (pl.col("activity") == "kernel") & (taken < SHORT_NS)
-    )
-    inside = covered(windows, kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy())
+    work = trace.device_events.filter((pl.col("device") == loop.device) & (pl.col("activity") != "sync"))
+    short = (pl.col("activity") == "kernel") & (pl.col("end_ns") - pl.col("start_ns") < SHORT_NS)
+    kernels, rest = work.filter(short), work.filter(~short)
+    begin, end = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
+    inside = covered(windows, begin, end)
     used = inside[inside > 0]
-    return len(used) / rows.height, float(used.sum()) / rows.height, float(pl.Series(used).median() or 0)  # type: ignore[arg-type]
+    running = intersect(union(begin, end), windows)
+    beside = intersect(running, union(rest["start_ns"].to_numpy(), rest["end_ns"].to_numpy()))
+    alone_ns = running.total_ns - beside.total_ns
+    return len(used) / rows.height, alone_ns / rows.height, float(pl.Series(used).median() or 0)  # type: ignore[arg-type]

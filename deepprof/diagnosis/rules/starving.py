@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import polars as pl
+
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
-from deepprof.metrics.costs import Cost, cost_of, mean_of, regular, spans_of_parts
+from deepprof.metrics.costs import Cost, cost_of, mean_of, regular, spans_of_parts, threads_of
 from deepprof.metrics.host_states import WAIT
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.places import find_calls, find_place
-from deepprof.metrics.spans import intersect, union
+from deepprof.metrics.spans import Spans, intersect, union
 
 __all__ = ["launch_bound", "sync_bound"]
 
@@ -47,7 +49,7 @@ def sync_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     start = rows["start_ns"].to_numpy()
     host = loop.timeline.host if loop.timeline else None
     waiting = intersect(host.waiting, union(start, start + rows["iteration_ns"].to_numpy())) if host else None
-    place = ((find_calls(trace, WAIT, waiting) or {}) | (find_place(trace, waiting) or {})) if waiting else {}
+    place = place_of_waits(trace, waiting, threads_of(loop)) if waiting else {}
     doing = f", in {place['operator']}" if "operator" in place else f", in {place['call']}" if "call" in place else ""
     texts = Texts(
         title="The host waits for the device, then the device waits for the host",
@@ -69,6 +71,12 @@ def sync_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
         "idle_after_waits_ns_per_iteration": round(mean_of(loop, *SYNC)),
     }
     yield claim.conclude(texts, evidence, place or None)
+
+
+def place_of_waits(trace: Trace, waiting: Spans, threads: pl.DataFrame | None) -> dict[str, int | str]:
+    """Return the call in which the launching threads wait longest, and where it stands."""
+    call = find_calls(trace, WAIT, waiting, threads) or {}
+    return call | (find_place(trace, waiting, threads) or {})
 
 
 def launch_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
@@ -95,5 +103,5 @@ def launch_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
         ),
     )
     evidence = {"launches_per_iteration": round(launches, 1), "host_ns_per_launch": round(each)}
-    place = find_place(trace, spans_of_parts(loop, LAUNCH))
+    place = find_place(trace, spans_of_parts(loop, LAUNCH), threads_of(loop))
     yield claim.conclude(texts, evidence, place)

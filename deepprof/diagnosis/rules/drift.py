@@ -1,0 +1,168 @@
+"""Iterations become slower over the capture although they do the same: clocks, other tenants, input, the network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from deepprof.collectors.trace import Trace
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.judgement import format_ms
+from deepprof.metrics.changes import INSTALL, can_find_changes
+from deepprof.metrics.drift import Drift, find_drift
+from deepprof.metrics.growth import find_count_growth, find_interval_growth
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.parts import COPY_PARTS, PART_NAMES
+
+__all__ = ["drift"]
+
+CRITICAL = 0.3  # of a late iteration is lost; drift is material from a tenth on
+MOST = 0.5  # of the loss lies in one kind of time, or it is not said which carries it
+SAME = 0.02  # kernels per iteration differ by less: they are the same work
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """A kind of time that may grow, and what to do when it does."""
+
+    word: str
+    parts: tuple[str, ...]
+    title: str
+    advice: str
+
+
+CARRIERS = (
+    Carrier(
+        "compute",
+        ("compute_ns",),
+        "The same kernels become slower",
+        "Look at clocks, temperature and power over time (nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE; rocm-smi) "
+        "and at other jobs on the same device. Cooling, a power limit or a noisy neighbour is the usual reason.",
+    ),
+    Carrier(
+        "input",
+        ("idle_input_ns",),
+        "Loading data becomes slower",
+        "Look at the storage and the loader's workers over time: a cache that ran out, a queue that emptied, memory "
+        "that fills up, other readers of the same disk.",
+    ),
+    Carrier(
+        "communication",
+        ("exposed_communication_ns",),
+        "Communication becomes slower",
+        "Compare the ranks at the same iterations: either one of them became slower and the others wait, or the "
+        "network did.",
+    ),
+    Carrier(
+        "copies",
+        (*COPY_PARTS.values(), "exposed_memset_ns"),
+        "Copies become slower",
+        "Look at what shares the bus and the host's memory, and at the sizes copied.",
+    ),
+    Carrier(
+        "allocator",
+        ("idle_allocator_ns",),
+        "Allocating device memory takes longer and longer",
+        "Memory is running short or into pieces: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, pad shapes, and "
+        "look for what is kept.",
+    ),
+    Carrier(
+        "host",
+        ("idle_launch_ns", "idle_host_ns", "idle_sync_ns"),
+        "The host becomes slower",
+        "Look at the host over time: other processes on its cores, lists and logs that grow, garbage collection, "
+        "clock limits.",
+    ),
+)
+ANYTHING = Carrier(
+    "unknown",
+    PART_NAMES,
+    "Iterations become slower",
+    "Compare an early iteration with a late one in a timeline, and record the host's side (operators, runtime calls).",
+)
+
+
+def drift(loop: Loop, trace: Trace) -> Iterator[Finding]:
+    """Yield `drift` when late iterations take clearly longer than early ones and nothing grows that explains it."""
+    found = find_drift(loop)
+    if found is None or find_interval_growth(loop) is not None or find_count_growth(loop) is not None:
+        return
+    carrier, share = find_carrier(found)
+    yield Finding(
+        rule="drift",
+        severity="critical" if found.share >= CRITICAL else "warning",
+        title=carrier.title,
+        summary=summarize(found, carrier, share),
+        evidence=measure(found) | {"carrier": carrier.word, "carrier_share_ratio": round(share, 3)},
+        advice=carrier.advice + advise_library(found),
+        headroom_ns_per_iteration=round(found.lost_ns),
+        confidence=round(loop.confidence * found.separation * (0.7 if found.kind == "ends" else 1.0), 3),
+        rank=loop.rank,
+        device=loop.device,
+        stream=loop.stream,
+        iterations=(int(found.late["index"][0]), int(found.late["index"][-1])),
+    )
+
+
+def find_carrier(found: Drift) -> tuple[Carrier, float]:
+    """Return which kind of time carries most of the loss, and its share of it.
+
+    More computing is only slower computing where the kernels are as many as before.
+    """
+    shares = [(c, sum(max(0.0, found.parts[p]) for p in c.parts) / max(1.0, found.lost_ns)) for c in CARRIERS]
+    best, share = max(shares, key=lambda each: each[1])
+    if share < MOST or (best.word == "compute" and not same_work(found)):
+        return ANYTHING, 0.0
+    return best, min(1.0, share)
+
+
+def same_work(found: Drift) -> bool:
+    """Return whether late iterations run as many kernels as early ones."""
+    before, after = (float(part["kernels"].median()) for part in (found.early, found.late))  # type: ignore[arg-type]
+    return abs(after - before) <= SAME * before
+
+
+def summarize(found: Drift, carrier: Carrier, share: float) -> str:
+    """Return the finding's text."""
+    when = {
+        "shift": f"from iteration {found.at} on",
+        "trend": "little by little",
+        "ends": "between the first iterations and the last",
+    }
+    most = "" if carrier is ANYTHING else f" {100 * share:.0f} % of that is {WORDS[carrier.word]}."
+    return (
+        f"An iteration takes {format_ms(found.before_ns)} at first and {format_ms(found.after_ns)} later "
+        f"({100 * found.lost_ns / max(1.0, found.before_ns):+.0f} %), {when[found.kind]}"
+        f"{', with as many kernels as before' if same_work(found) else ''}.{most}"
+    )
+
+
+WORDS = {
+    "compute": "the same kernels taking longer",
+    "input": "waiting for data",
+    "communication": "waiting in collectives",
+    "copies": "copying",
+    "allocator": "allocating and freeing device memory",
+    "host": "waiting for the host",
+}
+
+
+def measure(found: Drift) -> dict[str, int | float | str | None]:
+    """Return the numbers that the finding rests on."""
+    return {
+        "kind": found.kind,
+        "at_iteration": found.at,
+        "early_median_ns": round(found.before_ns),
+        "late_median_ns": round(found.after_ns),
+        "early_iterations": found.early.height,
+        "late_iterations": found.late.height,
+        "separation_ratio": round(found.separation, 3),
+        "share_ratio": round(found.share, 4),
+    }
+
+
+def advise_library(found: Drift) -> str:
+    """Return what to install where it would tell the iteration at which the time changed."""
+    if found.kind == "shift" or can_find_changes():
+        return ""
+    return f" `{INSTALL}` finds the iteration at which it changed."

@@ -1,0 +1,235 @@
+"""Some iterations take much longer than the others: which, how much, and what they have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from deepprof.collectors.trace import Trace
+from deepprof.diagnosis.finding import Finding, Severity
+from deepprof.diagnosis.judgement import format_ms
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.outliers import Outliers, extra_spans, find_outliers, split_cycles
+from deepprof.metrics.parts import COPY_PARTS
+from deepprof.metrics.places import find_place
+
+__all__ = ["slow_iterations"]
+
+# Of the time of all iterations together. Less than 3 % is not worth a word, and one stall in a capture is that often.
+WORTH, WARNING, CRITICAL = 0.03, 0.1, 0.3
+MOST = 0.5  # of the additional time has one cause, or there is none in common
+NAMED = 6  # slow iterations that the summary lists
+SEEN = {1: 0.5, 2: 0.75}  # confidence that so many slow iterations say something of the job; more: 0.9
+CHANCE = 1  # a single slow iteration may be the profiler's or the system's: it is told when it cost a tenth, as info
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What slow iterations may have in common: the parts of the time that grow in them, and what is said of it.
+
+    `sign` is the difference that tells it from another cause with the same parts, if any.
+    """
+
+    word: str
+    parts: tuple[str, ...]
+    title: str
+    advice: str
+    sign: str | None = None
+
+
+CAUSES = (
+    Cause(
+        "input",
+        ("idle_input_ns",),
+        "Some iterations wait for data",
+        "Find out what is slow about these batches: large or remote files, a cold cache, workers that start again. "
+        "A deeper queue (prefetch_factor, more workers) rides out single slow batches.",
+    ),
+    Cause(
+        "allocator",
+        ("idle_allocator_ns",),
+        "Some iterations wait for the allocation of device memory",
+        "Sizes that no iteration had before make the allocator ask the driver: pad or bucket shapes, "
+        "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, leave empty_cache() out of the loop.",
+    ),
+    Cause(
+        "builds",
+        ("idle_launch_ns", "idle_host_ns", "idle_sync_ns"),
+        "Some iterations compile code or capture graphs",
+        "A shape that is new makes the compiler or the graph start again: pad or bucket shapes, mark dimensions as "
+        "dynamic, warm up with all shapes that occur.",
+        sign="builds",
+    ),
+    Cause(
+        "communication",
+        ("exposed_communication_ns",),
+        "Some iterations wait for other ranks",
+        "Look at the other ranks at the same iterations: the collectives last until the slowest one arrives.",
+    ),
+    Cause(
+        "copies",
+        (*COPY_PARTS.values(), "exposed_memset_ns"),
+        "Some iterations copy more than the others",
+        "Find what is copied in these iterations (checkpoints, logged tensors, larger batches) and copy it beside the "
+        "computation: pinned memory, non_blocking=True, a stream of its own.",
+    ),
+    Cause(
+        "additional kernels",
+        ("compute_ns",),
+        "Some iterations run additional kernels",
+        "Find what these iterations do beside training (evaluation, statistics, logging) and whether it is needed as "
+        "often; batches of other sizes make other kernels.",
+        sign="kernels",
+    ),
+    Cause(
+        "slower kernels",
+        ("compute_ns",),
+        "The same kernels take longer in some iterations",
+        "Look at clocks, temperature and power (nvidia-smi -q -d PERFORMANCE, rocm-smi) and at other jobs on the same "
+        "device.",
+    ),
+    Cause(
+        "host",
+        ("idle_host_ns", "idle_launch_ns", "idle_sync_ns"),
+        "Some iterations wait for the host",
+        "Find out what the host does in these iterations: checkpoints, logging, garbage collection, other processes "
+        "on the same cores. Move it to another thread, or do it less often.",
+    ),
+)
+UNKNOWN = Cause(
+    "unknown",
+    (),
+    "Some iterations take much longer than the others",
+    "Compare a slow iteration with its neighbours in a timeline; a longer recording with the host's side "
+    "(operators, runtime calls) says more.",
+)
+
+
+def slow_iterations(loop: Loop, trace: Trace) -> Iterator[Finding]:
+    """Yield `slow-iterations` when slow ones without rhythm cost much, or those of a known cycle do."""
+    outliers = find_outliers(loop)
+    if outliers is None or outliers.share < WORTH:
+        return
+    irregular, regular, every = split_cycles(loop, outliers)
+    if irregular.share >= (WARNING if irregular.rows.height <= CHANCE else WORTH):
+        yield describe(loop, trace, irregular)
+    elif every is not None and regular.share >= WORTH:
+        yield describe_cycle(loop, regular, every)
+
+
+def find_cause(outliers: Outliers) -> tuple[Cause, float]:
+    """Return the cause that most of the additional time has, and its share of it."""
+    shares = [(cause, share_of(cause, outliers)) for cause in CAUSES]
+    best, share = max(shares, key=lambda each: each[1])
+    return (best, share) if share >= MOST else (UNKNOWN, 0.0)
+
+
+def share_of(cause: Cause, outliers: Outliers) -> float:
+    """Return the share of the additional time in the parts of `cause`, in iterations that have its sign."""
+    rows = outliers.rows if cause.sign is None else outliers.rows.filter(outliers.rows[cause.sign] > 0)
+    grown = sum(float(rows[part].clip(lower_bound=0).sum()) for part in cause.parts)
+    return min(1.0, grown / max(1.0, outliers.extra_ns))
+
+
+def severity(outliers: Outliers) -> Severity:
+    """Return how bad the loss is."""
+    if outliers.rows.height <= CHANCE or outliers.share < WARNING:
+        return "info"
+    return "critical" if outliers.share >= CRITICAL else "warning"
+
+
+def describe(loop: Loop, trace: Trace, outliers: Outliers) -> Finding:
+    """Return the finding on slow iterations without rhythm."""
+    cause, share = find_cause(outliers)
+    rows, count = outliers.rows, outliers.rows.height
+    place = find_place(trace, extra_spans(loop, rows, cause.parts)) if cause.parts else None
+    return Finding(
+        rule="slow-iterations",
+        severity=severity(outliers),
+        title=cause.title,
+        summary=(
+            f"{count} of {outliers.iterations} iterations ({list_indices(outliers)}) took on average "
+            f"{format_ms(outliers.extra_ns / count)} longer than those around, {100 * outliers.share:.0f} % of "
+            f"the time of all. {say_common(cause, share, outliers)}"
+        ),
+        evidence=measure(outliers)
+        | {"cause": cause.word, "cause_share_ratio": round(share, 3)}
+        | differences(outliers),
+        advice=cause.advice,
+        headroom_ns_per_iteration=round(outliers.headroom_ns),
+        confidence=round(loop.confidence * SEEN.get(count, 0.9), 3),
+        rank=loop.rank,
+        device=loop.device,
+        stream=loop.stream,
+        iterations=(int(rows["index"][0]), int(rows["index"][-1])),
+        location=place,
+    )
+
+
+def describe_cycle(loop: Loop, outliers: Outliers, every: int) -> Finding:
+    """Return the remark on what comes every so many iterations, which is on purpose."""
+    kind = next((str(c["kind"]) for c in loop.cycles if c["every"] == every), "unknown")
+    purpose = "" if kind == "unknown" else f" ({kind})"
+    return Finding(
+        rule="slow-iterations",
+        severity="info",
+        title=f"One in {every} iterations takes longer",
+        summary=(
+            f"Every {every} iterations one{purpose} takes "
+            f"{format_ms(outliers.extra_ns / outliers.rows.height)} longer than those around it, "
+            f"{100 * outliers.share:.0f} % of the time of all."
+        ),
+        evidence=measure(outliers) | {"every": every, "kind": kind},
+        advice="If it need not be that often, do it less often, or beside the training.",
+        headroom_ns_per_iteration=round(outliers.headroom_ns),
+        confidence=round(loop.confidence * 0.9, 3),
+        rank=loop.rank,
+        device=loop.device,
+        stream=loop.stream,
+        iterations=(int(outliers.rows["index"][0]), int(outliers.rows["index"][-1])),
+    )
+
+
+def list_indices(outliers: Outliers) -> str:
+    """Return the numbers of the slow iterations, the first few of many."""
+    indices = [str(index) for index in outliers.rows["index"].head(NAMED).to_list()]
+    return ", ".join(indices) + (", …" if outliers.rows.height > NAMED else "")
+
+
+def say_common(cause: Cause, share: float, outliers: Outliers) -> str:
+    """Return a sentence on what the slow iterations have in common."""
+    if cause is UNKNOWN:
+        return "What they have in common does not show in the trace."
+    kernels = float(outliers.rows["kernels"].mean() or 0.0)  # type: ignore[arg-type]
+    more = f" ({kernels:+.0f} kernels each)" if cause.sign == "kernels" else ""
+    return f"{100 * share:.0f} % of that is {WORDS[cause.word]}{more}."
+
+
+WORDS = {
+    "input": "waiting for data",
+    "allocator": "allocating and freeing device memory",
+    "builds": "building code or graphs",
+    "communication": "waiting in collectives",
+    "copies": "copying",
+    "additional kernels": "computing more",
+    "slower kernels": "the same kernels taking longer",
+    "host": "waiting for the host",
+}
+
+
+def measure(outliers: Outliers) -> dict[str, int | float | str | None]:
+    """Return the numbers that a finding on slow iterations rests on."""
+    return {
+        "slow_iterations": outliers.rows.height,
+        "iterations": outliers.iterations,
+        "extra_ns_per_slow_iteration": round(outliers.extra_ns / max(1, outliers.rows.height)),
+        "slowest_ns": max(outliers.rows["iteration_ns"].to_list(), default=None),
+        "share_ratio": round(outliers.share, 4),
+    }
+
+
+def differences(outliers: Outliers) -> dict[str, int | float | str | None]:
+    """Return by how much the counts of a slow iteration differ on average, those that do."""
+    named = ("kernels", "launches", "waits", "allocations", "builds", "htod_bytes")
+    means = {f"additional_{name}": float(outliers.rows[name].mean() or 0.0) for name in named}  # type: ignore[arg-type]
+    return {name: round(mean, 2) for name, mean in means.items() if abs(mean) >= 0.5}

@@ -1,0 +1,128 @@
+"""What a recording lacks, and what cannot be told for that reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.operators import is_stand_in
+from deepprof.metrics.parts import IDLE_PARTS
+
+__all__ = ["Lack", "find_lacks"]
+
+ENOUGH = 5  # iterations: fewer have no confidence interval
+LOST = 0.01  # of all records: single broken ones change nothing
+MUCH_LOST = 0.05
+UNLINKED = 0.05  # of the kernels; where most are unlinked, the recorder does not link, and rules know that
+IDLE, UNKNOWN, DECISIVE = 0.1, 0.5, 0.3  # of the iteration, of its idle time, of the iteration again
+# Reasons of `Accounting.dropped` for which something is missing that was recorded.
+BROKEN = ("invalid-time", "invalid-place", "invalid", "malformed", "undecodable", "unmatched")
+ENDED = ("truncated", "without-times")  # one is enough: the recorder did not get to the end
+# In the notes: the recorder's own words for what it lost.
+SAID = r"(?i)not all CUDA events|breaks off|ran out of buffer|are lost\b|without their kernels|(?:was|were) dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Something that is missing: `what`, the number it rests on, and what it `prevents`.
+
+    `decisive` says that the results depend on it.
+    """
+
+    key: str
+    value: int | float
+    what: str
+    prevents: str
+    decisive: bool = False
+
+
+def find_lacks(loop: Loop, trace: Trace) -> list[Lack]:
+    """Return what the recording of a loop lacks, the decisive first."""
+    found = [
+        *iterations_lacking(loop),
+        *records_lost(trace),
+        *kernels_unlinked(loop, trace),
+        *causes_unknown(loop, trace),
+    ]
+    return sorted(found, key=lambda lack: not lack.decisive)
+
+
+def iterations_lacking(loop: Loop) -> Iterator[Lack]:
+    """Yield that too few iterations are complete."""
+    usual, complete = loop.usual.height, int(loop.iterations["complete"].sum())
+    cut = loop.iterations.height - complete
+    if usual < ENOUGH:
+        many = f"only {usual} iteration{'' if usual == 1 else 's'}" if usual else "no iteration"
+        yield Lack(
+            "usual_iterations",
+            usual,
+            f"{many} after warm-up {'is' if usual < 2 else 'are'} complete and followed by another",
+            "confidence intervals, slow iterations and drift",
+            decisive=usual < 2,
+        )
+    if cut > complete:
+        yield Lack("cut_iterations", cut, f"{cut} of {loop.iterations.height} iterations are cut off", "their figures")
+
+
+def records_lost(trace: Trace) -> Iterator[Lack]:
+    """Yield that records were lost, as the accounting shows or the recorder says."""
+    dropped = trace.accounting.dropped
+    ended, broken = (sum(dropped.get(reason, 0) for reason in reasons) for reasons in (ENDED, BROKEN))
+    share = (ended + broken) / max(1, trace.accounting.read)
+    if ended or share >= LOST:
+        yield Lack(
+            "lost_records",
+            ended + broken,
+            f"{ended + broken} records ({100 * share:.1f} %) are broken or were cut off",
+            "a sum that holds all of the time",
+            decisive=share >= MUCH_LOST,
+        )
+    said = pl.Series(list(trace.notes), dtype=pl.String)
+    said = said.filter(said.str.contains(SAID))
+    if len(said):
+        yield Lack("notes", len(said), f"the recording says: {said[0].rstrip('.')}", "certainty that all work is seen")
+
+
+def kernels_unlinked(loop: Loop, trace: Trace) -> Iterator[Lack]:
+    """Yield that a part of the kernels has no launch record while most have one."""
+    rows = loop.usual
+    if not rows.height or is_stand_in(trace):
+        return
+    since, until = int(rows["start_ns"][0]), int(rows["start_ns"][-1]) + int(rows["iteration_ns"][-1])
+    kernels = trace.device_events.filter(
+        (pl.col("device") == loop.device) & pl.col("activity").is_in(["kernel", "graph"]),
+        pl.col("start_ns").is_between(since, until, closed="left"),
+    )
+    calls = trace.host_events.filter((pl.col("category") == "runtime") & pl.col("correlation").is_not_null())
+    linked = kernels.join(calls.select("correlation"), on="correlation", how="semi").height
+    unlinked = kernels.height - linked
+    if linked > unlinked >= UNLINKED * kernels.height > 0:
+        yield Lack(
+            "unlinked_kernels",
+            unlinked,
+            f"{unlinked} of {kernels.height} kernels have no launch record",
+            "the cause of idle time in front of them",
+        )
+
+
+def causes_unknown(loop: Loop, trace: Trace) -> Iterator[Lack]:
+    """Yield that most of the idle time has no cause although the host was recorded."""
+    rows = loop.usual
+    whole = float(rows["iteration_ns"].sum() or 0)
+    if not whole or not trace.host_events.height or loop.parts.is_empty():
+        return
+    idle, unknown = (
+        float(rows.select(pl.sum_horizontal(p).sum()).item() or 0) for p in (IDLE_PARTS, ["idle_unknown_ns"])
+    )
+    if idle >= IDLE * whole and unknown >= UNKNOWN * idle:
+        yield Lack(
+            "unknown_idle_ratio",
+            round(unknown / whole, 4),
+            f"{100 * unknown / whole:.0f} % of the iteration time is idle without a cause in the trace",
+            "saying why the device waits",
+            decisive=unknown >= DECISIVE * whole,
+        )

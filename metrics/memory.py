@@ -1,0 +1,87 @@
+"""How much device memory every iteration leaves in use: the least that is held between two of its ends.
+
+The host allocates, and runs ahead of the device. So iterations are told apart by when the host launched their first
+kernels, where the trace says so. The least use within that time is what remains when all temporary memory is given
+back, wherever in the iteration that is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.operators import is_stand_in
+
+__all__ = ["MemoryFloors", "find_floors", "launch_times"]
+
+Int64s = npt.NDArray[np.int64]
+
+HOST_MEMORY = -1  # the device of memory events that no device has
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFloors:
+    """The least memory in use during complete iterations after warm-up, in order.
+
+    `index` numbers the iterations. `absolute` says that the recorder wrote totals; without, `nbytes` counts from
+    what was in use when the recording began.
+    """
+
+    index: Int64s
+    nbytes: Int64s
+    absolute: bool
+
+
+def find_floors(loop: Loop, trace: Trace) -> MemoryFloors | None:
+    """Return what the iterations leave in use on the loop's device, None where the trace has no memory events."""
+    device = HOST_MEMORY if is_stand_in(trace) else loop.device
+    rows = trace.memory_events.filter(pl.col("device") == device)
+    if not rows.height:
+        return None
+    absolute = not rows["allocated_nbytes"].null_count()
+    in_use = rows["allocated_nbytes"].cast(pl.Int64) if absolute else rows["nbytes"].cum_sum()
+    index, begin = begins(loop, trace)
+    nbytes, known = floors(rows["time_ns"].to_numpy(), in_use.to_numpy(), begin)
+    return MemoryFloors(index[:-1][known], nbytes[known], absolute)
+
+
+def begins(loop: Loop, trace: Trace) -> tuple[Int64s, Int64s]:
+    """Return index and begin of the complete iterations after warm-up: on the host where that is known, in ns.
+
+    Without launch records of most of them, the device's times stand in.
+    """
+    rows = loop.iterations.filter(pl.col("complete") & ~pl.col("warmup"))
+    launched = launch_times(loop, trace, rows["start_ns"])
+    if 2 * launched.null_count() > len(launched):
+        return rows["index"].to_numpy(), rows["start_ns"].to_numpy()
+    known = launched.is_not_null()
+    return rows["index"].filter(known).to_numpy(), launched.drop_nulls().to_numpy()
+
+
+def launch_times(loop: Loop, trace: Trace, starts: pl.Series) -> pl.Series:
+    """Return when the kernels of the loop's stream that began at `starts` were launched, null where unknown (Int64)."""
+    here = (pl.col("device") == loop.device) & (pl.col("stream") == loop.stream)
+    first = trace.device_events.filter(here & pl.col("start_ns").is_in(starts.implode()))
+    calls = trace.host_events.filter((pl.col("category") == "runtime") & pl.col("correlation").is_not_null())
+    joined = first.select("start_ns", "correlation").join(
+        calls.select("correlation", launch_ns="start_ns").unique("correlation", keep="first"), on="correlation"
+    )
+    times = joined.group_by("start_ns").agg(pl.col("launch_ns").min())
+    return starts.to_frame("start_ns").join(times, on="start_ns", how="left", maintain_order="left")["launch_ns"]
+
+
+def floors(times: Int64s, in_use: Int64s, begin: Int64s) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+    """Return the least of `in_use` from each begin to the next (one fewer), and where anything is known of it."""
+    if len(begin) < 2 or not len(times):
+        return np.zeros(max(0, len(begin) - 1), np.int64), np.zeros(max(0, len(begin) - 1), bool)
+    first = np.searchsorted(times, begin, side="right") - 1  # the value that holds at the begin
+    known = (first[:-1] >= 0) & (np.diff(begin) > 0)
+    end = np.maximum(np.searchsorted(times, begin, side="left")[1:], np.maximum(first[:-1], 0) + 1)
+    pairs = np.stack([np.maximum(first[:-1], 0), end], axis=1).ravel()
+    padded = np.append(in_use, np.iinfo(np.int64).max)  # an end may lie behind the last event
+    return np.asarray(np.minimum.reduceat(padded, pairs)[::2]), known

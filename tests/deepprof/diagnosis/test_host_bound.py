@@ -1,0 +1,67 @@
+"""`host-bound`: other work of the host, known from its calls or concluded from the interval alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from deepprof.diagnosis.rules.host_bound import host_bound
+from tests.deepprof.diagnosis.loops import START_US, Did, Job, Work, compute
+
+LENGTH = 100_000
+
+
+def test_a_long_pause_of_the_launching_thread_is_other_work() -> None:
+    (found,) = Job(LENGTH, [compute(60_000)]).found(host_bound)
+    assert (found.severity, found.confidence, found.location) == ("warning", 1.0, None)
+    assert found.headroom_ns_per_iteration == (40_000 - START_US) * 1_000
+    assert "40 %" in found.summary
+
+
+def test_what_the_host_does_is_named() -> None:
+    does = [Did("save_checkpoint", 60_000, 99_000, "range"), Did("train.py(3): log", 59_000, 99_900, "python")]
+    (found,) = Job(LENGTH, [compute(60_000)], does).found(host_bound)
+    assert found.location == {"range": "save_checkpoint", "frame": "train.py(3): log"}
+    assert found.summary.endswith("it is at other work in save_checkpoint.")
+
+
+def test_building_code_in_every_iteration_is_other_work_however_short_the_pauses() -> None:
+    builds = [Did("cuModuleLoadData", at, at + 800) for at in range(60_000, 100_000, 1_000)]
+    (found,) = Job(LENGTH, [compute(60_000)], builds).found(host_bound)
+    assert found.evidence["cost_ns_per_iteration"] == 40 * 800_000
+
+
+@pytest.mark.parametrize("pause", [900, 1_000])
+def test_short_pauses_are_launching(pause: int) -> None:
+    events = [Did("cudaEventRecord", at, at + 1) for at in range(60_000, 100_000, pause)]
+    assert Job(LENGTH, [compute(60_000)], events).found(host_bound) == []
+
+
+def unlinked(gap: float, *, within: float = 0, ranges: list[Did] | None = None) -> Job:
+    """Return iterations of two kernels without launch records, with idle time between and `within` them."""
+    first = (LENGTH - gap - within) / 2
+    return Job(LENGTH, [Work(0, first), Work(first + within, LENGTH - gap)], ranges or [])
+
+
+def test_without_launch_records_an_interval_is_put_down_to_the_host_with_less_confidence() -> None:
+    (found,) = unlinked(50_000, ranges=[Did("evaluate", 50_000, 99_000, "range")]).found(host_bound)
+    assert (found.severity, found.confidence) == ("critical", 0.75)
+    assert found.headroom_ns_per_iteration == 50_000_000
+    assert found.evidence["interval_share_ratio"] == 0.5
+    assert found.location == {"range": "evaluate"}
+    assert "no launch records" in found.summary
+
+
+@pytest.mark.parametrize(("gap", "fires"), [(14_900, False), (15_000, True)])
+def test_the_limit_without_launch_records(gap: float, fires: bool) -> None:  # noqa: FBT001
+    assert bool(unlinked(gap).found(host_bound)) == fires
+
+
+def test_idle_time_within_iterations_is_neither_its_matter_nor_its_headroom() -> None:
+    assert unlinked(10_000, within=60_000).found(host_bound) == []
+    (found,) = unlinked(20_000, within=40_000).found(host_bound)
+    assert (found.headroom_ns_per_iteration, found.severity) == (20_000_000, "warning")
+
+
+def test_copies_in_the_interval_are_not_put_down_to_the_host() -> None:
+    copy = Work(50_000, 92_000, None, "Memcpy HtoD", 9, "memcpy", {"copy_kind": "HtoD"})
+    assert Job(LENGTH, [compute(50_000, launched=None), copy]).found(host_bound) == []
