@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from deepprof.collectors.importers import read
     from deepprof.collectors.store import Store, open_store
     from deepprof.collectors.trace import Trace
+    from deepprof.comparison import Comparison, compare
     from deepprof.diagnosis.finding import Finding
     from deepprof.job import read_job
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Analysis",
+    "Comparison",
     "DeepProfError",
     "Finding",
     "Loop",
@@ -31,6 +33,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "analyze",
+    "compare",
     "open_store",
     "read",
     "read_job",
@@ -38,6 +41,7 @@ __all__ = [
 
 HOMES = {
     "Analysis": "deepprof.analysis",
+    "Comparison": "deepprof.comparison",
     "DeepProfError": "deepprof.collectors.errors",
     "Finding": "deepprof.diagnosis.finding",
     "Loop": "deepprof.metrics.loop",
@@ -46,6 +50,7 @@ HOMES = {
     "TraceError": "deepprof.collectors.errors",
     "UsageError": "deepprof.collectors.errors",
     "analyze": "deepprof.analysis",
+    "compare": "deepprof.comparison",
     "open_store": "deepprof.collectors.store",
     "read": "deepprof.collectors.importers",
     "read_job": "deepprof.job",

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["ABSENT", "format_bytes", "format_confidence", "format_count", "format_duration", "format_ratio"]
+__all__ = [
+    "ABSENT",
+    "format_bytes",
+    "format_confidence",
+    "format_count",
+    "format_difference",
+    "format_duration",
+    "format_ratio",
+]
 
 ABSENT = "-"
 Scale = tuple[tuple[int, str], ...]  # largest unit first
@@ -20,6 +28,11 @@ SIZES: Scale = ((1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, 
 def format_duration(ns: float | None) -> str:
     """Return nanoseconds as in `12.3 ms`."""
     return format_scaled(ns, TIMES)
+
+
+def format_difference(ns: float) -> str:
+    """Return nanoseconds with their sign as in `+12.3 ms`, 0 without."""
+    return ("+" if ns > 0 else "") + format_duration(ns)
 
 
 def format_bytes(nbytes: float | None) -> str:

@@ -1,0 +1,107 @@
+"""`deepprof diff`."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentTypeError
+from typing import TYPE_CHECKING
+
+from deepprof.commands.arguments import parse_count, quote
+from deepprof.commands.inputs import add_inputs, analyze_paths
+from deepprof.commands.output import add_output, capture, check_output, deliver
+from deepprof.commands.progress import progress
+from deepprof.commands.streams import say
+
+if TYPE_CHECKING:
+    import argparse
+
+    from deepprof.comparison.result import Comparison, Pair
+
+__all__ = ["Diff"]
+
+FAILED = 1
+REGRESSION = re.compile(r"regression=(?:(\d{1,4}(?:\.\d{1,6})?)%|(0\.\d{1,8}))", re.ASCII)
+
+
+class Diff:
+    """Compare two runs: what got slower, by how much, and which kernels changed.
+
+    A is the run before, B the run after; each is a file, a directory, an archive, a store or a glob of one job's
+    ranks. Exit 0: reported, 1: --fail-on was met, 2: wrong usage, unreadable input or nothing that can be compared.
+    """
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's arguments."""
+        add = parser.add_argument
+        add("a", metavar="A", help="the run before: a trace, a directory or a glob of one job's ranks")
+        add("b", metavar="B", help="the run after")
+        add_output(parser)
+        regression = "exit 1 where B's median iteration is slower by more than that, and surely slower"
+        add("--fail-on", metavar="regression=5%", type=parse_regression, help=regression.replace("%", "%%"))
+        add("--top", metavar="N", type=parse_count, help="rows of kernels (default: 10 in text, all in JSON)")
+        add_inputs(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Read and analyse both, compare and report."""
+        from deepprof.collectors.errors import TraceError
+
+        check_output(args)
+        comparison = compare_paths(args)
+        if not comparison.pairs:
+            sentence = comparison.headline.sentence.rstrip(".")
+            advice = "record three or more iterations of the same ranks in both runs"
+            raise TraceError(f"{args.a} and {args.b}", sentence[0].lower() + sentence[1:], advice)
+        deliver(render(comparison, args), args)
+        return 0 if args.fail_on is None else FAILED * fails(comparison, args.fail_on)
+
+
+def parse_regression(text: str) -> float:
+    """Return the limit in `regression=5%` or `regression=0.05` as a ratio."""
+    found = REGRESSION.fullmatch(text)
+    if found is None:
+        raise ArgumentTypeError(f"{quote(text)} is not a limit such as regression=5% or regression=0.05")
+    return float(found[1]) / 100 if found[1] else float(found[2])
+
+
+def compare_paths(args: argparse.Namespace) -> Comparison:
+    """Read the two runs that the arguments name, and compare them."""
+    runs = [analyze_paths(args, [path]) for path in (args.a, args.b)]
+    with progress("comparing"):
+        from deepprof.comparison import compare
+
+        return compare(*runs)
+
+
+def render(comparison: Comparison, args: argparse.Namespace) -> str:
+    """Return the report in the format that is asked for."""
+    if args.format == "json":
+        from deepprof.render.comparison_json import encode
+
+        return encode(comparison, limit=args.top)
+    from deepprof.render.comparison_text import OPERATIONS, print_comparison
+
+    limit = args.top or OPERATIONS
+    return capture(lambda console: print_comparison(comparison, console, limit=limit), args.output)
+
+
+def fails(comparison: Comparison, limit: float) -> bool:
+    """Say on stderr which pairs are slower by more than `limit`; return whether any of them surely is."""
+    slower = [pair for pair in comparison.pairs if pair.time.ratio - 1 > limit]
+    for pair in slower:
+        say(f"deepprof: {describe(pair, limit)}")
+    return any(map(is_sure, slower))
+
+
+def is_sure(pair: Pair) -> bool:
+    """Return whether the interval of a pair's ratio lies above equal times."""
+    return pair.time.low is not None and pair.time.low > 1
+
+
+def describe(pair: Pair, limit: float) -> str:
+    """Return by how much a pair is slower, and whether that is sure."""
+    time, place = pair.time, f"rank {pair.b.rank}, device {pair.b.device}"
+    more = f"{place}: iterations are {100 * time.ratio - 100:.3g}% slower, which is more than {100 * limit:.3g}%"
+    if is_sure(pair):
+        return f"regression: {more}"
+    counts = f"{time.a_iterations} and {time.b_iterations} iterations"
+    return f"no regression: {more}, but not sure with {counts}"

@@ -1,0 +1,46 @@
+"""What the commands that analyse a job have in common: which traces, which part of them, and how they are read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deepprof.commands.arguments import add_columns, parse_counts, parse_jobs, parse_stream, parse_time
+from deepprof.commands.progress import progress, reading
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from deepprof.analysis import Analysis
+
+__all__ = ["add_inputs", "add_paths", "analyze_paths"]
+
+
+def add_paths(parser: argparse.ArgumentParser) -> None:
+    """Add PATH, one or several of one job."""
+    parser.add_argument("paths", metavar="PATH", nargs="+", help="a trace, a directory or a glob of one job's ranks")
+
+
+def add_inputs(parser: argparse.ArgumentParser, *, until: str = "--to") -> None:
+    """Add the options on how traces are read and mined; `until` is the option for the end of the time looked at."""
+    add = parser.add_argument
+    counts = "iteration count known beforehand, or one per loop"
+    add("--iterations", metavar="N[,N...]", type=parse_counts, default=(), help=counts)
+    add("--stream", metavar="DEVICE:STREAM", type=parse_stream, help="main stream, instead of choosing it")
+    add("--from", dest="start", metavar="TIME", type=parse_time, help="look only at what follows, such as 2.5s")
+    add(until, dest="end", metavar="TIME", type=parse_time, help="look only at what comes before, such as 4s")
+    add("--jobs", metavar="N", type=parse_jobs, help="processes that read (default: what the machine bears)")
+    add_columns(parser)
+
+
+def analyze_paths(args: argparse.Namespace, paths: Sequence[str] | None = None) -> Analysis:
+    """Read the traces in `paths` (or those that `args` names) as `args` says, and analyse them as one job."""
+    with reading() as watch:
+        from deepprof.analysis import analyze
+        from deepprof.job import read_job
+
+        between = None if args.start is None and args.end is None else (args.start, args.end)
+        named = args.paths if paths is None else paths
+        traces = read_job(named, jobs=args.jobs, between=between, watch=watch, columns=args.columns)
+    with progress("analysing"):
+        return analyze(traces, counts=args.iterations, stream=args.stream)

@@ -1,0 +1,61 @@
+"""Where a report goes: a file or stdout, in its width and colours, JSON in UTF-8 and text as stdout can show it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from deepprof.commands.streams import open_console, require_stdout
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from rich.console import Console
+
+__all__ = ["add_output", "capture", "check_output", "deliver"]
+
+FORMATS = ("text", "json")
+FILE_WIDTH = 100
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add `--format` and `-o`."""
+    parser.add_argument("--format", choices=FORMATS, default="text", help="what to write (default text)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write to FILE instead of stdout (- is stdout)")
+
+
+def check_output(args: argparse.Namespace) -> None:
+    """Make `-o -` stdout, and raise `UsageError` where `-o` names a place that cannot be written."""
+    from deepprof.files import check_target
+
+    args.output = None if args.output == "-" else args.output
+    if args.output is not None:
+        check_target(args.output)
+
+
+def capture(show: Callable[[Console], None], output: str | None) -> str:
+    """Return what `show` prints on a console, in stdout's width and colours unless it goes to the file `output`."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    console = open_console(sys.stdout)
+    if output is not None:
+        console = Console(file=StringIO(), width=FILE_WIDTH, color_system=None)
+    with console.capture() as captured:  # printed by deliver: rich would end the process when the pipe closes
+        show(console)
+    return captured.get()
+
+
+def deliver(content: str, args: argparse.Namespace) -> None:
+    """Write the report to the file or to stdout; JSON is UTF-8 wherever it goes, text is what stdout can show."""
+    from deepprof.files import write_file
+
+    if args.output is not None:
+        write_file(args.output, content.encode())
+        return
+    stdout = require_stdout()
+    rest = content.encode("utf-8" if args.format == "json" else stdout.encoding, "replace")
+    while rest:  # an unbuffered stdout (python -u) may take only a part
+        rest = rest[stdout.buffer.write(rest) :]

@@ -1,0 +1,70 @@
+"""Two runs compared, iteration to iteration and kernel to kernel (`deepprof diff`).
+
+Loops are paired by rank and device, their times and the parts of them compared, and for the pair that got slowest the
+kernels of both iterations aligned. Everything rests on `Loop.usual`: complete iterations after warm-up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from deepprof.comparison.headline import nothing_to_compare, sum_up
+from deepprof.comparison.operations import compare_programs
+from deepprof.comparison.pairing import Side, pair_loops, side_of
+from deepprof.comparison.parts import compare_counts, compare_parts
+from deepprof.comparison.result import Comparison, Pair, Place
+from deepprof.comparison.template import take_template
+from deepprof.comparison.times import compare_times
+from deepprof.comparison.totals import compare_copies, compare_kernels
+
+if TYPE_CHECKING:
+    from deepprof.analysis import Analysis
+    from deepprof.metrics.loop import Loop
+
+__all__ = ["Comparison", "compare"]
+
+
+def compare(a: Analysis, b: Analysis) -> Comparison:
+    """Return how the run `b` differs from the run `a`; without a pair of loops to compare it says only why."""
+    loops, missing = pair_loops(a, b)
+    rows = sorted(((compare_loops(x, y), x, y) for x, y in loops), key=lambda row: -row[0].time.ratio)
+    pairs = [row[0] for row in rows]
+    headline = nothing_to_compare(missing)
+    if rows:
+        before, after = side_of(a, rows[0][1]), side_of(b, rows[0][2])
+        pairs[0] = with_details(pairs[0], before, after)
+        headline = sum_up(pairs, before, after)
+    return Comparison(
+        a_paths=tuple(trace.path for trace in a.traces),
+        b_paths=tuple(trace.path for trace in b.traces),
+        headline=headline,
+        pairs=tuple(pairs),
+        missing=missing,
+    )
+
+
+def compare_loops(a: Loop, b: Loop) -> Pair:
+    """Return the times and their parts, without a look at the kernels."""
+    before, after = a.usual, b.usual
+    parts = compare_parts(before, after)
+    return Pair(
+        a=Place(a.rank, a.device, a.stream, a.period),
+        b=Place(b.rank, b.device, b.stream, b.period),
+        time=compare_times(before["iteration_ns"], after["iteration_ns"]),
+        a_mean_ns=sum(part.a_ns for part in parts),
+        b_mean_ns=sum(part.b_ns for part in parts),
+        parts=parts,
+        counts=compare_counts(before, after),
+    )
+
+
+def with_details(pair: Pair, a: Side, b: Side) -> Pair:
+    """Return the pair with the kernels and copies of both iterations."""
+    before, after = take_template(a.loop, a.trace), take_template(b.loop, b.trace)
+    return replace(
+        pair,
+        program=compare_programs(before, a.trace.names, after, b.trace.names),
+        kernels=compare_kernels(a, b),
+        copies=compare_copies(a, b),
+    )

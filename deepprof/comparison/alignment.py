@@ -1,0 +1,135 @@
+"""Two sequences of kernels side by side: what stands in both, what was replaced, added or removed.
+
+Exact names are matched first, and variants of one kernel (another tile or data type) in the gaps that remain; where
+nearly every name is another one (a run in another precision), variants come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.comparison.result import Kind
+
+__all__ = ["TOO_LONG", "Run", "Symbols", "align", "aligned_ratio", "count_kernels"]
+
+Ids = npt.NDArray[np.int64]
+
+EXACT_CELLS = 4 * 10**8  # of the table of two sequences, a bit each: 50 MB
+TOO_LONG = 25 * 10**9  # 100,000 kernels each take 4 s with the search for the rotation, and 25 MB
+FEW = 0.5  # of the kernels have the same name: less is another precision or library, where variants tell more
+
+
+@dataclass(frozen=True, slots=True)
+class Symbols:
+    """A sequence of kernels: `exact` ids of names, and `coarse` ids that variants of a kernel share."""
+
+    exact: Ids
+    coarse: Ids
+
+    def __len__(self) -> int:
+        """Return the number of kernels."""
+        return len(self.exact)
+
+    def part(self, first: int, end: int) -> Symbols:
+        """Return the kernels from `first` to before `end`."""
+        return Symbols(self.exact[first:end], self.coarse[first:end])
+
+    def rotate(self, by: int) -> Symbols:
+        """Return the same circle of kernels, beginning `by` kernels later."""
+        return Symbols(np.roll(self.exact, -by), np.roll(self.coarse, -by))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A[a_first:a_end] became B[b_first:b_end]. `alike` says that kernel by kernel they are the same or variants."""
+
+    kind: Kind
+    a_first: int
+    a_end: int
+    b_first: int
+    b_end: int
+    alike: bool
+
+
+Block = tuple[int, int, int]  # where in A, where in B, how long
+
+
+def align(a: Symbols, b: Symbols) -> list[Run]:
+    """Return the runs that make B of A, in order, together all of both. O(n · m / 64) time."""
+    blocks = match(a.exact, b.exact)
+    if 2 * total(blocks) < FEW * (len(a) + len(b)):
+        variants = match(a.coarse, b.coarse)
+        blocks = variants if total(variants) > 2 * total(blocks) else blocks
+    return [run for run in walk(a, b, blocks) if run.a_end > run.a_first or run.b_end > run.b_first]
+
+
+def walk(a: Symbols, b: Symbols, blocks: Sequence[Block]) -> Iterator[Run]:
+    """Yield the runs of all blocks and of the gaps before, between and after them."""
+    i = j = 0
+    for at_a, at_b, length in (*blocks, (len(a), len(b), 0)):
+        yield from align_gap(a, b, (i, at_a), (j, at_b))
+        yield from split_block(a, b, (at_a, at_b, length))
+        i, j = at_a + length, at_b + length
+
+
+def align_gap(a: Symbols, b: Symbols, of_a: tuple[int, int], of_b: tuple[int, int]) -> Iterator[Run]:
+    """Yield the runs of a gap in which no exact name is shared: variants first, then what lies between them."""
+    (i, a_end), (j, b_end) = of_a, of_b
+    for at_a, at_b, length in match(a.coarse[i:a_end], b.coarse[j:b_end]):
+        yield unmatched(i, of_a[0] + at_a, j, of_b[0] + at_b)
+        i, j = of_a[0] + at_a + length, of_b[0] + at_b + length
+        yield from split_block(a, b, (i - length, j - length, length))
+    yield unmatched(i, a_end, j, b_end)
+
+
+def unmatched(a_first: int, a_end: int, b_first: int, b_end: int) -> Run:
+    """Return the run of kernels that have nothing in common."""
+    kind: Kind = "added" if a_first == a_end else "removed" if b_first == b_end else "replaced"
+    return Run(kind, a_first, a_end, b_first, b_end, alike=False)
+
+
+def split_block(a: Symbols, b: Symbols, block: Block) -> Iterator[Run]:
+    """Yield the runs of a block that matches kernel by kernel: kept, or replaced by a variant."""
+    i, j, length = block
+    same = a.exact[i : i + length] == b.exact[j : j + length]
+    edges = [0, *(np.flatnonzero(same[1:] != same[:-1]) + 1).tolist(), length] if length else [0]
+    for first, end in pairwise(edges):
+        yield Run("kept" if same[first] else "replaced", i + first, i + end, j + first, j + end, alike=True)
+
+
+def match(a: Ids, b: Ids) -> list[Block]:
+    """Return where A and B match, in order.
+
+    The longest common subsequence where its table is small, otherwise what the cheapest way to edit A into B leaves.
+    """
+    from rapidfuzz.distance import Indel, Levenshtein
+
+    if not len(a) or not len(b):
+        return []
+    distance = Indel if len(a) * len(b) <= EXACT_CELLS else Levenshtein
+    codes = distance.opcodes(a.tolist(), b.tolist())
+    return [(c.src_start, c.dest_start, c.src_end - c.src_start) for c in codes if c.tag == "equal"]
+
+
+def total(blocks: Sequence[Block]) -> int:
+    """Return how many kernels of A match."""
+    return sum(length for *_, length in blocks)
+
+
+def count_kernels(runs: Sequence[Run]) -> dict[Kind, int]:
+    """Return how many kernels were kept, replaced and removed (of A) and added (of B)."""
+    counts: dict[Kind, int] = {"kept": 0, "replaced": 0, "added": 0, "removed": 0}
+    for run in runs:
+        counts[run.kind] += run.b_end - run.b_first if run.kind == "added" else run.a_end - run.a_first
+    return counts
+
+
+def aligned_ratio(runs: Sequence[Run], kernels: int) -> float:
+    """Return the share of the kernels of both runs, `kernels` together, that match or are variants."""
+    matched = sum(run.a_end - run.a_first for run in runs if run.alike)
+    return 2 * matched / kernels if kernels else 1.0

@@ -1,0 +1,103 @@
+"""Which loop of one run is compared with which of the other."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.comparison.template import take_template
+from deepprof.metrics.loop import Loop
+
+if TYPE_CHECKING:
+    from deepprof.analysis import Analysis
+
+__all__ = ["Side", "pair_loops", "side_of"]
+
+ALIKE = 0.5  # of the kernels: with less it is not the same loop, and the one with most time is meant
+
+Devices = dict[int, list[Loop]]  # of one rank: the loops of each device
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A loop, and the trace that it was found in."""
+
+    loop: Loop
+    trace: Trace
+
+
+def side_of(analysis: Analysis, loop: Loop) -> Side:
+    """Return a loop with the trace that it was found in."""
+    return Side(loop, next(trace for trace in analysis.traces if (trace.rank or 0) == loop.rank))
+
+
+def pair_loops(a: Analysis, b: Analysis) -> tuple[list[tuple[Loop, Loop]], tuple[str, ...]]:
+    """Return pairs of loops by rank and device, and why others have no partner.
+
+    Of several loops on A's device the one with most time is meant, of B's the one that runs the same kernels. A single
+    rank or device is compared with a single one, whatever their numbers.
+    """
+    ones, others = by_place(a.loops), by_place(b.loops)
+    pairs: list[tuple[Loop, Loop]] = []
+    for rank_a, rank_b in partners(ones, others):
+        devices_a, devices_b = ones[rank_a], others[rank_b]
+        for x, y in partners(devices_a, devices_b):
+            first = devices_a[x][0]
+            pairs.append((first, most_alike(side_of(a, first), [side_of(b, loop) for loop in devices_b[y]])))
+    return pairs, (*explain("A", a, b, [x for x, _ in pairs]), *explain("B", b, a, [y for _, y in pairs]))
+
+
+def by_place(loops: Iterable[Loop]) -> dict[int, Devices]:
+    """Return the loops that can be compared by rank and device, those with most time first."""
+    found: dict[int, Devices] = defaultdict(lambda: defaultdict(list))
+    for loop in sorted(loops, key=time_of, reverse=True):
+        if loop.usual.height:
+            found[loop.rank][loop.device].append(loop)
+    return found
+
+
+def most_alike(one: Side, others: Sequence[Side]) -> Loop:
+    """Return the loop that shares most kernels with `one`: training may take most time of A, validation of B."""
+    if len(others) == 1:
+        return others[0].loop
+    wanted = names_of(one)
+    shared = [(wanted & names).total() / max(wanted.total(), names.total()) for names in map(names_of, others)]
+    best = max(range(len(others)), key=shared.__getitem__)
+    return others[best if shared[best] >= ALIKE else 0].loop
+
+
+def names_of(side: Side) -> Counter[str]:
+    """Return how often each kernel stands in an iteration."""
+    return Counter(side.trace.names.gather(take_template(side.loop, side.trace).name_ids).to_list())
+
+
+def time_of(loop: Loop) -> int:
+    """Return the time that a loop's iterations take together."""
+    return int(loop.iterations.select((pl.col("busy_ns") + pl.col("idle_ns")).sum()).item())
+
+
+def partners(ones: Mapping[int, object], others: Mapping[int, object]) -> list[tuple[int, int]]:
+    """Return which numbers belong together: the same ones, or the only ones."""
+    if len(ones) == len(others) == 1:
+        return [(next(iter(ones)), next(iter(others)))]
+    return [(number, number) for number in sorted(ones) if number in others]
+
+
+def explain(run: str, mine: Analysis, other: Analysis, compared: Sequence[Loop]) -> Iterable[str]:
+    """Yield why parts of a run could not be compared, a sentence each; what the other run has not at all it says."""
+    if mine.no_loop_reason is not None:
+        yield f"{run}: no iteration found: {mine.no_loop_reason}"
+    yield from (f"{run}, {reason}" for reason in mine.missing)
+    paired = {(loop.rank, loop.device) for loop in compared}
+    usual = {(loop.rank, loop.device) for loop in mine.loops if loop.usual.height}
+    for rank, device in dict.fromkeys((loop.rank, loop.device) for loop in mine.loops):
+        place = f"{run}, rank {rank}, device {device}: no iteration to compare"
+        if (rank, device) not in usual:
+            yield f"{place}: none is complete, after warm-up and followed by another one"
+        elif (rank, device) not in paired and other.loops:
+            yield f"{place}: the other run has none"

@@ -1,0 +1,41 @@
+"""The parts of the mean iteration of both runs, in whole nanoseconds that add up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from deepprof.comparison.result import CountChange, PartChange
+from deepprof.metrics.parts import COUNTS, PART_NAMES
+
+__all__ = ["compare_counts", "compare_parts", "divide"]
+
+
+def compare_parts(a: pl.DataFrame, b: pl.DataFrame) -> tuple[PartChange, ...]:
+    """Return the change of every part of the mean of `Loop.usual`; together that of the iteration time."""
+    before, after = (divide(sum_columns(rows), rows.height) for rows in (a, b))
+    return tuple(PartChange(name, before[name], after[name]) for name in PART_NAMES)
+
+
+def sum_columns(rows: pl.DataFrame) -> dict[str, int]:
+    """Return the sum of each part."""
+    return {name: int(rows[name].fill_null(0).sum()) for name in PART_NAMES}
+
+
+def divide(totals: Mapping[str, int], count: int) -> dict[str, int]:
+    """Return each total over `count` as whole numbers whose sum is the rounded whole, the largest remainders up."""
+    shares = {name: total // count for name, total in totals.items()}
+    left = round(sum(totals.values()) / count) - sum(shares.values())
+    largest = sorted(totals, key=lambda name: -(totals[name] % count))
+    return {name: share + (name in largest[:left]) for name, share in shares.items()}
+
+
+def compare_counts(a: pl.DataFrame, b: pl.DataFrame) -> tuple[CountChange, ...]:
+    """Return the change of what the host does per iteration."""
+    return tuple(CountChange(name, average(a[name]), average(b[name])) for name in COUNTS)
+
+
+def average(values: pl.Series) -> float:
+    """Return the mean, 0 where nothing is known."""
+    return round(float(values.fill_null(0).mean() or 0), 3)  # type: ignore[arg-type]

@@ -1,0 +1,199 @@
+"""What a comparison of two runs says: values only, A before and B after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = [
+    "Comparison",
+    "CopyChange",
+    "CountChange",
+    "Headline",
+    "KernelChange",
+    "Kind",
+    "OperationChange",
+    "Pair",
+    "PartChange",
+    "Place",
+    "Program",
+    "TimeChange",
+    "Verdict",
+]
+
+Verdict = Literal["slower", "faster", "same", "unclear"]
+Kind = Literal["kept", "replaced", "added", "removed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a compared loop runs, and how many kernels its iteration has."""
+
+    rank: int
+    device: int
+    stream: int
+    period: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeChange:
+    """The iteration time: medians over `iterations` of each run, and their ratio B / A.
+
+    `low` and `high` bound the ratio with 95 % confidence (bootstrap); None where a run has too few iterations for it.
+    `verdict` is `unclear` where the ratio is not that of equal times and the interval does not exclude it either.
+    """
+
+    a_ns: int
+    b_ns: int
+    a_iterations: int
+    b_iterations: int
+    ratio: float
+    low: float | None
+    high: float | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class PartChange:
+    """A part of the time (`metrics.parts.PART_NAMES`): nanoseconds of the mean iteration."""
+
+    name: str
+    a_ns: int
+    b_ns: int
+
+    @property
+    def difference_ns(self) -> int:
+        """How much more of it B has."""
+        return self.b_ns - self.a_ns
+
+
+@dataclass(frozen=True, slots=True)
+class CountChange:
+    """What the host did per iteration, one of `metrics.parts.COUNTS`: means."""
+
+    name: str
+    a: float
+    b: float
+
+
+@dataclass(frozen=True, slots=True)
+class OperationChange:
+    """Kernels of the main stream that changed alike at `times` places of the iteration; full names.
+
+    `a` and `b` are what stands at one such place: the same kernel (`kept`), one or several of each (`replaced`), or
+    nothing on one side. Times are the medians of the kernels, added up over all places of one iteration.
+    """
+
+    kind: Kind
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+    times: int
+    a_ns: int
+    b_ns: int
+
+    @property
+    def difference_ns(self) -> int:
+        """How much longer it takes in B."""
+        return self.b_ns - self.a_ns
+
+
+@dataclass(frozen=True, slots=True)
+class KernelChange:
+    """A kernel by its short name, on all streams of the device: how often per iteration, and how long together."""
+
+    name: str
+    a_count: float
+    b_count: float
+    a_ns: int
+    b_ns: int
+
+    @property
+    def difference_ns(self) -> int:
+        """How much longer it takes in B."""
+        return self.b_ns - self.a_ns
+
+
+@dataclass(frozen=True, slots=True)
+class CopyChange:
+    """Copies of one direction per iteration (memsets under `memset`): how many, how long together, how much."""
+
+    direction: str
+    a_count: float
+    b_count: float
+    a_ns: int
+    b_ns: int
+    a_nbytes: int
+    b_nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """The two iterations kernel by kernel.
+
+    `aligned_ratio` is the share of both iterations' kernels that stand in both in the same order, variants of a kernel
+    included. `rotation` is how many kernels later B's iteration begins than A's. The counts are kernels: `kept` and
+    `replaced` ones of A. `problem` says why there are no `operations` to show, None where there may be.
+    """
+
+    aligned_ratio: float
+    rotation: int
+    a_kernels: int
+    b_kernels: int
+    kept: int
+    replaced: int
+    added: int
+    removed: int
+    operations: tuple[OperationChange, ...]  # those that changed, the largest difference first
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two loops, one of each run. `a_mean_ns` and `b_mean_ns` are what the parts add up to.
+
+    `program`, `kernels` and `copies` are there for the first pair of a comparison alone.
+    """
+
+    a: Place
+    b: Place
+    time: TimeChange
+    a_mean_ns: int
+    b_mean_ns: int
+    parts: tuple[PartChange, ...]
+    counts: tuple[CountChange, ...]
+    program: Program | None = None
+    kernels: tuple[KernelChange, ...] = ()
+    copies: tuple[CopyChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """One sentence, and what it rests on: the part that explains most of the change, where, and how much of it.
+
+    `share` is of the change of the mean iteration time, above 1 where other parts changed the other way.
+    """
+
+    sentence: str
+    part: str | None = None
+    place: str | None = None
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two runs compared: A before, B after.
+
+    `pairs` has the loops that could be compared, the one that got slowest first; it is empty where nothing could be.
+    `missing` says why others could not be.
+    """
+
+    a_paths: tuple[str, ...]
+    b_paths: tuple[str, ...]
+    headline: Headline
+    pairs: tuple[Pair, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def worst(self) -> Pair | None:
+        """The pair that got slowest, which is compared in detail."""
+        return self.pairs[0] if self.pairs else None

@@ -1,0 +1,83 @@
+"""What runs in an iteration on all streams of the device, in sum: kernels by short name, copies by direction."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+
+from deepprof.collectors.names.short import shorten
+from deepprof.comparison.pairing import Side
+from deepprof.comparison.result import CopyChange, KernelChange
+from deepprof.metrics.loop import Loop
+
+__all__ = ["compare_copies", "compare_kernels"]
+
+MOST_NAMES = 5000  # kernels are shortened one by one; a trace of more names has been made to have them
+OTHERS = "(others)"
+Totals = Mapping[str, tuple[float, int, int]]  # count, time and bytes per iteration
+
+
+def work_of(side: Side) -> pl.DataFrame:
+    """Return the device's kernels, copies and memsets that begin in a usual iteration, with their time in `ns`."""
+    usual = side.loop.usual
+    begin = usual["start_ns"].to_numpy()
+    until = begin + usual["iteration_ns"].to_numpy()
+    events = side.trace.device_events.filter((pl.col("device") == side.loop.device) & (pl.col("activity") != "sync"))
+    start = events["start_ns"].to_numpy()
+    at = np.searchsorted(begin, start, side="right") - 1
+    inside = (at >= 0) & (start < until[np.maximum(at, 0)])
+    return events.filter(pl.Series(inside)).with_columns(ns=pl.col("end_ns") - pl.col("start_ns"))
+
+
+def compare_kernels(a: Side, b: Side) -> tuple[KernelChange, ...]:
+    """Return the kernels of which there are more, fewer, slower or faster ones, the largest difference first.
+
+    Times are sums: kernels that overlap count both.
+    """
+    before, after = sum_kernels(a), sum_kernels(b)
+    none = (0.0, 0, 0)
+    pairs = {name: (before.get(name, none), after.get(name, none)) for name in {**before, **after}}
+    rows = [KernelChange(name, x[0], y[0], x[1], y[1]) for name, (x, y) in pairs.items() if x != y]
+    return tuple(sorted(rows, key=lambda row: (-abs(row.difference_ns), row.name)))
+
+
+def sum_kernels(side: Side) -> Totals:
+    """Return the totals of each short name."""
+    kernels = work_of(side).filter(pl.col("activity").is_in(["kernel", "graph"]))
+    by_id = (
+        kernels.group_by("name_id").agg(pl.len(), pl.col("ns").sum()).sort("ns", "name_id", descending=[True, False])
+    )
+    totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    names = side.trace.names.gather(by_id["name_id"]).fill_null("").to_list()
+    for row, (name, count, ns) in enumerate(zip(names, by_id["len"], by_id["ns"], strict=True)):
+        total = totals[shorten(name) if row < MOST_NAMES else OTHERS]
+        total[0], total[1] = total[0] + count, total[1] + ns
+    return per_iteration({name: (count, ns, 0) for name, (count, ns) in totals.items()}, side.loop)
+
+
+def compare_copies(a: Side, b: Side) -> tuple[CopyChange, ...]:
+    """Return the copies of each direction, and memsets, that either run has."""
+    before, after = sum_copies(a), sum_copies(b)
+    none = (0.0, 0, 0)
+    pairs = {name: (before.get(name, none), after.get(name, none)) for name in sorted({**before, **after})}
+    return tuple(CopyChange(name, x[0], y[0], x[1], y[1], x[2], y[2]) for name, (x, y) in pairs.items())
+
+
+def sum_copies(side: Side) -> Totals:
+    """Return the totals of each direction."""
+    copies = work_of(side).filter(pl.col("activity").is_in(["memcpy", "memset"]))
+    kind = pl.when(pl.col("activity") == "memset").then(pl.lit("memset"))
+    direction = kind.otherwise(pl.col("copy_kind").cast(pl.String).fill_null("unknown"))
+    rows = copies.group_by(direction=direction).agg(pl.len(), pl.col("ns").sum(), pl.col("nbytes").fill_null(0).sum())
+    return per_iteration({name: (count, ns, nbytes) for name, count, ns, nbytes in rows.iter_rows()}, side.loop)
+
+
+def per_iteration(totals: Mapping[str, tuple[int, int, int]], loop: Loop) -> Totals:
+    """Return the totals over the number of usual iterations."""
+    count = max(1, loop.usual.height)
+    return {
+        name: (round(n / count, 3), round(ns / count), round(size / count)) for name, (n, ns, size) in totals.items()
+    }

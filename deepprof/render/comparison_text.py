@@ -1,0 +1,227 @@
+"""A comparison for people: one sentence, where the difference lies, and which kernels changed."""
+
+from __future__ import annotations
+
+import string
+from typing import TYPE_CHECKING
+
+from deepprof.collectors.names.short import shorten
+from deepprof.render.breakdown import WORDS
+from deepprof.render.page import Page
+from deepprof.render.plain import shorten as cut
+from deepprof.render.rows import Row, draw_rows
+from deepprof.render.units import format_bytes, format_count, format_difference, format_duration, format_ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import Console
+
+    from deepprof.comparison.result import Comparison, KernelChange, OperationChange, Pair, Place
+
+__all__ = ["OPERATIONS", "print_comparison"]
+
+OPERATIONS = 10  # rows of kernels
+PATHS = 3
+PAIRS = 16  # rows of ranks; JSON has all
+NOTES = 4
+SMALL = 0.01  # of the iteration: less is not worth a row of its own
+SPELLED = 3  # kernels of one replacement
+MARKS = {"kept": " ", "replaced": "~", "added": "+", "removed": "-"}
+APART = 24  # characters of what tells two names apart
+WORD = string.ascii_letters + string.digits + "_:"
+TIMES = "\u00d7"
+HEADER = ("A", "B", "difference")
+
+
+def print_comparison(comparison: Comparison, console: Console, *, limit: int = OPERATIONS) -> None:
+    """Print the comparison on `console`, at its width; `limit` is the most rows of kernels in each table."""
+    page = Page(console)
+    for name, paths in (("A", comparison.a_paths), ("B", comparison.b_paths)):
+        more = f" and {len(paths) - PATHS} more" if len(paths) > PATHS else ""
+        page.line(f"{name}  {', '.join(paths[:PATHS])}{more}", hang=3)
+    page.skip()
+    page.line(comparison.headline.sentence, "bold")
+    for note in comparison.missing[:NOTES]:
+        page.line(f"note: {note}", "yellow", hang=6)
+    if len(comparison.missing) > NOTES:
+        page.line(f"… and {len(comparison.missing) - NOTES} more (see --format json)", "yellow", indent=6)
+    print_pairs(comparison.pairs, page)
+    if comparison.worst is not None:
+        print_pair(comparison.worst, page, limit)
+
+
+def print_pairs(pairs: Sequence[Pair], page: Page) -> None:
+    """Print one row per pair where there are several."""
+    if len(pairs) < 2:
+        return
+    page.skip()
+    page.line("Iterations by rank and device, the slowest change first", "bold")
+    rows = [
+        Row(describe_place(pair.a, pair.b), times(pair.time.a_ns, pair.time.b_ns, pair.time.ratio))
+        for pair in pairs[:PAIRS]
+    ]
+    draw_rows(page, HEADER, rows)
+    if len(pairs) > PAIRS:
+        page.line(f"and {format_count(len(pairs) - PAIRS, 'more pair')}; --format json has all of them", "dim")
+
+
+def times(a_ns: int, b_ns: int, ratio: float) -> tuple[str, str, str]:
+    """Return the cells of two times and their ratio."""
+    sign = "+" if ratio > 1 else "-" if ratio < 1 else ""
+    return format_duration(a_ns), format_duration(b_ns), f"{sign}{format_ratio(abs(ratio - 1))}"
+
+
+def describe_place(a: Place, b: Place) -> str:
+    """Return where a pair runs, with both numbers where they differ."""
+    pairs = (("rank", a.rank, b.rank), ("device", a.device, b.device))
+    return ", ".join(f"{word} {x}" if x == y else f"{word} {x} → {y}" for word, x, y in pairs)
+
+
+def print_pair(pair: Pair, page: Page, limit: int) -> None:
+    """Print what is known of the pair that got slowest."""
+    page.skip()
+    kernels = f"{pair.a.period:,} → {pair.b.period:,}" if pair.a.period != pair.b.period else f"{pair.a.period:,}"
+    page.line(f"{describe_place(pair.a, pair.b)}: 1 iteration = {kernels} kernels", "bold")
+    page.line(describe_ratio(pair), indent=2)
+    print_parts(pair, page)
+    print_operations(pair, page, limit)
+    print_kernels(pair, page, limit)
+    print_host(pair, page)
+
+
+def describe_ratio(pair: Pair) -> str:
+    """Return the medians and what bounds their ratio."""
+    time = pair.time
+    bounds = "no interval: too few iterations"
+    if time.low is not None and time.high is not None:
+        bounds = f"{time.low:.3f} to {time.high:.3f} with 95 % confidence"
+    medians = f"median {format_duration(time.a_ns)} → {format_duration(time.b_ns)}, B/A = {time.ratio:.3f} ({bounds})"
+    return f"{medians}, over {time.a_iterations:,} and {format_count(time.b_iterations, 'iteration')}"
+
+
+def print_parts(pair: Pair, page: Page) -> None:
+    """Print the parts of the time that changed; small ones together, so that the rows add up."""
+    least = SMALL * max(pair.a_mean_ns, pair.b_mean_ns)
+    large = [part for part in pair.parts if abs(part.difference_ns) >= least]
+    if not large:
+        return
+    listed = sorted(large, key=lambda part: -abs(part.difference_ns))
+    rows = [Row(WORDS[part.name], cells(part.a_ns, part.b_ns)) for part in listed]
+    a_rest, b_rest = pair.a_mean_ns - sum(p.a_ns for p in large), pair.b_mean_ns - sum(p.b_ns for p in large)
+    rest = [Row("all other parts", cells(a_rest, b_rest))] if a_rest or b_rest else []
+    page.skip()
+    page.line("Where the time went, per mean iteration", "bold")
+    draw_rows(page, HEADER, [*rows, *rest, Row("together", cells(pair.a_mean_ns, pair.b_mean_ns), "bold")])
+
+
+def cells(a_ns: int, b_ns: int) -> tuple[str, str, str]:
+    """Return the cells of two times and their difference."""
+    return format_duration(a_ns), format_duration(b_ns), format_difference(b_ns - a_ns)
+
+
+def print_operations(pair: Pair, page: Page, limit: int) -> None:
+    """Print the kernels of the main stream that were added, removed or replaced, or take another time."""
+    program = pair.program
+    if program is None or program.problem is not None:
+        return
+    least = SMALL * pair.a_mean_ns
+    rows = [row for row in program.operations if row.kind != "kept" or abs(row.difference_ns) >= least]
+    if not rows:
+        return
+    page.skip()
+    page.line("Kernels of the main stream that changed (~ replaced, + added, - removed)", "bold")
+    draw_rows(page, HEADER, list(map(describe_operation, rows[:limit])))
+    print_hidden(len(rows) - limit, page)
+
+
+def print_hidden(hidden: int, page: Page) -> None:
+    """Print how many rows there are besides."""
+    if hidden > 0:
+        page.line(f"and {format_count(hidden, 'more row')}; --top shows more", "dim", indent=2)
+
+
+def describe_operation(row: OperationChange) -> Row:
+    """Return what became of which kernels."""
+    old, new = tell_apart(row.a[0], row.b[0]) if len(row.a) == len(row.b) == 1 else (name(row.a), name(row.b))
+    became = new if row.kind == "replaced" else ""
+    return Row(f"{MARKS[row.kind]} {row.times:,} {TIMES} {old or new}", cells(row.a_ns, row.b_ns), became=became)
+
+
+def name(kernels: Sequence[str]) -> str:
+    """Return the short names of kernels that stand in a row."""
+    more = [f"{len(kernels) - SPELLED} more"] if len(kernels) > SPELLED else []
+    return ", ".join([*map(shorten, kernels[:SPELLED]), *more])
+
+
+def tell_apart(old: str, new: str) -> tuple[str, str]:
+    """Return two short names; where they are the same, with what differs between the full ones."""
+    short = shorten(old), shorten(new)
+    if short[0] != short[1] or old == new:
+        return short
+    start = len(shared(old, new).rstrip(WORD))  # from the begin of a word on, to the end of one
+    end = len(shared(old[start:][::-1], new[start:][::-1]).rstrip(WORD))
+    own = (cut(text[start : len(text) - end].strip(), APART) for text in (old, new))
+    one, other = (f"{short[0]} [{part}]" for part in own)
+    return one, other
+
+
+def shared(one: str, other: str) -> str:
+    """Return what both texts begin with."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return one[: next((at for at, (x, y) in pairs if x != y), min(len(one), len(other)))]
+
+
+def print_kernels(pair: Pair, page: Page, limit: int) -> None:
+    """Print kernels by name, on all streams, where their time changed."""
+    least = SMALL * pair.a_mean_ns
+    rows = [row for row in pair.kernels if abs(row.difference_ns) >= least]
+    if not rows:
+        return
+    page.skip()
+    page.line("Kernels by name, all streams, per iteration", "bold")
+    draw_rows(page, HEADER, [Row(describe_kernel(row), cells(row.a_ns, row.b_ns)) for row in rows[:limit]])
+    print_hidden(len(rows) - limit, page)
+
+
+def describe_kernel(row: KernelChange) -> str:
+    """Return a kernel with how often it runs."""
+    a, b = f"{row.a_count:,g}", f"{row.b_count:,g}"
+    return f"{a if a == b else f'{a} → {b}'} {TIMES} {row.name}"
+
+
+def print_host(pair: Pair, page: Page) -> None:
+    """Print copies and what the host did where they changed."""
+    rows = [*describe_copies(pair), *describe_counts(pair)]
+    if rows:
+        page.skip()
+        page.line("Copies and calls that changed, per iteration", "bold")
+        draw_rows(page, HEADER, rows)
+
+
+def describe_copies(pair: Pair) -> Iterator[Row]:
+    """Yield the copies whose number or size changed, or whose time did by a good part of the iteration."""
+    least = SMALL * pair.a_mean_ns
+    for row in pair.copies:
+        if row.a_nbytes != row.b_nbytes:
+            difference = row.b_nbytes - row.a_nbytes
+            sign = "+" if difference > 0 else "-"
+            yield Row(
+                f"{row.direction}, size",
+                (format_bytes(row.a_nbytes), format_bytes(row.b_nbytes), sign + format_bytes(abs(difference))),
+            )
+        if abs(row.b_ns - row.a_ns) >= least:
+            yield Row(f"{row.direction}, time", cells(row.a_ns, row.b_ns))
+        if row.a_count != row.b_count:
+            yield Row(f"{row.direction}, number", counted(row.a_count, row.b_count))
+
+
+def describe_counts(pair: Pair) -> Iterator[Row]:
+    """Yield what the host did more or less often."""
+    changed = [row for row in pair.counts if abs(row.b - row.a) > SMALL * max(row.a, row.b)]
+    yield from (Row(row.name, counted(row.a, row.b)) for row in changed)
+
+
+def counted(a: float, b: float) -> tuple[str, str, str]:
+    """Return the cells of two mean numbers."""
+    return f"{a:,.6g}", f"{b:,.6g}", f"{b - a:+,.4g}"

@@ -1,0 +1,64 @@
+"""Rows with a label and right-aligned values, on any width: the label is cut, and on a narrow page stands alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deepprof.render.plain import shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deepprof.render.page import Page
+
+__all__ = ["Row", "draw_rows"]
+
+GAP = 2
+INDENT = 2
+LONGEST = 72  # of a label on a wide page
+SHORTEST = 24  # with less than this a name says little: the values go below it
+ARROW = " → "
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A label and its values; `became` is what the label turned into, behind an arrow, "" for nothing."""
+
+    label: str
+    values: tuple[str, ...]
+    style: str = ""
+    became: str = ""
+
+
+def draw_rows(page: Page, header: Sequence[str], rows: Sequence[Row]) -> None:
+    """Draw the rows under the header of their values."""
+    cells = [tuple(map(page.show, row.values)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
+    longest = max(len(label(page, row, LONGEST)) for row in rows)
+    free = page.width - INDENT - sum(width + GAP for width in widths)
+    beside = free >= min(SHORTEST, longest)
+    room = min(free, longest) if beside else page.width - INDENT
+    page.draw(" " * room + align(header, widths) if beside else align(header, widths)[GAP:], "dim", INDENT)
+    for row, values in zip(rows, cells, strict=True):
+        name, numbers = label(page, row, room), align(values, widths)
+        if beside:
+            page.draw(f"{name:<{room}}{numbers}", row.style, INDENT)
+        else:
+            page.draw(name, row.style, INDENT)
+            page.draw(numbers[GAP:], row.style, INDENT)
+
+
+def label(page: Page, row: Row, room: int) -> str:
+    """Return a row's label in `room` columns; of two sides each gets half, or what the other one leaves."""
+    old, new, arrow = page.show(row.label), page.show(row.became), page.show(ARROW)
+    if not new:
+        return shorten(old, room)
+    share = room - len(arrow)
+    first = min(len(old), max(share // 2, share - len(new)))
+    return shorten(old, first) + arrow + shorten(new, share - first)
+
+
+def align(values: Sequence[str], widths: Sequence[int]) -> str:
+    """Return the values in their columns."""
+    return "".join(" " * GAP + value.rjust(width) for value, width in zip(values, widths, strict=True))
