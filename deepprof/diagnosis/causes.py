@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -39,7 +39,7 @@ def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     rule.
     """
     ordered = sorted(findings, key=weight, reverse=True)
-    judged = [replace(finding, caused_by=find_root(finding, ordered)) for finding in ordered]
+    judged = [replace(finding, caused_by=find_root(finding, near)) for finding, near in with_neighbours(ordered)]
     first: dict[tuple[str, str | None], Finding] = {}
     for finding in judged:
         first.setdefault((finding.rule, finding.caused_by), finding)
@@ -47,6 +47,16 @@ def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     causes = [finding for finding in first.values() if finding.caused_by is None]
     told = [each for cause in causes for each in (cause, *(f for f in first.values() if f.caused_by == cause.rule))]
     return (*told, *(replace(finding, caused_by=finding.caused_by or finding.rule) for finding in repeated))
+
+
+def with_neighbours(ordered: Sequence[Finding]) -> Iterator[tuple[Finding, list[Finding]]]:
+    """Yield each finding with those of its place and of the whole job, in the given order."""
+    places: dict[object, list[int]] = {}
+    for number, finding in enumerate(ordered):
+        places.setdefault(place_of(finding), []).append(number)
+    whole = {number for number, finding in enumerate(ordered) if finding.stream is None}
+    for finding in ordered:
+        yield finding, [ordered[number] for number in sorted(whole.union(places[place_of(finding)]))]
 
 
 def find_root(finding: Finding, others: Iterable[Finding]) -> str | None:
@@ -64,11 +74,12 @@ def explains(cause: Finding, symptom: Finding) -> bool:
 
 def same_place(cause: Finding, symptom: Finding) -> bool:
     """Return whether both are about one main stream; a finding on the whole job is about all of them."""
-    return cause.stream is None or (cause.rank, cause.device, cause.stream) == (
-        symptom.rank,
-        symptom.device,
-        symptom.stream,
-    )
+    return cause.stream is None or place_of(cause) == place_of(symptom)
+
+
+def place_of(finding: Finding) -> tuple[int | None, int | None, int | None]:
+    """Return the main stream that a finding is about."""
+    return finding.rank, finding.device, finding.stream
 
 
 def burden(finding: Finding) -> float:

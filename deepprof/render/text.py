@@ -9,6 +9,7 @@ import polars as pl
 from deepprof.metrics.parts import PART_NAMES
 from deepprof.render.breakdown import print_breakdown
 from deepprof.render.page import Page
+from deepprof.render.ranks import print_ranks
 from deepprof.render.strip import draw_strip
 from deepprof.render.units import format_bytes, format_confidence, format_count, format_duration, format_ratio
 
@@ -44,6 +45,7 @@ def print_report(analysis: Analysis, console: Console, *, limit: int | None = 5)
         page.line(analysis.no_loop_reason, indent=2)
         totals = {name: float(analysis.breakdown[name].sum()) for name in PART_NAMES}
         print_breakdown("where the devices' time goes", totals, page)
+    print_ranks(analysis, page)
     print_findings(analysis, page, limit)
 
 

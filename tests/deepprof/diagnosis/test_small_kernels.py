@@ -55,7 +55,7 @@ def test_kernels_beside_a_longer_one_cost_nothing() -> None:
 
 
 def test_short_kernels_on_several_streams_count_their_time_once() -> None:
-    twins = [Work(10 * i, 10 * i + 3, i - 900, stream=20) for i in range(60)]
+    twins = [Work(10 * i, 10 * i + 2, i - 900, stream=20) for i in range(60)]
     (found,) = row(60, 3, 10, beside=twins).found(small_kernels)
     assert found.evidence["short_kernels_per_iteration"] == 120
     assert found.evidence["short_kernels_ns_per_iteration"] == 180_000

@@ -1,0 +1,114 @@
+"""The ranks of one job side by side, for people and as JSON; the one that needs most by itself first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from deepprof.render.units import ABSENT, format_count, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deepprof.analysis import Analysis
+    from deepprof.metrics.ranks import RankComparison
+    from deepprof.render.page import Page
+
+__all__ = ["RankBlock", "describe_ranks", "list_missing", "print_ranks"]
+
+SHOWN = 8  # rows; JSON has all
+GAP = 3  # between columns
+INDENT = 2
+LISTED = 1 << 16  # numbers of missing ranks: more are a mistake in the trace, and no list for anybody
+
+
+class RankBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank (and device) of the job; times are medians per iteration, null where the traces do not show them."""
+
+    rank: int
+    device: int | None
+    iterations: int
+    iteration_ns: int | None
+    compute_ns: int | None
+    waiting_ns: int | None
+    own_ns: int | None
+    score: float | None
+    best_score: float | None
+
+
+def describe_ranks(analysis: Analysis) -> list[RankBlock]:
+    """Return a block per rank, the worst first; none for a job of a single rank and device."""
+    if analysis.ranks is None:
+        return []
+    return [RankBlock(**row) for row in analysis.ranks.ranks.select(RankBlock.__struct_fields__).iter_rows(named=True)]
+
+
+def list_missing(analysis: Analysis) -> list[int] | None:
+    """Return the ranks that no trace was given of; None where it is not known how many there are."""
+    if analysis.ranks is None or analysis.ranks.missing is None:
+        return None
+    runs = analysis.ranks.missing
+    if sum(last - first + 1 for first, last in runs) > LISTED:
+        return None
+    return [rank for first, last in runs for rank in range(first, last + 1)]
+
+
+def print_ranks(analysis: Analysis, page: Page) -> None:
+    """Print a row per rank, the worst first, and which ranks are missing; nothing for a single rank and device."""
+    found = analysis.ranks
+    if found is None:
+        return
+    page.skip()
+    page.line("Ranks", "bold")
+    rows = [list_cells(row) for row in found.ranks.head(SHOWN).iter_rows(named=True)]
+    several = found.ranks["device"].n_unique() > 1
+    print_table([drop_device(row) if not several else row for row in rows], page)
+    if found.ranks.height > SHOWN:
+        page.line(f"and {found.ranks.height - SHOWN:,} more; --format json has all of them", "dim", indent=INDENT)
+    for sentence in describe_comparison(found):
+        page.line(sentence, "dim", indent=INDENT)
+
+
+def list_cells(row: Mapping[str, int | float | None]) -> dict[str, str]:
+    """Return the cells of one row by their heading."""
+    score = row["score"]
+    return {
+        "rank": str(row["rank"]),
+        "device": ABSENT if row["device"] is None else str(row["device"]),
+        "iteration": format_duration(row["iteration_ns"]),
+        "computes": format_duration(row["compute_ns"]),
+        "waits": format_duration(row["waiting_ns"]),
+        "own time": format_duration(row["own_ns"]),
+        "to others": ABSENT if score is None else f"{score:.2f}x",
+    }
+
+
+def drop_device(cells: dict[str, str]) -> dict[str, str]:
+    """Return the cells without the device, which is the same everywhere."""
+    return {name: cell for name, cell in cells.items() if name != "device"}
+
+
+def print_table(rows: list[dict[str, str]], page: Page) -> None:
+    """Print rows under their headings; where the page is too narrow, the last columns are left out."""
+    columns = {name: [name, *(row[name] for row in rows)] for name in rows[0]}
+    lines, style = [""] * (len(rows) + 1), "dim"
+    for column in columns.values():
+        width = max(map(len, column)) + (GAP if lines[0] else 0)
+        if INDENT + len(lines[0]) + width <= page.width:
+            lines = [line + cell.rjust(width) for line, cell in zip(lines, column, strict=True)]
+    for line in lines:
+        page.draw(line, style, indent=INDENT)
+        style = ""
+
+
+def describe_comparison(found: RankComparison) -> list[str]:
+    """Return sentences on what could be compared, and which ranks are missing."""
+    sentences = []
+    if len(found.groups) > 1:
+        sentences.append(f"{format_count(len(found.groups), 'program')} run here; only ranks of one are compared")
+    if not any(group.waits.height for group in found.groups):
+        sentences.append("no collective that ranks share was recorded: who waits for whom is not known")
+    if found.missing_text:
+        sentences.append(f"no trace of rank {found.missing_text}")
+    return sentences

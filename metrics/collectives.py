@@ -1,0 +1,151 @@
+"""The collectives of one loop as passes: the same sequence of them once per iteration, in the program's order.
+
+Only collectives that hold every rank until the last one comes are kept. A collective belongs to the iteration in which
+the host launched it: when it begins on the device depends on what else runs there. Without launch records its start
+must do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.names import with_names
+from deepprof.metrics.streams import is_collective
+
+__all__ = ["PASSES", "Passes", "collective_names", "read_passes"]
+
+Int64s = npt.NDArray[np.int64]
+
+# One row per collective of every pass: its place is `position` of `iteration` (an index of the loop's table). `group`
+# is the process group where the trace names it, else empty; `sequence` its number there, null where unknown.
+PASSES = pl.Schema(
+    {
+        "iteration": pl.Int64(),
+        "position": pl.Int64(),
+        "group": pl.String(),
+        "group_size": pl.UInt32(),
+        "sequence": pl.UInt64(),
+        "start_ns": pl.Int64(),
+        "end_ns": pl.Int64(),
+    }
+)
+# What the kernels of NCCL and RCCL say they do. Sends, broadcasts and reductions to one rank let some of their ranks
+# go early, and a generic kernel may be any of them: they count only where the trace names the collective.
+OPERATION = r"(AllReduce|AllGather|ReduceScatter|AllToAll)"
+SYNCHRONISING = r"(?i)^_*(?:all|reduce_?scatter|barrier)"
+SIZED = r"(?i)^_*(?:all_?reduce|all_?gather|reduce_?scatter)"  # the larger side is as large on every rank
+LINKED = 0.5  # of the collectives: where fewer have a launch record, launches do not order them
+FEWEST = 2  # passes: a sequence that came once is no pattern
+LONGEST = 100_000  # collectives per iteration, more than any program has
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """The collectives of one loop: `names` says which ones a pass has, `rows` has the schema `PASSES`.
+
+    Iterations in which the sequence is another one (a logged value, a skipped update) are left out.
+    """
+
+    names: tuple[str, ...]
+    rows: pl.DataFrame
+
+
+def read_passes(loop: Loop, trace: Trace) -> Passes:
+    """Return the passes of a loop's complete iterations after warm-up; none where no sequence repeats."""
+    found = read_collectives(trace, loop.device)
+    usable = loop.iterations.filter(pl.col("complete") & ~pl.col("warmup"))["index"]
+    if found.is_empty() or usable.is_empty():
+        return Passes((), pl.DataFrame(schema=PASSES))
+    placed = place(found, loop, trace).filter(pl.col("iteration").is_in(usable.implode()))
+    return keep_usual(placed)
+
+
+def read_collectives(trace: Trace, device: int) -> pl.DataFrame:
+    """Return the synchronising collectives of a device with their `symbol`: what, and how large where it is known."""
+    named = pl.col("name_id").is_in(collective_names(trace).implode())
+    kernels = trace.device_events.with_row_index("event").filter(
+        (pl.col("device") == device) & (pl.col("activity") == "kernel") & named
+    )
+    detailed = with_names(kernels, trace.names).join(trace.collectives, on="event", how="left", maintain_order="left")
+    name = pl.coalesce("collective", pl.col("name").str.extract(OPERATION))
+    size = pl.max_horizontal("in_elements", "out_elements").cast(pl.String).fill_null("?")
+    sized = pl.col("symbol").str.contains(SIZED) & pl.col("collective").is_not_null()
+    return (
+        detailed.with_columns(symbol=name, group=pl.col("group").fill_null(""))
+        .filter(pl.col("symbol").str.contains(SYNCHRONISING) & (pl.col("group_size").fill_null(2) > 1))
+        .with_columns(symbol=pl.when(sized).then(pl.concat_str("symbol", pl.lit(" "), size)).otherwise("symbol"))
+    )
+
+
+def collective_names(trace: Trace) -> pl.Series:
+    """Return the name ids of collectives; looked up once, they spare every event its text."""
+    kernels = pl.DataFrame({"name": trace.names, "activity": "kernel"}, schema_overrides={"activity": pl.String()})
+    return kernels.with_row_index("name_id").filter(is_collective())["name_id"]
+
+
+def place(found: pl.DataFrame, loop: Loop, trace: Trace) -> pl.DataFrame:
+    """Return the collectives in the program's order with the `iteration` that each belongs to; -1 is none."""
+    first = first_kernels(loop, trace)
+    launches = launch_times(trace, pl.concat([found["correlation"], first["correlation"]]))
+    found, first = (each.join(launches, on="correlation", how="left", maintain_order="left") for each in (found, first))
+    if found["launch_ns"].count() < LINKED * found.height or first["launch_ns"].count() < LINKED * first.height:
+        ordered, times, bounds = found.sort("stream", "start_ns"), "start_ns", first["start_ns"]
+    else:
+        ordered, times = found.drop_nulls("launch_ns").sort("launch_ns", "stream", "start_ns"), "launch_ns"
+        bounds = first["launch_ns"].cum_max().forward_fill().fill_null(-1)  # the first were launched before the capture
+    at = np.searchsorted(bounds.to_numpy(), ordered[times].to_numpy(), side="right") - 1
+    index = np.append(first["index"].to_numpy(), -1)  # the last one stands for "before all iterations"
+    return ordered.with_columns(iteration=pl.Series(index[at], dtype=pl.Int64))
+
+
+def first_kernels(loop: Loop, trace: Trace) -> pl.DataFrame:
+    """Return index, start_ns and correlation of each iteration's first kernel, in order of time.
+
+    What follows an iteration that has no next one begins with a row of index -1.
+    """
+    main = trace.device_events.filter(
+        (pl.col("device") == loop.device)
+        & (pl.col("stream") == loop.stream)
+        & pl.col("activity").is_in(["kernel", "graph"])
+    ).select("start_ns", "correlation")
+    table = loop.iterations
+    first = np.searchsorted(main["start_ns"].to_numpy(), table["start_ns"].to_numpy())
+    after = (first + table["kernels"].to_numpy())[table["interval_ns"].is_null().to_numpy()]
+    index = np.append(table["index"].to_numpy(), np.full(len(after), -1))
+    at = np.append(first, after)
+    order = np.argsort(at, kind="stable")
+    order = order[at[order] < main.height]
+    return main[at[order]].with_columns(index=pl.Series(index[order], dtype=pl.Int64))
+
+
+def launch_times(trace: Trace, correlations: pl.Series) -> pl.DataFrame:
+    """Return `correlation` and `launch_ns` of those of `correlations` that the trace has a runtime call for."""
+    wanted = correlations.drop_nulls().unique()
+    calls = trace.host_events.filter(
+        (pl.col("category") == "runtime") & pl.col("correlation").is_in(wanted.implode())
+    ).unique("correlation", keep="first")
+    return calls.select("correlation", launch_ns="start_ns")
+
+
+def keep_usual(placed: pl.DataFrame) -> Passes:
+    """Return the passes whose sequence of symbols is the most frequent one."""
+    numbered = placed.with_columns(symbol_id=pl.col("symbol").rank("dense"))
+    passes = numbered.group_by("iteration", maintain_order=True).agg("symbol_id", length=pl.len())
+    passes = passes.filter(pl.col("length") <= LONGEST)
+    counts = Counter(map(tuple, passes["symbol_id"].to_list()))
+    usual, times = counts.most_common(1)[0] if counts else ((), 0)
+    if times < FEWEST:
+        return Passes((), pl.DataFrame(schema=PASSES))
+    kept = passes.filter(pl.col("symbol_id") == pl.lit(list(usual), dtype=pl.List(pl.UInt32)))
+    rows = placed.join(kept.select("iteration"), on="iteration", how="semi", maintain_order="left").with_columns(
+        position=pl.int_range(pl.len(), dtype=pl.Int64).over("iteration")
+    )
+    names = tuple(rows.head(len(usual))["symbol"].to_list())
+    return Passes(names, rows.select(PASSES.names()).cast(dict(PASSES)))  # type: ignore[arg-type]

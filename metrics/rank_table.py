@@ -1,0 +1,101 @@
+"""One row per rank: what its iterations take, what it needs by itself, and how that compares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.loop import Loop
+
+__all__ = ["RANKS", "describe_bare", "describe_group", "sort_ranks"]
+
+Row = dict[str, object]
+
+# One row per rank and device, the one that needs most by itself first. `group` numbers the program it runs (null
+# without a loop): only ranks of one group are compared. Times are medians per iteration: `waiting_ns` for others at
+# collectives while nothing computes, `own_ns` the iteration without communication that nothing hides. `score` is
+# `own_ns` over the median of the other ranks', `best_score` over the rank's own best iterations.
+RANKS = pl.Schema(
+    {
+        "rank": pl.Int64(),
+        "device": pl.Int64(),
+        "group": pl.Int64(),
+        "iterations": pl.Int64(),
+        "iteration_ns": pl.Int64(),
+        "compute_ns": pl.Int64(),
+        "waiting_ns": pl.Int64(),
+        "own_ns": pl.Int64(),
+        "score": pl.Float64(),
+        "best_score": pl.Float64(),
+    }
+)
+BEST = 0.05  # the quantile that stands for a rank's best iterations: the very best one may be cut short
+
+
+def describe_group(
+    number: int, places: Sequence[tuple[int, int]], waits: pl.DataFrame, loops: Mapping[tuple[int, int], Loop]
+) -> list[Row]:
+    """Return one row per place of the group `number`, with what it waits in each iteration by `waits`."""
+    waiting = {
+        (rank, device): value
+        for rank, device, value in waits.group_by("rank", "device").agg(pl.col("waiting_ns").median()).rows()
+    }
+    own = {place: own_times(loops[place]) if place in waiting else np.empty(0) for place in places}
+    usual = {place: float(np.median(times)) for place, times in own.items() if len(times)}
+    rows = []
+    for place in places:
+        others = [time for other, time in usual.items() if other != place]
+        rows.append(
+            describe_place(number, loops[place])
+            | {
+                "waiting_ns": rounded(waiting.get(place)),
+                "own_ns": rounded(usual.get(place)),
+                "score": ratio(usual.get(place), float(np.median(others)) if others else None),
+                "best_score": ratio(usual.get(place), float(np.quantile(own[place], BEST)) if place in usual else None),
+            }
+        )
+    return rows
+
+
+def own_times(loop: Loop) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return what each usual iteration takes without communication that nothing hides."""
+    rows = loop.usual.select(own=pl.col("iteration_ns") - pl.col("exposed_communication_ns")).drop_nulls()
+    return rows["own"].to_numpy()
+
+
+def describe_place(number: int, loop: Loop) -> Row:
+    """Return what the loop of one rank says by itself."""
+    return {
+        "rank": loop.rank,
+        "device": loop.device,
+        "group": number,
+        "iterations": int(loop.iterations["complete"].sum()),
+        "iteration_ns": rounded(loop.usual["iteration_ns"].median()),
+        "compute_ns": rounded(loop.usual["compute_ns"].median()),
+    }
+
+
+def describe_bare(trace: Trace) -> Row:
+    """Return the row of a rank without a loop."""
+    device = trace.device_events["device"].min()
+    return {"rank": trace.rank or 0, "device": None if device is None else int(str(device)), "iterations": 0}
+
+
+def sort_ranks(rows: Sequence[Row]) -> pl.DataFrame:
+    """Return the rows, the rank that needs most by itself first; without that, the one that computes longest."""
+    table = pl.DataFrame([{name: row.get(name) for name in RANKS} for row in rows], schema=RANKS)
+    order = ["score", "compute_ns", "iteration_ns", "rank", "device"]
+    return table.sort(order, descending=[True, True, True, False, False], nulls_last=True, maintain_order=True)
+
+
+def ratio(value: float | None, to: float | None) -> float | None:
+    """Return `value / to`, None where either is absent or there is nothing to compare with."""
+    return None if value is None or to is None or to <= 0 else round(value / to, 4)
+
+
+def rounded(value: object) -> int | None:
+    """Return the nearest integer, None for None."""
+    return None if value is None else round(float(value))  # type: ignore[arg-type]
