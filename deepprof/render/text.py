@@ -213,12 +213,16 @@ def print_findings(analysis: Analysis, page: Page, limit: int | None) -> None:
 
 
 def print_symptoms(symptoms: Iterable[Finding], page: Page) -> None:
-    """Print what a cause explains, a line each."""
+    """Print what a cause explains, a line for each rule with the worst of its findings."""
+    worst: dict[str, list[Finding]] = {}
     for finding in symptoms:
         if finding.rule != finding.caused_by:
-            cost = finding.headroom_ns_per_iteration
-            share = f", {format_duration(cost)} per iteration" if cost is not None else ""
-            page.line(f"explains {finding.rule}: {finding.title}{share}", "dim", indent=5, hang=2)
+            worst.setdefault(finding.rule, []).append(finding)
+    for rule, (first, *others) in worst.items():
+        cost = first.headroom_ns_per_iteration
+        share = f", {format_duration(cost)} per iteration" if cost is not None else ""
+        more = f"; {len(others)} more like it" if others else ""
+        page.line(f"explains {rule}: {first.title}{share}{more}", "dim", indent=5, hang=2)
 
 
 def print_repetitions(cause: Finding, findings: Iterable[Finding], page: Page) -> None:
