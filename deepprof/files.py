@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from deepprof.collectors.errors import UsageError
 
-__all__ = ["check_target", "write_file"]
+__all__ = ["check_target", "open_file", "write_file"]
 
 OPEN = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")  # names of files that are open already
 
@@ -28,7 +31,14 @@ def check_target(path: str | Path) -> None:
 
 
 def write_file(path: str | Path, content: bytes) -> None:
-    """Write `content` to `path` through a temporary file beside it: readers see the old file or the new one.
+    """Write `content` to `path`, as `open_file` does."""
+    with open_file(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def open_file(path: str | Path) -> Iterator[BinaryIO]:
+    """Open `path` for writing through a temporary file beside it: readers see the old file or the whole new one.
 
     Pipes, devices and what is open already are appended to, because renaming over `/dev/null` would replace it.
     Raises `OSError`, and `UsageError` for links that lead nowhere.
@@ -36,16 +46,19 @@ def write_file(path: str | Path, content: bytes) -> None:
     target = follow_links(path)
     if str(path).startswith(OPEN) or (target.exists() and not target.is_file()):
         with open(path, "ab") as file:
-            file.write(content)
+            yield file
     else:
-        replace_file(target, content)
+        with replace_file(target) as file:
+            yield file
 
 
-def replace_file(target: Path, content: bytes) -> None:
-    """Write `target` whole, or leave it as it was."""
+@contextmanager
+def replace_file(target: Path) -> Iterator[BinaryIO]:
+    """Open what becomes `target` when it is whole; until then, and after an error, `target` is as it was."""
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        part.write_bytes(content)
+        with part.open("wb") as file:
+            yield file
         if target.exists():
             shutil.copymode(target, part)
         part.replace(target)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from deepprof.collectors.errors import DeepProfError, UsageError
 from deepprof.commands.convert import Convert
 from deepprof.commands.diagnose import Diagnose
+from deepprof.commands.diff import Diff
+from deepprof.commands.export import Export
 from deepprof.commands.signals import tidying
 from deepprof.commands.simulate import Simulate
 from deepprof.commands.streams import require_stdout, say, settle
@@ -40,7 +42,7 @@ class Command(Protocol):
         ...
 
 
-COMMANDS: tuple[type[Command], ...] = (Diagnose, Convert, Simulate)
+COMMANDS: tuple[type[Command], ...] = (Diagnose, Diff, Export, Convert, Simulate)
 
 
 class Parser(argparse.ArgumentParser):

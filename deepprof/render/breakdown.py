@@ -34,11 +34,12 @@ WORDS = {
 SMALL = 0.005  # of the time: smaller parts share a line
 OTHERS = "other parts"
 WIDEST = 30  # columns of a bar
+AROUND = 17  # columns: the indent, the share, and what separates them
 BAR, ASCII_BAR = "█", "#"
 
 
 def print_breakdown(title: str, parts_ns: Mapping[str, float], page: Page) -> None:
-    """Print the parts of a time, the largest first, with a bar each where the page is wide enough."""
+    """Print the parts of a time, the largest first, with a bar each where the page is wide enough; in sentences where not."""
     whole = sum(parts_ns.values())
     if whole <= 0:
         return
@@ -46,8 +47,11 @@ def print_breakdown(title: str, parts_ns: Mapping[str, float], page: Page) -> No
     label, number = max(len(name) for name, _ in rows), max(len(format_duration(ns)) for _, ns in rows)
     page.skip()
     page.line(title, "dim", indent=2)
-    room = page.width - label - number - 16
+    room = page.width - label - number - AROUND
     for name, ns in rows:
+        if room < 0:
+            page.line(f"{name}: {format_duration(ns)}, {format_ratio(ns / whole)}", indent=4, hang=2)
+            continue
         text = f"{name:<{label}}  {format_duration(ns):>{number}}  {format_ratio(ns / whole):>7}"
         width = round(min(WIDEST, max(0, room)) * ns / whole)
         page.draw(f"{text}  {(ASCII_BAR if page.ascii else BAR) * width}".rstrip(), indent=4)

@@ -10,7 +10,7 @@ import warnings
 import pytest
 
 from deepprof import commands
-from deepprof.commands import diagnose, main
+from deepprof.commands import diagnose, inputs, main
 from deepprof.simulation import simulate, write
 from deepprof.version import read_version
 
@@ -223,7 +223,7 @@ def test_progress_is_what_the_terminal_can_show(monkeypatch, encoding, plain):
     terminal.isatty = lambda: True
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", terminal)
-    with diagnose.progress("reading"):
+    with inputs.progress("reading"):
         pass
     terminal.flush()
     assert b"reading" in shown.getvalue()
@@ -338,7 +338,7 @@ def test_help_loads_nothing_heavy_and_is_ascii(argv):
 def test_help_lists_every_command(capsys):
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
-    assert {kind.__name__.lower() for kind in commands.COMMANDS} == {"convert", "diagnose", "simulate"}
+    assert {kind.__name__.lower() for kind in commands.COMMANDS} == {"convert", "diagnose", "diff", "export", "simulate"}
     assert all(kind.__name__.lower() in out for kind in commands.COMMANDS)
 
 

@@ -1,0 +1,132 @@
+"""What DeepProf found on a device: findings, iterations, nested loops, and why the device waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from deepprof.metrics.blocks import place_blocks
+from deepprof.metrics.iteration import ITERATIONS
+from deepprof.metrics.parts import IDLE_PARTS, PART_NAMES, PARTS
+from deepprof.render.perfetto.layers import SLICES, Layer, number
+
+if TYPE_CHECKING:
+    from deepprof.collectors.trace import Trace
+    from deepprof.diagnosis.finding import Finding
+    from deepprof.metrics.loop import Loop
+    from deepprof.metrics.timeline import Timeline
+
+__all__ = ["extent_of", "finding_layer", "found_layers"]
+
+UNTIL = pl.col("start_ns") + pl.col("busy_ns") + pl.col("idle_ns")  # of an iteration: the next adjacent one's start
+SHOWN = [name for name in ITERATIONS if name not in {"index", "start_ns", "end_ns"}]
+
+
+def found_layers(
+    findings: Sequence[Finding], loops: Sequence[Loop], timeline: Timeline | None, trace: Trace
+) -> list[Layer]:
+    """Return what was found on one device, from top to bottom."""
+    return [
+        finding_layer(findings, loops, extent_of(trace)),
+        iteration_layer(loops),
+        nested_layer(loops, trace),
+        idle_layer(timeline),
+    ]
+
+
+def extent_of(trace: Trace) -> tuple[int, int]:
+    """Return when the device events begin and end, or else the host's: findings on no iteration concern that time."""
+    events = trace.device_events if trace.device_events.height else trace.host_events
+    times = events.select(begin=pl.col("start_ns").min(), end=pl.max_horizontal("start_ns", "end_ns").max())
+    begin, end = times.row(0)
+    return begin or 0, end or 0
+
+
+def iteration_layer(loops: Sequence[Loop]) -> Layer:
+    """Return the iterations of a device's loops, a track per loop; their arguments are the per-iteration table."""
+    empty = pl.DataFrame(schema={**ITERATIONS, **PARTS})
+    tables = [loop.table.select(pl.lit(i, pl.UInt32).alias("track"), *empty.columns) for i, loop in enumerate(loops)]
+    rows = pl.concat([empty.select(pl.lit(0, pl.UInt32).alias("track"), pl.all()), *tables]).with_columns(end_ns=UNTIL)
+    most = int(rows["index"].max() or 0) if rows.height else -1  # type: ignore[arg-type]
+    labels = ["iterations" if len(loops) == 1 else f"iterations of {loop.period} kernels" for loop in loops]
+    names = pl.Series([f"iteration {i}" for i in range(most + 1)], dtype=pl.String)
+    args = {name: number(name) for name in SHOWN}
+    args |= {name: number(name, unless=0) for name in PARTS if name != "index"}
+    return Layer(labels, rows.with_columns(name_id=pl.col("index").cast(pl.UInt32)), names, pl.lit("iteration"), args)
+
+
+def nested_layer(loops: Sequence[Loop], trace: Trace) -> Layer:
+    """Return the loops inside of complete iterations: each whole, and in it one slice per repetition."""
+    tables: list[pl.DataFrame] = [pl.DataFrame(schema=SLICES)]
+    names: list[str] = []
+    for loop in loops:
+        placed = place_blocks(loop, trace)
+        kinds = placed.select("block", "repeat").unique(maintain_order=True)
+        numbered = placed.join(kinds.with_row_index("name_id", offset=len(names)), on=["block", "repeat"])
+        tables.append(numbered.select(pl.lit(0, pl.UInt32).alias("track"), "start_ns", "end_ns", "name_id"))
+        names += [name_block(loop, block, repeat) for block, repeat in kinds.iter_rows()]
+    return Layer(["nested loops"], pl.concat(tables), pl.Series(names, dtype=pl.String), pl.lit("nested"))
+
+
+def name_block(loop: Loop, block: int, repeat: int) -> str:
+    """Return the name of a repetition of a block, or of all together."""
+    found = loop.blocks[block]
+    return f"{repeat} of {found.repeats}" if repeat else f"{found.repeats} times {found.events} kernels"
+
+
+def idle_layer(timeline: Timeline | None) -> Layer:
+    """Return why a device is idle: a slice per maximal run of one cause."""
+    names = pl.Series([part.removeprefix("idle_").removesuffix("_ns") for part in PART_NAMES])
+    rows = pl.DataFrame(schema=SLICES) if timeline is None else idle_runs(timeline)
+    return Layer(["idle causes"], rows, names, pl.lit("idle"))
+
+
+def idle_runs(timeline: Timeline) -> pl.DataFrame:
+    """Return the runs of segments with one idle part."""
+    parts = timeline.parts
+    first = np.flatnonzero(np.append(True, parts[1:] != parts[:-1])[: len(parts)])
+    until = np.append(first[1:], len(parts))
+    idle = np.isin(parts[first], [PART_NAMES.index(name) for name in IDLE_PARTS])
+    first, until = first[idle], until[idle]
+    starts, ends = timeline.bounds[first], timeline.bounds[until]
+    columns = {"track": np.zeros(len(first)), "start_ns": starts, "end_ns": ends, "name_id": parts[first]}
+    return pl.DataFrame(columns).cast(SLICES)
+
+
+def finding_layer(findings: Sequence[Finding], loops: Sequence[Loop], extent: tuple[int, int]) -> Layer:
+    """Return findings over the iterations that they name; those that name none over all of `extent` (start, end)."""
+    spans = [span_of(finding, loops, extent) for finding in findings]
+    columns: dict[str, Any] = {
+        "track": [0] * len(spans),
+        "start_ns": [start for start, _ in spans],
+        "end_ns": [end for _, end in spans],
+        "name_id": range(len(spans)),
+    }
+    facts = [msgspec.json.encode(describe(finding)).decode() for finding in findings]
+    rows = pl.DataFrame(columns, schema=SLICES).with_columns(finding=pl.Series(facts, dtype=pl.String))
+    names = pl.Series([f"{finding.rule}: {finding.title}" for finding in findings], dtype=pl.String)
+    return Layer(["findings"], rows, names, pl.lit("finding"), {"finding": pl.col("finding")})
+
+
+def span_of(finding: Finding, loops: Sequence[Loop], extent: tuple[int, int]) -> tuple[int, int]:
+    """Return from when to when a finding holds."""
+    if finding.iterations is None:
+        return extent
+    first, last = finding.iterations
+    for loop in loops:
+        rows = loop.iterations.filter(pl.col("index").is_between(first, last))
+        if rows.height and finding.stream in {None, loop.stream}:
+            ends = rows.select(UNTIL.max()).item()
+            return int(rows["start_ns"][0]), int(ends)
+    return extent
+
+
+def describe(finding: Finding) -> dict[str, Any]:
+    """Return what a viewer shows of a finding."""
+    shown = ("severity", "summary", "advice", "confidence", "headroom_ns_per_iteration", "caused_by")
+    facts = {key: getattr(finding, key) for key in shown} | {"evidence": dict(finding.evidence)}
+    return {key: value for key, value in facts.items() if value is not None}

@@ -1,0 +1,131 @@
+"""One iteration for www.speedscope.app: what runs in it, in its order, and where its time goes.
+
+The format is the evented one of https://www.speedscope.app/file-format-schema.json: frames open and close in balance,
+and time never goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import msgspec
+
+from deepprof.collectors.names.short import shorten
+from deepprof.metrics.launch_operators import operators_at_launch
+from deepprof.metrics.median_iteration import MedianIteration, find_median_iteration
+from deepprof.metrics.operators import is_stand_in
+from deepprof.metrics.parts import BUSY_PARTS, PART_NAMES
+
+if TYPE_CHECKING:
+    from deepprof.analysis import Analysis
+    from deepprof.collectors.trace import Trace
+    from deepprof.metrics.loop import Loop
+
+__all__ = ["SCHEMA", "write_speedscope"]
+
+SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+
+Frame = tuple[object, str]  # what it stands for, and its name
+Stretch = tuple[int, int, list[Frame]]  # a pause and a duration in ns, and the frames that are open in the latter
+
+
+class Frames:
+    """The names of all frames, each with a number."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def number(self, name: str) -> int:
+        """Return the number of a name."""
+        return self.numbers.setdefault(name, len(self.numbers))
+
+
+def write_speedscope(analysis: Analysis, file: BinaryIO) -> str:
+    """Write two profiles per loop, of the median iteration and of the parts of its time; say what was written."""
+    frames, profiles = Frames(), []
+    traces = {trace.rank or 0: trace for trace in analysis.traces}
+    for loop in analysis.loops:
+        median = find_median_iteration(loop, traces[loop.rank])
+        if median is not None:
+            kind = "CPU" if is_stand_in(traces[loop.rank]) else "GPU"
+            place = f"rank {loop.rank} {kind} {loop.device} stream {loop.stream}"
+            title = f"{place}: iteration of {len(median.busy_ns)} kernels, median of {median.iterations}"
+            profiles.append(
+                profile(title, kernel_stretches(loop, traces[loop.rank], median), median.interval_ns, frames)
+            )
+            profiles.append(profile(f"{place}: where the time goes", part_stretches(loop), 0, frames))
+    document = {
+        "$schema": SCHEMA,
+        "exporter": "deepprof",
+        "name": ", ".join(dict.fromkeys(trace.path for trace in analysis.traces)),
+        "activeProfileIndex": 0,
+        "shared": {"frames": [{"name": name} for name in frames.numbers]},
+        "profiles": profiles,
+    }
+    file.write(msgspec.json.encode(document))
+    return f"{len(profiles)} profiles of {len(frames.numbers):,} frames"
+
+
+def profile(title: str, stretches: Iterable[Stretch], rest_ns: int, frames: Frames) -> dict[str, Any]:
+    """Return an evented profile of the stretches one after the other and `rest_ns` at the iteration's end."""
+    events = list(to_events(stretches, rest_ns, frames))
+    end = events[-1]["at"]
+    return {"type": "evented", "name": title, "unit": "nanoseconds", "startValue": 0, "endValue": end, "events": events}
+
+
+def to_events(stretches: Iterable[Stretch], rest_ns: int, frames: Frames) -> Iterator[dict[str, Any]]:
+    """Yield the frames that open and close; what two stretches have in common stays open in between."""
+    stack: list[Frame] = []
+    now = 0
+    yield {"type": "O", "frame": frames.number("iteration"), "at": 0}
+    for pause, duration, path in stretches:
+        common = shared(stack, path)
+        yield from ({"type": "C", "frame": frames.number(name), "at": now} for _, name in reversed(stack[common:]))
+        now += pause
+        yield from ({"type": "O", "frame": frames.number(name), "at": now} for _, name in path[common:])
+        now += duration
+        stack = path
+    yield from ({"type": "C", "frame": frames.number(name), "at": now} for _, name in reversed(stack))
+    yield {"type": "C", "frame": frames.number("iteration"), "at": now + rest_ns}
+
+
+def shared(one: Sequence[object], other: Sequence[object]) -> int:
+    """Return how many elements both begin with."""
+    for place, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return place
+    return min(len(one), len(other))
+
+
+def kernel_stretches(loop: Loop, trace: Trace, median: MedianIteration) -> Iterator[Stretch]:
+    """Yield the kernels, each in the nested loop and the operators around it."""
+    known = {int(name): shorten(trace.name(name) or "") for name in set(median.name_ids.tolist())}
+    operators = operators_at_launch(trace, median.events)
+    ids = trace.host_events["name_id"]
+    times = zip(median.gap_ns.tolist(), median.busy_ns.tolist(), strict=True)
+    for place, (gap, busy) in enumerate(times):
+        around = [(row, trace.name(ids[row]) or "") for row in operators[place].tolist() if row >= 0]
+        kernel = (("kernel", place), known[int(median.name_ids[place])])
+        yield gap, busy, [*blocks_at(median, place), *around, kernel]
+
+
+def blocks_at(median: MedianIteration, place: int) -> list[Frame]:
+    """Return the frames of the nested loop that a kernel lies in."""
+    for block in median.blocks:
+        inside = place - block.first
+        if 0 <= inside < block.events * block.repeats:
+            whole = (block, f"{block.repeats} times {block.events} kernels")
+            return [whole, ((block, inside // block.events), f"{block.events} kernels")]
+    return []
+
+
+def part_stretches(loop: Loop) -> Iterator[Stretch]:
+    """Yield the median of each part of the iterations' time, the busy ones first."""
+    rows = loop.usual if loop.usual.height else loop.table
+    for part in PART_NAMES:
+        median = round(rows[part].median() or 0)  # type: ignore[arg-type]
+        if median:
+            kind = "busy" if part in BUSY_PARTS else "idle"
+            name = part.removesuffix("_ns").replace("_", " ")
+            yield 0, median, [(kind, kind), (part, name)]

@@ -1,0 +1,60 @@
+"""Which slice of time lies in which: operators within operators, launches within operators, on any number of tracks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Enclosure", "enclose", "order_slices", "separate"]
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Enclosure:
+    """How slices in the order of `order_slices` lie within each other, arrays of one row per slice.
+
+    `parent` is the row of the innermost slice that is open when this one starts, -1 for none, and `depth` counts those
+    that are open; both hold as far as nothing crosses. `crosses` says that a slice ends after its parent.
+    """
+
+    parent: Int64s
+    depth: Int64s
+    crosses: npt.NDArray[np.bool_]
+
+
+def order_slices(tracks: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
+    """Return the order of slices: by track, then by start, of those that start together the longest first."""
+    return np.lexsort((-ends, starts, tracks))
+
+
+def enclose(tracks: Int64s, starts: Int64s, ends: Int64s) -> Enclosure:
+    """Return how slices [start, end) in the order of `order_slices` lie within each other, in O(n log n).
+
+    `tracks` are non-negative numbers. A slice that ends when another one starts is not open any more; a slice without
+    length lies in others, but nothing lies in it.
+    """
+    begin, finish = separate(tracks, starts, ends)
+    long = finish > begin
+    opened: Int64s = np.cumsum(long) - long  # slices with a length before this row
+    depth = opened - np.searchsorted(np.sort(finish[long]), begin, side="right")
+    parent = parents(depth, long)
+    return Enclosure(parent, depth, long & (parent >= 0) & (finish > finish[parent]))
+
+
+def separate(tracks: Int64s, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+    """Return starts and ends as ranks, those of each track above all of the tracks before."""
+    times, ranks = np.unique(np.concatenate([starts, ends]), return_inverse=True)
+    shift = tracks * (len(times) + 1)
+    return ranks[: len(starts)] + shift, ranks[len(starts) :] + shift
+
+
+def parents(depth: Int64s, long: npt.NDArray[np.bool_]) -> Int64s:
+    """Return the last row before each one that is a level higher and has a length, -1 for those at the top."""
+    rows, size = np.arange(len(depth)), len(depth) + 1
+    keys = np.sort((depth * size + rows)[long])
+    at = np.searchsorted(keys, (depth - 1) * size + rows) - 1
+    found = keys[np.maximum(at, 0)] if len(keys) else np.full(len(depth), -1)
+    return np.where((at >= 0) & (found // size == depth - 1), found % size, -1)
