@@ -10,7 +10,7 @@ import polars as pl
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import NOTHING, Spans, intersect, union
 
-__all__ = ["Cost", "cost_of", "mean_of", "regular", "spans_of_parts"]
+__all__ = ["Cost", "cost_of", "mean_of", "regular", "spans_of_parts", "threads_of"]
 
 OUTLIER = 1.5  # times the median: an iteration that takes longer is not what the loop usually costs
 FEWEST = 2  # iterations: one proves nothing
@@ -68,3 +68,9 @@ def spans_of_parts(loop: Loop, parts: Sequence[str]) -> Spans:
     start = rows["start_ns"].to_numpy()
     windows = union(start, start + rows["iteration_ns"].to_numpy())
     return NOTHING if loop.timeline is None else intersect(loop.timeline.spans(parts), windows)
+
+
+def threads_of(loop: Loop) -> pl.DataFrame | None:
+    """Return process and thread of what launches the loop's kernels, None where the trace does not say."""
+    host = None if loop.timeline is None else loop.timeline.host
+    return None if host is None else host.threads

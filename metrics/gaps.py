@@ -23,6 +23,7 @@ Bools = npt.NDArray[np.bool_]
 LATENCY_NS = 10_000  # from a launch call to its kernel on an idle device, where the trace does not show it
 MOST_LATENCY_NS = 20_000  # a trace whose queue is never empty shows only waiting
 STARTUP_NS = 20_000  # of a kernel behind another one on its stream: 1 µs on NVIDIA, up to 10 on AMD, twice that at most
+STREAM_WAIT = "Wait Event"  # of one stream for another; other synchronisations are the host's
 HANDOFF_NS = 50_000  # from the end of work on one stream to the begin of work on another that waited for it
 
 
@@ -112,10 +113,11 @@ def select(starts: Int64s, ends: Int64s, wanted: Bools) -> Spans:
 
 def waited(trace: Trace, device: int, gaps: Endings, since: Int64s) -> Bools:
     """Return whether the device recorded that the next event's stream waited for most of the gap."""
-    waits = trace.device_events.filter((pl.col("activity") == "sync") & (pl.col("device") == device))
+    syncs = trace.device_events.filter((pl.col("activity") == "sync") & (pl.col("device") == device))
+    of_streams = trace.names.gather(syncs["name_id"]).str.contains(STREAM_WAIT, literal=True).fill_null(value=False)
+    waits = syncs.filter(of_streams, pl.col("stream").is_in(np.unique(gaps.stream).tolist()))
     found = np.zeros(len(since), bool)
-    for stream in waits["stream"].unique().to_list():
-        rows = waits.filter(pl.col("stream") == stream)
+    for (stream,), rows in waits.partition_by("stream", as_dict=True).items():
         spans = union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
         here = gaps.stream == stream
         found[here] = 2 * covered(spans, since[here], gaps.end[here]) > (gaps.end - since)[here]

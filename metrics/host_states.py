@@ -1,8 +1,8 @@
 """What the threads that feed a device were doing, as spans of time: loading data, allocating, waiting, other work.
 
-Only threads that launch kernels on the device are looked at: what a logger or a loader's worker does holds nothing up
-by itself. Between two runtime calls such a thread is thought to be launching, unless it takes so long that it must
-have been at something else.
+Only threads that launch many of the device's kernels are looked at: what a logger or a loader's worker does holds
+nothing up by itself. Between two runtime calls such a thread is thought to be launching, unless it takes so long that
+it must have been at something else.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.spans import Spans, union
 
-__all__ = ["WAIT", "HostStates", "read_states"]
+__all__ = ["WAIT", "HostStates", "on_threads", "read_states"]
 
 Int64s = npt.NDArray[np.int64]
 
 PAUSE_NS = 1_000_000  # between two runtime calls: frameworks dispatch an operator in 5 to 200 µs, profiled ones in 500
 FEW = 8  # kernels launched within a range that only loads data (a batch that is normalised on the device)
+FEEDS = 0.05  # of the busiest thread's kernels: one with fewer does something on the side, like decoding images
 INPUT = (
     r"(?i)data[\s_-]?load|dataiter|next_?batch|(?:load|get|fetch|read|wait_for)_?(?:train(?:ing)?_?)?batch"
     r"|\breader\b|input_pipeline|iterator_?get_?next|data_?fetch|fetch_?data"
 )
+DIRECTORY = r"^.*[/\\]([^/\\]+\(\d+\): )"  # of a Python frame's file: where it lies says nothing of what it does
 ALLOCATOR = (
     r"(?i)^(?:cuda|hip|cu)(?:ext)?(?:malloc|free|mem(?:alloc|free|create|release|map|unmap|setaccess|address)"
     r"|host(?:alloc|malloc|free|register|unregister))"
@@ -42,9 +44,10 @@ class HostStates:
 
     `waiting` is inside calls that wait for the device; `sync` adds the short pause between a wait and the next call,
     when the host begins again and the device is dry. `other` holds pauses of more than `PAUSE_NS` and the building of
-    code and graphs. `recorder` is the profiler's work.
+    code and graphs. `recorder` is the profiler's work. `threads` are their process and thread.
     """
 
+    threads: pl.DataFrame
     input: Spans
     allocator: Spans
     waiting: Spans
@@ -58,28 +61,35 @@ class HostStates:
 
 
 def read_states(trace: Trace, launches: pl.DataFrame, operators: Spans | None = None) -> HostStates:
-    """Return what the threads of `launches` did; its columns are launch_ns, process and thread, a row per call.
+    """Return what the threads of `launches` did; a row per call: launch_ns, process, thread and kernels (how many).
 
     `operators` is when they computed themselves, where no device did.
     """
-    threads = launches.select("process", "thread").unique()
-    rows = trace.host_events.filter(pl.col("category").is_in(["runtime", "overhead"]))
+    threads = feeding_threads(launches)
+    rows = trace.host_events.filter(pl.col("category").is_in(["runtime", "overhead"]) & pl.col("end_ns").is_not_null())
     calls = on_threads(rows.filter(pl.col("category") == "runtime"), threads)
     waits, allocations, builds = find_waits(trace, calls), named(trace, calls, ALLOCATOR), named(trace, calls, BUILD)
-    waiting, begun = spans_of(waits), launches["launch_ns"].sort().to_numpy()
+    waiting, launched = spans_of(waits), launches.sort("launch_ns")
     after_wait, long = split_pauses(spans_of(calls) if operators is None else operators, waiting)
     return HostStates(
-        input=input_spans(trace, threads, begun),
+        threads=threads,
+        input=input_spans(trace, threads, launched),
         allocator=spans_of(allocations),
         waiting=waiting,
         sync=union(*joined(waiting, after_wait)),
         other=union(*joined(spans_of(builds), long)),
         recorder=spans_of(rows.filter(pl.col("category") == "overhead")),
-        launches_ns=begun,
+        launches_ns=launched["launch_ns"].to_numpy(),
         waits_ns=waits["start_ns"].to_numpy(),
         allocations_ns=allocations["start_ns"].to_numpy(),
         builds_ns=builds["start_ns"].to_numpy(),
     )
+
+
+def feeding_threads(launches: pl.DataFrame) -> pl.DataFrame:
+    """Return process and thread of those that launch a good part of what the busiest one launches."""
+    threads = launches.group_by("process", "thread", maintain_order=True).agg(pl.col("kernels").sum())
+    return threads.filter(pl.col("kernels") >= FEEDS * pl.col("kernels").max()).select("process", "thread")
 
 
 def on_threads(rows: pl.DataFrame, threads: pl.DataFrame) -> pl.DataFrame:
@@ -119,12 +129,14 @@ def split_pauses(calls: Spans, waiting: Spans) -> tuple[Spans, Spans]:
     return Spans(starts[after_wait], ends[after_wait]), Spans(starts[long], ends[long])
 
 
-def input_spans(trace: Trace, threads: pl.DataFrame, launches_ns: Int64s) -> Spans:
-    """Return when the threads load data, as their ranges, operators and Python frames say."""
-    loads = trace.names.str.contains(INPUT).fill_null(value=False)
-    ids = loads.arg_true()
+def input_spans(trace: Trace, threads: pl.DataFrame, launched: pl.DataFrame) -> Spans:
+    """Return when the threads load data, as their ranges, operators and Python frames say.
+
+    What launches many kernels meanwhile is the training around it. `launched` are the launches in order of time.
+    """
+    ids = trace.names.str.replace(DIRECTORY, "$1").str.contains(INPUT).fill_null(value=False).arg_true()
     annotations = trace.annotations.filter((pl.col("side") == "host") & (pl.col("end_ns") > pl.col("start_ns")))
-    host = trace.host_events.filter(pl.col("category") != "runtime")
+    host = trace.host_events.filter((pl.col("category") != "runtime") & pl.col("end_ns").is_not_null())
     kinds = (
         (annotations, pl.col("name_id").is_in(ids.implode())),
         (
@@ -135,5 +147,6 @@ def input_spans(trace: Trace, threads: pl.DataFrame, launches_ns: Int64s) -> Spa
     found = [on_threads(rows.filter(wanted), threads).select("start_ns", "end_ns") for rows, wanted in kinds]
     rows = pl.concat(found)
     start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-    only = np.searchsorted(launches_ns, end) - np.searchsorted(launches_ns, start) <= FEW
+    begun, before = launched["launch_ns"].to_numpy(), np.append(0, launched["kernels"].cast(pl.Int64).cum_sum())
+    only = before[np.searchsorted(begun, end)] - before[np.searchsorted(begun, start)] <= FEW
     return union(start[only], end[only])

@@ -54,5 +54,5 @@ def memory_at(trace: Trace, device: int, times: Int64s) -> pl.Series:
     at = np.searchsorted(known["time_ns"].to_numpy(), times, side="right") - 1
     if not known.height:
         return pl.Series([None] * len(times), dtype=pl.Int64)
-    total = known["allocated_nbytes"].cast(pl.Int64).gather(np.maximum(at, 0))
+    total = known["allocated_nbytes"].cast(pl.Int64, strict=False).gather(np.maximum(at, 0))
     return total.set(pl.Series(at < 0), None)

@@ -23,6 +23,7 @@ __all__ = ["Timeline", "lay_out"]
 Int64s = npt.NDArray[np.int64]
 
 WORK = ("kernel", "memcpy", "memset", "graph")
+WHOLE_GRAPH = 1_000  # kernels: any number that is no few
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +80,22 @@ def lay_out(trace: Trace, device: int, launches: pl.DataFrame) -> Timeline:
     work = trace.device_events.filter((pl.col("device") == device) & pl.col("activity").is_in(WORK))
     if is_stand_in(trace):
         busy = busy_layers(with_names(work, trace.names))
-        return paint_parts(device, busy, NO_GAPS, read_states(trace, own_calls(trace, work), busy[0]))
+        states = read_states(trace, own_calls(trace, work), busy[0])
+        return paint_parts(device, extent(work), busy, NO_GAPS, states)
     linked = with_names(work, trace.names).join(launches, on="correlation", how="left", maintain_order="left")
-    feeding = linked.filter(pl.col("activity").is_in(["kernel", "graph"]) & pl.col("launch_ns").is_not_null())
-    calls = feeding.unique("correlation", keep="first").select("launch_ns", "process", "thread")
+    calls = feeding_calls(linked)
     host = read_states(trace, calls) if calls.height else None
-    return paint_parts(device, busy_layers(linked), judge_gaps(trace, device, find_gaps(linked)), host)
+    gaps = judge_gaps(trace, device, find_gaps(linked))
+    return paint_parts(device, extent(work), busy_layers(linked), gaps, host)
+
+
+def feeding_calls(linked: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls that launched kernels and graphs, with how many: the columns that `read_states` reads."""
+    feeding = linked.filter(pl.col("activity").is_in(["kernel", "graph"]) & pl.col("launch_ns").is_not_null())
+    graph = (pl.col("activity") == "graph").any()  # recorded as one event, whatever is in it
+    return feeding.group_by("correlation", maintain_order=True).agg(
+        pl.col("launch_ns", "process", "thread").first(), kernels=pl.when(graph).then(WHOLE_GRAPH).otherwise(pl.len())
+    )
 
 
 def own_calls(trace: Trace, operators: pl.DataFrame) -> pl.DataFrame:
@@ -92,7 +103,13 @@ def own_calls(trace: Trace, operators: pl.DataFrame) -> pl.DataFrame:
     rows = pl.concat([trace.host_events.select("process", "thread"), trace.annotations.select("process", "thread")])
     threads = rows.unique(maintain_order=True)
     calls = operators.select(launch_ns="start_ns", thread="stream")
-    return calls.join(threads, on="thread", how="left").select("launch_ns", "process", "thread")
+    return calls.join(threads, on="thread", how="left").select("launch_ns", "process", "thread", kernels=pl.lit(1))
+
+
+def extent(work: pl.DataFrame) -> tuple[int, int]:
+    """Return the first start and the last end, also of events without length."""
+    start, end = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
+    return (int(start.min()), int(end.max())) if len(start) else (0, 0)
 
 
 def busy_layers(work: pl.DataFrame) -> list[Spans]:
@@ -105,18 +122,19 @@ def busy_layers(work: pl.DataFrame) -> list[Spans]:
         else (kind == "memcpy") & (direction == name)
         for name in COPY_PARTS
     ]
-    computing = kind.is_in(["kernel", "graph"]) & ~is_collective()
-    wanted = [computing, is_collective(), *copies, kind == "memset"]
+    collective = is_collective().fill_null(value=False)  # a kernel without a name computes
+    wanted = [kind.is_in(["kernel", "graph"]) & ~collective, collective, *copies, kind == "memset"]
     rows = [work.filter(each).select("start_ns", "end_ns") for each in wanted]
     return [union(part["start_ns"].to_numpy(), part["end_ns"].to_numpy()) for part in rows]
 
 
-def paint_parts(device: int, busy: list[Spans], gaps: Gaps, host: HostStates | None) -> Timeline:
-    """Return the timeline of what is busy, of the idle time that the device itself explains, and of the host's."""
-    first, last = (
-        min((s.starts[0] for s in busy if len(s.starts)), default=0),
-        max((s.ends[-1] for s in busy if len(s.ends)), default=0),
-    )
+def paint_parts(
+    device: int, bounds: tuple[int, int], busy: list[Spans], gaps: Gaps, host: HostStates | None
+) -> Timeline:
+    """Return the timeline of what is busy, of the idle time that the device itself explains, and of the host's.
+
+    `bounds` are the begin and the end of the device's span.
+    """
     layers: list[tuple[str, Spans]] = [*zip(BUSY_PARTS, busy, strict=True)]
     layers += [
         ("idle_launch_ns", gaps.launching),
@@ -132,9 +150,10 @@ def paint_parts(device: int, busy: list[Spans], gaps: Gaps, host: HostStates | N
             ("idle_sync_ns", host.sync),
             ("idle_host_ns", host.other),
         ]
-    layers.append(("idle_launch_ns", union(np.array([first], np.int64), np.array([last], np.int64))))
+    rest = "idle_unknown_ns" if host is None else "idle_launch_ns"
+    layers.append((rest, union(*np.array(bounds, np.int64)[:, None])))
     numbers = np.array([PART_NAMES.index(name) for name, _ in layers], np.int16)
-    painted = clip(paint([spans for _, spans in layers]), int(first), int(last))
+    painted = clip(paint([spans for _, spans in layers]), *bounds)
     return Timeline(device, painted.bounds, numbers[painted.colours], host)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -39,30 +39,43 @@ def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     rule.
     """
     ordered = sorted(findings, key=weight, reverse=True)
-    judged = [replace(finding, caused_by=find_root(finding, near)) for finding, near in with_neighbours(ordered)]
+    causes = find_causes(ordered)
+    roots = [find_root(number, causes) for number in range(len(ordered))]
+    judged = [
+        replace(f, caused_by=None if root == i else ordered[root].rule)
+        for i, (f, root) in enumerate(zip(ordered, roots, strict=True))
+    ]
     first: dict[tuple[str, str | None], Finding] = {}
     for finding in judged:
         first.setdefault((finding.rule, finding.caused_by), finding)
     repeated = [f for f in judged if first[f.rule, f.caused_by] is not f]
-    causes = [finding for finding in first.values() if finding.caused_by is None]
-    told = [each for cause in causes for each in (cause, *(f for f in first.values() if f.caused_by == cause.rule))]
+    told = [
+        each
+        for cause in first.values()
+        if cause.caused_by is None
+        for each in (cause, *(f for f in first.values() if f.caused_by == cause.rule))
+    ]
     return (*told, *(replace(finding, caused_by=finding.caused_by or finding.rule) for finding in repeated))
 
 
-def with_neighbours(ordered: Sequence[Finding]) -> Iterator[tuple[Finding, list[Finding]]]:
-    """Yield each finding with those of its place and of the whole job, in the given order."""
-    places: dict[object, list[int]] = {}
+def find_causes(ordered: Sequence[Finding]) -> list[int | None]:
+    """Return for each finding the number of the first one that explains it, None where none does.
+
+    Only those of its rank and of the whole job can.
+    """
+    ranks: dict[int | None, list[int]] = {}
     for number, finding in enumerate(ordered):
-        places.setdefault(place_of(finding), []).append(number)
+        ranks.setdefault(finding.rank, []).append(number)
     whole = {number for number, finding in enumerate(ordered) if finding.stream is None}
-    for finding in ordered:
-        yield finding, [ordered[number] for number in sorted(whole.union(places[place_of(finding)]))]
+    near = {rank: sorted(whole.union(numbers)) for rank, numbers in ranks.items()}
+    return [next((n for n in near[each.rank] if explains(ordered[n], each)), None) for each in ordered]
 
 
-def find_root(finding: Finding, others: Iterable[Finding]) -> str | None:
-    """Return the rule of what is at the root of `finding`, None where that is itself."""
-    causes = [other for other in others if explains(other, finding)]
-    return (find_root(causes[0], others) or causes[0].rule) if causes else None
+def find_root(number: int, causes: Sequence[int | None]) -> int:
+    """Return the number of what is at the root of a finding, its own where nothing explains it."""
+    while (cause := causes[number]) is not None:
+        number = cause
+    return number
 
 
 def explains(cause: Finding, symptom: Finding) -> bool:

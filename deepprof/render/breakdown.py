@@ -39,7 +39,7 @@ BAR, ASCII_BAR = "█", "#"
 
 
 def print_breakdown(title: str, parts_ns: Mapping[str, float], page: Page) -> None:
-    """Print the parts of a time, the largest first, with a bar each where the page is wide enough; in sentences where not."""
+    """Print the parts of a time, the largest first, with bars where the page is wide enough, in sentences where not."""
     whole = sum(parts_ns.values())
     if whole <= 0:
         return

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from deepprof.collectors.trace import Accounting
+from deepprof.metrics.iteration import Spread
 from deepprof.render.json import SCHEMA, encode, report
 from deepprof.version import read_version
 
@@ -27,7 +28,7 @@ KEYS = {
     "loops.0.iterations.0": "index start_ns end_ns kernels events edits complete interval_ns overlap_ratio htod_bytes"
     " busy_ns idle_ns",
     "loops.0.metrics": "avg_interval_ns max_interval_ns avg_overlap_ratio avg_operation_ns avg_size_bytes iteration_ns",
-    "loops.0.metrics.iteration_ns": "median p5 p95 warmup_excluded",
+    "loops.0.metrics.iteration_ns": "median p5 p95 ci95 warmup_excluded",
     "findings.0": "rule severity title summary evidence headroom_ns_per_iteration confidence rank iterations location"
     " advice device stream",
 }
@@ -76,10 +77,17 @@ def test_nulls_stand_where_there_is_no_value():
         "median": None,
         "p5": None,
         "p95": None,
+        "ci95": None,
         "warmup_excluded": 0,
     }
     assert document["loops"][0]["annotation_agreement"] is None
     assert {document["findings"][0][key] for key in ("rank", "iterations", "location")} == {None}
+
+
+def test_the_median_has_its_interval():
+    spread = Spread(median=5, p5=1, p95=9, low=4, high=6)
+    document = load(build_analysis(loops=(build_loop(metrics=build_metrics(iteration_ns=spread)),)))
+    assert document["loops"][0]["metrics"]["iteration_ns"]["ci95"] == [4, 6]
 
 
 def test_main_streams_without_a_loop_are_notes():

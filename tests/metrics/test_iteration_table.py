@@ -103,6 +103,20 @@ def test_warmup_is_the_slow_beginning(lengths: tuple[int, ...], expected: int) -
     assert summarize(table).warmup_excluded == expected
 
 
+@pytest.mark.parametrize("count", [1, 5, 6, 30])
+def test_the_interval_of_the_median_takes_five_iteration_times(count: int) -> None:
+    lengths = [100 + 7 * (i % 5) for i in range(count)]
+    found = summarize(durations(*lengths)).iteration_ns
+    times = lengths[:-1]  # the last one is not followed
+    if len(times) < 5:
+        assert found is None or (found.low, found.high) == (None, None)
+        return
+    assert found is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert min(times) <= found.low <= found.median <= found.high <= max(times)
+
+
 def test_an_incomplete_iteration_is_in_no_figure() -> None:
     rows = [event(1, 0, 1000), event(1, 1000, 1010), event(1, 1010, 1020)]
     found = iterations((0, 1), (1, 2), (2, 3))

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.metrics.spans import Spans, covered, union
+from deepprof.metrics.spans import NOTHING, Spans, covered, intersect, paint, union
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
 
@@ -38,3 +38,31 @@ def test_no_spans_cover_nothing() -> None:
     spans, _ = make([])
     assert spans.total_ns == 0
     assert covered(spans, np.array([0]), np.array([9])).tolist() == [0]
+
+
+@given(SPANS, SPANS)
+def test_intersect_is_what_lies_in_both(ones: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
+    (first, truth), (second, other_truth) = make(ones), make(others)
+    both = intersect(first, second)
+    assert cells(both) == truth & other_truth
+    assert both.total_ns == len(truth & other_truth)
+    assert (both.starts[1:] > both.ends[:-1]).all()
+
+
+@given(st.lists(SPANS, max_size=4))
+def test_paint_shows_the_first_layer_over_every_moment(layers: list[list[tuple[int, int]]]) -> None:
+    made = [make(pairs) for pairs in layers]
+    painted = paint([spans for spans, _ in made])
+    truth = {
+        t: next((i for i, (_, cells) in enumerate(made) if t in cells), -1)
+        for t in range(int(painted.bounds[0]) if len(painted.bounds) else 0, int(painted.bounds[-1:].sum()))
+    }
+    segments = zip(painted.bounds[:-1].tolist(), painted.bounds[1:].tolist(), painted.colours.tolist(), strict=True)
+    assert {t: colour for start, end, colour in segments for t in range(start, end)} == truth
+    assert set().union(*(cells for _, cells in made)) <= set(truth)
+
+
+def test_nothing_painted_has_no_segments() -> None:
+    for layers in ([], [NOTHING, NOTHING]):
+        painted = paint(layers)
+        assert len(painted.bounds) == len(painted.colours) == 0

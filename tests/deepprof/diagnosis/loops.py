@@ -1,4 +1,4 @@
-"""Loops for the tests of rules: one iteration drawn by hand in microseconds, repeated, measured as the pipeline does."""
+"""Loops for the tests of rules: one iteration drawn by hand in µs, repeated, measured as the pipeline does."""
 
 from __future__ import annotations
 

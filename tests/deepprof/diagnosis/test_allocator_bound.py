@@ -8,7 +8,9 @@ from deepprof.diagnosis.rules.allocator_bound import allocator_bound
 from tests.deepprof.diagnosis.loops import Did, Job, compute
 
 
-@pytest.mark.parametrize("names", [("cudaMalloc", "cudaFree"), ("hipMalloc_v3", "hipFree"), ("cuMemAlloc_v2", "cuMemFree_v2")])
+@pytest.mark.parametrize(
+    "names", [("cudaMalloc", "cudaFree"), ("hipMalloc_v3", "hipFree"), ("cuMemAlloc_v2", "cuMemFree_v2")]
+)
 def test_calls_are_counted_and_the_place_is_named(names: tuple[str, str]) -> None:
     calls = [Did(names[0], 70_000, 75_000), Did(names[1], 59_000, 66_000), Did("aten::empty", 55_000, 80_000, "op")]
     (found,) = Job(100_000, [compute(60_000)], calls).found(allocator_bound)

@@ -52,7 +52,7 @@ def test_without_launch_records_an_interval_is_put_down_to_the_host_with_less_co
 
 
 @pytest.mark.parametrize(("gap", "fires"), [(14_900, False), (15_000, True)])
-def test_the_limit_without_launch_records(gap: float, fires: bool) -> None:  # noqa: FBT001
+def test_the_limit_without_launch_records(gap: float, fires: bool) -> None:
     assert bool(unlinked(gap).found(host_bound)) == fires
 
 

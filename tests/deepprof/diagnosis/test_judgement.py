@@ -14,7 +14,9 @@ LIMITS = Limits(warning=0.1, critical=0.3)
 TEXTS = Texts("title", "summary", "advice")
 
 
-def claim(share: float, *, steadiness: float = 1.0, iterations: int = 9, loop: float = 1.0, certainty: float = 1.0) -> Claim:
+def claim(
+    share: float, *, steadiness: float = 1.0, iterations: int = 9, loop: float = 1.0, certainty: float = 1.0
+) -> Claim:
     cost = Cost(share * 1e6, 1e6, steadiness, iterations, (1, 9))
     return Claim(rule="x", loop=build_loop(confidence=loop), cost=cost, limits=LIMITS, certainty=certainty)
 
@@ -23,11 +25,13 @@ def claim(share: float, *, steadiness: float = 1.0, iterations: int = 9, loop: f
     ("share", "steadiness", "holds"),
     [(0.1, 1, True), (0.0999, 1, False), (0.5, 0.6, True), (0.5, 0.59, False), (0, 1, False)],
 )
-def test_a_claim_holds_when_it_is_large_and_steady(share: float, steadiness: float, holds: bool) -> None:  # noqa: FBT001
+def test_a_claim_holds_when_it_is_large_and_steady(share: float, steadiness: float, holds: bool) -> None:
     assert claim(share, steadiness=steadiness).holds == holds
 
 
-@pytest.mark.parametrize(("share", "severity"), [(0.1, "warning"), (0.2999, "warning"), (0.3, "critical"), (1.0, "critical")])
+@pytest.mark.parametrize(
+    ("share", "severity"), [(0.1, "warning"), (0.2999, "warning"), (0.3, "critical"), (1.0, "critical")]
+)
 def test_severity(share: float, severity: str) -> None:
     assert claim(share).severity == severity
 
@@ -50,9 +54,7 @@ def test_confidence(made: Claim, expected: float) -> None:
     assert made.confidence == pytest.approx(expected)
 
 
-@given(
-    st.floats(0.1, 1), st.floats(0.6, 1), st.integers(2, 99), st.floats(0, 1), st.sampled_from([0.75, 1.0])
-)
+@given(st.floats(0.1, 1), st.floats(0.6, 1), st.integers(2, 99), st.floats(0, 1), st.sampled_from([0.75, 1.0]))
 def test_confidence_is_one(share: float, steady: float, iterations: int, loop: float, certainty: float) -> None:
     made = claim(share, steadiness=steady, iterations=iterations, loop=loop, certainty=certainty)
     assert 0 <= made.confidence <= 1
@@ -77,6 +79,8 @@ def test_headroom_may_be_less_than_the_cost() -> None:
     assert made.conclude(TEXTS, {}).headroom_ns_per_iteration == 100_000
 
 
-@pytest.mark.parametrize(("ns", "text"), [(0, "0.000 ms"), (999_999, "1.000 ms"), (1e6, "1.0 ms"), (12_340_000, "12.3 ms")])
+@pytest.mark.parametrize(
+    ("ns", "text"), [(0, "0.000 ms"), (999_999, "1.000 ms"), (1e6, "1.0 ms"), (12_340_000, "12.3 ms")]
+)
 def test_milliseconds(ns: float, text: str) -> None:
     assert format_ms(ns) == text

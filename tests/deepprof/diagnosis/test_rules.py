@@ -1,4 +1,4 @@
-"""The rules together: which there are, that others' are asked too, and that next to nothing makes none of them speak."""
+"""The rules together: which there are, that others' are asked too, and that none speaks of next to nothing."""
 
 from __future__ import annotations
 

@@ -31,7 +31,9 @@ def idle(ms: float) -> Work:
 
 
 def copies(ms: float) -> Job:
-    exposed = Work(50_000, 50_000 + 1_000 * ms, None, "Memcpy HtoD (Pinned -> Device)", 9, "memcpy", {"copy_kind": "HtoD"})
+    exposed = Work(
+        50_000, 50_000 + 1_000 * ms, None, "Memcpy HtoD (Pinned -> Device)", 9, "memcpy", {"copy_kind": "HtoD"}
+    )
     return Job(100_000, [compute(50_000), exposed])
 
 
@@ -127,7 +129,9 @@ def test_a_loop_without_parts_has_no_costs(name: str) -> None:
 
 
 @EVERY
-@pytest.mark.parametrize("job", [Job(1, iterations=0), Job(100, [Work(0, 90)], iterations=1)], ids=["empty", "one event"])
+@pytest.mark.parametrize(
+    "job", [Job(1, iterations=0), Job(100, [Work(0, 90)], iterations=1)], ids=["empty", "one event"]
+)
 def test_a_trace_with_next_to_nothing_in_it_says_nothing(name: str, job: Job) -> None:
     assert job.found(RULES[name][0]) == []
 
@@ -165,6 +169,9 @@ def test_every_rule_is_silent_on_an_iteration_that_computes_all_the_time() -> No
 
 def test_made_by_hand_means_by_hand() -> None:
     trace = make_trace([event(1, 0, 10)])
-    assert Job(1, [Work(0, 0.01)], iterations=1).trace().device_events.select("start_ns", "end_ns").equals(
-        trace.device_events.select("start_ns", "end_ns")
+    assert (
+        Job(1, [Work(0, 0.01)], iterations=1)
+        .trace()
+        .device_events.select("start_ns", "end_ns")
+        .equals(trace.device_events.select("start_ns", "end_ns"))
     )

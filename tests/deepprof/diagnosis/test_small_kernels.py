@@ -28,12 +28,12 @@ def test_short_kernels_and_the_pauses_between_them_are_added_up() -> None:
 
 
 @pytest.mark.parametrize(("count", "fires"), [(49, False), (50, True)])
-def test_a_few_short_kernels_are_no_matter(count: int, fires: bool) -> None:  # noqa: FBT001
+def test_a_few_short_kernels_are_no_matter(count: int, fires: bool) -> None:
     assert bool(row(count, 3, 10).found(small_kernels)) == fires
 
 
 @pytest.mark.parametrize(("each", "fires"), [(5.9, True), (6.0, False)])
-def test_kernels_of_six_microseconds_are_long_enough(each: float, fires: bool) -> None:  # noqa: FBT001
+def test_kernels_of_six_microseconds_are_long_enough(each: float, fires: bool) -> None:
     assert bool(row(60, each, 10).found(small_kernels)) == fires
 
 
