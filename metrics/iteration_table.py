@@ -121,7 +121,8 @@ def warmup_length(table: pl.DataFrame) -> int:
     complete = table.filter("complete")
     if complete.height < 3:
         return 0
-    duration = complete["operation_ns"] + complete["interval_ns"].fill_null(0)
+    interval = complete["interval_ns"]
+    duration = complete["operation_ns"] + interval.fill_null(interval.median() or 0)  # the last one's is not seen
     usual = float(duration.tail((complete.height + 1) // 2).median())  # type: ignore[arg-type]
     edited = complete["edits"] > max(8, 4 * int(complete["edits"].median()))  # type: ignore[arg-type]
     slow = ((duration > SLOW_START * usual) | edited).to_list()

@@ -103,6 +103,13 @@ def test_warmup_is_the_slow_beginning(lengths: tuple[int, ...], expected: int) -
     assert summarize(table).warmup_excluded == expected
 
 
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_equal_iterations_are_no_warmup_though_the_last_has_no_interval(count: int) -> None:
+    kernels = [event(1, 20 * k, 20 * k + 10) for k in range(count)]  # half of each iteration is its interval
+    table = measured(make_trace(kernels), iterations(*((k, k + 1) for k in range(count))))
+    assert warmup_length(table) == 0
+
+
 @pytest.mark.parametrize("count", [1, 5, 6, 30])
 def test_the_interval_of_the_median_takes_five_iteration_times(count: int) -> None:
     lengths = [100 + 7 * (i % 5) for i in range(count)]
