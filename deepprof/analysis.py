@@ -17,6 +17,9 @@ from deepprof.diagnosis.causes import rank
 from deepprof.diagnosis.engine import diagnose_loop
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.rules.straggler import straggler
+from deepprof.metrics.breakdown.parts import PART_NAMES, PARTS
+from deepprof.metrics.breakdown.table import with_parts
+from deepprof.metrics.breakdown.timeline import Timeline, lay_out
 from deepprof.metrics.evidence import gather_evidence
 from deepprof.metrics.host import read_host
 from deepprof.metrics.iteration import ITERATIONS
@@ -25,15 +28,12 @@ from deepprof.metrics.loop import Agreement, Loop
 from deepprof.metrics.mined import find_loops
 from deepprof.metrics.names import with_names
 from deepprof.metrics.operators import stand_ins
-from deepprof.metrics.parts import PART_NAMES, PARTS
-from deepprof.metrics.parts_table import with_parts
-from deepprof.metrics.ranks import RankComparison, compare_ranks
+from deepprof.metrics.ranks.comparison import RankComparison, compare_ranks
 from deepprof.metrics.sequence import main_sequence
 from deepprof.metrics.spans import union
 from deepprof.metrics.streams import classify_streams
-from deepprof.metrics.timeline import Timeline, lay_out
 
-__all__ = ["METRICS", "Agreement", "Analysis", "Loop", "Summary", "analyze"]
+__all__ = ["BREAKDOWN", "METRICS", "Agreement", "Analysis", "Loop", "Summary", "analyze"]
 
 PLACE = {"loop": pl.Int64(), "rank": pl.Int64(), "device": pl.Int64(), "stream": pl.Int64()}
 METRICS = pl.Schema(

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.breakdown.parts import IDLE_PARTS
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
-from deepprof.metrics.parts import IDLE_PARTS
 
 __all__ = ["Lack", "find_lacks"]
 

@@ -11,8 +11,8 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.iteration import ITERATIONS, LoopMetrics, Spread
 from deepprof.metrics.sequence import Sequence
+from deepprof.metrics.series.statistics import bootstrap_median
 from deepprof.metrics.spans import Spans, covered, union
-from deepprof.metrics.statistics import bootstrap_median
 from deepprof.mining.iterations import Iterations
 
 __all__ = ["measure_iterations", "summarize", "warmup_length"]

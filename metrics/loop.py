@@ -9,9 +9,9 @@ from typing import Literal
 import polars as pl
 
 from deepprof.collectors.trace import empty_table
+from deepprof.metrics.breakdown.parts import PARTS
+from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.iteration import LoopMetrics
-from deepprof.metrics.parts import PARTS
-from deepprof.metrics.timeline import Timeline
 from deepprof.mining.nesting import Nested
 
 __all__ = ["Agreement", "BoundarySource", "Loop", "Outside"]
@@ -44,8 +44,8 @@ class Outside:
 class Loop:
     """One repeated iteration on one main stream.
 
-    `iterations` has the schema `metrics.iteration.ITERATIONS`, `parts` has `metrics.parts.PARTS`: one row per iteration
-    each, in the same order. `timeline` is that of the loop's device.
+    `iterations` has the schema `metrics.iteration.ITERATIONS`, `parts` has `metrics.breakdown.parts.PARTS`: one row per
+    iteration each, in the same order. `timeline` is that of the loop's device.
 
     `period` is in kernels of the main stream. `confidence` is that the iterations are right, first kernels included;
     `boundary_confidence` its part that concerns where in the period they begin. `prologue` is what ran before the

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from deepprof.metrics.breakdown.parts import PARTS
 from deepprof.metrics.iteration import ITERATIONS
 from deepprof.metrics.iteration_table import summarize
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.parts import PARTS
 
 MS = 1_000_000
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from deepprof.comparison.pairing import Side
 from deepprof.comparison.result import Headline, Pair, PartChange, Program
 from deepprof.comparison.times import SAME
-from deepprof.metrics.costs import spans_of_parts
-from deepprof.metrics.host_states import ALLOCATOR, WAIT
+from deepprof.metrics.breakdown.costs import spans_of_parts
+from deepprof.metrics.breakdown.host_states import ALLOCATOR, WAIT
+from deepprof.metrics.breakdown.places import find_calls, find_place
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.places import find_calls, find_place
-from deepprof.metrics.statistics import bootstrap_change
+from deepprof.metrics.series.statistics import bootstrap_change
 from deepprof.render.breakdown import WORDS
 from deepprof.render.units import format_count, format_duration, format_ratio
 

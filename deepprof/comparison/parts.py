@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from deepprof.comparison.result import CountChange, PartChange
-from deepprof.metrics.parts import COUNTS, PART_NAMES
+from deepprof.metrics.breakdown.parts import COUNTS, PART_NAMES
 
 __all__ = ["compare_counts", "compare_parts", "divide"]
 

@@ -55,7 +55,7 @@ class TimeChange:
 
 @dataclass(frozen=True, slots=True)
 class PartChange:
-    """A part of the time (`metrics.parts.PART_NAMES`): nanoseconds of the mean iteration."""
+    """A part of the time (`metrics.breakdown.parts.PART_NAMES`): nanoseconds of the mean iteration."""
 
     name: str
     a_ns: int
@@ -69,7 +69,7 @@ class PartChange:
 
 @dataclass(frozen=True, slots=True)
 class CountChange:
-    """What the host did per iteration, one of `metrics.parts.COUNTS`: means."""
+    """What the host did per iteration, one of `metrics.breakdown.parts.COUNTS`: means."""
 
     name: str
     a: float

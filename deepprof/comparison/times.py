@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.comparison.result import TimeChange, Verdict
-from deepprof.metrics.statistics import bootstrap_change
+from deepprof.metrics.series.statistics import bootstrap_change
 
 __all__ = ["SAME", "compare_times"]
 

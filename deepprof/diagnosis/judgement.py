@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deepprof.diagnosis.finding import Finding, Severity
-from deepprof.metrics.costs import Cost
+from deepprof.metrics.breakdown.costs import Cost
 from deepprof.metrics.loop import Loop
 
 __all__ = ["Claim", "Limits", "Texts", "format_ms"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import polars as pl
 
-from deepprof.metrics.parts import PART_NAMES
+from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.render.ranks import RankBlock, describe_ranks, list_missing
 from deepprof.version import read_version
 

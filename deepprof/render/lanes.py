@@ -11,7 +11,7 @@ import heapq
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.metrics.enclosure import enclose, order_slices, separate
+from deepprof.metrics.template.enclosure import enclose, order_slices, separate
 
 __all__ = ["DEEPEST", "assign_lanes"]
 

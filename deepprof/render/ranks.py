@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deepprof.analysis import Analysis
-    from deepprof.metrics.ranks import RankComparison
+    from deepprof.metrics.ranks.comparison import RankComparison
     from deepprof.render.page import Page
 
 __all__ = ["RankBlock", "describe_ranks", "list_missing", "print_ranks"]

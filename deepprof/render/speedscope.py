@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import msgspec
 
 from deepprof.collectors.names.short import shorten
-from deepprof.metrics.launch_operators import operators_at_launch
-from deepprof.metrics.median_iteration import MedianIteration, find_median_iteration
+from deepprof.metrics.breakdown.parts import BUSY_PARTS, PART_NAMES
 from deepprof.metrics.operators import is_stand_in
-from deepprof.metrics.parts import BUSY_PARTS, PART_NAMES
+from deepprof.metrics.template.launch_operators import operators_at_launch
+from deepprof.metrics.template.median_iteration import MedianIteration, find_median_iteration
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from deepprof.metrics.parts import PART_NAMES
+from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.render.breakdown import print_breakdown
 from deepprof.render.page import Page
 from deepprof.render.ranks import print_ranks

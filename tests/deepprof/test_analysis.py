@@ -11,7 +11,8 @@ import pytest
 
 import deepprof
 from deepprof import simulation
-from deepprof.analysis import METRICS, analyze
+from deepprof.analysis import BREAKDOWN, METRICS, analyze
+from deepprof.metrics.breakdown.parts import PARTS
 from deepprof.metrics.iteration import ITERATIONS
 from tests.hidden import without_ranges
 from tests.tables import copy, event, make_trace
@@ -38,7 +39,7 @@ def test_simulated_jobs_are_diagnosed_as_what_they_are(job: tuple[simulation.Sim
     assert [b for a, b in zip(intervals, truth.intervals_ns, strict=False) if a is not None] == [
         a for a in intervals if a is not None
     ]
-    assert [f.rule for f in analysis.findings] == [truth.finding] * (truth.finding is not None)
+    assert [f.rule for f in analysis.findings if f.caused_by is None] == [truth.finding] * (truth.finding is not None)
     assert analysis.no_loop_reason is None
 
 
@@ -46,7 +47,7 @@ def test_the_analysis_is_the_same_without_any_range(job: tuple[simulation.Simula
     truth, path = job
     analysis = deepprof.analyze(without_ranges(deepprof.read(path)))
     assert analysis.loops[0].iterations.filter("complete")["start_ns"].to_list() == list(truth.starts_ns)
-    assert [f.rule for f in analysis.findings] == [truth.finding] * (truth.finding is not None)
+    assert [f.rule for f in analysis.findings if f.caused_by is None] == [truth.finding] * (truth.finding is not None)
 
 
 def test_tables_are_polars_and_json_is_the_report(job: tuple[simulation.Simulation, Path]) -> None:
@@ -132,7 +133,8 @@ def test_the_tables_have_one_schema_whatever_was_found(job: tuple[simulation.Sim
         deepprof.analyze(deepprof.read(path)),
     ):
         assert analysis.metrics.schema == METRICS
-        assert analysis.iterations.schema == pl.Schema({**dict(list(METRICS.items())[:4]), **ITERATIONS})
+        assert analysis.iterations.schema == pl.Schema({**dict(list(METRICS.items())[:4]), **ITERATIONS, **PARTS})
+        assert analysis.breakdown.schema == BREAKDOWN
 
 
 def test_a_rank_without_a_loop_is_not_passed_over(job: tuple[simulation.Simulation, Path]) -> None:
@@ -168,8 +170,8 @@ def test_many_devices_take_no_longer_than_their_kernels() -> None:
 
 
 def test_public_names_are_exactly_these() -> None:
-    names = ["Analysis", "DeepProfError", "Finding", "Loop", "Store", "Trace", "TraceError", "UsageError"]
-    assert deepprof.__all__ == sorted([*names, "__version__", "analyze", "open_store", "read", "read_job"])
+    names = ["Analysis", "Comparison", "DeepProfError", "Finding", "Loop", "Store", "Trace", "TraceError", "UsageError"]
+    assert deepprof.__all__ == sorted([*names, "__version__", "analyze", "compare", "open_store", "read", "read_job"])
     assert all(getattr(deepprof, name) is not None for name in deepprof.__all__)
     assert set(deepprof.HOMES) | {"__version__"} == set(deepprof.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from deepprof.metrics.parts import PART_NAMES
+from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.render.breakdown import WORDS, print_breakdown
 from deepprof.render.page import Page
 

@@ -338,7 +338,13 @@ def test_help_loads_nothing_heavy_and_is_ascii(argv):
 def test_help_lists_every_command(capsys):
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
-    assert {kind.__name__.lower() for kind in commands.COMMANDS} == {"convert", "diagnose", "diff", "export", "simulate"}
+    assert {kind.__name__.lower() for kind in commands.COMMANDS} == {
+        "convert",
+        "diagnose",
+        "diff",
+        "export",
+        "simulate",
+    }
     assert all(kind.__name__.lower() in out for kind in commands.COMMANDS)
 
 

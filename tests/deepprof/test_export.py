@@ -17,7 +17,7 @@ from polars.testing import assert_frame_equal
 
 import deepprof
 from deepprof.commands import export, main
-from deepprof.metrics.parts import PART_NAMES
+from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.render import tabular
 from deepprof.simulation import simulate, write
 from tests.tables import make_trace

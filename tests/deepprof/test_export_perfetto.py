@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import deepprof
 from deepprof.collectors.trace import MEMORY_EVENTS, Accounting
 from deepprof.commands import main
-from deepprof.metrics.parts import IDLE_PARTS
+from deepprof.metrics.breakdown.parts import IDLE_PARTS
 from deepprof.render.perfetto import write_perfetto
 from deepprof.simulation import simulate, write
 from tests import manifest

@@ -9,7 +9,7 @@ import pytest
 
 import deepprof
 from deepprof.commands import main
-from deepprof.metrics.parts import PART_NAMES
+from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.render.speedscope import SCHEMA, write_speedscope
 from tests import manifest
 from tests.tables import event, launch, make_trace

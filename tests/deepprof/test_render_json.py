@@ -15,8 +15,8 @@ from deepprof.version import read_version
 from .builders import build_analysis, build_finding, build_loop, build_metrics, build_trace
 
 KEYS = {
-    "": "schema deepprof trace loops no_loop_reason findings",
-    "trace": "paths format clock ranks span_ns busy_ns idle_ns events accounting streams notes",
+    "": "schema deepprof trace loops no_loop_reason ranks missing_ranks findings",
+    "trace": "paths format clock ranks span_ns busy_ns idle_ns breakdown events accounting streams notes",
     "trace.events": "kernel memcpy memset graph",
     "trace.accounting": "read kept dropped flagged",
     "trace.streams.0": "rank device stream role events busy_ns",
@@ -26,11 +26,12 @@ KEYS = {
     "loops.0.cycles.0": "every extra_events kind",
     "loops.0.nested.0": "events repeats",
     "loops.0.iterations.0": "index start_ns end_ns kernels events edits complete interval_ns overlap_ratio htod_bytes"
-    " busy_ns idle_ns",
-    "loops.0.metrics": "avg_interval_ns max_interval_ns avg_overlap_ratio avg_operation_ns avg_size_bytes iteration_ns",
+    " busy_ns idle_ns breakdown",
+    "loops.0.metrics": "avg_interval_ns max_interval_ns avg_overlap_ratio avg_operation_ns avg_size_bytes iteration_ns"
+    " breakdown",
     "loops.0.metrics.iteration_ns": "median p5 p95 ci95 warmup_excluded",
     "findings.0": "rule severity title summary evidence headroom_ns_per_iteration confidence rank iterations location"
-    " advice device stream",
+    " caused_by advice device stream",
 }
 
 

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from deepprof.metrics.rank_table import RANKS
-from deepprof.metrics.ranks import GROUP_SKEWS, GROUP_WAITS, RankComparison, RankGroup, compare_ranks
+from deepprof.metrics.ranks.comparison import GROUP_SKEWS, GROUP_WAITS, RankComparison, RankGroup, compare_ranks
+from deepprof.metrics.ranks.table import RANKS
 from deepprof.render.json import encode
 from deepprof.render.page import Page
 from deepprof.render.ranks import describe_ranks, list_missing, print_ranks

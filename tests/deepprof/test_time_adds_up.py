@@ -10,7 +10,7 @@ import pytest
 
 import deepprof
 from deepprof.analysis import Analysis
-from deepprof.metrics.parts import BUSY_PARTS, IDLE_PARTS, PART_NAMES
+from deepprof.metrics.breakdown.parts import BUSY_PARTS, IDLE_PARTS, PART_NAMES
 from tests import manifest
 
 pytestmark = pytest.mark.traces

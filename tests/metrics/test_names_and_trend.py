@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from deepprof.metrics.names import coarse_ids
-from deepprof.metrics.trend import find_trend
+from deepprof.metrics.series.trend import find_trend
 
 
 def test_variants_of_one_kernel_share_an_id() -> None:

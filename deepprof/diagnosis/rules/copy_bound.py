@@ -9,7 +9,7 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
-from deepprof.metrics.costs import cost_of, regular
+from deepprof.metrics.breakdown.costs import cost_of, regular
 from deepprof.metrics.intervals import intervals_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import with_names

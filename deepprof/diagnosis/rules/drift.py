@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import format_ms
-from deepprof.metrics.changes import INSTALL, can_find_changes
-from deepprof.metrics.drift import Drift, find_drift
-from deepprof.metrics.growth import find_count_growth, find_interval_growth
+from deepprof.metrics.breakdown.parts import COPY_PARTS, PART_NAMES
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.parts import COPY_PARTS, PART_NAMES
+from deepprof.metrics.series.changes import INSTALL, can_find_changes
+from deepprof.metrics.series.drift import Drift, find_drift
+from deepprof.metrics.series.growth import find_count_growth, find_interval_growth
 
 __all__ = ["drift"]
 

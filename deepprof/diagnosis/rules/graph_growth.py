@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding, Severity
 from deepprof.diagnosis.judgement import format_ms
-from deepprof.metrics.growth import (
+from deepprof.metrics.intervals import host_range_during, mean
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.series.growth import (
     CountGrowth,
     IntervalGrowth,
     MemoryGrowth,
@@ -22,9 +24,7 @@ from deepprof.metrics.growth import (
     find_memory_growth,
     find_rebuilding,
 )
-from deepprof.metrics.intervals import host_range_during, mean
-from deepprof.metrics.loop import Loop
-from deepprof.metrics.trend import find_trend
+from deepprof.metrics.series.trend import find_trend
 
 __all__ = ["graph_growth"]
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
-from deepprof.metrics.costs import cost_of, spans_of_parts, threads_of
+from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, threads_of
+from deepprof.metrics.breakdown.places import find_place
 from deepprof.metrics.intervals import host_range_during, intervals_of
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.places import find_place
 
 __all__ = ["host_bound"]
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
-from deepprof.metrics.costs import cost_of, spans_of_parts, threads_of
+from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, threads_of
+from deepprof.metrics.breakdown.places import find_place
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.places import find_place
 
 __all__ = ["input_bound"]
 

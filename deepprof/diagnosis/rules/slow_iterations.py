@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding, Severity
 from deepprof.diagnosis.judgement import format_ms
+from deepprof.metrics.breakdown.parts import COPY_PARTS
+from deepprof.metrics.breakdown.places import find_place
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.outliers import Outliers, extra_spans, find_outliers, split_cycles
-from deepprof.metrics.parts import COPY_PARTS
-from deepprof.metrics.places import find_place
+from deepprof.metrics.series.outliers import Outliers, extra_spans, find_outliers, split_cycles
 
 __all__ = ["slow_iterations"]
 

@@ -9,7 +9,7 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
-from deepprof.metrics.costs import Cost, cost_of, mean_of, regular
+from deepprof.metrics.breakdown.costs import Cost, cost_of, mean_of, regular
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.spans import covered, intersect, union

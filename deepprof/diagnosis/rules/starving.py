@@ -14,11 +14,11 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
-from deepprof.metrics.costs import Cost, cost_of, mean_of, regular, spans_of_parts, threads_of
-from deepprof.metrics.host_states import WAIT
+from deepprof.metrics.breakdown.costs import Cost, cost_of, mean_of, regular, spans_of_parts, threads_of
+from deepprof.metrics.breakdown.host_states import WAIT
+from deepprof.metrics.breakdown.places import find_calls, find_place
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
-from deepprof.metrics.places import find_calls, find_place
 from deepprof.metrics.spans import Spans, intersect, union
 
 __all__ = ["launch_bound", "sync_bound"]

@@ -16,10 +16,10 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import format_ms
-from deepprof.metrics.costs import mean_of
+from deepprof.metrics.breakdown.costs import mean_of
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.rank_causes import Cause, SlowerKernels, compare_kernels, find_cause
-from deepprof.metrics.ranks import RankComparison, RankGroup, longest_loops
+from deepprof.metrics.ranks.causes import Cause, SlowerKernels, compare_kernels, find_cause
+from deepprof.metrics.ranks.comparison import RankComparison, RankGroup, longest_loops
 
 __all__ = ["straggler"]
 

@@ -9,16 +9,16 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from deepprof.metrics.blocks import place_blocks
+from deepprof.metrics.breakdown.parts import IDLE_PARTS, PART_NAMES, PARTS
 from deepprof.metrics.iteration import ITERATIONS
-from deepprof.metrics.parts import IDLE_PARTS, PART_NAMES, PARTS
+from deepprof.metrics.template.blocks import place_blocks
 from deepprof.render.perfetto.layers import SLICES, Layer, number
 
 if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
     from deepprof.diagnosis.finding import Finding
+    from deepprof.metrics.breakdown.timeline import Timeline
     from deepprof.metrics.loop import Loop
-    from deepprof.metrics.timeline import Timeline
 
 __all__ = ["extent_of", "finding_layer", "found_layers"]
 

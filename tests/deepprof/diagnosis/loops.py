@@ -9,13 +9,13 @@ import numpy as np
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
+from deepprof.metrics.breakdown.table import with_parts
+from deepprof.metrics.breakdown.timeline import lay_out
 from deepprof.metrics.host import read_host
 from deepprof.metrics.iteration_table import measure_iterations, summarize
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import NOTE
-from deepprof.metrics.parts_table import with_parts
 from deepprof.metrics.sequence import main_sequence
-from deepprof.metrics.timeline import lay_out
 from deepprof.mining import Iterations
 from tests.tables import Row, event, launch, make_trace, span
 

@@ -8,8 +8,8 @@ import pytest
 
 import deepprof
 from deepprof.diagnosis.rules.drift import drift
-from deepprof.metrics import changes
-from deepprof.metrics.changes import INSTALL, can_find_changes
+from deepprof.metrics.series import changes
+from deepprof.metrics.series.changes import INSTALL, can_find_changes
 from deepprof.simulation import simulate, write
 from tests.loops import MS, make_loop
 from tests.tables import make_trace

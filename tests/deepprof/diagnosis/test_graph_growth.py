@@ -13,7 +13,7 @@ from deepprof.collectors.trace import DEVICES
 from deepprof.diagnosis.rules.graph_growth import graph_growth
 from deepprof.simulation import simulate, write
 from tests.loops import MS, make_loop
-from tests.metrics.test_growth import MIB, compiling, leaking
+from tests.metrics.series.test_growth import MIB, compiling, leaking
 from tests.tables import make_trace
 
 

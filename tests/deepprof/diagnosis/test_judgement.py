@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
-from deepprof.metrics.costs import Cost
+from deepprof.metrics.breakdown.costs import Cost
 from tests.deepprof.builders import build_loop
 
 LIMITS = Limits(warning=0.1, critical=0.3)

@@ -16,8 +16,8 @@ from deepprof.diagnosis.rules.host_bound import host_bound
 from deepprof.diagnosis.rules.input_bound import input_bound
 from deepprof.diagnosis.rules.small_kernels import small_kernels
 from deepprof.diagnosis.rules.starving import launch_bound, sync_bound
+from deepprof.metrics.breakdown.parts import PARTS
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.parts import PARTS
 from tests.deepprof.diagnosis.loops import START_US, Did, Job, Work, as_stand_in, compute
 from tests.tables import event, make_trace
 

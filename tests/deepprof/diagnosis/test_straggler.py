@@ -14,7 +14,7 @@ from deepprof import simulation
 from deepprof.collectors.trace import COLLECTIVES, Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.rules.straggler import straggler
-from deepprof.metrics.ranks import compare_ranks
+from deepprof.metrics.ranks.comparison import compare_ranks
 from tests.rank_jobs import RankJob
 from tests.tables import table
 

@@ -1,0 +1,95 @@
+"""Where in the program it happens: the host range, operator and Python frame around a set of spans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.breakdown.host_states import on_threads
+from deepprof.metrics.spans import Spans, covered, union
+
+__all__ = ["find_calls", "find_place"]
+
+MOST = 0.5  # of the spans' time lies in what is named
+ALL = 0.9  # of the time between the spans: what is open all the time is no place
+LIKELY = 12  # names looked at closely
+KINDS = {"operator": "op", "frame": "python"}  # word in a place: category of host events
+Place = dict[str, int | str]
+
+
+def find_place(trace: Trace, spans: Spans, threads: pl.DataFrame | None = None) -> Place | None:
+    """Return the range, the operator and the Python frame that most of `spans` lies in, None where there is none.
+
+    Of those around each other the shortest one wins. What runs on `threads` (process, thread) goes before the rest.
+    """
+    if not spans.total_ns:
+        return None
+    place: Place = {}
+    for word, rows in kinds_of_places(trace):
+        own = None if threads is None else narrowest(on_threads(rows, threads), spans)
+        name = narrowest(rows, spans) if own is None else own
+        if name is not None:
+            place[word] = trace.name(name)
+    return place or None
+
+
+def kinds_of_places(trace: Trace) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Yield what a place may be, each with its rows: name_id, process, thread, start_ns and end_ns."""
+    columns = ("name_id", "process", "thread", "start_ns", "end_ns")
+    closed = pl.col("end_ns") > pl.col("start_ns")
+    ranges = trace.annotations.filter((pl.col("side") == "host") & closed).select(columns)
+    yield "range", numberless(ranges, trace.names)
+    for word, category in KINDS.items():
+        yield word, trace.host_events.filter((pl.col("category") == category) & closed).select(columns)
+
+
+def numberless(ranges: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
+    """Return the ranges with those that differ in numbers alone, as step markers do, under the name of one of them."""
+    ids = ranges["name_id"].unique()
+    family = names.gather(ids).str.replace_all(r"\d+", "#")
+    one = pl.DataFrame({"name_id": ids, "family": family}).select("name_id", one=pl.col("name_id").min().over("family"))
+    return ranges.join(one, on="name_id", how="left", maintain_order="left").drop("name_id").rename({"one": "name_id"})
+
+
+def narrowest(rows: pl.DataFrame, spans: Spans) -> int | None:
+    """Return the name id whose rows cover most of `spans` with the least time of their own."""
+    inside = covered(spans, rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+    touching = rows.select("name_id", "start_ns", "end_ns", inside=pl.Series(inside)).filter(pl.col("inside") > 0)
+    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    names = touching.group_by("name_id").agg(pl.col("inside").sum(), length=length)  # too much where they are nested
+    likely = names.filter(pl.col("inside") >= MOST * spans.total_ns).sort("length", "name_id")
+    known: list[tuple[int, int]] = []
+    for name in likely["name_id"].head(LIKELY).to_list():
+        own = touching.filter(pl.col("name_id") == name)
+        around = union(own["start_ns"].to_numpy(), own["end_ns"].to_numpy())
+        if tells(around, spans):
+            known.append((around.total_ns, name))
+    return min(known)[1] if known else None
+
+
+def tells(around: Spans, spans: Spans) -> bool:
+    """Return whether most of `spans` lies in `around`, and not nearly all of the time between them."""
+    first, last = spans.starts[:1], spans.ends[-1:]
+    filled = int(covered(around, spans.starts, spans.ends).sum())
+    between = int((last - first)[0]) - spans.total_ns
+    if not between:  # a single span: what goes on for longer than that may go on all the time
+        return filled >= MOST * spans.total_ns and around.total_ns <= 2 * spans.total_ns
+    return filled >= MOST * spans.total_ns and int(covered(around, first, last)[0]) - filled < ALL * between
+
+
+def find_calls(trace: Trace, pattern: str, spans: Spans, threads: pl.DataFrame | None = None) -> Place | None:
+    """Return the runtime call among those that match `pattern` which takes most time within `spans`, as a place.
+
+    Only calls on `threads` (process, thread) count where they are given.
+    """
+    calls = trace.host_events.filter((pl.col("category") == "runtime") & pl.col("end_ns").is_not_null())
+    calls = calls if threads is None else on_threads(calls, threads)
+    ids = calls["name_id"].unique()
+    wanted = ids.filter(trace.names.gather(ids).str.contains(pattern).fill_null(value=False))
+    rows = calls.filter(pl.col("name_id").is_in(wanted.implode()))
+    inside = covered(spans, rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+    total = rows.select("name_id", inside=pl.Series(inside)).group_by("name_id").agg(pl.col("inside").sum())
+    best = total.filter(pl.col("inside") > 0).sort("inside", "name_id", descending=[True, False])
+    return {"call": trace.name(best["name_id"][0])} if best.height else None

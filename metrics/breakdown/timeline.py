@@ -1,0 +1,163 @@
+"""Where the time of one device goes: its span cut into segments, each of exactly one part (`parts`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.breakdown.gaps import NO_GAPS, Gaps, find_gaps, judge_gaps
+from deepprof.metrics.breakdown.host_states import HostStates, read_states
+from deepprof.metrics.breakdown.parts import BUSY_PARTS, COPY_PARTS, PART_NAMES
+from deepprof.metrics.names import with_names
+from deepprof.metrics.operators import is_stand_in
+from deepprof.metrics.spans import Painted, Spans, paint, union
+from deepprof.metrics.streams import is_collective
+
+__all__ = ["Timeline", "lay_out"]
+
+Int64s = npt.NDArray[np.int64]
+
+WORK = ("kernel", "memcpy", "memset", "graph")
+WHOLE_GRAPH = 1_000  # kernels: any number that is no few
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The span of one device, from its first event to its last, as segments [bounds[i], bounds[i + 1]).
+
+    `parts[i]` indexes `PART_NAMES`. `host` is what the threads that feed the device were doing, None where the trace
+    does not say.
+    """
+
+    device: int
+    bounds: Int64s
+    parts: npt.NDArray[np.int16]
+    host: HostStates | None
+
+    def split(self, starts: Int64s, ends: Int64s) -> dict[str, Int64s]:
+        """Return for each part how many nanoseconds of every window [start, end) are its; windows may overlap.
+
+        Together they are as long as the window as far as it lies within the device's span.
+        """
+        lengths = np.diff(self.bounds)
+        return {
+            name: within(self.bounds, np.where(self.parts == number, lengths, 0), starts, ends)
+            for number, name in enumerate(PART_NAMES)
+        }
+
+    def spans(self, names: Sequence[str]) -> Spans:
+        """Return when the device's time is one of the parts `names`."""
+        wanted = np.isin(self.parts, [PART_NAMES.index(name) for name in names])
+        return union(self.bounds[:-1][wanted], self.bounds[1:][wanted])
+
+    @property
+    def totals_ns(self) -> dict[str, int]:
+        """The time of each part; together the device's span."""
+        lengths = np.diff(self.bounds)
+        return {name: int(lengths[self.parts == number].sum()) for number, name in enumerate(PART_NAMES)}
+
+
+def within(bounds: Int64s, lengths: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
+    """Return how much of `lengths`, each spread over its segment or none of it, lies in every window."""
+    if not len(lengths):
+        return np.zeros(len(starts), np.int64)
+    before = np.append(0, np.cumsum(lengths))
+
+    def elapsed(times: Int64s) -> Int64s:
+        index = np.clip(np.searchsorted(bounds, times, side="right") - 1, 0, len(lengths) - 1)
+        return np.asarray(before[index] + np.clip(times - bounds[index], 0, lengths[index]))
+
+    return elapsed(ends) - elapsed(np.minimum(starts, ends))
+
+
+def lay_out(trace: Trace, device: int, launches: pl.DataFrame) -> Timeline:
+    """Return where the time of `device` goes; `launches` is `metrics.host.Host.launches` of the trace."""
+    work = trace.device_events.filter((pl.col("device") == device) & pl.col("activity").is_in(WORK))
+    if is_stand_in(trace):
+        busy = busy_layers(with_names(work, trace.names))
+        states = read_states(trace, own_calls(trace, work), busy[0])
+        return paint_parts(device, extent(work), busy, NO_GAPS, states)
+    linked = with_names(work, trace.names).join(launches, on="correlation", how="left", maintain_order="left")
+    calls = feeding_calls(linked)
+    host = read_states(trace, calls) if calls.height else None
+    gaps = judge_gaps(trace, device, find_gaps(linked))
+    return paint_parts(device, extent(work), busy_layers(linked), gaps, host)
+
+
+def feeding_calls(linked: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls that launched kernels and graphs, with how many: the columns that `read_states` reads."""
+    feeding = linked.filter(pl.col("activity").is_in(["kernel", "graph"]) & pl.col("launch_ns").is_not_null())
+    graph = (pl.col("activity") == "graph").any()  # recorded as one event, whatever is in it
+    return feeding.group_by("correlation", maintain_order=True).agg(
+        pl.col("launch_ns", "process", "thread").first(), kernels=pl.when(graph).then(WHOLE_GRAPH).otherwise(pl.len())
+    )
+
+
+def own_calls(trace: Trace, operators: pl.DataFrame) -> pl.DataFrame:
+    """Return the operators that stand for kernels as calls of their thread, which is their stream."""
+    rows = pl.concat([trace.host_events.select("process", "thread"), trace.annotations.select("process", "thread")])
+    threads = rows.unique(maintain_order=True)
+    calls = operators.select(launch_ns="start_ns", thread="stream")
+    return calls.join(threads, on="thread", how="left").select("launch_ns", "process", "thread", kernels=pl.lit(1))
+
+
+def extent(work: pl.DataFrame) -> tuple[int, int]:
+    """Return the first start and the last end, also of events without length."""
+    start, end = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
+    return (int(start.min()), int(end.max())) if len(start) else (0, 0)
+
+
+def busy_layers(work: pl.DataFrame) -> list[Spans]:
+    """Return the spans of each busy part, in the order of `BUSY_PARTS`."""
+    kind = pl.col("activity")
+    direction = pl.col("copy_kind").cast(pl.String)
+    copies = [
+        (kind == "memcpy") & (direction.is_in([*filter(None, COPY_PARTS)]).not_() | direction.is_null())
+        if name is None
+        else (kind == "memcpy") & (direction == name)
+        for name in COPY_PARTS
+    ]
+    collective = is_collective().fill_null(value=False)  # a kernel without a name computes
+    wanted = [kind.is_in(["kernel", "graph"]) & ~collective, collective, *copies, kind == "memset"]
+    rows = [work.filter(each).select("start_ns", "end_ns") for each in wanted]
+    return [union(part["start_ns"].to_numpy(), part["end_ns"].to_numpy()) for part in rows]
+
+
+def paint_parts(
+    device: int, bounds: tuple[int, int], busy: list[Spans], gaps: Gaps, host: HostStates | None
+) -> Timeline:
+    """Return the timeline of what is busy, of the idle time that the device itself explains, and of the host's.
+
+    `bounds` are the begin and the end of the device's span.
+    """
+    layers: list[tuple[str, Spans]] = [*zip(BUSY_PARTS, busy, strict=True)]
+    layers += [
+        ("idle_launch_ns", gaps.launching),
+        ("idle_dependency_ns", gaps.dependency),
+        ("idle_startup_ns", gaps.startup),
+        ("idle_unknown_ns", gaps.unknown),
+    ]
+    if host is not None:
+        layers += [
+            ("idle_unknown_ns", host.recorder),
+            ("idle_input_ns", host.input),
+            ("idle_allocator_ns", host.allocator),
+            ("idle_sync_ns", host.sync),
+            ("idle_host_ns", host.other),
+        ]
+    rest = "idle_unknown_ns" if host is None else "idle_launch_ns"
+    layers.append((rest, union(*np.array(bounds, np.int64)[:, None])))
+    numbers = np.array([PART_NAMES.index(name) for name, _ in layers], np.int16)
+    painted = clip(paint([spans for _, spans in layers]), *bounds)
+    return Timeline(device, painted.bounds, numbers[painted.colours], host)
+
+
+def clip(painted: Painted, first: int, last: int) -> Painted:
+    """Return the segments from `first` to `last`, both of which are bounds."""
+    begin, end = np.searchsorted(painted.bounds, [first, last])
+    return Painted(painted.bounds[begin : end + 1], painted.colours[begin:end])

@@ -1,0 +1,1 @@
+"""Several ranks of one job, laid on each other by their collectives."""

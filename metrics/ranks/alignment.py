@@ -1,0 +1,124 @@
+"""Ranks of one job put side by side: which collective of one rank is which of another, without a clock.
+
+All ranks run the same sequence of collectives, but their iterations may be cut at another place of it and their
+captures may begin in another iteration. What is the same everywhere is when collectives end: all ranks leave one
+together, so that the time from one end to the next is that of every rank, whatever its clock says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.metrics.ranks.collectives import Passes
+
+__all__ = ["Match", "Matching", "match_passes", "turns_between"]
+
+Int64s = npt.NDArray[np.int64]
+Matching = Literal["sequence", "ends"]
+
+CANDIDATES = 512  # ways to lay one rank on another that are tried, those that move it least first
+LOOKED_AT = 4096  # collectives: where two ranks meet shows in fewer
+FEWEST = 3  # distances between ends that two ranks must share
+KEY = ("group", "sequence")
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """How one rank lies on the reference: place `p` of this rank is place `p + shift` there.
+
+    A place is iteration · length of a pass + position. `spread_ns` is the median difference between the ranks' times
+    from one collective's end to the next: how far they are from leaving together.
+    """
+
+    shift: int
+    spread_ns: int
+    matching: Matching
+
+
+def turns_between(names: Sequence[str], others: Sequence[str]) -> list[int]:
+    """Return all t such that `others` is `names` begun at position t; none where they are different sequences.
+
+    >>> turns_between(["a", "b", "b"], ["b", "b", "a"]), turns_between(["a", "a"], ["a", "a"])
+    ([1], [0, 1])
+    """
+    if len(names) != len(others) or not names:
+        return []
+    letters = {name: chr(number) for number, name in enumerate(dict.fromkeys([*names, *others]))}
+    doubled = "".join(letters[name] for name in (*names, *names))[:-1]
+    wanted = "".join(letters[name] for name in others)
+    turns, at = [], doubled.find(wanted)
+    while at >= 0:
+        turns.append(at)
+        at = doubled.find(wanted, at + 1)
+    return turns
+
+
+def match_passes(reference: Passes, other: Passes) -> Match | None:
+    """Return how `other` lies on `reference`; None where they share too little to tell.
+
+    Numbers of collectives say it where the trace has them, else the times between their ends do.
+    """
+    length = len(reference.names)
+    turns = turns_between(reference.names, other.names)
+    ends, others = (places(each.rows, length) for each in (reference, other))
+    stated = stated_shift(reference.rows, other.rows, length)
+    if stated is not None and stated % length in turns:
+        spread = spread_at(ends, others, stated)
+        return None if spread is None else Match(stated, spread, "sequence")
+    tried = [(spread_at(ends, others, shift), shift) for shift in candidates(turns, length, ends, others)]
+    known = [(spread, abs(shift), shift) for spread, shift in tried if spread is not None]
+    if not known:
+        return None
+    spread, _, shift = min(known)
+    return Match(shift, spread, "ends")
+
+
+def places(rows: pl.DataFrame, length: int) -> tuple[Int64s, Int64s]:
+    """Return the places of collectives, ascending, and their ends."""
+    place = rows["iteration"].to_numpy() * length + rows["position"].to_numpy()
+    order = np.argsort(place, kind="stable")
+    return place[order], rows["end_ns"].to_numpy()[order]
+
+
+def stated_shift(rows: pl.DataFrame, others: pl.DataFrame, length: int) -> int | None:
+    """Return the shift by which most collectives of one group and number meet; None without numbers."""
+    place = pl.col("iteration") * length + pl.col("position")
+    known, numbered = (
+        each.drop_nulls("sequence").filter(pl.len().over(KEY) == 1).select(*KEY, place=place) for each in (rows, others)
+    )
+    met = known.join(numbered, on=KEY, suffix="_other")
+    shifts = (met["place"] - met["place_other"]).value_counts(sort=True)
+    return None if shifts.is_empty() else int(shifts["place"][0])
+
+
+def candidates(
+    turns: Sequence[int], length: int, ends: tuple[Int64s, Int64s], others: tuple[Int64s, Int64s]
+) -> list[int]:
+    """Return the shifts at which the sequences agree and the ranks overlap, the smallest first."""
+    if not turns or not len(ends[0]) or not len(others[0]):
+        return []
+    low, high = int(ends[0][0] - others[0][-1]), int(ends[0][-1] - others[0][0])
+    most = max(1, CANDIDATES // len(turns)) // 2 + 1  # whole passes to either side
+    first, last = max(low // length - 1, -most), min(high // length + 1, most)
+    shifts = [turn + length * moved for turn in turns[:CANDIDATES] for moved in range(first, last + 1)]
+    return sorted((s for s in shifts if low <= s <= high), key=abs)[:CANDIDATES]
+
+
+def spread_at(ends: tuple[Int64s, Int64s], others: tuple[Int64s, Int64s], shift: int) -> int | None:
+    """Return the median difference between the ranks' distances of neighbouring ends; None for fewer than `FEWEST`.
+
+    Where they overlap less than the half of the shorter one, they are not compared: a few distances meet by chance.
+    """
+    place, end = (values[:LOOKED_AT] for values in others)
+    at = np.minimum(np.searchsorted(ends[0], place + shift), len(ends[0]) - 1)
+    both = ends[0][at] == place + shift
+    neighbours = both[1:] & both[:-1] & (np.diff(place) == 1)
+    if neighbours.sum() < FEWEST or 2 * both.sum() < min(len(place), len(ends[0])):
+        return None
+    return int(np.median(np.abs(np.diff(end) - np.diff(ends[1][at]))[neighbours]))

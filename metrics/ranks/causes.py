@@ -1,0 +1,100 @@
+"""Why one rank needs longer than others: which part of its iteration is longer, and which of its kernels are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.breakdown.parts import COPY_PARTS
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.names import with_names
+from deepprof.metrics.streams import is_collective
+
+__all__ = ["Cause", "Kind", "SlowerKernels", "compare_kernels", "find_cause"]
+
+Kind = Literal["compute", "work", "input", "host", "copy", "unknown"]
+
+PARTS: Mapping[Kind, tuple[str, ...]] = MappingProxyType(
+    {
+        "compute": ("compute_ns",),
+        "input": ("idle_input_ns",),
+        "host": ("idle_launch_ns", "idle_sync_ns", "idle_allocator_ns", "idle_host_ns"),
+        "copy": (*COPY_PARTS.values(), "exposed_memset_ns"),
+    }
+)
+EXPLAINED = 0.5  # of the delay: a part that grew by less is not the reason
+MORE_KERNELS = 1.02  # times as many as the others run: this rank has other work, not slower work
+EVEN = 0.5  # of the slowdown of all kernels: those with nine tenths of the time share at least that much of it
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """The kind of time that makes a rank late, and by how much it exceeds the other ranks' (ns per iteration)."""
+
+    kind: Kind
+    extra_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlowerKernels:
+    """Kernels that two ranks have in common: `ratio` is the time of all on one over the other's.
+
+    `even` says that nearly all are slower by about as much, as they are on a slower device; `name` is the kernel with
+    most of the extra time.
+    """
+
+    ratio: float
+    even: bool
+    name: str
+
+
+def find_cause(loop: Loop, others: Sequence[Loop], late_ns: float) -> Cause:
+    """Return which kind of time explains that a rank is late by `late_ns`; `unknown` where none does."""
+    extra = {kind: usual(loop, parts) - typical(others, parts) for kind, parts in PARTS.items()}
+    kind = max(extra, key=lambda each: extra[each])
+    if late_ns <= 0 or extra[kind] < EXPLAINED * late_ns:
+        return Cause("unknown", 0)
+    if kind == "compute" and usual(loop, ("kernels",)) > MORE_KERNELS * typical(others, ("kernels",)):
+        return Cause("work", round(extra[kind]))
+    return Cause(kind, round(extra[kind]))
+
+
+def usual(loop: Loop, columns: Sequence[str]) -> float:
+    """Return the median over usual iterations of the sum of `columns`."""
+    sums = loop.usual.select(pl.sum_horizontal(columns)).to_series()
+    return float(np.median(sums.to_numpy())) if len(sums) else 0.0
+
+
+def typical(loops: Sequence[Loop], columns: Sequence[str]) -> float:
+    """Return the median of what is usual on several ranks."""
+    return float(np.median([usual(loop, columns) for loop in loops])) if loops else 0.0
+
+
+def compare_kernels(loop: Loop, trace: Trace, other: Loop, other_trace: Trace) -> SlowerKernels | None:
+    """Return how much longer the kernels of one rank take than the same ones of another; None without common ones."""
+    both = mean_times(loop, trace).join(mean_times(other, other_trace), on="name", suffix="_other")
+    both = both.filter(pl.col("mean_ns_other") > 0).with_columns(ratio=pl.col("mean_ns") / pl.col("mean_ns_other"))
+    if both.is_empty():
+        return None
+    cost = (pl.col("mean_ns_other") * pl.col("count_other")).alias("cost")
+    rows = both.with_columns(cost, extra=(pl.col("mean_ns") - pl.col("mean_ns_other")) * pl.col("count_other"))
+    ratio = 1 + float(rows["extra"].sum()) / float(rows["cost"].sum())
+    ordered = rows.sort("ratio", "name").with_columns(share=pl.col("cost").cum_sum() / pl.col("cost").sum())
+    tenth = float(ordered.filter(pl.col("share") >= 0.1)["ratio"][0])
+    most = rows.sort("extra", "name", descending=[True, False])["name"][0]
+    return SlowerKernels(round(ratio, 4), tenth - 1 >= EVEN * (ratio - 1) > 0, str(most))
+
+
+def mean_times(loop: Loop, trace: Trace) -> pl.DataFrame:
+    """Return name, count and `mean_ns` of the kernels within a loop's usual iterations; collectives are left out."""
+    rows = loop.usual
+    since, until = rows["start_ns"].min(), rows["end_ns"].max()
+    events = trace.device_events.filter((pl.col("device") == loop.device) & pl.col("start_ns").is_between(since, until))
+    named = with_names(events, trace.names).filter((pl.col("activity") == "kernel") & ~is_collective())
+    return named.group_by("name").agg(count=pl.len(), mean_ns=(pl.col("end_ns") - pl.col("start_ns")).mean())

@@ -1,0 +1,212 @@
+"""The ranks of one job compared: what each needs by itself, and how long it waits for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.ranks.alignment import Match, Matching, match_passes, turns_between
+from deepprof.metrics.ranks.collectives import Passes, read_passes
+from deepprof.metrics.ranks.table import describe_bare, describe_group, sort_ranks
+from deepprof.metrics.ranks.waiting import (
+    SKEWS,
+    Member,
+    computing_spans,
+    measure_skews,
+    measure_waits,
+    place_members,
+    sum_waits,
+)
+
+__all__ = ["GROUP_SKEWS", "GROUP_WAITS", "RankComparison", "RankGroup", "compare_ranks", "longest_loops"]
+
+PLACE = {"rank": pl.Int64(), "device": pl.Int64()}
+GROUP_WAITS = pl.Schema(PLACE | {"iteration": pl.Int64(), "index": pl.Int64(), "waiting_ns": pl.Int64()})
+GROUP_SKEWS = pl.Schema(
+    {
+        "group": pl.Int64(),
+        "position": pl.Int64(),
+        "name": pl.String(),
+        "skew_ns": pl.Int64(),
+        "latest_rank": pl.Int64(),
+        "latest_device": pl.Int64(),
+    }
+)
+SAME_PERIOD = 1.05  # a library may choose another kernel on one rank, but not for a twentieth of them
+TOGETHER = 0.01  # of an iteration: ranks that leave collectives further apart than this were laid together wrongly
+MOST_RANKS = 1 << 20  # more than any job has; a file that says so is wrong
+
+
+@dataclass(frozen=True, slots=True)
+class RankGroup:
+    """Ranks that run the same program, as (rank, device).
+
+    `waits` has the schema `GROUP_WAITS`: what each rank waits in every whole iteration, and the rank's own `index` of
+    it. With `matching` the iterations of all ranks are matched, and `iteration` is that of the first place; without,
+    each rank is compared with the others' usual times. `noise_ns` is how far from together ranks leave their
+    collectives, null without matching. Ranks without collectives to compare have no waits.
+    """
+
+    places: tuple[tuple[int, int], ...]
+    matching: Matching | None
+    noise_ns: int | None
+    waits: pl.DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class RankComparison:
+    """`ranks` has the schema `metrics.ranks.table.RANKS`, `skews` (one row per group and position) `GROUP_SKEWS`.
+
+    `missing` are the runs of ranks, first and last, that the job has and no trace was given of; None where no trace
+    says how many ranks there are.
+    """
+
+    ranks: pl.DataFrame
+    skews: pl.DataFrame
+    groups: tuple[RankGroup, ...]
+    world_size: int | None
+    missing: tuple[tuple[int, int], ...] | None
+
+    @property
+    def missing_text(self) -> str:
+        """The missing ranks as in `2-15 of 16`; empty where none is, or none is known to be."""
+        runs = [str(first) if first == last else f"{first}-{last}" for first, last in self.missing or ()]
+        return f"{', '.join(runs)} of {self.world_size}" if runs else ""
+
+
+def compare_ranks(loops: Sequence[Loop], traces: Sequence[Trace]) -> RankComparison | None:
+    """Return the ranks of one job side by side; None for a single rank and device, or without any loop.
+
+    `traces` are one per rank, `loops` those of all of them; of several loops on a device the longest is compared.
+    """
+    longest = longest_loops(loops)
+    by_rank = {trace.rank or 0: trace for trace in traces}
+    bare = [trace for trace in traces if not any(rank == (trace.rank or 0) for rank, _ in longest)]
+    if not longest or len(longest) + len(bare) < 2:
+        return None
+    passes = {place: read_passes(loop, by_rank[loop.rank]) for place, loop in longest.items()}
+    found = [compare_group(group, longest, passes, by_rank) for group in group_places(list(longest.values()), passes)]
+    groups = tuple(group for group, _ in found)
+    rows = [
+        row for number, group in enumerate(groups) for row in describe_group(number, group.places, group.waits, longest)
+    ]
+    world_size = state_world_size(traces)
+    return RankComparison(
+        ranks=sort_ranks(rows + [describe_bare(trace) for trace in bare]),
+        skews=pl.concat(numbered_skews(k, group, skews) for k, (group, skews) in enumerate(found)),
+        groups=groups,
+        world_size=world_size,
+        missing=None if world_size is None else find_missing(by_rank, world_size),
+    )
+
+
+def longest_loops(loops: Iterable[Loop]) -> dict[tuple[int, int], Loop]:
+    """Return the loop of each rank and device in which it spends most time."""
+    chosen: dict[tuple[int, int], Loop] = {}
+    for loop in sorted(loops, key=lambda each: int(each.iterations["operation_ns"].sum()), reverse=True):
+        chosen.setdefault((loop.rank, loop.device), loop)
+    return dict(sorted(chosen.items()))
+
+
+def group_places(loops: Sequence[Loop], passes: dict[tuple[int, int], Passes]) -> list[list[tuple[int, int]]]:
+    """Return the places that run one program: about as many kernels per iteration, the same cycle of collectives."""
+    groups: list[list[Loop]] = []
+    for loop in loops:
+        names = passes[loop.rank, loop.device].names
+        for group in groups:
+            other = passes[group[0].rank, group[0].device].names
+            near = max(loop.period, group[0].period) <= SAME_PERIOD * min(loop.period, group[0].period)
+            if near and (names == other or turns_between(other, names)):
+                group.append(loop)
+                break
+        else:
+            groups.append([loop])
+    return [[(loop.rank, loop.device) for loop in group] for group in groups]
+
+
+def compare_group(
+    group: Sequence[tuple[int, int]],
+    loops: dict[tuple[int, int], Loop],
+    passes: dict[tuple[int, int], Passes],
+    traces: dict[int, Trace],
+) -> tuple[RankGroup, pl.DataFrame]:
+    """Return the group with its waits, and the skews at its collectives (a table `SKEWS`)."""
+    reference = passes[group[0]]
+    if len(group) < 2 or not reference.names:
+        return RankGroup(tuple(group), None, None, pl.DataFrame(schema=GROUP_WAITS)), pl.DataFrame(schema=SKEWS)
+    matches = match_group(reference, [passes[place] for place in group[1:]], iteration_time(loops[group[0]]))
+    members = [
+        Member(
+            passes[place], turn_of(reference, passes[place], match), match, computing_spans(traces[place[0]], place[1])
+        )
+        for place, match in zip(group, matches, strict=True)
+    ]
+    waits = measure_waits(place_members(members), members)
+    sums = sum_waits(waits, len(reference.names), matched=matches[0] is not None)
+    known = [match for match in matches if match is not None]
+    matching: Matching | None = None
+    if known:
+        matching = "sequence" if all(match.matching == "sequence" for match in known[1:]) else "ends"
+    noise = max(match.spread_ns for match in known) if known else None
+    named = with_places(measure_skews(waits, reference.names), group)
+    waited = with_places(sums, group).select(GROUP_WAITS.names())
+    return RankGroup(tuple(group), matching, noise, waited), named
+
+
+def match_group(reference: Passes, others: Sequence[Passes], iteration_ns: float) -> list[Match | None]:
+    """Return how each rank lies on the reference, itself first; None for all where one of them cannot be laid on it."""
+    matches = [match_passes(reference, other) for other in others]
+    close = [match for match in matches if match is not None and match.spread_ns <= TOGETHER * iteration_ns]
+    if len(close) < len(others):
+        return [None] * (len(others) + 1)
+    return [Match(0, 0, close[0].matching), *close]
+
+
+def turn_of(reference: Passes, other: Passes, match: Match | None) -> int:
+    """Return at which position of the reference's pass another one begins; the first that fits where none is known."""
+    if match is not None:
+        return match.shift % len(reference.names)
+    return turns_between(reference.names, other.names)[0]
+
+
+def iteration_time(loop: Loop) -> float:
+    """Return the median time from an iteration's start to the next, 0 where no two follow each other."""
+    return float(np.median(loop.usual["iteration_ns"].to_numpy())) if loop.usual.height else 0.0
+
+
+def with_places(rows: pl.DataFrame, group: Sequence[tuple[int, int]]) -> pl.DataFrame:
+    """Return rows that have a `member` with its rank and device."""
+    places = pl.DataFrame(
+        [(k, *place) for k, place in enumerate(group)], schema={"member": pl.Int64(), **PLACE}, orient="row"
+    )
+    return rows.join(places, on="member", how="left", maintain_order="left")
+
+
+def numbered_skews(number: int, group: RankGroup, skews: pl.DataFrame) -> pl.DataFrame:
+    """Return the skews of a group with its number."""
+    if skews.is_empty():
+        return pl.DataFrame(schema=GROUP_SKEWS)
+    named = skews.with_columns(group=pl.lit(number, pl.Int64)).rename(
+        {"rank": "latest_rank", "device": "latest_device"}
+    )
+    return named.select(GROUP_SKEWS.names())
+
+
+def state_world_size(traces: Iterable[Trace]) -> int | None:
+    """Return how many ranks the job has, if its traces say so and agree with their own numbers."""
+    said = {trace.world_size for trace in traces if trace.world_size is not None}
+    size = max(said, default=None)
+    most = max((trace.rank or 0 for trace in traces), default=0)
+    return size if size is not None and len(said) == 1 and most < size <= MOST_RANKS else None
+
+
+def find_missing(present: Iterable[int], world_size: int) -> tuple[tuple[int, int], ...]:
+    """Return the runs of ranks below `world_size` that are not present, first and last of each."""
+    edges = [-1, *sorted(present), world_size]
+    return tuple((low + 1, high - 1) for low, high in pairwise(edges) if high - low > 1)

@@ -1,0 +1,1 @@
+"""How iterations differ over a capture: statistics, outliers, changes, growth."""

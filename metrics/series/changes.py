@@ -1,0 +1,96 @@
+"""Where a series of measurements jumps to another level and stays there.
+
+Change points are found by PELT with a squared cost (`ruptures`, its C implementation) on values scaled by their noise.
+Outliers are pulled in to three deviations first, so that they are no levels, and a jump only counts when it is large
+compared to what happens between jumps anyway.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.metrics.series.statistics import deviation, local_median, noise
+
+__all__ = ["INSTALL", "Change", "can_find_changes", "find_changes"]
+
+Float64s = npt.NDArray[np.float64]
+
+INSTALL = "pip install 'deepprof[changes]'"
+SHORTEST = 5  # values on either side: four slow ones in a row are outliers
+MATERIAL = 0.08  # of the level: what wanders by a few per cent has no levels
+CLEAR = 4.0  # deviations within the levels that a jump must exceed
+OUTLYING = 3.0
+FINEST = 0.002  # of the level: clocks that tick coarsely show less noise than there is
+PENALTY = 3.0  # times log(n) for each change: a new level and its place, stricter than BIC since noise is not white
+MOST = 20_000  # values: longer series are thinned evenly, which PELT's worst case, n², makes necessary
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A jump: the index of the first value on the new level, and the medians from the last jump to the next."""
+
+    at: int
+    before: float
+    after: float
+
+
+def can_find_changes() -> bool:
+    """Return whether the library is installed; `INSTALL` is what installs it."""
+    return find_spec("ruptures") is not None
+
+
+def find_changes(values: npt.ArrayLike) -> tuple[Change, ...]:
+    """Return the jumps of a series of positive values in order; none where the library is not installed.
+
+    At least five values lie before, between and after jumps.
+    """
+    series = np.asarray(values, np.float64)
+    if len(series) < 2 * SHORTEST or steady(series) or not can_find_changes():
+        return ()
+    unit = max(noise(series), FINEST * float(np.median(np.abs(series))), np.finfo(np.float64).tiny)
+    level = local_median(series, 2 * SHORTEST - 1)
+    calm = np.clip(series, level - OUTLYING * unit, level + OUTLYING * unit)
+    stride = -(-len(series) // MOST)
+    found = segment(calm[::stride] / unit)
+    return merged(calm, [0, *(stride * at for at in found), len(series)])
+
+
+def steady(series: Float64s) -> bool:
+    """Return whether no jump can be worth a word, so that the library need not be loaded."""
+    levels = local_median(series, 2 * SHORTEST - 1)  # reaches any level that holds for five values
+    return float(np.ptp(levels)) < MATERIAL * float(np.median(series))
+
+
+def segment(signal: Float64s) -> list[int]:
+    """Return the change points of a series with unit noise."""
+    from ruptures.detection.kernelcpd import KernelCPD
+
+    found = KernelCPD(kernel="linear", min_size=SHORTEST).fit(signal.reshape(-1, 1))
+    return [int(at) for at in found.predict(pen=PENALTY * math.log(len(signal)))[:-1]]
+
+
+def merged(series: Float64s, bounds: list[int]) -> tuple[Change, ...]:
+    """Return the changes at the inner bounds that are clear; the levels at any other are one."""
+    while len(bounds) > 2:
+        jumps = [weigh(series, *bounds[i : i + 3]) for i in range(len(bounds) - 2)]
+        least = int(np.argmin(jumps))
+        if jumps[least] >= 1:
+            break
+        del bounds[least + 1]
+    medians = [float(np.median(series[a:b])) for a, b in pairwise(bounds)]
+    return tuple(Change(bounds[i + 1], medians[i], medians[i + 1]) for i in range(len(medians) - 1))
+
+
+def weigh(series: Float64s, first: int, at: int, end: int) -> float:
+    """Return the jump at `at` over the least that counts between the levels around it."""
+    before, after = series[first:at], series[at:end]
+    low = min(float(np.median(before)), float(np.median(after)))
+    within = math.sqrt((deviation(before) ** 2 + deviation(after) ** 2) / 2)
+    least = max(MATERIAL * low, CLEAR * within, np.finfo(np.float64).tiny)
+    return abs(float(np.median(after) - np.median(before))) / least

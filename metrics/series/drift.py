@@ -1,0 +1,127 @@
+"""Whether the iteration time moves away over a capture: at once, or little by little, and which part carries it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.metrics.breakdown.parts import PART_NAMES
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.series.changes import Change, can_find_changes, find_changes
+from deepprof.metrics.series.statistics import bootstrap_change
+from deepprof.metrics.series.trend import find_trend
+
+__all__ = ["Drift", "find_drift"]
+
+Float64s = npt.NDArray[np.float64]
+
+FEWEST = 12  # iterations: two thirds of which are compared, four at least on either side
+FEWEST_COMPARED = 5  # what a median's interval takes
+MATERIAL = 0.1  # of the iteration time: clocks and shared hosts wander by some per cent
+CHANCE = 0.01
+STEADY = 0.5  # tau: a trend goes one way, what wanders does not
+SEPARATED = 0.9  # of all pairs, the later iteration is the slower one
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Iterations that become slower from `before_ns` to `after_ns`, medians of the early and the late ones.
+
+    `kind`: a `shift` at iteration `at`, a `trend` over all, or `ends` that differ, where nothing is installed that
+    finds shifts. `parts` has the differences of the medians of `PART_NAMES` in ns. `separation` is the share of pairs
+    of an early and a late iteration of which the late one is slower. `early` and `late` have the columns of
+    `Loop.table`.
+    """
+
+    kind: Literal["shift", "trend", "ends"]
+    at: int | None
+    before_ns: float
+    after_ns: float
+    separation: float
+    parts: dict[str, float]
+    early: pl.DataFrame
+    late: pl.DataFrame
+
+    @property
+    def lost_ns(self) -> float:
+        """What a late iteration takes longer."""
+        return self.after_ns - self.before_ns
+
+    @property
+    def share(self) -> float:
+        """Its share of a late iteration."""
+        return self.lost_ns / max(1.0, self.after_ns)
+
+
+def find_drift(loop: Loop) -> Drift | None:
+    """Return how the iterations became slower, None where they did not, by too little, or too few were recorded."""
+    rows = loop.usual
+    if rows.height < FEWEST:
+        return None
+    times = rows["iteration_ns"].to_numpy().astype(np.float64)
+    if not rises(times):
+        return None
+    changes = find_changes(times)
+    single = shift_at(rows, changes) if len(changes) == 1 else None
+    found = single or find_slope(rows, times) or shift_at(rows, changes)  # a slope looks like several steps
+    return found if found or can_find_changes() else compare_ends(rows, times)
+
+
+def rises(times: Float64s) -> bool:
+    """Return whether the last iterations are slower at all, so that a closer look, which loads a library, is due."""
+    sizes = (FEWEST_COMPARED, len(times) // 3)
+    return any(float(np.median(times[-k:])) >= (1 + MATERIAL / 2) * float(np.median(times[:k])) for k in sizes)
+
+
+def shift_at(rows: pl.DataFrame, changes: tuple[Change, ...]) -> Drift | None:
+    """Return the drift from the first level to the last one; a level that is left again is none."""
+    if not changes:
+        return None
+    largest = max(changes, key=lambda change: change.after - change.before)
+    first, last = changes[0].at, changes[-1].at
+    return compare(rows.head(first), rows.tail(rows.height - last), "shift", int(rows["index"][largest.at]))
+
+
+def find_slope(rows: pl.DataFrame, times: Float64s) -> Drift | None:
+    """Return the drift along a line from the first third to the last one."""
+    trend = find_trend(times)
+    if trend is None or trend.p_value >= CHANCE or trend.tau < STEADY or trend.growth < MATERIAL:
+        return None
+    third = rows.height // 3
+    return compare(rows.head(third), rows.tail(third), "trend", None)
+
+
+def compare_ends(rows: pl.DataFrame, times: Float64s) -> Drift | None:
+    """Return the drift from the first iterations to the last ones, if that is no chance."""
+    size = max(FEWEST_COMPARED, rows.height // 3)
+    change = bootstrap_change(times[:size], times[-size:])
+    if change is None or change[0] < MATERIAL:
+        return None
+    return compare(rows.head(size), rows.tail(size), "ends", None)
+
+
+def compare(
+    early: pl.DataFrame,
+    late: pl.DataFrame,
+    kind: Literal["shift", "trend", "ends"],
+    at: int | None,
+) -> Drift | None:
+    """Return the drift between early and late iterations, None where it is small or not clear."""
+    before, after = (float(part["iteration_ns"].median()) for part in (early, late))  # type: ignore[arg-type]
+    separation = separate(early["iteration_ns"].to_numpy(), late["iteration_ns"].to_numpy())
+    if after < (1 + MATERIAL) * before or separation < SEPARATED:
+        return None
+    medians = [part.select(pl.col(PART_NAMES).fill_null(0).median()).row(0) for part in (early, late)]
+    parts = {name: float(b - a) for name, a, b in zip(PART_NAMES, *medians, strict=True)}
+    return Drift(kind, at, before, after, separation, parts, early, late)
+
+
+def separate(early: npt.NDArray[np.int64], late: npt.NDArray[np.int64]) -> float:
+    """Return the share of all pairs of which the late value is larger, equal ones counted half."""
+    ordered = np.sort(early)
+    below = np.searchsorted(ordered, late, side="left") + np.searchsorted(ordered, late, side="right")
+    return float(below.mean() / 2 / len(ordered))

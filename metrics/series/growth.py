@@ -1,0 +1,233 @@
+"""What grows from iteration to iteration, or is built anew in every one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.breakdown.host_states import BUILD
+from deepprof.metrics.breakdown.parts import IDLE_PARTS
+from deepprof.metrics.intervals import Intervals, intervals_of
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.operators import COMPILER_RANGE
+from deepprof.metrics.series.memory import find_floors
+from deepprof.metrics.series.trend import Trend, find_trend
+from deepprof.metrics.spans import Spans, covered, intersect, union
+
+__all__ = [
+    "CountGrowth",
+    "IntervalGrowth",
+    "MemoryGrowth",
+    "Rebuilding",
+    "find_count_growth",
+    "find_interval_growth",
+    "find_memory_growth",
+    "find_rebuilding",
+]
+
+CHANCE = 0.01
+FEWEST = 6  # iterations: five in a row that grow are one chance in 120, not enough beside all that is looked at
+
+SMALL_OVERLAP = 0.3  # copies fill less of the interval than this, or they are the cause
+LARGE_SHARE = 0.2  # of the iteration's time: below, the interval is no headline
+INTERVAL_GROWTH = 0.5  # the interval grows by half of its median over the capture
+
+COUNTS = ("kernels", "events")  # launches are counted by device time, which the host is ahead of
+COUNT_GROWTH = 0.02  # kernels are the same in number, or vary with the batch: then tau is small
+ORDERLY = 0.5  # tau from which a count grows and does not only vary
+
+MEMORY_GROWTH = 0.05  # of what is in use, over the capture
+LEAK_NBYTES = 64 << 20  # per iteration: a GPU of 80 GB is full after 1200
+RISING = 0.9  # of the iterations leave at least as much as the one before
+LASTING = 0.2  # of the growth lies in the second half: caches and workspaces fill in the first
+
+MOST = 0.5  # of the iterations build something, or it is no property of the loop
+WORTH = 0.03  # of the iteration's time
+# Compilers' own ranges. Running compiled code is named much alike: "Torch-Compiled Region", "Call CompiledFxGraph".
+COMPILE = (
+    COMPILER_RANGE
+    + r"|(?:Pj[Rr]t\w*|LocalClient|(?:Gpu|Nvptx|AMDGPU)Compiler|XlaCompil\w*)::(?:Backend)?Compile(?:[^d]|$)"
+    r"|^(?:backend_compile|XlaCompile|compile_fx(?:_inner)?|triton_compile)\b"
+    r"|(?:triton/compiler/compiler|torch/_dynamo/convert_frame|jax/_src/compiler)\.py\(\d+\): \w*compile\w*$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalGrowth:
+    """The paper's growth: large intervals between iterations that become larger."""
+
+    intervals: Intervals
+    trend: Trend
+
+
+@dataclass(frozen=True, slots=True)
+class CountGrowth:
+    """A count per iteration (`kernels` or `events`) that grows from `first` to `last`, medians of the outer thirds.
+
+    `lost_ns` is what an iteration of the last third takes longer than one of the first, `time_ns` what it takes.
+    """
+
+    count: str
+    first: float
+    last: float
+    trend: Trend
+    lost_ns: float
+    time_ns: float
+    bounds: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryGrowth:
+    """Memory that iterations do not give back; `rising` is the share that leave no less than the one before.
+
+    `last` is in use at the end where totals were recorded, null without.
+    """
+
+    per_iteration: float
+    grown: int
+    last: int | None
+    rising: float
+    bounds: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilding:
+    """Code or graphs built in most iterations: in `affected` of `iterations`, `building_ns` each on average.
+
+    `idle_ns` is the device's idle time during it, per iteration of `time_ns`. `graphs` says that these are graph
+    captures and instantiations and not compilers.
+    """
+
+    affected: int
+    iterations: int
+    building_ns: float
+    idle_ns: float
+    time_ns: float
+    graphs: bool
+    name: str
+    bounds: tuple[int, int]
+
+
+def find_interval_growth(loop: Loop) -> IntervalGrowth | None:
+    """Return the growth of intervals that are large, and that copies do not fill (Gu et al., section VI)."""
+    intervals = intervals_of(loop)
+    if intervals is None or intervals.overlap_ratio >= SMALL_OVERLAP:
+        return None
+    if intervals.interval_ns < LARGE_SHARE * intervals.whole_ns:
+        return None
+    trend = find_trend(intervals.iterations["interval_ns"].to_numpy())
+    if trend is None or trend.growth < INTERVAL_GROWTH or trend.p_value >= CHANCE:
+        return None
+    return IntervalGrowth(intervals, trend)
+
+
+def find_count_growth(loop: Loop) -> CountGrowth | None:
+    """Return the count per iteration that grows most clearly, None where none does."""
+    rows = loop.usual
+    if rows.height < FEWEST:
+        return None
+    found = [(name, find_trend(rows[name].to_numpy())) for name in COUNTS]
+    growing = [
+        (name, trend)
+        for name, trend in found
+        if trend and trend.p_value < CHANCE and trend.tau >= ORDERLY and trend.growth >= COUNT_GROWTH
+    ]
+    if not growing:
+        return None
+    name, trend = max(growing, key=lambda each: each[1].growth)
+    third = rows.height // 3
+    head, tail = rows.head(third), rows.tail(third)
+    first, last, fast, slow = (
+        float(part[column].median())  # type: ignore[arg-type]
+        for column in (name, "iteration_ns")
+        for part in (head, tail)
+    )
+    bounds = (int(rows["index"][0]), int(rows["index"][-1]))
+    return CountGrowth(name, first, last, trend, max(0.0, slow - fast), slow, bounds)
+
+
+def find_memory_growth(loop: Loop, trace: Trace) -> MemoryGrowth | None:
+    """Return the growth of what iterations leave in use, unless it stops, or comes and goes."""
+    floors = find_floors(loop, trace)
+    if floors is None or len(floors.nbytes) < FEWEST:
+        return None
+    nbytes = floors.nbytes
+    steps = np.diff(nbytes)
+    rising, grown = float((steps >= 0).mean()), int(nbytes[-1] - nbytes[0])
+    later = int(nbytes[-1] - nbytes[len(nbytes) // 2])
+    if grown <= 0 or rising < RISING or later < LASTING * grown or float((steps > 0).mean()) < MOST:
+        return None
+    relative = grown >= MEMORY_GROWTH * int(nbytes[0]) if floors.absolute else False
+    if not relative and grown < LEAK_NBYTES * len(steps):
+        return None
+    last = int(nbytes[-1]) if floors.absolute else None
+    bounds = (int(floors.index[0]), int(floors.index[-1]))
+    return MemoryGrowth(float(np.median(steps)), grown, last, rising, bounds)
+
+
+def find_rebuilding(loop: Loop, trace: Trace) -> Rebuilding | None:
+    """Return what is built anew in most iterations and takes a good part of their time, None where nothing is."""
+    rows = loop.usual
+    if rows.height < FEWEST - 2:
+        return None
+    kinds = [(spans, graphs, name) for graphs in (False, True) for spans, name in [build_spans(trace, graphs=graphs)]]
+    found = [weigh(loop, rows, *kind) for kind in kinds if len(kind[0].starts)]
+    wanted = [r for r in found if r.affected > MOST * r.iterations and r.building_ns >= WORTH * r.time_ns]
+    return max(wanted, key=lambda r: r.building_ns, default=None)
+
+
+def weigh(loop: Loop, rows: pl.DataFrame, spans: Spans, graphs: bool, name: str) -> Rebuilding:
+    """Return how many iterations are affected by the building in `spans`, and how much."""
+    start, length = rows["start_ns"].to_numpy(), rows["iteration_ns"].to_numpy()
+    building = covered(spans, start, start + length)
+    idle = intersect(spans, loop.timeline.spans(IDLE_PARTS)) if loop.timeline else spans
+    starved = covered(idle, start, start + length)
+    affected = int((building >= WORTH / 2 * length).sum())
+    bounds = (int(rows["index"][0]), int(rows["index"][-1]))
+    means = float(building.mean()), float(starved.mean()), float(length.mean())
+    return Rebuilding(affected, rows.height, *means, graphs, name, bounds)
+
+
+def build_spans(trace: Trace, *, graphs: bool) -> tuple[Spans, str]:
+    """Return when code is compiled and loaded, or graphs are captured and instantiated, and the name of most of it."""
+    host = trace.host_events.select("start_ns", "end_ns", "name_id", "category")
+    calls = pick(trace, host.filter(pl.col("category") == "runtime"), BUILD)
+    of_graphs = trace.names.gather(calls["name_id"]).str.contains("Capture|Graph").fill_null(value=False)
+    if graphs:
+        return capture_spans(trace, calls.filter(of_graphs))
+    ranges = trace.annotations.filter(pl.col("side") == "host").select("start_ns", "end_ns", "name_id")
+    plain = host.filter(pl.col("category") != "runtime").drop("category")
+    found = pl.concat([pick(trace, plain, COMPILE), pick(trace, ranges, COMPILE)])
+    found = pl.concat([found, calls.filter(~of_graphs).drop("category")]).filter(pl.col("end_ns").is_not_null())
+    return union(found["start_ns"].to_numpy(), found["end_ns"].to_numpy()), longest(trace, found)
+
+
+def pick(trace: Trace, rows: pl.DataFrame, pattern: str) -> pl.DataFrame:
+    """Return the rows whose name contains `pattern`; every name is looked at once."""
+    ids = rows["name_id"].unique()
+    wanted = ids.filter(trace.names.gather(ids).str.contains(pattern).fill_null(value=False))
+    return rows.filter(pl.col("name_id").is_in(wanted.implode()))
+
+
+def capture_spans(trace: Trace, calls: pl.DataFrame) -> tuple[Spans, str]:
+    """Return the time from the begin of each capture to the end of the instantiation that follows it."""
+    begins = calls.filter(trace.names.gather(calls["name_id"]).str.contains("BeginCapture"))["start_ns"].to_numpy()
+    made = calls.filter(trace.names.gather(calls["name_id"]).str.contains("Instantiate"))
+    start, end = made["start_ns"].to_numpy().copy(), made["end_ns"].to_numpy()
+    before = np.searchsorted(begins, start) - 1
+    earlier = np.append(0, start[:-1])[: len(start)]  # a capture belongs to the first instantiation after it
+    own = before >= 0
+    own[own] = begins[before[own]] >= earlier[own]
+    start[own] = begins[before[own]]
+    return union(start, end), longest(trace, made)
+
+
+def longest(trace: Trace, rows: pl.DataFrame) -> str:
+    """Return the name that the most time is spent in, empty without rows."""
+    if not rows.height:
+        return ""
+    spent = rows.group_by("name_id", maintain_order=True).agg(ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    return trace.name(int(spent.sort("ns", descending=True, maintain_order=True)["name_id"][0]))

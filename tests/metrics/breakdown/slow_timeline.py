@@ -1,0 +1,198 @@
+"""Where a device's time goes, found a nanosecond at a time from the definitions: the truth for `timeline`.
+
+Times are small and so are the limits (`SMALL_LIMITS`), so that every kind of gap comes up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from deepprof.collectors.trace import Trace
+
+STARTUP, HANDOFF, LATENCY, MOST_LATENCY, PAUSE, HELD, FEW, GRAPH = 4, 7, 3, 6, 9, 5, 1, 30
+SMALL_LIMITS = {
+    "gaps": {"STARTUP_NS": STARTUP, "HANDOFF_NS": HANDOFF, "LATENCY_NS": LATENCY, "MOST_LATENCY_NS": MOST_LATENCY},
+    "host_states": {"PAUSE_NS": PAUSE, "HELD_NS": HELD, "FEW": FEW},
+    "timeline": {"WHOLE_GRAPH": GRAPH},
+}
+COPIES = {"HtoD": "exposed_htod_ns", "DtoH": "exposed_dtoh_ns", "DtoD": "exposed_dtod_ns", "PtoP": "exposed_ptop_ns"}
+ORDER = ("compute_ns", "exposed_communication_ns", *COPIES.values(), "exposed_copy_ns", "exposed_memset_ns")
+Row = dict[str, Any]
+
+
+@contextmanager
+def small_limits() -> Iterator[None]:
+    """Make the limits of the code under test as small as this module's."""
+    with ExitStack() as stack:
+        for module, values in SMALL_LIMITS.items():
+            stack.enter_context(patch.multiple(f"deepprof.metrics.breakdown.{module}", **values))
+        yield
+
+
+@dataclass
+class Slow:
+    """One device of a trace, row by row."""
+
+    trace: Trace
+    device: int = 0
+
+    def __post_init__(self) -> None:
+        rows = self.trace.device_events.rows(named=True)
+        self.events = [r for r in rows if r["device"] == self.device and r["activity"] != "sync"]
+        self.waits = [r for r in rows if r["device"] == self.device and "Wait Event" in self.name(r)]
+        self.calls: dict[int, Row] = {}
+        for row in self.trace.host_events.rows(named=True):
+            if row["category"] == "runtime" and row["correlation"] is not None:
+                self.calls.setdefault(row["correlation"], row)
+        self.first = min((r["start_ns"] for r in self.events), default=0)
+        self.last = max((r["end_ns"] for r in self.events), default=0)
+        self.latency = self.shortest_latency()
+        self.host = Threads(self)
+
+    def name(self, row: Row) -> str:
+        """Return a row's name."""
+        return self.trace.name(row["name_id"])
+
+    def launch(self, row: Row) -> Row | None:
+        """Return the call that launched an event."""
+        return self.calls.get(row["correlation"]) if row["correlation"] is not None else None
+
+    def shortest_latency(self) -> int:
+        """Return the 5th percentile of the times from launch to start, where it is a likely one."""
+        known = sorted(r["start_ns"] - call["start_ns"] for r in self.events if (call := self.launch(r)))
+        if not known:
+            return LATENCY
+        at = 0.05 * (len(known) - 1)
+        low = int(at)
+        high = min(low + 1, len(known) - 1)
+        found = int(known[low] + (known[high] - known[low]) * (at - low))
+        return found if found <= MOST_LATENCY else LATENCY
+
+    def busy_part(self, row: Row) -> str:
+        """Return what an event is."""
+        if row["activity"] == "memcpy":
+            return COPIES.get(row["copy_kind"], "exposed_copy_ns")
+        if row["activity"] == "memset":
+            return "exposed_memset_ns"
+        collective = row["activity"] == "kernel" and self.name(row).startswith("nccl")
+        return "exposed_communication_ns" if collective else "compute_ns"
+
+    def part(self, t: int) -> str:
+        """Return whose the nanosecond from `t` is."""
+        running = {self.busy_part(r) for r in self.events if r["start_ns"] <= t < r["end_ns"]}
+        if running:
+            return next(name for name in ORDER if name in running)
+        until = min(r["start_ns"] for r in self.events if r["start_ns"] > t)
+        since = max(r["end_ns"] for r in self.events if r["start_ns"] < until)
+        ending = next(r for r in self.events if r["start_ns"] == until)
+        return self.idle_part(t, since, until, ending)
+
+    def idle_part(self, t: int, since: int, until: int, ending: Row) -> str:
+        """Return why the device is idle at `t`, in the gap [since, until) that `ending` ends."""
+        call = self.launch(ending)
+        if call is None:
+            return "idle_unknown_ns"
+        ready = max(call["end_ns"], call["start_ns"] + self.latency + self.latency // 2)
+        if ready < since:
+            return self.device_part(since, since, until, ending)
+        if t < call["start_ns"]:
+            return self.host.part(t)
+        held = min(max(ready, min(max(call["start_ns"], since), until)), until)
+        return "idle_launch_ns" if t < held else self.device_part(held, since, until, ending)
+
+    def device_part(self, held: int, since: int, until: int, ending: Row) -> str:
+        """Return why the device lets work wait that is ready from `held` on."""
+        before = [r for r in self.events if r["start_ns"] < until and r["end_ns"] == since]
+        position = {id(r): i for i, r in enumerate(self.events)}
+        same = max(before, key=lambda r: position[id(r)])["stream"] == ending["stream"]
+        if same and until - held <= STARTUP:
+            return "idle_startup_ns"
+        spent = sum(self.stream_waits(ending["stream"], t) for t in range(held, until))
+        if (not same and until - held <= HANDOFF) or 2 * spent > until - held:
+            return "idle_dependency_ns"
+        return "idle_unknown_ns"
+
+    def stream_waits(self, stream: int, t: int) -> bool:
+        """Return whether a recorded wait of the stream lies over `t`."""
+        return any(r["stream"] == stream and r["start_ns"] <= t < r["end_ns"] for r in self.waits)
+
+    def totals(self, start: int, end: int) -> dict[str, int]:
+        """Return the time of each part that occurs in [start, end)."""
+        found: dict[str, int] = {}
+        for t in range(max(start, self.first), min(end, self.last)):
+            name = self.part(t)
+            found[name] = found.get(name, 0) + 1
+        return found
+
+
+class Threads:
+    """What the threads that launch on a device were doing at a time."""
+
+    def __init__(self, slow: Slow) -> None:
+        calls = [
+            (r, slow.launch(r))
+            for r in slow.events
+            if r["activity"] in ("kernel", "graph") and slow.launch(r) is not None
+        ]
+        kernels: Counter[tuple[int, int]] = Counter()
+        for number in {r["correlation"] for r, _ in calls}:
+            launched = [(r, call) for r, call in calls if r["correlation"] == number]
+            whole = any(r["activity"] == "graph" for r, _ in launched)
+            call = launched[0][1] or {}
+            kernels[call["process"], call["thread"]] += GRAPH if whole else len(launched)
+        threads = {thread for thread, count in kernels.items() if 20 * count >= max(kernels.values())}
+        self.known = bool(threads)
+        begun = [(call["start_ns"], GRAPH if r["activity"] == "graph" else 1) for r, call in calls if call]
+        rows = slow.trace.host_events.rows(named=True)
+        own = [r for r in rows if r["category"] == "runtime" and (r["process"], r["thread"]) in threads]
+        waits = [r for r in own if self.is_wait(slow.name(r), r["end_ns"] - r["start_ns"])]
+        loads = [
+            r
+            for r in slow.trace.annotations.rows(named=True)
+            if (r["process"], r["thread"]) in threads and "dataload" in slow.name(r).lower() and r["end_ns"] is not None
+        ]
+        self.input = moments(r for r in loads if sum(n for t, n in begun if r["start_ns"] <= t < r["end_ns"]) <= FEW)
+        self.recorder = moments(r for r in rows if r["category"] == "overhead")
+        self.allocator = moments(r for r in own if re.match("cudaMalloc|hipFree", slow.name(r)))
+        self.waiting, self.calling = moments(waits), moments(own)
+        self.builds = moments(r for r in own if "ModuleLoad" in slow.name(r))
+
+    def is_wait(self, name: str, length: int) -> bool:
+        """Return whether the host waits in a call."""
+        copies = re.match("(cuda|hip|cu)Mem(cpy|set)", name) is not None
+        return "Synchronize" in name or (copies and ("Async" not in name or length > HELD))
+
+    def pause(self, t: int) -> tuple[int, int] | None:
+        """Return the pause between two calls around `t`."""
+        if t in self.calling or not self.calling or not min(self.calling) < t < max(self.calling):
+            return None
+        return max(c for c in self.calling if c < t) + 1, min(c for c in self.calling if c > t)
+
+    def part(self, t: int) -> str:
+        """Return what the host's part of a gap is put down to."""
+        if not self.known:
+            return "idle_unknown_ns"
+        for name, when in (
+            ("idle_unknown_ns", self.recorder),
+            ("idle_input_ns", self.input),
+            ("idle_allocator_ns", self.allocator),
+            ("idle_sync_ns", self.waiting),
+        ):
+            if t in when:
+                return name
+        pause = self.pause(t)
+        long = pause is not None and pause[1] - pause[0] > PAUSE
+        if pause is not None and not long and pause[0] - 1 in self.waiting:
+            return "idle_sync_ns"
+        return "idle_host_ns" if long or t in self.builds else "idle_launch_ns"
+
+
+def moments(rows: Any) -> set[int]:
+    """Return all nanoseconds that rows cover."""
+    return {t for r in rows for t in range(r["start_ns"], r["end_ns"])}

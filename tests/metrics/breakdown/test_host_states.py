@@ -1,0 +1,223 @@
+"""What the launching threads did: which calls and ranges count as what, and on whose threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.breakdown.host_states import HostStates, read_states
+from deepprof.metrics.spans import Spans
+from tests.tables import Row, launch, make_trace, span
+
+MS = 1_000_000
+US = 1_000
+LONG = "x" * 2**20
+
+
+def launches(*times: int, kernels: int = 1, process: int = 1, thread: int = 1) -> pl.DataFrame:
+    rows = {"launch_ns": times, "process": process, "thread": thread, "kernels": kernels}
+    return pl.DataFrame(rows, schema=dict.fromkeys(rows, pl.Int64))
+
+
+def pairs(spans: Spans) -> list[tuple[int, int]]:
+    return list(zip(spans.starts.tolist(), spans.ends.tolist(), strict=True))
+
+
+def state(
+    names: list[str], host: list[Row], ranges: Sequence[Row] = (), launched: pl.DataFrame | None = None
+) -> HostStates:
+    trace = make_trace([], host, ranges, names)
+    return read_states(trace, launches(0) if launched is None else launched)
+
+
+def python(name: int, start: int, end: int, category: str = "python") -> Row:
+    return launch(0, start, end, name) | {"category": category, "correlation": None}
+
+
+def test_nothing_is_nothing() -> None:
+    found = state([], [], launched=launches())
+    assert all(pairs(spans) == [] for spans in (found.input, found.waiting, found.sync, found.allocator, found.other))
+    assert all(len(times) == 0 for times in (found.launches_ns, found.waits_ns, found.allocations_ns, found.builds_ns))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_wait"),
+    [
+        ("cudaStreamSynchronize", True),
+        ("cudaEventSynchronize_v3020", True),
+        ("hipDeviceSynchronize", True),
+        ("cuCtxSynchronize", True),
+        ("cudaMemcpy", True),
+        ("cudaMemcpy2D_v3020", True),
+        ("hipMemcpyDtoH", True),
+        ("cudaMemset_ptds_v7000", True),
+        ("cudaMemcpyAsync", False),
+        ("cuMemcpyHtoDAsync_v2", False),
+        ("hipMemcpyAsync", False),
+        ("cudaStreamWaitEvent", False),
+        ("cudaEventQuery", False),
+        ("cudaLaunchKernel", False),
+        ("cudaGraphAddMemcpyNode", False),
+    ],
+)
+def test_calls_that_wait_for_the_device(name: str, is_wait: bool) -> None:
+    found = state([name], [launch(1, 0, 20 * US)])
+    assert pairs(found.waiting) == ([(0, 20 * US)] if is_wait else [])
+    assert len(found.waits_ns) == is_wait
+
+
+def test_an_asynchronous_copy_waits_when_it_takes_too_long() -> None:
+    calls = [launch(1, 0, 100 * US), launch(2, MS, MS + 100 * US + 1)]
+    assert pairs(state(["cudaMemcpyAsync"], calls).waiting) == [(MS, MS + 100 * US + 1)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cudaMalloc",
+        "cudaFree_v3020",
+        "cudaMallocAsync",
+        "cudaHostAlloc",
+        "cudaFreeHost",
+        "hipMalloc",
+        "hipFree",
+        "hipExtMallocWithFlags",
+        "hipHostMalloc",
+        "cuMemAlloc_v2",
+        "cuMemCreate",
+        "cuMemMap",
+        "cuMemAddressReserve",
+    ],
+)
+def test_calls_of_the_allocator(name: str) -> None:
+    found = state([name], [launch(1, 5, 50)])
+    assert (pairs(found.allocator), found.allocations_ns.tolist(), pairs(found.waiting)) == ([(5, 50)], [5], [])
+
+
+@pytest.mark.parametrize("name", ["cudaMemGetInfo", "cudaMemcpy", "cudaMemset", "cudaLaunchKernel", "freeze", "malloc"])
+def test_other_calls_are_not_the_allocators(name: str) -> None:
+    assert pairs(state([name], [launch(1, 5, 50)]).allocator) == []
+
+
+@pytest.mark.parametrize("name", ["cuModuleLoadData", "cuLibraryLoadData", "hipModuleLoad", "cudaGraphInstantiate"])
+def test_code_and_graphs_are_built_by_the_host(name: str) -> None:
+    found = state([name], [launch(1, 5, 50)])
+    assert (pairs(found.other), found.builds_ns.tolist()) == ([(5, 50)], [5])
+
+
+def test_after_a_wait_the_host_begins_again() -> None:
+    calls = [launch(1, 0, 40, 0), launch(2, 90, 95, 1), launch(3, 120, 125, 1)]
+    found = state(["cudaStreamSynchronize", "cudaLaunchKernel"], calls)
+    assert pairs(found.sync) == [(0, 90)]
+    assert pairs(found.waiting) == [(0, 40)]
+
+
+def test_a_long_pause_is_other_work_and_no_part_of_the_wait() -> None:
+    calls = [launch(1, 0, 40, 0), launch(2, 41 + MS, 42 + MS, 1), launch(3, 42 + 2 * MS, 43 + 2 * MS, 1)]
+    found = state(["cudaStreamSynchronize", "cudaLaunchKernel"], calls)
+    assert pairs(found.other) == [(40, 41 + MS)]  # the second pause is a millisecond and no longer
+    assert pairs(found.sync) == [(0, 40)]
+
+
+def test_forward_and_backward_threads_are_looked_at_together() -> None:
+    forward = [launch(1, 0, 10), launch(2, 5 * MS, 5 * MS + 10)]
+    backward = [launch(n, at, at + 10) | {"thread": 2} for n, at in enumerate(range(10, 5 * MS, MS), 3)]
+    both = pl.concat([launches(0), launches(10, thread=2)])
+    assert pairs(state(["cudaLaunchKernel"], [*forward, *backward], launched=both).other) == []
+    assert pairs(state(["cudaLaunchKernel"], forward).other) == [(10, 5 * MS)]
+
+
+@pytest.mark.parametrize("place", [{"thread": 2}, {"process": 2}, {"thread": None}])
+def test_other_threads_and_processes_do_not_count(place: Row) -> None:
+    calls = [launch(1, 0, 9 * MS, 0) | place, launch(2, 0, 9 * MS, 1) | place]
+    loads = [span(2, 0, 9 * MS) | place]
+    found = state(["cudaStreamSynchronize", "cudaMalloc", "enumerate(DataLoader)#x"], calls, loads)
+    assert pairs(found.waiting) == pairs(found.allocator) == pairs(found.input) == []
+
+
+def test_threads_without_a_number_are_one_thread() -> None:
+    call = launch(1, 3, 9) | {"process": None, "thread": None}
+    unnumbered = launches(0).with_columns(pl.lit(None, pl.Int64).alias(c) for c in ("process", "thread"))
+    assert pairs(state(["cudaStreamSynchronize"], [call], launched=unnumbered).waiting) == [(3, 9)]
+
+
+def test_what_the_recorder_does_counts_on_every_thread() -> None:
+    row = python(0, 4, 8, "overhead") | {"thread": 77}
+    assert pairs(state(["Activity Buffer Request"], [row]).recorder) == [(4, 8)]
+
+
+@pytest.mark.parametrize(
+    ("name", "loads"),
+    [
+        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", True),
+        ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", True),
+        ("load_batch", True),
+        ("get_batch", True),
+        ("next_batch", True),
+        ("IteratorGetNext", True),
+        ("data loading", True),
+        ("torch/utils/data/dataloader.py(521): __next__", True),
+        ("/opt/venv/lib/torch/utils/data/dataloader.py(521): __next__", True),
+        ("/home/me/dataloader_bench/train.py(10): step", False),
+        (r"C:\dataloading\train.py(10): step", False),
+        ("forward", False),
+        ("reader_thread_pool", False),
+        ("", False),
+        (LONG, False),
+        (LONG + "dataloader", True),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_names_of_ranges_that_load_data(name: str, loads: bool) -> None:
+    expected = [(5, 50)] if loads else []
+    assert pairs(state([name], [], [span(0, 5, 50)]).input) == expected
+    assert pairs(state([name], [python(0, 5, 50)]).input) == expected
+
+
+def test_nested_ranges_of_one_loader_count_once_and_open_ones_not_at_all() -> None:
+    ranges = [span(0, 0, 90), span(0, 10, 40), span(0, 20, 30), span(0, 200, 200), span(0, 300, 300) | {"end_ns": None}]
+    assert pairs(state(["enumerate(DataLoader)#x"], [], ranges).input) == [(0, 90)]
+
+
+def test_the_dataloader_category_needs_no_name() -> None:
+    assert pairs(state(["x"], [python(0, 5, 50, "dataloader")]).input) == [(5, 50)]
+
+
+@pytest.mark.parametrize(("kernels", "expected"), [(8, [(10, 20)]), (9, [])])
+def test_a_range_in_which_many_kernels_are_launched_is_no_loading(
+    kernels: int, expected: list[tuple[int, int]]
+) -> None:
+    each = launches(9, *([15] * kernels), 20)  # those at 9 and at 20 lie outside
+    assert pairs(state(["load_batch"], [], [span(0, 10, 20)], each).input) == expected
+    graph = launches(15, kernels=kernels)
+    assert pairs(state(["load_batch"], [], [span(0, 10, 20)], graph).input) == expected
+
+
+def test_a_loop_named_after_its_loader_is_not_the_loader() -> None:
+    ranges = [span(0, 0, 1_000), span(1, 100, 150), span(1, 600, 650)]
+    names = ["train_dataloader_loop", "enumerate(DataLoader)#x"]
+    assert pairs(state(names, [], ranges, launches(*range(0, 1_000, 50))).input) == [(100, 150), (600, 650)]
+
+
+def test_operators_of_a_machine_without_a_device_are_its_calls() -> None:
+    trace = make_trace([], [], [], ["x"])
+    operators = Spans(np.array([0, 2 * MS]), np.array([10, 2 * MS + 10]))
+    assert pairs(read_states(trace, launches(0), operators).other) == [(10, 2 * MS)]
+
+
+def test_rows_that_never_ended_are_left_out() -> None:
+    # A recorder of one's own may leave an end out; nothing may turn the times into floats, which are too coarse.
+    trace = make_trace([], [launch(1, 0, 5), launch(2, 7, 9)], [], ["cudaStreamSynchronize"])
+    open_end = trace.host_events.with_columns(end_ns=pl.when(pl.col("start_ns") > 0).then("end_ns"))
+    found = read_states(replace_host(trace, open_end), launches(0))
+    assert pairs(found.waiting) == [(7, 9)]
+    assert found.waiting.ends.dtype == np.int64
+
+
+def replace_host(trace: Trace, rows: pl.DataFrame) -> Trace:
+    return replace(trace, host_events=rows)
