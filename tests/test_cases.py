@@ -1,0 +1,83 @@
+"""The headlines of `make cases` may not get worse than docs/cases.md says; tests/test_programs.py has the programs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.accuracy.tables import Table, read_rows, worse
+from benchmarks.cases import real, simulated
+from benchmarks.cases.__main__ import SOURCES
+from benchmarks.cases.case import HEALTHY, SURE, Case, Verdict, judge
+from benchmarks.cases.scoring import COLUMNS, confusion, summary
+from deepprof.diagnosis.engine import BUILTIN_RULES
+from tests.programs.table import PROGRAMS
+
+DOCUMENT = (Path(__file__).parents[1] / "docs" / "cases.md").read_text()
+README = (Path(__file__).parents[1] / "README.md").read_text()
+SECTIONS = list(dict.fromkeys(case.section for case in simulated.cases()))
+PROGRAM_ROW = "PyTorch programs on a CPU"
+
+
+def assert_no_worse(cases: list[Case]) -> None:
+    """Judge the cases of one section, and compare its row with the committed one."""
+    verdicts = [judge(case) for case in cases]
+    (now, _) = summary(verdicts).rows
+    committed = [row for row in read_rows(DOCUMENT, "Summary") if row[0] == now[0]]
+    document = "\n## Summary\n\n| x |\n| - |\n" + "".join(f"| {' | '.join(row)} |\n" for row in committed)
+    blamed = [f"{v.case.name}: {v.headline} at {v.confidence}" for v in verdicts if not v.right]
+    assert not list(worse(Table("Summary", "", COLUMNS, [now]), document)), blamed
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_no_section_of_simulated_jobs_gets_worse(section: str) -> None:
+    assert_no_worse([case for case in simulated.cases() if case.section == section])
+
+
+@pytest.mark.traces
+def test_real_traces_get_no_worse(traces: Path) -> None:
+    assert_no_worse(list(real.cases(traces)))
+
+
+def test_the_committed_figures_meet_the_goal() -> None:
+    rows = {row[0]: row for row in read_rows(DOCUMENT, "Summary")}
+    assert {*SECTIONS, "Real traces", PROGRAM_ROW, "all"} <= set(rows)
+    for row in rows.values():
+        assert int(row[5]) == 0  # wrong headlines at a confidence that does harm
+        assert float(row[6]) >= 90
+    assert int(rows[PROGRAM_ROW][1]) == len(PROGRAMS)
+    assert int(rows["all"][1]) == sum(int(row[1]) for name, row in rows.items() if name != "all")
+
+
+def test_the_readme_shows_the_committed_table() -> None:
+    shown = re.search(r"\n\| cases \|.*?\n\n", README, re.DOTALL)
+    assert shown is not None
+    assert shown[0] in DOCUMENT
+
+
+def verdict(label: str, headline: str, confidence: float = 0.9, also: tuple[str, ...] = ()) -> Verdict:
+    return Verdict(Case("made up", "case", label, lambda _: [], also), headline, confidence)
+
+
+def test_verdicts_are_counted_as_what_they_are() -> None:
+    right, abstained, wrong = verdict("drift", "drift"), verdict("drift", HEALTHY, 0.0), verdict("drift", "copy-bound")
+    unsure = verdict("drift", "copy-bound", SURE - 0.01)
+    false_alarm, either = verdict(HEALTHY, "drift"), verdict("drift", "copy-bound", also=("copy-bound",))
+    assert [v.right for v in (right, abstained, wrong, false_alarm, either)] == [True, False, False, False, True]
+    assert [v.abstains for v in (right, abstained, wrong, false_alarm)] == [False, True, False, False]
+    row = summary([right, abstained, wrong, unsure, false_alarm, either]).rows[-1]
+    assert row == ["all", "6", "2", "1", "3", "2", "33.3"]
+
+
+def test_the_matrix_holds_every_case_once() -> None:
+    verdicts = [verdict("drift", "drift"), verdict("drift", HEALTHY), verdict(HEALTHY, "copy-bound")]
+    cells = [cell for row in confusion(verdicts).rows for cell in row[1:]]
+    assert sum(int(cell) for cell in cells if cell != ".") == 3
+
+
+def test_every_rule_has_a_case() -> None:
+    labels = {case.label for source in ("simulated", "real", "programs") for case in SOURCES[source]()}
+    rules = {name.partition(":")[2].replace("_", "-") for name in BUILTIN_RULES} | {"straggler"}
+    assert rules - {"capture-incomplete"} <= labels  # which is never a headline
