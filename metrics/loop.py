@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import polars as pl
@@ -40,7 +41,7 @@ class Outside:
     span_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Loop:
     """One repeated iteration on one main stream.
 
@@ -72,12 +73,12 @@ class Loop:
     timeline: Timeline | None = None
     blocks: tuple[Nested, ...] = ()
 
-    @property
+    @cached_property
     def table(self) -> pl.DataFrame:
         """Iterations and parts side by side: the columns of `ITERATIONS`, then those of `PARTS`."""
         return self.iterations.join(self.parts, on="index", how="left", maintain_order="left")
 
-    @property
+    @cached_property
     def usual(self) -> pl.DataFrame:
         """The rows of `table` that figures rest on: complete, after warm-up, and followed by the next iteration."""
         return self.table.filter(pl.col("complete") & ~pl.col("warmup") & pl.col("iteration_ns").is_not_null())
