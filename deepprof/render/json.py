@@ -14,7 +14,7 @@ import msgspec
 import polars as pl
 
 from deepprof.metrics.breakdown.parts import PART_NAMES
-from deepprof.render.ranks import RankBlock, describe_ranks, list_missing
+from deepprof.render.ranks import RankBlock, SkewBlock, describe_ranks, describe_skews, list_missing
 from deepprof.version import read_version
 
 if TYPE_CHECKING:
@@ -177,6 +177,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     no_loop_reason: str | None
     ranks: list[RankBlock]
     missing_ranks: list[int] | None
+    collectives: list[SkewBlock]
     findings: list[FindingBlock]
 
 
@@ -196,6 +197,7 @@ def report(analysis: Analysis, *, limit: int | None = FINDINGS) -> Report:
         no_loop_reason=analysis.no_loop_reason,
         ranks=describe_ranks(analysis),
         missing_ranks=list_missing(analysis),
+        collectives=describe_skews(analysis),
         findings=[describe_finding(finding) for finding in analysis.findings[:limit]],
     )
 

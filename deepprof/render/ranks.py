@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from deepprof.render.plain import shorten
 from deepprof.render.units import ABSENT, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
     from deepprof.metrics.ranks.comparison import RankComparison
     from deepprof.render.page import Page
 
-__all__ = ["RankBlock", "describe_ranks", "list_missing", "print_ranks"]
+__all__ = ["RankBlock", "SkewBlock", "describe_ranks", "describe_skews", "list_missing", "print_ranks"]
 
 SHOWN = 8  # rows; JSON has all
 GAP = 3  # between columns
+NAME = 48  # characters of a kernel's name
 INDENT = 2
 LISTED = 1 << 16  # numbers of missing ranks: more are a mistake in the trace, and no list for anybody
 
@@ -35,6 +37,22 @@ class RankBlock(msgspec.Struct, frozen=True, kw_only=True):
     own_ns: int | None
     score: float | None
     best_score: float | None
+
+
+class SkewBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """One collective of the iteration: how far apart the ranks of a program (`group`) come to it, and who comes last."""
+
+    group: int
+    position: int
+    name: str
+    skew_ns: int
+    latest_rank: int
+    latest_device: int
+
+
+def describe_skews(analysis: Analysis) -> list[SkewBlock]:
+    """Return a block per collective of the iteration, in its order; none where ranks share none."""
+    return [] if analysis.ranks is None else [SkewBlock(**row) for row in analysis.ranks.skews.iter_rows(named=True)]
 
 
 def describe_ranks(analysis: Analysis) -> list[RankBlock]:
@@ -105,6 +123,12 @@ def print_table(rows: list[dict[str, str]], page: Page) -> None:
 def describe_comparison(found: RankComparison) -> list[str]:
     """Return sentences on what could be compared, and which ranks are missing."""
     sentences = []
+    if found.skews.height:
+        worst = found.skews.sort("skew_ns", descending=True, maintain_order=True).row(0, named=True)
+        count = found.skews.filter(group=worst["group"]).height
+        where = f"collective {worst['position'] + 1} of {count} ({shorten(worst['name'], NAME)})"
+        apart = format_duration(worst["skew_ns"])
+        sentences.append(f"furthest apart at {where}: {apart}, rank {worst['latest_rank']} comes last")
     if len(found.groups) > 1:
         sentences.append(f"{format_count(len(found.groups), 'program')} run here; only ranks of one are compared")
     if not any(group.waits.height for group in found.groups):

@@ -43,7 +43,21 @@ def test_a_row_per_rank_the_worst_first() -> None:
         "     2     3.50 ms    3.00 ms      0 ns    3.00 ms       1.50x",
         "     0     3.50 ms    2.00 ms   1.00 ms    2.00 ms       0.80x",
         "     1     3.50 ms    2.00 ms   1.00 ms    2.00 ms       0.80x",
+        "  furthest apart at collective 1 of 1 (AllReduce): 1.00 ms, rank 2 comes last",
     ]
+
+
+def test_every_collective_has_its_skew_in_json() -> None:
+    (row,) = json.loads(encode(build_analysis(ranks=slow_job())))["collectives"]
+    assert row == {
+        "group": 0,
+        "position": 0,
+        "name": "AllReduce",
+        "skew_ns": 1_000_000,
+        "latest_rank": 2,
+        "latest_device": 0,
+    }
+    assert json.loads(encode(build_analysis()))["collectives"] == []
 
 
 def test_a_single_rank_has_no_table() -> None:
