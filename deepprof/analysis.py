@@ -20,6 +20,7 @@ from deepprof.diagnosis.rules.straggler import straggler
 from deepprof.metrics.breakdown.parts import PART_NAMES, PARTS
 from deepprof.metrics.breakdown.table import with_parts
 from deepprof.metrics.breakdown.timeline import Timeline, lay_out
+from deepprof.metrics.clocks import on_one_clock
 from deepprof.metrics.evidence import gather_evidence
 from deepprof.metrics.host import read_host
 from deepprof.metrics.iteration import ITERATIONS
@@ -147,7 +148,8 @@ def analyze(
     several. `stream` names the main stream as (device, stream) instead of choosing it. Raises `UsageError` for no
     trace, two traces of one rank, a count below 2, or a stream that no trace has.
     """
-    ranks = stand_ins((traces,) if isinstance(traces, Trace) else traces)
+    given = stand_ins((traces,) if isinstance(traces, Trace) else traces)
+    ranks = tuple(on_one_clock(trace) for trace in given)
     streams = [classify_streams(trace, stream) for trace in ranks]
     check_arguments(ranks, streams, counts, stream)
     looks = [look_at(trace, roles, counts) for trace, roles in zip(ranks, streams, strict=True)]

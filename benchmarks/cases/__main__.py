@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from benchmarks.accuracy.workers import each
-from benchmarks.cases import programs, real, simulated
+from benchmarks.cases import hard, programs, real, simulated
 from benchmarks.cases.case import Verdict, judge
 from benchmarks.cases.scoring import confusion, summary
 
@@ -21,9 +21,13 @@ diagnosed as `deepprof diagnose` does:
   case there. *Kernels alone* have no runtime calls, operators and ranges; their label is what kernels can show.
 - *Real traces*: files of other people's jobs (see the labels in `benchmarks/cases/real.py`); most of the single forward
   passes and micro-benchmarks among them have no iteration, and nothing must be said of them.
+- *Hard cases*: traces as other recorders and systems would have written them (the device's clock off by 20 µs to 5 ms,
+  whole microseconds, launches, operators or ranges missing, other names, threads and processes, stalls of the host, a
+  part of the capture), jobs with two mistakes, of which the larger is the label, and healthy jobs that look ill (a slow
+  loader or large copies behind computation, checkpoints, evaluation, a shared device, the profiler's own pauses).
 - *PyTorch programs*: small training programs with a planted mistake, profiled on this machine's CPU.
 """
-SOURCES = {"simulated": simulated.cases, "real": real.cases, "programs": programs.cases}
+SOURCES = {"simulated": simulated.cases, "real": real.cases, "hard": hard.cases, "programs": programs.cases}
 
 
 def main() -> None:

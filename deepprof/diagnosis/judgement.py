@@ -9,7 +9,7 @@ from deepprof.diagnosis.finding import Finding, Severity
 from deepprof.metrics.breakdown.costs import Cost
 from deepprof.metrics.loop import Loop
 
-__all__ = ["Claim", "Limits", "Texts", "format_ms"]
+__all__ = ["Claim", "Limits", "Texts", "format_ms", "many"]
 
 Numbers = Mapping[str, int | float | str | None]
 Place = Mapping[str, int | str] | None
@@ -65,8 +65,8 @@ class Claim:
     def confidence(self) -> float:
         """How sure it is that the cost matters: far above the limit, in all of many iterations."""
         above = min(1.0, BORDERLINE + (1 - BORDERLINE) * (self.cost.share / self.limits.warning - 1))
-        many = min(1.0, 1 - (FEW - self.cost.iterations) * 0.08)
-        return round(self.loop.confidence * self.certainty * above * self.cost.steadiness * many, 3)
+        enough = many(self.cost.iterations)
+        return round(self.loop.confidence * self.certainty * above * self.cost.steadiness * enough, 3)
 
     def conclude(self, texts: Texts, evidence: Numbers, location: Place = None) -> Finding:
         """Return the finding."""
@@ -87,6 +87,11 @@ class Claim:
             iterations=cost.bounds,
             location=location,
         )
+
+
+def many(iterations: int) -> float:
+    """Return how much a mean over so many iterations says, 1 from five on."""
+    return min(1.0, 1 - (FEW - iterations) * 0.08)
 
 
 def describe_cost(cost: Cost) -> dict[str, int | float]:

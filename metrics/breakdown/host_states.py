@@ -73,7 +73,7 @@ def read_states(trace: Trace, launches: pl.DataFrame, operators: Spans | None = 
     after_wait, long = split_pauses(spans_of(calls) if operators is None else operators, waiting)
     return HostStates(
         threads=threads,
-        input=input_spans(trace, threads, launched),
+        input=input_spans(trace, threads, launches),
         allocator=spans_of(allocations),
         waiting=waiting,
         sync=union(*joined(waiting, after_wait)),
@@ -132,21 +132,29 @@ def split_pauses(calls: Spans, waiting: Spans) -> tuple[Spans, Spans]:
 def input_spans(trace: Trace, threads: pl.DataFrame, launched: pl.DataFrame) -> Spans:
     """Return when the threads load data, as their ranges, operators and Python frames say.
 
-    What launches many kernels meanwhile is the training around it. `launched` are the launches in order of time.
+    A range in which its own thread launches many kernels is the training around it; what other threads launch
+    meanwhile says nothing.
     """
     ids = trace.names.str.replace(DIRECTORY, "$1").str.contains(INPUT).fill_null(value=False).arg_true()
     annotations = trace.annotations.filter((pl.col("side") == "host") & (pl.col("end_ns") > pl.col("start_ns")))
     host = trace.host_events.filter((pl.col("category") != "runtime") & pl.col("end_ns").is_not_null())
-    kinds = (
-        (annotations, pl.col("name_id").is_in(ids.implode())),
-        (
-            host,
-            pl.col("name_id").is_in(ids.implode()) | (pl.col("category") == "dataloader"),
-        ),
+    loads = pl.col("name_id").is_in(ids.implode())
+    kinds = ((annotations, loads), (host, loads | (pl.col("category") == "dataloader")))
+    columns = ("process", "thread", "start_ns", "end_ns")
+    rows = pl.concat([rows.filter(wanted).select(columns) for rows, wanted in kinds])
+    loading = on_threads(rows, threads)
+    return spans_of(loading.filter(launches_within(loading, launched) <= FEW))
+
+
+def launches_within(rows: pl.DataFrame, launched: pl.DataFrame) -> pl.Series:
+    """Return how many kernels each row's own thread launches within its time."""
+    place = ("process", "thread")
+    marks = rows.with_row_index("row")
+    edges = [marks.select(*place, "row", at=name, kernels=pl.lit(0, pl.Int64)) for name in ("start_ns", "end_ns")]
+    calls = launched.select(
+        *place, row=pl.lit(None, pl.UInt32), at="launch_ns", kernels=pl.col("kernels").cast(pl.Int64)
     )
-    found = [on_threads(rows.filter(wanted), threads).select("start_ns", "end_ns") for rows, wanted in kinds]
-    rows = pl.concat(found)
-    start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-    begun, before = launched["launch_ns"].to_numpy(), np.append(0, launched["kernels"].cast(pl.Int64).cum_sum())
-    only = before[np.searchsorted(begun, end)] - before[np.searchsorted(begun, start)] <= FEW
-    return union(start[only], end[only])
+    ordered = pl.concat([*edges, calls]).sort(*place, "at", "row", nulls_last=[False, False, False, True])
+    before = ordered.with_columns(pl.col("kernels").cum_sum()).drop_nulls("row")  # a launch at a mark comes after it
+    counts = before.group_by("row").agg(pl.col("kernels").max() - pl.col("kernels").min())
+    return counts.sort("row")["kernels"]

@@ -44,6 +44,7 @@ LEAK_NBYTES = 64 << 20  # per iteration: a GPU of 80 GB is full after 1200
 RISING = 0.9  # of the iterations leave at least as much as the one before
 LASTING = 0.2  # of the growth lies in the second half: caches and workspaces fill in the first
 
+FEWEST_BUILT = 2  # iterations: what is built in one may be the job's own start
 MOST = 0.5  # of the iterations build something, or it is no property of the loop
 WORTH = 0.03  # of the iteration's time
 # Compilers' own ranges. Running compiled code is named much alike: "Torch-Compiled Region", "Call CompiledFxGraph".
@@ -171,7 +172,7 @@ def find_memory_growth(loop: Loop, trace: Trace) -> MemoryGrowth | None:
 def find_rebuilding(loop: Loop, trace: Trace) -> Rebuilding | None:
     """Return what is built anew in most iterations and takes a good part of their time, None where nothing is."""
     rows = loop.usual
-    if rows.height < FEWEST - 2:
+    if rows.height < FEWEST_BUILT:
         return None
     kinds = [(spans, graphs, name) for graphs in (False, True) for spans, name in [build_spans(trace, graphs=graphs)]]
     found = [weigh(loop, rows, *kind) for kind in kinds if len(kind[0].starts)]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding, Severity
-from deepprof.diagnosis.judgement import format_ms
+from deepprof.diagnosis.judgement import format_ms, many
 from deepprof.metrics.intervals import host_range_during, mean
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.growth import (
@@ -168,7 +168,7 @@ def describe_rebuilding(loop: Loop, found: Rebuilding) -> Finding:
             "says what differed. Create compiled functions once, outside the loop."
         ),
         headroom_ns_per_iteration=round(found.idle_ns),
-        confidence=round(loop.confidence * (0.5 + 0.5 * found.affected / found.iterations), 3),
+        confidence=round(loop.confidence * many(found.iterations) * (0.5 + 0.5 * found.affected / found.iterations), 3),
         rank=loop.rank,
         device=loop.device,
         stream=loop.stream,

@@ -12,6 +12,7 @@ from deepprof.metrics.breakdown.parts import COPY_PARTS
 from deepprof.metrics.breakdown.places import find_place
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.outliers import Outliers, extra_spans, find_outliers, split_cycles
+from deepprof.metrics.spans import NOTHING, covered, intersect
 
 __all__ = ["slow_iterations"]
 
@@ -96,6 +97,12 @@ CAUSES = (
         "on the same cores. Move it to another thread, or do it less often.",
     ),
 )
+RECORDER = Cause(
+    "recorder",
+    ("idle_unknown_ns",),
+    "The profiler makes some iterations slow",
+    "Without it they are as fast as the others; a larger buffer or a shorter recording makes it write less often.",
+)
 UNKNOWN = Cause(
     "unknown",
     (),
@@ -110,11 +117,23 @@ def slow_iterations(loop: Loop, trace: Trace) -> Iterator[Finding]:
     outliers = find_outliers(loop)
     if outliers is None or outliers.share < WORTH:
         return
-    irregular, regular, every = split_cycles(loop, outliers)
+    own, recorded = split_recorder(loop, outliers)
+    irregular, regular, every = split_cycles(loop, own)
+    if recorded.share >= WORTH:
+        yield describe(loop, trace, recorded, RECORDER)
     if irregular.share >= (WARNING if irregular.rows.height <= CHANCE else WORTH):
         yield describe(loop, trace, irregular)
     elif every is not None and regular.share >= WORTH:
         yield describe_cycle(loop, regular, every)
+
+
+def split_recorder(loop: Loop, outliers: Outliers) -> tuple[Outliers, Outliers]:
+    """Return the outliers of the job itself, and those of which most is the profiler's own work while all waits."""
+    start, length = outliers.rows["start_ns"].to_numpy(), outliers.rows["iteration_ns"].to_numpy()
+    host = loop.timeline.host if loop.timeline else None
+    idle = intersect(host.recorder, loop.timeline.spans(RECORDER.parts)) if loop.timeline and host else NOTHING
+    recorded = covered(idle, start, start + length) >= MOST * outliers.rows["extra_ns"].to_numpy()
+    return outliers.among(~recorded), outliers.among(recorded)
 
 
 def find_cause(outliers: Outliers) -> tuple[Cause, float]:
@@ -131,21 +150,21 @@ def share_of(cause: Cause, outliers: Outliers) -> float:
     return min(1.0, grown / max(1.0, outliers.extra_ns))
 
 
-def severity(outliers: Outliers) -> Severity:
-    """Return how bad the loss is."""
-    if outliers.rows.height <= CHANCE or outliers.share < WARNING:
+def severity(outliers: Outliers, cause: Cause) -> Severity:
+    """Return how bad the loss is; what the profiler costs is no mistake of the job's."""
+    if cause is RECORDER or outliers.rows.height <= CHANCE or outliers.share < WARNING:
         return "info"
     return "critical" if outliers.share >= CRITICAL else "warning"
 
 
-def describe(loop: Loop, trace: Trace, outliers: Outliers) -> Finding:
-    """Return the finding on slow iterations without rhythm."""
-    cause, share = find_cause(outliers)
+def describe(loop: Loop, trace: Trace, outliers: Outliers, known: Cause | None = None) -> Finding:
+    """Return the finding on slow iterations without rhythm, of which the cause may be known."""
+    cause, share = (known, share_of(known, outliers)) if known else find_cause(outliers)
     rows, count = outliers.rows, outliers.rows.height
     place = find_place(trace, extra_spans(loop, rows, cause.parts)) if cause.parts else None
     return Finding(
         rule="slow-iterations",
-        severity=severity(outliers),
+        severity=severity(outliers, cause),
         title=cause.title,
         summary=(
             f"{count} of {outliers.iterations} iterations ({list_indices(outliers)}) took on average "
@@ -214,6 +233,7 @@ WORDS = {
     "additional kernels": "computing more",
     "slower kernels": "the same kernels taking longer",
     "host": "waiting for the host",
+    "recorder": "the profiler's own work",
 }
 
 

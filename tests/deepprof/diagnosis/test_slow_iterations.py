@@ -5,15 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 
 import deepprof
 from deepprof.diagnosis.rules.slow_iterations import slow_iterations
+from deepprof.metrics.breakdown.host_states import read_states
+from deepprof.metrics.breakdown.parts import PART_NAMES
+from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.simulation import simulate, write
 from tests.loops import MS, make_loop
-from tests.tables import make_trace
+from tests.tables import launch, make_trace
 
 AT = (7, 15, 29)
+NO_LAUNCHES = pl.DataFrame(schema=dict.fromkeys(("launch_ns", "process", "thread", "kernels"), pl.Int64))
 
 
 def slow(usual: float, much: float, at: tuple[int, ...] = AT, n: int = 30) -> list[float]:
@@ -50,6 +56,19 @@ def test_waiting_for_some_batches() -> None:
 def test_what_they_have_in_common(columns: dict[str, list[float]], cause: str) -> None:
     (found,) = slow_iterations(make_loop(slow(100, 400), **columns), make_trace())
     assert found.evidence["cause"] == cause
+
+
+@pytest.mark.parametrize(("share", "cause"), [(0.0, "unknown"), (0.4, "unknown"), (0.6, "recorder"), (1.0, "recorder")])
+def test_what_the_profiler_costs_is_a_remark(share: float, cause: str) -> None:
+    loop = make_loop(slow(100, 400), idle_unknown_ns=slow(0, 300))
+    begin = loop.iterations["start_ns"].to_numpy()[list(AT)]
+    flushes = [launch(0, int(b) + MS, int(b) + round((1 + 300 * share) * MS)) | {"category": "overhead"} for b in begin]
+    whole = int(loop.iterations["start_ns"][-1])
+    unknown = np.array([PART_NAMES.index("idle_unknown_ns")], np.int16)
+    host = read_states(make_trace(host=flushes), NO_LAUNCHES)
+    timeline = Timeline(0, np.array([0, whole]), unknown, host)
+    (found,) = slow_iterations(replace(loop, timeline=timeline), make_trace())
+    assert (found.evidence["cause"], found.severity) == (cause, "info" if cause == "recorder" else "warning")
 
 
 @pytest.mark.parametrize(

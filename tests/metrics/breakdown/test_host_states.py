@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.breakdown.host_states import HostStates, read_states
+from deepprof.metrics.breakdown.host_states import HostStates, launches_within, read_states
 from deepprof.metrics.spans import Spans
 from tests.tables import Row, launch, make_trace, span
 
@@ -221,3 +223,25 @@ def test_rows_that_never_ended_are_left_out() -> None:
 
 def replace_host(trace: Trace, rows: pl.DataFrame) -> Trace:
     return replace(trace, host_events=rows)
+
+
+def test_what_other_threads_launch_meanwhile_makes_loading_no_training() -> None:
+    """A helper launches 40 kernels while the main thread, which launches most, loads a batch."""
+    main, helper = launches(*range(50, 1000)), launches(*range(0, 40), thread=2)
+    ranges = [span(0, 0, 40), span(0, 40, 1000)]
+    found = state(["load_batch"], [], ranges, pl.concat([main, helper, launches(*range(100, 190), thread=2)]))
+    assert pairs(found.input) == [(0, 40)]
+
+
+@given(data=st.data())
+def test_launches_are_counted_as_one_by_one(data: st.DataObject) -> None:
+    times, threads = st.integers(0, 30), st.integers(1, 3)
+    calls = data.draw(st.lists(st.tuples(times, threads, st.integers(1, 5)), max_size=30))
+    loads = data.draw(st.lists(st.tuples(times, times, threads), min_size=1, max_size=10))
+    schema = dict.fromkeys(("launch_ns", "thread", "kernels"), pl.Int64)
+    launched = pl.DataFrame(calls, schema, orient="row").with_columns(process=pl.lit(1, pl.Int64))
+    ends = [(min(a, b), max(a, b), thread) for a, b, thread in loads]
+    rows = pl.DataFrame(ends, dict.fromkeys(("start_ns", "end_ns", "thread"), pl.Int64), orient="row")
+    found = launches_within(rows.with_columns(process=pl.lit(1, pl.Int64)), launched)
+    wanted = [sum(k for at, thread, k in calls if a <= at < b and thread == own) for a, b, own in ends]
+    assert found.to_list() == wanted

@@ -139,6 +139,12 @@ def test_compiling_now_and_then_or_for_a_moment_is_no_property_of_the_loop() -> 
     assert find_rebuilding(make_loop([10.0] * 8), compiling(8, 0.01)) is None
 
 
+@pytest.mark.parametrize(("iterations", "found"), [(1, False), (2, True), (3, True)])
+def test_two_iterations_that_compile_are_enough(iterations: int, found: bool) -> None:
+    rebuilding = find_rebuilding(make_loop([10.0] * iterations), compiling(iterations, 0.4))
+    assert (rebuilding is not None) == found
+
+
 def test_graphs_captured_in_every_iteration_are_found() -> None:
     names = ["cudaStreamBeginCapture", "cudaGraphInstantiate_v11040"]
     calls: list[Row] = []

@@ -1,0 +1,79 @@
+"""Plans that no scenario has, played and read as a profiler's file; on machines with noise, or shared with others."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import msgspec
+import numpy as np
+
+import deepprof
+from deepprof.collectors.trace import Trace
+from deepprof.simulation.capture import record
+from deepprof.simulation.document import START_NS, Place, make_document
+from deepprof.simulation.machine import Machine
+from deepprof.simulation.plan import Plan, Request
+
+__all__ = ["Job", "NoisyMachine", "SharedMachine", "play", "time_iteration"]
+
+STRENGTH = 1.0
+
+
+class NoisyMachine(Machine):
+    """Kernels and copies take up to 30 % more or less each time."""
+
+    def occupy(self, stream: int, ns: int) -> tuple[int, int]:
+        """Reserve a stream for about `ns`."""
+        return super().occupy(stream, self.vary(ns, 0.3))
+
+
+class SharedMachine(Machine):
+    """Another process has the device in turns: one kernel in 25 begins 0.2 to 0.6 ms late, though it is queued."""
+
+    def occupy(self, stream: int, ns: int) -> tuple[int, int]:
+        """Reserve a stream, now and then after others."""
+        if self.random.random() < 0.04:
+            self.free[stream] = max(self.free.get(stream, 0), self.host_ns) + self.random.randint(200_000, 600_000)
+        return super().occupy(stream, ns)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is played: `plan` makes the program from a request of that seed."""
+
+    plan: Callable[[Request], Plan]
+    iterations: int = 16
+    seed: int = 301
+    machine: type[Machine] = Machine
+
+
+def run(job: Job) -> tuple[Machine, list[int]]:
+    """Let the job happen; return the machine and each iteration's first kernel."""
+    request = Request(random=Random(f"{job.seed} plan"), iterations=job.iterations, strength=STRENGTH)
+    plan = job.plan(request)
+    machine = job.machine(Random(f"{job.seed}"), START_NS, pace=plan.pace, slowness=plan.slowness)
+    (firsts,) = record([machine], [plan], job.iterations, annotate=False)
+    return machine, firsts
+
+
+def play(job: Job) -> Trace:
+    """Return what a profiler would have recorded of the job."""
+    machine, _ = run(job)
+    with tempfile.TemporaryDirectory(prefix="deepprof-case-") as scratch:
+        path = Path(scratch) / "rank0.json"
+        path.write_bytes(msgspec.json.encode(make_document(machine, Place())))
+        return deepprof.read(path)
+
+
+@cache
+def time_iteration(job: Job) -> float:
+    """Return the median time of the job's iterations after the third, in nanoseconds: the truth, not a measurement."""
+    machine, firsts = run(job)
+    starts = [machine.kernels[first][0] for first in firsts]
+    return float(np.median([after - begin for begin, after in pairwise(starts)][3:]))

@@ -1,0 +1,81 @@
+"""Hard cases: no confident wrong headline, labels that are the truth, and disturbances that leave the job as it is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.cases import hard
+from benchmarks.cases.case import HEALTHY, SURE, Case, judge
+from benchmarks.cases.hard import DISTURBANCES, MIXTURES, disturbed, load_base, mixture_job
+from benchmarks.cases.mixtures import Mistakes
+from benchmarks.cases.played import Job, play, time_iteration
+from deepprof.collectors.trace import RECORD_TABLES
+
+RULES = {
+    "data": "input-bound",
+    "logs": "host-bound",
+    "copies": "copy-bound",
+    "reads": "sync-bound",
+    "memory": "allocator-bound",
+    "wires": "communication-bound",
+    "tiny": "small-kernels",
+}
+AS_GOOD = 1.5  # times as large: two mistakes of about one size
+KEPT = {name for name in DISTURBANCES if not name.endswith("lost") and not name.startswith("no ")}
+
+
+def assert_right(cases: list[Case]) -> None:
+    verdicts = [judge(case) for case in cases]
+    assert not [f"{v.case.name}: {v.headline} at {v.confidence}" for v in verdicts if v.wrong and v.confidence >= SURE]
+    right = [v.right for v in verdicts]
+    assert sum(right) >= 0.95 * len(right), [f"{v.case.name}: {v.headline}" for v in verdicts if not v.right]
+
+
+SIMULATED = [case for case in hard.cases() if case.section == hard.SIMULATED]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_simulated_ones_are_right(part: int) -> None:
+    assert_right(SIMULATED[part::4])
+
+
+@pytest.mark.traces
+def test_real_ones_are_right(traces: Path) -> None:
+    assert (traces / "param-linear").is_dir()
+    assert_right([case for case in hard.cases() if case.section == hard.REAL])
+
+
+@pytest.mark.parametrize("number", range(len(MIXTURES)))
+def test_a_mixture_is_called_what_its_removal_saves_most(number: int) -> None:
+    mistakes, labels = MIXTURES[number]
+    job = mixture_job(number)
+    planted = [name for name, share in asdict(mistakes).items() if share]
+    without = {name: Job(replace(mistakes, **{name: 0.0}).plan, seed=job.seed) for name in planted}
+    saved = {RULES[name]: time_iteration(job) - time_iteration(other) for name, other in without.items()}
+    most = max(saved.values())
+    assert {rule for rule, ns in saved.items() if AS_GOOD * ns >= most} == set(labels)
+
+
+def test_a_mixture_without_mistakes_is_healthy() -> None:
+    assert judge(Case("", "", HEALTHY, lambda _: [play(Job(Mistakes().plan))])).right
+
+
+def test_every_case_has_its_own_name_and_disturbance() -> None:
+    names = [(case.section, case.name) for case in hard.cases()]
+    assert len(names) == len(set(names))
+    assert all(sum(name.endswith(f", {each}") for _, name in names) >= 3 for each in DISTURBANCES)
+
+
+@pytest.mark.parametrize("name", sorted(DISTURBANCES))
+def test_a_disturbed_trace_is_one_and_tells_the_same_job(name: str) -> None:
+    (base,) = load_base("input-bound")
+    (made,) = disturbed("input-bound", name).load(Path())
+    assert made is not base
+    assert made.accounting.kept == sum(getattr(made, table).height for table in RECORD_TABLES)
+    if name in KEPT:
+        assert made.device_events.height >= base.device_events.height
+        lost = base.host_events["correlation"].drop_nulls().unique().is_in(made.host_events["correlation"].implode())
+        assert lost.all()
