@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.accuracy.tables import Table, read_rows, worse
-from benchmarks.cases import real, simulated
+from benchmarks.cases import hard, real, simulated
 from benchmarks.cases.__main__ import SOURCES
 from benchmarks.cases.case import HEALTHY, SURE, Case, Verdict, judge
 from benchmarks.cases.scoring import COLUMNS, confusion, summary
@@ -17,7 +17,8 @@ from tests.programs.table import PROGRAMS
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "cases.md").read_text()
 README = (Path(__file__).parents[1] / "README.md").read_text()
-SECTIONS = list(dict.fromkeys(case.section for case in simulated.cases()))
+HARD, HARD_REAL = dict.fromkeys(case.section for case in hard.cases())
+SECTIONS = [*dict.fromkeys(case.section for case in simulated.cases()), HARD]
 PROGRAM_ROW = "PyTorch programs on a CPU"
 
 
@@ -33,7 +34,12 @@ def assert_no_worse(cases: list[Case]) -> None:
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_no_section_of_simulated_jobs_gets_worse(section: str) -> None:
-    assert_no_worse([case for case in simulated.cases() if case.section == section])
+    assert_no_worse([case for case in (*simulated.cases(), *hard.cases()) if case.section == section])
+
+
+@pytest.mark.traces
+def test_hard_cases_of_real_traces_get_no_worse(traces: Path) -> None:
+    assert_no_worse([case for case in hard.cases() if case.section == HARD_REAL])
 
 
 @pytest.mark.traces
@@ -43,7 +49,7 @@ def test_real_traces_get_no_worse(traces: Path) -> None:
 
 def test_the_committed_figures_meet_the_goal() -> None:
     rows = {row[0]: row for row in read_rows(DOCUMENT, "Summary")}
-    assert {*SECTIONS, "Real traces", PROGRAM_ROW, "all"} <= set(rows)
+    assert {*SECTIONS, HARD_REAL, "Real traces", PROGRAM_ROW, "all"} <= set(rows)
     for row in rows.values():
         assert int(row[5]) == 0  # wrong headlines at a confidence that does harm
         assert float(row[6]) >= 90

@@ -26,6 +26,9 @@ diagnosed as `deepprof diagnose` does:
   part of the capture), jobs with two mistakes, of which the larger is the label, and healthy jobs that look ill (a slow
   loader or large copies behind computation, checkpoints, evaluation, a shared device, the profiler's own pauses).
 - *PyTorch programs*: small training programs with a planted mistake, profiled on this machine's CPU.
+
+Real traces and hard cases were looked at while the rules were mended, and labels of the former come from their authors
+or from figures in them: the table says what holds, not what to expect of a trace that nobody has seen.
 """
 SOURCES = {"simulated": simulated.cases, "real": real.cases, "hard": hard.cases, "programs": programs.cases}
 

