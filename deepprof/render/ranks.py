@@ -40,7 +40,7 @@ class RankBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SkewBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """One collective of the iteration: how far apart the ranks of a program (`group`) come to it, and who comes last."""
+    """One collective of the iteration: how far apart a program's ranks (`group`) come to it, and who is last."""
 
     group: int
     position: int

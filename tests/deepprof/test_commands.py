@@ -370,16 +370,6 @@ def test_severities_are_those_of_findings():
     assert (diagnose.SEVERITIES, diagnose.FINDINGS) == (KNOWN, FINDINGS)
 
 
-def test_simulate_writes_the_file_and_says_so(capsys, tmp_path):
-    target = tmp_path / "job.json.gz"
-    argv = ["simulate", "healthy", "-o", str(target), "--iterations", "2", "--seed", "5", "--annotate"]
-    assert main(argv) == 0
-    out, err = capsys.readouterr()
-    assert (out, err) == ("", f"{target}: healthy, 2 iterations of 335 kernels on stream 7, seed 5\n")
-    write(simulate("healthy", iterations=2, seed=5, annotate=True), tmp_path / "same.json.gz")
-    assert target.read_bytes() == (tmp_path / "same.json.gz").read_bytes()
-
-
 def test_the_growing_graph_is_found_end_to_end(capture):
     done = call("diagnose", capture, "--format", "json", "--fail-on", "warning")
     document = json.loads(done.stdout)

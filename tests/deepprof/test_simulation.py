@@ -9,6 +9,7 @@ from msgspec.json import encode
 
 from deepprof.analysis import analyze
 from deepprof.collectors.errors import UsageError
+from deepprof.commands import main
 from deepprof.commands.simulate import SCENARIOS as OFFERED
 from deepprof.commands.simulate import Simulate
 from deepprof.job import read_job
@@ -223,3 +224,13 @@ def test_the_diagnosis_meets_the_truth(tmp_path, scenario):
     assert len(found) >= made.iterations - 3  # statistics follow iterations 10 and 20, the trace ends after the last
     assert all(intervals[start] == interval for start, interval in found)
     assert [finding.rule for finding in analysis.findings[:1]] == ([made.finding] if made.finding else [])
+
+
+def test_simulate_writes_the_file_and_says_so(capsys, tmp_path):
+    target = tmp_path / "job.json.gz"
+    argv = ["simulate", "healthy", "-o", str(target), "--iterations", "2", "--seed", "5", "--annotate"]
+    assert main(argv) == 0
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"{target}: healthy, 2 iterations of 335 kernels on stream 7, seed 5\n")
+    write(simulate("healthy", iterations=2, seed=5, annotate=True), tmp_path / "same.json.gz")
+    assert target.read_bytes() == (tmp_path / "same.json.gz").read_bytes()

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding, Severity
 from deepprof.diagnosis.judgement import format_ms, many
-from deepprof.metrics.intervals import host_range_during, mean
+from deepprof.metrics.breakdown.costs import threads_of
+from deepprof.metrics.breakdown.places import find_place
+from deepprof.metrics.intervals import mean
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.growth import (
     CountGrowth,
@@ -92,7 +94,7 @@ def describe_interval(loop: Loop, trace: Trace, growth: IntervalGrowth) -> Findi
         device=loop.device,
         stream=loop.stream,
         iterations=intervals.bounds,
-        location=host_range_during(intervals, trace),
+        location=find_place(trace, intervals.spans, threads_of(loop)),
     )
 
 

@@ -10,7 +10,7 @@ from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
 from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, threads_of
 from deepprof.metrics.breakdown.places import find_place
-from deepprof.metrics.intervals import host_range_during, intervals_of
+from deepprof.metrics.intervals import intervals_of
 from deepprof.metrics.loop import Loop
 
 __all__ = ["host_bound"]
@@ -62,13 +62,13 @@ def without_evidence(loop: Loop, trace: Trace) -> Iterator[Finding]:
     claim = Claim(rule="host-bound", loop=loop, cost=cost, limits=LIMITS, certainty=UNSEEN)
     if not claim.holds:
         return
-    place = host_range_during(intervals, trace)
+    place = find_place(trace, intervals.spans)
     texts = Texts(
         title="The device waits between iterations, and the trace does not say why",
         summary=(
             f"{format_ms(intervals.interval_ns)} of idle device time between iterations "
             f"({100 * intervals.interval_ns / intervals.whole_ns:.0f} % of an iteration); the trace has no launch "
-            "records" + (f"; meanwhile the host is in {place['range']}." if place else ".")
+            "records" + (f"; meanwhile the host is in {next(iter(place.values()))}." if place else ".")
         ),
         advice="Record the host's side too (runtime calls), so that the cause can be told. " + ADVICE,
     )
