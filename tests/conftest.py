@@ -30,6 +30,11 @@ def traces() -> Path:
     return found
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest tests first, so that no worker is left with one of them at the end."""
+    items.sort(key=lambda item: "test_cases.py" not in item.nodeid)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield

@@ -96,7 +96,8 @@ def judge_gaps(trace: Trace, device: int, gaps: Endings) -> Gaps:
     rest = gaps.end - held
     startup = gaps.linked & gaps.same & (rest <= STARTUP_NS)
     handoff = gaps.linked & ~gaps.same & (rest <= HANDOFF_NS)
-    dependency = handoff | (gaps.linked & ~startup & waited(trace, device, gaps, held))
+    open_ones = gaps.linked & ~startup & ~handoff
+    dependency = handoff | (open_ones & waited(trace, device, gaps, held)) if open_ones.any() else handoff
     unknown = ~startup & ~dependency
     return Gaps(
         launching=select(begun, held, late),

@@ -114,18 +114,25 @@ def extent(work: pl.DataFrame) -> tuple[int, int]:
 
 def busy_layers(work: pl.DataFrame) -> list[Spans]:
     """Return the spans of each busy part, in the order of `BUSY_PARTS`."""
-    kind = pl.col("activity")
-    direction = pl.col("copy_kind").cast(pl.String)
-    copies = [
-        (kind == "memcpy") & (direction.is_in([*filter(None, COPY_PARTS)]).not_() | direction.is_null())
-        if name is None
-        else (kind == "memcpy") & (direction == name)
-        for name in COPY_PARTS
-    ]
-    collective = is_collective().fill_null(value=False)  # a kernel without a name computes
-    wanted = [kind.is_in(["kernel", "graph"]) & ~collective, collective, *copies, kind == "memset"]
-    rows = [work.filter(each).select("start_ns", "end_ns") for each in wanted]
-    return [union(part["start_ns"].to_numpy(), part["end_ns"].to_numpy()) for part in rows]
+    start, end = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
+    kinds = work.select(kind=kind_of_work())["kind"].to_numpy()
+    return [union(start[kinds == number], end[kinds == number]) for number in range(len(BUSY_PARTS))]
+
+
+def kind_of_work() -> pl.Expr:
+    """Return the number of the busy part that an event is; a kernel without a name computes."""
+    collective = is_collective().fill_null(value=False)
+    copies = {way: BUSY_PARTS.index(part) for way, part in COPY_PARTS.items()}
+    ways = pl.col("copy_kind").cast(pl.String).replace_strict(copies, default=copies[None], return_dtype=pl.Int8())
+    return (
+        pl.when(collective)
+        .then(BUSY_PARTS.index("exposed_communication_ns"))
+        .when(pl.col("activity") == "memcpy")
+        .then(ways)
+        .when(pl.col("activity") == "memset")
+        .then(BUSY_PARTS.index("exposed_memset_ns"))
+        .otherwise(BUSY_PARTS.index("compute_ns"))
+    )
 
 
 def paint_parts(
