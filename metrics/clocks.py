@@ -13,7 +13,8 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.host_states import on_threads
-from deepprof.metrics.host import WAITS, calls_named, read_host
+from deepprof.metrics.host import WAITS, read_launches
+from deepprof.metrics.names import rows_named
 
 __all__ = ["on_one_clock"]
 
@@ -69,7 +70,7 @@ def link(trace: Trace) -> pl.DataFrame:
     """Return a row per launch, in order: process, thread, launch_ns, latency_ns until its work began, the idle gap_ns
     before it, and end_ns.
     """
-    launches = read_host(trace).launches.select("correlation", "process", "thread", "launch_ns")
+    launches = read_launches(trace).select("correlation", "process", "thread", "launch_ns")
     work = trace.device_events.filter(pl.col("activity").is_in(WORK))
     gap = pl.col("start_ns") - pl.col("end_ns").cum_max().shift(1).over("device")
     return (
@@ -123,7 +124,7 @@ def waits_agree(trace: Trace, linked: pl.DataFrame) -> bool:
     True without waits: they say nothing then.
     """
     calls = trace.host_events.filter((pl.col("category") == "runtime") & (pl.col("end_ns") > pl.col("start_ns")))
-    own = on_threads(calls_named(trace, calls, WAITS), linked.select("process", "thread").unique())
+    own = on_threads(rows_named(calls, trace.names, WAITS), linked.select("process", "thread").unique())
     waits = own.filter(pl.col("end_ns") - pl.col("start_ns") >= LONG_NS)
     at = np.searchsorted(linked["launch_ns"].to_numpy(), waits["start_ns"].to_numpy()) - 1
     done = linked["end_ns"].cum_max().to_numpy()[at[at >= 0]]

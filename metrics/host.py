@@ -9,10 +9,10 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.names import with_names
+from deepprof.metrics.names import rows_named, with_names
 from deepprof.metrics.spans import Spans, union
 
-__all__ = ["Host", "read_host"]
+__all__ = ["WAITS", "Host", "read_host", "read_launches"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -44,23 +44,22 @@ class Host:
 def read_host(trace: Trace) -> Host:
     """Return the host's side of a trace."""
     calls = trace.host_events.filter(pl.col("category") == "runtime")
-    linked = calls.filter(pl.col("correlation").is_not_null())
     return Host(
-        launches=linked.unique("correlation", keep="first", maintain_order=True).select(
-            "correlation", "process", "thread", launch_ns="start_ns", launched_ns="end_ns"
-        ),
+        launches=read_launches(trace),
         calls=union(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()),
-        waits_ns=calls_named(trace, calls, WAITS)["end_ns"].sort().to_numpy(),
-        graphs_ns=calls_named(trace, calls, GRAPH_LAUNCHES)["start_ns"].to_numpy(),
+        waits_ns=rows_named(calls, trace.names, WAITS)["end_ns"].sort().to_numpy(),
+        graphs_ns=rows_named(calls, trace.names, GRAPH_LAUNCHES)["start_ns"].to_numpy(),
         optimizer=trace.names.str.contains(OPTIMIZER).fill_null(value=False).to_numpy(),
         ranges=read_ranges(trace),
     )
 
 
-def calls_named(trace: Trace, calls: pl.DataFrame, part: str) -> pl.DataFrame:
-    """Return the calls whose name contains `part`."""
-    ids = trace.names.str.contains(part, literal=True).fill_null(value=False).arg_true()
-    return calls.filter(pl.col("name_id").is_in(ids.implode()))
+def read_launches(trace: Trace) -> pl.DataFrame:
+    """Return the runtime calls that launched something: the columns of `Host.launches`."""
+    linked = trace.host_events.filter((pl.col("category") == "runtime") & pl.col("correlation").is_not_null())
+    return linked.unique("correlation", keep="first", maintain_order=True).select(
+        "correlation", "process", "thread", launch_ns="start_ns", launched_ns="end_ns"
+    )
 
 
 def read_ranges(trace: Trace) -> pl.DataFrame:

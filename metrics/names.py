@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-__all__ = ["coarse_ids", "with_names"]
+__all__ = ["coarse_ids", "rows_named", "with_names"]
 
 BRACKETS = r"<[^<>]*>"  # innermost template arguments; applied until none is left
 UNNAMED = "(anonymous namespace)::"  # its brackets open no parameter list
@@ -16,6 +16,13 @@ SIZES = r"\d+(x\d+)*"  # tiles, vector widths, versions
 def with_names(rows: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
     """Return rows with a `name_id` column with their `name` as well."""
     return rows.with_columns(name=names.gather(rows["name_id"]))
+
+
+def rows_named(rows: pl.DataFrame, names: pl.Series, pattern: str) -> pl.DataFrame:
+    """Return the rows with a `name_id` column whose name contains `pattern`; every name is looked at once."""
+    ids = rows["name_id"].unique()
+    wanted = ids.filter(names.gather(ids).str.contains(pattern).fill_null(value=False))
+    return rows.filter(pl.col("name_id").is_in(wanted.implode()))
 
 
 def coarse_ids(names: pl.Series) -> pl.Series:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.names import rows_named
 from deepprof.metrics.spans import Spans, union
 
 __all__ = ["WAIT", "HostStates", "on_threads", "read_states"]
@@ -68,7 +69,11 @@ def read_states(trace: Trace, launches: pl.DataFrame, operators: Spans | None = 
     threads = feeding_threads(launches)
     rows = trace.host_events.filter(pl.col("category").is_in(["runtime", "overhead"]) & pl.col("end_ns").is_not_null())
     calls = on_threads(rows.filter(pl.col("category") == "runtime"), threads)
-    waits, allocations, builds = find_waits(trace, calls), named(trace, calls, ALLOCATOR), named(trace, calls, BUILD)
+    waits, allocations, builds = (
+        find_waits(trace, calls),
+        rows_named(calls, trace.names, ALLOCATOR),
+        rows_named(calls, trace.names, BUILD),
+    )
     waiting, launched = spans_of(waits), launches.sort("launch_ns")
     after_wait, long = split_pauses(spans_of(calls) if operators is None else operators, waiting)
     return HostStates(
@@ -99,16 +104,9 @@ def on_threads(rows: pl.DataFrame, threads: pl.DataFrame) -> pl.DataFrame:
 
 def find_waits(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     """Return the calls in which the host waits for the device, asynchronous copies that took too long among them."""
-    rows = named(trace, calls, WAIT)
+    rows = rows_named(calls, trace.names, WAIT)
     returning = trace.names.gather(rows["name_id"]).str.contains(UNWAITED, literal=True).fill_null(value=False)
     return rows.filter(~returning | (pl.col("end_ns") - pl.col("start_ns") > HELD_NS))
-
-
-def named(trace: Trace, rows: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    """Return the rows whose name matches `pattern`."""
-    known = rows["name_id"].unique()
-    wanted = trace.names.gather(known).str.contains(pattern).fill_null(value=False)
-    return rows.filter(pl.col("name_id").is_in(known.filter(wanted).implode()))
 
 
 def spans_of(rows: pl.DataFrame) -> Spans:

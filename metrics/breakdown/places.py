@@ -8,6 +8,7 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.host_states import on_threads
+from deepprof.metrics.names import rows_named
 from deepprof.metrics.spans import Spans, covered, union
 
 __all__ = ["find_calls", "find_place"]
@@ -86,9 +87,7 @@ def find_calls(trace: Trace, pattern: str, spans: Spans, threads: pl.DataFrame |
     """
     calls = trace.host_events.filter((pl.col("category") == "runtime") & pl.col("end_ns").is_not_null())
     calls = calls if threads is None else on_threads(calls, threads)
-    ids = calls["name_id"].unique()
-    wanted = ids.filter(trace.names.gather(ids).str.contains(pattern).fill_null(value=False))
-    rows = calls.filter(pl.col("name_id").is_in(wanted.implode()))
+    rows = rows_named(calls, trace.names, pattern)
     inside = covered(spans, rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
     total = rows.select("name_id", inside=pl.Series(inside)).group_by("name_id").agg(pl.col("inside").sum())
     best = total.filter(pl.col("inside") > 0).sort("inside", "name_id", descending=[True, False])

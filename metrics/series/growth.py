@@ -12,6 +12,7 @@ from deepprof.metrics.breakdown.host_states import BUILD
 from deepprof.metrics.breakdown.parts import IDLE_PARTS
 from deepprof.metrics.intervals import Intervals, intervals_of
 from deepprof.metrics.loop import Loop
+from deepprof.metrics.names import rows_named
 from deepprof.metrics.operators import COMPILER_RANGE
 from deepprof.metrics.series.memory import find_floors
 from deepprof.metrics.series.trend import Trend, find_trend
@@ -195,22 +196,15 @@ def weigh(loop: Loop, rows: pl.DataFrame, spans: Spans, graphs: bool, name: str)
 def build_spans(trace: Trace, *, graphs: bool) -> tuple[Spans, str]:
     """Return when code is compiled and loaded, or graphs are captured and instantiated, and the name of most of it."""
     host = trace.host_events.select("start_ns", "end_ns", "name_id", "category")
-    calls = pick(trace, host.filter(pl.col("category") == "runtime"), BUILD)
+    calls = rows_named(host.filter(pl.col("category") == "runtime"), trace.names, BUILD)
     of_graphs = trace.names.gather(calls["name_id"]).str.contains("Capture|Graph").fill_null(value=False)
     if graphs:
         return capture_spans(trace, calls.filter(of_graphs))
     ranges = trace.annotations.filter(pl.col("side") == "host").select("start_ns", "end_ns", "name_id")
     plain = host.filter(pl.col("category") != "runtime").drop("category")
-    found = pl.concat([pick(trace, plain, COMPILE), pick(trace, ranges, COMPILE)])
+    found = pl.concat([rows_named(rows, trace.names, COMPILE) for rows in (plain, ranges)])
     found = pl.concat([found, calls.filter(~of_graphs).drop("category")]).filter(pl.col("end_ns").is_not_null())
     return union(found["start_ns"].to_numpy(), found["end_ns"].to_numpy()), longest(trace, found)
-
-
-def pick(trace: Trace, rows: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    """Return the rows whose name contains `pattern`; every name is looked at once."""
-    ids = rows["name_id"].unique()
-    wanted = ids.filter(trace.names.gather(ids).str.contains(pattern).fill_null(value=False))
-    return rows.filter(pl.col("name_id").is_in(wanted.implode()))
 
 
 def capture_spans(trace: Trace, calls: pl.DataFrame) -> tuple[Spans, str]:
