@@ -35,6 +35,19 @@ class Place:
     period: int
 
 
+class Timed:
+    """What takes `a_ns` in A and `b_ns` in B, per iteration."""
+
+    __slots__ = ()
+    a_ns: int
+    b_ns: int
+
+    @property
+    def difference_ns(self) -> int:
+        """How much longer it takes in B."""
+        return self.b_ns - self.a_ns
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeChange:
     """The iteration time: medians over `iterations` of each run, and their ratio B / A.
@@ -54,17 +67,12 @@ class TimeChange:
 
 
 @dataclass(frozen=True, slots=True)
-class PartChange:
+class PartChange(Timed):
     """A part of the time (`metrics.breakdown.parts.PART_NAMES`): nanoseconds of the mean iteration."""
 
     name: str
     a_ns: int
     b_ns: int
-
-    @property
-    def difference_ns(self) -> int:
-        """How much more of it B has."""
-        return self.b_ns - self.a_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +85,7 @@ class CountChange:
 
 
 @dataclass(frozen=True, slots=True)
-class OperationChange:
+class OperationChange(Timed):
     """Kernels of the main stream that changed alike at `times` places of the iteration; full names.
 
     `a` and `b` are what stands at one such place: the same kernel (`kept`), one or several of each (`replaced`), or
@@ -91,14 +99,9 @@ class OperationChange:
     a_ns: int
     b_ns: int
 
-    @property
-    def difference_ns(self) -> int:
-        """How much longer it takes in B."""
-        return self.b_ns - self.a_ns
-
 
 @dataclass(frozen=True, slots=True)
-class KernelChange:
+class KernelChange(Timed):
     """A kernel by its short name, on all streams of the device: how often per iteration, and how long together."""
 
     name: str
@@ -106,11 +109,6 @@ class KernelChange:
     b_count: float
     a_ns: int
     b_ns: int
-
-    @property
-    def difference_ns(self) -> int:
-        """How much longer it takes in B."""
-        return self.b_ns - self.a_ns
 
 
 @dataclass(frozen=True, slots=True)
