@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 DEMO := demo.json.gz
 
-.PHONY: demo test check lint types layers docs bench accuracy cases proto clean
+.PHONY: demo test check lint types layers docs bench accuracy cases proto protocol clean
 
 .venv/test: pyproject.toml $(wildcard mining/*.[ch] collectors/importers/*/*.[ch])
 	@test -n "$(PYTHON)" || { echo "make: no Python ≥ 3.11 found; set PYTHON=/path/to/python3" >&2; exit 2; }
@@ -37,7 +37,7 @@ layers: .venv/lint
 docs: .venv/test
 	$(BIN)/python -m pytest -q tests/test_docs.py
 
-check: lint types layers docs test ## what a change must pass
+check: lint types layers protocol docs test ## what a change must pass
 
 .venv/bench: .venv/test
 	$(BIN)/python -m pip install --quiet --editable ".[test,bench]" || echo "make: the peers did not install; their rows will say so" >&2
@@ -52,12 +52,18 @@ accuracy: .venv/test ## iterations found without annotations, scored against the
 cases: .venv/test ## jobs with a known verdict, and how often the headline is right
 	@$(BIN)/python -m benchmarks.cases
 
-.venv/proto: .venv/test
-	$(BIN)/python -m pip install --quiet --editable ".[proto]"
-	@touch $@
+# An environment of its own: the pinned compiler, whose code runs with every protobuf from 4.25 on, needs an old one.
+.venv-proto/bin/python: pyproject.toml
+	for p in python3.12 python3.11 python3; do $$p -c 'import sys; sys.exit(sys.version_info >= (3, 13))' 2>/dev/null \
+	  && $$p -m venv .venv-proto && break; done
+	$@ -m pip install --quiet "grpcio-tools==1.62.3"
 
-proto: .venv/proto ## compile the message types; the results are committed
-	$(BIN)/python -m grpc_tools.protoc -Iproto --descriptor_set_out=collectors/importers/xla/xplane.binpb proto/xplane.proto
+proto: .venv-proto/bin/python ## compile the message types; the results are committed
+	$< -m grpc_tools.protoc -Iproto --descriptor_set_out=collectors/importers/xla/xplane.binpb proto/xplane.proto
+	$< -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. --grpc_python_out=. proto/deepprof/v1/*.proto
+
+protocol: .venv/lint ## the wire keeps its word: style, and nothing that breaks clients of the last release
+	cd proto && ../$(BIN)/buf lint && ../$(BIN)/buf breaking --against released.binpb
 
 clean:
-	rm -rf .venv build dist *.egg-info mining/*.so collectors/importers/*/*.so $(DEMO)
+	rm -rf .venv .venv-proto build dist *.egg-info mining/*.so collectors/importers/*/*.so $(DEMO)

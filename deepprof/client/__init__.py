@@ -1,0 +1,1 @@
+"""The other end of the daemon: sending records, asking questions."""

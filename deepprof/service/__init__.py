@@ -1,0 +1,1 @@
+"""The daemon that watches training jobs: records in, iterations, metrics and findings out."""

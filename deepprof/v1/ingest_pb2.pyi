@@ -1,0 +1,28 @@
+from deepprof.v1 import records_pb2 as _records_pb2
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class SendRequest(_message.Message):
+    __slots__ = ("hello", "batch", "gap", "end")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    GAP_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    hello: _records_pb2.Hello
+    batch: _records_pb2.Batch
+    gap: _records_pb2.Gap
+    end: _records_pb2.End
+    def __init__(self, hello: _Optional[_Union[_records_pb2.Hello, _Mapping]] = ..., batch: _Optional[_Union[_records_pb2.Batch, _Mapping]] = ..., gap: _Optional[_Union[_records_pb2.Gap, _Mapping]] = ..., end: _Optional[_Union[_records_pb2.End, _Mapping]] = ...) -> None: ...
+
+class SendResponse(_message.Message):
+    __slots__ = ("durable", "names", "ended")
+    DURABLE_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    durable: int
+    names: int
+    ended: bool
+    def __init__(self, durable: _Optional[int] = ..., names: _Optional[int] = ..., ended: bool = ...) -> None: ...

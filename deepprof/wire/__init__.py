@@ -1,0 +1,1 @@
+"""How traces cross the wire: cut into batches, checked, put together again."""
