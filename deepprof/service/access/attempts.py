@@ -1,0 +1,83 @@
+"""Guessing made slow: unknown tokens of one address are looked at ten times, and then one every six seconds.
+
+Who has shown a good token from an address is not kept waiting by others who guess there: it passes without a count.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address, ip_network
+from typing import TypeVar
+from urllib.parse import unquote
+
+__all__ = ["Attempts", "place_of"]
+
+BURST, REFILL_S = 10.0, 6.0
+MOST = 4096  # addresses, and good pairs of address and token
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(slots=True)
+class Budget:
+    """What an address has left, as of `at_s`."""
+
+    left: float
+    at_s: float
+
+
+class Attempts:
+    """Counts wrong tokens by address. `clock` gives seconds and never goes back."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self._budgets: OrderedDict[str, Budget] = OrderedDict()  # the latest failure last
+        self._good: OrderedDict[tuple[str, bytes], None] = OrderedDict()  # the latest use last
+
+    def are_open(self, place: str, proof: bytes) -> bool:
+        """Whether a token shown at `place` is to be looked at."""
+        if (place, proof) in self._good:
+            return True
+        budget = self._budgets.get(place)
+        return budget is None or self._left(budget) >= 1
+
+    def note_good(self, place: str, proof: bytes) -> None:
+        """Remember that a token was good at `place`."""
+        keep(self._good, (place, proof), None)
+
+    def note_wrong(self, place: str, proof: bytes) -> None:
+        """Count a wrong token, which may have been good before."""
+        self._good.pop((place, proof), None)
+        budget = self._budgets.get(place)
+        left = BURST if budget is None else self._left(budget)
+        keep(self._budgets, place, Budget(max(0.0, left - 1), self.clock()))
+
+    def _left(self, budget: Budget) -> float:
+        return min(BURST, budget.left + (self.clock() - budget.at_s) / REFILL_S)
+
+
+def keep(table: OrderedDict[K, V], key: K, value: V) -> None:
+    """Put an entry last, and let the first go where there are too many."""
+    table[key] = value
+    table.move_to_end(key)
+    if len(table) > MOST:
+        table.popitem(last=False)
+
+
+def place_of(peer: str) -> str:
+    """Return what gRPC calls a peer without its port; of IPv6 the network: who has one has all its addresses."""
+    kind, _, rest = peer.partition(":")
+    if kind not in {"ipv4", "ipv6"}:
+        return kind[:64]
+    host = unquote(rest).rpartition(":")[0].strip("[]").partition("%")[0]
+    try:
+        ip = ip_address(host)
+    except ValueError:
+        return host[:64]
+    if isinstance(ip, IPv6Address):
+        return str(ip.ipv4_mapped or ip_network((ip, 64), strict=False))
+    return str(ip)

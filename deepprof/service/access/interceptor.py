@@ -1,0 +1,116 @@
+"""The guard at the door of every call: nothing of a request is read before the caller is known to be allowed."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from deepprof.service.access.guard import Guard, Refusal
+from deepprof.service.config.sections import Config
+
+__all__ = ["Doorkeeper", "make_interceptors"]
+
+log = logging.getLogger(__name__)
+
+Context = Any  # grpc.aio's ServicerContext is generic in what no one here knows
+Behaviour = Callable[..., Any]
+
+# A service that is not listed is not there.
+SCOPES: dict[str, str | None] = {
+    "deepprof.v1.Ingest": "ingest",
+    "deepprof.v1.Query": "read",
+    "deepprof.v1.Admin": "admin",
+    "grpc.reflection.v1alpha.ServerReflection": "read",
+    "grpc.health.v1.Health": None,
+}
+
+
+def make_interceptors(config: Config) -> list[aio.ServerInterceptor]:
+    """Return the interceptors for `grpc.aio.server`. Raises `UsageError` for a token file that cannot be used."""
+    return [Doorkeeper(Guard(config))]
+
+
+class Doorkeeper(aio.ServerInterceptor):
+    """Lets in who has the scope that a method's service needs."""
+
+    def __init__(self, guard: Guard) -> None:
+        self.guard = guard
+
+    async def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
+    ) -> Any:
+        """Return the method's handler with the check before it; None (unimplemented) for methods not listed."""
+        service = details.method.removeprefix("/").rpartition("/")[0]
+        handler = await continuation(details)
+        if handler is None or service not in SCOPES:
+            return None
+        scope = SCOPES[service]
+        return handler if scope is None else guarded(handler, self.checker(scope, details.method))
+
+    def checker(self, scope: str, method: str) -> Callable[[Context], Awaitable[None]]:
+        """Return what ends a call of `method` without `scope`."""
+
+        async def check(context: Context) -> None:
+            answer = self.guard.decide(
+                scope, context.invocation_metadata() or (), context.peer(), context.auth_context()
+            )
+            if isinstance(answer, Refusal):
+                log.warning("call-refused", extra={"peer": context.peer(), "method": method, "problem": answer.problem})
+                code = grpc.StatusCode.PERMISSION_DENIED if answer.known else grpc.StatusCode.UNAUTHENTICATED
+                await context.abort(code, answer.problem)
+
+        return check
+
+
+def guarded(handler: Any, check: Callable[[Context], Awaitable[None]]) -> Any:
+    """Return `handler` behind `check`, as one that takes a stream of requests.
+
+    A single request is a stream of one to the client, but gRPC would read it, whole, before our code runs.
+    """
+    behaviour, many = find_behaviour(handler)
+    make = grpc.stream_stream_rpc_method_handler if handler.response_streaming else grpc.stream_unary_rpc_method_handler
+    wrap = wrap_many if many else wrap_one
+    one = not handler.request_streaming
+    return make(wrap(behaviour, check, one), handler.request_deserializer, handler.response_serializer)
+
+
+def find_behaviour(handler: Any) -> tuple[Behaviour, bool]:
+    """Return a handler's function, and whether it yields its responses."""
+    kinds = (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
+    behaviour = next(kind for kind in kinds if kind is not None)
+    return behaviour, inspect.isasyncgenfunction(behaviour)
+
+
+def wrap_one(behaviour: Behaviour, check: Callable[[Context], Awaitable[None]], one: bool) -> Behaviour:
+    """Return a coroutine function that checks before `behaviour`."""
+
+    async def run(requests: AsyncIterator[Any], context: Context) -> Any:
+        await check(context)
+        return await behaviour(await take(requests, context) if one else requests, context)
+
+    return run
+
+
+def wrap_many(behaviour: Behaviour, check: Callable[[Context], Awaitable[None]], one: bool) -> Behaviour:
+    """Return an asynchronous generator function that checks before `behaviour`."""
+
+    async def run(requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
+        await check(context)
+        async with aclosing(behaviour(await take(requests, context) if one else requests, context)) as responses:
+            async for response in responses:
+                yield response
+
+    return run
+
+
+async def take(requests: AsyncIterator[Any], context: Context) -> Any:
+    """Return the one request of a call; a call without one ends here."""
+    async for request in requests:
+        return request
+    return await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call holds no request")

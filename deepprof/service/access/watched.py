@@ -1,0 +1,92 @@
+"""Files that are read again when they change; what is broken then does not replace what was good."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from deepprof.collectors.errors import UsageError, printable
+
+__all__ = ["Watched", "read_private"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+State = tuple[tuple[int, ...] | None, ...]
+
+
+class Watched(Generic[T]):
+    """What `load` makes of files, made anew when one of `paths` has changed.
+
+    The first load raises `UsageError`; a later one that does is logged as `event`, once, and the value stays.
+    """
+
+    def __init__(self, paths: Sequence[str], load: Callable[[], T], event: str) -> None:
+        self._paths, self._load, self._event = paths, load, event
+        self._state = read_state(paths)
+        self._value = load()
+
+    def look(self) -> T:
+        """Return the value as the files now have it."""
+        state = read_state(self._paths)
+        if state != self._state:
+            self._state = state
+            self._reload()
+        return self._value
+
+    def _reload(self) -> None:
+        try:
+            self._value = self._load()
+        except UsageError as error:
+            log.error("%s-kept", self._event, extra={"problem": str(error)})
+        else:
+            log.info("%s-renewed", self._event)
+
+
+def read_state(paths: Sequence[str]) -> State:
+    """Return what changes when files are written or replaced; None for one that is not there."""
+    return tuple(read_one(path) for path in paths)
+
+
+def read_one(path: str) -> tuple[int, ...] | None:
+    """Return identity, size and times of one file."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def read_private(path: str, most_nbytes: int, forbidden: int) -> tuple[bytes, int]:
+    """Return content and mode of a file that is ours or root's and whose mode has no bit of `forbidden`.
+
+    Raises `UsageError` for any other, and for one larger than `most_nbytes`.
+    """
+    try:
+        with open(path, "rb", opener=open_at_once) as file:
+            found = os.fstat(file.fileno())
+            check_owner(path, found, forbidden)
+            content = file.read(most_nbytes + 1)
+    except (OSError, ValueError) as error:
+        raise UsageError(printable(f"{path}: {getattr(error, 'strerror', None) or error}; check the path")) from error
+    if len(content) > most_nbytes:
+        raise UsageError(printable(f"{path}: is larger than {most_nbytes:,} bytes; check the path"))
+    return content, found.st_mode
+
+
+def open_at_once(path: str, flags: int) -> int:
+    """Open without waiting for a writer, should `path` be a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def check_owner(path: str, found: os.stat_result, forbidden: int) -> None:
+    """Raise `UsageError` where someone else could read or write what they must not."""
+    if not stat.S_ISREG(found.st_mode):
+        raise UsageError(printable(f"{path}: is no file; check the path"))
+    if found.st_uid not in {0, os.geteuid()}:
+        raise UsageError(printable(f"{path}: belongs to another user; chown it to the daemon's"))
+    if found.st_mode & forbidden:
+        raise UsageError(printable(f"{path}: others can read or write it; chmod 600 {path}"))

@@ -1,0 +1,20 @@
+"""The daemon's configuration: a typed value from a TOML file, the environment and flags, the later of which win."""
+
+from __future__ import annotations
+
+from deepprof.service.config.description import describe_config
+from deepprof.service.config.flags import add_flags, read_flags
+from deepprof.service.config.loading import load_config
+from deepprof.service.config.places import find_store, listen_addresses
+from deepprof.service.config.sections import Config, Scope
+
+__all__ = [
+    "Config",
+    "Scope",
+    "add_flags",
+    "describe_config",
+    "find_store",
+    "listen_addresses",
+    "load_config",
+    "read_flags",
+]

@@ -1,0 +1,82 @@
+"""Events that come again and again: the first ones of a minute are said, the others counted."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["Repeats"]
+
+BURST, WINDOW_S, MOST = 10, 60.0, 1024
+
+
+@dataclass(slots=True)
+class Window:
+    """One event's current minute."""
+
+    began_s: float
+    seen: int = 0
+
+    @property
+    def suppressed(self) -> int:
+        """How many were left out."""
+        return max(0, self.seen - BURST)
+
+
+class Repeats:
+    """Decides which of repeated events are said: ten a minute each. Not for several threads at a time.
+
+    `clock` gives seconds and never goes back. At most 1,024 events are told apart.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self._windows: OrderedDict[str, Window] = OrderedDict()  # by their begin
+        self._unsaid: dict[str, int] = {}
+
+    def admit(self, key: str, level: int) -> int | None:
+        """Return how many were left out since `key` was last said, or None where it is to be left out now.
+
+        Who asks for debug messages wants all of them.
+        """
+        if level <= logging.DEBUG:
+            return 0
+        now, window = self.clock(), self._windows.get(key)
+        if window is None or now - window.began_s >= WINDOW_S:
+            return self._begin(key, now)
+        window.seen += 1
+        return None if window.suppressed else 0
+
+    def expired(self) -> dict[str, int]:
+        """Return, once, how many were left out of events whose minute is over and that have not come again."""
+        now = self.clock()
+        while self._windows:
+            key, window = next(iter(self._windows.items()))
+            if now - window.began_s < WINDOW_S:
+                break
+            self._forget(key)
+        return self._take_unsaid()
+
+    def drain(self) -> dict[str, int]:
+        """Return, once, how many were left out of all events."""
+        for key in list(self._windows):
+            self._forget(key)
+        return self._take_unsaid()
+
+    def _begin(self, key: str, now: float) -> int:
+        former = self._windows.pop(key, None)
+        if len(self._windows) >= MOST:
+            self._forget(next(iter(self._windows)))
+        self._windows[key] = Window(now, 1)
+        return former.suppressed if former else 0
+
+    def _forget(self, key: str) -> None:
+        suppressed = self._windows.pop(key).suppressed
+        if suppressed:
+            self._unsaid[key] = self._unsaid.get(key, 0) + suppressed
+
+    def _take_unsaid(self) -> dict[str, int]:
+        unsaid, self._unsaid = self._unsaid, {}
+        return unsaid
