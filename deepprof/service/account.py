@@ -1,0 +1,84 @@
+"""What became of every record of a rank, counted where it is decided: at the door, in the journal, in the session."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from deepprof.service.views import Account
+
+__all__ = ["Accounts"]
+
+
+class Accounts:
+    """Counts of one rank, safe for the threads that share it.
+
+    Two ways of counting meet in it: `arrived` counts what came in, and every record is counted again under what became
+    of it. While some are on their way from the one to the other, `in_flight` has them.
+    """
+
+    def __init__(self, start: Account | None = None) -> None:
+        known = start or Account()
+        self._lock = threading.Lock()
+        self._received, self._in_flight = known.received, 0
+        self._accepted, self._invalid, self._duplicate = known.accepted, known.invalid, known.duplicate
+        self._dropped = Counter(known.dropped)
+        self._gaps, self._lost = known.gaps, known.lost
+
+    @property
+    def in_flight(self) -> int:
+        """Records received whose fate is open."""
+        with self._lock:
+            return self._in_flight
+
+    def arrive(self, count: int) -> None:
+        """Count records that came in; their fate is open."""
+        with self._lock:
+            self._received += count
+            self._in_flight += count
+
+    def refuse(self, count: int) -> None:
+        """Count records of a message that was refused."""
+        with self._lock:
+            self._in_flight -= count
+            self._invalid += count
+
+    def repeat(self, count: int) -> None:
+        """Count records that were durable already."""
+        with self._lock:
+            self._in_flight -= count
+            self._duplicate += count
+
+    def drop(self, count: int, reason: str) -> None:
+        """Count records that could not be made durable."""
+        with self._lock:
+            self._in_flight -= count
+            self._dropped[reason] += count
+
+    def take(self, count: int, dropped: Mapping[str, int]) -> None:
+        """Count `count` records that a session took, and those of them or of former ones that it dropped, by reason."""
+        with self._lock:
+            self._in_flight -= count
+            self._accepted += count - sum(dropped.values())
+            self._dropped.update(dropped)
+
+    def gap(self, lost: int) -> None:
+        """Count a gap of `lost` records, 0 for an unknown number."""
+        with self._lock:
+            self._gaps += 1
+            self._lost += lost
+
+    def view(self) -> Account:
+        """Return the account of the records whose fate is known."""
+        with self._lock:
+            return Account(
+                received=self._received - self._in_flight,
+                accepted=self._accepted,
+                invalid=self._invalid,
+                duplicate=self._duplicate,
+                dropped=MappingProxyType({k: v for k, v in self._dropped.items() if v}),
+                gaps=self._gaps,
+                lost=self._lost,
+            )

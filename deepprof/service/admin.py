@@ -1,0 +1,56 @@
+"""`Admin`: orders to the daemon."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from deepprof.service.roster import RefusedError
+from deepprof.v1 import admin_pb2 as wire
+from deepprof.v1 import admin_pb2_grpc
+
+if TYPE_CHECKING:
+    from deepprof.service.engine import Engine
+    from deepprof.service.examiner import Examiner
+
+__all__ = ["AdminServicer"]
+
+log = logging.getLogger(__name__)
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class AdminServicer(admin_pb2_grpc.AdminServicer):
+    """Obeys; see proto/deepprof/v1/admin.proto."""
+
+    def __init__(self, engine: Engine, examiner: Examiner) -> None:
+        self.engine, self.examiner = engine, examiner
+
+    async def Drain(self, _: wire.DrainRequest, __: Context) -> wire.DrainResponse:  # noqa: N802
+        """Take no more records, and save everything."""
+        return wire.DrainResponse(records=await self.engine.drain())
+
+    async def ForgetJob(self, request: wire.ForgetJobRequest, context: Context) -> wire.ForgetJobResponse:  # noqa: N802
+        """Remove a job that sends nothing now."""
+        try:
+            gone = await self.engine.forget(request.job)
+        except RefusedError as refusal:
+            await context.abort(getattr(grpc.StatusCode, refusal.code), str(refusal))
+        self.examiner.forget(request.job)
+        log.info("job-forgotten", extra={"job": request.job, "iterations": gone})
+        return wire.ForgetJobResponse(iterations=gone)
+
+    async def CaptureWindow(  # noqa: N802
+        self, request: wire.CaptureWindowRequest, context: Context
+    ) -> wire.CaptureWindowResponse:
+        """Keep the latest raw records of a rank."""
+        rank = self.engine.roster.find(request.job, request.rank)
+        if rank is None:
+            text = f"no rank {request.rank} of a job {request.job[:128]!r}"
+            await context.abort(grpc.StatusCode.NOT_FOUND, text)
+        try:
+            capture = await self.examiner.capture(rank, "asked-for")
+        except RefusedError as refusal:
+            await context.abort(getattr(grpc.StatusCode, refusal.code), str(refusal))
+        return wire.CaptureWindowResponse(capture=capture)

@@ -1,0 +1,127 @@
+"""The daemon: opens its store and its doors, runs until it is told to stop, and leaves everything saved."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from deepprof.service.access import Listening, make_interceptors, offers_reflection, open_ports, server_options
+from deepprof.service.admin import AdminServicer
+from deepprof.service.clock import SystemClock
+from deepprof.service.engine import Engine
+from deepprof.service.examiner import Examiner
+from deepprof.service.examiner.captures import Captures
+from deepprof.service.health import Health, exporting
+from deepprof.service.housekeeping import keep_house
+from deepprof.service.ingest import IngestServicer
+from deepprof.service.opening import opened_store
+from deepprof.service.query import QueryServicer
+from deepprof.service.recovery import recover
+from deepprof.v1 import admin_pb2, admin_pb2_grpc, ingest_pb2, ingest_pb2_grpc, query_pb2, query_pb2_grpc
+
+if TYPE_CHECKING:
+    from deepprof.service.config import Config
+
+__all__ = ["serve"]
+
+log = logging.getLogger(__name__)
+
+GRACE_S = 5.0  # for calls that are under way when the daemon is told to stop
+SERVICES = tuple(
+    module.DESCRIPTOR.services_by_name[name].full_name
+    for module, name in ((ingest_pb2, "Ingest"), (query_pb2, "Query"), (admin_pb2, "Admin"))
+)
+
+
+@dataclass(slots=True)
+class Doors:
+    """The gRPC server, and who says how it is."""
+
+    server: grpc.aio.Server
+    listening: Listening
+    health: health.aio.HealthServicer
+
+
+async def serve(config: Config) -> None:
+    """Run a daemon until SIGTERM or SIGINT. Raises `UsageError`, `StoreError` and `OSError` where it cannot."""
+    stopping = stop_on_signals()
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        store = stack.enter_context(opened_store(config))
+        engine = Engine(config, store.journal, store.history, clock)
+        captures = Captures.open(store.folder / "captures", config.captures.count, config.captures.nbytes)
+        examiner = Examiner(engine, config, captures)
+        engine.notice = examiner.notice
+        state = Health(engine, examiner, clock)
+        metrics = stack.enter_context(exporting(config, state))
+        doors = await stack.enter_async_context(opened(config, engine, examiner))
+        await begin(engine, examiner, doors, metrics)
+        tasks = [asyncio.create_task(examiner.run()), asyncio.create_task(keep_house(engine))]
+        await stopping.wait()
+        log.info("stopping")
+        engine.draining = engine.stopping = True
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+    log.info("stopped")
+
+
+async def begin(engine: Engine, examiner: Examiner, doors: Doors, metrics: str) -> None:
+    """Bring back what was there before, then take records."""
+    log.info("listening", extra={"addresses": " ".join(doors.listening.addresses), "metrics": metrics})
+    found = await asyncio.to_thread(recover, engine)
+    examiner.remember()
+    engine.start()
+    for service in ("", *SERVICES):
+        await doors.health.set(service, health_pb2.HealthCheckResponse.SERVING)
+    extra = {"ranks": found.ranks, "messages": found.messages, "records": found.records, "damaged": found.damaged}
+    log.info("ready", extra=extra)
+
+
+@asynccontextmanager
+async def opened(config: Config, engine: Engine, examiner: Examiner) -> AsyncIterator[Doors]:
+    """Give the server, listening; at the end calls get a moment, and then what came in is saved."""
+    server = grpc.aio.server(interceptors=make_interceptors(config), options=server_options(config))
+    ingest_pb2_grpc.add_IngestServicer_to_server(IngestServicer(engine), server)
+    query_pb2_grpc.add_QueryServicer_to_server(QueryServicer(engine, examiner), server)
+    admin_pb2_grpc.add_AdminServicer_to_server(AdminServicer(engine, examiner), server)
+    servicer = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    if offers_reflection(config):
+        from grpc_reflection.v1alpha import reflection
+
+        reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    for service in ("", *SERVICES):
+        await servicer.set(service, health_pb2.HealthCheckResponse.NOT_SERVING)
+    listening = open_ports(server, config)
+    try:
+        await server.start()
+        yield Doors(server, listening, servicer)
+    finally:
+        await servicer.enter_graceful_shutdown()
+        await server.stop(GRACE_S)
+        await asyncio.to_thread(engine.close)
+        listening.close()
+
+
+def stop_on_signals() -> asyncio.Event:
+    """Return an event that SIGTERM and SIGINT set; a second one ends the process at once."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop(number: signal.Signals) -> None:
+        stopping.set()
+        loop.remove_signal_handler(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    return stopping

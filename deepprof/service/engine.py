@@ -1,0 +1,269 @@
+"""The daemon without its doors: ranks, journal, history and the threads between them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from deepprof.service.rank import Item, Rank
+from deepprof.service.roster import RefusedError, Roster
+from deepprof.service.session import RankSession
+from deepprof.service.worker import Worker
+from deepprof.service.writer import Done, JournalWriter
+
+if TYPE_CHECKING:
+    from deepprof.service.clock import Clock
+    from deepprof.service.config import Config
+    from deepprof.service.history import History
+    from deepprof.service.journal import Journal
+    from deepprof.service.session import SessionEvent
+    from deepprof.v1 import records_pb2 as pb
+
+__all__ = ["Engine"]
+
+log = logging.getLogger(__name__)
+
+ATTACH_S = 30.0  # in which what a former stream has sent becomes durable
+T = TypeVar("T")
+Notice = Callable[[Rank, "SessionEvent"], None]
+
+
+class Engine:
+    """Takes in ranks and their messages; all methods belong to the event loop unless they say otherwise."""
+
+    def __init__(self, config: Config, journal: Journal, history: History, clock: Clock) -> None:
+        self.config, self.limits, self.clock = config, config.wire_limits(), clock
+        self.journal, self.history = journal, history
+        self.roster = Roster(config.limits.jobs, config.limits.ranks)
+        self.writer = JournalWriter(journal, self._tell)
+        self.notice: Notice = lambda rank, event: None  # set by who wants to know; the worker's thread calls it
+        self.worker = Worker(journal, history, clock, room=self._wake, noticed=self._notice)
+        self.worker.ranks = lambda: iter(self.roster)
+        self.streams, self.refused_messages = 0, 0
+        self.history_nbytes = 0  # as last measured
+        self.ready = self.draining = self.stopping = False
+        self._in_flight_nbytes = 0
+        self._room = asyncio.Event()
+        self._attaching = asyncio.Lock()
+        self._listeners: defaultdict[int, set[asyncio.Event]] = defaultdict(set)  # by the rank's number
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Begin to work on the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self.writer.start()
+        self.worker.start()
+        self.ready = True
+
+    def close(self) -> None:
+        """Make durable what is on its way, mine it, and save everything. Blocks."""
+        self.ready = False
+        self.writer.close()
+        self.worker.close()
+
+    @property
+    def queued_nbytes(self) -> int:
+        """What waits to be durable, or to be mined."""
+        return self._in_flight_nbytes + self.worker.queued_nbytes
+
+    # -- streams --
+
+    @contextmanager
+    def stream(self) -> Iterator[None]:
+        """Count a stream while it lasts. Raises `RefusedError` when there are too many, or the daemon drains."""
+        if self.draining or not self.ready:
+            raise RefusedError("UNAVAILABLE", "the daemon takes no records now; try again in a minute")
+        if self.streams >= self.config.limits.streams:
+            raise RefusedError("RESOURCE_EXHAUSTED", f"{self.streams} streams are open; raise limits.streams")
+        self.streams += 1
+        try:
+            yield
+        finally:
+            self.streams -= 1
+
+    async def attach(self, hello: pb.Hello, connection: object) -> Rank:
+        """Return the rank that a Hello speaks of, and make `connection` its stream. Raises `RefusedError`."""
+        async with self._attaching:
+            rank = await self.find(hello) or await self.begin(hello)
+            rank.connection = connection  # a former stream of this collector finds out at its next message
+        await self.quiet(rank)
+        rank.mend()
+        rank.show()
+        return rank
+
+    async def find(self, hello: pb.Hello) -> Rank | None:
+        """Return the rank of this collector if it is here; one of another collector is ended. Raises `RefusedError`."""
+        rank = self.roster.find(hello.job, hello.rank)
+        if rank is None or rank.hello.collector == hello.collector:
+            return rank
+        if rank.connection is not None:
+            text = f"rank {hello.rank} of job {hello.job!r} is sent by {rank.hello.collector!r}; stop that first"
+            raise RefusedError("ALREADY_EXISTS", text)
+        await self.quiet(rank)
+        await self.order(partial(self.end, rank))
+        return None
+
+    async def begin(self, hello: pb.Hello) -> Rank:
+        """Take in a rank that was not here, or not with this collector."""
+        self.roster.check_room(hello.job, hello.rank)
+        now, begun = self.clock.unix_ns(), self.journal.end
+        number = await self.order(
+            lambda: self.history.begin(hello.job, hello.rank, hello.collector, hello.SerializeToString(), now)
+        )
+        rank = Rank(number, hello, RankSession(), first_seen_unix_ns=now, begun=begun)
+        rank.saved_ns = self.clock.monotonic_ns()
+        self.roster.check_room(hello.job, hello.rank)
+        self.roster.put(rank)
+        log.info("rank-began", extra={"job": hello.job, "rank": hello.rank, "collector": hello.collector})
+        return rank
+
+    def end(self, rank: Rank) -> None:
+        """Close a rank whose collector was replaced, as far as it got. For the worker's thread."""
+        if not rank.mined_end:
+            rank.session.end()
+            self.worker.advance(rank)
+        self.worker.save([rank])
+
+    async def quiet(self, rank: Rank) -> None:
+        """Wait until nothing of a rank is on its way to the journal. Raises `RefusedError` when that takes too long."""
+        with self.listening(rank) as changed:
+            try:
+                async with asyncio.timeout(ATTACH_S):
+                    while rank.submitted:
+                        await changed.wait()
+                        changed.clear()
+            except TimeoutError:
+                raise RefusedError("UNAVAILABLE", "the disk is too slow; try again in a minute") from None
+
+    @contextmanager
+    def listening(self, rank: Rank) -> Iterator[asyncio.Event]:
+        """Give an event that is set whenever more of a rank is durable, or known not to be."""
+        changed = asyncio.Event()
+        self._listeners[rank.number].add(changed)
+        try:
+            yield changed
+        finally:
+            self._listeners[rank.number].discard(changed)
+            if not self._listeners[rank.number]:
+                del self._listeners[rank.number]
+
+    def check_owner(self, rank: Rank, connection: object) -> None:
+        """Raise `RefusedError` where another stream has taken over, or the daemon drains."""
+        if rank.connection is not connection:
+            raise RefusedError("ABORTED", "another stream of this collector took over")
+        if self.draining:
+            raise RefusedError("UNAVAILABLE", "the daemon is stopping; try again in a minute")
+
+    def detach(self, rank: Rank, connection: object) -> None:
+        """Let a stream go."""
+        if rank.connection is connection:
+            rank.connection = None
+            rank.show()
+
+    # -- messages --
+
+    async def submit(self, rank: Rank, item: Item) -> None:
+        """Hand a checked message to the journal, once there is room for it."""
+        while not self.has_room(rank, item):
+            self._room.clear()
+            if not self.has_room(rank, item):
+                await self._room.wait()
+        rank.note_submitted(item)
+        self._in_flight_nbytes += item.nbytes
+        rank.last_record_unix_ns = self.clock.unix_ns()
+        self.writer.submit(rank, item)
+
+    def has_room(self, rank: Rank, item: Item) -> bool:
+        """Return whether the queues bear one more message; one is always borne by a rank that has none."""
+        limits = self.config.limits
+        total = self.queued_nbytes
+        alone = not rank.submitted and not rank.queue
+        full = total + item.nbytes > limits.queue_nbytes or rank.queued_nbytes > limits.rank_queue_nbytes
+        return (alone and total < 2 * limits.queue_nbytes) or not full
+
+    def _tell(self, group: Sequence[Done]) -> None:
+        """Pass on what the journal's thread has done. For that thread."""
+        for done in group:
+            if done.place is not None:
+                self.worker.put(done.rank, done.item, done.place)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._settle, group)
+
+    def _settle(self, group: Sequence[Done]) -> None:
+        for done in group:
+            self._in_flight_nbytes -= done.item.nbytes
+            if done.place is not None:
+                done.rank.note_durable(done.item)
+            else:
+                done.rank.note_lost(done.item, done.why)
+                if done.item.kind == "batch":
+                    done.rank.accounts.drop(done.item.count, "journal-failed")
+        for number in {done.rank.number for done in group}:
+            for listener in self._listeners.get(number, ()):
+                listener.set()
+        self._room.set()
+
+    def _notice(self, rank: Rank, event: SessionEvent) -> None:
+        self.notice(rank, event)
+
+    def _wake(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._room.set)
+
+    # -- orders --
+
+    async def drain(self) -> int:
+        """Take no more records, mine what is queued and save everything; return how many records that were."""
+        self.draining = True
+        waiting = sum(rank.accounts.in_flight for rank in self.roster)
+        while any(rank.submitted or rank.queue for rank in self.roster):
+            self._room.clear()
+            await self._room.wait()
+        await self.order(lambda: self.worker.save(self.roster))
+        return waiting
+
+    async def forget(self, job: str) -> int:
+        """Remove a job; return how many iterations the history had. Raises `RefusedError`."""
+        async with self._attaching:
+            ranks = list(self.roster.jobs.get(job, {}).values())
+            if any(rank.connection is not None for rank in ranks):
+                raise RefusedError("FAILED_PRECONDITION", f"job {job[:128]!r} sends records now; stop it first")
+            for rank in ranks:
+                await self.quiet(rank)
+            gone = await self.order(partial(self._forget, job, ranks))
+            if not ranks and not gone:
+                raise RefusedError("NOT_FOUND", f"no job {job[:128]!r}")
+            self.roster.remove(job)
+            return gone
+
+    def _forget(self, job: str, ranks: Sequence[Rank]) -> int:
+        for rank in ranks:
+            self.worker.drop(rank)
+        return self.history.forget(job)
+
+    # -- the worker's thread --
+
+    async def order(self, what: Callable[[], T]) -> T:
+        """Have the worker's thread do something, and return what it returns."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def settle(result: T | None, error: BaseException | None) -> None:
+            if not future.done():
+                future.set_exception(error) if error is not None else future.set_result(result)  # type: ignore[arg-type]
+
+        def do() -> None:
+            result, error = None, None
+            try:
+                result = what()
+            except Exception as problem:  # it belongs to the one who asked
+                error = problem
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(settle, result, error)
+
+        self.worker.call(do)
+        return await future

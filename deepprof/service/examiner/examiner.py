@@ -1,0 +1,270 @@
+"""When jobs are examined, and what is known of them since."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import polars as pl
+
+from deepprof.service.examination import LENGTH, Result
+from deepprof.service.examiner.captures import Captures, Kept
+from deepprof.service.examiner.examined import Examined
+from deepprof.service.examiner.windows import is_whole, latest, window_messages
+from deepprof.service.roster import RefusedError
+from deepprof.v1 import query_pb2 as wire
+
+if TYPE_CHECKING:
+    from deepprof.service.config import Config
+    from deepprof.service.engine import Engine
+    from deepprof.service.journal import Place
+    from deepprof.service.rank import Rank
+    from deepprof.service.session import SessionEvent
+
+__all__ = ["Examiner"]
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.5
+EXAMINED = "examined/"
+QUIET_NS = 600 * 10**9  # between two captures of one rank that nobody asked for
+WINDOW_NBYTES = 256 << 20  # of messages: looked at together when the rules are run
+SETTLE_NBYTES = 512 << 20  # … when a rank has ended
+CAPTURE_NBYTES = 32 << 20  # … kept around an anomaly
+ALONE = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+class Examiner:
+    """Examines one job at a time, in a process of its own, each at most every `examine.every`."""
+
+    def __init__(self, engine: Engine, config: Config, captures: Captures) -> None:
+        self.engine, self.config, self.captures = engine, config.examine, captures
+        self.known: dict[str, Examined] = {}
+        self.done = self.failures = 0
+        self._captured: dict[tuple[str, int], int] = {}
+        self._wanted: list[tuple[Rank, str]] = []  # captures that anomalies ask for
+        self._turn = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Examine jobs until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            with contextlib.suppress(RefusedError):
+                await self.look()
+
+    async def look(self) -> None:
+        """Do what is due: captures first, then ranks that have ended, then the job that waits longest."""
+        if self._wanted:
+            await self.capture(*self._wanted.pop(0))
+        if (ended := next((rank for rank in self.engine.roster if self.can_settle(rank)), None)) is not None:
+            await self.settle(ended)
+        elif (job := self.next_job()) is not None:
+            await self.examine(job)
+
+    def next_job(self) -> str | None:
+        """Return the job whose examination is due longest."""
+        now, due = self.engine.clock.monotonic_ns(), []
+        for job, ranks in self.engine.roster.jobs.items():
+            known = self.known.get(job, Examined(at_ns=-self.config.every_ns))
+            if now - known.at_ns >= self.config.every_ns and accepted(ranks.values()) != known.records:
+                due.append((known.at_ns, job))
+        return min(due)[1] if due else None
+
+    async def examine(self, job: str) -> None:
+        """Run the rules over the latest records of a job."""
+        ranks = list(self.engine.roster.jobs.get(job, {}).values())
+        known = self.known.setdefault(job, Examined())
+        known.at_ns, known.records = self.engine.clock.monotonic_ns(), accepted(ranks)
+        chosen = choose(ranks, self.config.ranks)
+        result = await self.ask(chosen)
+        if result is not None:
+            self.learn(job, result, ranks)
+
+    def learn(self, job: str, result: Result, ranks: Sequence[Rank]) -> None:
+        """Take in what an examination found."""
+        known = self.known.setdefault(job, Examined())
+        known.learn(result, self.engine.clock.unix_ns())
+        for rank in ranks:
+            rank.findings = known.active(rank.hello.rank)
+            rank.show()
+        content = known.encode()
+        self.engine.worker.call(lambda: self.engine.history.save_text(f"{EXAMINED}{job}", content, job))
+
+    def remember(self) -> None:
+        """Take up what was known when the daemon was last stopped."""
+        for key, content in self.engine.history.list_texts(EXAMINED).items():
+            known = Examined.decode(content)
+            if known is not None:
+                self.known[key.removeprefix(EXAMINED)] = known
+        for rank in self.engine.roster:
+            if rank.hello.job in self.known:
+                rank.findings = self.known[rank.hello.job].active(rank.hello.rank)
+                rank.show()
+
+    # -- ranks that have ended --
+
+    def can_settle(self, rank: Rank) -> bool:
+        """Return whether all records of a rank are there to be analysed as a whole."""
+        if not rank.mined_end or rank.settled or rank.unsettled:
+            return False
+        places = self.engine.journal.window(rank.number)
+        rank.unsettled = not is_whole(self.engine.journal, rank, places) or size_of(places) > SETTLE_NBYTES
+        return not rank.unsettled
+
+    async def settle(self, rank: Rank) -> None:
+        """Replace the iterations of a rank that has ended by those of an analysis of all its records."""
+        places = self.engine.journal.window(rank.number)
+        result = await self.ask([rank], {rank.number: places})
+        rank.unsettled = result is None
+        if result is None:
+            return
+        rows = pl.read_ipc_stream(io.BytesIO(result.iterations))
+        await self.engine.order(lambda: self.engine.worker.settle(rank, rows))
+        if len(self.engine.roster.jobs.get(rank.hello.job, {})) == 1:
+            known = self.known.setdefault(rank.hello.job, Examined())
+            known.at_ns, known.records = self.engine.clock.monotonic_ns(), accepted([rank])
+            self.learn(rank.hello.job, result, [rank])
+
+    # -- what is kept --
+
+    def notice(self, rank: Rank, event: SessionEvent) -> None:
+        """Have a capture taken of what a session noticed; for the worker's thread."""
+        now, last = self.engine.clock.monotonic_ns(), self._captured.get(rank.key)
+        if event.kind not in ("slow", "lost", "gap") or (last is not None and now - last < QUIET_NS):
+            return
+        self._captured[rank.key] = now
+        self._wanted.append((rank, REASONS[event.kind]))
+
+    async def capture(self, rank: Rank, reason: str) -> wire.Capture:
+        """Keep the latest raw records of a rank as a store. Raises `RefusedError`."""
+        places = latest(self.engine.journal, rank, CAPTURE_NBYTES)
+        now = self.engine.clock.unix_ns()
+        name = self.captures.name(now)
+        if await self.run_process([rank], {rank.number: places}, "--keep", str(self.captures.folder / name)) is None:
+            raise RefusedError("RESOURCE_EXHAUSTED", "the window could not be kept; the daemon's log says why")
+        nbytes = self.captures.measure(name)
+        kept = Kept(name, rank.hello.job, rank.hello.rank, reason, now, nbytes)
+        self.captures.add(kept)
+        log.info("captured", extra={"job": kept.job, "rank": kept.rank, "reason": reason, "capture": name})
+        return wire.Capture(**msgspec.structs.asdict(kept))
+
+    # -- the process --
+
+    async def ask(self, ranks: Sequence[Rank], places: dict[int, list[Place]] | None = None) -> Result | None:
+        """Return what the process finds in the latest records of ranks; None where it fails."""
+        if places is None:
+            share = WINDOW_NBYTES // max(1, len(ranks))
+            places = {rank.number: latest(self.engine.journal, rank, share) for rank in ranks}
+        output = await self.run_process(ranks, places)
+        if output is None:
+            return None
+        return msgspec.msgpack.decode(output, type=Result)
+
+    async def run_process(self, ranks: Sequence[Rank], places: dict[int, list[Place]], *args: str) -> bytes | None:
+        """Return what the process writes, one at a time; None, and a line in the log, where it fails."""
+        command = [sys.executable, "-m", "deepprof.service.examination", "--data", str(self.config.memory_nbytes)]
+        async with self._turn:
+            process = await asyncio.create_subprocess_exec(
+                *command, *args, stdin=-1, stdout=-1, stderr=-1, env={**os.environ, **ALONE}
+            )
+            try:
+                async with asyncio.timeout(self.config.timeout_ns / 1e9):
+                    _, (output, problem) = await asyncio.gather(self.feed(process, ranks, places), collect(process))
+            except TimeoutError:
+                output, problem = b"", b"it took too long"
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                await process.wait()
+        if process.returncode == 0:
+            self.done += 1
+            return output
+        self.failures += 1
+        last = problem.decode(errors="replace").strip().splitlines()[-1:]
+        log.warning("examination-failed", extra={"job": ranks[0].hello.job, "problem": (last or ["killed"])[0][:200]})
+        return None
+
+    async def feed(
+        self, process: asyncio.subprocess.Process, ranks: Sequence[Rank], places: dict[int, list[Place]]
+    ) -> None:
+        """Write the messages of ranks to the process."""
+        stream = process.stdin
+        if stream is None:
+            raise RuntimeError("the process has no stdin")
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its exit says why
+            for rank in ranks:
+                async for message in self.messages(rank, places[rank.number]):
+                    content = message.SerializeToString()
+                    stream.write(len(content).to_bytes(LENGTH, "little") + content)
+                    await stream.drain()
+            stream.close()
+            await stream.wait_closed()
+
+    async def messages(self, rank: Rank, places: list[Place]) -> AsyncIterator[wire.ReadWindowResponse]:
+        """Give the messages of a window; the journal keeps them meanwhile, and is read in another thread."""
+        with self.engine.journal.pin():
+            messages = window_messages(self.engine.journal, rank, places)
+            while (message := await asyncio.to_thread(next, messages, None)) is not None:
+                yield message
+
+    # -- what is known --
+
+    async def read_window(self, rank: Rank) -> AsyncIterator[wire.ReadWindowResponse]:
+        """Give all messages of a rank that are kept."""
+        async for message in self.messages(rank, self.engine.journal.window(rank.number)):
+            yield message
+
+    def findings(self, job: str) -> wire.GetFindingsResponse:
+        """Return what was found in a job."""
+        known = self.known.get(job)
+        return wire.GetFindingsResponse() if known is None else known.findings()
+
+    def metrics(self, job: str) -> list[wire.LoopMetrics]:
+        """Return the figures of a job's loops."""
+        known = self.known.get(job)
+        return [] if known is None else known.figures()
+
+    def forget(self, job: str) -> None:
+        """Forget what is known of a job."""
+        self.known.pop(job, None)
+        self.captures.forget(job)
+
+
+REASONS = {"slow": "slow-iteration", "lost": "miner-lost", "gap": "gap"}
+
+
+async def collect(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
+    """Return all that a process writes to stdout and stderr."""
+    if process.stdout is None or process.stderr is None:
+        raise RuntimeError("the process has no pipes")
+    output, problem = await asyncio.gather(process.stdout.read(), process.stderr.read())
+    await process.wait()
+    return output, problem
+
+
+def accepted(ranks: Iterable[Rank]) -> int:
+    """Return how many records of ranks were accepted."""
+    return sum(rank.view.account.accepted for rank in ranks)
+
+
+def size_of(places: Sequence[Place]) -> int:
+    """Return how many bytes the messages at places have."""
+    return sum(place.length for place in places)
+
+
+def choose(ranks: Sequence[Rank], most: int) -> list[Rank]:
+    """Return the ranks that stand for a job: all, or the first, the slowest and quickest, and some evenly between."""
+    ordered = sorted(ranks, key=lambda rank: rank.hello.rank)
+    if len(ordered) <= most:
+        return ordered
+    by_time = sorted(ordered, key=lambda rank: max((d.compute_ns_total for d in rank.view.devices), default=0))
+    even = [ordered[i * len(ordered) // most] for i in range(most)]
+    chosen = list(dict.fromkeys([ordered[0], by_time[0], by_time[-1], *even]))[:most]
+    return sorted(chosen, key=lambda rank: rank.hello.rank)

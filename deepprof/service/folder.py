@@ -1,0 +1,102 @@
+"""The store's folder on disk: what may lie in it, made safely, never through a link, and one daemon at a time."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from deepprof.collectors.errors import DeepProfError, printable
+
+__all__ = [
+    "CHECK",
+    "PRIVATE_DIR",
+    "PRIVATE_FILE",
+    "StoreError",
+    "lock_store",
+    "open_plain",
+    "prepare_folder",
+    "require_kind",
+    "sync_folder",
+]
+
+PRIVATE_DIR, PRIVATE_FILE = 0o700, 0o600
+CHECK = "run `deepprof fsck` on the store"
+
+
+class StoreError(DeepProfError):
+    """A daemon's store that cannot be used as it is: what, where, and what to do, on one printable line."""
+
+    def __init__(self, path: object, problem: str, advice: str = CHECK) -> None:
+        self.path, self.problem, self.advice = str(path), problem, advice
+        super().__init__(printable(f"{path}: {problem}; {advice}"))
+
+
+def require_kind(path: Path, *, folder: bool = False) -> bool:
+    """Return whether `path` is there; raises `StoreError` where it is a link, or not a file (a `folder`)."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise StoreError(
+            path, f"cannot be looked up: {error.strerror}", "check the path and its permissions"
+        ) from error
+    wanted = stat.S_ISDIR if folder else stat.S_ISREG
+    if not wanted(mode):
+        found = "a link" if stat.S_ISLNK(mode) else "something else"
+        raise StoreError(path, f"is {found} where the store has a {'directory' if folder else 'plain file'}")
+    return True
+
+
+def prepare_folder(path: Path) -> None:
+    """Make the directory `path` for the owner alone, unless it is there; raises `StoreError` and `OSError`.
+
+    Only the last part is made: a store is never put where nobody has made room for one.
+    """
+    if not require_kind(path, folder=True):
+        path.mkdir(mode=PRIVATE_DIR)
+        sync_folder(path.parent)
+
+
+def open_plain(path: Path, flags: int) -> int:
+    """Return a descriptor of the plain file `path`, never of what a link leads to. Raises `StoreError`, `OSError`."""
+    try:
+        # Without O_NONBLOCK a pipe in a file's place would hold us until somebody writes to it.
+        found = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, PRIVATE_FILE)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.EISDIR, errno.ENXIO}:
+            require_kind(path)
+        raise
+    if not stat.S_ISREG(os.fstat(found).st_mode):
+        os.close(found)
+        raise StoreError(path, "is no plain file, as every file of a store is")
+    return found
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in `path` survive a power loss: files created, renamed, removed. Raises `OSError`."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def lock_store(store: Path) -> Iterator[None]:
+    """Hold the store for this process; raises `StoreError` where another one does. Dies with the process."""
+    path = store / "lock"
+    held = open_plain(path, os.O_RDWR | os.O_CREAT)
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreError(store, "is in use by a running daemon", "stop it, or use another store") from error
+        yield
+    finally:
+        os.close(held)

@@ -1,0 +1,77 @@
+"""How the daemon is: whether it takes records and is up to date, and all that the exporter shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from deepprof.service.access import find_metrics_address
+from deepprof.service.exporter.http import serve_metrics
+from deepprof.service.exporter.snapshot import Snapshot
+from deepprof.version import read_version
+
+if TYPE_CHECKING:
+    from deepprof.service.clock import Clock
+    from deepprof.service.config import Config
+    from deepprof.service.engine import Engine
+    from deepprof.service.examiner import Examiner
+
+__all__ = ["Health", "exporting"]
+
+STALE_NS = 60 * 10**9  # a record that waits longer to be mined makes what is shown old
+
+
+class Health:
+    """Looks at the daemon; safe from any thread."""
+
+    def __init__(self, engine: Engine, examiner: Examiner, clock: Clock) -> None:
+        self.engine, self.examiner, self.clock = engine, examiner, clock
+        self.started_unix_ns, self.version = clock.unix_ns(), read_version()
+
+    def look(self) -> Snapshot:
+        """Return the daemon as it is now."""
+        engine, why = self.engine, self.why_not()
+        return Snapshot(
+            now_unix_ns=self.clock.unix_ns(),
+            ranks=tuple(rank.view for rank in engine.roster),
+            ready=not why,
+            why_not=why,
+            version=self.version,
+            started_unix_ns=self.started_unix_ns,
+            streams=engine.streams,
+            queue_nbytes=engine.queued_nbytes,
+            journal_nbytes=engine.journal.nbytes,
+            history_nbytes=engine.history_nbytes,
+            refused_messages_total=engine.refused_messages,
+            examinations_total=self.examiner.done,
+        )
+
+    def why_not(self) -> str:
+        """Return why the daemon is not ready, nothing when it is."""
+        engine = self.engine
+        if engine.draining:
+            return "draining: no more records are taken"
+        if not engine.ready:
+            return "starting: what the journal has is mined again"
+        if problem := engine.writer.problem or engine.worker.problem:
+            return problem
+        if not engine.worker.is_alive:
+            return "the worker thread has ended, which is a bug; restart the daemon"
+        waits = engine.worker.oldest_ns(self.clock.monotonic_ns())
+        return f"records wait for {waits // 10**9} s to be mined" if waits > STALE_NS else ""
+
+
+@contextmanager
+def exporting(config: Config, health: Health) -> Iterator[str]:
+    """Serve metrics as the configuration says, and give HOST:PORT; nothing where there are none."""
+    address = find_metrics_address(config)
+    if address is None:
+        yield ""
+        return
+    limits = config.exporter
+    exporter = serve_metrics(address, health.look, ttl_s=limits.job_ttl_ns / 1e9, series_cap=limits.series)
+    try:
+        yield f"{exporter.address[0]}:{exporter.address[1]}"
+    finally:
+        exporter.close()

@@ -1,0 +1,178 @@
+"""`Ingest`: a stream of records comes in, is checked, made durable and acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from google.protobuf.message import Message
+
+from deepprof.service.rank import Item
+from deepprof.service.roster import RefusedError
+from deepprof.v1 import ingest_pb2 as wire
+from deepprof.v1 import ingest_pb2_grpc
+from deepprof.wire.checking import check_batch, check_end, check_gap, check_hello, count_records
+from deepprof.wire.errors import WireError
+
+if TYPE_CHECKING:
+    from deepprof.service.engine import Engine
+    from deepprof.service.journal import Kind
+    from deepprof.service.rank import Rank
+    from deepprof.v1 import records_pb2 as pb
+
+__all__ = ["IngestServicer"]
+
+log = logging.getLogger(__name__)
+Context = grpc.aio.ServicerContext[wire.SendRequest, wire.SendResponse]
+
+HELLO_S = 30.0  # in which a new stream has to say who it is
+
+
+class IngestServicer(ingest_pb2_grpc.IngestServicer):
+    """Takes records; see proto/deepprof/v1/ingest.proto for what clients may expect."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    async def Send(self, _: object, context: Context) -> None:  # noqa: N802
+        """Take one stream of one collector."""
+        try:
+            with self.engine.stream():
+                rank = await self.engine.attach(await read_hello(context, self.engine), context)
+                await Stream(self.engine, rank, context).run()
+        except RefusedError as refusal:
+            await context.abort(getattr(grpc.StatusCode, refusal.code), str(refusal))
+        except WireError as error:
+            self.engine.refused_messages += 1
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+
+async def read_hello(context: Context, engine: Engine) -> pb.Hello:
+    """Return the stream's first message. Raises `RefusedError` or `WireError` for any other."""
+    try:
+        async with asyncio.timeout(HELLO_S):
+            message = await context.read()
+    except TimeoutError:
+        raise RefusedError("DEADLINE_EXCEEDED", f"no Hello came within {HELLO_S:.0f} s") from None
+    if not isinstance(message, wire.SendRequest) or message.WhichOneof("message") != "hello":
+        raise WireError("message", "the first one must be a Hello")
+    check_hello(message.hello, engine.limits)
+    return message.hello
+
+
+class Stream:
+    """One connection: reads until the client has done, and acknowledges while it reads."""
+
+    def __init__(self, engine: Engine, rank: Rank, context: Context) -> None:
+        self.engine, self.rank, self.context = engine, rank, context
+        self.done = False
+
+    async def run(self) -> None:
+        """Serve the stream to its end."""
+        try:
+            with self.engine.listening(self.rank) as self.changed:
+                await self.serve()
+        finally:
+            self.engine.detach(self.rank, self.context)
+        if self.rank.broken:
+            raise RefusedError("RESOURCE_EXHAUSTED", f"{self.rank.broken}; make room, then send again")
+
+    async def serve(self) -> None:
+        """Read and answer at the same time."""
+        answering = asyncio.create_task(self.answer())
+        try:
+            await self.read()
+            self.done = True
+            self.changed.set()
+            await answering
+        finally:
+            answering.cancel()
+            with contextlib.suppress(asyncio.CancelledError, grpc.aio.BaseError):
+                await answering
+
+    async def read(self) -> None:
+        """Take messages until the client has sent its last."""
+        while not self.rank.broken and not self.rank.closing:
+            message: Any = await self.context.read()
+            if message is grpc.aio.EOF:
+                return
+            self.engine.check_owner(self.rank, self.context)
+            await self.take(message)
+
+    async def take(self, message: wire.SendRequest) -> None:
+        """Check one message, and hand it to the journal."""
+        kind = message.WhichOneof("message")
+        if kind == "batch":
+            await self.take_batch(message.batch)
+        elif kind == "gap":
+            await self.take_gap(message.gap)
+        elif kind == "end":
+            check_end(message.end, self.engine.limits)
+            await self.submit("end", message.end, self.rank.next, 0)
+        else:
+            raise WireError("message", "a Hello comes once, first" if kind == "hello" else "is empty")
+
+    async def take_batch(self, batch: pb.Batch) -> None:
+        """Check a batch; every record in it is counted, whatever becomes of it."""
+        rank = self.rank
+        claimed = count_records(batch, self.engine.limits)
+        rank.accounts.arrive(claimed)
+        if self.was_sent(batch, claimed):
+            rank.accounts.repeat(claimed)
+            return
+        try:
+            self.expect(batch.first)
+            if batch.names and batch.first_name != rank.names:
+                raise WireError("first_name", f"{batch.first_name}, expected {rank.names}")
+            records = check_batch(batch, self.engine.limits, rank.names, rank.names_nbytes)
+        except (WireError, RefusedError):
+            rank.accounts.refuse(claimed)
+            raise
+        if records.count != claimed:
+            rank.accounts.arrive(records.count - claimed)
+        await self.submit("batch", batch, records.first, records.count, records=records)
+
+    def was_sent(self, batch: pb.Batch, claimed: int) -> bool:
+        """Return whether all that a batch brings is known: sent again because an acknowledgement was lost."""
+        names = batch.first_name + len(batch.names)
+        end = batch.first + claimed
+        return (batch.first < self.rank.next and end <= self.rank.next) or (
+            not claimed and end == self.rank.next and 0 < names <= self.rank.names and bool(batch.names)
+        )
+
+    async def take_gap(self, gap: pb.Gap) -> None:
+        """Check a gap; one that is durable already says nothing new."""
+        check_gap(gap, self.engine.limits)
+        if gap.first < self.rank.next and gap.first + gap.lost <= self.rank.next:
+            return
+        self.expect(gap.first)
+        await self.submit("gap", gap, gap.first, gap.lost, lost=gap.lost or None)
+
+    def expect(self, first: int) -> None:
+        """Raise `RefusedError` unless the message goes on where the one before ended."""
+        if first != self.rank.next:
+            text = f"record {first} came where {self.rank.next} was expected; send what is missing, or a Gap"
+            raise RefusedError("OUT_OF_RANGE", text)
+
+    async def submit(self, kind: Kind, message: Message, first: int, count: int, **more: Any) -> None:
+        """Hand a message to the journal, once there is room for it."""
+        item = Item(
+            kind, message.SerializeToString(), first, count, arrived_ns=self.engine.clock.monotonic_ns(), **more
+        )
+        await self.engine.submit(self.rank, item)
+
+    async def answer(self) -> None:
+        """Say how far the records are durable: at first, whenever that has changed, and at the end."""
+        told = (-1, False)
+        while True:
+            now = (self.rank.durable, self.rank.ended)
+            if now != told:
+                told = now
+                await self.context.write(wire.SendResponse(durable=now[0], names=self.rank.durable_names, ended=now[1]))
+            if self.done and not self.rank.submitted:
+                return
+            await self.changed.wait()
+            self.changed.clear()

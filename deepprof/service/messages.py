@@ -1,0 +1,114 @@
+"""Views as messages: what protobuf clients read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from deepprof.v1 import query_pb2 as wire
+from deepprof.v1 import records_pb2 as records
+
+if TYPE_CHECKING:
+    from deepprof.service.views import Account, DeviceView, LoopView, RankView
+
+__all__ = ["account_of", "job_of", "loop_of", "rank_of"]
+
+STATES = {
+    "learning": wire.MINER_STATE_LEARNING,
+    "locked": wire.MINER_STATE_LOCKED,
+    "lost": wire.MINER_STATE_LOST,
+}
+
+
+def account_of(account: Account) -> records.Account:
+    """Return an account."""
+    return records.Account(
+        received=account.received,
+        accepted=account.accepted,
+        invalid=account.invalid,
+        duplicate=account.duplicate,
+        dropped=dict(account.dropped),
+        gaps=account.gaps,
+        lost=account.lost,
+    )
+
+
+def sum_accounts(accounts: Iterable[Account]) -> records.Account:
+    """Return the account of several ranks together."""
+    total = records.Account()
+    for account in accounts:
+        for name in ("received", "accepted", "invalid", "duplicate", "gaps", "lost"):
+            setattr(total, name, getattr(total, name) + getattr(account, name))
+        for reason, count in account.dropped.items():
+            total.dropped[reason] += count
+    return total
+
+
+def job_of(name: str, ranks: Sequence[RankView]) -> wire.Job:
+    """Return a job from its ranks."""
+    loud = {rule for rank in ranks for rule, severity in rank.findings.items() if severity != "info"}
+    return wire.Job(
+        job=name,
+        ranks=len(ranks),
+        connected=sum(rank.connected for rank in ranks),
+        ended=sum(rank.ended for rank in ranks),
+        first_seen_unix_ns=min((rank.first_seen_unix_ns for rank in ranks), default=0),
+        last_record_unix_ns=max((rank.last_record_unix_ns for rank in ranks), default=0),
+        iterations=sum(device.iterations_total for rank in ranks for device in rank.devices),
+        account=sum_accounts(rank.account for rank in ranks),
+        active_findings=sorted(loud),
+    )
+
+
+def rank_of(rank: RankView) -> wire.Rank:
+    """Return a rank."""
+    return wire.Rank(
+        job=rank.job,
+        rank=rank.rank,
+        world_size=rank.world_size,
+        host=rank.host,
+        collector=rank.collector,
+        connected=rank.connected,
+        ended=rank.ended,
+        settled=rank.settled,
+        first_seen_unix_ns=rank.first_seen_unix_ns,
+        last_record_unix_ns=rank.last_record_unix_ns,
+        clock_offset_ns=rank.clock_offset_ns,
+        account=account_of(rank.account),
+        devices=[device_of(device) for device in rank.devices],
+    )
+
+
+def device_of(device: DeviceView) -> wire.DeviceState:
+    """Return a device."""
+    loop = device.loop
+    followed: dict[str, Any] = {} if loop is None else followed_of(loop)
+    return wire.DeviceState(
+        device=device.device,
+        stream=device.stream,
+        state=STATES[device.state],
+        iterations=device.iterations_total,
+        last_iteration_start_ns=device.last_iteration_start_ns,
+        last_iteration_ns=device.last_iteration_ns,
+        last_interval_ns=device.last_interval_ns,
+        median_iteration_ns=device.median_iteration_ns,
+        foreign_kernels=device.foreign_total,
+        resets=device.resets_total,
+        **followed,
+    )
+
+
+def followed_of(loop: LoopView) -> dict[str, Any]:
+    """Return what a device and a list of loops say of a loop alike."""
+    return {
+        "loop": loop.number,
+        "period": loop.period,
+        "confidence_ratio": loop.confidence,
+        "evidence": loop.evidence,
+        "boundary_source": loop.boundary_source,
+    }
+
+
+def loop_of(rank: int, device: int, loop: LoopView) -> wire.Loop:
+    """Return a loop."""
+    return wire.Loop(rank=rank, device=device, iterations=loop.iterations, **followed_of(loop))

@@ -1,0 +1,164 @@
+"""`Query`: what the daemon knows, page by page."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+
+from deepprof.service.messages import job_of, loop_of, rank_of
+from deepprof.v1 import query_pb2 as wire
+from deepprof.v1 import query_pb2_grpc
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from deepprof.service.engine import Engine
+    from deepprof.service.examiner import Examiner
+    from deepprof.service.rank import Rank
+
+__all__ = ["QueryServicer"]
+
+T = TypeVar("T")
+Context = grpc.aio.ServicerContext[Any, Any]
+
+PAGE, LARGEST_PAGE = 100, 1000
+ROWS, LARGEST_ROWS = 8192, 65_536
+INTERVAL_MS = (100, 1000, 60_000)  # shortest, usual, longest
+
+
+class QueryServicer(query_pb2_grpc.QueryServicer):
+    """Answers questions; see proto/deepprof/v1/query.proto for limits and errors."""
+
+    def __init__(self, engine: Engine, examiner: Examiner) -> None:
+        self.engine, self.examiner = engine, examiner
+
+    async def ListJobs(self, request: wire.ListJobsRequest, context: Context) -> wire.ListJobsResponse:  # noqa: N802
+        """List the jobs, newest first."""
+        jobs = [job_of(name, [rank.view for rank in ranks.values()]) for name, ranks in self.engine.roster.jobs.items()]
+        jobs.sort(key=lambda job: (-job.first_seen_unix_ns, job.job))
+        page, token = await cut_page(jobs, request.page_size, request.page_token, context)
+        return wire.ListJobsResponse(jobs=page, next_page_token=token)
+
+    async def ListRanks(self, request: wire.ListRanksRequest, context: Context) -> wire.ListRanksResponse:  # noqa: N802
+        """List the ranks of a job."""
+        ranks = await self.ranks(request.job, context)
+        page, token = await cut_page(ranks, request.page_size, request.page_token, context)
+        return wire.ListRanksResponse(ranks=[rank_of(rank.view) for rank in page], next_page_token=token)
+
+    async def ListLoops(self, request: wire.ListLoopsRequest, context: Context) -> wire.ListLoopsResponse:  # noqa: N802
+        """List the loops that were followed."""
+        wanted = request.rank if request.HasField("rank") else None
+        loops = [
+            loop_of(rank.hello.rank, device.device, loop)
+            for rank in await self.ranks(request.job, context)
+            if wanted in (None, rank.hello.rank)
+            for device in rank.view.devices
+            for loop in device.loops
+        ]
+        page, token = await cut_page(loops, request.page_size, request.page_token, context)
+        return wire.ListLoopsResponse(loops=page, next_page_token=token)
+
+    async def ListIterations(  # noqa: N802
+        self, request: wire.ListIterationsRequest, context: Context
+    ) -> wire.ListIterationsResponse:
+        """List iterations, a page as an Arrow IPC stream."""
+        ranks = await self.ranks(request.job, context)
+        limit = await check_size(request.page_size, ROWS, LARGEST_ROWS, context)
+        rank = request.rank if request.HasField("rank") else None
+        device = request.device if request.HasField("device") else None
+
+        def read() -> tuple[pl.DataFrame, str]:
+            self.engine.worker.save(r for r in ranks if rank in (None, r.hello.rank))
+            return self.engine.history.iterations(request.job, rank, device, request.page_token, limit)
+
+        try:
+            rows, token = await self.engine.order(read)
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"page_token: {error}")
+        return wire.ListIterationsResponse(arrow=to_arrow(rows), next_page_token=token)
+
+    async def GetMetrics(self, request: wire.GetMetricsRequest, context: Context) -> wire.GetMetricsResponse:  # noqa: N802
+        """Return Table III of the job's loops, over the latest examined records."""
+        await self.ranks(request.job, context)
+        return wire.GetMetricsResponse(metrics=self.examiner.metrics(request.job))
+
+    async def GetFindings(self, request: wire.GetFindingsRequest, context: Context) -> wire.GetFindingsResponse:  # noqa: N802
+        """Return what the rules found."""
+        await self.ranks(request.job, context)
+        return self.examiner.findings(request.job)
+
+    async def ReadWindow(  # noqa: N802
+        self, request: wire.ReadWindowRequest, context: Context
+    ) -> AsyncIterator[wire.ReadWindowResponse]:
+        """Stream the raw records that are still kept."""
+        wanted = set(request.ranks)
+        for rank in await self.ranks(request.job, context):
+            if not wanted or rank.hello.rank in wanted:
+                async for message in self.examiner.read_window(rank):
+                    yield message
+
+    async def ListCaptures(self, request: wire.ListCapturesRequest, _: Context) -> wire.ListCapturesResponse:  # noqa: N802
+        """List the raw windows that were kept."""
+        found = self.examiner.captures.listed()
+        return wire.ListCapturesResponse(captures=[c for c in found if request.job in ("", c.job)])
+
+    async def Watch(self, request: wire.WatchRequest, context: Context) -> AsyncIterator[wire.WatchResponse]:  # noqa: N802
+        """Give the state now, and again whenever it has changed."""
+        shortest, usual, longest = INTERVAL_MS
+        interval = request.interval_ms or usual
+        if not shortest <= interval <= longest:
+            text = f"interval_ms: {interval} is not between {shortest} and {longest}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        if request.job:
+            await self.ranks(request.job, context)
+        shown = None
+        while not self.engine.stopping:
+            state = self.watched(request.job)
+            if state != shown:
+                shown = state
+                now = self.engine.clock.unix_ns()
+                yield wire.WatchResponse(jobs=state.jobs, ranks=state.ranks, now_unix_ns=now)
+            await asyncio.sleep(interval / 1000)
+
+    def watched(self, job: str) -> wire.WatchResponse:
+        """Return the state of a job with its ranks, or of all jobs."""
+        jobs = self.engine.roster.jobs
+        chosen = {name: ranks for name, ranks in jobs.items() if job in ("", name)}
+        views = {name: [rank.view for _, rank in sorted(ranks.items())] for name, ranks in chosen.items()}
+        ranks = [rank_of(view) for view in views.get(job, ())] if job else []
+        return wire.WatchResponse(jobs=[job_of(name, found) for name, found in views.items()], ranks=ranks)
+
+    async def ranks(self, job: str, context: Context) -> list[Rank]:
+        """Return the ranks of a job by number; ends the call where there is no such job."""
+        found = self.engine.roster.jobs.get(job)
+        if found is None:
+            known = ", ".join(list(self.engine.roster.jobs)[:8]) or "none"
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"no job {job[:128]!r}; there are: {known}")
+        return [found[number] for number in sorted(found or {})]
+
+
+async def check_size(size: int, usual: int, largest: int, context: Context) -> int:
+    """Return the page size that was asked for; ends the call for one that is too large."""
+    if size > largest:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"page_size: {size} is above {largest}")
+    return size or usual
+
+
+async def cut_page(items: Sequence[T], size: int, token: str, context: Context) -> tuple[Sequence[T], str]:
+    """Return the page that begins at `token`, the number of its first item, and the next one's token."""
+    limit = await check_size(size, PAGE, LARGEST_PAGE, context)
+    if token and not (token.isascii() and token.isdecimal() and len(token) <= 9):
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "page_token: is none of ours; begin without one")
+    first = int(token or 0)
+    return items[first : first + limit], str(first + limit) if first + limit < len(items) else ""
+
+
+def to_arrow(rows: pl.DataFrame) -> bytes:
+    """Return a frame as an Arrow IPC stream."""
+    buffer = io.BytesIO()
+    rows.write_ipc_stream(buffer, compression="uncompressed")
+    return buffer.getvalue()

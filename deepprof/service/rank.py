@@ -1,0 +1,246 @@
+"""One rank as the daemon holds it: what it said, what of it is durable, what waits to be mined, what is shown."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import msgspec
+import polars as pl
+
+from deepprof.service.account import Accounts
+from deepprof.service.session import RankSession
+from deepprof.service.views import HISTORY, Account, RankView
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deepprof.service.journal import Kind, Place
+    from deepprof.v1 import records_pb2 as pb
+    from deepprof.wire.records import Records
+
+__all__ = ["Item", "Rank", "SavedRank"]
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A message on its way: checked, numbered, and (once `place` is known) durable."""
+
+    kind: Kind
+    payload: bytes
+    first: int
+    count: int
+    records: Records | None = None  # of a batch
+    lost: int | None = None  # of a gap; None where the number is not known
+    arrived_ns: int = 0  # on the daemon's monotonic clock
+
+    @property
+    def names(self) -> int:
+        """How many new names it brings."""
+        return len(self.records.names) if self.records is not None else 0
+
+    @property
+    def names_nbytes(self) -> int:
+        """The bytes of its new names."""
+        return sum(len(name.encode()) for name in self.records.names) if self.records is not None else 0
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes while it waits: the message, and its tables, which are about as large."""
+        return 2 * len(self.payload) + 256
+
+
+class SavedRank(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The state of a rank beside its session's, as a checkpoint keeps it."""
+
+    version: int
+    next: int
+    names: int
+    ended: bool
+    settled: bool
+    first_seen_unix_ns: int
+    last_record_unix_ns: int
+    last_iteration_unix_ns: int
+    account: dict[str, int]
+    dropped: dict[str, int]
+    session: bytes
+
+
+@dataclass(slots=True, eq=False)
+class Rank:
+    """A session of one collector of one rank.
+
+    The event loop owns what is about the connection (`next`, `names`, `connection`, `broken`), the worker thread what
+    is about mining (`session`, `rows`, `position`); `queue` is handed over under the worker's lock. `view` is replaced
+    as a whole, so that anybody may look.
+    """
+
+    number: int
+    hello: pb.Hello
+    session: RankSession
+    accounts: Accounts = field(default_factory=Accounts)
+    first_seen_unix_ns: int = 0
+    last_record_unix_ns: int = 0
+    last_iteration_unix_ns: int = 0
+    # The connection's side.
+    next: int = 0  # number of the record that is expected
+    names: int = 0  # known, those on their way included
+    names_nbytes: int = 0
+    durable: int = 0
+    durable_names: int = 0
+    durable_names_nbytes: int = 0
+    connection: object | None = None
+    closing: bool = False  # an End is on its way
+    ended: bool = False  # … and durable
+    broken: str = ""  # why what is on its way cannot become durable
+    submitted: int = 0  # items handed to the journal and not yet back
+    # The miner's side.
+    queue: deque[tuple[Item, Place]] = field(default_factory=deque)
+    queued_nbytes: int = 0
+    rows: list[pl.DataFrame] = field(default_factory=list)  # not yet in the history
+    position: Place | None = None  # of the last item mined
+    saved: Place | None = None  # … when last saved
+    begun: Place | None = None  # the journal's end when the rank began: its records lie behind it
+    latest: Place | None = None  # of the last item that is durable
+    unsaved_nbytes: int = 0
+    saved_ns: int = 0
+    lag_ns: int = 0
+    mined: int = 0  # the number behind the last record that the session took, or knows to be lost
+    mined_end: bool = False
+    settled: bool = False
+    unsettled: bool = False  # it cannot be: not all records are kept, or they could not be analysed
+    unsaved: bool = False  # more was mined than is saved
+    findings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    view: RankView = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.show()
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The job and the rank's number in it."""
+        return self.hello.job, self.hello.rank
+
+    @property
+    def needs(self) -> Place | None:
+        """From where on the journal is needed to make the rank anew; None: not at all."""
+        return None if self.latest == self.saved else self.saved or self.begun
+
+    def show(self) -> None:
+        """Make the view anew."""
+        self.view = RankView(
+            job=self.hello.job,
+            rank=self.hello.rank,
+            world_size=self.hello.world_size,
+            host=self.hello.host,
+            collector=self.hello.collector,
+            connected=self.connection is not None,
+            ended=self.ended,
+            settled=self.settled,
+            first_seen_unix_ns=self.first_seen_unix_ns,
+            last_record_unix_ns=self.last_record_unix_ns,
+            last_iteration_unix_ns=self.last_iteration_unix_ns,
+            clock_offset_ns=self.hello.clock_offset_ns,
+            account=self.accounts.view(),
+            queued_nbytes=self.queued_nbytes,
+            lag_ns=self.lag_ns,
+            devices=self.session.devices,
+            findings=self.findings,
+        )
+
+    def note_submitted(self, item: Item) -> None:
+        """Count an item that goes to the journal; what comes next is expected behind it."""
+        self.next = item.first + item.count
+        self.submitted += 1
+        self.closing = self.closing or item.kind == "end"
+        self.names += item.names
+        self.names_nbytes += item.names_nbytes
+
+    def note_durable(self, item: Item) -> None:
+        """Take note that an item is in the journal."""
+        self.submitted -= 1
+        self.durable = item.first + item.count
+        self.ended = self.ended or item.kind == "end"
+        self.durable_names += item.names
+        self.durable_names_nbytes += item.names_nbytes
+
+    def note_lost(self, item: Item, why: str) -> None:
+        """Take note that an item could not be made durable: it and all behind it have to be sent again."""
+        self.submitted -= 1
+        self.broken = why
+
+    def mend(self) -> None:
+        """Go on behind what is durable, once nothing is on its way any more."""
+        self.next, self.closing, self.broken = self.durable, self.ended, ""
+        self.names, self.names_nbytes = self.durable_names, self.durable_names_nbytes
+
+    def take(self, item: Item) -> None:
+        """Give an item to the session."""
+        self.mined = item.first + item.count
+        if item.records is not None:
+            self.session.take(item.records)
+        elif item.kind == "gap":
+            self.session.gap(item.lost)
+            self.accounts.gap(item.lost or 0)
+        elif item.kind == "end":
+            self.session.end()
+            self.mined_end = True
+
+    def take_rows(self) -> pl.DataFrame:
+        """Return the iterations that are not in the history yet, which the caller puts there."""
+        rows, self.rows = self.rows, []
+        return pl.concat(rows) if rows else pl.DataFrame(schema=HISTORY)
+
+    def save(self) -> bytes:
+        """Return the state that `position` stands for."""
+        account = self.accounts.view()
+        dropped = dict(account.dropped)
+        counts = ("received", "accepted", "invalid", "duplicate", "gaps", "lost")
+        return msgspec.msgpack.encode(
+            SavedRank(
+                version=VERSION,
+                next=self.mined,
+                names=len(self.session.names),
+                ended=self.mined_end,
+                settled=self.settled,
+                first_seen_unix_ns=self.first_seen_unix_ns,
+                last_record_unix_ns=self.last_record_unix_ns,
+                last_iteration_unix_ns=self.last_iteration_unix_ns,
+                account={name: getattr(account, name) for name in counts},
+                dropped=dropped,
+                session=self.session.save(),
+            )
+        )
+
+    @classmethod
+    def restore(cls, number: int, hello: pb.Hello, state: bytes) -> Rank:
+        """Return the rank whose state `save` has written. Raises `ValueError` for other bytes."""
+        saved = msgspec.msgpack.decode(state, type=SavedRank)
+        if saved.version != VERSION:
+            raise ValueError(f"a rank's state of version {saved.version}, not {VERSION}")
+        session = RankSession.restore(saved.session)
+        nbytes = sum(len(name.encode()) for name in session.names)
+        return cls(
+            number,
+            hello,
+            session,
+            Accounts(Account(**saved.account, dropped=saved.dropped)),
+            saved.first_seen_unix_ns,
+            saved.last_record_unix_ns,
+            saved.last_iteration_unix_ns,
+            next=saved.next,
+            names=saved.names,
+            durable=saved.next,
+            durable_names=saved.names,
+            names_nbytes=nbytes,
+            durable_names_nbytes=nbytes,
+            closing=saved.ended,
+            ended=saved.ended,
+            mined=saved.next,
+            mined_end=saved.ended,
+            settled=saved.settled,
+        )

@@ -1,0 +1,215 @@
+"""The one thread that mines: it gives durable records to their sessions, and puts what comes of it into the history."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from deepprof.service.history import Checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import polars as pl
+
+    from deepprof.service.clock import Clock
+    from deepprof.service.history import History
+    from deepprof.service.journal import Journal, Place
+    from deepprof.service.rank import Item, Rank
+    from deepprof.service.session import SessionEvent
+
+__all__ = ["Worker"]
+
+log = logging.getLogger(__name__)
+
+TURN = 32  # items of one rank at a time: others wait no longer than that
+STATE_NBYTES = 16 << 20  # of messages since the last checkpoint: what a restart has to mine again, for each rank
+STATE_NS = 30 * 10**9
+TICK_NS = 10**9 // 2
+
+
+class Worker:
+    """Mines, saves, and does whatever else touches sessions or the history, one after the other.
+
+    `room` is called (from its thread) when items have been mined, `noticed` with a rank and what happened to it.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        history: History,
+        clock: Clock,
+        *,
+        room: Callable[[], None],
+        noticed: Callable[[Rank, SessionEvent], None],
+    ) -> None:
+        self.journal, self.history, self.clock = journal, history, clock
+        self._room, self._noticed = room, noticed
+        self._wake = threading.Condition()
+        self._ready: deque[Rank] = deque()  # ranks with items, each once
+        self._orders: deque[Callable[[], None]] = deque()
+        self._closing = False
+        self._ticked_ns = 0
+        self.queued_nbytes = 0
+        self.problem = ""  # why the history could not be written
+        self.ranks: Callable[[], Iterable[Rank]] = tuple
+        self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def oldest_ns(self, now_ns: int) -> int:
+        """Return how long the item that waits longest has waited."""
+        with self._wake:
+            arrived = [rank.queue[0][0].arrived_ns for rank in self._ready if rank.queue]
+        return max(0, now_ns - min(arrived, default=now_ns))
+
+    def put(self, rank: Rank, item: Item, place: Place) -> None:
+        """Queue a durable item."""
+        with self._wake:
+            if not rank.queue:
+                self._ready.append(rank)
+            rank.queue.append((item, place))
+            rank.latest = place
+            rank.queued_nbytes += item.nbytes
+            self.queued_nbytes += item.nbytes
+            self._wake.notify()
+
+    def call(self, order: Callable[[], Any]) -> None:
+        """Have something done by the thread, behind what it does now."""
+        with self._wake:
+            self._orders.append(order)
+            self._wake.notify()
+
+    def close(self) -> None:
+        """Mine what is queued, save everything, and end."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self.save(self.ranks())
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._ready or self._orders or self._closing, TICK_NS / 1e9)
+                order = self._orders.popleft() if self._orders else None
+                rank = self._ready.popleft() if self._ready and order is None else None
+                if self._closing and order is None and rank is None:
+                    return
+            if order is not None:
+                order()
+            if rank is not None:
+                self.mine(rank)
+                self.save([rank] if rank.unsaved_nbytes >= STATE_NBYTES else [])
+            self._tick()
+
+    def _tick(self) -> None:
+        """Save, now and then, what was not saved for a while."""
+        now = self.clock.monotonic_ns()
+        if now - self._ticked_ns >= TICK_NS:
+            self._ticked_ns = now
+            self.save([rank for rank in self.ranks() if rank.unsaved and now - rank.saved_ns >= STATE_NS])
+
+    def mine(self, rank: Rank) -> None:
+        """Give a rank's oldest items to its session, and take what comes of them."""
+        with self._wake:
+            turn = [rank.queue[i] for i in range(min(TURN, len(rank.queue)))]
+        before = dict(rank.session.dropped)
+        for item, _ in turn:
+            rank.take(item)
+        self.advance(rank)
+        after = rank.session.dropped
+        count = sum(item.count for item, _ in turn if item.kind == "batch")
+        rank.accounts.take(count, {k: n - before.get(k, 0) for k, n in after.items() if n != before.get(k, 0)})
+        rank.position, rank.unsaved = turn[-1][1], True
+        rank.unsaved_nbytes += sum(len(item.payload) for item, _ in turn)
+        rank.lag_ns = max(0, self.clock.monotonic_ns() - turn[-1][0].arrived_ns)
+        self._pass(rank, [item for item, _ in turn])
+        rank.show()
+
+    def advance(self, rank: Rank) -> None:
+        """Mine what a session has taken."""
+        progress = rank.session.advance()
+        if progress.iterations.height:
+            rank.rows.append(progress.iterations)
+            rank.last_iteration_unix_ns = self.clock.unix_ns()
+        for event in progress.events:
+            self._noticed(rank, event)
+
+    def _pass(self, rank: Rank, items: list[Item]) -> None:
+        """Take mined items off the queue."""
+        nbytes = sum(item.nbytes for item in items)
+        with self._wake:
+            for _ in items:
+                rank.queue.popleft()
+            rank.queued_nbytes -= nbytes
+            self.queued_nbytes -= nbytes
+            if rank.queue:
+                self._ready.append(rank)
+        self._room()
+
+    def save(self, ranks: Iterable[Rank]) -> None:
+        """Put the state and the new iterations of ranks into the history, in one transaction."""
+        dirty = [rank for rank in ranks if rank.unsaved and rank.position is not None]
+        if not dirty:
+            return
+        rows = [rank.take_rows() for rank in dirty]
+        saved = [
+            Checkpoint(rank.number, rank.position, rank.save(), new)
+            for rank, new in zip(dirty, rows, strict=True)
+            if rank.position is not None
+        ]
+        try:
+            self.history.checkpoint(saved)
+        except OSError as error:
+            self._put_back(dirty, rows, error)
+            return
+        self.problem = ""
+        now = self.clock.monotonic_ns()
+        for rank in dirty:
+            rank.saved, rank.unsaved_nbytes, rank.saved_ns, rank.unsaved = rank.position, 0, now, False
+
+    def settle(self, rank: Rank, rows: pl.DataFrame) -> None:
+        """Replace the iterations of a rank that has ended by better ones."""
+        self.save([rank])
+        self.history.settle(rank.number, rows)
+        rank.settled = rank.unsaved = True
+        self.save([rank])
+        rank.show()
+
+    def _put_back(self, ranks: list[Rank], rows: list[Any], error: OSError) -> None:
+        """Keep what could not be written until there is room again."""
+        self.problem = f"the history cannot be written: {error.strerror or error}"
+        log.error("history-failed", extra={"problem": self.problem})
+        now = self.clock.monotonic_ns()
+        for rank, new in zip(ranks, rows, strict=True):
+            rank.rows.insert(0, new)
+            rank.saved_ns, rank.unsaved_nbytes = now, 0  # tried again in a while
+
+    def drop(self, rank: Rank) -> None:
+        """Forget what a rank has waiting, and that it has anything to be saved. For the worker's own thread."""
+        with self._wake:
+            self.queued_nbytes -= rank.queued_nbytes
+            rank.queue.clear()
+            rank.queued_nbytes = 0
+            self._ready = deque(other for other in self._ready if other is not rank)
+        rank.rows, rank.unsaved, rank.saved = [], False, rank.latest
+        self._room()
+
+    def needed(self) -> Place:
+        """Return from where on the journal is needed, whatever happens; all before is saved, and synced."""
+        end = self.journal.end  # looked at first: what is durable later is behind it
+        needs = min((rank.needs for rank in self.ranks() if rank.needs is not None), default=end)
+        self.history.sync()
+        return min(needs, end)

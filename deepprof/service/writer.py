@@ -1,0 +1,118 @@
+"""The journal's one writer: a thread that appends what all streams bring, and syncs it once for many."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deepprof.service.journal import Frame
+
+if TYPE_CHECKING:
+    from deepprof.service.journal import Journal, Place
+    from deepprof.service.rank import Item, Rank
+
+__all__ = ["Done", "JournalWriter"]
+
+GROUP_NBYTES = 64 << 20  # appended before a sync at most
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """An item that is durable at `place`; without one it is not, and `why` says so."""
+
+    rank: Rank
+    item: Item
+    place: Place | None
+    why: str = ""
+
+
+class JournalWriter:
+    """Appends items in the order in which they are submitted; `tell` is called from its thread with those done.
+
+    While one group is being synced the next one gathers, so that the sync is shared by as many streams as there are.
+    When the disk refuses, every item of the group is told as not durable, and so is everything behind it of the same
+    rank until the rank was mended.
+    """
+
+    def __init__(self, journal: Journal, tell: Callable[[Sequence[Done]], None]) -> None:
+        self.journal, self._tell = journal, tell
+        self._waiting: deque[tuple[Rank, Item]] = deque()
+        self._wake = threading.Condition()
+        self._release: Place | None = None
+        self._closing = False
+        self.problem = ""  # of the last group: why the disk refused
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def submit(self, rank: Rank, item: Item) -> None:
+        """Queue an item; the caller bounds how many."""
+        with self._wake:
+            self._waiting.append((rank, item))
+            self._wake.notify()
+
+    def release(self, before: Place) -> None:
+        """Let segments go of which nobody needs anything before a place any more."""
+        with self._wake:
+            self._release = before
+            self._wake.notify()
+
+    def close(self) -> None:
+        """Write what is queued, and end."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            group, release = self._gather()
+            if release is not None:
+                self._let_go(release)
+            if group:
+                self._tell(self._write(group))
+            elif release is None:
+                return
+
+    def _gather(self) -> tuple[list[tuple[Rank, Item]], Place | None]:
+        """Wait for something to do; return a group of items, and what may go; nothing of either when all is done."""
+        group: list[tuple[Rank, Item]] = []
+        size = 0
+        with self._wake:
+            self._wake.wait_for(lambda: self._waiting or self._closing or self._release)
+            while self._waiting and size < GROUP_NBYTES:
+                group.append(self._waiting.popleft())
+                size += len(group[-1][1].payload)
+            release, self._release = self._release, None
+        return group, release
+
+    def _let_go(self, before: Place) -> None:
+        try:
+            self.journal.release(before)
+        except OSError as error:
+            self.problem = f"the journal's old segments cannot be removed: {error.strerror or error}"
+
+    def _write(self, group: Sequence[tuple[Rank, Item]]) -> list[Done]:
+        whole = [(rank, item) for rank, item in group if not rank.broken]
+        places, why = self._append(whole)
+        for rank, _ in whole if why else ():
+            rank.broken = why
+        found = dict(zip(map(id, (item for _, item in whole)), places, strict=False))
+        return [Done(rank, item, found.get(id(item)), why or rank.broken) for rank, item in group]
+
+    def _append(self, whole: Sequence[tuple[Rank, Item]]) -> tuple[list[Place], str]:
+        frames = [Frame(rank.number, item.kind, item.first, item.count, item.payload) for rank, item in whole]
+        self.problem = ""
+        try:
+            places = self.journal.append(frames)
+            self.journal.sync()
+        except OSError as error:
+            self.problem = f"the journal cannot be written: {error.strerror or error}"
+            return [], self.problem
+        return places, ""
