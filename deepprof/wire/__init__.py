@@ -1,1 +1,34 @@
-"""How traces cross the wire: cut into batches, checked, put together again."""
+"""How traces cross the wire: cut into batches, checked, put together again.
+
+A sender: `make_hello`, `cut`, `make_end`. A receiver: `read_request`, and `check_hello`, `check_batch`, `check_gap` or
+`check_end`. Whoever wants the trace back: `Assembly`.
+"""
+
+from __future__ import annotations
+
+from deepprof.wire.assembly import Assembly
+from deepprof.wire.checking import check_batch, check_end, check_gap, check_hello, count_records
+from deepprof.wire.cutting import cut
+from deepprof.wire.decoding import encode_table
+from deepprof.wire.errors import WireError
+from deepprof.wire.heads import make_end, make_hello
+from deepprof.wire.limits import Limits
+from deepprof.wire.records import Records
+from deepprof.wire.requests import read_request
+
+__all__ = [
+    "Assembly",
+    "Limits",
+    "Records",
+    "WireError",
+    "check_batch",
+    "check_end",
+    "check_gap",
+    "check_hello",
+    "count_records",
+    "cut",
+    "encode_table",
+    "make_end",
+    "make_hello",
+    "read_request",
+]

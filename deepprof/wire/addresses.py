@@ -1,0 +1,126 @@
+"""Where a daemon listens: `unix:PATH` or `HOST:PORT`, the same words for the daemon and for those who call it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import quote
+
+from deepprof.collectors.errors import UsageError, printable
+
+__all__ = ["Address", "default_address", "parse_address"]
+
+UNIX = "unix:"
+PATH_NBYTES = 107  # what the kernel has room for in a socket's address
+HOST_CHARS, PORTS = 253, 1 << 16
+HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?", re.ASCII)
+SHOWN = 120  # characters of a wrong address that a message repeats
+FORMS = "give unix:PATH or HOST:PORT, such as 127.0.0.1:7600 or [::1]:7600"
+SOCKET = "deepprof/deepprof.sock"
+SYSTEM = "/run"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a daemon listens: the absolute `path` of a unix socket, else `host` (IPv6 without brackets) and `port`.
+
+    Port 0 leaves the choice to the system, which only one who listens can mean.
+    """
+
+    path: str | None = None
+    host: str = ""
+    port: int = 0
+
+    def __str__(self) -> str:
+        return f"{UNIX}{self.path}" if self.path is not None else f"{self.bracketed}:{self.port}"
+
+    @property
+    def target(self) -> str:
+        """What gRPC calls it: a URL, in which a path's odd characters are escaped."""
+        return str(self) if self.path is None else f"{UNIX}{quote(os.fsencode(self.path))}"
+
+    @property
+    def bracketed(self) -> str:
+        """The host as a URL has it."""
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+    @property
+    def is_unix(self) -> bool:
+        """Whether it is a unix socket."""
+        return self.path is not None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether nothing sent there leaves the machine. A name other than `localhost` is not looked up."""
+        if self.is_unix or self.host.lower() == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def parse_address(text: str) -> Address:
+    """Return the address that `text` names; raises `UsageError` for anything else. Looks nothing up."""
+    return parse_path(text) if text.startswith(UNIX) else parse_host(text)
+
+
+def parse_path(text: str) -> Address:
+    """Return `unix:PATH` as an address; a relative path counts from the current directory."""
+    path = text.removeprefix(UNIX)
+    if path.startswith("//"):  # gRPC's other way to write an absolute path
+        path = path[2:]
+    if not path or path.endswith("/") or not path.isprintable():
+        raise wrong(text, "names no socket file")
+    absolute = os.path.abspath(path)
+    if len(os.fsencode(absolute)) > PATH_NBYTES:
+        raise wrong(text, f"is longer than the {PATH_NBYTES} bytes of a socket's address", "choose a shorter path")
+    return Address(path=absolute)
+
+
+def parse_host(text: str) -> Address:
+    """Return `HOST:PORT` as an address."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) < PORTS):
+        raise wrong(text, "is no address of a daemon")
+    if host.startswith("[") and host.endswith("]"):
+        return Address(host=parse_ipv6(text, host[1:-1]), port=int(port))
+    if len(host) > HOST_CHARS or not HOST.fullmatch(host):
+        raise wrong(text, "has no host name or IP address in front of its port")
+    return Address(host=host, port=int(port))
+
+
+def parse_ipv6(text: str, inner: str) -> str:
+    """Return what stands in brackets, which must be an IPv6 address."""
+    try:
+        address = ip_address(inner)
+    except ValueError:
+        raise wrong(text, "has no IPv6 address in its brackets") from None
+    if address.version != 6 or "%" in inner:  # zones are not for what is dialled
+        raise wrong(text, "has no IPv6 address in its brackets")
+    return inner
+
+
+def wrong(text: str, problem: str, advice: str = FORMS) -> UsageError:
+    """Return the error for an address."""
+    shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return UsageError(f"address {printable(shown)!r} {problem}; {advice}")
+
+
+def default_address(environ: Mapping[str, str] | None = None, system: str | Path = SYSTEM) -> Address:
+    """Return where a daemon listens that was told nothing: a socket of the user's session, else of the system.
+
+    Without XDG_RUNTIME_DIR it is the system's where that is there (`/run/deepprof`), else one below the home directory.
+    """
+    variables = os.environ if environ is None else environ
+    runtime = variables.get("XDG_RUNTIME_DIR")
+    if runtime:
+        return parse_address(f"{UNIX}{Path(runtime) / SOCKET}")
+    if (Path(system) / SOCKET).exists():
+        return parse_address(f"{UNIX}{Path(system) / SOCKET}")
+    home = variables.get("HOME") or str(Path.home())
+    return parse_address(f"{UNIX}{Path(home) / '.local/state' / SOCKET}")

@@ -1,0 +1,42 @@
+"""A checked batch: what a session takes, and what a trace is put together from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import cast
+
+import polars as pl
+
+from deepprof.collectors.trace import RECORD_TABLES, TABLES
+from deepprof.v1 import records_pb2 as pb
+
+__all__ = ["KINDS", "TABLE_OF", "Records"]
+
+KINDS: Mapping[str, pb.TableKind] = MappingProxyType(
+    {table: cast("pb.TableKind", pb.TableKind.Value(f"TABLE_KIND_{table.upper()}")) for table in TABLES}
+)
+TABLE_OF: Mapping[int, str] = MappingProxyType({kind: table for table, kind in KINDS.items()})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Records:
+    """A checked batch: the records numbered from `first`, `count` of them.
+
+    `tables` are those with rows, by the names of the record table and with exactly its schemas; `event` of collectives
+    and operands is a row of this batch. `names` are the texts of the ids from `first_name` on. No later record of the
+    collector starts before `complete_until_ns`.
+    """
+
+    first: int
+    count: int
+    tables: Mapping[str, pl.DataFrame]
+    names: tuple[str, ...]
+    first_name: int
+    complete_until_ns: int
+
+    def __post_init__(self) -> None:
+        rows = sum(table.height for name, table in self.tables.items() if name in RECORD_TABLES)
+        if rows != self.count:
+            raise ValueError(f"a batch of {self.count} records holds {rows}")

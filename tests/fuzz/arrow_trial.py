@@ -1,0 +1,56 @@
+"""One input of the fuzzer of the wire's door, and those that it begins with."""
+
+import resource
+from pathlib import Path
+
+import polars as pl
+
+from deepprof.collectors.trace import RECORD_TABLES, TABLES, Accounting, Trace
+from deepprof.v1 import records_pb2 as pb
+from deepprof.wire import Limits, WireError, check_batch, count_records, encode_table
+from deepprof.wire.records import KINDS, TABLE_OF
+from tests.deepprof.wire.messages import write_stream
+from tests.deepprof.wire.traces import make_full_trace
+
+TRACE = make_full_trace()
+LIMITS = Limits(message_nbytes=1 << 20)
+NAMES = 5
+OF = {"collectives": "device_events", "operands": "host_events"}
+SOUND = {table: pb.Table(kind=KINDS[table], arrow=encode_table(getattr(TRACE, table))) for table in OF.values()}
+SPARE_NBYTES = 768 * 1024**2  # of address space, beyond what is taken at the start
+
+
+def seeds() -> list[bytes]:
+    """Return a stream of each table, with texts in both layouts, and one in several pieces."""
+    rows = [(KINDS[table], getattr(TRACE, table)) for table in TABLES]
+    rows.append(
+        (KINDS["annotations"], pl.concat([TRACE.annotations.head(2), TRACE.annotations.tail(1)], rechunk=False))
+    )
+    return [bytes([kind]) + write_stream(part, views=views) for kind, part in rows for views in (False, True)]
+
+
+def try_bytes(data: bytes) -> None:
+    """Check a batch that has `data` for a table, and beside it the one that it refers to."""
+    kind = data[0] % (len(TABLES) + 1) if data else 0
+    beside = [SOUND[OF[table]] for table in [TABLE_OF.get(kind, "")] if table in OF]
+    message = pb.Batch(first_name=NAMES, tables=[*beside, pb.Table(kind=kind, arrow=data[1:])])
+    counted = count_records(message, LIMITS)
+    try:
+        records = check_batch(message, LIMITS, NAMES)
+    except WireError as error:
+        if not str(error).isprintable():
+            raise AssertionError("the error cannot be shown") from error
+        return
+    assert records.count == counted
+    rows = sum(table.height for name, table in records.tables.items() if name in RECORD_TABLES)
+    Trace(path="", format="", names=pl.Series(["n"] * NAMES), accounting=Accounting(rows, rows), **records.tables)
+    for table in records.tables.values():
+        assert table.estimated_size() <= 4 * LIMITS.message_nbytes
+        table.write_json()  # looks at every value
+
+
+def limit_memory() -> None:
+    """Let the process take little more memory than it has."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + SPARE_NBYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
