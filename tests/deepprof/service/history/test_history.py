@@ -1,0 +1,473 @@
+"""The history: what was saved comes back, once, whether it is hot, sealed, or between the two."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import threading
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from deepprof.service.folder import StoreError
+from deepprof.service.history import Checkpoint, History, JobSummary, Retained, Stored
+from deepprof.service.history.sealed import list_sealed
+from deepprof.service.journal import Place
+from deepprof.service.views import HISTORY
+from tests.deepprof.service.history.building import HOUR, Clock, checkpoint, iterations, opened, read_all, seal_all
+
+
+def begin(history: History, job: str = "job", rank: int = 0, collector: str = "a") -> int:
+    return history.begin(job, rank, collector, b"hello", 5)
+
+
+def test_empty_history_has_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path / "store") as history:
+        page, after = history.iterations("job")
+        assert (page.height, after) == (0, "")
+        assert page.columns == ["rank", *HISTORY]
+        assert (history.restore(), history.jobs(), history.farthest) == ([], [], None)
+        assert (seal_all(history), history.forget("job"), history.load_text("x")) == (0, 0, None)
+        assert history.retain(0, 0, 2**62) == Retained(0, 0, 0)
+        history.checkpoint([])
+
+
+def test_session_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    with opened(tmp_path) as history:
+        assert begin(history) == 1
+    with opened(tmp_path) as history:
+        assert history.restore() == [Stored(1, "job", 0, "a", b"hello", 5, None, b"", closed=False, settled=False)]
+        history.checkpoint([checkpoint(1, 0, at=9)])
+    with opened(tmp_path) as history:
+        (stored,) = history.restore()
+        assert (stored.position, stored.state, history.farthest) == (Place(1, 9, 0), b"state 9", Place(1, 9, 0))
+
+
+def test_iterations_come_back_exactly(tmp_path: Path) -> None:
+    given = pl.concat([iterations(*range(7)), iterations(2**62 // 1000, device=3)])
+    with opened(tmp_path) as history:
+        session = begin(history, rank=4)
+        history.checkpoint([Checkpoint(session, Place(1, 1, 0), b"", given)])
+        for _ in range(2):
+            page, after = history.iterations("job")
+            assert_frame_equal(page, given.select(pl.lit(4, pl.Int64()).alias("rank"), pl.all()))
+            assert after == ""
+            seal_all(history)
+
+
+def test_new_collector_closes_the_former(tmp_path: Path) -> None:
+    with opened(tmp_path) as history:
+        first, other, second = begin(history), begin(history, rank=1), begin(history, collector="b")
+        history.checkpoint([checkpoint(first, 1)])
+        assert (first, other, second) == (1, 2, 3)
+        assert [(one.session, one.closed) for one in history.restore()] == [(1, True), (2, False), (3, False)]
+        history.close_session(first)
+        assert [one.session for one in history.restore()] == [2, 3]
+        assert read_all(history) == [(0, 1)]
+
+
+def test_session_numbers_are_never_used_again(tmp_path: Path) -> None:
+    with opened(tmp_path) as history:
+        begin(history)
+        history.forget("job")
+    with opened(tmp_path) as history:
+        assert begin(history) == 2
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 100])
+def test_pages_have_each_row_once_while_sealing_goes_on(tmp_path: Path, limit: int) -> None:
+    with opened(tmp_path) as history:
+        sessions = [begin(history, rank=rank) for rank in range(3)]
+        for number in range(4):
+            history.checkpoint([checkpoint(session, 2 * number, 2 * number + 1) for session in sessions])
+            if number == 1:
+                seal_all(history)
+        found, after = [], ""
+        while True:
+            page, after = history.iterations("job", after=after, limit=limit)
+            found += page.select("rank", "index").rows()
+            seal_all(history)
+            if not after:
+                break
+        assert found == [(rank, number) for rank in range(3) for number in range(8)]
+
+
+def test_rank_and_device_are_chosen(tmp_path: Path) -> None:
+    with opened(tmp_path) as history:
+        sessions = [begin(history, rank=rank) for rank in range(3)]
+        for device in (0, 1):
+            history.checkpoint([checkpoint(session, device, device + 10, device=device) for session in sessions])
+            seal_all(history)
+        history.checkpoint([checkpoint(sessions[1], 50, device=0)])
+        assert read_all(history, rank=1, limit=1) == [(1, 0), (1, 10), (1, 1), (1, 11), (1, 50)]
+        assert read_all(history, device=1, limit=1) == [(rank, n) for rank in range(3) for n in (1, 11)]
+        assert read_all(history, rank=1, device=0) == [(1, 0), (1, 10), (1, 50)]
+        assert read_all(history, rank=9) == read_all(history, "other") == []
+
+
+@pytest.mark.parametrize("token", ["x", "1", "0.1", "-1.2", "1.2.3", "1.9223372036854775807", "9" * 40 + ".1", "1.\n"])
+def test_tokens_that_were_never_given_are_refused(tmp_path: Path, token: str) -> None:
+    with opened(tmp_path) as history, pytest.raises(ValueError, match="no page token"):
+        history.iterations("job", after=token)
+
+
+def test_pages_have_at_least_a_row(tmp_path: Path) -> None:
+    with opened(tmp_path) as history, pytest.raises(ValueError, match="at least one"):
+        history.iterations("job", limit=0)
+
+
+def test_other_columns_are_refused_and_nothing_saved(tmp_path: Path) -> None:
+    with opened(tmp_path) as history:
+        session = begin(history)
+        wrong = Checkpoint(session, Place(1, 1, 0), b"", iterations(1).drop("loop"))
+        with pytest.raises(ValueError, match="HISTORY"):
+            history.checkpoint([checkpoint(session, 1), wrong])
+        with pytest.raises(ValueError, match="HISTORY"):
+            history.settle(session, iterations(1).with_columns(pl.col("index").cast(pl.Int32)))
+        assert read_all(history) == []
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_settling_replaces_every_row(tmp_path: Path, sealed: bool) -> None:
+    with opened(tmp_path) as history:
+        first, second = begin(history), begin(history, rank=1)
+        history.checkpoint([checkpoint(first, 1, 2, 3), checkpoint(second, 4)])
+        if sealed:
+            seal_all(history)
+        history.settle(first, iterations(7, 8))
+        assert read_all(history) == [(0, 7), (0, 8), (1, 4)]
+        assert [one.settled for one in history.restore()] == [True, False]
+        assert history.jobs()[0].iterations == 3
+        seal_all(history)
+        history.settle(first, iterations())
+        assert read_all(history) == [(1, 4)]
+
+
+def test_forgetting_a_job_leaves_the_others(tmp_path: Path) -> None:
+    with opened(tmp_path) as history:
+        first, other = begin(history), begin(history, "other")
+        history.checkpoint([checkpoint(first, 1)])
+        seal_all(history)
+        history.checkpoint([checkpoint(first, 2), checkpoint(other, 3)])
+        history.save_text("report", "...", job="job")
+        assert history.forget("job") == 1
+        assert list_sealed(tmp_path / "sealed") == []  # all of its rows were the job's
+        history.checkpoint([checkpoint(first, 9)])  # came too late
+        history.settle(first, iterations(9))
+        assert (read_all(history), read_all(history, "other")) == ([], [(0, 3)])
+        assert ([one.job for one in history.restore()], history.load_text("report")) == (["other"], None)
+
+
+def test_jobs_are_summed_up(tmp_path: Path) -> None:
+    clock = Clock()
+    with opened(tmp_path, clock) as history:
+        sessions = [history.begin("old", rank, "a", b"", 7 + rank) for rank in range(2)]
+        history.begin("new", 0, "a", b"", 100)
+        history.begin("old", 0, "b", b"", 50)
+        history.checkpoint([checkpoint(sessions[1], 1, 2, 3)])
+        assert history.jobs() == [JobSummary("new", 1, 1, 100, 100, 0), JobSummary("old", 2, 2, 7, clock.now, 3)]
+
+
+def test_texts(tmp_path: Path) -> None:
+    with opened(tmp_path) as history:
+        for key, value in (("a/1", "x"), ("a/2", "é\0"), ("b/1", "z"), ("a/1", "y")):
+            history.save_text(key, value)
+        assert history.list_texts("a/") == {"a/1": "y", "a/2": "é\0"}
+        history.delete_text("a/1")
+        assert (history.load_text("a/1"), history.load_text("a/2")) == (None, "é\0")
+
+
+def test_few_rows_wait_and_old_ones_are_sealed(tmp_path: Path) -> None:
+    clock = Clock()
+    with opened(tmp_path, clock) as history:
+        session = begin(history)
+        start = clock.now
+        for number in range(3):
+            history.checkpoint([checkpoint(session, number)])
+            clock.now += HOUR
+        assert history.seal(start + HOUR - 1) == 0  # the oldest is old enough, but not an hour more
+        assert history.seal(start + HOUR) == 1  # two rows were given until then
+        assert history.seal(start + HOUR) == 0
+        assert count_hot(tmp_path) == 1
+        assert history.seal(0, hot_rows=1) == 0
+        assert history.seal(0, hot_rows=0, window_ns=-(2**62)) == 1
+        assert read_all(history) == [(0, 0), (0, 1), (0, 2)]
+
+
+def count_hot(folder: Path) -> int:
+    with sqlite3.connect(folder / "history.db") as db:
+        found = db.execute("SELECT count(*) FROM iterations").fetchone()[0]
+    db.close()
+    return int(found)
+
+
+def test_large_windows_are_cut_into_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deepprof.service.history.sealing.WINDOW_ROWS", 10)
+    with opened(tmp_path) as history:
+        session = begin(history)
+        history.checkpoint([checkpoint(session, *range(35))])
+        assert seal_all(history) == 4
+        assert read_all(history, limit=7) == [(0, number) for number in range(35)]
+
+
+def test_retention_by_age(tmp_path: Path) -> None:
+    clock = Clock()
+    with opened(tmp_path, clock) as history:
+        session = begin(history)
+        for number in range(4):
+            history.checkpoint([checkpoint(session, number)])
+            if number < 2:
+                seal_all(history)
+            clock.now += HOUR
+        assert history.retain(3 * HOUR, 1 << 40, clock.now) == Retained(1, 0, 0)
+        assert read_all(history) == [(0, 1), (0, 2), (0, 3)]
+        assert history.retain(2 * HOUR - 1, 1 << 40, clock.now) == Retained(1, 1, 0)
+        assert read_all(history) == [(0, 3)]
+        assert list_sealed(tmp_path / "sealed") == []
+        assert history.retain(0, 1 << 40, clock.now + HOUR) == Retained(0, 1, 0)
+        assert [one.session for one in history.restore()] == [session]  # open: it may go on
+
+
+def test_retention_forgets_closed_sessions_without_rows(tmp_path: Path) -> None:
+    clock = Clock()
+    with opened(tmp_path, clock) as history:
+        first, _ = begin(history), begin(history, collector="b")
+        history.checkpoint([checkpoint(first, 1)])
+        history.save_text("report", "...", job="job")
+        assert history.retain(HOUR, 1 << 40, clock.now) == Retained(0, 0, 0)
+        clock.now += HOUR + 1
+        assert history.retain(HOUR, 1 << 40, clock.now) == Retained(0, 1, 1)
+        assert [one.session for one in history.restore()] == [2]
+        assert history.load_text("report") == "..."  # the job has another session
+        history.close_session(2)
+        history.retain(0, 1 << 40, clock.now)
+        assert (history.jobs(), history.load_text("report")) == ([], None)
+
+
+def test_replaced_rows_free_their_file(tmp_path: Path) -> None:
+    with opened(tmp_path) as history:
+        session = begin(history)
+        history.checkpoint([checkpoint(session, 1)])
+        seal_all(history)
+        history.settle(session, iterations(2))
+        assert history.retain(2**62, 1 << 40, 2**62) == Retained(0, 0, 0)
+        assert list_sealed(tmp_path / "sealed") == []
+        assert read_all(history) == [(0, 2)]
+
+
+def test_disk_stays_within_the_bound(tmp_path: Path) -> None:
+    clock, most = Clock(), 400_000
+    peak = 0
+    with opened(tmp_path, clock) as history:
+        session = begin(history)
+        for number in range(60):
+            rows = iterations(*range(number * 500, number * 500 + 500))
+            history.checkpoint([Checkpoint(session, Place(1, number, 0), b"s" * 1000, rows)])
+            if number % 3 == 0:
+                history.seal(clock.now, window_ns=0)
+            history.retain(2**60, most, clock.now)
+            files = [path for path in tmp_path.rglob("*") if path.suffix in {".db", ".parquet"}]
+            peak = max(peak, sum(path.stat().st_size for path in files))
+            clock.now += HOUR
+        found = read_all(history, limit=50_000)
+    assert peak <= most + 500 * 200  # and what came since the last call
+    assert 100 < len(found) < 29_000
+    assert found == [(0, number) for number in range(30_000)][-len(found) :]
+
+
+def test_files_are_for_the_owner_alone(tmp_path: Path) -> None:
+    with opened(tmp_path / "store") as history:
+        history.checkpoint([checkpoint(begin(history), 1)])
+        seal_all(history)
+        found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "store").rglob("*")}
+    assert found.pop("sealed") == 0o700
+    assert set(found.values()) == {0o600}
+    assert {"history.db", "history.db-wal", f"{1:012d}.parquet"} <= set(found)
+
+
+def test_reading_goes_on_while_writing(tmp_path: Path) -> None:
+    with opened(tmp_path) as history:
+        sessions = [begin(history, rank=rank) for rank in range(3)]
+        problems: list[BaseException] = []
+
+        def read() -> None:
+            try:
+                for _ in range(20):
+                    found = read_all(history, limit=10)
+                    for rank in range(3):
+                        mine = [number for one, number in found if one == rank]
+                        assert mine == list(range(len(mine)))
+            except BaseException as error:
+                problems.append(error)
+
+        readers = [threading.Thread(target=read) for _ in range(2)]
+        for reader in readers:
+            reader.start()
+        for number in range(40):
+            history.checkpoint([checkpoint(session, number) for session in sessions])
+            if number % 5 == 0:
+                seal_all(history)
+        for reader in readers:
+            reader.join()
+        assert problems == []
+
+
+def test_leftovers_of_a_crash_are_removed(tmp_path: Path) -> None:
+    with opened(tmp_path) as history:
+        history.checkpoint([checkpoint(begin(history), 1, 2)])
+        seal_all(history)
+    sealed = tmp_path / "sealed"
+    (sealed / f"{2:012d}.parquet.tmp").write_bytes(b"half")
+    (sealed / f"{2:012d}.parquet").write_bytes((sealed / f"{1:012d}.parquet").read_bytes())
+    (sealed / f"{9:012d}.parquet").write_bytes(b"whose?")
+    (sealed / "notes.txt").write_text("mine")
+    with opened(tmp_path) as history:
+        assert sorted(path.name for path in sealed.iterdir()) == [
+            f"{1:012d}.parquet",
+            f"{9:012d}.parquet",
+            "notes.txt",
+        ]
+        assert read_all(history) == [(0, 1), (0, 2)]
+
+
+def test_lost_database_is_not_made_anew_over_sealed_files(tmp_path: Path) -> None:
+    with opened(tmp_path) as history:
+        history.checkpoint([checkpoint(begin(history), 1)])
+        seal_all(history)
+    (tmp_path / "history.db").unlink()
+    for _ in range(2):
+        with pytest.raises(
+            StoreError, match="is missing or empty, but the store has sealed files; run `deepprof fsck --repair`"
+        ):
+            History.open(tmp_path)
+    assert list_sealed(tmp_path / "sealed") == [1]
+
+
+def test_full_disk_saves_nothing_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import errno
+
+    with opened(tmp_path) as history:
+        session = begin(history)
+        history.checkpoint([checkpoint(session, 1)])
+        (pages,) = history._db.execute("PRAGMA page_count").fetchone()
+        history._db.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(OSError, match="No space left") as caught:
+            history.checkpoint([checkpoint(session, 2), checkpoint(session, *range(3, 3000))])
+        assert caught.value.errno == errno.ENOSPC
+        assert read_all(history) == [(0, 1)]
+        history._db.execute("PRAGMA max_page_count = 1000000")
+
+        def refuse(*_: Any) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", refuse)
+            with pytest.raises(OSError, match="No space left"):
+                seal_all(history)
+        assert list((tmp_path / "sealed").iterdir()) == []
+        history.checkpoint([checkpoint(session, 2)])
+        assert seal_all(history) == 1
+        assert read_all(history) == [(0, 1), (0, 2)]
+
+
+def test_lost_and_damaged_files_are_one_line(tmp_path: Path) -> None:
+    with opened(tmp_path) as history:
+        history.checkpoint([checkpoint(begin(history), 1)])
+        seal_all(history)
+        path = tmp_path / "sealed" / f"{1:012d}.parquet"
+        content = path.read_bytes()
+        for damaged in (b"", content[:-9], b"PAR1" * 50, content[:40] + bytes(200) + content[240:]):
+            path.write_bytes(damaged)
+            with pytest.raises(StoreError, match=r"^[^\n]*000001\.parquet: is a damaged Parquet file [^\n]*$"):
+                history.iterations("job")
+        pl.DataFrame({"x": [1]}).write_parquet(path)
+        with pytest.raises(StoreError, match="has other columns"):
+            history.iterations("job")
+        path.unlink()
+        with pytest.raises(StoreError, match="lacks a file that its ledger lists"):
+            history.iterations("job")
+
+
+@pytest.mark.parametrize("name", ["history.db", "history.db-wal", "history.db-shm", "history.db-journal", "sealed"])
+@pytest.mark.parametrize("kind", ["link", "other", "pipe"])
+def test_nothing_is_written_through_links_or_into_foreign_things(tmp_path: Path, name: str, kind: str) -> None:
+    store, outside = tmp_path / "store", tmp_path / "outside"
+    store.mkdir()
+    outside.mkdir() if name == "sealed" else outside.write_bytes(b"precious")
+    path = store / name
+    if kind == "link":
+        path.symlink_to(outside)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif name == "sealed":
+        path.write_bytes(b"")
+    else:
+        path.mkdir()
+    with pytest.raises(StoreError, match=r"^[^\n]*: is (a link|something else) where the store has a [^\n]*$"):
+        History.open(store)
+    assert (list(outside.iterdir()) == []) if name == "sealed" else (outside.read_bytes() == b"precious")
+
+
+@pytest.mark.parametrize("content", [b"random bytes " * 100, b"SQLite format 3\0" + b"\x10\0\1\1" + bytes(4000)])
+def test_files_that_are_no_database_are_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "history.db").write_bytes(content)
+    with pytest.raises(StoreError, match=r"^[^\n]*history\.db: [^\n]*$"):
+        History.open(tmp_path)
+    assert (tmp_path / "history.db").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("PRAGMA application_id = 7", "is a database, but no history of DeepProf"),
+        ("PRAGMA user_version = 2", "is of version 2; this DeepProf reads 1; update DeepProf"),
+        ("PRAGMA user_version = 0", "has other tables"),
+        ("CREATE TABLE more (x)", "has other tables"),
+        ("CREATE TRIGGER t AFTER INSERT ON texts BEGIN DELETE FROM sessions; END", "has other tables"),
+        ("DROP TABLE texts", "has other tables"),
+    ],
+)
+def test_other_databases_are_refused(tmp_path: Path, statement: str, problem: str) -> None:
+    with opened(tmp_path):
+        pass
+    db = sqlite3.connect(tmp_path / "history.db", isolation_level=None)
+    db.execute(statement)
+    db.close()
+    with pytest.raises(StoreError, match=problem):
+        History.open(tmp_path)
+
+
+def test_empty_file_is_a_new_history(tmp_path: Path) -> None:
+    (tmp_path / "history.db").touch()
+    with opened(tmp_path) as history:
+        assert begin(history) == 1
+
+
+def test_database_held_by_another_program_may_be_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deepprof.service.history.schema.BUSY_S", 0.0)
+    with opened(tmp_path) as history:
+        session = begin(history)
+        other = sqlite3.connect(tmp_path / "history.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(OSError, match="busy"):
+            history.checkpoint([checkpoint(session, 1)])
+        assert read_all(history) == []
+        other.execute("ROLLBACK")
+        other.close()
+        history.checkpoint([checkpoint(session, 1)])
+        assert read_all(history) == [(0, 1)]
+
+
+def test_values_of_other_types_are_one_line(tmp_path: Path) -> None:
+    with opened(tmp_path) as history:
+        history.checkpoint([checkpoint(begin(history), 1)])
+        history._db.execute("UPDATE iterations SET kernels = 'many'")
+        with pytest.raises(StoreError, match="no numbers"):
+            history.iterations("job")
+        history._db.execute("UPDATE sessions SET at_offset = 'x'")
+        with pytest.raises(StoreError, match="other types"):
+            history.restore()
