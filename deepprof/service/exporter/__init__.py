@@ -1,0 +1,13 @@
+"""The exporter: what Prometheus scrapes, from snapshots of the daemon.
+
+`snapshot.py` is what it looks at, `families.py` declares every metric, `exposition.py` writes them as text, `pages.py`
+says what stands behind which path, and `http.py` serves it.
+"""
+
+from __future__ import annotations
+
+from deepprof.service.exporter.http import Exporter, serve_metrics
+from deepprof.service.exporter.settings import Settings
+from deepprof.service.exporter.snapshot import Snapshot
+
+__all__ = ["Exporter", "Settings", "Snapshot", "serve_metrics"]

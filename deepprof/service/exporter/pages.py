@@ -1,0 +1,78 @@
+"""What stands behind the three paths: `/metrics`, `/healthz` (the process answers) and `/readyz` (or why not)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from deepprof.service.exporter.answers import Answer, Request, say
+from deepprof.service.exporter.exposition import Exposition
+from deepprof.service.exporter.process import ProcessMetrics
+from deepprof.service.exporter.settings import Settings
+from deepprof.service.exporter.snapshot import Snapshot
+
+__all__ = ["CONTENT_TYPE", "Look", "Pages"]
+
+Look = Callable[[], Snapshot]
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+SCRAPES = 4  # at a time: each holds its text, 5 MB with 1,000 ranks
+
+
+class Pages:
+    """Answers requests from what `look` returns."""
+
+    def __init__(self, look: Look, exposition: Exposition, settings: Settings) -> None:
+        self._look, self._exposition, self._settings = look, exposition, settings
+        self._process = ProcessMetrics()
+        # A thread each: scrapes queue behind each other, and a probe behind none of them.
+        self._scraper = ThreadPoolExecutor(1, "deepprof-scrape")
+        self._prober = ThreadPoolExecutor(1, "deepprof-probe")
+        self._slots = SCRAPES
+
+    async def answer(self, request: Request, send: Callable[[Answer], Awaitable[None]]) -> None:
+        """Hand the answer to `send`."""
+        if request.path == "/metrics":
+            await self._scrape(request, send)
+        elif request.path == "/healthz":
+            await send(say(200, "alive"))
+        elif request.path == "/readyz":
+            await send(await self._probe())
+        else:
+            await send(say(404, "there are /metrics, /healthz and /readyz"))
+
+    async def _scrape(self, request: Request, send: Callable[[Answer], Awaitable[None]]) -> None:
+        if self._settings.authorize is not None and not self._settings.authorize(request.authorization):
+            return await send(say(401, "a token is needed", "WWW-Authenticate: Bearer"))
+        if not self._slots:
+            return await send(say(503, f"{SCRAPES} scrapes are being read already", "Retry-After: 1"))
+        self._slots -= 1
+        try:
+            body = await asyncio.get_running_loop().run_in_executor(self._scraper, self._draw)
+            await send(Answer(200, body, CONTENT_TYPE))
+        finally:
+            self._slots += 1
+        return None
+
+    def _draw(self) -> bytes:
+        return (self._exposition.render(self._observe()) + self._process.render()).encode()
+
+    def _observe(self) -> Snapshot:
+        """Look, and let no error be taken for one of the connection, or for waiting too long."""
+        try:
+            return self._look()
+        except Exception as error:
+            raise RuntimeError("no snapshot of the daemon could be made") from error
+
+    async def _probe(self) -> Answer:
+        looking = asyncio.get_running_loop().run_in_executor(self._prober, self._observe)
+        try:
+            snapshot = await asyncio.wait_for(looking, self._settings.ready_s)
+        except TimeoutError:
+            return say(503, f"the daemon did not say within {self._settings.ready_s:g} s how it is")
+        return say(200, "ready") if snapshot.ready else say(503, snapshot.why_not or "not ready")
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._scraper.shutdown(wait=False, cancel_futures=True)
+        self._prober.shutdown(wait=False, cancel_futures=True)

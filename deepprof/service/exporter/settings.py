@@ -1,0 +1,24 @@
+"""How the exporter serves: how long it waits, and whom it answers."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Settings of the exporter; times in seconds.
+
+    `authorize` is given a scrape's Authorization header ("" for none) and says whether it is answered; None: all are.
+    Probes always are.
+    """
+
+    request_s: float = 10.0  # until a request has come
+    ready_s: float = 2.0  # until the daemon has said how it is
+    answer_s: float = 15.0  # until an answer has been read; Prometheus gives a scrape 10 s
+    authorize: Callable[[str], bool] | None = None
+    tls: ssl.SSLContext | None = None

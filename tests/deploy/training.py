@@ -1,0 +1,91 @@
+"""Two made-up jobs behind a real exporter, whose numbers grow with the clock and that a test can trouble."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from deepprof.service.exporter import Exporter, Snapshot, serve_metrics
+from deepprof.service.views import RankView
+from tests.deepprof.service.exporter.jobs import S, make_device, make_rank, make_snapshot
+
+__all__ = ["Training", "exported"]
+
+AGO_NS = 1800 * S
+DURATION_NS = 10_000_000
+
+
+@dataclass
+class Training:
+    """Job `train` of two ranks and `healthy` of one; with `trouble`, rank 1 of `train` has all that alerts tell.
+
+    Counters only ever grow: what trouble added stays when it ends.
+    """
+
+    trouble: bool = False
+    iterations: float = 1000.0
+    per_s: float = 100.0
+    troubled: float = 0.0  # iterations during trouble
+    growth: int = 0
+    events: int = 0  # of rank 1, which has none during trouble
+    looked_s: float = field(default_factory=time.monotonic)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def look(self) -> Snapshot:
+        """Return the jobs as they are now."""
+        with self.lock:
+            self.pass_time()
+            ranks = (self.rank("train", 0), self.disturbed(self.rank("train", 1)), self.rank("healthy", 0))
+        why = "a test asked for it" if self.trouble else ""
+        return make_snapshot(*ranks, now_ns=time.time_ns(), ready=not why, why_not=why)
+
+    def pass_time(self) -> None:
+        """Iterate since the last look."""
+        now_s = time.monotonic()
+        passed = (now_s - self.looked_s) * self.per_s
+        self.looked_s, self.iterations = now_s, self.iterations + passed
+        if self.trouble:
+            self.troubled, self.growth = self.troubled + passed, self.growth + 1
+        else:
+            self.events += int(1600 * passed)
+
+    def rank(self, job: str, rank: int) -> RankView:
+        """Return a rank with all that can be shown."""
+        now_ns, number = time.time_ns(), int(self.iterations)
+        device = make_device(number, duration_ns=DURATION_NS, resets_total=1, foreign_total=number // 100)
+        made = make_rank(job, rank, now_ns, device, first_seen_unix_ns=now_ns - AGO_NS)
+        if job == "healthy" or rank == 1:
+            return made
+        account = replace(made.account, received=made.account.received + 3, dropped={"late": 3})
+        return replace(made, account=account, findings={"input-bound": "info"})
+
+    def disturbed(self, rank: RankView) -> RankView:
+        """Return the rank with its trouble, past and present."""
+        (device,), lost = rank.devices, int(self.troubled)
+        added_ns = int(3 * DURATION_NS * self.troubled)  # iterations take four times as long
+        device = replace(
+            device,
+            duration_sum_ns=device.duration_sum_ns + added_ns,
+            compute_ns_total=device.compute_ns_total + added_ns,
+            growth_total=self.growth,
+            events_total=self.events,
+        )
+        rank = replace(rank, devices=(device,), account=replace(rank.account, lost=lost * 1600))
+        if not self.trouble:
+            return rank
+        long_ago_ns = time.time_ns() - AGO_NS
+        findings = {"copy-bound": "warning"}
+        return replace(rank, last_record_unix_ns=long_ago_ns, last_iteration_unix_ns=long_ago_ns, findings=findings)
+
+
+@contextmanager
+def exported(training: Training) -> Iterator[tuple[Exporter, str]]:
+    """Serve the jobs; give the exporter and its HOST:PORT."""
+    exporter = serve_metrics(("127.0.0.1", 0), training.look)
+    try:
+        yield exporter, f"{exporter.address[0]}:{exporter.address[1]}"
+    finally:
+        exporter.close()
