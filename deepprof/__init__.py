@@ -1,8 +1,8 @@
 """DeepProf: what one training iteration is, where its time goes, and why the GPU waits.
 
-The Python API is `read` (a file as a `Trace`), `read_job` (all ranks of a job) and `analyze` (a `Trace` or several as
-an `Analysis`); the command line is a thin face over it. Names are loaded on first use, so that importing the package
-costs next to nothing.
+The Python API is `read` (a file as a `Trace`), `read_job` (all ranks of a job), `analyze` (a `Trace` or several as an
+`Analysis`) and `connect` (the daemon that watches jobs); the command line is a thin face over it. Names are loaded on
+first use, so that importing the package costs next to nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis, Loop, analyze
+    from deepprof.client.connection import connect
     from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
     from deepprof.collectors.importers import read
     from deepprof.collectors.store import Store, open_store
@@ -34,6 +35,7 @@ __all__ = [
     "__version__",
     "analyze",
     "compare",
+    "connect",
     "open_store",
     "read",
     "read_job",
@@ -51,6 +53,7 @@ HOMES = {
     "UsageError": "deepprof.collectors.errors",
     "analyze": "deepprof.analysis",
     "compare": "deepprof.comparison",
+    "connect": "deepprof.client.connection",
     "open_store": "deepprof.collectors.store",
     "read": "deepprof.collectors.importers",
     "read_job": "deepprof.job",

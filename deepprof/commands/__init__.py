@@ -17,9 +17,13 @@ from deepprof.commands.convert import Convert
 from deepprof.commands.diagnose import Diagnose
 from deepprof.commands.diff import Diff
 from deepprof.commands.export import Export
+from deepprof.commands.fsck import Fsck
+from deepprof.commands.send import Send
+from deepprof.commands.serve import Serve
 from deepprof.commands.signals import tidying
 from deepprof.commands.simulate import Simulate
 from deepprof.commands.streams import require_stdout, say, settle
+from deepprof.commands.watch import Watch
 from deepprof.render.plain import shorten
 
 if TYPE_CHECKING:
@@ -42,7 +46,7 @@ class Command(Protocol):
         ...
 
 
-COMMANDS: tuple[type[Command], ...] = (Diagnose, Diff, Export, Convert, Simulate)
+COMMANDS: tuple[type[Command], ...] = (Diagnose, Diff, Export, Convert, Simulate, Serve, Send, Watch, Fsck)
 
 
 class Parser(argparse.ArgumentParser):

@@ -7,12 +7,25 @@ from argparse import ArgumentParser, ArgumentTypeError
 
 from deepprof.render.plain import shorten
 
-__all__ = ["add_columns", "parse_count", "parse_counts", "parse_jobs", "parse_seed", "parse_stream", "parse_time"]
+__all__ = [
+    "add_columns",
+    "parse_count",
+    "parse_counts",
+    "parse_interval",
+    "parse_jobs",
+    "parse_seed",
+    "parse_speed",
+    "parse_stream",
+    "parse_time",
+]
 
 COUNT_DIGITS, SEED_DIGITS = 9, 18
 JOBS = 64
 UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9}
 TIME = re.compile(r"(\d{1,12})(?:\.(\d{1,12}))?(ns|us|ms|s|min)", re.ASCII)
+SPEED = re.compile(r"\d{1,7}(\.\d{1,6})?", re.ASCII)
+SLOWEST, FASTEST = 0.001, 1_000_000
+SHORTEST_S, LONGEST_S = 0.1, 3600
 DEVICES, STREAMS = 1 << 16, 1 << 63  # what a trace's columns hold
 
 
@@ -39,6 +52,22 @@ def parse_seed(text: str) -> int:
     if not is_whole(text, SEED_DIGITS):
         raise ArgumentTypeError(f"{quote(text)} is not a whole number with {SEED_DIGITS} digits at most")
     return int(text)
+
+
+def parse_speed(text: str) -> float | None:
+    """Return a factor such as `1` or `0.5`, None for `max`."""
+    if text == "max":
+        return None
+    if not SPEED.fullmatch(text) or not SLOWEST <= float(text) <= FASTEST:
+        raise ArgumentTypeError(f"{quote(text)} is no speed from {SLOWEST} to {FASTEST:,} nor max")
+    return float(text)
+
+
+def parse_interval(text: str) -> float:
+    """Return a number of seconds."""
+    if not SPEED.fullmatch(text) or not SHORTEST_S <= float(text) <= LONGEST_S:
+        raise ArgumentTypeError(f"{quote(text)} is no number of seconds from {SHORTEST_S} to {LONGEST_S:,}")
+    return float(text)
 
 
 def parse_stream(text: str) -> tuple[int, int]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deepprof.commands.inputs import add_inputs, add_paths, analyze_paths
+from deepprof.commands.daemons import add_daemon, analyze_window
+from deepprof.commands.inputs import add_cluster, add_inputs, add_paths, analyze_in_cluster, analyze_paths
 from deepprof.commands.output import add_output, capture, check_output, deliver
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from deepprof.analysis import Analysis
 
@@ -23,6 +25,7 @@ class Diagnose:
     """Find the training iteration in a trace and say where its time goes.
 
     PATH is a file, a directory, an archive, a store or a glob of one job's ranks; the format is recognised by content.
+    With --daemon, PATH is the name of a job that the daemon knows, and what it keeps of its records is read.
     --from and --to count from the job's first device event. Exit 0: reported, 1: --fail-on was met, 2: wrong usage or
     unreadable input.
     """
@@ -39,16 +42,25 @@ class Diagnose:
             help="exit 1 on a finding of info, warning, critical or above",
         )
         add_inputs(parser)
+        add_cluster(parser)
         add("--all", action="store_true", help=f"all findings instead of the first {FINDINGS}")
+        add_daemon(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Read, analyse and report."""
         check_output(args)
-        analysis = analyze_paths(args)
+        analysis = choose_source(args)(args)
         limit = None if args.all else FINDINGS
         content = render_json(analysis, limit) if args.format == "json" else render_text(analysis, limit, args.output)
         deliver(content, args)
         return FAILED if args.fail_on and fails(analysis, args.fail_on) else 0
+
+
+def choose_source(args: argparse.Namespace) -> Callable[[argparse.Namespace], Analysis]:
+    """Return what reads and analyses: a daemon's window, the workers of a cluster, or this process with files."""
+    if args.daemon is not None:
+        return analyze_window
+    return analyze_in_cluster if args.cluster is not None else analyze_paths
 
 
 def render_json(analysis: Analysis, limit: int | None) -> str:

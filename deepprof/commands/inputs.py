@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from deepprof.analysis import Analysis
 
-__all__ = ["add_inputs", "add_paths", "analyze_paths"]
+__all__ = ["add_cluster", "add_inputs", "add_paths", "analyze_in_cluster", "analyze_paths"]
 
 
 def add_paths(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +31,28 @@ def add_inputs(parser: argparse.ArgumentParser, *, until: str = "--to") -> None:
     add(until, dest="end", metavar="TIME", type=parse_time, help="look only at what comes before, such as 4s")
     add("--jobs", metavar="N", type=parse_jobs, help="processes that read (default: what the machine bears)")
     add_columns(parser)
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Add `--cluster`."""
+    text = "have Dask workers look at the ranks: a scheduler's address (tcp://HOST:PORT), or local to start --jobs"
+    parser.add_argument("--cluster", metavar="ADDRESS", help=text)
+
+
+def analyze_in_cluster(args: argparse.Namespace) -> Analysis:
+    """Do what `analyze_paths` does on the workers of the cluster that `args` names; the analysis has no traces."""
+    with reading() as watch:
+        from deepprof.cluster.connection import check_address, connect
+        from deepprof.cluster.mapping import analyze_on
+        from deepprof.job import find_paths
+        from deepprof.job.parallel import processors
+
+        check_address(args.cluster, jobs=args.jobs)
+        between = None if args.start is None and args.end is None else (args.start, args.end)
+        files = find_paths(args.paths)
+        with connect(args.cluster, workers=min(args.jobs or processors(), len(files))) as client:
+            asked = {"counts": args.iterations, "stream": args.stream, "columns": args.columns}
+            return analyze_on(client, files, between=between, watch=watch, **asked)
 
 
 def analyze_paths(args: argparse.Namespace, paths: Sequence[str] | None = None) -> Analysis:

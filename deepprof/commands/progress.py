@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-__all__ = ["progress", "reading"]
+__all__ = ["counting", "is_watched", "progress", "reading"]
 
 
 def is_watched() -> bool:
@@ -45,6 +45,21 @@ def reading() -> Iterator[Callable[[int, int], None] | None]:
         def watch(done: int, total: int) -> None:
             if total > 1:
                 bar.update(task, completed=done, total=total, count=f"{done} of {total} traces")
+
+        yield watch
+
+
+@contextmanager
+def counting(doing: str, what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Show a bar; gives what is to be told how many of all are done."""
+    if not is_watched():
+        yield None
+        return
+    with make_bar(open_console(sys.stderr)) as bar:
+        task = bar.add_task(doing, total=None, count="")
+
+        def watch(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, count=f"{done:,} of {total:,} {what}")
 
         yield watch
 

@@ -21,7 +21,7 @@ class Serve:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's arguments."""
-        from deepprof.service.config.flags import add_flags
+        from deepprof.service.flags import add_flags
 
         parser.add_argument("--config", metavar="FILE", help="settings as TOML (--print-config shows all)")
         add_flags(parser)

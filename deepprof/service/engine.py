@@ -28,6 +28,7 @@ __all__ = ["Engine"]
 
 log = logging.getLogger(__name__)
 
+SILENT_NS = 24 * 3600 * 10**9
 ATTACH_S = 30.0  # in which what a former stream has sent becomes durable
 T = TypeVar("T")
 Notice = Callable[[Rank, "SessionEvent"], None]
@@ -124,10 +125,20 @@ class Engine:
 
     def end(self, rank: Rank) -> None:
         """Close a rank whose collector was replaced, as far as it got. For the worker's thread."""
-        if not rank.mined_end:
+        if not rank.mined_end and not rank.failed:
             rank.session.end()
             self.worker.advance(rank)
         self.worker.save([rank])
+        self.history.close_session(rank.number)
+
+    async def expire(self) -> None:
+        """Let go of ranks that have not been heard of for so long that nobody waits for them; their history stays."""
+        async with self._attaching:
+            oldest = self.clock.unix_ns() - SILENT_NS
+            for rank in [rank for rank in self.roster if rank.connection is None and not rank.submitted]:
+                if max(rank.last_record_unix_ns, rank.first_seen_unix_ns) < oldest and not rank.queue:
+                    await self.order(partial(self.end, rank))
+                    self.roster.remove(*rank.key)
 
     async def quiet(self, rank: Rank) -> None:
         """Wait until nothing of a rank is on its way to the journal. Raises `RefusedError` when that takes too long."""
@@ -244,7 +255,9 @@ class Engine:
     def _forget(self, job: str, ranks: Sequence[Rank]) -> int:
         for rank in ranks:
             self.worker.drop(rank)
-        return self.history.forget(job)
+        gone = sum(summary.iterations for summary in self.history.jobs() if summary.job == job)
+        self.history.forget(job)
+        return gone
 
     # -- the worker's thread --
 

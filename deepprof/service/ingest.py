@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[wire.SendRequest, wire.SendResponse]
 
 HELLO_S = 30.0  # in which a new stream has to say who it is
+LAST_ANSWER_S = 10.0
 
 
 class IngestServicer(ingest_pb2_grpc.IngestServicer):
@@ -85,13 +86,10 @@ class Stream:
         answering = asyncio.create_task(self.answer())
         try:
             await self.read()
+        finally:
             self.done = True
             self.changed.set()
-            await answering
-        finally:
-            answering.cancel()
-            with contextlib.suppress(asyncio.CancelledError, grpc.aio.BaseError):
-                await answering
+            await finish(answering)
 
     async def read(self) -> None:
         """Take messages until the client has sent its last."""
@@ -176,3 +174,15 @@ class Stream:
                 return
             await self.changed.wait()
             self.changed.clear()
+
+
+async def finish(answering: asyncio.Task[None]) -> None:
+    """Let the last answer go out: gRPC bears no second operation beside a write, not even the call's end.
+
+    A client that does not read, or has gone, ends it too.
+    """
+    _, unfinished = await asyncio.wait({answering}, timeout=LAST_ANSWER_S)
+    for task in unfinished:
+        task.cancel()
+    with contextlib.suppress(asyncio.CancelledError, grpc.aio.BaseError, grpc.aio.UsageError):
+        await answering

@@ -66,7 +66,7 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
         self, request: wire.ListIterationsRequest, context: Context
     ) -> wire.ListIterationsResponse:
         """List iterations, a page as an Arrow IPC stream."""
-        ranks = await self.ranks(request.job, context)
+        ranks = await self.ranks(request.job, context, past=True)
         limit = await check_size(request.page_size, ROWS, LARGEST_ROWS, context)
         rank = request.rank if request.HasField("rank") else None
         device = request.device if request.HasField("device") else None
@@ -132,13 +132,13 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
         ranks = [rank_of(view) for view in views.get(job, ())] if job else []
         return wire.WatchResponse(jobs=[job_of(name, found) for name, found in views.items()], ranks=ranks)
 
-    async def ranks(self, job: str, context: Context) -> list[Rank]:
-        """Return the ranks of a job by number; ends the call where there is no such job."""
+    async def ranks(self, job: str, context: Context, *, past: bool = False) -> list[Rank]:
+        """Return the ranks of a job by number; ends the call where there is no such job, nor (`past`) ever was."""
         found = self.engine.roster.jobs.get(job)
-        if found is None:
+        if found is None and not (past and any(known.job == job for known in self.engine.history.jobs())):
             known = ", ".join(list(self.engine.roster.jobs)[:8]) or "none"
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no job {job[:128]!r}; there are: {known}")
-        return [found[number] for number in sorted(found or {})]
+        return [rank for _, rank in sorted((found or {}).items())]
 
 
 async def check_size(size: int, usual: int, largest: int, context: Context) -> int:

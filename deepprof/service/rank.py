@@ -62,6 +62,7 @@ class SavedRank(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     names: int
     ended: bool
     settled: bool
+    failed: bool
     first_seen_unix_ns: int
     last_record_unix_ns: int
     last_iteration_unix_ns: int
@@ -114,6 +115,7 @@ class Rank:
     settled: bool = False
     unsettled: bool = False  # it cannot be: not all records are kept, or they could not be analysed
     unsaved: bool = False  # more was mined than is saved
+    failed: bool = False  # its records have met a bug: they are no longer mined
     findings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     view: RankView = field(init=False)
 
@@ -180,7 +182,7 @@ class Rank:
 
     def take(self, item: Item) -> None:
         """Give an item to the session."""
-        self.mined = item.first + item.count
+        self.follow(item)
         if item.records is not None:
             self.session.take(item.records)
         elif item.kind == "gap":
@@ -188,7 +190,11 @@ class Rank:
             self.accounts.gap(item.lost or 0)
         elif item.kind == "end":
             self.session.end()
-            self.mined_end = True
+
+    def follow(self, item: Item) -> None:
+        """Take note how far the rank was mined."""
+        self.mined = item.first + item.count
+        self.mined_end = self.mined_end or item.kind == "end"
 
     def take_rows(self) -> pl.DataFrame:
         """Return the iterations that are not in the history yet, which the caller puts there."""
@@ -207,6 +213,7 @@ class Rank:
                 names=len(self.session.names),
                 ended=self.mined_end,
                 settled=self.settled,
+                failed=self.failed,
                 first_seen_unix_ns=self.first_seen_unix_ns,
                 last_record_unix_ns=self.last_record_unix_ns,
                 last_iteration_unix_ns=self.last_iteration_unix_ns,
@@ -243,4 +250,5 @@ class Rank:
             mined=saved.next,
             mined_end=saved.ended,
             settled=saved.settled,
+            failed=saved.failed,
         )

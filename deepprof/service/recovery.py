@@ -37,7 +37,8 @@ class Recovered:
 def recover(engine: Engine) -> Recovered:
     """Bring back the ranks of the history, and mine what the journal has of them since. Before the threads start."""
     found = Recovered()
-    ranks = {stored.session: rank for stored in engine.history.restore() if (rank := bring_back(engine, stored))}
+    open_ones = [stored for stored in engine.history.restore() if not stored.closed]
+    ranks = {stored.session: rank for stored in open_ones if (rank := bring_back(engine, stored))}
     for rank in ranks.values():
         engine.roster.put(rank)
     found.ranks = len(ranks)

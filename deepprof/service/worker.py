@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from deepprof.service.folder import StoreError
 from deepprof.service.history import Checkpoint
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ log = logging.getLogger(__name__)
 TURN = 32  # items of one rank at a time: others wait no longer than that
 STATE_NBYTES = 16 << 20  # of messages since the last checkpoint: what a restart has to mine again, for each rank
 STATE_NS = 30 * 10**9
+FAILED = "mining-failed"  # why records are dropped that a bug keeps from being mined
 TICK_NS = 10**9 // 2
 
 
@@ -109,7 +112,7 @@ class Worker:
                     return
             if order is not None:
                 order()
-            if rank is not None:
+            if rank is not None and rank.queue:
                 self.mine(rank)
                 self.save([rank] if rank.unsaved_nbytes >= STATE_NBYTES else [])
             self._tick()
@@ -124,19 +127,36 @@ class Worker:
     def mine(self, rank: Rank) -> None:
         """Give a rank's oldest items to its session, and take what comes of them."""
         with self._wake:
-            turn = [rank.queue[i] for i in range(min(TURN, len(rank.queue)))]
-        before = dict(rank.session.dropped)
-        for item, _ in turn:
-            rank.take(item)
-        self.advance(rank)
-        after = rank.session.dropped
-        count = sum(item.count for item, _ in turn if item.kind == "batch")
-        rank.accounts.take(count, {k: n - before.get(k, 0) for k, n in after.items() if n != before.get(k, 0)})
+            turn = list(islice(rank.queue, TURN))
+        items = [item for item, _ in turn]
+        count = sum(item.count for item in items if item.kind == "batch")
+        try:
+            rank.accounts.take(count, self.take(rank, items))
+        except Exception:
+            self._give_up(rank, items, count)
         rank.position, rank.unsaved = turn[-1][1], True
         rank.unsaved_nbytes += sum(len(item.payload) for item, _ in turn)
         rank.lag_ns = max(0, self.clock.monotonic_ns() - turn[-1][0].arrived_ns)
-        self._pass(rank, [item for item, _ in turn])
+        self._pass(rank, items)
         rank.show()
+
+    def take(self, rank: Rank, items: Sequence[Item]) -> dict[str, int]:
+        """Give items to a rank's session; return how many records it has dropped on that occasion, by reason."""
+        if rank.failed:
+            return {FAILED: sum(item.count for item in items if item.kind == "batch")}
+        before = dict(rank.session.dropped)
+        for item in items:
+            rank.take(item)
+        self.advance(rank)
+        return {k: n - before.get(k, 0) for k, n in rank.session.dropped.items() if n != before.get(k, 0)}
+
+    def _give_up(self, rank: Rank, items: Sequence[Item], count: int) -> None:
+        """Mine a rank no more whose records have met a bug: the others go on, and its raw records are still kept."""
+        log.exception("mining-failed", extra={"job": rank.hello.job, "rank": rank.hello.rank})
+        rank.failed = True
+        rank.accounts.take(count, {FAILED: count})
+        for item in items:
+            rank.follow(item)
 
     def advance(self, rank: Rank) -> None:
         """Mine what a session has taken."""
@@ -155,7 +175,7 @@ class Worker:
                 rank.queue.popleft()
             rank.queued_nbytes -= nbytes
             self.queued_nbytes -= nbytes
-            if rank.queue:
+            if rank.queue and rank not in self._ready:
                 self._ready.append(rank)
         self._room()
 
@@ -172,7 +192,7 @@ class Worker:
         ]
         try:
             self.history.checkpoint(saved)
-        except OSError as error:
+        except (OSError, StoreError) as error:
             self._put_back(dirty, rows, error)
             return
         self.problem = ""
@@ -188,9 +208,9 @@ class Worker:
         self.save([rank])
         rank.show()
 
-    def _put_back(self, ranks: list[Rank], rows: list[Any], error: OSError) -> None:
+    def _put_back(self, ranks: list[Rank], rows: list[Any], error: Exception) -> None:
         """Keep what could not be written until there is room again."""
-        self.problem = f"the history cannot be written: {error.strerror or error}"
+        self.problem = f"the history cannot be written: {error}"
         log.error("history-failed", extra={"problem": self.problem})
         now = self.clock.monotonic_ns()
         for rank, new in zip(ranks, rows, strict=True):

@@ -108,11 +108,11 @@ class JournalWriter:
 
     def _append(self, whole: Sequence[tuple[Rank, Item]]) -> tuple[list[Place], str]:
         frames = [Frame(rank.number, item.kind, item.first, item.count, item.payload) for rank, item in whole]
-        self.problem = ""
         try:
             places = self.journal.append(frames)
             self.journal.sync()
         except OSError as error:
             self.problem = f"the journal cannot be written: {error.strerror or error}"
             return [], self.problem
+        self.problem = "" if frames else self.problem
         return places, ""

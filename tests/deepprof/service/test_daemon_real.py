@@ -32,8 +32,10 @@ def test_a_real_trace_gives_the_offline_result(row: dict[str, str], daemon: Daem
         client.send(traces, job)
         wait_settled(client, job)
         offline = iterations_of(traces)
-        assert client.iterations(job).sort("rank", "device", "loop", "index").equals(
-            offline.sort("rank", "device", "loop", "index")
+        assert (
+            client.iterations(job)
+            .sort("rank", "device", "loop", "index")
+            .equals(offline.sort("rank", "device", "loop", "index"))
         )
         check_accounts(client)
         assert sum(rank.account.accepted for rank in client.ranks(job)) == sum(t.accounting.kept for t in traces)

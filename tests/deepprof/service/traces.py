@@ -25,7 +25,9 @@ def gpu_only_trace(iterations: int, kernels: int, *, copies: int = 3, pause_ns: 
     begin = (first[:, None] - pause_ns + np.arange(copies) * (pause_ns // copies)).ravel()
     length = np.full(len(begin), pause_ns // copies // 2)
     moved = frame(begin, length, 9, "memcpy", np.full(len(begin), names.max() + 1))
-    moved = moved.with_columns(copy_kind=pl.lit("HtoD").cast(DEVICE_EVENTS["copy_kind"]), nbytes=pl.lit(1 << 20, pl.UInt64))
+    moved = moved.with_columns(
+        copy_kind=pl.lit("HtoD").cast(DEVICE_EVENTS["copy_kind"]), nbytes=pl.lit(1 << 20, pl.UInt64)
+    )
     events = pl.concat([work, moved]).sort("start_ns", maintain_order=True)
     texts = [f"kernel_{number}" for number in range(int(names.max()) + 1)] + ["Memcpy HtoD"]
     return Trace(

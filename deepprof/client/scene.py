@@ -1,0 +1,53 @@
+"""Looks at a daemon again and again: what there is to see now, or that the daemon is away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from deepprof.client.channel import Door
+from deepprof.client.daemon import Daemon
+from deepprof.client.errors import DaemonError
+from deepprof.render.live import Scene
+
+if TYPE_CHECKING:
+    from deepprof.client.values import JobState
+
+__all__ = ["look", "look_on"]
+
+JOBS = 8  # whose ranks are asked for; the newest
+
+
+def look(daemon: Daemon, job: str = "") -> Scene:
+    """Return what the daemon knows of all jobs, or of one, with the ranks of the newest."""
+    state = daemon.look(job)
+    jobs = [each for each in state.jobs if not job or each.job == job]
+    ranks = {each.job: daemon.ranks(each.job) for each in choose_jobs(jobs)}
+    return Scene(str(daemon.door.address), jobs, ranks, state.now_unix_ns)
+
+
+def choose_jobs(jobs: list[JobState]) -> list[JobState]:
+    """Return the jobs to show in detail: those with a rank connected first."""
+    return sorted(jobs, key=lambda job: not job.connected)[:JOBS]
+
+
+def look_on(door: Door, job: str, wait: Callable[[], object]) -> Generator[Scene, None, None]:
+    """Yield scenes without an end, `wait` between two; while the daemon is away, the last one with a word on that.
+
+    Raises `DaemonError` where the daemon refuses, or cannot be reached at first.
+    """
+    scene = None
+    while True:
+        try:
+            with Daemon(door) as daemon:
+                while True:
+                    scene = look(daemon, job)
+                    yield scene
+                    wait()
+        except DaemonError as error:
+            if scene is None or not error.passing:
+                raise
+            scene = replace(scene, notice=f"{error.problem}; trying again")
+            yield scene
+            wait()

@@ -1,0 +1,33 @@
+"""A daemon's raw window as the traces of a job: each rank put together, then numbered and aligned as files are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from deepprof.client.errors import DaemonError
+from deepprof.job import number_ranks
+from deepprof.job.alignment import align
+from deepprof.job.part import Between, check_between, read_parts
+from deepprof.v1.query_pb2 import ReadWindowResponse
+from deepprof.wire.assembly import assemble_all
+
+if TYPE_CHECKING:
+    from deepprof.collectors.trace import Trace
+    from deepprof.wire.addresses import Address
+
+__all__ = ["read_traces"]
+
+
+def read_traces(answers: Iterable[ReadWindowResponse], address: Address, between: Between | None = None) -> list[Trace]:
+    """Return the ranks that the answers to `ReadWindow` hold, as `deepprof.read_job` returns what it has read.
+
+    `between` is a range of time, as there. Raises `DaemonError` for answers that make no trace.
+    """
+    if between is not None:
+        check_between(between)
+    try:
+        traces = assemble_all(answers)
+    except ValueError as error:
+        raise DaemonError(address, f"sent records that cannot be read ({error})", "check its version") from error
+    return align(number_ranks(traces if between is None else read_parts(traces, between)))

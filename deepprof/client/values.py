@@ -1,0 +1,208 @@
+"""What a daemon tells, as plain values: times in ns (`_unix_ns` on the daemon's clock), shares as ratios from 0 to 1.
+
+Names are those of the messages in `proto/deepprof/v1`, where every field is described; a value that is absent there is
+None.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+__all__ = [
+    "Account",
+    "ActiveFinding",
+    "Capture",
+    "DeviceState",
+    "Findings",
+    "FollowedLoop",
+    "JobState",
+    "LoopFigures",
+    "RankState",
+    "WatchState",
+    "build",
+]
+
+Kind = TypeVar("Kind")
+MinerState = Literal["unknown", "learning", "locked", "lost"]
+STATES: tuple[MinerState, ...] = get_args(MinerState)  # by the protocol's numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What became of the records received: `received == accepted + Σ dropped + invalid + duplicate`."""
+
+    received: int = 0
+    accepted: int = 0
+    invalid: int = 0
+    duplicate: int = 0
+    dropped: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    gaps: int = 0
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """A job: how many ranks it has, what they sent, and the rules with an open finding."""
+
+    job: str
+    ranks: int = 0
+    connected: int = 0
+    ended: int = 0
+    first_seen_unix_ns: int = 0
+    last_record_unix_ns: int = 0
+    iterations: int = 0
+    account: Account = field(default_factory=Account)
+    active_findings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """The loop followed on a device now; `period` 0: none so far."""
+
+    device: int
+    stream: int = 0
+    state: MinerState = "unknown"
+    loop: int = 0
+    period: int = 0
+    confidence_ratio: float = 0.0
+    evidence: str = ""
+    boundary_source: str = ""
+    iterations: int = 0
+    last_iteration_start_ns: int = 0
+    last_iteration_ns: int = 0
+    last_interval_ns: int = 0
+    median_iteration_ns: int = 0
+    foreign_kernels: int = 0
+    resets: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RankState:
+    """A rank: who sends its records, what became of them, and its devices."""
+
+    job: str
+    rank: int
+    world_size: int = 0
+    host: str = ""
+    collector: str = ""
+    connected: bool = False
+    ended: bool = False
+    settled: bool = False
+    first_seen_unix_ns: int = 0
+    last_record_unix_ns: int = 0
+    clock_offset_ns: int = 0
+    account: Account = field(default_factory=Account)
+    devices: tuple[DeviceState, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedLoop:
+    """A loop that was followed on a rank's device, now or before."""
+
+    rank: int
+    device: int
+    loop: int
+    period: int = 0
+    confidence_ratio: float = 0.0
+    evidence: str = ""
+    boundary_source: str = ""
+    iterations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFigures:
+    """The paper's Table III of a loop; None where no iteration carries a value."""
+
+    rank: int
+    device: int
+    loop: int
+    iterations: int = 0
+    avg_interval_ns: int | None = None
+    max_interval_ns: int | None = None
+    avg_overlap_ratio: float | None = None
+    avg_operation_ns: int | None = None
+    avg_size_nbytes: int | None = None
+    median_iteration_ns: int | None = None
+    p5_iteration_ns: int | None = None
+    p95_iteration_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveFinding:
+    """What a rule found in the latest records, `active_since_unix_ns` on in every examination."""
+
+    rule: str
+    severity: str
+    title: str = ""
+    summary: str = ""
+    advice: str = ""
+    rank: int | None = None
+    confidence_ratio: float = 0.0
+    active_since_unix_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """All findings of a job's last examination, and the whole report (`deepprof.report/1`) as JSON.
+
+    `examined_unix_ns` is 0, and the report empty, before the first one.
+    """
+
+    findings: tuple[ActiveFinding, ...] = ()
+    examined_unix_ns: int = 0
+    report: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """Raw records that the daemon keeps as a trace: `name` is a folder in its store."""
+
+    name: str
+    job: str = ""
+    rank: int = 0
+    reason: str = ""
+    taken_unix_ns: int = 0
+    nbytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WatchState:
+    """What there is to see at the daemon's time `now_unix_ns`: all jobs, and the ranks of the job asked for."""
+
+    jobs: tuple[JobState, ...] = ()
+    ranks: tuple[RankState, ...] = ()
+    now_unix_ns: int = 0
+
+
+def build(kind: type[Kind], message: Any) -> Kind:
+    """Return a protobuf message as the value `kind`, whose fields have the message's names."""
+    return kind(**{name: read_field(hint, message, name) for name, hint in find_fields(kind)})  # type: ignore[arg-type]
+
+
+@cache
+def find_fields(kind: type) -> tuple[tuple[str, Any], ...]:
+    """Return the names and types of a value's fields."""
+    hints = get_type_hints(kind)
+    return tuple((each.name, hints[each.name]) for each in dataclasses.fields(kind))
+
+
+def read_field(hint: Any, message: Any, name: str) -> Any:
+    """Return one field of a message as the type `hint`."""
+    if type(None) in get_args(hint) and not message.HasField(name):
+        return None
+    value = getattr(message, name)
+    if hint is MinerState:
+        return STATES[value] if 0 <= value < len(STATES) else STATES[0]
+    if get_origin(hint) is tuple:
+        return tuple(convert(get_args(hint)[0], each) for each in value)
+    return MappingProxyType(dict(value)) if hint == Mapping[str, int] else convert(hint, value)
+
+
+def convert(hint: Any, value: Any) -> Any:
+    """Return a message as the value `hint`, and anything else as it is."""
+    return build(hint, value) if dataclasses.is_dataclass(hint) and isinstance(hint, type) else value

@@ -1,0 +1,72 @@
+"""How long a client waits, and for how long it goes on trying; time and chance are given to it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+__all__ = ["CLOCK", "Clock", "Patience"]
+
+FIRST_S, LONGEST_S = 0.1, 10.0
+
+
+class Clock(Protocol):
+    """Tells the time and lets it pass."""
+
+    def now_s(self) -> float:
+        """Return seconds since any moment, never falling."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Let `seconds` pass."""
+        ...
+
+
+class SystemClock:
+    """The machine's own."""
+
+    def now_s(self) -> float:
+        """Return seconds since the machine began."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Let `seconds` pass."""
+        await asyncio.sleep(seconds)
+
+
+CLOCK: Clock = SystemClock()
+
+
+@dataclass(slots=True)
+class Patience:
+    """Waits ever longer between attempts, and knows when it is enough.
+
+    Each pause is between half and the whole of twice the former, so that the many clients of a daemon do not come back
+    together. `limit_s` counts from the first failure since something went well; None: for ever. `chance` returns a
+    number from 0 to 1.
+    """
+
+    clock: Clock
+    limit_s: float | None = None
+    chance: Callable[[], float] = field(default=random.random)
+    failures: int = 0
+    since_s: float | None = None
+
+    def succeed(self) -> None:
+        """Forget all failures."""
+        self.failures, self.since_s = 0, None
+
+    def fail(self) -> float | None:
+        """Count a failure and return how many seconds to wait; None: not any longer."""
+        now = self.clock.now_s()
+        self.since_s = now if self.since_s is None else self.since_s
+        left = None if self.limit_s is None else self.since_s + self.limit_s - now
+        if left is not None and left <= 0:
+            return None
+        pause = min(FIRST_S * 2.0 ** min(self.failures, 16), LONGEST_S) * (1 + self.chance()) / 2
+        self.failures += 1
+        return pause if left is None else min(pause, left)

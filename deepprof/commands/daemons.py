@@ -1,0 +1,71 @@
+"""What the commands that talk to a daemon have in common: what is shown at its door, and a job read from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deepprof.commands.progress import progress
+
+if TYPE_CHECKING:
+    import argparse
+
+    from deepprof.analysis import Analysis
+    from deepprof.client.channel import Door
+
+__all__ = ["add_credentials", "add_daemon", "analyze_window", "open_door"]
+
+
+def add_credentials(parser: argparse.ArgumentParser) -> None:
+    """Add the options with a token and certificates."""
+    group = parser.add_argument_group("to be let in by the daemon (each also a variable, DEEPPROF_TOKEN_FILE ...)")
+    group.add_argument("--token-file", metavar="FILE", help="file with the token")
+    group.add_argument("--ca", metavar="FILE", help="certificates that vouch for the daemon: asks for TLS")
+    group.add_argument("--cert", metavar="FILE", help="own certificate")
+    group.add_argument("--key", metavar="FILE", help="key of the own certificate")
+
+
+def open_door(address: str | None, args: argparse.Namespace) -> Door:
+    """Return the door to the daemon at `address`, else to the default one, with what `args` shows there."""
+    from deepprof.client.extra import require_grpc
+
+    require_grpc()
+    from deepprof.client.channel import find_door
+    from deepprof.client.credentials import Credentials
+
+    return find_door(address, Credentials(args.token_file, args.ca, args.cert, args.key))
+
+
+def add_daemon(parser: argparse.ArgumentParser) -> None:
+    """Add `--daemon`, with which PATH is the name of a job."""
+    text = "read what a daemon keeps of the job PATH instead of files: unix:PATH or HOST:PORT"
+    parser.add_argument("--daemon", metavar="ADDRESS", help=text)
+    add_credentials(parser)
+
+
+def analyze_window(args: argparse.Namespace) -> Analysis:
+    """Analyse what the daemon keeps of the job that `args` names, as `inputs.analyze_paths` does with files."""
+    check_job(args)
+    door = open_door(args.daemon, args)
+    with progress("reading"):
+        from deepprof.analysis import analyze
+        from deepprof.client.daemon import Daemon
+
+        between = None if args.start is None and args.end is None else (args.start, args.end)
+        with Daemon(door) as daemon:
+            traces = daemon.window(args.paths[0], between=between)
+    with progress("analysing"):
+        return analyze(traces, counts=args.iterations, stream=args.stream)
+
+
+def check_job(args: argparse.Namespace) -> None:
+    """Raise `UsageError` for arguments that only files have."""
+    from deepprof.collectors.errors import UsageError
+
+    if len(args.paths) != 1:
+        raise UsageError(
+            f"{len(args.paths)} jobs named; with --daemon name one: deepprof diagnose --daemon ADDRESS JOB"
+        )
+    if args.columns is not None:
+        raise UsageError("--columns is for files; leave it out with --daemon")
+    if args.cluster is not None:
+        raise UsageError("--cluster is for files; leave it out with --daemon")

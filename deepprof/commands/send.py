@@ -1,0 +1,107 @@
+"""`deepprof send`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deepprof.commands.arguments import add_columns, parse_count, parse_jobs, parse_speed
+from deepprof.commands.daemons import add_credentials, open_door
+from deepprof.commands.progress import counting, reading
+from deepprof.commands.streams import say
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from deepprof.client.channel import Door
+    from deepprof.client.replay import Totals
+    from deepprof.collectors.trace import Trace
+
+__all__ = ["Send"]
+
+
+class Send:
+    """Send recorded traces to a daemon, as if the job ran now.
+
+    PATH is what `deepprof diagnose` takes: every trace is a rank of the job. What the daemon has already, as after a
+    break, is not sent again. A lost connection is taken up again; exit 2 when the daemon stays away or refuses.
+    """
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's arguments."""
+        add = parser.add_argument
+        add("paths", metavar="PATH", nargs="+", help="a trace, a directory or a glob of one job's ranks")
+        add("--job", metavar="NAME", required=True, help="name of the job")
+        add(
+            "--to",
+            metavar="ADDRESS",
+            help="the daemon, unix:PATH or HOST:PORT (default: DEEPPROF_DAEMON or this machine's)",
+        )
+        speed = "times the recording's own: 1 is as it was, max (the default) as fast as the daemon takes it"
+        add("--speed", metavar="X", type=parse_speed, help=speed)
+        add("--repeat", metavar="N", type=parse_count, default=1, help="send it N times, one after the other in time")
+        add("--collector", metavar="NAME", help="name of this sending, which the same name continues")
+        add("--jobs", metavar="N", type=parse_jobs, help="processes that read (default: what the machine bears)")
+        add_columns(parser)
+        add_credentials(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Read, send, and say what became of it."""
+        door = open_door(args.to, args)
+        traces = read_traces(args)
+        from deepprof.client.replay import Replay, replay
+
+        how = Replay(args.job, args.speed, args.repeat, args.collector)
+        with counting("sending", "records") as watch:
+            totals = replay(door, traces, how, watch=watch, notice=say_once())
+        say(f"{door.address}: {describe(totals)}{describe_account(door, args.job, traces)}")
+        return 0
+
+
+def say_once() -> Callable[[str], None]:
+    """Return what says a line, and is silent while it would be the same again."""
+    said: list[str] = []
+
+    def notice(text: str) -> None:
+        if said[-1:] != [text]:
+            say(f"{text} (trying again)")
+        said[:] = [text]
+
+    return notice
+
+
+def read_traces(args: argparse.Namespace) -> list[Trace]:
+    """Return the ranks as recorded: numbered, their clocks as they are; who analyses them aligns these."""
+    from deepprof.job import read_unaligned
+
+    with reading() as watch:
+        return read_unaligned(args.paths, jobs=args.jobs, watch=watch, columns=args.columns)
+
+
+def describe(totals: Totals) -> str:
+    """Return a line on what was sent."""
+    ranks = f"{totals.ranks} rank{'s' if totals.ranks != 1 else ''}"
+    rate = (totals.durable - totals.present) / totals.seconds if totals.seconds else 0.0
+    present = f" ({totals.present:,} were there already)" if totals.present else ""
+    return (
+        f"{ranks}, {totals.records:,} records, {totals.durable:,} acknowledged{present} "
+        f"in {totals.seconds:,.2f} s, {rate:,.0f} records/s"
+    )
+
+
+def describe_account(door: Door, job: str, traces: list[Trace]) -> str:
+    """Return what the daemon left out of it, nothing where it left out nothing or does not tell us."""
+    from deepprof.client.daemon import Daemon
+    from deepprof.client.errors import DaemonError
+
+    sent = {trace.rank or 0 for trace in traces}
+    try:
+        with Daemon(door) as daemon:
+            accounts = [rank.account for rank in daemon.ranks(job) if rank.rank in sent]
+    except DaemonError:  # a token that may send need not read
+        return ""
+    counts = {"duplicate": sum(each.duplicate for each in accounts), "invalid": sum(each.invalid for each in accounts)}
+    for account in accounts:
+        for reason, count in account.dropped.items():
+            counts[reason] = counts.get(reason, 0) + count
+    return "".join(f", {count:,} {reason}" for reason, count in counts.items() if count)

@@ -1,0 +1,106 @@
+"""`deepprof watch`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from deepprof.commands.arguments import parse_interval
+from deepprof.commands.daemons import add_credentials, open_door
+from deepprof.commands.output import FORMATS
+from deepprof.commands.streams import open_console, require_stdout
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from rich.console import Console
+    from rich.text import Text
+
+    from deepprof.render.live import Scene
+
+__all__ = ["Watch"]
+
+
+class Watch:
+    """Show the jobs that a daemon watches, as they run.
+
+    On a terminal the view stays until Ctrl-C; into a pipe it is shown once. `--format json` writes a line per look.
+    While the daemon is away, what was last seen stays, and it is called again.
+    """
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's arguments."""
+        add = parser.add_argument
+        where = "the daemon, unix:PATH or HOST:PORT (default: DEEPPROF_DAEMON or this machine's)"
+        add("address", metavar="ADDRESS", nargs="?", help=where)
+        add("--job", metavar="JOB", default="", help="only this job")
+        add("--once", action="store_true", help="show it once and end")
+        add("--format", choices=FORMATS, default="text", help="what to write (default text)")
+        add("--interval", metavar="S", type=parse_interval, default=1.0, help="seconds between two looks (default 1)")
+        add_credentials(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Look, once or until somebody has seen enough."""
+        door = open_door(args.address, args)
+        from deepprof.client.scene import look_on
+
+        scenes = look_on(door, args.job, lambda: time.sleep(args.interval))
+        try:
+            show(scenes, args)
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            scenes.close()
+        return 0
+
+
+def show(scenes: Iterator[Scene], args: argparse.Namespace) -> None:
+    """Show scenes as `args` says."""
+    stdout = require_stdout()
+    if args.format == "json":
+        for scene in scenes:
+            stdout.buffer.write(encode(scene))
+            stdout.buffer.flush()
+            if args.once:
+                return
+    elif args.once or not stdout.isatty():
+        console = open_console(sys.stdout)
+        stdout.write(draw(next(scenes), console, None).plain + "\n")
+    else:
+        show_live(scenes, open_console(sys.stdout))
+
+
+def show_live(scenes: Iterator[Scene], console: Console) -> None:
+    """Show scenes one over the other, on a screen that is given back as it was."""
+    from rich.live import Live
+
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        for scene in scenes:
+            live.update(draw(scene, console, console.height), refresh=True)
+
+
+def draw(scene: Scene, console: Console, height: int | None) -> Text:
+    """Return a scene as the console can show it."""
+    from rich.text import Text
+
+    from deepprof.render.live import draw_scene
+    from deepprof.render.page import Page
+
+    page = Page(console)
+    lines = [Text(page.show(text), style) for text, style in draw_scene(scene, page.width, height)]
+    return Text("\n", no_wrap=True, overflow="crop").join(lines)
+
+
+def encode(scene: Scene) -> bytes:
+    """Return a scene as a line of JSON."""
+    import msgspec
+
+    jobs = [msgspec.to_builtins(job, enc_hook=dict) for job in scene.jobs]
+    for job in jobs:
+        job["rank_states"] = [
+            msgspec.to_builtins(rank, enc_hook=dict) for rank in (scene.ranks or {}).get(job["job"], ())
+        ]
+    told = {"schema": "deepprof.watch/1", "address": scene.address, "now_unix_ns": scene.now_unix_ns}
+    return msgspec.json.encode({**told, "notice": scene.notice or None, "jobs": jobs}) + b"\n"

@@ -1,0 +1,105 @@
+"""`deepprof diagnose --daemon`: the same report as from the files that were sent."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from deepprof.commands import main
+from deepprof.simulation import simulate, write
+from tests.deepprof.client.fake_daemon import FakeDaemon
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """A directory with the two ranks of a job."""
+    folder = tmp_path_factory.mktemp("ranks")
+    for rank in range(2):
+        write(simulate("healthy", iterations=8, seed=rank), folder / f"rank{rank}.json.gz")
+    return folder
+
+
+def report(capsys, *argv):
+    assert main(["diagnose", *map(str, argv)]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--format", "json", "--all"],
+        [],
+        ["--format", "json", "--from", "50ms"],
+        ["--format", "json", "--iterations", "8"],
+        ["--format", "json", "--stream", "0:7"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("several", [False, True], ids=["one rank", "two ranks"])
+def test_the_report_is_that_of_the_files(capsys, address, job, options, several):
+    path = job if several else job / "rank1.json.gz"
+    assert main(["send", str(path), "--to", address, "--job", "j"]) == 0
+    capsys.readouterr()
+    online = report(capsys, "--daemon", address, "j", *options)
+    assert online == report(capsys, path, *options)
+
+
+@pytest.mark.traces
+@pytest.mark.parametrize("name", ["tb-resnet50-nw0", "hta-negqueue", "hta-amd-mi250-minitoy", "hta-cpu-only"])
+def test_the_report_on_a_real_job_is_that_of_the_files(capsys, address, traces, name):
+    path = traces / name
+    assert main(["send", str(path), "--to", address, "--job", name]) == 0
+    capsys.readouterr()
+    online = json.loads(report(capsys, "--daemon", address, name, "--format", "json", "--all"))
+    assert online == json.loads(report(capsys, path, "--format", "json", "--all"))
+
+
+def test_findings_decide_the_exit_code(capsys, address, recorded):
+    assert main(["send", str(recorded), "--to", address, "--job", "j"]) == 0
+    assert main(["diagnose", "--daemon", address, "j", "--fail-on", "warning"]) == 1
+    assert main(["diagnose", "--daemon", address, "j", "--fail-on", "critical"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["j", "k"], "name one"),
+        (["absent"], "knows nothing of it (no job absent)"),
+        (["j", "--columns", "start=a,end=b,name=c"], "--columns is for files"),
+        (["j", "--cluster", "local"], "--cluster is for files"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line(capsys, address, argv, words):
+    assert main(["diagnose", "--daemon", address, *argv]) == 2
+    err = capsys.readouterr().err
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_a_daemon_that_is_not_there_is_one_line(capsys, folder):
+    assert main(["diagnose", "--daemon", f"unix:{folder}/none", "j"]) == 2
+    assert "there is no such socket" in capsys.readouterr().err
+
+
+def test_records_that_make_no_trace_are_one_line(capsys, daemon: FakeDaemon, address, recorded):
+    assert main(["send", str(recorded), "--to", address, "--job", "j"]) == 0
+    capsys.readouterr()
+    daemon.rank().messages[0].tables[0].arrow = b"nonsense"
+    assert main(["diagnose", "--daemon", address, "j"]) == 2
+    err = capsys.readouterr().err
+    assert "sent records that cannot be read" in err
+    assert err.count("\n") == 1
+
+
+def test_the_token_is_asked_for(capsys, daemon: FakeDaemon, address, tmp_path):
+    file = tmp_path / "token"
+    file.write_text("let-me-in")
+    file.chmod(0o600)
+    daemon.token = "Bearer let-me-in"  # noqa: S105 - a fake's
+    assert main(["diagnose", "--daemon", address, "j"]) == 2
+    assert "--token-file" in capsys.readouterr().err
+    assert main(["diagnose", "--daemon", address, "j", "--token-file", str(file)]) == 2
+    assert "no job j" in capsys.readouterr().err

@@ -1,0 +1,126 @@
+"""`deepprof watch` against a fake daemon: on a terminal, into a pipe, as JSON, and while the daemon is away."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import grpc
+import pytest
+
+from deepprof.client.errors import DaemonError
+from deepprof.client.scene import look_on
+from deepprof.commands import main
+from deepprof.v1 import query_pb2
+
+NOW_NS = 1_700_000_000_000_000_000
+DEADLINE_S = 60
+
+
+@pytest.fixture
+def watched(daemon):
+    """The daemon with two jobs."""
+    jobs = [query_pb2.Job(job=name, ranks=1, connected=1, iterations=9) for name in ("one", "two")]
+    state = query_pb2.DeviceState(state=2, iterations=9, last_iteration_ns=50_000_000)
+    daemon.answers["Watch"] = lambda request: iter([query_pb2.WatchResponse(jobs=jobs, now_unix_ns=NOW_NS)])
+    daemon.answers["ListRanks"] = lambda request: query_pb2.ListRanksResponse(
+        ranks=[query_pb2.Rank(job=request.job, connected=True, devices=[state])]
+    )
+    return daemon
+
+
+def test_a_pipe_gets_one_look(capsys, watched, address):
+    for argv in (["watch", address], ["watch", address, "--once"]):
+        assert main(argv) == 0
+        out, err = capsys.readouterr()
+        assert err == ""
+        assert out.startswith(f"{address} · 2 jobs")
+        assert out.count("locked") == 2
+
+
+def test_one_job_is_asked_for(capsys, watched, address):
+    assert main(["watch", address, "--job", "two"]) == 0
+    assert [request.job for request in watched.asked["Watch"]] == ["two"]
+    assert [request.job for request in watched.asked["ListRanks"]] == ["two"]
+    assert "one\n" not in capsys.readouterr().out
+
+
+def test_json_is_one_line_a_look(capsys, watched, address):
+    assert main(["watch", address, "--once", "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["schema"] == "deepprof.watch/1"
+    assert told["now_unix_ns"] == NOW_NS
+    assert [job["job"] for job in told["jobs"]] == ["one", "two"]
+    (rank,) = told["jobs"][0]["rank_states"]
+    assert rank["devices"][0]["state"] == "locked"
+    assert rank["account"]["dropped"] == {}
+
+
+def test_an_address_from_the_environment(capsys, watched, address, monkeypatch):
+    monkeypatch.setenv("DEEPPROF_DAEMON", address)
+    assert main(["watch"]) == 0
+    assert address in capsys.readouterr().out
+
+
+def test_a_daemon_that_is_not_there_is_one_line(capsys, folder):
+    assert main(["watch", f"unix:{folder}/none"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "there is no such socket; start it with deepprof serve" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("seconds", ["0", "0.01", "soon", "3601", "-1"])
+def test_an_interval_that_cannot_be_meant(capsys, seconds):
+    assert main(["watch", f"--interval={seconds}"]) == 2
+    assert "no number of seconds" in capsys.readouterr().err
+
+
+def test_while_the_daemon_is_away_the_last_look_stays(watched, door):
+    good = watched.answers["Watch"]
+    waits = []
+    scenes = look_on(door, "", lambda: waits.append(1))
+    first = next(scenes)
+    assert first.notice == ""
+    watched.answers["Watch"] = grpc.StatusCode.UNAVAILABLE
+    away = [next(scenes) for _ in range(3)]
+    assert all("trying again" in scene.notice and scene.jobs == first.jobs for scene in away)
+    watched.answers["Watch"] = good
+    assert next(scenes).notice == ""
+    assert len(waits) == 4
+    watched.answers["Watch"] = grpc.StatusCode.PERMISSION_DENIED
+    with pytest.raises(DaemonError, match="scope"):
+        next(scenes)
+
+
+def test_a_terminal_is_given_back_after_ctrl_c(watched, address):
+    parent, child = pty.openpty()
+    command = [sys.executable, "-m", "deepprof", "watch", address, "--interval", "0.1"]
+    environment = {**os.environ, "COLUMNS": "60", "LINES": "20", "TERM": "xterm"}
+    run = subprocess.Popen(command, stdin=child, stdout=child, stderr=child, env=environment)
+    os.close(child)
+    try:
+        shown = read_until(parent, b"locked")
+        run.send_signal(signal.SIGINT)
+        shown += read_until(parent, b"\x1b[?1049l")
+        assert run.wait(DEADLINE_S) == 0
+    finally:
+        run.kill()
+        run.wait()
+        os.close(parent)
+    assert shown.index(b"\x1b[?1049h") < shown.index(b"locked")
+    assert b"Traceback" not in shown
+
+
+def read_until(terminal, wanted):
+    """What a terminal shows up to `wanted`."""
+    deadline, shown = time.monotonic() + DEADLINE_S, b""
+    while wanted not in shown:
+        assert time.monotonic() < deadline, shown
+        shown += os.read(terminal, 65536)
+    return shown
