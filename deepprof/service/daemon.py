@@ -25,7 +25,7 @@ from deepprof.service.ingest import IngestServicer
 from deepprof.service.opening import opened_store
 from deepprof.service.query import QueryServicer
 from deepprof.service.recovery import recover
-from deepprof.v1 import admin_pb2, admin_pb2_grpc, ingest_pb2, ingest_pb2_grpc, query_pb2, query_pb2_grpc
+from deepprof.v1 import admin_pb2, admin_pb2_grpc, ingest_pb2, query_pb2, query_pb2_grpc
 
 if TYPE_CHECKING:
     from deepprof.service.config import Config
@@ -91,7 +91,7 @@ async def begin(engine: Engine, examiner: Examiner, doors: Doors, metrics: str) 
 async def opened(config: Config, engine: Engine, examiner: Examiner) -> AsyncIterator[Doors]:
     """Give the server, listening; at the end calls get a moment, and then what came in is saved."""
     server = grpc.aio.server(interceptors=make_interceptors(config), options=server_options(config))
-    ingest_pb2_grpc.add_IngestServicer_to_server(IngestServicer(engine), server)
+    IngestServicer(engine).add_to(server)
     query_pb2_grpc.add_QueryServicer_to_server(QueryServicer(engine, examiner), server)
     admin_pb2_grpc.add_AdminServicer_to_server(AdminServicer(engine, examiner), server)
     servicer = health.aio.HealthServicer()

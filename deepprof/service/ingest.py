@@ -13,30 +13,47 @@ from google.protobuf.message import Message
 from deepprof.service.rank import Item
 from deepprof.service.roster import RefusedError
 from deepprof.v1 import ingest_pb2 as wire
-from deepprof.v1 import ingest_pb2_grpc
+from deepprof.v1.records_pb2 import TABLE_KIND_DEVICES
 from deepprof.wire.checking import check_batch, check_end, check_gap, check_hello, count_records
 from deepprof.wire.errors import WireError
+from deepprof.wire.requests import read_request
 
 if TYPE_CHECKING:
     from deepprof.service.engine import Engine
     from deepprof.service.journal import Kind
     from deepprof.service.rank import Rank
     from deepprof.v1 import records_pb2 as pb
+    from deepprof.wire.records import Records
 
 __all__ = ["IngestServicer"]
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[wire.SendRequest, wire.SendResponse]
 
+SERVICE = wire.DESCRIPTOR.services_by_name["Ingest"].full_name
 HELLO_S = 30.0  # in which a new stream has to say who it is
 LAST_ANSWER_S = 10.0
 
 
-class IngestServicer(ingest_pb2_grpc.IngestServicer):
+class IngestServicer:
     """Takes records; see proto/deepprof/v1/ingest.proto for what clients may expect."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Register the service; unlike the generated code, it has messages checked before protobuf builds them."""
+        send = grpc.stream_stream_rpc_method_handler(
+            self.Send, request_deserializer=self.read, response_serializer=wire.SendResponse.SerializeToString
+        )
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Send": send}),))
+
+    def read(self, content: bytes) -> wire.SendRequest | WireError:
+        """Return a message, or why it cannot be one: gRPC would hide an exception."""
+        try:
+            return read_request(content, self.engine.limits)
+        except WireError as error:
+            return error
 
     async def Send(self, _: object, context: Context) -> None:  # noqa: N802
         """Take one stream of one collector."""
@@ -55,9 +72,11 @@ async def read_hello(context: Context, engine: Engine) -> pb.Hello:
     """Return the stream's first message. Raises `RefusedError` or `WireError` for any other."""
     try:
         async with asyncio.timeout(HELLO_S):
-            message = await context.read()
+            message: Any = await context.read()
     except TimeoutError:
         raise RefusedError("DEADLINE_EXCEEDED", f"no Hello came within {HELLO_S:.0f} s") from None
+    if isinstance(message, WireError):
+        raise message
     if not isinstance(message, wire.SendRequest) or message.WhichOneof("message") != "hello":
         raise WireError("message", "the first one must be a Hello")
     check_hello(message.hello, engine.limits)
@@ -97,6 +116,8 @@ class Stream:
             message: Any = await self.context.read()
             if message is grpc.aio.EOF:
                 return
+            if isinstance(message, WireError):
+                raise message
             self.engine.check_owner(self.rank, self.context)
             await self.take(message)
 
@@ -116,22 +137,29 @@ class Stream:
     async def take_batch(self, batch: pb.Batch) -> None:
         """Check a batch; every record in it is counted, whatever becomes of it."""
         rank = self.rank
-        claimed = count_records(batch, self.engine.limits)
-        rank.accounts.arrive(claimed)
-        if self.was_sent(batch, claimed):
-            rank.accounts.repeat(claimed)
-            return
+        if batch.first < rank.next or not batch.tables:
+            claimed = count_records(batch, self.engine.limits)
+            if self.was_sent(batch, claimed):
+                rank.accounts.arrive(claimed)
+                rank.accounts.repeat(claimed)
+                return
+        records = self.check(batch)
+        rank.accounts.arrive(records.count)
+        await self.submit("batch", batch, records.first, records.count, records=records, devices=find_devices(batch))
+
+    def check(self, batch: pb.Batch) -> Records:
+        """Return the records of a batch that goes on where the one before ended. Raises `WireError`, `RefusedError`."""
+        rank, limits = self.rank, self.engine.limits
         try:
             self.expect(batch.first)
             if batch.names and batch.first_name != rank.names:
                 raise WireError("first_name", f"{batch.first_name}, expected {rank.names}")
-            records = check_batch(batch, self.engine.limits, rank.names, rank.names_nbytes)
+            return check_batch(batch, limits, rank.names, rank.names_nbytes)
         except (WireError, RefusedError):
+            claimed = count_records(batch, limits)
+            rank.accounts.arrive(claimed)
             rank.accounts.refuse(claimed)
             raise
-        if records.count != claimed:
-            rank.accounts.arrive(records.count - claimed)
-        await self.submit("batch", batch, records.first, records.count, records=records)
 
     def was_sent(self, batch: pb.Batch, claimed: int) -> bool:
         """Return whether all that a batch brings is known: sent again because an acknowledgement was lost."""
@@ -174,6 +202,11 @@ class Stream:
                 return
             await self.changed.wait()
             self.changed.clear()
+
+
+def find_devices(batch: pb.Batch) -> bytes:
+    """Return the table that describes the devices, nothing where the batch has none."""
+    return next((table.arrow for table in batch.tables if table.kind == TABLE_KIND_DEVICES), b"")
 
 
 async def finish(answering: asyncio.Task[None]) -> None:

@@ -35,6 +35,7 @@ class Item:
     first: int
     count: int
     records: Records | None = None  # of a batch
+    devices: bytes = b""  # the table that describes them, as it came
     lost: int | None = None  # of a gap; None where the number is not known
     arrived_ns: int = 0  # on the daemon's monotonic clock
 
@@ -59,7 +60,9 @@ class SavedRank(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     version: int
     next: int
+    items: int
     names: int
+    devices: bytes
     ended: bool
     settled: bool
     failed: bool
@@ -92,6 +95,7 @@ class Rank:
     names: int = 0  # known, those on their way included
     names_nbytes: int = 0
     durable: int = 0
+    durable_items: int = 0
     durable_names: int = 0
     durable_names_nbytes: int = 0
     connection: object | None = None
@@ -112,6 +116,8 @@ class Rank:
     lag_ns: int = 0
     mined: int = 0  # the number behind the last record that the session took, or knows to be lost
     mined_end: bool = False
+    mined_items: int = 0
+    devices: bytes = b""  # as last described
     settled: bool = False
     unsettled: bool = False  # it cannot be: not all records are kept, or they could not be analysed
     unsaved: bool = False  # more was mined than is saved
@@ -166,6 +172,8 @@ class Rank:
         """Take note that an item is in the journal."""
         self.submitted -= 1
         self.durable = item.first + item.count
+        self.durable_items += 1
+        self.devices = item.devices or self.devices
         self.ended = self.ended or item.kind == "end"
         self.durable_names += item.names
         self.durable_names_nbytes += item.names_nbytes
@@ -194,6 +202,7 @@ class Rank:
     def follow(self, item: Item) -> None:
         """Take note how far the rank was mined."""
         self.mined = item.first + item.count
+        self.mined_items += 1
         self.mined_end = self.mined_end or item.kind == "end"
 
     def take_rows(self) -> pl.DataFrame:
@@ -210,6 +219,8 @@ class Rank:
             SavedRank(
                 version=VERSION,
                 next=self.mined,
+                items=self.mined_items,
+                devices=self.devices,
                 names=len(self.session.names),
                 ended=self.mined_end,
                 settled=self.settled,
@@ -242,6 +253,9 @@ class Rank:
             next=saved.next,
             names=saved.names,
             durable=saved.next,
+            durable_items=saved.items,
+            mined_items=saved.items,
+            devices=saved.devices,
             durable_names=saved.names,
             names_nbytes=nbytes,
             durable_names_nbytes=nbytes,

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from deepprof.service.ingest import find_devices
 from deepprof.service.rank import Item, Rank
 from deepprof.service.session import RankSession
 from deepprof.v1 import records_pb2 as pb
@@ -107,9 +108,10 @@ def read_item(engine: Engine, rank: Rank, frame: Frame) -> Item | None:
     """Return the message that a frame holds, None where it cannot be read any more."""
     if frame.kind == "batch":
         try:
-            records = check_batch(pb.Batch.FromString(frame.payload), engine.limits, rank.names)
+            batch = pb.Batch.FromString(frame.payload)
+            records = check_batch(batch, engine.limits, rank.names)
         except WireError:
             return None
-        return Item("batch", frame.payload, records.first, records.count, records)
+        return Item("batch", frame.payload, records.first, records.count, records, find_devices(batch))
     lost = frame.count or None if frame.kind == "gap" else None
     return Item(frame.kind, frame.payload, frame.first, frame.count, lost=lost)

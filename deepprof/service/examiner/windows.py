@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from deepprof.v1 import query_pb2 as wire
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["is_whole", "latest", "window_messages"]
 
-NAMES_NBYTES = 1 << 20  # of texts in one message
+NAMES_NBYTES, BATCH_NAMES = 1 << 20, 1 << 15  # of texts in one message
 
 
 def latest(journal: Journal, rank: Rank, nbytes: int) -> list[Place]:
@@ -29,23 +29,18 @@ def latest(journal: Journal, rank: Rank, nbytes: int) -> list[Place]:
 
 def is_whole(journal: Journal, rank: Rank, places: list[Place]) -> bool:
     """Return whether the places hold all that the rank has ever sent."""
-    return bool(places) and len(places) == len(journal.window(rank.number)) and journal.read(places[0]).first == 0
+    return len(places) == len(journal.window(rank.number)) == rank.durable_items
 
 
 def window_messages(journal: Journal, rank: Rank, places: list[Place]) -> Iterator[wire.ReadWindowResponse]:
     """Yield the rank's Hello and the messages at `places`; names that came before them are repeated."""
-    number, names = rank.hello.rank, 0
-    for index, place in enumerate(places):
-        frame = journal.read(place)
-        message = parse(number, frame)
-        if not index:
-            yield wire.ReadWindowResponse(rank=number, hello=rank.hello, skipped=frame.first)
-        if message.HasField("batch"):
-            yield from missing_names(rank, names, message.batch)
-            names = max(names, message.batch.first_name + len(message.batch.names))
-        yield message
-    if not places:
-        yield wire.ReadWindowResponse(rank=number, hello=rank.hello, skipped=rank.durable)
+    number = rank.hello.rank
+    first = journal.read(places[0]).first if places else rank.durable
+    yield wire.ReadWindowResponse(rank=number, hello=rank.hello, skipped=first)
+    if not is_whole(journal, rank, places):
+        yield from described(rank, first)
+    for place in places:
+        yield parse(number, journal.read(place))
 
 
 def parse(number: int, frame: Frame) -> wire.ReadWindowResponse:
@@ -57,22 +52,24 @@ def parse(number: int, frame: Frame) -> wire.ReadWindowResponse:
     return message
 
 
-def missing_names(rank: Rank, known: int, batch: records.Batch) -> Iterator[wire.ReadWindowResponse]:
-    """Yield messages with the names from `known` to before those of `batch`, in pieces."""
-    piece: list[str] = []
+def described(rank: Rank, first: int) -> Iterator[wire.ReadWindowResponse]:
+    """Yield batches without records that say what the messages before the window said: devices, and names in pieces."""
+    if rank.devices:
+        devices = records.Table(kind=records.TABLE_KIND_DEVICES, arrow=rank.devices)
+        yield wire.ReadWindowResponse(rank=rank.hello.rank, batch=records.Batch(first=first, tables=[devices]))
+    names, begin = rank.session.names, 0
+    while begin < len(names):
+        end = piece_end(names, begin)
+        batch = records.Batch(first=first, first_name=begin, names=names[begin:end])
+        yield wire.ReadWindowResponse(rank=rank.hello.rank, batch=batch)
+        begin = end
+
+
+def piece_end(names: Sequence[str], begin: int) -> int:
+    """Return behind which name a message of names has to end that begins at `begin`."""
     size = 0
-    for name in rank.session.names[known : batch.first_name]:
-        piece.append(name)
-        size += len(name)
-        if size > NAMES_NBYTES:
-            yield named(rank, batch.first, known, piece)
-            known, piece, size = known + len(piece), [], 0
-    if piece:
-        yield named(rank, batch.first, known, piece)
-
-
-def named(rank: Rank, first: int, first_name: int, names: list[str]) -> wire.ReadWindowResponse:
-    """Return a batch that has nothing but names."""
-    return wire.ReadWindowResponse(
-        rank=rank.hello.rank, batch=records.Batch(first=first, first_name=first_name, names=names)
-    )
+    for end in range(begin, min(len(names), begin + BATCH_NAMES)):
+        size += len(names[end].encode())
+        if size > NAMES_NBYTES and end > begin:
+            return end
+    return min(len(names), begin + BATCH_NAMES)

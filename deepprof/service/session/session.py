@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -11,17 +11,17 @@ import numpy as np
 import polars as pl
 
 from deepprof.mining.online.recent import MAX_NAMES
-from deepprof.service.session.columns import FARTHEST_NS, RANGES, Columns, empty, join, select
+from deepprof.service.session.columns import FARTHEST_NS, Columns, join, select
 from deepprof.service.session.events import SessionEvent
 from deepprof.service.session.follower import Follower
-from deepprof.service.session.intake import TIMES, Intake, Queues, call_columns, range_columns
-from deepprof.service.session.launches import LAG_NS, Launches
+from deepprof.service.session.intake import TIMES, Queues, call_columns, range_columns
+from deepprof.service.session.launches import LAG_NS
 from deepprof.service.session.limits import SessionLimits
 from deepprof.service.session.main_stream import Rank
-from deepprof.service.session.names import COLLECTIVE_MARK, Families, Names
+from deepprof.service.session.names import COLLECTIVE_MARK, Names
 from deepprof.service.session.rows import as_history
 from deepprof.service.session.saving import pack, unpack
-from deepprof.service.session.stand_in import WithoutDevice
+from deepprof.service.session.state import SavedSession, State, Stretch
 from deepprof.service.views import DeviceView
 
 if TYPE_CHECKING:
@@ -38,51 +38,6 @@ class Advance:
 
     iterations: pl.DataFrame
     events: tuple[SessionEvent, ...]
-
-
-@dataclass(slots=True)
-class Stretch:
-    """What came between two gaps, and what it ends with."""
-
-    queues: Queues = field(default_factory=Queues)
-    closing: Literal["", "gap", "end"] = ""
-    lost: int | None = None
-
-
-@dataclass(slots=True)
-class State:
-    """All of a session but its names. `backlog` are the latest ranges, for devices that are seen for the first time."""
-
-    limits: SessionLimits
-    intake: Intake
-    launches: Launches
-    families: Families
-    without: WithoutDevice
-    stretches: list[Stretch] = field(default_factory=lambda: [Stretch()])
-    followers: dict[int, Follower] = field(default_factory=dict)
-    backlog: Columns = field(default_factory=lambda: empty(RANGES))
-    host_ranges: bool = False  # the host writes some: those of devices are the same ones
-    done_ns: int = -FARTHEST_NS  # device events that start before were handled
-    ended: bool = False
-
-    @classmethod
-    def make(cls, limits: SessionLimits) -> State:
-        """Return that of a session that has seen nothing."""
-        return cls(
-            limits,
-            Intake(limits.devices),
-            Launches(limits.launches),
-            Families(limits.families),
-            WithoutDevice(limits.host_rows),
-        )
-
-
-@dataclass(slots=True)
-class SavedSession:
-    """A session as it is saved."""
-
-    names: list[bytes]
-    state: State
 
 
 class RankSession:

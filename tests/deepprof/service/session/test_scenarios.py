@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import polars as pl
@@ -81,10 +82,23 @@ def test_totals_never_fall(tmp_path: Path) -> None:
     assert before["copy_exposed_ns_total"] > 0
 
 
-def test_a_new_kind_of_iteration_and_a_lost_one_are_counted(tmp_path: Path) -> None:
+def test_changes_of_the_iteration_and_slow_ones_are_counted(tmp_path: Path) -> None:
     session = RankSession()
     outcome = feed(session, batches_of(make("graph-growth", tmp_path, 40), 500))
     (view,) = session.devices
-    drifts = [event for event in outcome.events if event.kind == "drift"]
-    assert view.growth_total <= len(drifts)
-    assert view.resets_total == sum(event.kind == "lost" for event in outcome.events)
+    periods = [event.period for event in outcome.events if event.kind == "drift"]
+    first = next(event.period for event in outcome.events if event.kind == "lock")
+    assert view.growth_total == sum(b > a for a, b in pairwise([first, *periods])) > 3
+    assert view.resets_total == 0
+    assert view.loop is not None
+    assert view.loop.period == periods[-1] > first
+
+
+def test_slow_iterations_of_a_starving_job_are_noticed(tmp_path: Path) -> None:
+    trace = make("starvation", tmp_path, 40)
+    outcome = feed(RankSession(), batches_of(trace, 500))
+    slow = [event.time_ns for event in outcome.events if event.kind == "slow"]
+    rows = outcome.rows
+    usual = rows["iteration_ns"].median()
+    assert slow
+    assert set(slow) <= set(rows.filter(pl.col("iteration_ns") > 1.8 * usual)["start_ns"])
