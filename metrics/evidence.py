@@ -14,7 +14,7 @@ from deepprof.metrics.sequence import Sequence
 from deepprof.metrics.spans import covered, union
 from deepprof.mining.evidence import Evidence, Family, Trust
 
-__all__ = ["gather_evidence"]
+__all__ = ["LOOPS", "gather_evidence", "order", "trust_in"]
 
 Int64s = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]

@@ -12,7 +12,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.names import rows_named, with_names
 from deepprof.metrics.spans import Spans, union
 
-__all__ = ["WAITS", "Host", "read_host", "read_launches"]
+__all__ = ["GRAPH_LAUNCHES", "OPTIMIZER", "WAITS", "Host", "family", "is_inner", "read_host", "read_launches"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -67,5 +67,14 @@ def read_ranges(trace: Trace) -> pl.DataFrame:
     closed = trace.annotations.filter(pl.col("end_ns") > pl.col("start_ns"))
     host = closed.filter(pl.col("side") == "host")
     named = with_names(host if host.height else closed, trace.names)
-    outer = named.filter(~pl.any_horizontal(pl.col("name").str.starts_with(prefix) for prefix in INNER))
-    return outer.with_columns(family=pl.col("name").str.replace(r"#?\d+$", "").str.replace_all(r"\d+", "#"))
+    return named.filter(~is_inner()).with_columns(family=family())
+
+
+def is_inner() -> pl.Expr:
+    """Return whether a range with a `name` column marks nothing."""
+    return pl.any_horizontal(pl.col("name").str.starts_with(prefix) for prefix in INNER)
+
+
+def family() -> pl.Expr:
+    """Return the name without numbers."""
+    return pl.col("name").str.replace(r"#?\d+$", "").str.replace_all(r"\d+", "#")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +17,7 @@ from deepprof.metrics.series.statistics import bootstrap_median
 from deepprof.metrics.spans import Spans, covered, union
 from deepprof.mining.iterations import Iterations
 
-__all__ = ["measure_iterations", "summarize", "warmup_length"]
+__all__ = ["Activity", "Measured", "as_table", "measure_iterations", "measure_rows", "summarize", "warmup_length"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -36,6 +38,28 @@ class Bounds:
     adjacent: npt.NDArray[np.bool_]  # another iteration follows directly
 
 
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What all streams of a device did, waits aside: its events, and its copies from the host, both sorted by start."""
+
+    start_ns: Int64s
+    end_ns: Int64s
+    htod_start_ns: Int64s
+    htod_end_ns: Int64s
+    htod_nbytes: Int64s
+
+    @classmethod
+    def of(cls, trace: Trace, device: int) -> Activity:
+        """Return what a trace's device did."""
+        events = trace.device_events.filter((pl.col("device") == device) & pl.col("activity").is_in(BUSY))
+        htod = events.filter(pl.col("copy_kind") == "HtoD")
+        nbytes = htod["nbytes"].fill_null(0).cast(pl.Int64)
+        start, end, copying, copied = (
+            rows[name].to_numpy() for rows in (events, htod) for name in ("start_ns", "end_ns")
+        )
+        return cls(start, end, copying, copied, nbytes.to_numpy())
+
+
 def bound(sequence: Sequence, found: Iterations) -> Bounds:
     """Return the bounds of iterations that are given in symbols; overlapping kernels make no interval negative."""
     start, end = sequence.start_ns[found.first], last_end(sequence, found)
@@ -49,36 +73,63 @@ def measure_iterations(trace: Trace, sequence: Sequence, found: Iterations) -> p
 
     Copies, assist and communication streams are attributed by time.
     """
-    events = trace.device_events.filter((pl.col("device") == sequence.device) & pl.col("activity").is_in(BUSY))
-    at = bound(sequence, found)
-    table = pl.DataFrame(
-        {
-            "index": np.arange(len(at.start)),
-            "start_ns": at.start,
-            "end_ns": last_end(sequence, found),
-            "kernels": found.end - found.first,
-            "edits": found.edits,
-            "complete": found.complete,
-            "iteration_ns": masked(at.until - at.start, at.adjacent & found.complete),
-            "operation_ns": last_end(sequence, found) - at.start,
-            "interval_ns": masked(at.until - at.end, at.adjacent),
-            **measure_activity(events, at),
-        }
-    )
-    warmup = pl.col("complete") & (pl.col("index") < warmup_length(table))
-    return table.with_columns(warmup=warmup).select(ITERATIONS.names()).cast(ITERATIONS)
+    table = measure_rows(Activity.of(trace, sequence.device), sequence, found)
+    columns = dict(table.values) | {
+        "index": np.arange(len(found.first)),
+        "warmup": np.zeros(len(found.first), np.bool_),
+    }
+    measured = as_table(replace(table, values=columns), ITERATIONS)
+    return measured.with_columns(warmup=pl.col("complete") & (pl.col("index") < warmup_length(measured)))
 
 
-def measure_activity(events: pl.DataFrame, at: Bounds) -> dict[str, Int64s | pl.Series]:
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The columns of `ITERATIONS` but for index and warm-up, as arrays of one length.
+
+    `iteration_ns` stands only where the iteration is complete and `adjacent` to the next, `interval_ns` and
+    `overlap_ratio` where it is adjacent.
+    """
+
+    values: Mapping[str, npt.NDArray[Any]]
+    adjacent: npt.NDArray[np.bool_]
+
+
+def measure_rows(activity: Activity, sequence: Sequence, found: Iterations) -> Measured:
+    """Return what was measured of each iteration, from what is held of its stream and device."""
+    at, last = bound(sequence, found), last_end(sequence, found)
+    rows = {
+        "start_ns": at.start,
+        "end_ns": last,
+        "kernels": found.end - found.first,
+        "edits": found.edits,
+        "complete": found.complete,
+        "iteration_ns": at.until - at.start,
+        "operation_ns": last - at.start,
+        "interval_ns": at.until - at.end,
+        **measure_activity(activity, at),
+    }
+    return Measured(rows, at.adjacent)
+
+
+def as_table(measured: Measured, schema: pl.Schema) -> pl.DataFrame:
+    """Return the columns of a schema as a table, null where a value does not stand."""
+    adjacent = measured.adjacent
+    stands = dict.fromkeys(("interval_ns", "overlap_ratio"), adjacent)
+    stands["iteration_ns"] = adjacent & measured.values["complete"]
+    columns = {name: measured.values[name] for name in schema}
+    table = pl.DataFrame({name: masked(columns[name], stands.get(name)) for name in schema})
+    return table if table.schema == schema else table.cast(schema)
+
+
+def measure_activity(seen: Activity, at: Bounds) -> dict[str, npt.NDArray[Any]]:
     """Return the columns on what all streams of the device did during each iteration."""
-    htod = events.filter(pl.col("copy_kind") == "HtoD")
-    copying = union(htod["start_ns"].to_numpy(), htod["end_ns"].to_numpy())
-    busy = covered(union(events["start_ns"].to_numpy(), events["end_ns"].to_numpy()), at.start, at.until)
+    copying = union(seen.htod_start_ns, seen.htod_end_ns)
+    busy = covered(union(seen.start_ns, seen.end_ns), at.start, at.until)
     return {
-        "events": count_between(events["start_ns"].to_numpy(), at.start, at.until),
-        "overlap_ratio": overlap_ratio(copying, at.end, at.until, at.adjacent),
+        "events": count_between(seen.start_ns, at.start, at.until),
+        "overlap_ratio": overlap_ratio(copying, at.end, at.until),
         "htod_ns": covered(copying, at.start, at.until),
-        "htod_bytes": sum_between(htod, at.start, at.until),
+        "htod_bytes": sum_between(seen, at.start, at.until),
         "busy_ns": busy,
         "idle_ns": at.until - at.start - busy,
     }
@@ -90,9 +141,10 @@ def last_end(sequence: Sequence, found: Iterations) -> Int64s:
     return reach[found.end - 1] if len(found.end) else np.zeros(0, np.int64)
 
 
-def masked(values: Int64s, keep: npt.NDArray[np.bool_]) -> pl.Series:
-    """Return the values with null where `keep` is false."""
-    return pl.Series(values).set(pl.Series(~keep), None)
+def masked(values: npt.NDArray[Any], stands: npt.NDArray[np.bool_] | None) -> pl.Series:
+    """Return the values with null where they do not stand; None: all do."""
+    column = pl.Series(values)
+    return column if stands is None else column.set(pl.Series(~stands), None)
 
 
 def count_between(times: Int64s, start: Int64s, end: Int64s) -> Int64s:
@@ -100,17 +152,16 @@ def count_between(times: Int64s, start: Int64s, end: Int64s) -> Int64s:
     return np.asarray(np.searchsorted(times, end) - np.searchsorted(times, start))
 
 
-def sum_between(copies: pl.DataFrame, start: Int64s, end: Int64s) -> Int64s:
-    """Return the bytes of the copies that begin in each [start, end)."""
-    sums = np.append(0, np.cumsum(copies["nbytes"].fill_null(0).cast(pl.Int64).to_numpy()))
-    times = copies["start_ns"].to_numpy()
+def sum_between(seen: Activity, start: Int64s, end: Int64s) -> Int64s:
+    """Return the bytes of the copies from the host that begin in each [start, end)."""
+    sums, times = np.append(0, np.cumsum(seen.htod_nbytes)), seen.htod_start_ns
     return np.asarray(sums[np.searchsorted(times, end)] - sums[np.searchsorted(times, start)])
 
 
-def overlap_ratio(copying: Spans, start: Int64s, end: Int64s, adjacent: npt.NDArray[np.bool_]) -> pl.Series:
-    """Return HtoD copy time inside each interval over the interval; null without an interval, 0 for an empty one."""
-    length = np.maximum(end - start, 1)
-    return pl.Series(covered(copying, start, end) / length).set(pl.Series(~adjacent), None)
+def overlap_ratio(copying: Spans, start: Int64s, end: Int64s) -> npt.NDArray[np.float64]:
+    """Return HtoD copy time inside each interval over the interval; 0 for an empty one."""
+    ratio: npt.NDArray[np.float64] = covered(copying, start, end) / np.maximum(end - start, 1)
+    return ratio
 
 
 def warmup_length(table: pl.DataFrame) -> int:

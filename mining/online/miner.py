@@ -51,6 +51,11 @@ class OnlineMiner:
         return self._pursuit.position
 
     @property
+    def due(self) -> int:
+        """The next position at which something is decided, but for changes of the iteration itself."""
+        return self._pursuit.schedule.due
+
+    @property
     def state(self) -> State:
         """`learning` before the first loop, `locked` while one is followed, `lost` when it has gone."""
         return self._pursuit.state

@@ -54,7 +54,7 @@ def eventful() -> Trace:
         play(np.tile(other[:70], 60), at=2_000_000, stream=31, device=1, pitch=PITCH),
     ]
     launch = start - 60_000
-    launch[11::97] = start[11::97] + 3_000_000  # what clocks that differ, and ids that are mixed up, look like
+    launch[11::97] = start[11::97] + 3_000  # as clocks that differ have it
     every = slice(0, None, 60)
     calls = tables(
         HOST_EVENTS,
