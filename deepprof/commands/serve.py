@@ -40,6 +40,7 @@ class Serve:
         if args.print_config:
             require_stdout().write(describe_config())
             return 0
+        os.environ.setdefault("POLARS_MAX_THREADS", "1")  # its pool costs more than it gives for tables of this size
         config = load_config(Path(args.config) if args.config else None, read_flags(args), os.environ)
         from deepprof.service.logs import writing_logs
 

@@ -112,6 +112,7 @@ class Rank:
     begun: Place | None = None  # the journal's end when the rank began: its records lie behind it
     latest: Place | None = None  # of the last item that is durable
     unsaved_nbytes: int = 0
+    state_nbytes: int = 0  # of the last checkpoint
     saved_ns: int = 0
     lag_ns: int = 0
     mined: int = 0  # the number behind the last record that the session took, or knows to be lost

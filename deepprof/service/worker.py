@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 
 TURN = 32  # items of one rank at a time: others wait no longer than that
 STATE_NBYTES = 16 << 20  # of messages since the last checkpoint: what a restart has to mine again, for each rank
-STATE_NS = 30 * 10**9
+STATE_NS = 30 * 10**9  # … and so long after the last one, or longer:
+STATE_RATE = 20_000_000  # bytes of states a second, so that a thousand ranks do not keep the disk busy
 FAILED = "mining-failed"  # why records are dropped that a bug keeps from being mined
 TICK_NS = 10**9 // 2
 
@@ -122,7 +123,9 @@ class Worker:
         now = self.clock.monotonic_ns()
         if now - self._ticked_ns >= TICK_NS:
             self._ticked_ns = now
-            self.save([rank for rank in self.ranks() if rank.unsaved and now - rank.saved_ns >= STATE_NS])
+            ranks = list(self.ranks())
+            pause_ns = max(STATE_NS, sum(rank.state_nbytes for rank in ranks) * 10**9 // STATE_RATE)
+            self.save([rank for rank in ranks if rank.unsaved and now - rank.saved_ns >= pause_ns])
 
     def mine(self, rank: Rank) -> None:
         """Give a rank's oldest items to its session, and take what comes of them."""
@@ -180,16 +183,14 @@ class Worker:
         self._room()
 
     def save(self, ranks: Iterable[Rank]) -> None:
-        """Put the state and the new iterations of ranks into the history, in one transaction."""
+        """Put the state and the new iterations of ranks into the history, a few ranks in one transaction."""
         dirty = [rank for rank in ranks if rank.unsaved and rank.position is not None]
-        if not dirty:
-            return
+        for first in range(0, len(dirty), TURN):
+            self._save_together(dirty[first : first + TURN])
+
+    def _save_together(self, dirty: list[Rank]) -> None:
         rows = [rank.take_rows() for rank in dirty]
-        saved = [
-            Checkpoint(rank.number, rank.position, rank.save(), new)
-            for rank, new in zip(dirty, rows, strict=True)
-            if rank.position is not None
-        ]
+        saved = [checkpoint_of(rank, new) for rank, new in zip(dirty, rows, strict=True)]
         try:
             self.history.checkpoint(saved)
         except (OSError, StoreError) as error:
@@ -233,3 +234,12 @@ class Worker:
         needs = min((rank.needs for rank in self.ranks() if rank.needs is not None), default=end)
         self.history.sync()
         return min(needs, end)
+
+
+def checkpoint_of(rank: Rank, rows: pl.DataFrame) -> Checkpoint:
+    """Return what the history keeps of a rank that was mined."""
+    if rank.position is None:
+        raise ValueError(f"rank {rank.key} has mined nothing")
+    state = rank.save()
+    rank.state_nbytes = len(state)
+    return Checkpoint(rank.number, rank.position, state, rows)
