@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import polars as pl
 
 from deepprof.collectors.importers.assembly import TIME_LIMIT_NS
 from deepprof.collectors.trace import RECORD_TABLES, Trace
 
-__all__ = ["TIMES", "UNIX_NS", "fits", "shift", "to_unix"]
+__all__ = ["TIMES", "UNIX_NS", "Clock", "extremes", "fits", "read_clock", "shift", "to_unix", "within_limit"]
 
 TIMES = ("start_ns", "end_ns", "time_ns")
 UNIX_NS = 10**17  # 1973: an epoch before it is a recorder's mistake
@@ -35,22 +36,59 @@ def moved(rows: pl.DataFrame, offset_ns: int) -> pl.DataFrame:
 
 def fits(trace: Trace, offset_ns: int) -> bool:
     """Return whether every time of `trace`, moved by `offset_ns`, stays within ±`TIME_LIMIT_NS`."""
+    return within_limit(extremes(trace), offset_ns)
+
+
+def extremes(trace: Trace) -> tuple[int, int] | None:
+    """Return the first and the last of all times of `trace`; None without any."""
     tables = [getattr(trace, table) for table in RECORD_TABLES]
     columns = [rows[time] for rows in tables for time in TIMES if time in rows.columns]
     ends = [int(end) for column in columns for end in (column.min(), column.max()) if end is not None]
-    return all(abs(end + offset_ns) <= TIME_LIMIT_NS for end in ends)
+    return (min(ends), max(ends)) if ends else None
+
+
+def within_limit(times: tuple[int, int] | None, offset_ns: int) -> bool:
+    """Return whether times between those two, moved by `offset_ns`, stay within ±`TIME_LIMIT_NS`."""
+    return times is None or all(abs(time + offset_ns) <= TIME_LIMIT_NS for time in times)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What is known of a trace's clock; `times` are the first and the last of all times, None without any record."""
+
+    clock: Literal["unix", "session"]
+    epoch_ns: int | None
+    times: tuple[int, int] | None
+
+    @property
+    def lead_ns(self) -> int | None:
+        """What takes its times to unix time; None where its recorder wrote no epoch that can be one.
+
+        A trace without a record is on any clock.
+        """
+        if self.clock == "unix" or self.times is None:
+            return 0
+        known = self.epoch_ns is not None and UNIX_NS < self.epoch_ns < TIME_LIMIT_NS
+        return self.epoch_ns if known and within_limit(self.times, self.epoch_ns or 0) else None
+
+    def on_unix(self) -> Clock:
+        """Return the clock of the same trace on unix time, which it must be able to be on."""
+        return self if self.clock == "unix" else Clock("unix", None, moved_times(self.times, self.lead_ns or 0))
+
+
+def moved_times(times: tuple[int, int] | None, offset_ns: int) -> tuple[int, int] | None:
+    """Return the two times with `offset_ns` added."""
+    return None if times is None else (times[0] + offset_ns, times[1] + offset_ns)
+
+
+def read_clock(trace: Trace) -> Clock:
+    """Return what is known of the clock of `trace`."""
+    return Clock(trace.clock, trace.epoch_ns, extremes(trace))
 
 
 def to_unix(trace: Trace) -> Trace | None:
-    """Return `trace` on the unix clock; None where its recorder wrote no epoch that can be one.
-
-    A trace without a record is on any clock.
-    """
-    if trace.clock == "unix":
-        return trace
-    if not trace.accounting.kept:
-        return replace(trace, clock="unix", epoch_ns=None)
-    epoch = trace.epoch_ns
-    if epoch is None or not UNIX_NS < epoch < TIME_LIMIT_NS or not fits(trace, epoch):
-        return None
-    return replace(shift(trace, epoch), clock="unix", epoch_ns=None)
+    """Return `trace` on the unix clock; None where its recorder wrote no epoch that can be one."""
+    lead = read_clock(trace).lead_ns
+    if trace.clock == "unix" or lead is None:
+        return trace if trace.clock == "unix" else None
+    return replace(shift(trace, lead), clock="unix", epoch_ns=None)

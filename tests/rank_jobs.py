@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from deepprof.metrics.breakdown.timeline import lay_out
 from deepprof.metrics.host import read_host
 from deepprof.metrics.iteration_table import measure_iterations, summarize
 from deepprof.metrics.loop import Loop
+from deepprof.metrics.ranks.facts import RankFacts, gather_facts
 from deepprof.metrics.sequence import main_sequence
 from deepprof.mining import Iterations
 from tests.tables import Row, event, launch, make_trace, table
@@ -132,6 +134,11 @@ class RankJob:
                 for row in found
             ]
         return table(rows, COLLECTIVES)
+
+
+def facts_of(loops: Sequence[Loop], traces: Sequence[Trace]) -> list[RankFacts]:
+    """Return what each rank says to the others."""
+    return [gather_facts(loops, trace) for trace in traces]
 
 
 def moments(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> set[int]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deepprof.job.part import Between
     from deepprof.job.sources import Source, Sources
 
-__all__ = ["Name", "find_paths", "number_ranks", "read_job", "read_rank"]
+__all__ = ["Name", "find_paths", "number_ranks", "read_job", "read_rank", "read_unaligned"]
 
 Name = str | os.PathLike[str]
 
@@ -50,9 +50,22 @@ def read_job(
     Takes the memory of all tables, and for each process what the importer of the format states. Raises `TraceError`
     for what is not a trace and `UsageError` when nothing is named.
     """
+    from deepprof.job.alignment import align
+
+    return align(read_unaligned(paths, jobs=jobs, between=between, watch=watch, columns=columns))
+
+
+def read_unaligned(
+    paths: Name | Sequence[Name],
+    *,
+    jobs: int | None = None,
+    between: Between | None = None,
+    watch: Watch | None = None,
+    columns: Mapped | None = None,
+) -> list[Trace]:
+    """Read the ranks of one job as `read_job` does, with their clocks as they were recorded."""
     from deepprof.collectors.importers.generic.columns import parse_columns
     from deepprof.collectors.trace import Trace
-    from deepprof.job.alignment import align
     from deepprof.job.part import check_between, read_parts
 
     if between is not None:
@@ -60,7 +73,7 @@ def read_job(
     mapping = None if columns is None else parse_columns(columns)
     ranks = read_ranks(find_paths(paths), jobs, watch, parts=between is not None, columns=mapping)
     traces = read_parts(ranks, between) if between is not None else [rank for rank in ranks if isinstance(rank, Trace)]
-    return align(number_ranks(traces))
+    return number_ranks(traces)
 
 
 def read_ranks(

@@ -12,12 +12,22 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from deepprof.collectors.clocks import fits, shift, to_unix
+from deepprof.collectors.clocks import Clock, read_clock, shift, to_unix, within_limit
 
 if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
 
-__all__ = ["FEWEST", "Offset", "align", "measure_offset"]
+__all__ = [
+    "FEWEST",
+    "Correction",
+    "Member",
+    "Offset",
+    "align",
+    "collective_ends",
+    "correct",
+    "measure_offset",
+    "plan_corrections",
+]
 
 FEWEST = 8  # matched collectives: a median of fewer moves with a single late one
 CLEAR = 4  # times the spread: an offset below it may be none
@@ -44,7 +54,32 @@ class Offset:
         return self.matched >= FEWEST and abs(self.offset_ns) > CLEAR * max(self.spread_ns, 1)
 
 
-Pairs = Sequence[tuple["Trace", Offset | None]]
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One rank in the alignment: its number, its clock, and how far that is ahead of the first rank's (None: unknown).
+
+    The first rank itself has no offset.
+    """
+
+    rank: int
+    clock: Clock
+    offset: Offset | None = None
+
+    @property
+    def movable(self) -> bool:
+        """Whether its offset is clear, and can be taken off its times."""
+        found = self.offset
+        return found is not None and found.is_clear and within_limit(self.clock.times, -found.offset_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What is done to one trace: moved `to_unix` or not, an `offset_ns` taken off to be on `clock`, and notes."""
+
+    to_unix: bool = False
+    offset_ns: int = 0
+    clock: Clock | None = None
+    notes: tuple[str, ...] = ()
 
 
 def align(traces: Sequence[Trace]) -> list[Trace]:
@@ -55,44 +90,59 @@ def align(traces: Sequence[Trace]) -> list[Trace]:
     """
     if len(traces) < 2:
         return list(traces)
-    first, *others = on_unix(traces) or traces
-    ends = collective_ends(first)
-    pairs = [(trace, measure_offset(ends, collective_ends(trace))) for trace in others]
-    notes = [*relate(traces, first, pairs), *state(first, pairs)]
-    return [replace(first, notes=(*first.notes, *notes)), *(correct(trace, offset, first) for trace, offset in pairs)]
+    ends = collective_ends(traces[0])
+    offsets = [None, *(measure_offset(ends, collective_ends(trace)) for trace in traces[1:])]
+    members = [Member(t.rank or 0, read_clock(t), offset) for t, offset in zip(traces, offsets, strict=True)]
+    return [correct(trace, how) for trace, how in zip(traces, plan_corrections(members), strict=True)]
 
 
-def on_unix(traces: Sequence[Trace]) -> list[Trace] | None:
-    """Return the traces on the unix clock; None unless all can be."""
-    moved = [to_unix(trace) for trace in traces]
-    return [trace for trace in moved if trace is not None] if all(moved) else None
+def plan_corrections(members: Sequence[Member]) -> list[Correction]:
+    """Return what is to be done to each trace; offsets are between the clocks as they were recorded."""
+    if len(members) < 2:
+        return [Correction() for _ in members]
+    moved = on_unix(members)
+    (first, *others), unix = moved or members, moved is not None
+    notes = (*relate(members, first, others), *state(first, others))
+    offsets = [each.offset.offset_ns if each.offset and each.movable else 0 for each in others]
+    return [Correction(unix, notes=notes), *(Correction(unix, offset, first.clock) for offset in offsets)]
 
 
-def correct(trace: Trace, offset: Offset | None, first: Trace) -> Trace:
-    """Return `trace` on the clock of `first`, where its offset to it is clear."""
-    if offset is None or not movable(trace, offset):
-        return trace
-    return replace(shift(trace, -offset.offset_ns), clock=first.clock, epoch_ns=first.epoch_ns)
+def on_unix(members: Sequence[Member]) -> list[Member] | None:
+    """Return the members on the unix clock; None unless all can be."""
+    leads = [each.clock.lead_ns for each in members]
+    return (
+        None if None in leads else [put_on_unix(each, (each.clock.lead_ns or 0) - (leads[0] or 0)) for each in members]
+    )
 
 
-def relate(traces: Sequence[Trace], first: Trace, pairs: Pairs) -> list[str]:
+def put_on_unix(member: Member, further_ns: int) -> Member:
+    """Return the member on the unix clock, which makes its clock by so much further ahead of the first one's."""
+    found = member.offset
+    offset = None if found is None else replace(found, offset_ns=found.offset_ns + further_ns)
+    return Member(member.rank, member.clock.on_unix(), offset)
+
+
+def correct(trace: Trace, how: Correction) -> Trace:
+    """Return `trace` with a correction made."""
+    moved = (to_unix(trace) if how.to_unix else None) or trace
+    if how.offset_ns and how.clock is not None:
+        moved = replace(shift(moved, -how.offset_ns), clock=how.clock.clock, epoch_ns=how.clock.epoch_ns)
+    return replace(moved, notes=(*moved.notes, *how.notes)) if how.notes else moved
+
+
+def relate(members: Sequence[Member], first: Member, others: Sequence[Member]) -> list[str]:
     """Return a sentence on how the clocks of the files relate to each other; none where collectives say it all."""
-    ranks = [trace.rank or 0 for trace in traces]
-    if first.clock == "unix" and all(trace.clock == "unix" for trace, _ in pairs):
-        moved = [trace.rank or 0 for trace in traces if trace.clock == "session"]
+    ranks = [each.rank for each in members]
+    if first.clock.clock == "unix" and all(each.clock.clock == "unix" for each in others):
+        moved = [each.rank for each in members if each.clock.clock == "session"]
         means = f", {list_ranks(moved)} moved to it by the recorded start of the session" if moved else ""
-        error = "" if all(offset for _, offset in pairs) else "; how far the hosts' clocks differ is not measured"
+        error = "" if all(each.offset for each in others) else "; how far the hosts' clocks differ is not measured"
         return [f"the times of {list_ranks(ranks)} are unix time{means}{error}"]
-    if all(movable(trace, offset) for trace, offset in pairs):
+    if all(each.movable for each in others):
         return []
-    lost = [trace.rank or 0 for trace in traces if to_unix(trace) is None]
+    lost = [each.rank for each in members if each.clock.lead_ns is None]
     reason = f"{list_ranks(lost)} count{'s' if len(lost) == 1 else ''} from a start that is not recorded"
     return [f"the clocks of {list_ranks(ranks)} are not aligned: {reason}; compare durations, not times"]
-
-
-def movable(trace: Trace, offset: Offset | None) -> bool:
-    """Return whether an offset is clear, and can be taken off the times of `trace`."""
-    return offset is not None and offset.is_clear and fits(trace, -offset.offset_ns)
 
 
 def collective_ends(trace: Trace) -> pl.DataFrame:
@@ -117,12 +167,12 @@ def measure_offset(ends: pl.DataFrame, others: pl.DataFrame) -> Offset | None:
     return Offset(middle, int(spread[spread.len() // 2]), ahead.len())
 
 
-def state(first: Trace, pairs: Pairs) -> list[str]:
+def state(first: Member, others: Sequence[Member]) -> list[str]:
     """Return sentences on what collectives said about each rank's clock."""
-    reference = f"rank {first.rank or 0}"
-    measured = [(trace, offset) for trace, offset in pairs if offset is not None and offset.matched >= FEWEST]
-    corrected = [(t, o) for t, o in measured if movable(t, o)]
-    left = [(t, o) for t, o in measured if not movable(t, o)]
+    reference = f"rank {first.rank}"
+    measured = [each for each in others if each.offset is not None and each.offset.matched >= FEWEST]
+    corrected = [each for each in measured if each.movable]
+    left = [each for each in measured if not each.movable]
     sentences = []
     if corrected:
         sentences.append(
@@ -132,19 +182,19 @@ def state(first: Trace, pairs: Pairs) -> list[str]:
         sentences.append(
             f"collectives show no clear difference from {reference}'s clock, and times are as recorded: {tell(left)}"
         )
-    few = [trace.rank or 0 for trace, offset in pairs if offset is not None and offset.matched < FEWEST]
+    few = [each.rank for each in others if each.offset is not None and each.offset.matched < FEWEST]
     if few:
         sentences.append(f"{list_ranks(few)} share too few collectives with {reference} to measure how clocks differ")
     return sentences
 
 
-def tell(pairs: Sequence[tuple[Trace, Offset]]) -> str:
+def tell(members: Sequence[Member]) -> str:
     """Return the offsets as a list for a sentence."""
+    found = [(each.rank, each.offset) for each in members if each.offset is not None]
     shown = [
-        f"rank {trace.rank or 0} {o.offset_ns:+,} ns (spread {o.spread_ns:,} ns, {o.matched} matched)"
-        for trace, o in pairs[:SHOWN]
+        f"rank {rank} {o.offset_ns:+,} ns (spread {o.spread_ns:,} ns, {o.matched} matched)" for rank, o in found[:SHOWN]
     ]
-    return ", ".join([*shown, *([f"and {len(pairs) - SHOWN} more"] if len(pairs) > SHOWN else [])])
+    return ", ".join([*shown, *([f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else [])])
 
 
 def list_ranks(ranks: Sequence[int]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from deepprof.collectors.clocks import UNIX_NS
@@ -15,9 +15,17 @@ from deepprof.collectors.time_range import OUT_OF_RANGE, cut
 if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
 
-__all__ = ["Between", "check_between", "read_parts"]
+__all__ = ["Begin", "Between", "check_between", "check_parts", "find_begin", "find_zeros", "read_part", "read_parts"]
 
 Between = tuple[int | None, int | None]  # ns from the first device event of the job; None: open
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """When a rank's first device event starts on its own clock, and the unix time of that clock's zero, where known."""
+
+    start_ns: int | None
+    epoch_ns: int | None
 
 
 def check_between(between: Between) -> None:
@@ -33,11 +41,16 @@ def read_parts(ranks: Sequence[Trace | StoredRank], between: Between) -> list[Tr
     The range counts from the first device event of the job where all clocks can be compared, else from each rank's
     own. Raises `UsageError` when nothing on any device lies in it.
     """
-    zeros = find_zeros(ranks)
+    zeros = find_zeros([find_begin(rank) for rank in ranks])
     parts = [read_part(rank, zero, between) for rank, zero in zip(ranks, zeros, strict=True)]
-    if not any(part.device_events.height for part in parts):
-        raise UsageError("no device event lies in the range of time; it counts from the first one of the job")
+    check_parts([part.device_events.height for part in parts])
     return parts
+
+
+def check_parts(events: Sequence[int]) -> None:
+    """Raise `UsageError` when nothing on any device lies in the range; `events` is how many do on each rank."""
+    if not any(events):
+        raise UsageError("no device event lies in the range of time; it counts from the first one of the job")
 
 
 def read_part(rank: Trace | StoredRank, zero: int, between: Between) -> Trace:
@@ -54,14 +67,19 @@ def bound(time_ns: int) -> int:
     return max(-TIME_LIMIT_NS, min(time_ns, TIME_LIMIT_NS))
 
 
-def find_zeros(ranks: Sequence[Trace | StoredRank]) -> list[int]:
+def find_zeros(begins: Sequence[Begin]) -> list[int]:
     """Return where the range's zero lies on each rank's own clock; a rank without a record is on any clock."""
-    starts, epochs = [find_start(rank) for rank in ranks], [find_epoch(rank) for rank in ranks]
+    starts, epochs = [begin.start_ns for begin in begins], [begin.epoch_ns for begin in begins]
     if None in epochs:
         return [start or 0 for start in starts]
     known = [epoch or 0 for epoch in epochs]
     absolute = [start + epoch for start, epoch in zip(starts, known, strict=True) if start is not None]
     return [min(absolute, default=0) - epoch for epoch in known]
+
+
+def find_begin(rank: Trace | StoredRank) -> Begin:
+    """Return when the first device event of a rank starts."""
+    return Begin(find_start(rank), find_epoch(rank))
 
 
 def find_start(rank: Trace | StoredRank) -> int | None:

@@ -20,8 +20,7 @@ from deepprof.version import read_version
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from deepprof.analysis import Agreement, Analysis, Loop
-    from deepprof.collectors.trace import Trace
+    from deepprof.analysis import Agreement, Analysis, Loop, Recording
     from deepprof.diagnosis.finding import Finding
 
 __all__ = ["FINDINGS", "SCHEMA", "Report", "encode", "report"]
@@ -204,18 +203,18 @@ def report(analysis: Analysis, *, limit: int | None = FINDINGS) -> Report:
 
 def describe_traces(analysis: Analysis) -> TraceBlock:
     """Merge the ranks of one job into one block."""
-    traces, summary = analysis.traces, analysis.summary
+    recordings, summary = analysis.recordings, analysis.summary
     return TraceBlock(
-        paths=[readable(trace.path) for trace in traces],
-        format=join(trace.format for trace in traces),
-        clock="unix" if all(trace.clock == "unix" for trace in traces) else "session",
-        ranks=[trace.rank for trace in traces],
+        paths=[readable(recording.path) for recording in recordings],
+        format=join(recording.format for recording in recordings),
+        clock="unix" if all(recording.clock == "unix" for recording in recordings) else "session",
+        ranks=[recording.rank for recording in recordings],
         span_ns=summary.span_ns,
         busy_ns=summary.busy_ns,
         idle_ns=summary.idle_ns,
         breakdown={name: int(analysis.breakdown[name].sum()) for name in PART_NAMES},
         events=dict.fromkeys(ACTIVITIES, 0) | dict(summary.events),
-        accounting=account(traces),
+        accounting=account(recordings),
         streams=[msgspec.convert(row, StreamBlock) for row in analysis.streams.to_dicts()],
         notes=list_notes(analysis),
     )
@@ -223,13 +222,13 @@ def describe_traces(analysis: Analysis) -> TraceBlock:
 
 def list_notes(analysis: Analysis) -> list[str]:
     """Return what the captures say of themselves, and which main streams have no loop; each once."""
-    notes = [note for trace in analysis.traces for note in trace.notes]
+    notes = [note for recording in analysis.recordings for note in recording.notes]
     return list(dict.fromkeys(readable(note) for note in (*notes, *analysis.missing)))
 
 
-def account(traces: Iterable[Trace]) -> AccountingBlock:
+def account(recordings: Iterable[Recording]) -> AccountingBlock:
     """Add up what became of the records of all ranks."""
-    accounts = [trace.accounting for trace in traces]
+    accounts = [recording.accounting for recording in recordings]
     return AccountingBlock(
         read=sum(each.read for each in accounts),
         kept=sum(each.kept for each in accounts),

@@ -51,14 +51,14 @@ def print_report(analysis: Analysis, console: Console, *, limit: int | None = 5)
 
 def print_run(analysis: Analysis, page: Page) -> None:
     """Print what was read and how busy the device was."""
-    summary, traces = analysis.summary, analysis.traces
-    names = [trace.path for trace in traces[:PATHS]]
-    more = [f"and {len(traces) - PATHS} more"] if len(traces) > PATHS else []
+    summary, recordings = analysis.summary, analysis.recordings
+    names = [recording.path for recording in recordings[:PATHS]]
+    more = [f"and {len(recordings) - PATHS} more"] if len(recordings) > PATHS else []
     page.line(", ".join(names + more), "bold")
     page.line(" · ".join(describe_run(analysis)))
     busy = summary.busy_ns / summary.span_ns if summary.span_ns else None
     page.line(f"span {format_duration(summary.span_ns)} · busy {format_ratio(busy)} · {count_events(analysis)}")
-    print_notes([note for trace in traces for note in trace.notes], page)
+    print_notes([note for recording in recordings for note in recording.notes], page)
 
 
 def print_notes(notes: Iterable[str], page: Page) -> None:
@@ -72,10 +72,10 @@ def print_notes(notes: Iterable[str], page: Page) -> None:
 
 def describe_run(analysis: Analysis) -> list[str]:
     """Return format, ranks and devices in words."""
-    traces = analysis.traces
-    formats = ", ".join(dict.fromkeys(trace.format for trace in traces))
-    ranks = f"rank {traces[0].rank or 0}" if len(traces) == 1 else format_count(len(traces), "rank")
-    models = [name for trace in traces for name in trace.devices["name"].to_list() if name]
+    recordings = analysis.recordings
+    formats = ", ".join(dict.fromkeys(recording.format for recording in recordings))
+    ranks = f"rank {recordings[0].rank or 0}" if len(recordings) == 1 else format_count(len(recordings), "rank")
+    models = [name for recording in recordings for name in recording.devices]
     devices = analysis.streams.select("rank", "device").n_unique()
     distinct = list(dict.fromkeys(models))
     kinds = ", ".join([*distinct[:MODELS], *(["…"] if len(distinct) > MODELS else [])])

@@ -10,11 +10,8 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.parts import COPY_PARTS
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.names import with_names
-from deepprof.metrics.streams import is_collective
 
 __all__ = ["Cause", "Kind", "SlowerKernels", "compare_kernels", "find_cause"]
 
@@ -76,9 +73,12 @@ def typical(loops: Sequence[Loop], columns: Sequence[str]) -> float:
     return float(np.median([usual(loop, columns) for loop in loops])) if loops else 0.0
 
 
-def compare_kernels(loop: Loop, trace: Trace, other: Loop, other_trace: Trace) -> SlowerKernels | None:
-    """Return how much longer the kernels of one rank take than the same ones of another; None without common ones."""
-    both = mean_times(loop, trace).join(mean_times(other, other_trace), on="name", suffix="_other")
+def compare_kernels(kernels: pl.DataFrame, others: pl.DataFrame) -> SlowerKernels | None:
+    """Return how much longer the kernels of one rank take than the same ones of another; None without common ones.
+
+    Both have the schema `facts.KERNEL_TIMES`.
+    """
+    both = kernels.join(others, on="name", suffix="_other", maintain_order="left")
     both = both.filter(pl.col("mean_ns_other") > 0).with_columns(ratio=pl.col("mean_ns") / pl.col("mean_ns_other"))
     if both.is_empty():
         return None
@@ -89,12 +89,3 @@ def compare_kernels(loop: Loop, trace: Trace, other: Loop, other_trace: Trace) -
     tenth = float(ordered.filter(pl.col("share") >= 0.1)["ratio"][0])
     most = rows.sort("extra", "name", descending=[True, False])["name"][0]
     return SlowerKernels(round(ratio, 4), tenth - 1 >= EVEN * (ratio - 1) > 0, str(most))
-
-
-def mean_times(loop: Loop, trace: Trace) -> pl.DataFrame:
-    """Return name, count and `mean_ns` of the kernels within a loop's usual iterations; collectives are left out."""
-    rows = loop.usual
-    since, until = rows["start_ns"].min(), rows["end_ns"].max()
-    events = trace.device_events.filter((pl.col("device") == loop.device) & pl.col("start_ns").is_between(since, until))
-    named = with_names(events, trace.names).filter((pl.col("activity") == "kernel") & ~is_collective())
-    return named.group_by("name").agg(count=pl.len(), mean_ns=(pl.col("end_ns") - pl.col("start_ns")).mean())

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import polars as pl
 
-from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.alignment import Match, Matching, match_passes, turns_between
-from deepprof.metrics.ranks.collectives import Passes, read_passes
+from deepprof.metrics.ranks.collectives import Passes
+from deepprof.metrics.ranks.facts import PlaceFacts, RankFacts, longest_loops, places_of
 from deepprof.metrics.ranks.table import describe_bare, describe_group, sort_ranks
 from deepprof.metrics.ranks.waiting import (
     SKEWS,
     Member,
-    computing_spans,
     measure_skews,
     measure_waits,
     place_members,
     sum_waits,
 )
 
-__all__ = ["GROUP_SKEWS", "GROUP_WAITS", "RankComparison", "RankGroup", "compare_ranks", "longest_loops"]
+__all__ = ["GROUP_SKEWS", "GROUP_WAITS", "RankComparison", "RankGroup", "compare_ranks"]
 
 PLACE = {"rank": pl.Int64(), "device": pl.Int64()}
 GROUP_WAITS = pl.Schema(PLACE | {"iteration": pl.Int64(), "index": pl.Int64(), "waiting_ns": pl.Int64()})
@@ -80,47 +79,37 @@ class RankComparison:
         return f"{', '.join(runs)} of {self.world_size}" if runs else ""
 
 
-def compare_ranks(loops: Sequence[Loop], traces: Sequence[Trace]) -> RankComparison | None:
+def compare_ranks(loops: Sequence[Loop], ranks: Sequence[RankFacts]) -> RankComparison | None:
     """Return the ranks of one job side by side; None for a single rank and device, or without any loop.
 
-    `traces` are one per rank, `loops` those of all of them; of several loops on a device the longest is compared.
+    `ranks` are the facts of each, `loops` those of all of them; of several loops on a device the longest is compared.
     """
-    longest = longest_loops(loops)
-    by_rank = {trace.rank or 0: trace for trace in traces}
-    bare = [trace for trace in traces if not any(rank == (trace.rank or 0) for rank, _ in longest)]
+    longest, facts = longest_loops(loops), places_of(ranks)
+    bare = [each for each in ranks if not any(rank == each.rank for rank, _ in longest)]
     if not longest or len(longest) + len(bare) < 2:
         return None
-    passes = {place: read_passes(loop, by_rank[loop.rank]) for place, loop in longest.items()}
-    found = [compare_group(group, longest, passes, by_rank) for group in group_places(list(longest.values()), passes)]
+    found = [compare_group(group, longest, facts) for group in group_places(list(longest.values()), facts)]
     groups = tuple(group for group, _ in found)
     rows = [
         row for number, group in enumerate(groups) for row in describe_group(number, group.places, group.waits, longest)
     ]
-    world_size = state_world_size(traces)
+    world_size = state_world_size(ranks)
     return RankComparison(
-        ranks=sort_ranks(rows + [describe_bare(trace) for trace in bare]),
+        ranks=sort_ranks(rows + [describe_bare(each) for each in bare]),
         skews=pl.concat(numbered_skews(k, group, skews) for k, (group, skews) in enumerate(found)),
         groups=groups,
         world_size=world_size,
-        missing=None if world_size is None else find_missing(by_rank, world_size),
+        missing=None if world_size is None else find_missing((each.rank for each in ranks), world_size),
     )
 
 
-def longest_loops(loops: Iterable[Loop]) -> dict[tuple[int, int], Loop]:
-    """Return the loop of each rank and device in which it spends most time."""
-    chosen: dict[tuple[int, int], Loop] = {}
-    for loop in sorted(loops, key=lambda each: int(each.iterations["operation_ns"].sum()), reverse=True):
-        chosen.setdefault((loop.rank, loop.device), loop)
-    return dict(sorted(chosen.items()))
-
-
-def group_places(loops: Sequence[Loop], passes: dict[tuple[int, int], Passes]) -> list[list[tuple[int, int]]]:
+def group_places(loops: Sequence[Loop], facts: Mapping[tuple[int, int], PlaceFacts]) -> list[list[tuple[int, int]]]:
     """Return the places that run one program: about as many kernels per iteration, the same cycle of collectives."""
     groups: list[list[Loop]] = []
     for loop in loops:
-        names = passes[loop.rank, loop.device].names
+        names = facts[loop.rank, loop.device].passes.names
         for group in groups:
-            other = passes[group[0].rank, group[0].device].names
+            other = facts[group[0].rank, group[0].device].passes.names
             near = max(loop.period, group[0].period) <= SAME_PERIOD * min(loop.period, group[0].period)
             if near and (names == other or turns_between(other, names)):
                 group.append(loop)
@@ -132,20 +121,17 @@ def group_places(loops: Sequence[Loop], passes: dict[tuple[int, int], Passes]) -
 
 def compare_group(
     group: Sequence[tuple[int, int]],
-    loops: dict[tuple[int, int], Loop],
-    passes: dict[tuple[int, int], Passes],
-    traces: dict[int, Trace],
+    loops: Mapping[tuple[int, int], Loop],
+    facts: Mapping[tuple[int, int], PlaceFacts],
 ) -> tuple[RankGroup, pl.DataFrame]:
     """Return the group with its waits, and the skews at its collectives (a table `SKEWS`)."""
-    reference = passes[group[0]]
-    if len(group) < 2 or not reference.names:
+    reference, *others = (facts[place].passes for place in group)
+    if not others or not reference.names:
         return RankGroup(tuple(group), None, None, pl.DataFrame(schema=GROUP_WAITS)), pl.DataFrame(schema=SKEWS)
-    matches = match_group(reference, [passes[place] for place in group[1:]], iteration_time(loops[group[0]]))
+    matches = match_group(reference, others, iteration_time(loops[group[0]]))
     members = [
-        Member(
-            passes[place], turn_of(reference, passes[place], match), match, computing_spans(traces[place[0]], place[1])
-        )
-        for place, match in zip(group, matches, strict=True)
+        Member(each.passes, turn_of(reference, each.passes, match), match, each.computing)
+        for each, match in zip((facts[place] for place in group), matches, strict=True)
     ]
     waits = measure_waits(place_members(members), members)
     sums = sum_waits(waits, len(reference.names), matched=matches[0] is not None)
@@ -198,11 +184,11 @@ def numbered_skews(number: int, group: RankGroup, skews: pl.DataFrame) -> pl.Dat
     return named.select(GROUP_SKEWS.names())
 
 
-def state_world_size(traces: Iterable[Trace]) -> int | None:
+def state_world_size(ranks: Sequence[RankFacts]) -> int | None:
     """Return how many ranks the job has, if its traces say so and agree with their own numbers."""
-    said = {trace.world_size for trace in traces if trace.world_size is not None}
+    said = {each.world_size for each in ranks if each.world_size is not None}
     size = max(said, default=None)
-    most = max((trace.rank or 0 for trace in traces), default=0)
+    most = max((each.rank for each in ranks), default=0)
     return size if size is not None and len(said) == 1 and most < size <= MOST_RANKS else None
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Loop
+from deepprof.metrics.ranks.facts import RankFacts
 
 __all__ = ["RANKS", "describe_bare", "describe_group", "sort_ranks"]
 
@@ -78,10 +78,9 @@ def describe_place(number: int, loop: Loop) -> Row:
     }
 
 
-def describe_bare(trace: Trace) -> Row:
+def describe_bare(facts: RankFacts) -> Row:
     """Return the row of a rank without a loop."""
-    device = trace.device_events["device"].min()
-    return {"rank": trace.rank or 0, "device": None if device is None else int(str(device)), "iterations": 0}
+    return {"rank": facts.rank, "device": facts.device, "iterations": 0}
 
 
 def sort_ranks(rows: Sequence[Row]) -> pl.DataFrame:

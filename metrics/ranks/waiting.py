@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from deepprof.collectors.trace import Trace
 from deepprof.metrics.ranks.alignment import Match
-from deepprof.metrics.ranks.collectives import Passes, collective_names
-from deepprof.metrics.spans import Spans, covered, union
+from deepprof.metrics.ranks.collectives import Passes
+from deepprof.metrics.spans import Spans, covered
 
 __all__ = ["SKEWS", "WAITS", "Member", "measure_skews", "measure_waits", "place_members", "sum_waits"]
 
@@ -41,20 +40,12 @@ SKEWS = pl.Schema({"position": pl.Int64(), "name": pl.String(), "skew_ns": pl.In
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One rank in a comparison: its collectives, how they lie on the reference (None: unknown), when it computes."""
+    """One rank in a comparison: its collectives, how they lie on the reference, if known, when it computes in them."""
 
     passes: Passes
     turn: int  # its pass begins at this position of the reference's
     match: Match | None
     computing: Spans
-
-
-def computing_spans(trace: Trace, device: int) -> Spans:
-    """Return when kernels that are no collectives run on a device."""
-    collective = (pl.col("activity") == "kernel") & pl.col("name_id").is_in(collective_names(trace).implode())
-    working = (pl.col("device") == device) & pl.col("activity").is_in(["kernel", "graph"])
-    rows = trace.device_events.filter(working & ~collective)
-    return union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
 
 
 def place_members(members: Sequence[Member]) -> pl.DataFrame:

@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from deepprof.analysis import Agreement, Analysis, Loop, Summary
+from deepprof.analysis.result import describe_recording
 from deepprof.collectors.trace import DEVICES, Accounting, Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.iteration import ITERATIONS, LoopMetrics, Spread
@@ -136,4 +137,5 @@ def build_analysis(**changes: Any) -> Analysis:
         "no_loop_reason": None if loops else "only 2 repetitions were seen; 3 are needed",
         "findings": (build_finding(),),
     }
-    return Analysis(**(fields | changes))
+    fields |= changes
+    return Analysis(recordings=tuple(map(describe_recording, fields["traces"])), **fields)

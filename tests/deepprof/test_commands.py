@@ -343,7 +343,11 @@ def test_help_lists_every_command(capsys):
         "diagnose",
         "diff",
         "export",
+        "fsck",
+        "send",
+        "serve",
         "simulate",
+        "watch",
     }
     assert all(kind.__name__.lower() in out for kind in commands.COMMANDS)
 

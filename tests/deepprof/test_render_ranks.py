@@ -16,14 +16,15 @@ from deepprof.render.json import encode
 from deepprof.render.page import Page
 from deepprof.render.ranks import describe_ranks, list_missing, print_ranks
 from tests.deepprof.builders import build_analysis
-from tests.rank_jobs import RankJob
+from tests.rank_jobs import RankJob, facts_of
 
 
 def slow_job(ranks: int = 3, **more: object) -> RankComparison:
     """The last rank computes 1.5 times as long as each of the others."""
     compute = np.full((ranks, 6, 1), 2_000_000)
     compute[-1] = 3_000_000
-    found = compare_ranks(*RankJob(compute_ns=compute, transfer_ns=(500_000,), **more).build())  # type: ignore[arg-type]
+    loops, traces = RankJob(compute_ns=compute, transfer_ns=(500_000,), **more).build()  # type: ignore[arg-type]
+    found = compare_ranks(loops, facts_of(loops, traces))
     assert found is not None
     return found
 

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import format_ms
 from deepprof.metrics.breakdown.costs import mean_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.causes import Cause, SlowerKernels, compare_kernels, find_cause
-from deepprof.metrics.ranks.comparison import RankComparison, RankGroup, longest_loops
+from deepprof.metrics.ranks.comparison import RankComparison, RankGroup
+from deepprof.metrics.ranks.facts import PlaceFacts, RankFacts, longest_loops, places_of
 
 __all__ = ["straggler"]
 
@@ -122,16 +122,18 @@ class Verdict:
         return f"Rank {self.loop.rank}" + (f", device {self.loop.device}," if several else "")
 
 
-def straggler(comparison: RankComparison, loops: Sequence[Loop], traces: Sequence[Trace]) -> Iterator[Finding]:
+def straggler(comparison: RankComparison, loops: Sequence[Loop], ranks: Sequence[RankFacts]) -> Iterator[Finding]:
     """Yield `straggler` for the rank that the others of its group wait for, if it is the same one most of the time."""
-    chosen, by_rank = longest_loops(loops), {trace.rank or 0: trace for trace in traces}
+    chosen, facts = longest_loops(loops), places_of(ranks)
     for group in comparison.groups:
-        verdict = judge(group, chosen, by_rank)
+        verdict = judge(group, chosen, facts)
         if verdict is not None:
             yield conclude(verdict, comparison)
 
 
-def judge(group: RankGroup, loops: Mapping[tuple[int, int], Loop], traces: Mapping[int, Trace]) -> Verdict | None:
+def judge(
+    group: RankGroup, loops: Mapping[tuple[int, int], Loop], facts: Mapping[tuple[int, int], PlaceFacts]
+) -> Verdict | None:
     """Return which rank of a group the others wait for, None where it is none or another one each time."""
     spreads = [loops[place].metrics.iteration_ns for place in group.places]
     time_ns = float(np.median([spread.median for spread in spreads if spread is not None] or [0]))
@@ -142,15 +144,17 @@ def judge(group: RankGroup, loops: Mapping[tuple[int, int], Loop], traces: Mappi
     slow = {each.place for each in late}
     loop, others = loops[late[0].place], [loops[place] for place in group.places if place not in slow]
     cause = find_cause(loop, others, late[0].headroom_ns)
-    kernels = compare_with_typical(loop, others, traces) if cause.kind == "compute" else None
+    kernels = compare_with_typical(loop, others, facts) if cause.kind == "compute" else None
     return Verdict(group=group, late=late, loop=loop, others=others, time_ns=time_ns, cause=cause, kernels=kernels)
 
 
-def compare_with_typical(loop: Loop, others: Sequence[Loop], traces: Mapping[int, Trace]) -> SlowerKernels | None:
+def compare_with_typical(
+    loop: Loop, others: Sequence[Loop], facts: Mapping[tuple[int, int], PlaceFacts]
+) -> SlowerKernels | None:
     """Return how a rank's kernels compare with those of the rank in the middle of the others."""
     ordered = sorted(others, key=lambda each: mean_of(each, "compute_ns"))
     typical = ordered[len(ordered) // 2]
-    return compare_kernels(loop, traces[loop.rank], typical, traces[typical.rank])
+    return compare_kernels(facts[loop.rank, loop.device].kernels, facts[typical.rank, typical.device].kernels)
 
 
 def measure_lateness(group: RankGroup) -> Iterator[Lateness]:

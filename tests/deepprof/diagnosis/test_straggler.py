@@ -15,7 +15,7 @@ from deepprof.collectors.trace import COLLECTIVES, Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.rules.straggler import straggler
 from deepprof.metrics.ranks.comparison import compare_ranks
-from tests.rank_jobs import RankJob
+from tests.rank_jobs import RankJob, facts_of
 from tests.tables import table
 
 US = 1_000
@@ -42,9 +42,9 @@ def job(compute_ns: npt.NDArray[np.int64], **more: object) -> RankJob:
 
 def blamed(given: RankJob) -> list[Finding]:
     loops, traces = given.build()
-    found = compare_ranks(loops, traces)
+    found = compare_ranks(loops, facts_of(loops, traces))
     assert found is not None
-    return list(straggler(found, loops, traces))
+    return list(straggler(found, loops, facts_of(loops, traces)))
 
 
 def test_the_late_rank_is_named_with_what_the_others_wait_for_it() -> None:
@@ -134,9 +134,9 @@ def test_ranks_that_were_not_seen_together_are_blamed_with_less_confidence() -> 
     slow = np.array([1.0, 1.6])[:, None, None]
     here, there = (job((draws.uniform(800, 1200, (2, 15, 2)) * US * slow).astype(np.int64)) for _ in range(2))
     loops, traces = ([a[0], b[1]] for a, b in zip(here.build(), there.build(), strict=True))
-    found = compare_ranks(loops, traces)
+    found = compare_ranks(loops, facts_of(loops, traces))
     assert found is not None
-    (finding,) = straggler(found, loops, traces)
+    (finding,) = straggler(found, loops, facts_of(loops, traces))
     assert (finding.rank, finding.evidence["matched_by"]) == (1, "medians")
     assert finding.confidence < 0.8
 
@@ -144,9 +144,9 @@ def test_ranks_that_were_not_seen_together_are_blamed_with_less_confidence() -> 
 def test_different_programs_blame_no_rank_of_each_other() -> None:
     slow, other = job(steady(1, ranks=2, extra=0.5)), RankJob(compute_ns=np.full((3, 8, 1), 9 * US))
     loops, traces = ([*a, b[2]] for a, b in zip(slow.build(), other.build(), strict=True))
-    found = compare_ranks(loops, traces)
+    found = compare_ranks(loops, facts_of(loops, traces))
     assert found is not None
-    assert [finding.rank for finding in straggler(found, loops, traces)] == [1]
+    assert [finding.rank for finding in straggler(found, loops, facts_of(loops, traces))] == [1]
 
 
 def read_simulated(

@@ -11,6 +11,7 @@ import pytest
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.causes import Cause, SlowerKernels, compare_kernels, find_cause
+from deepprof.metrics.ranks.facts import mean_times
 from tests.rank_jobs import RankJob
 from tests.tables import make_trace
 
@@ -64,11 +65,12 @@ def test_nothing_to_compare_is_unknown() -> None:
 
 
 def test_kernels_that_are_all_slower_are_even() -> None:
-    loops, traces = job((2, 4), (3, 6), (2, 5))
-    assert compare_kernels(loops[1], traces[1], loops[0], traces[0]) == SlowerKernels(1.5, True, "kernel1")
-    assert compare_kernels(loops[2], traces[2], loops[0], traces[0]) == SlowerKernels(1.1667, False, "kernel1")
+    first, even, uneven = (mean_times(*each) for each in zip(*job((2, 4), (3, 6), (2, 5)), strict=True))
+    assert compare_kernels(even, first) == SlowerKernels(1.5, True, "kernel1")
+    assert compare_kernels(uneven, first) == SlowerKernels(1.1667, False, "kernel1")
 
 
 def test_ranks_without_a_common_kernel_are_not_compared() -> None:
     loops, traces = job((2, 4), (2, 4))
-    assert compare_kernels(loops[0], traces[0], loops[1], replace(make_trace(rank=1), path="empty")) is None
+    nothing = mean_times(loops[1], replace(make_trace(rank=1), path="empty"))
+    assert compare_kernels(mean_times(loops[0], traces[0]), nothing) is None

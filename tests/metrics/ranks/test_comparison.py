@@ -20,7 +20,7 @@ from deepprof.metrics.ranks.alignment import match_passes, turns_between
 from deepprof.metrics.ranks.collectives import PASSES, Passes, read_passes
 from deepprof.metrics.ranks.comparison import GROUP_SKEWS, GROUP_WAITS, RankComparison, compare_ranks
 from deepprof.metrics.ranks.table import RANKS
-from tests.rank_jobs import RankJob
+from tests.rank_jobs import RankJob, facts_of
 from tests.tables import event, make_trace
 
 SEND = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)"
@@ -28,7 +28,7 @@ BROADCAST = "ncclKernel_Broadcast_RING_LL_Sum_int8_t(ncclDevComm*, unsigned long
 
 
 def compared(loops: list[Loop], traces: list[Trace]) -> RankComparison:
-    found = compare_ranks(loops, traces)
+    found = compare_ranks(loops, facts_of(loops, traces))
     assert found is not None
     assert found.ranks.schema == RANKS
     assert found.skews.schema == GROUP_SKEWS
@@ -214,8 +214,8 @@ def test_traces_that_disagree_on_the_number_of_ranks_state_none() -> None:
 
 def test_one_rank_is_not_compared_and_neither_are_ranks_without_loops() -> None:
     loops, traces = RankJob(compute_ns=constant(200, 300)).build()
-    assert compare_ranks(loops[:1], traces[:1]) is None
-    assert compare_ranks([], traces) is None
+    assert compare_ranks(loops[:1], facts_of(loops, traces[:1])) is None
+    assert compare_ranks([], facts_of([], traces)) is None
     assert compare_ranks([], []) is None
 
 

@@ -1,0 +1,30 @@
+"""The pipeline: trace → streams → loops → metrics → findings, rank by rank (`part`), then over ranks (`merging`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deepprof.analysis.merging import check_job, merge
+from deepprof.analysis.part import Question, examine
+from deepprof.analysis.result import BREAKDOWN, METRICS, Analysis, Recording, Summary
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.loop import Agreement, Loop
+from deepprof.metrics.operators import stand_ins
+
+__all__ = ["BREAKDOWN", "METRICS", "Agreement", "Analysis", "Loop", "Recording", "Summary", "analyze"]
+
+
+def analyze(
+    traces: Trace | Sequence[Trace], *, counts: Sequence[int] = (), stream: tuple[int, int] | None = None
+) -> Analysis:
+    """Find the iterations of one job and diagnose them.
+
+    `traces` are its ranks. `counts` is the paper's mode: the iteration count, or one per loop of a program with
+    several. `stream` names the main stream as (device, stream) instead of choosing it. Raises `UsageError` for no
+    trace, two traces of one rank, a count below 2, or a stream that no trace has.
+    """
+    given = stand_ins((traces,) if isinstance(traces, Trace) else traces)
+    question = Question(tuple(counts), stream, alone=len(given) < 2)
+    check_job([trace.rank for trace in given], question)
+    examined = [examine(trace, question) for trace in given]
+    return merge([part for _, part in examined], question, [trace for trace, _ in examined])

@@ -1,0 +1,72 @@
+"""From the parts of all ranks to the analysis of their job: what only several ranks together can say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+
+import polars as pl
+
+from deepprof.analysis.part import Question, RankPart
+from deepprof.analysis.result import Analysis, add_up
+from deepprof.collectors.errors import UsageError
+from deepprof.collectors.trace import Trace
+from deepprof.diagnosis.causes import rank
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.rules.straggler import straggler
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.ranks.comparison import RankComparison, compare_ranks
+
+__all__ = ["check_job", "merge"]
+
+
+def check_job(numbers: Sequence[int | None], question: Question) -> None:
+    """Raise `UsageError` for ranks or a question that cannot be meant."""
+    if not numbers:
+        raise UsageError("no trace given; name a file or a directory of ranks")
+    twice = [number for number, times in Counter(number or 0 for number in numbers).items() if times > 1]
+    if twice:
+        raise UsageError(f"two traces of rank {twice[0]}; give each its own (deepprof.read_job numbers them)")
+    if any(not isinstance(count, int) or count < 2 for count in question.counts):
+        raise UsageError(f"iteration counts {list(question.counts)}: each must be a whole number of at least 2")
+
+
+def merge(parts: Sequence[RankPart], question: Question, traces: Sequence[Trace] = ()) -> Analysis:
+    """Return the analysis of a job from the parts of its ranks, in their order; `traces` are theirs, where at hand.
+
+    Raises `UsageError` for a stream that no rank has.
+    """
+    streams = pl.concat(part.streams for part in parts)
+    check_stream(streams, question.stream)
+    loops = tuple(loop for part in parts for loop in part.loops)
+    reasons = [(part.rank, *why) for part in parts for why in part.reasons]
+    compared, late = compare(loops, parts)
+    return Analysis(
+        traces=tuple(traces),
+        recordings=tuple(part.recording for part in parts),
+        summary=add_up(part.summary for part in parts),
+        streams=streams,
+        loops=loops,
+        no_loop_reason=None if loops else "; ".join(dict.fromkeys(why for *_, why in reasons)),
+        findings=rank(chain.from_iterable((*(part.findings for part in parts), late))),
+        missing=tuple(f"rank {number}{place}: no iteration found: {why}" for number, place, why in reasons if loops),
+        timelines={(part.rank, device): each for part in parts for device, each in part.timelines.items()},
+        breakdown=pl.concat(part.breakdown for part in parts),
+        ranks=compared,
+    )
+
+
+def compare(loops: Sequence[Loop], parts: Sequence[RankPart]) -> tuple[RankComparison | None, list[Finding]]:
+    """Return the ranks side by side, None where there is but one, and who is late."""
+    facts = [part.facts for part in parts if part.facts is not None]
+    compared = compare_ranks(loops, facts)
+    return compared, [] if compared is None else list(straggler(compared, loops, facts))
+
+
+def check_stream(streams: pl.DataFrame, stream: tuple[int, int] | None) -> None:
+    """Raise `UsageError` for a stream that runs no kernel on any rank."""
+    busy = streams.filter(pl.col("kernels") > 0).select("device", "stream").unique().sort("device", "stream").rows()
+    if stream is not None and stream not in busy:
+        known = ", ".join(f"{device}:{number}" for device, number in busy[:12])
+        raise UsageError(f"stream {stream[0]}:{stream[1]} runs no kernel; streams that do: {known or 'none'}")

@@ -1,0 +1,151 @@
+"""What one rank's trace shows by itself: a value that needs no other rank, and that can be sent instead of the trace.
+
+A job is looked at rank by rank, here or on other machines; `merging` makes one analysis of the parts. That both ways
+give the same follows from there being no other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from deepprof.analysis.result import BREAKDOWN, Recording, Summary, add_up, describe_recording
+from deepprof.collectors.trace import Trace
+from deepprof.diagnosis.engine import diagnose_loop
+from deepprof.diagnosis.finding import Finding
+from deepprof.metrics.breakdown.table import with_parts
+from deepprof.metrics.breakdown.timeline import Timeline, lay_out
+from deepprof.metrics.clocks import on_one_clock
+from deepprof.metrics.evidence import gather_evidence
+from deepprof.metrics.host import read_host
+from deepprof.metrics.iteration_table import BUSY
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.mined import find_loops
+from deepprof.metrics.ranks.facts import RankFacts, gather_facts
+from deepprof.metrics.sequence import main_sequence
+from deepprof.metrics.spans import union
+from deepprof.metrics.streams import classify_streams
+
+__all__ = ["Question", "RankPart", "examine", "without_timelines"]
+
+FEWEST = 6  # kernels: fewer on a main stream are not worth a look
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of every rank: the paper's `counts`, a main `stream` if one is named, if it is the only rank."""
+
+    counts: tuple[int, ...] = ()
+    stream: tuple[int, int] | None = None
+    alone: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RankPart:
+    """One rank's share of an analysis. `reasons` are where main streams have no loop, and why.
+
+    `facts` is what the other ranks, or the rank's other devices, are compared with; None where there is no other.
+    """
+
+    recording: Recording
+    summary: Summary
+    streams: pl.DataFrame  # rank, and the columns of `classify_streams`
+    loops: tuple[Loop, ...]
+    reasons: tuple[tuple[str, str], ...]
+    findings: tuple[Finding, ...]
+    timelines: Mapping[int, Timeline]  # by device
+    breakdown: pl.DataFrame
+    facts: RankFacts | None
+
+    @property
+    def rank(self) -> int:
+        """The rank's number, 0 where its trace has none."""
+        return self.recording.rank or 0
+
+
+def examine(trace: Trace, question: Question) -> tuple[Trace, RankPart]:
+    """Return the trace with the host on the device's clock, and what it shows.
+
+    It is up to the job to see that no two ranks have one number, and that any of them has the stream asked for.
+    """
+    trace = on_one_clock(trace)
+    roles = classify_streams(trace, question.stream)
+    look = look_at(trace, roles, question.counts)
+    number = pl.lit(trace.rank or 0, pl.Int64).alias("rank")
+    part = RankPart(
+        recording=describe_recording(trace),
+        summary=add_up(summarize_devices(trace)),
+        streams=roles.select(number, pl.all()),
+        loops=tuple(look.loops),
+        reasons=tuple(look.reasons),
+        findings=tuple(finding for loop in look.loops for finding in diagnose_loop(loop, trace)),
+        timelines=look.timelines,
+        breakdown=tell_parts(trace.rank or 0, look.timelines),
+        facts=None if is_single(look, question) else gather_facts(look.loops, trace),
+    )
+    return trace, part
+
+
+def is_single(look: Look, question: Question) -> bool:
+    """Return whether there is nothing to compare the rank, or its one device, with."""
+    return question.alone and len({loop.device for loop in look.loops}) < 2
+
+
+def without_timelines(part: RankPart) -> RankPart:
+    """Return the part without what grows with the number of device events, and no report shows."""
+    return replace(part, timelines={}, loops=tuple(replace(loop, timeline=None) for loop in part.loops))
+
+
+def tell_parts(rank: int, timelines: Mapping[int, Timeline]) -> pl.DataFrame:
+    """Return where the span of each device goes, a table `BREAKDOWN`."""
+    rows = [{"rank": rank, "device": device} | timeline.totals_ns for device, timeline in timelines.items()]
+    return pl.DataFrame(rows, schema=BREAKDOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one trace shows: its loops, where its devices' time goes, and the reasons why main streams have no loop."""
+
+    loops: list[Loop]
+    timelines: dict[int, Timeline]
+    reasons: list[tuple[str, str]]  # where, and why
+
+
+def look_at(trace: Trace, roles: pl.DataFrame, counts: Sequence[int]) -> Look:
+    """Return the loops on a trace's main streams, and for those without one where they are and the reason."""
+    host = read_host(trace)
+    timelines = {
+        device: lay_out(trace, device, host.launches) for device in roles["device"].unique(maintain_order=True)
+    }
+    main = roles.filter(pl.col("role") == "main")
+    look = Look([], timelines, [] if main.height else [("", reason_without_kernels(trace))])
+    for device, number, kernels in main.select("device", "stream", "kernels").iter_rows():
+        if kernels < FEWEST:
+            look.reasons.append((f", device {device}", f"only {kernels} kernels on the main stream, too few to repeat"))
+            continue
+        sequence = main_sequence(trace, device, number, host)
+        found, reason = find_loops(trace, sequence, gather_evidence(trace, sequence, host), counts)
+        look.loops.extend(with_parts(loop, trace, timelines[device]) for loop in found)
+        look.reasons.extend([(f", device {device}", reason)] if reason else [])
+    return look
+
+
+def reason_without_kernels(trace: Trace) -> str:
+    """Return why a trace without any kernel to mine has no loop, in its importer's words where it has some."""
+    if trace.device_events.filter(pl.col("activity").is_in(["kernel", "graph"])).height:
+        return "only collectives ran on the device; no stream computes"
+    said = [note for note in trace.notes if re.search("(?i)kernel|CUDA events|accelerator|device events", note)]
+    return "; ".join(["the trace holds no GPU kernel", *said])
+
+
+def summarize_devices(trace: Trace) -> Iterator[Summary]:
+    """Yield span, busy and idle time and the event counts of each device."""
+    work = trace.device_events.filter(pl.col("activity").is_in(BUSY))
+    for device in work.partition_by("device"):
+        start, end = device["start_ns"].to_numpy(), device["end_ns"].to_numpy()
+        span, busy = int(np.max(end) - np.min(start)), union(start, end).total_ns
+        yield Summary(span, busy, span - busy, dict(device["activity"].cast(pl.String).value_counts().rows()))

@@ -1,0 +1,157 @@
+"""What an analysis is: the one object that every face shares, and what it holds of each rank."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import polars as pl
+
+from deepprof.collectors.trace import Accounting, Trace, empty_table
+from deepprof.diagnosis.finding import Finding
+from deepprof.metrics.breakdown.parts import PART_NAMES, PARTS
+from deepprof.metrics.breakdown.timeline import Timeline
+from deepprof.metrics.iteration import ITERATIONS
+from deepprof.metrics.iteration_table import BUSY
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.names import with_names
+from deepprof.metrics.ranks.comparison import RankComparison
+
+__all__ = ["BREAKDOWN", "METRICS", "Analysis", "Recording", "Summary", "add_up", "describe_recording"]
+
+PLACE = {"loop": pl.Int64(), "rank": pl.Int64(), "device": pl.Int64(), "stream": pl.Int64()}
+METRICS = pl.Schema(
+    PLACE
+    | {
+        "period": pl.Int64(),
+        "confidence": pl.Float64(),
+        "avg_interval_ns": pl.Int64(),
+        "max_interval_ns": pl.Int64(),
+        "avg_overlap_ratio": pl.Float64(),
+        "avg_operation_ns": pl.Int64(),
+        "avg_size_bytes": pl.Int64(),
+        "median_iteration_ns": pl.Int64(),
+        "warmup_excluded": pl.Int64(),
+    }
+)
+BREAKDOWN = pl.Schema({"rank": pl.Int64(), "device": pl.Int64()} | dict.fromkeys(PART_NAMES, pl.Int64()))
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Device time of all ranks and devices: unions of intervals, `busy_ns + idle_ns == span_ns`.
+
+    The span of one device runs from its first event to its last; several devices add up to device time.
+    """
+
+    span_ns: int
+    busy_ns: int
+    idle_ns: int
+    events: Mapping[str, int]  # kernel, memcpy, memset, graph
+
+
+def add_up(summaries: Iterable[Summary]) -> Summary:
+    """Return the sums over several ranks."""
+    span = busy = 0
+    events: Counter[str] = Counter()
+    for each in summaries:
+        span, busy = span + each.span_ns, busy + each.busy_ns
+        events.update(each.events)
+    return Summary(span, busy, span - busy, {activity: events[activity] for activity in BUSY})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """What a report says of one rank's trace: where it is from, how it counts, which devices it names."""
+
+    path: str
+    format: str
+    clock: Literal["unix", "session"]
+    rank: int | None
+    accounting: Accounting
+    notes: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()  # the names of models
+
+
+def describe_recording(trace: Trace) -> Recording:
+    """Return what a report says of `trace`."""
+    return Recording(
+        path=trace.path,
+        format=trace.format,
+        clock=trace.clock,
+        rank=trace.rank,
+        accounting=trace.accounting,
+        notes=trace.notes,
+        devices=tuple(name for name in trace.devices["name"].to_list() if name),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Analysis:
+    """Everything DeepProf knows of one job: what renderers, the service and the Python API share.
+
+    `no_loop_reason` says why there is no loop at all, and `missing` why some main streams have none while others do.
+    `traces`, `timelines` and what needs them are empty where other machines looked at the ranks (`deepprof.cluster`).
+    """
+
+    traces: tuple[Trace, ...]
+    recordings: tuple[Recording, ...]  # one per rank
+    summary: Summary
+    streams: pl.DataFrame  # rank, device, stream, role, events, kernels, collectives, busy_ns
+    loops: tuple[Loop, ...]
+    no_loop_reason: str | None
+    findings: tuple[Finding, ...]
+    missing: tuple[str, ...] = ()
+    timelines: Mapping[tuple[int, int], Timeline] = field(default_factory=dict)  # by rank and device
+    breakdown: pl.DataFrame = field(default_factory=lambda: empty_table(BREAKDOWN))  # where each device's span goes
+    ranks: RankComparison | None = None  # for a job of several ranks or devices
+
+    @property
+    def headline(self) -> Finding | None:
+        """The root cause to look at first: the first finding of at least a warning that is no other one's symptom.
+
+        What the recording lacks is none: it says nothing of the job.
+        """
+        told = (f for f in self.findings if f.severity != "info" and f.caused_by is None)
+        return next((finding for finding in told if finding.rule != "capture-incomplete"), None)
+
+    @cached_property
+    def events(self) -> pl.DataFrame:
+        """Device events of all ranks: the columns of `DEVICE_EVENTS` with `name` and `rank`."""
+        named = [with_names(trace.device_events, trace.names) for trace in self.traces]
+        ranks = [pl.lit(trace.rank or 0, pl.Int64).alias("rank") for trace in self.traces]
+        return pl.concat(rows.with_columns(number) for rows, number in zip(named, ranks, strict=True))
+
+    @cached_property
+    def iterations(self) -> pl.DataFrame:
+        """Iterations of all loops: `loop` (its number), rank, device, stream, and the columns of `Loop.table`."""
+        empty = pl.DataFrame(schema={**PLACE, **ITERATIONS, **PARTS})
+        places = [
+            [pl.lit(v, pl.Int64).alias(k) for k, v in located(i, loop).items()] for i, loop in enumerate(self.loops)
+        ]
+        tables = [loop.table.select(*at, pl.all()) for at, loop in zip(places, self.loops, strict=True)]
+        return pl.concat([empty, *tables])
+
+    @cached_property
+    def metrics(self) -> pl.DataFrame:
+        """Table III, one row per loop, with the schema `METRICS`."""
+        rows = []
+        for number, loop in enumerate(self.loops):
+            figures = asdict(loop.metrics) | {"period": loop.period, "confidence": loop.confidence}
+            median = loop.metrics.iteration_ns.median if loop.metrics.iteration_ns else None
+            rows.append(located(number, loop) | figures | {"median_iteration_ns": median})
+        return pl.DataFrame([{key: row[key] for key in METRICS} for row in rows], schema=METRICS)
+
+    def to_json(self) -> str:
+        """Return the report `deepprof.report/1`, with all findings."""
+        from deepprof.render.json import encode
+
+        return encode(self, limit=None)
+
+
+def located(number: int, loop: Loop) -> dict[str, int]:
+    """Return the columns that say which loop a row belongs to."""
+    return {"loop": number, "rank": loop.rank, "device": loop.device, "stream": loop.stream}

@@ -1,0 +1,171 @@
+"""One analysis from many workers: a job's files go out as paths, what its ranks show comes back.
+
+All ranks are opened before any is looked at, for their numbers and their clocks depend on each other; meanwhile the
+workers hold their tables. A worker that dies costs time: what it held is opened again by another one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deepprof.analysis.merging import check_job, merge
+from deepprof.analysis.part import Question
+from deepprof.cluster import tasks
+from deepprof.collectors.errors import TraceError, UsageError
+from deepprof.job import find_paths
+from deepprof.job.alignment import Member, Offset, plan_corrections
+from deepprof.job.part import check_between, check_parts, find_zeros
+from deepprof.job.ranks import assign_ranks
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+    from deepprof.analysis import Analysis
+    from deepprof.collectors.importers.generic.columns import Mapped
+    from deepprof.job import Name
+    from deepprof.job.parallel import Watch
+    from deepprof.job.part import Between
+
+__all__ = ["analyze_on"]
+
+
+def analyze_on(  # noqa: PLR0913  options by name
+    client: Client,
+    paths: Name | Sequence[Name],
+    *,
+    counts: Sequence[int] = (),
+    stream: tuple[int, int] | None = None,
+    between: Between | None = None,
+    columns: Mapped | None = None,
+    watch: Watch | None = None,
+) -> Analysis:
+    """Analyse the job in `paths` on the workers of `client`, which must see the files under the same absolute paths.
+
+    The result says the same as `analyze(read_job(paths, …), …)`, but has no traces and no timelines. Raises the errors
+    of both, and `TraceError` for a file whose worker died each time it was tried.
+    """
+    if between is not None:
+        check_between(between)
+    readings = plan_readings(find_paths(paths), stored=between is not None, columns=columns)
+    crew = Crew(client, [reading.path for reading in readings])
+    opened = crew.map(tasks.open_path, readings)
+    if between is not None:
+        opened = cut(crew, opened, between)
+    heads = crew.fetch(crew.map(tasks.tell_heads, opened), watch)
+    if between is not None:
+        check_parts([head.events for head in chain.from_iterable(heads)])
+    orders = plan_orders(crew, opened, heads)
+    question = Question(tuple(counts), stream, alone=len(orders) < 2)
+    check_job([order.number.rank for order in orders], question)
+    looks = crew.map(tasks.look, opened, split(orders, heads), question=question)
+    for future in opened:
+        future.release()  # a trace goes when it has been looked at
+    parts = chain.from_iterable(crew.fetch(looks))
+    return merge(sorted(parts, key=lambda part: part.rank), question)
+
+
+class Crew:
+    """The workers, asked for one thing per path at a time."""
+
+    def __init__(self, client: Client, paths: Sequence[str]) -> None:
+        self.client, self.paths = client, paths
+
+    def map(self, task: Callable[..., Any], *arguments: Iterable[Any], **same: Any) -> list[Future[Any]]:
+        """Ask for `task` of each path's arguments; `same` goes to all."""
+        futures: list[Future[Any]] = self.client.map(task, *map(list, arguments), pure=False, **same)
+        return futures
+
+    def fetch(self, futures: Sequence[Future[Any]], watch: Watch | None = None) -> list[Any]:
+        """Return the results in order; raises the first path's error as soon as all before it are done."""
+        from distributed import as_completed
+
+        found: dict[object, Any] = {}
+        done = 0
+        for future, value in as_completed(futures, loop=self.client.loop, with_results=True, raise_errors=False):
+            found[future.key] = value if future.status == "finished" else Failure(future.status, value)
+            while done < len(futures) and futures[done].key in found:
+                check(found[futures[done].key], self.paths[done])
+                done += 1
+            if watch is not None:
+                watch(len(found), len(futures))
+        return [found[future.key] for future in futures]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A task that has no result: what became of it, and its error as Dask tells it."""
+
+    status: str
+    value: Any
+
+
+def check(value: Any, path: str) -> None:
+    """Raise the error that stands in a result's place, if one does."""
+    if isinstance(value, tasks.Problem):
+        raise value.error()
+    if isinstance(value, Failure):
+        raise explain(value, path)
+
+
+def explain(failure: Failure, path: str) -> BaseException:
+    """Return the error of a task that failed otherwise than by its input."""
+    from distributed import KilledWorker
+
+    if failure.status != "error":
+        return UsageError("the cluster's scheduler went away while it was at work; start it again, and then this")
+    error = failure.value[1] if isinstance(failure.value, tuple) else failure.value
+    if isinstance(error, KilledWorker):
+        advice = "the memory of the workers may be too small, see their logs; or leave it out"
+        return TraceError(path, "could not be looked at: every worker that tried was ended", advice)
+    return error if isinstance(error, BaseException) else RuntimeError(f"{path}: {error}")
+
+
+def plan_readings(files: Sequence[Path], *, stored: bool, columns: Mapped | None) -> list[tasks.Reading]:
+    """Return how each file is to be read."""
+    from deepprof.collectors.importers.generic.columns import parse_columns
+
+    mapping = None if columns is None else parse_columns(columns)
+    return [tasks.Reading(str(f), os.path.abspath(f), len(files) == 1, stored, mapping) for f in files]
+
+
+def cut(crew: Crew, opened: Sequence[Future[Any]], between: Between) -> list[Future[Any]]:
+    """Return what of the traces lies in a range of time."""
+    begins = crew.fetch(crew.map(tasks.find_begins, opened))
+    zeros = find_zeros(list(chain.from_iterable(begins)))
+    return crew.map(tasks.cut_parts, opened, split(zeros, begins), between=between)
+
+
+def plan_orders(crew: Crew, opened: Sequence[Future[Any]], heads: Sequence[Sequence[tasks.Head]]) -> list[tasks.Order]:
+    """Return what is to be done to each rank, in the order of the paths."""
+    told = list(chain.from_iterable(heads))
+    numbers = assign_ranks([(head.rank, head.path) for head in told])
+    by_rank = sorted(range(len(told)), key=lambda place: numbers[place].rank)
+    offsets = measure(crew, opened, heads, by_rank[0])
+    members = [Member(numbers[place].rank, told[place].clock, offsets[place]) for place in by_rank]
+    corrections = dict(zip(by_rank, plan_corrections(members), strict=True))
+    bare = not any(head.events for head in told)
+    return [tasks.Order(number, corrections[place], bare) for place, number in enumerate(numbers)]
+
+
+def measure(
+    crew: Crew, opened: Sequence[Future[Any]], heads: Sequence[Sequence[tasks.Head]], first: int
+) -> list[Offset | None]:
+    """Return how far each clock is ahead of that of rank number `first`, in the order of the paths."""
+    places = [(number, index) for number, ranks in enumerate(heads) for index in range(len(ranks))]
+    if len(places) < 2:
+        return [None] * len(places)
+    number, index = places[first]
+    ends = crew.client.submit(tasks.find_ends, opened[number], index, pure=False)
+    found = crew.fetch(crew.map(tasks.measure_offsets, opened, ends=ends))
+    return [None if place == first else offset for place, offset in enumerate(chain.from_iterable(found))]
+
+
+def split(values: Iterable[Any], groups: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    """Return `values` in tuples as long as the `groups` that they belong to."""
+    rest = iter(values)
+    return [tuple(islice(rest, len(group))) for group in groups]

@@ -1,0 +1,97 @@
+"""What one rank says of itself to the others: all that comparing ranks needs of a trace, small enough to be sent.
+
+A place is one device of a rank. Of what it computed only the time inside its collectives is kept: elsewhere a rank
+cannot wait for another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.names import with_names
+from deepprof.metrics.ranks.collectives import Passes, collective_names, read_passes
+from deepprof.metrics.spans import NOTHING, Spans, intersect, union
+from deepprof.metrics.streams import is_collective
+
+__all__ = ["KERNEL_TIMES", "PlaceFacts", "RankFacts", "gather_facts", "longest_loops", "mean_times", "places_of"]
+
+KERNEL_TIMES = pl.Schema({"name": pl.String(), "count": pl.UInt32(), "mean_ns": pl.Float64()})
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceFacts:
+    """The longest loop of a rank's device: its collectives, when it computes during them, and its kernels' times.
+
+    `kernels` has the schema `KERNEL_TIMES`. Without collectives nothing can be compared, and the rest is empty.
+    """
+
+    passes: Passes
+    computing: Spans
+    kernels: pl.DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class RankFacts:
+    """One rank: how many the job has by its trace, its first device (None without any event), its places by device."""
+
+    rank: int
+    world_size: int | None
+    device: int | None
+    places: Mapping[int, PlaceFacts]
+
+
+def gather_facts(loops: Iterable[Loop], trace: Trace) -> RankFacts:
+    """Return what the rank of `trace` says to others; `loops` may be those of the whole job."""
+    number = trace.rank or 0
+    chosen = longest_loops(loop for loop in loops if loop.rank == number)
+    device = trace.device_events["device"].min()
+    return RankFacts(
+        number,
+        trace.world_size,
+        None if device is None else int(str(device)),
+        {place: describe_place(loop, trace) for (_, place), loop in chosen.items()},
+    )
+
+
+def longest_loops(loops: Iterable[Loop]) -> dict[tuple[int, int], Loop]:
+    """Return the loop of each rank and device in which it spends most time."""
+    chosen: dict[tuple[int, int], Loop] = {}
+    for loop in sorted(loops, key=lambda each: int(each.iterations["operation_ns"].sum()), reverse=True):
+        chosen.setdefault((loop.rank, loop.device), loop)
+    return dict(sorted(chosen.items()))
+
+
+def describe_place(loop: Loop, trace: Trace) -> PlaceFacts:
+    """Return what the place of `loop` says."""
+    passes = read_passes(loop, trace)
+    if not passes.names:
+        return PlaceFacts(passes, NOTHING, pl.DataFrame(schema=KERNEL_TIMES))
+    return PlaceFacts(passes, computing_spans(trace, loop.device, passes), mean_times(loop, trace))
+
+
+def computing_spans(trace: Trace, device: int, passes: Passes) -> Spans:
+    """Return when kernels that are no collectives run on a device while it is in a collective of `passes`."""
+    collective = (pl.col("activity") == "kernel") & pl.col("name_id").is_in(collective_names(trace).implode())
+    working = (pl.col("device") == device) & pl.col("activity").is_in(["kernel", "graph"])
+    computing, waiting = trace.device_events.filter(working & ~collective), passes.rows
+    return intersect(*(union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()) for rows in (computing, waiting)))
+
+
+def mean_times(loop: Loop, trace: Trace) -> pl.DataFrame:
+    """Return name, count and `mean_ns` of the kernels within a loop's usual iterations; collectives are left out."""
+    rows = loop.usual
+    since, until = rows["start_ns"].min(), rows["end_ns"].max()
+    events = trace.device_events.filter((pl.col("device") == loop.device) & pl.col("start_ns").is_between(since, until))
+    named = with_names(events, trace.names).filter((pl.col("activity") == "kernel") & ~is_collective())
+    times = named.group_by("name").agg(count=pl.len(), mean_ns=(pl.col("end_ns") - pl.col("start_ns")).mean())
+    return times.sort("name").cast(dict(KERNEL_TIMES))  # type: ignore[arg-type]
+
+
+def places_of(ranks: Sequence[RankFacts]) -> dict[tuple[int, int], PlaceFacts]:
+    """Return the places of all ranks."""
+    return {(facts.rank, device): place for facts in ranks for device, place in facts.places.items()}

@@ -1,0 +1,151 @@
+"""Workers that die, are ended for good, or were never there; and our own, which are gone when we are."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from distributed import Client, LocalCluster
+from distributed.scheduler import KilledWorker
+
+from deepprof.analysis import analyze
+from deepprof.cluster import analyze_on, connect, connection
+from deepprof.cluster.mapping import Failure, explain
+from deepprof.collectors.errors import TraceError, UsageError
+from deepprof.job import read_job
+
+DEADLINE_S = 60
+
+
+def report_and_wait(pipe: str) -> Any:
+    """Return what makes a worker tell its process id through `pipe` when it is about to look, and then hang."""
+
+    def install() -> None:
+        import os
+        import threading
+
+        from deepprof.cluster import tasks
+
+        def examine(*_: object) -> None:
+            with open(pipe, "w") as told:  # waits until somebody reads
+                told.write(str(os.getpid()))
+            threading.Event().wait()
+
+        tasks.examine = examine  # type: ignore[assignment]
+
+    return install
+
+
+def test_a_worker_killed_at_work_changes_nothing(straggling: Path, tmp_path: Path) -> None:
+    pipe, killed = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+
+    def kill() -> None:
+        killed.append(int(pipe.read_text()))
+        os.kill(killed[0], signal.SIGKILL)
+
+    watcher = threading.Thread(target=kill, daemon=True)
+    watcher.start()
+    with connect("local", workers=2) as client:
+        first = min(client.scheduler_info()["workers"])
+        client.run(report_and_wait(str(pipe)), workers=[first])
+        found = analyze_on(client, straggling)
+    watcher.join(DEADLINE_S)
+    assert len(killed) == 1
+    assert found.to_json() == analyze(read_job(straggling, jobs=1)).to_json()
+
+
+def test_a_file_that_kills_every_worker_is_named() -> None:
+    error = KilledWorker("task", None, 3)  # type: ignore[no-untyped-call, arg-type]
+    found = explain(Failure("error", (KilledWorker, error, None)), "rank7.json")
+    assert isinstance(found, TraceError)
+    assert str(found).startswith("rank7.json: could not be looked at: every worker that tried was ended")
+
+
+def test_a_scheduler_that_goes_away_is_said_in_one_line() -> None:
+    assert isinstance(explain(Failure("cancelled", None), "a"), UsageError)
+
+
+def test_a_bug_of_a_worker_stays_a_bug() -> None:
+    error = ZeroDivisionError("x")
+    assert explain(Failure("error", (ZeroDivisionError, error, None)), "a") is error
+
+
+def test_a_scheduler_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "WAIT_S", 1)
+    with (
+        LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as cluster,
+        pytest.raises(UsageError, match=r"the scheduler has no worker; start some with `dask worker tcp://127"),
+        connect(cluster.scheduler_address),
+    ):
+        pass
+
+
+def test_a_scheduler_that_runs_elsewhere(straggling: Path) -> None:
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=2, host="127.0.0.1", dashboard_address=None) as cluster,
+        connect(cluster.scheduler_address) as client,
+    ):
+        assert analyze_on(client, straggling).to_json() == analyze(read_job(straggling, jobs=1)).to_json()
+
+
+def test_our_workers_are_on_the_loopback_and_refuse_who_has_no_certificate(client: Client) -> None:
+    host, port = client.scheduler.address.removeprefix("tls://").split(":")
+    assert host == "127.0.0.1"
+    family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    places = [each.laddr.ip for one in family for each in one.net_connections("inet") if each.status == "LISTEN"]
+    assert set(places) == {"127.0.0.1"}
+    with pytest.raises(OSError), Client(f"tcp://{host}:{port}", timeout=1, set_as_default=False):  # noqa: PT011
+        pass
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_command_leaves_no_worker(
+    straggling: Path, tmp_path: Path, number: signal.Signals, status: int
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    command = [sys.executable, "-m", "deepprof", "diagnose", str(straggling), "--cluster", "local", "--jobs", "2"]
+    environment = os.environ | {"TMPDIR": str(scratch), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0, env=environment
+    ) as process:
+        workers = wait_for_workers(psutil.Process(process.pid))
+        os.killpg(process.pid, number)  # as a terminal does: to all of them
+        out, error = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, out, error) == (status, b"", b"")
+    gone, alive = psutil.wait_procs(workers, timeout=DEADLINE_S)
+    assert (len(gone) >= 2, alive) == (True, [])
+    assert list(scratch.iterdir()) == []
+
+
+def wait_for_workers(process: psutil.Process) -> list[psutil.Process]:
+    """Return the children of a command once two workers have been started."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        found = process.children(recursive=True)
+        if sum("spawn_main" in " ".join(each.cmdline()) for each in found) >= 2:
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"no workers after {DEADLINE_S} s")
+
+
+def test_the_command_prints_the_same(straggling: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", "-m", "deepprof", "diagnose", "rank*.json.gz", "--format", "json"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = [
+        subprocess.run([*command, *more], cwd=straggling, env=environment, capture_output=True, check=True)
+        for more in ([], ["--cluster", "local", "--jobs", "1"])
+    ]
+    assert done[0].stdout == done[1].stdout
+    assert done[1].stderr == b""
+    assert json.loads(done[1].stdout)["trace"]["paths"][0] == "rank0.json.gz"

@@ -1,0 +1,139 @@
+"""The live view: what is told of jobs and ranks, in any width and height."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepprof.client.values import Account, DeviceState, JobState, RankState
+from deepprof.render.live import Scene, draw_scene
+
+NOW_NS = 1_700_000_000_000_000_000
+S = 1_000_000_000
+
+
+def device(**changes):
+    known = {"device": 0, "state": "locked", "period": 335, "iterations": 1234, "last_iteration_ns": 50_000_000}
+    return DeviceState(**(known | {"last_interval_ns": 5_000_000, "median_iteration_ns": 48_000_000} | changes))
+
+
+def rank(number=0, **changes):
+    known = {"connected": True, "host": "node-1", "last_record_unix_ns": NOW_NS - 2 * S, "devices": (device(),)}
+    return RankState("job", number, **(known | changes))
+
+
+def scene(ranks, **changes):
+    known = {"ranks": len(ranks), "connected": sum(each.connected for each in ranks), "iterations": 1234}
+    return Scene("unix:/d", [JobState("job", **(known | changes))], {"job": ranks}, NOW_NS)
+
+
+def text(lines):
+    return "\n".join(line for line, _ in lines)
+
+
+def test_a_job_at_work():
+    assert text(draw_scene(scene([rank()]), 80)).splitlines() == [
+        "unix:/d · 1 job · 1 of 1 ranks connected",
+        "",
+        "job",
+        "  1 rank · 1,234 iterations",
+        "  rank   state  iterations     last   median  interval   heard  not seen    host",
+        "     0  locked       1,234  50.0 ms  48.0 ms    10.0 %  2.00 s         0  node-1",
+    ]
+
+
+def test_findings_and_losses_are_told():
+    job = scene([rank()], active_findings=("copy-bound", "drift"), account=Account(10, 7, 1, 0, {"late": 2}, 1, 9))
+    shown = text(draw_scene(job, 80))
+    assert "  ▲ copy-bound, drift\n" in shown
+    assert "2 dropped · 1 invalid · 9 lost on the way" in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ({}, "locked"),
+        ({"connected": False}, "away"),
+        ({"connected": False, "ended": True}, "ended"),
+        ({"devices": ()}, "no events"),
+        ({"devices": (device(state="lost"),)}, "lost"),
+        ({"devices": (device(state="learning", iterations=0, last_iteration_ns=0),)}, "learning"),
+    ],
+)
+def test_every_state_has_its_word(changes, state):
+    row = draw_scene(scene([rank(**changes)]), 80)[-1][0]
+    assert f" {state} " in row
+
+
+def test_a_rank_that_sent_nothing_shows_no_figures():
+    row = draw_scene(scene([rank(devices=(), last_record_unix_ns=0)]), 120)[-1][0]
+    assert row.split() == ["0", "no", "events", "-", "-", "-", "-", "-", "0", "node-1"]
+
+
+def test_a_clock_that_is_ahead_shows_no_time_before_now():
+    assert "0 ns" in draw_scene(scene([rank(last_record_unix_ns=NOW_NS + S)]), 80)[-1][0]
+
+
+def test_devices_have_a_column_where_a_rank_has_several():
+    rows = draw_scene(scene([rank(devices=(device(), device(device=1)))]), 80)[-3:]
+    assert [row.split()[:2] for row, _ in rows] == [["rank", "device"], ["0", "0"], ["0", "1"]]
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 200])
+def test_a_narrow_terminal_leaves_out_the_least(width):
+    titles = draw_scene(scene([rank()]), width)[4][0].split()
+    assert titles[:2] == ["rank", "state"]
+    assert ("host" in titles) == (width >= 80)
+    assert ("last" in titles) == (width >= 40)
+
+
+def test_where_not_all_ranks_fit_those_that_deserve_a_look_do():
+    ranks = [rank(number, connected=number != 700) for number in range(1000)]
+    lines = draw_scene(scene(ranks), 80, 24)
+    assert len(lines) <= 24
+    assert any(line.split()[:2] == ["700", "away"] for line, _ in lines)
+    assert any("and 98" in line and "more" in line for line, _ in lines)
+    assert len(draw_scene(scene(ranks), 80)) == 5 + 1000
+
+
+def test_nothing_to_see_is_said():
+    assert "no job has sent anything yet" in text(draw_scene(Scene("unix:/d"), 80))
+
+
+def test_a_daemon_that_is_away_is_said():
+    away = Scene("unix:/d", scene([rank()]).jobs, {"job": [rank()]}, NOW_NS, "nothing listens there; trying again")
+    lines = draw_scene(away, 80)
+    assert lines[1] == ("nothing listens there; trying again", "bold red")
+    assert "locked" in text(lines)
+
+
+NUMBERS = st.integers(0, 2**62)
+DEVICE_STATES = st.builds(
+    DeviceState,
+    device=st.integers(0, 65535),
+    state=st.sampled_from(["unknown", "learning", "locked", "lost"]),
+    iterations=NUMBERS,
+    last_iteration_ns=NUMBERS,
+    last_interval_ns=NUMBERS,
+    median_iteration_ns=NUMBERS,
+)
+RANKS = st.builds(
+    RankState,
+    st.just("job"),
+    st.integers(0, 999_999),
+    host=st.text(max_size=256),
+    connected=st.booleans(),
+    ended=st.booleans(),
+    last_record_unix_ns=NUMBERS,
+    devices=st.lists(DEVICE_STATES, max_size=3).map(tuple),
+)
+
+
+@given(st.lists(RANKS, max_size=12), st.text(min_size=1, max_size=128), st.integers(30, 200), st.integers(5, 60))
+def test_no_line_is_wider_and_no_scene_higher_than_the_screen(ranks, name, width, height):
+    shown = Scene("unix:/d", [JobState(name, len(ranks))], {name: ranks}, NOW_NS)
+    for limit in (height, None):
+        lines = draw_scene(shown, width, limit)
+        assert all(len(line) <= width for line, _ in lines)
+        assert limit is None or len(lines) <= limit
