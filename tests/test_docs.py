@@ -84,7 +84,7 @@ def test_every_room_of_the_architecture_exists() -> None:
     ]
     assert rooms
     for room in rooms:
-        parents = [ROOT, ROOT / "mining", ROOT / "metrics"]
+        parents = [ROOT, ROOT / "mining", ROOT / "metrics", ROOT / "deepprof" / "service"]
         assert any((parent / room).exists() for parent in parents), room
 
 
