@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from deepprof.service.config.description import describe_config
-from deepprof.service.flags import add_flags, read_flags
 from deepprof.service.config.loading import load_config
 from deepprof.service.config.places import find_store, listen_addresses
 from deepprof.service.config.sections import Config, Scope
+from deepprof.service.flags import add_flags, read_flags
 
 __all__ = [
     "Config",
