@@ -72,9 +72,21 @@ def find_door(
     """
     variables = os.environ if environ is None else environ
     text = address or variables.get(DAEMON)
-    where = parse_address(text) if text else default_address(variables)
+    where = parse_address(text) if text else find_default(variables)
     if not where.is_unix and not where.port:
         raise UsageError(f"address {where} has port 0, on which nothing listens; name the daemon's own")
     chosen = choose_credentials(credentials or Credentials(), variables)
     check_secrecy(chosen, where)
     return Door(where, chosen)
+
+
+def find_default(variables: Mapping[str, str]) -> Address:
+    """Return the socket of the user's own daemon, or of the machine's where only that is there."""
+    own = default_address(variables)
+    shared = default_address({name: value for name, value in variables.items() if name != "XDG_RUNTIME_DIR"})
+    return shared if not exists(own) and exists(shared) else own
+
+
+def exists(address: Address) -> bool:
+    """Return whether there is a socket file."""
+    return address.path is not None and os.path.exists(address.path)

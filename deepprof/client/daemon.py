@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Daemon"]
 
 Value = TypeVar("Value")
+PAGE = 1000  # of jobs, ranks or loops
 PAGES = 100_000  # of a list: more come from no daemon
 DRAIN_S = 600.0
 
@@ -50,6 +51,7 @@ class Daemon:
     def __init__(self, door: Door, timeout_s: float = 30.0) -> None:
         self.door, self.timeout_s = door, timeout_s
         self.channel = door.open()
+        self.closed = False
         self.query: Any = QueryStub(self.channel)
         self.admin: Any = AdminStub(self.channel)
 
@@ -61,23 +63,26 @@ class Daemon:
 
     def close(self) -> None:
         """Let go of the connection."""
+        self.closed = True
         self.channel.close()
 
     def jobs(self) -> tuple[JobState, ...]:
         """Return the jobs, newest first."""
-        pages = self.pages(self.query.ListJobs, lambda token: query.ListJobsRequest(page_token=token))
+        pages = self.pages(self.query.ListJobs, lambda token: query.ListJobsRequest(page_size=PAGE, page_token=token))
         return tuple(build(JobState, job) for page in pages for job in page.jobs)
 
     def ranks(self, job: str) -> tuple[RankState, ...]:
         """Return the ranks of a job, by number."""
-        pages = self.pages(self.query.ListRanks, lambda token: query.ListRanksRequest(job=job, page_token=token))
+        pages = self.pages(
+            self.query.ListRanks, lambda token: query.ListRanksRequest(job=job, page_size=PAGE, page_token=token)
+        )
         return tuple(build(RankState, rank) for page in pages for rank in page.ranks)
 
     def loops(self, job: str, rank: int | None = None) -> tuple[FollowedLoop, ...]:
         """Return the loops that were followed on a job's devices (or on those of a rank), latest last."""
 
         def ask(token: str) -> query.ListLoopsRequest:
-            return query.ListLoopsRequest(job=job, rank=rank, page_token=token)
+            return query.ListLoopsRequest(job=job, rank=rank, page_size=PAGE, page_token=token)
 
         return tuple(build(FollowedLoop, loop) for page in self.pages(self.query.ListLoops, ask) for loop in page.loops)
 
@@ -130,8 +135,21 @@ class Daemon:
         """
         from deepprof.client.traces import read_traces
 
-        request = query.ReadWindowRequest(job=job, ranks=ranks)
-        return read_traces(self.stream(self.query.ReadWindow, request), self.door.address, between)
+        wanted, found = set(ranks), set[int]()
+        request = query.ReadWindowRequest(job=job, ranks=sorted(wanted))
+
+        def note(answer: query.ReadWindowResponse) -> query.ReadWindowResponse:
+            found.add(answer.rank)
+            return answer
+
+        answers = map(note, self.stream(self.query.ReadWindow, request))
+        traces = read_traces(answers, self.door.address, job, between)
+        if wanted - found:
+            absent = ", ".join(map(str, sorted(wanted - found)[:8]))
+            raise DaemonError(
+                self.door.address, f"knows no rank {absent} of job {job!r}", "ranks() lists those it knows"
+            )
+        return traces
 
     def send(self, traces: Trace | Sequence[Trace], job: str, *, speed: float | None = None) -> Totals:
         """Send recorded traces as the ranks of `job`, and return when all is durable; what it has is not sent again.
@@ -192,7 +210,9 @@ class Daemon:
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """Turn gRPC's errors into ours."""
+        """Turn gRPC's errors into ours. Raises `DaemonError` where the connection was closed."""
+        if self.closed:
+            raise DaemonError(self.door.address, "the connection was closed", "open another with deepprof.connect")
         try:
             yield
         except grpc.RpcError as error:

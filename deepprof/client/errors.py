@@ -96,16 +96,26 @@ def find_reason(details: str, address: Address) -> tuple[str, str]:
     for pattern, problem, advice in REASONS:
         if re.search(pattern, details):
             return problem, advice.format(listen=f"--listen {address}")
+    if "failed to connect" in details and address.is_unix:
+        return "broke the connection off", "try again; its log says more"
     if "failed to connect" in details:
         return (
             "cannot be reached",
-            "check that it runs and that the address is its own, and give --ca where it wants TLS",
+            "check that it runs and that the address is its own; where it wants TLS give --ca, and --cert and --key "
+            "where it wants certificates of its clients",
         )
     return f"is not available{f' ({details})' if details else ''}", "try again a little later"
 
 
 # Texts of the system and of TLS, which gRPC passes on; the first that fits.
 REASONS = (
+    (r"(?i)lookup error|errors resolving|Name or service", "its host name is not known", "check the address"),
+    (
+        r"(?i)Failed parsing HTTP/2|http1\.x server",
+        "what answers there is no daemon",
+        "give an address at which it takes records, not that of its metrics",
+    ),
+    (r"(?i)create security handshaker", "the certificate and its key do not fit", "check --cert and --key"),
     (r"(?i)No such file", "there is no such socket", "start it with deepprof serve {listen}, or name its address"),
     (
         r"(?i)Connection refused",
@@ -121,6 +131,5 @@ REASONS = (
         "check --ca and the name in the address",
     ),
     (r"(?i)handshake failed|SSL_ERROR", "the TLS handshake failed", "check --ca, --cert and --key"),
-    (r"(?i)lookup error|errors resolving|Name or service", "its host name is not known", "check the address"),
     (r"(?i)drain|shut", "is about to stop", "try again when it is back"),
 )

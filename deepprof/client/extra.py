@@ -7,10 +7,15 @@ from importlib.util import find_spec
 
 from deepprof.collectors.errors import UsageError
 
-__all__ = ["INSTALL", "require_grpc"]
+__all__ = ["INSTALL", "explain_missing", "require_grpc"]
 
 INSTALL = 'pip install "deepprof[service]"'
-NEEDED = {"grpc": "gRPC", "google.protobuf": "protobuf"}
+NEEDED = {"grpc": "grpcio", "google.protobuf": "protobuf"}
+# What the daemon itself needs beside these, by the package that is imported.
+OF_THE_DAEMON = {
+    **{"grpc_health": "grpcio-health-checking", "grpc_reflection": "grpcio-reflection"},
+    **{"google": "protobuf", "prometheus_client": "prometheus-client"},
+}
 
 
 def require_grpc() -> None:
@@ -20,8 +25,17 @@ def require_grpc() -> None:
     """
     missing = [name for module, name in NEEDED.items() if not is_there(module)]
     if missing:
-        raise UsageError(f"a daemon is talked to with {' and '.join(missing)}, which is not installed; {INSTALL}")
+        raise UsageError(f"talking to a daemon needs {' and '.join(missing)}; {INSTALL}")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+
+def explain_missing(error: ImportError) -> UsageError:
+    """Return the line for a library that the daemon could not import; raises `error` where it is none of those."""
+    package = (error.name or "").partition(".")[0]
+    known = {**NEEDED, **OF_THE_DAEMON}
+    if package not in known:
+        raise error
+    return UsageError(f"the daemon needs {known[package]}; {INSTALL}")
 
 
 def is_there(module: str) -> bool:

@@ -17,11 +17,13 @@ from deepprof.client.waiting import CLOCK, Clock
 from deepprof.collectors.clocks import extremes
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.trace import RECORD_TABLES, Trace
-from deepprof.v1.records_pb2 import Hello
+from deepprof.v1.records_pb2 import CLOCK_UNIX, Hello
+from deepprof.wire.checking import check_hello
 from deepprof.wire.errors import WireError
 from deepprof.wire.heads import make_hello
+from deepprof.wire.limits import Limits
 
-__all__ = ["Progress", "Replay", "Totals", "replay"]
+__all__ = ["Progress", "Replay", "Totals", "check_words", "replay"]
 
 Result = TypeVar("Result")
 AT_ONCE = 8  # ranks; more only share the same daemon's time
@@ -58,6 +60,14 @@ class Replay:
     repeat: int = 1
     collector: str | None = None
     policy: Policy = field(default_factory=Policy)
+
+
+def check_words(job: str, collector: str | None = None) -> None:
+    """Raise `UsageError` for names that no daemon takes; before traces are read, which may take long."""
+    try:
+        check_hello(Hello(job=job, collector=collector or "send", clock=CLOCK_UNIX), Limits())
+    except WireError as error:
+        raise UsageError(f"{error}; choose another name") from error
 
 
 def replay(  # noqa: PLR0913 - what is sent, how, and who is told

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 __all__ = ["look", "look_on"]
 
-JOBS = 8  # whose ranks are asked for; the newest
+JOBS = 8  # whose ranks are asked for: the first
 
 
 def look(daemon: Daemon, job: str = "") -> Scene:
-    """Return what the daemon knows of all jobs, or of one, with the ranks of the newest."""
+    """Return what the daemon knows of all jobs, or of one, with the ranks of the first."""
     state = daemon.look(job)
-    jobs = [each for each in state.jobs if not job or each.job == job]
-    ranks = {each.job: daemon.ranks(each.job) for each in choose_jobs(jobs)}
+    jobs = sort_jobs(each for each in state.jobs if not job or each.job == job)
+    ranks = {each.job: daemon.ranks(each.job) for each in jobs[:JOBS]}
     return Scene(str(daemon.door.address), jobs, ranks, state.now_unix_ns)
 
 
-def choose_jobs(jobs: list[JobState]) -> list[JobState]:
-    """Return the jobs to show in detail: those with a rank connected first."""
-    return sorted(jobs, key=lambda job: not job.connected)[:JOBS]
+def sort_jobs(jobs: Iterable[JobState]) -> list[JobState]:
+    """Return the jobs in the order in which they are shown: those with a rank connected first, then the newest."""
+    return sorted(jobs, key=lambda job: (not job.connected, -job.first_seen_unix_ns, job.job))
 
 
 def look_on(door: Door, job: str, wait: Callable[[], object]) -> Generator[Scene, None, None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deepprof.client.errors import DaemonError
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["read_traces"]
 
 
-def read_traces(answers: Iterable[ReadWindowResponse], address: Address, between: Between | None = None) -> list[Trace]:
+def read_traces(
+    answers: Iterable[ReadWindowResponse], address: Address, job: str, between: Between | None = None
+) -> list[Trace]:
     """Return the ranks that the answers to `ReadWindow` hold, as `deepprof.read_job` returns what it has read.
 
     `between` is a range of time, as there. Raises `DaemonError` for answers that make no trace.
@@ -30,4 +33,5 @@ def read_traces(answers: Iterable[ReadWindowResponse], address: Address, between
         traces = assemble_all(answers)
     except ValueError as error:
         raise DaemonError(address, f"sent records that cannot be read ({error})", "check its version") from error
-    return align(number_ranks(traces if between is None else read_parts(traces, between)))
+    named = [trace if trace.path else replace(trace, path=job) for trace in traces]  # a live collector reads no file
+    return align(number_ranks(named if between is None else read_parts(named, between)))

@@ -37,8 +37,11 @@ def open_door(address: str | None, args: argparse.Namespace) -> Door:
 
 def add_daemon(parser: argparse.ArgumentParser) -> None:
     """Add `--daemon`, with which PATH is the name of a job."""
-    text = "read what a daemon keeps of the job PATH instead of files: unix:PATH or HOST:PORT"
-    parser.add_argument("--daemon", metavar="ADDRESS", help=text)
+    text = (
+        "read what a daemon keeps of the job PATH instead of files: unix:PATH or HOST:PORT; "
+        "at the end of the line without ADDRESS it is that of DEEPPROF_DAEMON or this machine's"
+    )
+    parser.add_argument("--daemon", metavar="ADDRESS", nargs="?", const="", help=text)
     add_credentials(parser)
 
 

@@ -48,9 +48,10 @@ class Send:
     def run(self, args: argparse.Namespace) -> int:
         """Read, send, and say what became of it."""
         door = open_door(args.to, args)
-        traces = read_traces(args)
-        from deepprof.client.replay import Replay, replay
+        from deepprof.client.replay import Replay, check_words, replay
 
+        check_words(args.job, args.collector)
+        traces = read_traces(args)
         how = Replay(args.job, args.speed, args.repeat, args.collector)
         with counting("sending", "records") as watch:
             totals = replay(door, traces, how, watch=watch, notice=say_once())

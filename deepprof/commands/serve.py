@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Serve"]
 
-PIP = 'the daemon needs grpcio; pip install "deepprof[service]"'
-
 
 class Serve:
     """Run the daemon that watches training jobs.
@@ -33,7 +31,7 @@ class Serve:
         import os
         from pathlib import Path
 
-        from deepprof.collectors.errors import UsageError
+        from deepprof.client.extra import explain_missing
         from deepprof.commands.streams import require_stdout
         from deepprof.service.config import describe_config, load_config, read_flags
 
@@ -48,6 +46,6 @@ class Serve:
             try:
                 from deepprof.service.daemon import serve
             except ImportError as error:
-                raise UsageError(PIP) from error
+                raise explain_missing(error) from error
             asyncio.run(serve(config))
         return 0

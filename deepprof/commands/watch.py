@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from deepprof.commands.arguments import parse_interval
@@ -43,17 +44,27 @@ class Watch:
 
     def run(self, args: argparse.Namespace) -> int:
         """Look, once or until somebody has seen enough."""
+        check_address(args.address)
         door = open_door(args.address, args)
         from deepprof.client.scene import look_on
 
         scenes = look_on(door, args.job, lambda: time.sleep(args.interval))
         try:
             show(scenes, args)
-        except KeyboardInterrupt:
-            return 0
         finally:
             scenes.close()
         return 0
+
+
+def check_address(address: str | None) -> None:
+    """Raise `UsageError` where a job seems to stand in the address's place."""
+    from deepprof.collectors.errors import UsageError
+    from deepprof.render.plain import shorten
+
+    if address and ":" not in address:
+        raise UsageError(
+            f"{shorten(address)!r} is no address, unix:PATH or HOST:PORT; one job is watched with --job NAME"
+        )
 
 
 def show(scenes: Iterator[Scene], args: argparse.Namespace) -> None:
@@ -73,10 +84,10 @@ def show(scenes: Iterator[Scene], args: argparse.Namespace) -> None:
 
 
 def show_live(scenes: Iterator[Scene], console: Console) -> None:
-    """Show scenes one over the other, on a screen that is given back as it was."""
+    """Show scenes one over the other until Ctrl-C, on a screen that is given back as it was."""
     from rich.live import Live
 
-    with Live(console=console, screen=True, auto_refresh=False) as live:
+    with suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:
         for scene in scenes:
             live.update(draw(scene, console, console.height), refresh=True)
 
@@ -99,8 +110,7 @@ def encode(scene: Scene) -> bytes:
 
     jobs = [msgspec.to_builtins(job, enc_hook=dict) for job in scene.jobs]
     for job in jobs:
-        job["rank_states"] = [
-            msgspec.to_builtins(rank, enc_hook=dict) for rank in (scene.ranks or {}).get(job["job"], ())
-        ]
+        ranks = (scene.ranks or {}).get(job["job"])
+        job["rank_states"] = None if ranks is None else [msgspec.to_builtins(rank, enc_hook=dict) for rank in ranks]
     told = {"schema": "deepprof.watch/1", "address": scene.address, "now_unix_ns": scene.now_unix_ns}
     return msgspec.json.encode({**told, "notice": scene.notice or None, "jobs": jobs}) + b"\n"

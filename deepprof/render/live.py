@@ -6,26 +6,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from deepprof.render.live_table import INDENT, Column, Line, cut, draw_table
 from deepprof.render.units import ABSENT, format_count, format_duration, format_ratio
 
 if TYPE_CHECKING:
-    from deepprof.client.values import DeviceState, JobState, RankState
+    from deepprof.client.values import Account, DeviceState, JobState, RankState
 
 __all__ = ["Scene", "draw_scene"]
 
-Line = tuple[str, str]
-"""A line and its style."""
-
-GAP = 2
-INDENT = 2
 AROUND = 6  # lines of a job beside its rows
 FEWEST = 3  # rows of a job, however low the screen
 STYLES = {"locked": "", "learning": "yellow", "lost": "bold red", "away": "bold yellow", "ended": "dim"}
+NAME_COLUMNS = 40  # of a job's name in a table
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What there is to see: a daemon, its jobs, the ranks of each, and its time.
+    """What there is to see: a daemon, its jobs, the ranks of those that are shown in detail, and its time.
 
     `notice` is said instead of nothing when the daemon is away; the rest is then what was last seen.
     """
@@ -55,34 +52,90 @@ class Row:
         return self.device.state if self.device is not None else "no events"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column; where the width is short, those of the highest `rank` go first."""
-
-    title: str
-    rank: int
-    show: Callable[[Row], str]
-
-
 def draw_scene(scene: Scene, width: int, height: int | None = None) -> list[Line]:
-    """Return the lines of `scene`, none wider than `width` columns; of many ranks so many that `height` is enough."""
-    lines = [*draw_head(scene)]
+    """Return the lines of `scene`, none wider than `width` columns; of jobs and ranks so many that `height` is enough.
+
+    A job has a block of lines with its ranks; where not all blocks fit, all jobs have a line each instead.
+    """
+    lines = [*draw_head(scene, width)]
     if not scene.jobs and not scene.notice:
         lines.append(("no job has sent anything yet; deepprof send, or a collector, sends records", "dim"))
-    room = None if height is None else max((height - len(lines)) // max(len(scene.jobs), 1) - AROUND, FEWEST)
-    for job in scene.jobs:
-        lines.append(("", ""))
-        lines += draw_job(job, (scene.ranks or {}).get(job.job, ()), scene.now_unix_ns, width, room)
+    lines += draw_blocks(scene, width) if height is None else fit_jobs(scene, width, height - len(lines))
     return [(cut(text, width), style) for text, style in (lines if height is None else lines[:height])]
 
 
-def draw_head(scene: Scene) -> Iterator[Line]:
+def draw_head(scene: Scene, width: int) -> Iterator[Line]:
     """Yield where the daemon is, and what it watches in all."""
     connected, ranks = sum(job.connected for job in scene.jobs), sum(job.ranks for job in scene.jobs)
-    words = [scene.address, format_count(len(scene.jobs), "job"), f"{connected:,} of {ranks:,} ranks connected"]
-    yield " · ".join(words if scene.jobs else words[:1]), "bold"
+    counts = f"{format_count(len(scene.jobs), 'job')} · {connected:,} of {ranks:,} ranks connected"
+    line = f"{scene.address} · {counts}" if scene.jobs else scene.address
+    yield from ((text, "bold") for text in ([line] if len(line) <= width else [scene.address, counts]))
     if scene.notice:
         yield scene.notice, "bold red"
+
+
+def fit_jobs(scene: Scene, width: int, height: int) -> list[Line]:
+    """Return what of the jobs fits into `height` lines."""
+    room = max(height // max(len(scene.jobs), 1) - AROUND, FEWEST)
+    if len(scene.jobs) == 1 or not has_more(scene):
+        blocks = list(draw_blocks(scene, width, room))
+        if len(scene.jobs) == 1 or len(blocks) <= height:
+            return blocks
+    shown = scene.jobs if len(scene.jobs) <= height - 2 else scene.jobs[: max(height - 3, 1)]
+    lines = [("", ""), *draw_jobs(scene, shown, width)]
+    if len(shown) < len(scene.jobs):
+        lines.append((f"{' ' * INDENT}and {len(scene.jobs) - len(shown):,} more; --job NAME shows one", "dim"))
+    return lines
+
+
+def has_more(scene: Scene) -> bool:
+    """Return whether there are jobs without details."""
+    return any(job.job not in (scene.ranks or {}) for job in scene.jobs)
+
+
+def draw_blocks(scene: Scene, width: int, room: int | None = None) -> Iterator[Line]:
+    """Yield a block for every job with details, at most `room` ranks in each, then a line for each of the others."""
+    details = scene.ranks or {}
+    for job in scene.jobs:
+        if job.job in details:
+            yield "", ""
+            yield from draw_job(job, details[job.job], scene.now_unix_ns, width, room)
+    others = [job for job in scene.jobs if job.job not in details]
+    if others:
+        yield "", ""
+        yield from draw_jobs(scene, others, width)
+
+
+def draw_jobs(scene: Scene, jobs: Sequence[JobState], width: int) -> Iterator[Line]:
+    """Yield a table of jobs."""
+    columns: tuple[Column[JobState], ...] = (
+        Column("job", 0, lambda job: cut(job.job, NAME_COLUMNS), left=True),
+        Column("state", 0, find_state, left=True),
+        Column("connected", 3, lambda job: f"{job.connected:,} of {job.ranks:,}"),
+        Column("iterations", 2, lambda job: f"{job.iterations:,}"),
+        Column("heard", 4, lambda job: show_since(job.last_record_unix_ns, scene.now_unix_ns)),
+        Column("not seen", 5, lambda job: f"{count_losses(job.account):,}"),
+        Column("findings", 1, show_findings, left=True),
+    )
+    yield from draw_table(jobs, columns, width, style_job)
+
+
+def find_state(job: JobState) -> str:
+    """Return what is to be said of a job first."""
+    if job.connected:
+        return "running"
+    return "ended" if job.ended == job.ranks else "away"
+
+
+def style_job(job: JobState) -> str:
+    """Return the style of a job's line."""
+    return "yellow" if job.active_findings else STYLES.get(find_state(job), "")
+
+
+def show_findings(job: JobState) -> str:
+    """Return the first finding, and how many more there are."""
+    more = len(job.active_findings) - 1
+    return f"{job.active_findings[0]}{f' +{more}' if more else ''}" if job.active_findings else ABSENT
 
 
 def draw_job(
@@ -118,30 +171,9 @@ def choose_rows(rows: Sequence[Row], room: int | None) -> Sequence[Row]:
 
 def draw_rows(rows: Sequence[Row], width: int) -> Iterator[Line]:
     """Yield a heading and the rows under it."""
-    if not rows:
-        return
-    columns = fit_columns(rows, width - INDENT)
-    cells = [[column.show(row) for column in columns] for row in rows]
-    titles = [column.title for column in columns]
-    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
-    for texts, style in [(titles, "dim"), *zip(cells, [STYLES.get(row.state, "") for row in rows], strict=True)]:
-        padded = (text.rjust(size) for text, size in zip(texts, widths, strict=True))
-        yield " " * INDENT + (" " * GAP).join(padded), style
-
-
-def fit_columns(rows: Sequence[Row], width: int) -> list[Column]:
-    """Return the columns that fit beside each other; the first ones stay whatever the width."""
     several = any(len(row.rank.devices) > 1 for row in rows)
     columns = [column for column in COLUMNS if several or column.title != "device"]
-    while measure(columns, rows) > width and any(column.rank for column in columns):
-        columns.remove(max(columns, key=lambda column: column.rank))
-    return columns
-
-
-def measure(columns: Sequence[Column], rows: Sequence[Row]) -> int:
-    """Return how wide a table of `columns` is."""
-    widths = [max(len(column.title), *(len(column.show(row)) for row in rows)) for column in columns]
-    return sum(widths) + GAP * (len(widths) - 1)
+    yield from draw_table(rows, columns, width, lambda row: STYLES.get(row.state, ""))
 
 
 def show_time(value_of: Callable[[DeviceState], int]) -> Callable[[Row], str]:
@@ -156,24 +188,17 @@ def show_share(row: Row) -> str:
     return format_ratio(device.last_interval_ns / device.last_iteration_ns) if device and known else ABSENT
 
 
-def show_age(row: Row) -> str:
+def show_since(unix_ns: int, now_unix_ns: int) -> str:
     """Return how long ago the last record came."""
-    last = row.rank.last_record_unix_ns
-    return format_duration(max(row.now_unix_ns - last, 0)) if last else ABSENT
+    return format_duration(max(now_unix_ns - unix_ns, 0)) if unix_ns else ABSENT
 
 
-def show_losses(row: Row) -> str:
-    """Return the records that were not looked at."""
-    account = row.rank.account
-    return f"{sum(account.dropped.values()) + account.invalid + account.lost:,}"
+def count_losses(account: Account) -> int:
+    """Return how many records were not looked at."""
+    return sum(account.dropped.values()) + account.invalid + account.lost
 
 
-def cut(text: str, width: int) -> str:
-    """Return `text`, which names of others may have made longer, in `width` columns."""
-    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
-
-
-COLUMNS = (
+COLUMNS: tuple[Column[Row], ...] = (
     Column("rank", 0, lambda row: str(row.rank.rank)),
     Column("device", 1, lambda row: str(row.device.device) if row.device else ABSENT),
     Column("state", 0, lambda row: row.state),
@@ -181,7 +206,7 @@ COLUMNS = (
     Column("last", 3, show_time(lambda device: device.last_iteration_ns)),
     Column("median", 5, show_time(lambda device: device.median_iteration_ns)),
     Column("interval", 4, show_share),
-    Column("heard", 6, show_age),
-    Column("not seen", 7, show_losses),
+    Column("heard", 6, lambda row: show_since(row.rank.last_record_unix_ns, row.now_unix_ns)),
+    Column("not seen", 7, lambda row: f"{count_losses(row.rank.account):,}"),
     Column("host", 8, lambda row: row.rank.host or ABSENT),
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from deepprof.collectors.errors import DeepProfError, UsageError
 from deepprof.collectors.store import open_store
-from deepprof.service.folder import StoreError, lock_store, require_kind
+from deepprof.service.folder import CAPTURES_LIST, StoreError, lock_store, require_kind
 from deepprof.service.history.inspection import inspect_history
 from deepprof.service.history.schema import DATABASE
 from deepprof.service.history.sealed import SEALED
@@ -38,6 +38,8 @@ def require_store(store: Path) -> None:
     """Raise `UsageError` unless the directory holds a part of a daemon's store."""
     if not store.is_dir():
         raise UsageError(f"{store}: is no directory; name the store of `deepprof serve`")
+    if not os.access(store, os.R_OK | os.X_OK):
+        raise UsageError(f"{store}: may not be read by you; run it as the daemon's user")
     if not any(os.path.lexists(store / name) for name in (JOURNAL, DATABASE, SEALED)):
         raise UsageError(f"{store}: is no store of a daemon; name the one of `deepprof serve`")
 
@@ -53,6 +55,8 @@ def inspect_captures(bench: Bench, folder: Path) -> None:
         return
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         path = Path(entry.path)
+        if entry.name in (CAPTURES_LIST, f".{CAPTURES_LIST}.part") and entry.is_file(follow_symlinks=False):
+            continue
         try:
             if not entry.is_dir(follow_symlinks=False):
                 raise StoreError(path, "is no directory, as every capture is")

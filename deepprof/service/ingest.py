@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from google.protobuf.message import Message
 
-from deepprof.service.rank import Item
+from deepprof.service.holes import check_after_loss
+from deepprof.service.rank import Item, waiting_nbytes
 from deepprof.service.roster import RefusedError
 from deepprof.v1 import ingest_pb2 as wire
 from deepprof.v1.records_pb2 import TABLE_KIND_DEVICES
@@ -125,6 +126,8 @@ class Stream:
         """Check one message, and hand it to the journal."""
         kind = message.WhichOneof("message")
         if kind == "batch":
+            # Before it is decoded, which makes several times as much of it: many wait when the queues are full.
+            await self.engine.wait_for_room(self.rank, waiting_nbytes(message.batch.ByteSize()))
             await self.take_batch(message.batch)
         elif kind == "gap":
             await self.take_gap(message.gap)
@@ -152,6 +155,8 @@ class Stream:
         rank, limits = self.rank, self.engine.limits
         try:
             self.expect(batch.first)
+            if batch.names and batch.first_name > rank.names and rank.accounts.has_gaps:
+                return check_after_loss(batch, limits, rank.names, rank.names_nbytes)
             if batch.names and batch.first_name != rank.names:
                 raise WireError("first_name", f"{batch.first_name}, expected {rank.names}")
             return check_batch(batch, limits, rank.names, rank.names_nbytes)
@@ -198,6 +203,7 @@ class Stream:
             if now != told:
                 told = now
                 await self.context.write(wire.SendResponse(durable=now[0], names=self.rank.durable_names, ended=now[1]))
+                continue  # more may have become durable meanwhile
             if self.done and not self.rank.submitted:
                 return
             await self.changed.wait()

@@ -82,7 +82,7 @@ def test_devices_have_a_column_where_a_rank_has_several():
 
 @pytest.mark.parametrize("width", [30, 40, 60, 80, 200])
 def test_a_narrow_terminal_leaves_out_the_least(width):
-    titles = draw_scene(scene([rank()]), width)[4][0].split()
+    titles = draw_scene(scene([rank()]), width)[-2][0].split()
     assert titles[:2] == ["rank", "state"]
     assert ("host" in titles) == (width >= 80)
     assert ("last" in titles) == (width >= 40)
@@ -137,3 +137,62 @@ def test_no_line_is_wider_and_no_scene_higher_than_the_screen(ranks, name, width
         lines = draw_scene(shown, width, limit)
         assert all(len(line) <= width for line, _ in lines)
         assert limit is None or len(lines) <= limit
+
+
+def jobs(number, **changes):
+    return [JobState(f"job-{at}", ranks=2, **({"connected": 1, "iterations": at} | changes)) for at in range(number)]
+
+
+def test_a_head_that_is_too_long_takes_two_lines():
+    shown = draw_scene(scene([rank()]), 30)
+    assert [line for line, _ in shown[:2]] == ["unix:/d", "1 job · 1 of 1 ranks connected"]
+
+
+def test_many_jobs_have_a_line_each():
+    many = Scene("unix:/d", jobs(200), {}, NOW_NS)
+    lines = draw_scene(many, 80, 24)
+    assert len(lines) == 24
+    assert lines[2][0].split() == ["job", "state", "connected", "iterations", "heard", "not", "seen", "findings"]
+    assert lines[3][0].split() == ["job-0", "running", "1", "of", "2", "0", "-", "0", "-"]
+    assert lines[-1][0] == "  and 180 more; --job NAME shows one"
+    assert len(draw_scene(many, 80)) == 3 + 200
+
+
+def test_jobs_that_fit_have_blocks_and_else_all_have_a_line():
+    few = Scene("unix:/d", jobs(3), {f"job-{at}": [rank()] for at in range(3)}, NOW_NS)
+    assert text(draw_scene(few, 80, 24)).count("locked") == 3
+    low = text(draw_scene(few, 80, 8))
+    assert "locked" not in low
+    assert [name in low for name in ("job-0", "job-1", "job-2")] == [True] * 3
+    assert "more" not in low
+
+
+def test_into_a_pipe_jobs_without_details_follow_as_a_table():
+    some = Scene("unix:/d", jobs(3), {"job-1": [rank()]}, NOW_NS)
+    lines = text(draw_scene(some, 80)).splitlines()
+    assert lines[2:4] == ["job-1", "  2 ranks · 1 iteration"]
+    assert [line.split()[0] for line in lines[-3:]] == ["job", "job-0", "job-2"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, ["running", "-"]),
+        ({"connected": 0}, ["away", "-"]),
+        ({"connected": 0, "ended": 2}, ["ended", "-"]),
+        ({"active_findings": ("drift",)}, ["running", "drift"]),
+        ({"active_findings": ("drift", "straggler", "logging")}, ["running", "drift +2"]),
+    ],
+)
+def test_the_line_of_a_job(changes, words):
+    line = draw_scene(Scene("unix:/d", jobs(1, **changes), {}, NOW_NS), 80)[-1][0]
+    assert line.split()[1] == words[0]
+    assert line.endswith(f"  {words[1]}")
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(30, 200), st.integers(5, 40))
+def test_jobs_never_take_more_than_the_screen(number, detailed, width, height):
+    known = {f"job-{at}": [rank()] * (at % 4) for at in range(min(detailed, number))}
+    lines = draw_scene(Scene("unix:/d", jobs(number), known, NOW_NS), width, height)
+    assert len(lines) <= height
+    assert all(len(line) <= width for line, _ in lines)

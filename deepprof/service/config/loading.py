@@ -16,6 +16,7 @@ from deepprof.service.config.consistency import check_config
 from deepprof.service.config.conversion import convert
 from deepprof.service.config.keys import Key, keys, look_up, nearest
 from deepprof.service.config.sections import Config
+from deepprof.service.flags import SHORT
 
 __all__ = ["load_config"]
 
@@ -91,7 +92,8 @@ def put_variable(name: str, text: str, known: Mapping[str, Key]) -> tuple[str, A
 
 def read_flags(flags: Mapping[str, str]) -> Values:
     """Return the values of flags."""
-    return dict(put(f"--set {path}", path, text) for path, text in flags.items())
+    named = {path: flag for path, (flag, *_) in SHORT.items()}
+    return dict(put(named.get(path, f"--set {path}"), path, text) for path, text in flags.items())
 
 
 def put(place: str, path: str, raw: object) -> tuple[str, Any]:

@@ -12,7 +12,8 @@ import pytest
 
 import deepprof
 from deepprof.client import values
-from deepprof.client.errors import DaemonError
+from deepprof.client.errors import DaemonError, explain
+from deepprof.client.stream import Broken
 from deepprof.client.values import (
     Account,
     ActiveFinding,
@@ -26,6 +27,7 @@ from deepprof.client.values import (
 from deepprof.collectors.errors import UsageError
 from deepprof.simulation import simulate, write
 from deepprof.v1 import admin_pb2, query_pb2, records_pb2
+from deepprof.wire.addresses import parse_address
 
 KINDS = {
     JobState: query_pb2.Job,
@@ -149,7 +151,9 @@ def test_what_is_sent_can_be_read_back(daemon, connection, tmp_path):
     (back,) = connection.window("j")
     assert back.device_events.equals(trace.device_events)
     assert deepprof.analyze(back).to_json() == deepprof.analyze(trace).to_json()
-    assert connection.window("j", ranks=[5]) == []
+    assert len(connection.window("j", ranks=(rank for rank in [0, 0]))) == 1
+    with pytest.raises(DaemonError, match="knows no rank 5, 7 of job 'j'"):
+        connection.window("j", ranks=[7, 0, 5])
 
 
 @pytest.mark.parametrize(
@@ -173,6 +177,42 @@ def test_a_list_without_an_end_is_told(daemon, connection, monkeypatch):
     daemon.answers["ListJobs"] = query_pb2.ListJobsResponse(next_page_token="again")  # noqa: S106
     with pytest.raises(DaemonError, match="no end"):
         connection.jobs()
+
+
+def test_a_closed_connection_is_told(connection):
+    connection.close()
+    for ask in (connection.jobs, lambda: next(connection.watch()), lambda: connection.window("j")):
+        with pytest.raises(DaemonError, match="the connection was closed; open another"):
+            ask()
+
+
+UNREACHED = "failed to connect to all addresses; last error: "
+
+
+@pytest.mark.parametrize(
+    ("details", "words"),
+    [
+        (
+            "errors resolving no:1: [field:hostname lookup error:address lookup failed: Domain name not found]",
+            "its host name is not known",
+        ),
+        (
+            f"{UNREACHED}INTERNAL: ipv4:127.0.0.1:1: Failed parsing HTTP/2 (Trying to connect an http1.x server)",
+            "what answers there is no daemon",
+        ),
+        (f"{UNREACHED}UNKNOWN: ipv4:127.0.0.1:1: Failed to create security handshaker.", "its key do not fit"),
+        (f"{UNREACHED}UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed", "where it wants TLS give --ca, and --cert"),
+        (f"{UNREACHED}UNKNOWN: hostname mismatch, certificate is not for this", "not for this name"),
+    ],
+)
+def test_why_a_daemon_is_not_available(daemon, details, words):
+    failure = Broken(grpc.StatusCode.UNAVAILABLE, details)
+    assert words in str(explain(failure, parse_address("127.0.0.1:1")))
+
+
+def test_a_socket_has_no_certificates_to_ask_for():
+    closed = Broken(grpc.StatusCode.UNAVAILABLE, f"{UNREACHED}UNAVAILABLE: unix:/d: Socket closed")
+    assert "broke the connection off; try again" in str(explain(closed, parse_address("unix:/d")))
 
 
 def test_an_address_that_cannot_be_meant():

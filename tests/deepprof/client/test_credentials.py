@@ -99,3 +99,17 @@ def test_certificates_are_no_matter_of_a_unix_socket():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert find_door("unix:/x", Credentials(ca="/absent"), {}).tls() is None
+
+
+def test_the_machines_daemon_is_found_where_the_user_runs_none(tmp_path, monkeypatch):
+    monkeypatch.setattr("deepprof.wire.addresses.SYSTEM", str(tmp_path / "none"))
+    variables = {"XDG_RUNTIME_DIR": str(tmp_path / "run"), "HOME": str(tmp_path / "home")}
+    own = f"unix:{tmp_path}/run/deepprof/deepprof.sock"
+    shared = tmp_path / "home/.local/state/deepprof/deepprof.sock"
+    assert str(find_door(None, None, variables).address) == own
+    shared.parent.mkdir(parents=True)
+    shared.touch()
+    assert str(find_door(None, None, variables).address) == f"unix:{shared}"
+    (tmp_path / "run/deepprof").mkdir(parents=True)
+    (tmp_path / "run/deepprof/deepprof.sock").touch()
+    assert str(find_door(None, None, variables).address) == own

@@ -8,7 +8,8 @@ import pytest
 
 from deepprof.commands import main
 from deepprof.simulation import simulate, write
-from tests.deepprof.client.fake_daemon import FakeDaemon
+from deepprof.v1 import records_pb2
+from tests.deepprof.client.fake_daemon import FakeDaemon, Rank
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +104,26 @@ def test_the_token_is_asked_for(capsys, daemon: FakeDaemon, address, tmp_path):
     assert "--token-file" in capsys.readouterr().err
     assert main(["diagnose", "--daemon", address, "j", "--token-file", str(file)]) == 2
     assert "no job j" in capsys.readouterr().err
+
+
+def test_without_an_address_it_is_the_default_daemon(capsys, address, recorded, monkeypatch):
+    assert main(["send", str(recorded), "--to", address, "--job", "j"]) == 0
+    capsys.readouterr()
+    monkeypatch.setenv("DEEPPROF_DAEMON", address)
+    assert report(capsys, "j", "--daemon") == report(capsys, recorded)
+    assert main(["diagnose", "--daemon", "j"]) == 2
+    assert "PATH" in capsys.readouterr().err
+
+
+def test_records_that_come_from_no_file_have_the_jobs_name(capsys, daemon: FakeDaemon, address, recorded):
+    assert main(["send", str(recorded), "--to", address, "--job", "a/job"]) == 0
+    daemon.rank().hello.source = ""
+    capsys.readouterr()
+    assert report(capsys, "--daemon", address, "a/job").splitlines()[0] == "a/job"
+
+
+def test_a_job_that_sent_nothing_is_a_report(capsys, daemon: FakeDaemon, address):
+    hello = records_pb2.Hello(job="j", collector="c", clock=records_pb2.CLOCK_UNIX)
+    daemon.ranks["j", 0, "c"] = Rank(hello)
+    assert "No iteration found" in report(capsys, "--daemon", address, "j")
+    assert json.loads(report(capsys, "--daemon", address, "j", "--format", "json"))["trace"]["paths"] == ["j"]

@@ -60,3 +60,11 @@ def test_lock_that_is_a_link_is_not_followed(store: Path, tmp_path: Path, capsys
     assert main(["fsck", str(store)]) == 2
     assert "is a link" in capsys.readouterr().err
     assert not (tmp_path / "made").exists()
+
+
+def test_a_store_that_one_may_not_read(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may read all
+    assert main(["fsck", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert "may not be read by you; run it as the daemon's user" in err
+    assert err.count("\n") == 1

@@ -146,3 +146,11 @@ def test_ctrl_c_ends_it_without_a_traceback(daemon, address, recorded):
     assert run.returncode == 130
     assert err == ""
     assert not daemon.rank().ended
+
+
+@pytest.mark.parametrize("words", [["--job", "no job"], ["--job", "\x1b[31mj"], ["--job", "j", "--collector", "a b"]])
+def test_names_are_looked_at_before_anything_is_read(capsys, tmp_path, words):
+    assert main(["send", str(tmp_path / "none.json"), "--to", "host:1", *words]) == 2
+    err = capsys.readouterr().err
+    assert "choose another name" in err
+    assert "\x1b" not in err

@@ -75,6 +75,11 @@ def test_a_daemon_that_is_not_there_is_one_line(capsys, folder):
     assert err.count("\n") == 1
 
 
+def test_a_job_in_the_addresss_place_is_told(capsys):
+    assert main(["watch", "nightly-42"]) == 2
+    assert capsys.readouterr().err.endswith("one job is watched with --job NAME\n")
+
+
 @pytest.mark.parametrize("seconds", ["0", "0.01", "soon", "3601", "-1"])
 def test_an_interval_that_cannot_be_meant(capsys, seconds):
     assert main(["watch", f"--interval={seconds}"]) == 2
@@ -124,3 +129,27 @@ def read_until(terminal, wanted):
         assert time.monotonic() < deadline, shown
         shown += os.read(terminal, 65536)
     return shown
+
+
+def test_running_jobs_come_first_then_the_newest(capsys, daemon, address):
+    jobs = [query_pb2.Job(job=f"j{at}", ranks=1, connected=int(at == 3), first_seen_unix_ns=at) for at in range(12)]
+    daemon.answers["Watch"] = lambda request: iter([query_pb2.WatchResponse(jobs=jobs, now_unix_ns=NOW_NS)])
+    assert main(["watch", address, "--once", "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)["jobs"]
+    assert [job["job"] for job in told] == ["j3", *(f"j{at}" for at in range(11, -1, -1) if at != 3)]
+    assert [job["rank_states"] for job in told] == [[]] * 8 + [None] * 4
+    assert len(daemon.asked["ListRanks"]) == 8
+
+
+def test_interrupted_json_is_130(watched, address):
+    command = [sys.executable, "-m", "deepprof", "watch", address, "--format", "json", "--interval", "0.1"]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert run.stdout.readline()
+        run.send_signal(signal.SIGINT)
+        _, err = run.communicate(timeout=DEADLINE_S)
+    finally:
+        run.kill()
+        run.wait()
+    assert run.returncode == 130
+    assert err == b""
