@@ -32,7 +32,7 @@ def check_accounts(client: Client) -> None:
             assert account.received == fates, (job.job, rank.rank, account)
 
 
-def iterations_of(traces: deepprof.Trace | list[deepprof.Trace]) -> pl.DataFrame:
+def iterations_of(traces: deepprof.Trace | deepprof.Analysis) -> pl.DataFrame:
     """Return the iterations that the offline analysis finds, with the columns of the daemon's."""
-    found = deepprof.analyze(traces).iterations
+    found = (traces if isinstance(traces, deepprof.Analysis) else deepprof.analyze(traces)).iterations
     return found.select("rank", *HISTORY.names()).cast({"rank": pl.Int64, **HISTORY})
