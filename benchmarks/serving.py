@@ -1,7 +1,8 @@
-"""A daemon under load: from the client to the durable acknowledgement on one core, a soak, and kill -9 with a restart.
+"""A daemon under load: to the durable acknowledgement on one core, a soak, a thousand ranks, and kill -9 with a restart.
 
-Client and daemon are processes of their own that share one core (Linux). The records are kernels and copies as a
-collector on a GPU makes them, 2,000 kernels an iteration, without the host's side, and, in a second row, a trace with it.
+Client and daemon are processes of their own; for the first rows they share one core (Linux). The records are kernels
+and copies as a collector on a GPU makes them, without the host's side: 2,000 kernels an iteration, 500 for the ranks
+that are many.
 """
 
 from __future__ import annotations
@@ -24,12 +25,17 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+import numpy as np
+
+from benchmarks.fleet import Fleet, Waits
 from benchmarks.kernels import kernels_and_copies
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-SOAK_M, SHORT_M, HOST_M = 26, 5, 1.2
+SOAK_M, SHORT_M = 26, 5
+FLEET = Fleet(ranks=1000, pace=0.2, records=500, seconds=40)  # a batch of each rank every five seconds
+SMALL_FLEET = Fleet(ranks=100, pace=1, records=500, seconds=3)
 GOAL_M = 1.0
 JOB = "bench"
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -53,6 +59,7 @@ class Process:
     core: int | None
     popen: Any = None
     log: list[dict[str, Any]] = field(default_factory=list)
+    settings: tuple[str, ...] = ()
 
     def start(self) -> float:
         """Start it, and return after how many seconds it was ready."""
@@ -60,7 +67,7 @@ class Process:
         self.log.clear()
         command = [sys.executable, "-m", "deepprof", "serve", "--listen", f"unix:{self.folder}/d/s"]
         command += ["--metrics", "127.0.0.1:0", "--store", str(self.folder / "store"), "--log-format", "json"]
-        command += ["--set", "journal.total_nbytes=4GiB"]
+        command += ["--set", "journal.total_nbytes=4GiB", *self.settings]
         self.popen = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: pin(self.core))
         threading.Thread(target=self.follow, args=(self.popen.stderr,), daemon=True).start()
         while self.event("ready") is None:
@@ -84,11 +91,20 @@ class Process:
         fields = Path(f"/proc/{self.popen.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
-    def mined(self) -> int:
-        """Return how many records have come through all of it."""
+    def scrape(self) -> str:
+        """Return what Prometheus gets."""
         event = self.event("listening") or {}
         with urllib.request.urlopen(f"http://{event['metrics']}/metrics", timeout=30) as answer:
-            lines = answer.read().decode().splitlines()
+            return str(answer.read().decode())
+
+    def written_mib(self) -> float:
+        """Return what it has had written to the disk."""
+        text = Path(f"/proc/{self.popen.pid}/io").read_text()
+        return int(text.split("\nwrite_bytes:")[1].split()[0]) / (1 << 20)
+
+    def mined(self) -> int:
+        """Return how many records have come through all of it."""
+        lines = self.scrape().splitlines()
         return sum(int(float(line.split()[-1])) for line in lines if line.startswith("deepprof_records_accepted_total"))
 
     def kill(self) -> None:
@@ -155,6 +171,50 @@ def load(daemon: Process, store: Path, repeat: int, core: int | None) -> Load:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """What a fleet's sending looked like from outside, in seconds and MiB."""
+
+    waits: Waits
+    health_s: list[float]
+    scrapes_s: list[float]
+    cpu_s: float
+    rss_mib: float
+    written_mib: float
+
+
+def follow_fleet(daemon: Process, fleet: Fleet) -> Looks:
+    """Have a fleet send, and ask the daemon how it is meanwhile, five times a second."""
+    import grpc
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    address, numbers = f"unix:{daemon.folder}/d/s", (fleet.ranks, fleet.pace, fleet.records, fleet.seconds)
+    command = [sys.executable, "-m", "benchmarks.fleet", address, *map(str, numbers)]
+    clients = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert clients.stdout is not None
+    assert clients.stdout.readline() == "go\n"
+    said: list[str] = []
+    reader = threading.Thread(target=lambda: said.append(clients.stdout.read() if clients.stdout else ""))
+    reader.start()
+    cpu, written = daemon.cpu_s(), daemon.written_mib()
+    health, scrapes = list[float](), list[float]()
+    with grpc.insecure_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        while reader.is_alive():
+            health.append(timed(lambda: stub.Check(health_pb2.HealthCheckRequest())))
+            scrapes.append(timed(daemon.scrape))
+            reader.join(0.2)
+    waits = Waits(**json.loads(said[0]))
+    return Looks(waits, health, scrapes, daemon.cpu_s() - cpu, daemon.rss_mib(), daemon.written_mib() - written)
+
+
+def timed(what: Callable[[], object]) -> float:
+    """Return how long something takes."""
+    began = time.perf_counter()
+    what()
+    return time.perf_counter() - began
+
+
 def recover(store: Path) -> tuple[float, float, int]:
     """Kill a daemon that is loaded; return how long an empty one and this one take to be ready, and what it mined."""
     with running(None) as daemon:
@@ -197,6 +257,9 @@ def run(console: Console, quick: bool) -> None:
             add_load(table, load(daemon, store, repeats[0], core))
         with running(None) as daemon:
             add_soak(table, load(daemon, store, repeats[1], None))
+        with running(None) as daemon:
+            fleet = SMALL_FLEET if quick else FLEET
+            add_fleet(table, fleet, follow_fleet(daemon, fleet))
         if not quick:
             add_recovery(table, *recover(store))
     console.print(table)
@@ -213,11 +276,33 @@ def add_load(table: Table, found: Load) -> None:
 
 def add_soak(table: Table, found: Load) -> None:
     million = found.records / 1e6
-    first, *_ = found.rss_mib[max(1, round(len(found.rss_mib) / million)) :]
+    later = found.rss_mib[min(len(found.rss_mib) - 1, max(1, round(len(found.rss_mib) / million))) :]
     table.add_row(f"soak of {million:.0f} M records, two cores", f"{million / found.seconds:.2f} M records/s", "")
-    table.add_row("memory after the first million", f"{first:.0f} MiB", "")
-    table.add_row("… largest after that", f"{max(found.rss_mib):.0f} MiB", "flat")
-    table.add_row("… at the end", f"{found.rss_mib[-1]:.0f} MiB", "flat")
+    figures = f"{min(later):.0f} … {np.median(later):.0f} … {max(later):.0f} MiB"
+    table.add_row("memory after the first million: least … median … most", figures, "flat")
+    half = len(later) // 2
+    drift = np.median(later[half:]) - np.median(later[: half or 1])
+    table.add_row("… the second half's median against the first's", f"{drift:+.0f} MiB", "0")
+
+
+def add_fleet(table: Table, fleet: Fleet, found: Looks) -> None:
+    waits, million = found.waits, found.waits.records / 1e6
+    rate = fleet.ranks * fleet.pace
+    title = f"{fleet.ranks} ranks, {rate:.0f} batches/s of {fleet.records}: wait for the acknowledgement"
+    table.add_row(title, quantiles(waits.acks_s), "")
+    table.add_row("… how late the clients themselves were", quantiles(waits.late_s), "")
+    table.add_row("… health RPC meanwhile", quantiles(found.health_s), "")
+    table.add_row("… /metrics meanwhile", quantiles(found.scrapes_s), "")
+    table.add_row("… CPU of the daemon for a batch", f"{found.cpu_s / len(waits.acks_s) * 1e3:.1f} ms", "")
+    table.add_row("… CPU of the daemon for a million records", f"{found.cpu_s / million:.1f} s", "")
+    table.add_row("… memory of the daemon", f"{found.rss_mib:.0f} MiB", "")
+    table.add_row("… written to the disk, journal and states", f"{found.written_mib:.0f} MiB", "")
+
+
+def quantiles(values_s: list[float]) -> str:
+    """Return the median, the 99th percentile and the largest."""
+    half, most, all_ = np.quantile(values_s, [0.5, 0.99, 1.0]) * 1e3
+    return f"p50 {half:.0f} ms, p99 {most:.0f} ms, most {all_:.0f} ms"
 
 
 def add_recovery(table: Table, empty: float, loaded: float, records: int) -> None:

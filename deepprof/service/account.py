@@ -39,6 +39,12 @@ class Accounts:
             self._received += count
             self._in_flight += count
 
+    def withdraw(self, count: int) -> None:
+        """Take back that records came in: whoever sent them was gone before anything was done, and sends them again."""
+        with self._lock:
+            self._received -= count
+            self._in_flight -= count
+
     def refuse(self, count: int) -> None:
         """Count records of a message that was refused."""
         with self._lock:
@@ -69,6 +75,12 @@ class Accounts:
         with self._lock:
             self._gaps += 1
             self._lost += lost
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether records were lost before they came in, or damaged since."""
+        with self._lock:
+            return self._gaps > 0
 
     def view(self) -> Account:
         """Return the account of the records whose fate is known."""

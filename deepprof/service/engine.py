@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from deepprof.service.folder import StoreError
 from deepprof.service.rank import Item, Rank
 from deepprof.service.roster import RefusedError, Roster
 from deepprof.service.session import RankSession
@@ -29,6 +30,7 @@ __all__ = ["Engine"]
 log = logging.getLogger(__name__)
 
 SILENT_NS = 24 * 3600 * 10**9
+DOUBT_NS = 3600 * 10**9  # for which that has to be so: the time of day may have jumped
 ATTACH_S = 30.0  # in which what a former stream has sent becomes durable
 T = TypeVar("T")
 Notice = Callable[[Rank, "SessionEvent"], None]
@@ -49,6 +51,7 @@ class Engine:
         self.history_nbytes = 0  # as last measured
         self.ready = self.draining = self.stopping = False
         self._in_flight_nbytes = 0
+        self._silent: dict[int, int] = {}  # sessions not heard of for long, since when that was noticed
         self._room = asyncio.Event()
         self._attaching = asyncio.Lock()
         self._listeners: defaultdict[int, set[asyncio.Event]] = defaultdict(set)  # by the rank's number
@@ -92,7 +95,12 @@ class Engine:
         async with self._attaching:
             rank = await self.find(hello) or await self.begin(hello)
             rank.connection = connection  # a former stream of this collector finds out at its next message
-        await self.quiet(rank)
+        try:
+            await self.quiet(rank)
+            self.check_owner(rank, connection)
+        except BaseException:  # the client can have gone meanwhile
+            self.detach(rank, connection)
+            raise
         rank.mend()
         rank.show()
         return rank
@@ -106,14 +114,16 @@ class Engine:
             text = f"rank {hello.rank} of job {hello.job!r} is sent by {rank.hello.collector!r}; stop that first"
             raise RefusedError("ALREADY_EXISTS", text)
         await self.quiet(rank)
-        await self.order(partial(self.end, rank))
+        await self.record(partial(self.end, rank))
+        self.roster.remove(*rank.key)
         return None
 
     async def begin(self, hello: pb.Hello) -> Rank:
         """Take in a rank that was not here, or not with this collector."""
+        await self.make_room(hello.job)
         self.roster.check_room(hello.job, hello.rank)
         now, begun = self.clock.unix_ns(), self.journal.end
-        number = await self.order(
+        number = await self.record(
             lambda: self.history.begin(hello.job, hello.rank, hello.collector, hello.SerializeToString(), now)
         )
         rank = Rank(number, hello, RankSession(), first_seen_unix_ns=now, begun=begun)
@@ -123,22 +133,56 @@ class Engine:
         log.info("rank-began", extra={"job": hello.job, "rank": hello.rank, "collector": hello.collector})
         return rank
 
+    async def make_room(self, job: str) -> None:
+        """Hold the job that has ended longest ago no longer, where there is no room for another one."""
+        jobs = self.roster.jobs
+        if job not in jobs and len(jobs) >= self.roster.max_jobs and (done := self.roster.find_done()) is not None:
+            for rank in list(jobs[done].values()):
+                await self.let_go(rank)
+
     def end(self, rank: Rank) -> None:
         """Close a rank whose collector was replaced, as far as it got. For the worker's thread."""
-        if not rank.mined_end and not rank.failed:
-            rank.session.end()
-            self.worker.advance(rank)
+        while rank.queue:  # durable, so it counts
+            self.worker.mine(rank)
         self.worker.save([rank])
+        if rank.unsaved:
+            raise StoreError(self.history.path, self.worker.problem)
+        if not rank.mined_end and not rank.failed and rank.position is not None:
+            self.finish(rank)
         self.history.close_session(rank.number)
+
+    def finish(self, rank: Rank) -> None:
+        """Have a rank's session end, or leave it as it is where the history does not take what comes of that."""
+        before = rank.session.save()
+        rank.session.end()
+        rank.mined_end = rank.unsaved = True
+        self.worker.advance(rank)
+        self.worker.save([rank])
+        if rank.unsaved:
+            rank.session, rank.rows, rank.mined_end, rank.unsaved = RankSession.restore(before), [], False, False
+            raise StoreError(self.history.path, self.worker.problem)
 
     async def expire(self) -> None:
         """Let go of ranks that have not been heard of for so long that nobody waits for them; their history stays."""
         async with self._attaching:
             oldest = self.clock.unix_ns() - SILENT_NS
-            for rank in [rank for rank in self.roster if rank.connection is None and not rank.submitted]:
-                if max(rank.last_record_unix_ns, rank.first_seen_unix_ns) < oldest and not rank.queue:
-                    await self.order(partial(self.end, rank))
-                    self.roster.remove(*rank.key)
+            silent = [
+                rank
+                for rank in self.roster
+                if rank.connection is None
+                and not (rank.submitted or rank.queue)
+                and max(rank.last_record_unix_ns, rank.first_seen_unix_ns) < oldest
+            ]
+            now = self.clock.monotonic_ns()
+            self._silent = {rank.number: self._silent.get(rank.number, now) for rank in silent}
+            for rank in silent:
+                if now - self._silent[rank.number] >= DOUBT_NS:
+                    await self.let_go(rank)
+
+    async def let_go(self, rank: Rank) -> None:
+        """Hold a rank no longer; its history stays."""
+        await self.record(partial(self.end, rank))
+        self.roster.remove(*rank.key)
 
     async def quiet(self, rank: Rank) -> None:
         """Wait until nothing of a rank is on its way to the journal. Raises `RefusedError` when that takes too long."""
@@ -179,22 +223,35 @@ class Engine:
     # -- messages --
 
     async def submit(self, rank: Rank, item: Item) -> None:
-        """Hand a checked message to the journal, once there is room for it."""
-        while not self.has_room(rank, item):
-            self._room.clear()
-            if not self.has_room(rank, item):
-                await self._room.wait()
+        """Hand a checked message to the journal, once there is room for it. Raises `RefusedError` as `check_owner`."""
+        try:
+            await self.wait_for_room(rank, item.nbytes)
+        except BaseException:
+            rank.accounts.withdraw(item.count if item.kind == "batch" else 0)
+            raise
         rank.note_submitted(item)
         self._in_flight_nbytes += item.nbytes
         rank.last_record_unix_ns = self.clock.unix_ns()
         self.writer.submit(rank, item)
 
-    def has_room(self, rank: Rank, item: Item) -> bool:
+    async def wait_for_room(self, rank: Rank, nbytes: int) -> None:
+        """Wait until the queues bear a message, `nbytes` as of an `Item`, of the stream that is the rank's now.
+
+        Raises `RefusedError` where that stream is no longer the rank's, or the daemon drains, as it waits.
+        """
+        connection = rank.connection
+        while not self.has_room(rank, nbytes):
+            self._room.clear()
+            await self._room.wait()
+            self.check_owner(rank, connection)
+
+    def has_room(self, rank: Rank, nbytes: int) -> bool:
         """Return whether the queues bear one more message; one is always borne by a rank that has none."""
         limits = self.config.limits
         total = self.queued_nbytes
         alone = not rank.submitted and not rank.queue
-        full = total + item.nbytes > limits.queue_nbytes or rank.queued_nbytes > limits.rank_queue_nbytes
+        own = rank.queued_nbytes + rank.submitted_nbytes
+        full = total + nbytes > limits.queue_nbytes or own > limits.rank_queue_nbytes
         return (alone and total < 2 * limits.queue_nbytes) or not full
 
     def _tell(self, group: Sequence[Done]) -> None:
@@ -246,7 +303,7 @@ class Engine:
                 raise RefusedError("FAILED_PRECONDITION", f"job {job[:128]!r} sends records now; stop it first")
             for rank in ranks:
                 await self.quiet(rank)
-            gone = await self.order(partial(self._forget, job, ranks))
+            gone = await self.record(partial(self._forget, job, ranks))
             if not ranks and not gone:
                 raise RefusedError("NOT_FOUND", f"no job {job[:128]!r}")
             self.roster.remove(job)
@@ -260,6 +317,14 @@ class Engine:
         return gone
 
     # -- the worker's thread --
+
+    async def record(self, what: Callable[[], T]) -> T:
+        """Have the worker's thread write to the history. Raises `RefusedError` where the disk does not take it."""
+        try:
+            return await self.order(what)
+        except (OSError, StoreError) as error:
+            log.warning("history-failed", extra={"problem": str(error)[:200]})
+            raise RefusedError("UNAVAILABLE", f"the history cannot be written: {str(error)[:200]}") from error
 
     async def order(self, what: Callable[[], T]) -> T:
         """Have the worker's thread do something, and return what it returns."""

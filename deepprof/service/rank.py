@@ -11,19 +11,21 @@ import msgspec
 import polars as pl
 
 from deepprof.service.account import Accounts
+from deepprof.service.journal import Place
 from deepprof.service.session import RankSession
 from deepprof.service.views import HISTORY, Account, RankView
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deepprof.service.journal import Kind, Place
+    from deepprof.service.journal import Kind
     from deepprof.v1 import records_pb2 as pb
     from deepprof.wire.records import Records
 
-__all__ = ["Item", "Rank", "SavedRank"]
+__all__ = ["Item", "Rank", "SavedRank", "waiting_nbytes"]
 
 VERSION = 1
+BEGINNING = Place(0, 0, 0)  # of any journal
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,12 @@ class Item:
     @property
     def nbytes(self) -> int:
         """What it takes while it waits: the message, and its tables, which are about as large."""
-        return 2 * len(self.payload) + 256
+        return waiting_nbytes(len(self.payload))
+
+
+def waiting_nbytes(payload_nbytes: int) -> int:
+    """Return what an item with such a payload takes while it waits."""
+    return 2 * payload_nbytes + 256
 
 
 class SavedRank(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,8 +110,10 @@ class Rank:
     ended: bool = False  # … and durable
     broken: str = ""  # why what is on its way cannot become durable
     submitted: int = 0  # items handed to the journal and not yet back
+    submitted_nbytes: int = 0
     # The miner's side.
     queue: deque[tuple[Item, Place]] = field(default_factory=deque)
+    waiting: bool = False  # in the worker's line
     queued_nbytes: int = 0
     rows: list[pl.DataFrame] = field(default_factory=list)  # not yet in the history
     position: Place | None = None  # of the last item mined
@@ -137,7 +146,12 @@ class Rank:
     @property
     def needs(self) -> Place | None:
         """From where on the journal is needed to make the rank anew; None: not at all."""
-        return None if self.latest == self.saved else self.saved or self.begun
+        return None if self.latest == self.saved else self.saved or self.begun or BEGINNING
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended, and nothing is left to do for it."""
+        return self.mined_end and self.connection is None and not self.submitted and not self.queue
 
     def show(self) -> None:
         """Make the view anew."""
@@ -165,6 +179,7 @@ class Rank:
         """Count an item that goes to the journal; what comes next is expected behind it."""
         self.next = item.first + item.count
         self.submitted += 1
+        self.submitted_nbytes += item.nbytes
         self.closing = self.closing or item.kind == "end"
         self.names += item.names
         self.names_nbytes += item.names_nbytes
@@ -172,6 +187,7 @@ class Rank:
     def note_durable(self, item: Item) -> None:
         """Take note that an item is in the journal."""
         self.submitted -= 1
+        self.submitted_nbytes -= item.nbytes
         self.durable = item.first + item.count
         self.durable_items += 1
         self.devices = item.devices or self.devices
@@ -182,6 +198,7 @@ class Rank:
     def note_lost(self, item: Item, why: str) -> None:
         """Take note that an item could not be made durable: it and all behind it have to be sent again."""
         self.submitted -= 1
+        self.submitted_nbytes -= item.nbytes
         self.broken = why
 
     def mend(self) -> None:
@@ -196,7 +213,6 @@ class Rank:
             self.session.take(item.records)
         elif item.kind == "gap":
             self.session.gap(item.lost)
-            self.accounts.gap(item.lost or 0)
         elif item.kind == "end":
             self.session.end()
 
@@ -205,6 +221,21 @@ class Rank:
         self.mined = item.first + item.count
         self.mined_items += 1
         self.mined_end = self.mined_end or item.kind == "end"
+        if item.kind == "gap":
+            self.accounts.gap(item.lost or 0)
+        if self.failed and item.records is not None:
+            self.session.take_names(item.records.names, item.records.first_name)
+
+    def give_up(self) -> None:
+        """Mine no more: what was mined stays, where it can still be shown and saved."""
+        self.failed = True
+        try:
+            self.session.save()
+            self.show()
+        except Exception:  # the bug that was met can have left anything behind
+            names, self.session = self.session.names, RankSession()
+            self.session.take_names(names, 0)
+            self.show()
 
     def take_rows(self) -> pl.DataFrame:
         """Return the iterations that are not in the history yet, which the caller puts there."""

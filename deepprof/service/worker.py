@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from deepprof.service.folder import StoreError
@@ -27,7 +28,7 @@ __all__ = ["Worker"]
 
 log = logging.getLogger(__name__)
 
-TURN = 32  # items of one rank at a time: others wait no longer than that
+TURN, TURN_RECORDS = 32, 65_536  # items of one rank at a time, and records: others wait no longer than that
 STATE_NBYTES = 16 << 20  # of messages since the last checkpoint: what a restart has to mine again, for each rank
 STATE_NS = 30 * 10**9  # … and so long after the last one, or longer:
 STATE_RATE = 20_000_000  # bytes of states a second, so that a thousand ranks do not keep the disk busy
@@ -80,13 +81,18 @@ class Worker:
     def put(self, rank: Rank, item: Item, place: Place) -> None:
         """Queue a durable item."""
         with self._wake:
-            if not rank.queue:
-                self._ready.append(rank)
             rank.queue.append((item, place))
+            self._line_up(rank)
             rank.latest = place
             rank.queued_nbytes += item.nbytes
             self.queued_nbytes += item.nbytes
             self._wake.notify()
+
+    def _line_up(self, rank: Rank) -> None:
+        """Have a rank wait for its turn, once. The caller holds the lock."""
+        if not rank.waiting:
+            rank.waiting = True
+            self._ready.append(rank)
 
     def call(self, order: Callable[[], Any]) -> None:
         """Have something done by the thread, behind what it does now."""
@@ -104,39 +110,60 @@ class Worker:
         self.save(self.ranks())
 
     def _run(self) -> None:
-        while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._ready or self._orders or self._closing, TICK_NS / 1e9)
-                order = self._orders.popleft() if self._orders else None
-                rank = self._ready.popleft() if self._ready and order is None else None
-                if self._closing and order is None and rank is None:
-                    return
-            if order is not None:
-                order()
-            if rank is not None and rank.queue:
-                self.mine(rank)
-                self.save([rank] if rank.unsaved_nbytes >= STATE_NBYTES else [])
-            self._tick()
+        while not (self._is_idle(TICK_NS / 1e9) and self._closing):
+            self.work()
+
+    def _is_idle(self, patience_s: float) -> bool:
+        """Return whether there is still nothing to do after a while."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._ready or self._orders or self._closing, patience_s)
+            return not self._ready and not self._orders
+
+    def work(self) -> None:
+        """Carry out one order, or else mine the rank that waits longest; then save what is due."""
+        with self._wake:
+            order = self._orders.popleft() if self._orders else None
+            rank = self._ready.popleft() if self._ready and order is None else None
+            if rank is not None:
+                rank.waiting = False
+        if order is not None:
+            self._carry_out(order)
+        if rank is not None and rank.queue:
+            self.mine(rank)
+            self.save([rank] if rank.unsaved_nbytes >= STATE_NBYTES else [])
+        self._tick()
+
+    def _carry_out(self, order: Callable[[], Any]) -> None:
+        """Do as told; whatever comes of it, the thread goes on."""
+        try:
+            order()
+        except (OSError, StoreError) as error:
+            self.problem = f"the history cannot be written: {error}"
+            log.error("history-failed", extra={"problem": self.problem[:200]})
+        except Exception:
+            log.exception("order-failed")
 
     def _tick(self) -> None:
         """Save, now and then, what was not saved for a while."""
         now = self.clock.monotonic_ns()
         if now - self._ticked_ns >= TICK_NS:
-            self._ticked_ns = now
             ranks = list(self.ranks())
             pause_ns = max(STATE_NS, sum(rank.state_nbytes for rank in ranks) * 10**9 // STATE_RATE)
-            self.save([rank for rank in ranks if rank.unsaved and now - rank.saved_ns >= pause_ns])
+            due = [rank for rank in ranks if rank.unsaved and now - rank.saved_ns >= pause_ns]
+            if len(due) <= TURN:  # else the next ones follow soon, and somebody is mined in between
+                self._ticked_ns = now
+            self.save(sorted(due, key=attrgetter("saved_ns"))[:TURN])
 
     def mine(self, rank: Rank) -> None:
         """Give a rank's oldest items to its session, and take what comes of them."""
         with self._wake:
-            turn = list(islice(rank.queue, TURN))
+            turn = next_turn(rank)
         items = [item for item, _ in turn]
-        count = sum(item.count for item in items if item.kind == "batch")
+        count, before = sum(item.count for item in items if item.kind == "batch"), rank.mined_items
         try:
             rank.accounts.take(count, self.take(rank, items))
         except Exception:
-            self._give_up(rank, items, count)
+            self._give_up(rank, items[rank.mined_items - before :], count)
         rank.position, rank.unsaved = turn[-1][1], True
         rank.unsaved_nbytes += sum(len(item.payload) for item, _ in turn)
         rank.lag_ns = max(0, self.clock.monotonic_ns() - turn[-1][0].arrived_ns)
@@ -146,6 +173,8 @@ class Worker:
     def take(self, rank: Rank, items: Sequence[Item]) -> dict[str, int]:
         """Give items to a rank's session; return how many records it has dropped on that occasion, by reason."""
         if rank.failed:
+            for item in items:
+                rank.follow(item)
             return {FAILED: sum(item.count for item in items if item.kind == "batch")}
         before = dict(rank.session.dropped)
         for item in items:
@@ -154,9 +183,12 @@ class Worker:
         return {k: n - before.get(k, 0) for k, n in rank.session.dropped.items() if n != before.get(k, 0)}
 
     def _give_up(self, rank: Rank, items: Sequence[Item], count: int) -> None:
-        """Mine a rank no more whose records have met a bug: the others go on, and its raw records are still kept."""
+        """Mine a rank no more whose records have met a bug: the others go on, and its raw records are still kept.
+
+        `items` are those that nobody has looked at yet, `count` the records of the whole turn.
+        """
         log.exception("mining-failed", extra={"job": rank.hello.job, "rank": rank.hello.rank})
-        rank.failed = True
+        rank.give_up()
         rank.accounts.take(count, {FAILED: count})
         for item in items:
             rank.follow(item)
@@ -178,8 +210,8 @@ class Worker:
                 rank.queue.popleft()
             rank.queued_nbytes -= nbytes
             self.queued_nbytes -= nbytes
-            if rank.queue and rank not in self._ready:
-                self._ready.append(rank)
+            if rank.queue:
+                self._line_up(rank)
         self._room()
 
     def save(self, ranks: Iterable[Rank]) -> None:
@@ -225,6 +257,7 @@ class Worker:
             rank.queue.clear()
             rank.queued_nbytes = 0
             self._ready = deque(other for other in self._ready if other is not rank)
+            rank.waiting = False
         rank.rows, rank.unsaved, rank.saved = [], False, rank.latest
         self._room()
 
@@ -236,10 +269,27 @@ class Worker:
         return min(needs, end)
 
 
+def next_turn(rank: Rank) -> list[tuple[Item, Place]]:
+    """Return a rank's oldest items, one at least, as many as are mined together."""
+    turn: list[tuple[Item, Place]] = []
+    count = 0
+    for item, place in islice(rank.queue, TURN):
+        count += item.count if item.kind == "batch" else 0
+        if turn and count > TURN_RECORDS:
+            break
+        turn.append((item, place))
+    return turn
+
+
 def checkpoint_of(rank: Rank, rows: pl.DataFrame) -> Checkpoint:
     """Return what the history keeps of a rank that was mined."""
     if rank.position is None:
         raise ValueError(f"rank {rank.key} has mined nothing")
-    state = rank.save()
+    try:
+        state = rank.save()
+    except Exception:
+        log.exception("saving-failed", extra={"job": rank.hello.job, "rank": rank.hello.rank})
+        rank.give_up()
+        state = rank.save()
     rank.state_nbytes = len(state)
     return Checkpoint(rank.number, rank.position, state, rows)

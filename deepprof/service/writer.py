@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from deepprof.service.folder import StoreError
 from deepprof.service.journal import Frame
 
 if TYPE_CHECKING:
@@ -50,6 +51,11 @@ class JournalWriter:
         """Begin to write."""
         self._thread.start()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
     def submit(self, rank: Rank, item: Item) -> None:
         """Queue an item; the caller bounds how many."""
         with self._wake:
@@ -71,21 +77,28 @@ class JournalWriter:
             self._thread.join()
 
     def _run(self) -> None:
-        while True:
-            group, release = self._gather()
-            if release is not None:
-                self._let_go(release)
-            if group:
-                self._tell(self._write(group))
-            elif release is None:
-                return
+        while not (self._is_idle() and self._closing):
+            self.work()
+
+    def _is_idle(self) -> bool:
+        """Wait for something to do; return whether there is nothing, as it is to end."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._waiting or self._closing or self._release)
+            return not self._waiting and self._release is None
+
+    def work(self) -> None:
+        """Let go of what may go, then write what waits, and tell so."""
+        group, release = self._gather()
+        if release is not None:
+            self._let_go(release)
+        if group:
+            self._tell(self._write(group))
 
     def _gather(self) -> tuple[list[tuple[Rank, Item]], Place | None]:
-        """Wait for something to do; return a group of items, and what may go; nothing of either when all is done."""
+        """Return a group of items that wait, and what may go; there can be nothing of either."""
         group: list[tuple[Rank, Item]] = []
         size = 0
         with self._wake:
-            self._wake.wait_for(lambda: self._waiting or self._closing or self._release)
             while self._waiting and size < GROUP_NBYTES:
                 group.append(self._waiting.popleft())
                 size += len(group[-1][1].payload)
@@ -95,8 +108,8 @@ class JournalWriter:
     def _let_go(self, before: Place) -> None:
         try:
             self.journal.release(before)
-        except OSError as error:
-            self.problem = f"the journal's old segments cannot be removed: {error.strerror or error}"
+        except (OSError, StoreError) as error:
+            self.problem = f"the journal's old segments cannot be removed: {error}"
 
     def _write(self, group: Sequence[tuple[Rank, Item]]) -> list[Done]:
         whole = [(rank, item) for rank, item in group if not rank.broken]
@@ -111,8 +124,8 @@ class JournalWriter:
         try:
             places = self.journal.append(frames)
             self.journal.sync()
-        except OSError as error:
-            self.problem = f"the journal cannot be written: {error.strerror or error}"
+        except (OSError, StoreError) as error:
+            self.problem = f"the journal cannot be written: {getattr(error, 'strerror', None) or error}"
             return [], self.problem
         self.problem = "" if frames else self.problem
         return places, ""

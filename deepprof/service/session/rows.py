@@ -68,10 +68,13 @@ class Rows:
         return Measured(columns, measured.adjacent[:count])
 
 
+NOTHING = pl.DataFrame(schema=HISTORY)  # most batches give none, and making a table takes as long as mining some
+
+
 def as_history(parts: Sequence[Measured]) -> pl.DataFrame:
     """Return iterations as a table with the schema `HISTORY`."""
     if not parts:
-        return pl.DataFrame(schema=HISTORY)
+        return NOTHING
     columns = {name: np.concatenate([part.values[name] for part in parts]) for name in HISTORY}
     return as_table(Measured(columns, np.concatenate([part.adjacent for part in parts])), HISTORY)
 

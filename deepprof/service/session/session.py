@@ -81,6 +81,10 @@ class RankSession:
         if self.pending_records > state.limits.pending_records:
             self._make_room()
 
+    def take_names(self, texts: Sequence[str], first: int) -> None:
+        """Take names alone, the first of which has the id `first`. Raises ValueError for a hole before them."""
+        self._names.add(texts, first)
+
     def _watch_for_devices(self, records: Records, rows: dict[str, pl.DataFrame]) -> None:
         """Keep host rows as long as nothing says that a device is in use."""
         without = self._state.without
