@@ -27,24 +27,40 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     def __init__(self, engine: Engine, examiner: Examiner) -> None:
         self.engine, self.examiner = engine, examiner
 
-    async def Drain(self, _: wire.DrainRequest, __: Context) -> wire.DrainResponse:  # noqa: N802
+    async def Drain(self, _: wire.DrainRequest, context: Context) -> wire.DrainResponse:  # noqa: N802
         """Take no more records, and save everything."""
+        await self.check_ready(context)
         return wire.DrainResponse(records=await self.engine.drain())
 
     async def ForgetJob(self, request: wire.ForgetJobRequest, context: Context) -> wire.ForgetJobResponse:  # noqa: N802
         """Remove a job that sends nothing now."""
+        await self.check_ready(context)
         try:
             gone = await self.engine.forget(request.job)
         except RefusedError as refusal:
             await context.abort(getattr(grpc.StatusCode, refusal.code), str(refusal))
-        self.examiner.forget(request.job)
+        self.forget_rest(request.job)
         log.info("job-forgotten", extra={"job": request.job, "iterations": gone})
         return wire.ForgetJobResponse(iterations=gone)
+
+    def forget_rest(self, job: str) -> None:
+        """Forget what is beside the history; a capture that a full disk keeps from being unlisted goes later."""
+        try:
+            self.examiner.forget(job)
+        except OSError as error:
+            log.warning("captures-not-forgotten", extra={"job": job, "problem": str(error)[:200]})
+
+    async def check_ready(self, context: Context) -> None:
+        """End the call of an order that the daemon cannot carry out yet, or no more."""
+        if not self.engine.ready:
+            text = "the daemon is starting, or stopping; try again in a minute"
+            await context.abort(grpc.StatusCode.UNAVAILABLE, text)
 
     async def CaptureWindow(  # noqa: N802
         self, request: wire.CaptureWindowRequest, context: Context
     ) -> wire.CaptureWindowResponse:
         """Keep the latest raw records of a rank."""
+        await self.check_ready(context)
         rank = self.engine.roster.find(request.job, request.rank)
         if rank is None:
             text = f"no rank {request.rank} of a job {request.job[:128]!r}"

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -55,7 +55,7 @@ async def serve(config: Config) -> None:
     stopping = stop_on_signals()
     clock = SystemClock()
     async with AsyncExitStack() as stack:
-        store = stack.enter_context(opened_store(config))
+        store = stack.enter_context(opened_store(config, clock))
         engine = Engine(config, store.journal, store.history, clock)
         captures = Captures.open(store.folder / "captures", config.captures.count, config.captures.nbytes)
         examiner = Examiner(engine, config, captures)
@@ -63,16 +63,25 @@ async def serve(config: Config) -> None:
         state = Health(engine, examiner, clock)
         metrics = stack.enter_context(exporting(config, state))
         doors = await stack.enter_async_context(opened(config, engine, examiner))
+        heeding = asyncio.create_task(heed(stopping, engine))
+        stack.callback(heeding.cancel)
         await begin(engine, examiner, doors, metrics)
-        tasks = [asyncio.create_task(examiner.run()), asyncio.create_task(keep_house(engine))]
-        await stopping.wait()
+        tasks = [asyncio.create_task(work) for work in (examiner.run(), keep_house(engine))]
+        await asyncio.wait((heeding, *tasks), return_when=asyncio.FIRST_COMPLETED)
         log.info("stopping")
         engine.draining = engine.stopping = True
         for task in tasks:
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
     log.info("stopped")
+
+
+async def heed(stopping: asyncio.Event, engine: Engine) -> None:
+    """Have the engine know as soon as the daemon is to stop, whatever it does at the time."""
+    await stopping.wait()
+    engine.draining = engine.stopping = True
 
 
 async def begin(engine: Engine, examiner: Examiner, doors: Doors, metrics: str) -> None:
@@ -81,6 +90,8 @@ async def begin(engine: Engine, examiner: Examiner, doors: Doors, metrics: str) 
     found = await asyncio.to_thread(recover, engine)
     examiner.remember()
     engine.start()
+    if engine.stopping:
+        return
     for service in ("", *SERVICES):
         await doors.health.set(service, health_pb2.HealthCheckResponse.SERVING)
     extra = {"ranks": found.ranks, "messages": found.messages, "records": found.records, "damaged": found.damaged}

@@ -105,8 +105,9 @@ def read_messages(stream: BinaryIO) -> Iterator[wire.ReadWindowResponse]:
 def assemble(messages: Iterator[wire.ReadWindowResponse]) -> list[Trace]:
     """Return the traces of the ranks whose messages come one rank after the other."""
     from deepprof.wire.assembly import assemble_all
+    from deepprof.wire.limits import WIDEST
 
-    return assemble_all(messages)
+    return assemble_all(messages, WIDEST)
 
 
 def examine(traces: list[Trace]) -> Result:

@@ -13,6 +13,7 @@ from pathlib import Path
 from deepprof.collectors.errors import DeepProfError, printable
 
 __all__ = [
+    "CAPTURES_LIST",
     "CHECK",
     "PRIVATE_DIR",
     "PRIVATE_FILE",
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 PRIVATE_DIR, PRIVATE_FILE = 0o700, 0o600
+CAPTURES_LIST = "captures.json"  # in the folder of the captures: what is known of each
 CHECK = "run `deepprof fsck` on the store"
 
 

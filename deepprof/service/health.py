@@ -56,8 +56,8 @@ class Health:
             return "starting: what the journal has is mined again"
         if problem := engine.writer.problem or engine.worker.problem:
             return problem
-        if not engine.worker.is_alive:
-            return "the worker thread has ended, which is a bug; restart the daemon"
+        if not (engine.worker.is_alive and engine.writer.is_alive):
+            return "a thread of the daemon has ended, which is a bug; restart the daemon"
         waits = engine.worker.oldest_ns(self.clock.monotonic_ns())
         return f"records wait for {waits // 10**9} s to be mined" if waits > STALE_NS else ""
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepprof.service.folder import StoreError
+from deepprof.service.roster import RefusedError
 
 if TYPE_CHECKING:
     from deepprof.service.engine import Engine
@@ -21,24 +24,65 @@ PROBE_NBYTES = 1 << 20
 
 
 async def keep_house(engine: Engine) -> None:
-    """Do it until cancelled; a full disk is no reason to stop."""
+    """Do it until cancelled; a full disk is no reason to stop. Raises `StoreError` where the store is gone."""
+    store = identify(engine)
     while True:
         await asyncio.sleep(EVERY_S)
-        try:
-            await tidy(engine)
-        except (OSError, StoreError) as error:
-            log.warning("housekeeping-failed", extra={"problem": str(error)[:200]})
+        if identify(engine) != store:
+            where = engine.history.path.parent
+            raise StoreError(where, "was removed or replaced while the daemon ran", "start the daemon again")
+        await tidy(engine)
+
+
+def identify(engine: Engine) -> tuple[tuple[int, int], ...] | None:
+    """Return what tells the store's journal and history from others in their place, None where one is gone."""
+    try:
+        found = [os.stat(path) for path in (engine.journal.folder, engine.history.path)]
+    except FileNotFoundError:
+        return None
+    return tuple((stat.st_dev, stat.st_ino) for stat in found)
 
 
 async def tidy(engine: Engine) -> None:
-    """Seal and let go once."""
+    """Do every chore once; one that fails keeps none of the others from being done: they may make room."""
+    for chore in (retain, seal, release, expire, try_again, take_measure):
+        try:
+            await chore(engine)
+        except (OSError, StoreError, RefusedError) as error:
+            log.warning("housekeeping-failed", extra={"chore": chore.__name__, "problem": str(error)[:200]})
+
+
+async def retain(engine: Engine) -> None:
+    """Let iterations go that are too old, or too many."""
+    keep = engine.config.history
+    await asyncio.to_thread(engine.history.retain, keep.keep_for_ns, keep.keep_nbytes, engine.clock.unix_ns())
+
+
+async def seal(engine: Engine) -> None:
+    """Move iterations to Parquet."""
+    await asyncio.to_thread(engine.history.seal, engine.clock.unix_ns() - engine.config.history.seal_after_ns)
+
+
+async def release(engine: Engine) -> None:
+    """Let the journal's oldest segments go, when everything in them is saved."""
     engine.writer.release(await engine.order(engine.worker.needed))
-    now, keep = engine.clock.unix_ns(), engine.config.history
-    await asyncio.to_thread(engine.history.seal, now - keep.seal_after_ns)
-    await asyncio.to_thread(engine.history.retain, keep.keep_for_ns, keep.keep_nbytes, now)
+    if not any(rank.unsaved for rank in engine.roster):  # it was synced just now, and nobody waits to try again
+        engine.worker.problem = ""
+
+
+async def expire(engine: Engine) -> None:
+    """Let ranks go that nobody has heard of for long."""
     await engine.expire()
+
+
+async def try_again(engine: Engine) -> None:
+    """Find out whether the disk is back."""
     if engine.writer.problem:
         await asyncio.to_thread(try_disk, engine)
+
+
+async def take_measure(engine: Engine) -> None:
+    """Measure what the history takes."""
     engine.history_nbytes = await asyncio.to_thread(measure, engine.history.path.parent)
 
 
@@ -54,5 +98,8 @@ def try_disk(engine: Engine) -> None:
 
 def measure(store: Path) -> int:
     """Return the bytes of the database and of the sealed files."""
-    files = (*store.glob("history.db*"), *(store / "sealed").glob("*"))
-    return sum(file.lstat().st_size for file in files)
+    size = 0
+    for file in (*store.glob("history.db*"), *(store / "sealed").glob("*")):
+        with contextlib.suppress(FileNotFoundError):  # it may go while we look
+            size += file.lstat().st_size
+    return size

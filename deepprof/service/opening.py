@@ -15,6 +15,7 @@ from deepprof.service.history import History
 from deepprof.service.journal import Journal
 
 if TYPE_CHECKING:
+    from deepprof.service.clock import Clock
     from deepprof.service.config import Config
 
 __all__ = ["OpenStore", "opened_store"]
@@ -32,13 +33,13 @@ class OpenStore:
 
 
 @contextmanager
-def opened_store(config: Config) -> Iterator[OpenStore]:
+def opened_store(config: Config, clock: Clock) -> Iterator[OpenStore]:
     """Give the store that the configuration names, made where it is missing. Raises `StoreError` and `OSError`."""
     folder = find_store(config)
     folder.parent.mkdir(parents=True, exist_ok=True)
     prepare_folder(folder)
     with lock_store(folder):
-        history = History.open(folder)
+        history = History.open(folder, clock=clock.unix_ns)
         try:
             journal = open_journal(folder, config, history)
             try:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
+from deepprof.service.folder import StoreError
 from deepprof.service.messages import job_of, loop_of, rank_of
 from deepprof.v1 import query_pb2 as wire
 from deepprof.v1 import query_pb2_grpc
@@ -27,6 +29,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 PAGE, LARGEST_PAGE = 100, 1000
 ROWS, LARGEST_ROWS = 8192, 65_536
+READERS, STALLED_S = 16, 60.0  # of raw records at a time, and for how long one may read nothing
 INTERVAL_MS = (100, 1000, 60_000)  # shortest, usual, longest
 
 
@@ -35,6 +38,7 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
 
     def __init__(self, engine: Engine, examiner: Examiner) -> None:
         self.engine, self.examiner = engine, examiner
+        self.readers = 0
 
     async def ListJobs(self, request: wire.ListJobsRequest, context: Context) -> wire.ListJobsResponse:  # noqa: N802
         """List the jobs, newest first."""
@@ -79,6 +83,8 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
             rows, token = await self.engine.order(read)
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"page_token: {error}")
+        except (OSError, StoreError) as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"the history cannot be read: {str(error)[:200]}")
         return wire.ListIterationsResponse(arrow=to_arrow(rows), next_page_token=token)
 
     async def GetMetrics(self, request: wire.GetMetricsRequest, context: Context) -> wire.GetMetricsResponse:  # noqa: N802
@@ -93,13 +99,31 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
 
     async def ReadWindow(  # noqa: N802
         self, request: wire.ReadWindowRequest, context: Context
-    ) -> AsyncIterator[wire.ReadWindowResponse]:
-        """Stream the raw records that are still kept."""
+    ) -> None:
+        """Stream the raw records that are still kept; a reader that does not read is sent away."""
+        ranks = await self.ranks(request.job, context)
         wanted = set(request.ranks)
-        for rank in await self.ranks(request.job, context):
-            if not wanted or rank.hello.rank in wanted:
-                async for message in self.examiner.read_window(rank):
-                    yield message
+        if self.readers >= READERS:
+            text = f"{READERS} read raw records already; try again in a minute"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        chosen = [rank for rank in ranks if not wanted or rank.hello.rank in wanted]
+        stalled = await self.write_windows(chosen, context)
+        if stalled is not None:
+            await stalled  # gRPC bears nothing beside a write, not even the call's end
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"nothing was read for {STALLED_S:.0f} s")
+
+    async def write_windows(self, ranks: Sequence[Rank], context: Context) -> asyncio.Task[None] | None:
+        """Write the messages of ranks; return the write that was not taken in time, None where all were."""
+        self.readers += 1
+        try:
+            for rank in ranks:
+                async with contextlib.aclosing(self.examiner.read_window(rank)) as messages:
+                    async for message in messages:
+                        if (stalled := await write(context, message)) is not None:
+                            return stalled
+        finally:
+            self.readers -= 1
+        return None
 
     async def ListCaptures(self, request: wire.ListCapturesRequest, _: Context) -> wire.ListCapturesResponse:  # noqa: N802
         """List the raw windows that were kept."""
@@ -135,10 +159,34 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
     async def ranks(self, job: str, context: Context, *, past: bool = False) -> list[Rank]:
         """Return the ranks of a job by number; ends the call where there is no such job, nor (`past`) ever was."""
         found = self.engine.roster.jobs.get(job)
-        if found is None and not (past and any(known.job == job for known in self.engine.history.jobs())):
+        if found is None and not self.engine.ready:
+            text = "the daemon is starting, or stopping; try again in a minute"
+            await context.abort(grpc.StatusCode.UNAVAILABLE, text)
+        if found is None and not (past and await self.was_known(job, context)):
             known = ", ".join(list(self.engine.roster.jobs)[:8]) or "none"
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no job {job[:128]!r}; there are: {known}")
         return [rank for _, rank in sorted((found or {}).items())]
+
+    async def was_known(self, job: str, context: Context) -> bool:
+        """Return whether the history has a job."""
+        try:
+            return any(known.job == job for known in await asyncio.to_thread(self.engine.history.jobs))
+        except (OSError, StoreError) as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"the history cannot be read: {str(error)[:200]}")
+
+
+async def write(context: Context, message: wire.ReadWindowResponse) -> asyncio.Task[None] | None:
+    """Write a message; return the write where nobody takes it for long."""
+    writing = asyncio.ensure_future(context.write(message))
+    try:
+        await asyncio.wait({writing}, timeout=STALLED_S)
+    except asyncio.CancelledError:
+        writing.cancel()
+        raise
+    if not writing.done():
+        return writing
+    writing.result()
+    return None
 
 
 async def check_size(size: int, usual: int, largest: int, context: Context) -> int:

@@ -6,12 +6,16 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from google.protobuf.message import DecodeError
+
+from deepprof.service.holes import check_after_loss
 from deepprof.service.ingest import find_devices
+from deepprof.service.journal import JournalError
 from deepprof.service.rank import Item, Rank
 from deepprof.service.session import RankSession
 from deepprof.v1 import records_pb2 as pb
-from deepprof.wire.checking import check_batch
 from deepprof.wire.errors import WireError
+from deepprof.wire.limits import WIDEST
 
 if TYPE_CHECKING:
     from deepprof.service.engine import Engine
@@ -22,7 +26,8 @@ __all__ = ["Recovered", "recover"]
 
 log = logging.getLogger(__name__)
 
-PIECE = 16  # items mined at a time
+PIECE = 16  # items of a rank mined at a time
+PIECE_NBYTES = 64 << 20  # … and of all together, before others are read
 
 
 @dataclass(slots=True)
@@ -36,7 +41,10 @@ class Recovered:
 
 
 def recover(engine: Engine) -> Recovered:
-    """Bring back the ranks of the history, and mine what the journal has of them since. Before the threads start."""
+    """Bring back the ranks of the history, and mine what the journal has of them since. Before the threads start.
+
+    Ends early when the daemon is to stop: what is left is left for the next start.
+    """
     found = Recovered()
     open_ones = [stored for stored in engine.history.restore() if not stored.closed]
     ranks = {stored.session: rank for stored in open_ones if (rank := bring_back(engine, stored))}
@@ -44,6 +52,8 @@ def recover(engine: Engine) -> Recovered:
         engine.roster.put(rank)
     found.ranks = len(ranks)
     for place, frame in engine.journal.replay(first_needed(engine, list(ranks.values()))):
+        if engine.stopping:
+            break
         rank = ranks.get(frame.session)
         if rank is not None and (rank.saved is None or place > rank.saved):
             take_again(engine, rank, place, frame, found)
@@ -54,17 +64,66 @@ def recover(engine: Engine) -> Recovered:
 
 
 def bring_back(engine: Engine, stored: Stored) -> Rank | None:
-    """Return a rank as it was last saved; one whose state cannot be read begins anew, and the log says so."""
-    hello = pb.Hello.FromString(stored.hello)
-    if stored.state:
+    """Return a rank as it was last saved; None, and a line in the log, where not even its Hello can be read."""
+    try:
+        hello = pb.Hello.FromString(stored.hello)
+    except DecodeError as error:
+        log_damage(stored, error)
+        return None
+    if stored.state and stored.position is not None:
         try:
             rank = Rank.restore(stored.session, hello, stored.state)
         except ValueError as error:
-            log.error("state-damaged", extra={"job": stored.job, "rank": stored.rank, "problem": str(error)[:200]})
-            return None
+            log_damage(stored, error)
+            rank = without_state(engine, stored, hello)
         rank.position = rank.saved = rank.latest = stored.position
         return rank
-    return Rank(stored.session, hello, RankSession(), first_seen_unix_ns=engine.clock.unix_ns())
+    return Rank(stored.session, hello, RankSession(), first_seen_unix_ns=stored.begun_unix_ns)
+
+
+def log_damage(stored: Stored, error: Exception) -> None:
+    """Say that a rank cannot be brought back as it was."""
+    log.error("state-damaged", extra={"job": stored.job, "rank": stored.rank, "problem": str(error)[:200]})
+
+
+def without_state(engine: Engine, stored: Stored, hello: pb.Hello) -> Rank:
+    """Return a rank whose state cannot be read: it begins anew behind what was mined, which the history has.
+
+    What was acknowledged stays so, as far as the journal still has the end of it: the client goes on where it was.
+    """
+    rank = Rank(stored.session, hello, RankSession(), first_seen_unix_ns=stored.begun_unix_ns)
+    places = engine.journal.window(stored.session)
+    for place in places:
+        if stored.position is not None and place <= stored.position:
+            follow(engine, rank, place)
+    if rank.durable and not rank.ended:
+        add_gap(rank)
+    return rank
+
+
+def follow(engine: Engine, rank: Rank, place: Place) -> None:
+    """Take note of a message that was mined, and of the names in it."""
+    try:
+        frame = engine.journal.read(place)
+    except JournalError:
+        return
+    item = read_item(rank, frame)
+    if item is None:
+        return
+    if item.first > rank.next:  # no longer kept, or damaged: then not all can be looked at together
+        rank.durable_items += 1
+        rank.mined_items += 1
+    rank.note_submitted(item)
+    rank.note_durable(item)
+    rank.follow(item)
+    if item.records is not None:
+        rank.session.take_names(item.records.names, item.records.first_name)
+
+
+def add_gap(rank: Rank) -> None:
+    """Have nothing reach over what was mined before and what comes now."""
+    rank.session.gap(None)
+    rank.accounts.gap(0)
 
 
 def first_needed(engine: Engine, ranks: list[Rank]) -> Place | None:
@@ -75,7 +134,7 @@ def first_needed(engine: Engine, ranks: list[Rank]) -> Place | None:
 
 def take_again(engine: Engine, rank: Rank, place: Place, frame: Frame, found: Recovered) -> None:
     """Queue a message that was durable; where it cannot be read, the rank has a gap."""
-    item = read_item(engine, rank, frame)
+    item = read_item(rank, frame)
     if item is None:
         found.damaged += 1
         item = Item("gap", b"", rank.next, max(0, frame.first + frame.count - rank.next), lost=frame.count or None)
@@ -96,6 +155,9 @@ def add(engine: Engine, rank: Rank, place: Place, item: Item) -> None:
     engine.worker.put(rank, item, place)
     if len(rank.queue) >= PIECE:
         catch_up(engine, rank)
+    if engine.worker.queued_nbytes >= PIECE_NBYTES:
+        for other in list(engine.roster):
+            catch_up(engine, other)
 
 
 def catch_up(engine: Engine, rank: Rank) -> None:
@@ -104,13 +166,16 @@ def catch_up(engine: Engine, rank: Rank) -> None:
         engine.worker.mine(rank)
 
 
-def read_item(engine: Engine, rank: Rank, frame: Frame) -> Item | None:
-    """Return the message that a frame holds, None where it cannot be read any more."""
+def read_item(rank: Rank, frame: Frame) -> Item | None:
+    """Return the message that a frame holds, None where it cannot be read any more.
+
+    It was checked when it came, maybe against other limits.
+    """
     if frame.kind == "batch":
         try:
             batch = pb.Batch.FromString(frame.payload)
-            records = check_batch(batch, engine.limits, rank.names)
-        except WireError:
+            records = check_after_loss(batch, WIDEST, rank.names)
+        except (WireError, DecodeError):
             return None
         return Item("batch", frame.payload, records.first, records.count, records, find_devices(batch))
     lost = frame.count or None if frame.kind == "gap" else None

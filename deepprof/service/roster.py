@@ -50,6 +50,15 @@ class Roster:
                 "RESOURCE_EXHAUSTED", f"job {job!r} has {self.max_ranks} ranks already; raise limits.ranks"
             )
 
+    def find_done(self) -> str | None:
+        """Return the job that has ended longest ago, all of its ranks; None where there is none."""
+        ended = [
+            (max(rank.last_record_unix_ns for rank in ranks.values()), job)
+            for job, ranks in self.jobs.items()
+            if all(rank.is_done for rank in ranks.values())
+        ]
+        return min(ended)[1] if ended else None
+
     def put(self, rank: Rank) -> None:
         """Take in a rank, instead of a former one of its job and number."""
         job, number = rank.key

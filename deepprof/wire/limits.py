@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["COUNT_LIMIT", "LIMITS", "Limits"]
+__all__ = ["COUNT_LIMIT", "LIMITS", "WIDEST", "Limits"]
 
 COUNT_LIMIT = 2**62  # of records and their numbers: sums of two stay inside int64
 
@@ -37,3 +37,7 @@ class Limits:
 
 
 LIMITS = Limits()
+# What any configuration may take: for messages that were checked once already, perhaps against other limits.
+WIDEST = Limits(
+    message_nbytes=64 << 20, batch_records=1 << 20, names=1 << 24, name_nbytes=1 << 20, names_nbytes=4 << 30
+)

@@ -8,16 +8,18 @@ import io
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 import polars as pl
 
+from deepprof.collectors.errors import DeepProfError
 from deepprof.service.examination import LENGTH, Result
 from deepprof.service.examiner.captures import Captures, Kept
 from deepprof.service.examiner.examined import Examined
 from deepprof.service.examiner.windows import is_whole, latest, window_messages
+from deepprof.service.folder import StoreError
 from deepprof.service.roster import RefusedError
 from deepprof.v1 import query_pb2 as wire
 
@@ -33,6 +35,8 @@ __all__ = ["Examiner"]
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
+PAUSE_S = 30.0  # after a failure that is not the examined job's
+PIN_S = 60.0  # for which a reader keeps the journal from letting go; one that takes longer may find a gap
 EXAMINED = "examined/"
 QUIET_NS = 600 * 10**9  # between two captures of one rank that nobody asked for
 WINDOW_NBYTES = 256 << 20  # of messages: looked at together when the rules are run
@@ -50,23 +54,46 @@ class Examiner:
         self.done = self.failures = 0
         self._captured: dict[tuple[str, int], int] = {}
         self._wanted: list[tuple[Rank, str]] = []  # captures that anomalies ask for
+        self._postponed: dict[int, int] = {}  # sessions that could not be settled now, until when
         self._turn = asyncio.Lock()
 
     async def run(self) -> None:
         """Examine jobs until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
-            with contextlib.suppress(RefusedError):
+            try:
                 await self.look()
+            except RefusedError as refusal:
+                log.warning("capture-refused", extra={"problem": str(refusal)[:200]})
+            except (OSError, DeepProfError) as error:
+                log.warning("examiner-failed", extra={"problem": str(error)[:200]})
+                await asyncio.sleep(PAUSE_S)
+            except Exception:
+                log.exception("examiner-failed")
+                await asyncio.sleep(PAUSE_S)
 
     async def look(self) -> None:
         """Do what is due: captures first, then ranks that have ended, then the job that waits longest."""
+        self.let_go()
         if self._wanted:
             await self.capture(*self._wanted.pop(0))
         if (ended := next((rank for rank in self.engine.roster if self.can_settle(rank)), None)) is not None:
             await self.settle(ended)
         elif (job := self.next_job()) is not None:
             await self.examine(job)
+
+    def let_go(self) -> None:
+        """Forget what is known of jobs and ranks that are no longer here."""
+        jobs = self.engine.roster.jobs
+        self.known = {job: known for job, known in self.known.items() if job in jobs}
+        for key in [key for key in list(self._captured) if self.engine.roster.find(*key) is None]:
+            del self._captured[key]
+        for number in self._postponed.keys() - {rank.number for rank in self.engine.roster}:
+            del self._postponed[number]
+
+    def is_here(self, rank: Rank) -> bool:
+        """Return whether a rank is still one of the daemon's: its job may be forgotten while it is examined."""
+        return self.engine.roster.find(*rank.key) is rank
 
     def next_job(self) -> str | None:
         """Return the job whose examination is due longest."""
@@ -84,8 +111,8 @@ class Examiner:
         known.at_ns, known.records = self.engine.clock.monotonic_ns(), accepted(ranks)
         chosen = choose(ranks, self.config.ranks)
         result = await self.ask(chosen)
-        if result is not None:
-            self.learn(job, result, ranks)
+        if result is not None and (here := [rank for rank in ranks if self.is_here(rank)]):
+            self.learn(job, result, here)
 
     def learn(self, job: str, result: Result, ranks: Sequence[Rank]) -> None:
         """Take in what an examination found."""
@@ -95,7 +122,18 @@ class Examiner:
             rank.findings = known.active(rank.hello.rank)
             rank.show()
         content = known.encode()
-        self.engine.worker.call(lambda: self.engine.history.save_text(f"{EXAMINED}{job}", content, job))
+        self.note(lambda: self.engine.history.save_text(f"{EXAMINED}{job}", content, job))
+
+    def note(self, change: Callable[[], None]) -> None:
+        """Have the worker's thread change what the history knows of examinations; a full disk is no reason to stop."""
+
+        def do() -> None:
+            try:
+                change()
+            except (OSError, StoreError) as error:
+                log.warning("examiner-failed", extra={"problem": str(error)[:200]})
+
+        self.engine.worker.call(do)
 
     def remember(self) -> None:
         """Take up what was known when the daemon was last stopped."""
@@ -114,6 +152,8 @@ class Examiner:
         """Return whether all records of a rank are there to be analysed as a whole."""
         if not rank.mined_end or rank.settled or rank.unsettled:
             return False
+        if self.engine.clock.monotonic_ns() < self._postponed.get(rank.number, 0):
+            return False
         places = self.engine.journal.window(rank.number)
         rank.unsettled = not is_whole(self.engine.journal, rank, places) or size_of(places) > SETTLE_NBYTES
         return not rank.unsettled
@@ -121,11 +161,12 @@ class Examiner:
     async def settle(self, rank: Rank) -> None:
         """Replace the iterations of a rank that has ended by those of an analysis of all its records."""
         places = self.engine.journal.window(rank.number)
-        result = await self.ask([rank], {rank.number: places})
+        result = await self.ask([rank], {rank.number: places}, whole=True)
         rank.unsettled = result is None
-        if result is None:
+        if result is None or not self.is_here(rank):
             return
         rows = pl.read_ipc_stream(io.BytesIO(result.iterations))
+        self._postponed[rank.number] = self.engine.clock.monotonic_ns() + self.config.every_ns  # should that fail
         await self.engine.order(lambda: self.engine.worker.settle(rank, rows))
         if len(self.engine.roster.jobs.get(rank.hello.job, {})) == 1:
             known = self.known.setdefault(rank.hello.job, Examined())
@@ -139,35 +180,52 @@ class Examiner:
         now, last = self.engine.clock.monotonic_ns(), self._captured.get(rank.key)
         if event.kind not in ("slow", "lost", "gap") or (last is not None and now - last < QUIET_NS):
             return
+        if not self.captures.most:
+            return
         self._captured[rank.key] = now
         self._wanted.append((rank, REASONS[event.kind]))
 
     async def capture(self, rank: Rank, reason: str) -> wire.Capture:
         """Keep the latest raw records of a rank as a store. Raises `RefusedError`."""
+        if not self.captures.most:
+            raise RefusedError("FAILED_PRECONDITION", "no captures are kept here; raise captures.count")
         places = latest(self.engine.journal, rank, CAPTURE_NBYTES)
         now = self.engine.clock.unix_ns()
         name = self.captures.name(now)
         if await self.run_process([rank], {rank.number: places}, "--keep", str(self.captures.folder / name)) is None:
+            self.captures.discard(name)
             raise RefusedError("RESOURCE_EXHAUSTED", "the window could not be kept; the daemon's log says why")
-        nbytes = self.captures.measure(name)
-        kept = Kept(name, rank.hello.job, rank.hello.rank, reason, now, nbytes)
-        self.captures.add(kept)
+        if not self.is_here(rank):
+            self.captures.discard(name)
+            raise RefusedError("NOT_FOUND", f"job {rank.hello.job!r} was forgotten meanwhile")
+        kept = Kept(name, rank.hello.job, rank.hello.rank, reason, now, self.captures.measure(name))
+        try:
+            self.captures.add(kept)
+        except (OSError, ValueError) as error:
+            raise RefusedError("RESOURCE_EXHAUSTED", f"the window could not be kept: {error}") from error
         log.info("captured", extra={"job": kept.job, "rank": kept.rank, "reason": reason, "capture": name})
         return wire.Capture(**msgspec.structs.asdict(kept))
 
     # -- the process --
 
-    async def ask(self, ranks: Sequence[Rank], places: dict[int, list[Place]] | None = None) -> Result | None:
-        """Return what the process finds in the latest records of ranks; None where it fails."""
+    async def ask(
+        self, ranks: Sequence[Rank], places: dict[int, list[Place]] | None = None, *, whole: bool = False
+    ) -> Result | None:
+        """Return what the process finds in the latest records of ranks; None where it fails.
+
+        With `whole` a record that is damaged is such a failure, otherwise there is a gap.
+        """
         if places is None:
             share = WINDOW_NBYTES // max(1, len(ranks))
             places = {rank.number: latest(self.engine.journal, rank, share) for rank in ranks}
-        output = await self.run_process(ranks, places)
+        output = await self.run_process(ranks, places, whole=whole)
         if output is None:
             return None
         return msgspec.msgpack.decode(output, type=Result)
 
-    async def run_process(self, ranks: Sequence[Rank], places: dict[int, list[Place]], *args: str) -> bytes | None:
+    async def run_process(
+        self, ranks: Sequence[Rank], places: dict[int, list[Place]], *args: str, whole: bool = False
+    ) -> bytes | None:
         """Return what the process writes, one at a time; None, and a line in the log, where it fails."""
         command = [sys.executable, "-m", "deepprof.service.examination", "--data", str(self.config.memory_nbytes)]
         async with self._turn:
@@ -176,9 +234,12 @@ class Examiner:
             )
             try:
                 async with asyncio.timeout(self.config.timeout_ns / 1e9):
-                    _, (output, problem) = await asyncio.gather(self.feed(process, ranks, places), collect(process))
+                    feeding = self.feed(process, ranks, places, whole=whole)
+                    _, (output, problem) = await asyncio.gather(feeding, collect(process))
             except TimeoutError:
                 output, problem = b"", b"it took too long"
+            except (OSError, StoreError) as error:
+                output, problem = b"", str(error).encode()
             finally:
                 if process.returncode is None:
                     process.kill()
@@ -192,7 +253,7 @@ class Examiner:
         return None
 
     async def feed(
-        self, process: asyncio.subprocess.Process, ranks: Sequence[Rank], places: dict[int, list[Place]]
+        self, process: asyncio.subprocess.Process, ranks: Sequence[Rank], places: dict[int, list[Place]], *, whole: bool
     ) -> None:
         """Write the messages of ranks to the process."""
         stream = process.stdin
@@ -200,26 +261,35 @@ class Examiner:
             raise RuntimeError("the process has no stdin")
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its exit says why
             for rank in ranks:
-                async for message in self.messages(rank, places[rank.number]):
+                async for message in self.messages(rank, places[rank.number], whole=whole):
                     content = message.SerializeToString()
                     stream.write(len(content).to_bytes(LENGTH, "little") + content)
                     await stream.drain()
             stream.close()
             await stream.wait_closed()
 
-    async def messages(self, rank: Rank, places: list[Place]) -> AsyncIterator[wire.ReadWindowResponse]:
-        """Give the messages of a window; the journal keeps them meanwhile, and is read in another thread."""
-        with self.engine.journal.pin():
-            messages = window_messages(self.engine.journal, rank, places)
+    async def messages(
+        self, rank: Rank, places: list[Place], *, whole: bool = False
+    ) -> AsyncGenerator[wire.ReadWindowResponse]:
+        """Give the messages of a window, read in another thread; the journal keeps them for a while.
+
+        Not as long as the reader likes: one that never reads would have the journal grow until the disk is full.
+        """
+        with contextlib.ExitStack() as held:
+            held.enter_context(self.engine.journal.pin())
+            timer = asyncio.get_running_loop().call_later(PIN_S, held.close)
+            held.callback(timer.cancel)
+            messages = window_messages(self.engine.journal, rank, places, whole=whole)
             while (message := await asyncio.to_thread(next, messages, None)) is not None:
                 yield message
 
     # -- what is known --
 
-    async def read_window(self, rank: Rank) -> AsyncIterator[wire.ReadWindowResponse]:
+    async def read_window(self, rank: Rank) -> AsyncGenerator[wire.ReadWindowResponse]:
         """Give all messages of a rank that are kept."""
-        async for message in self.messages(rank, self.engine.journal.window(rank.number)):
-            yield message
+        async with contextlib.aclosing(self.messages(rank, self.engine.journal.window(rank.number))) as messages:
+            async for message in messages:
+                yield message
 
     def findings(self, job: str) -> wire.GetFindingsResponse:
         """Return what was found in a job."""
@@ -234,6 +304,8 @@ class Examiner:
     def forget(self, job: str) -> None:
         """Forget what is known of a job."""
         self.known.pop(job, None)
+        self._wanted = [(rank, reason) for rank, reason in self._wanted if rank.hello.job != job]
+        self.note(lambda: self.engine.history.delete_text(f"{EXAMINED}{job}"))  # one may just have been written
         self.captures.forget(job)
 
 

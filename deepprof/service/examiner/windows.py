@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
+from deepprof.service.journal import JournalError
 from deepprof.v1 import query_pb2 as wire
 from deepprof.v1 import records_pb2 as records
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["is_whole", "latest", "window_messages"]
 
+DAMAGED = "damaged"  # why records are missing that the journal held
 NAMES_NBYTES, BATCH_NAMES = 1 << 20, 1 << 15  # of texts in one message
 
 
@@ -32,15 +35,48 @@ def is_whole(journal: Journal, rank: Rank, places: list[Place]) -> bool:
     return len(places) == len(journal.window(rank.number)) == rank.durable_items
 
 
-def window_messages(journal: Journal, rank: Rank, places: list[Place]) -> Iterator[wire.ReadWindowResponse]:
-    """Yield the rank's Hello and the messages at `places`; names that came before them are repeated."""
-    number = rank.hello.rank
-    first = journal.read(places[0]).first if places else rank.durable
-    yield wire.ReadWindowResponse(rank=number, hello=rank.hello, skipped=first)
-    if not is_whole(journal, rank, places):
-        yield from described(rank, first)
+def window_messages(
+    journal: Journal, rank: Rank, places: list[Place], *, whole: bool = False
+) -> Iterator[wire.ReadWindowResponse]:
+    """Yield the rank's Hello and the messages at `places`; names that came before them are repeated.
+
+    What cannot be read any more is a gap, or with `whole` a `JournalError`.
+    """
+    number, complete = rank.hello.rank, is_whole(journal, rank, places)
+    frames = read_frames(journal, places, whole=whole)
+    opening = next(frames, None)
+    expected = 0 if complete else opening[0].first if opening else rank.durable
+    yield wire.ReadWindowResponse(rank=number, hello=rank.hello, skipped=expected)
+    if not complete:
+        yield from described(rank, expected)
+    for frame, damaged in () if opening is None else chain([opening], frames):
+        if damaged:
+            yield from missing(rank, expected, frame.first)
+        yield parse(number, frame)
+        expected = frame.first + frame.count
+
+
+def read_frames(journal: Journal, places: list[Place], *, whole: bool) -> Iterator[tuple[Frame, bool]]:
+    """Yield the frames that can be read, and whether one before each could not. With `whole` raises `JournalError`."""
+    damaged = False
     for place in places:
-        yield parse(number, journal.read(place))
+        try:
+            frame = journal.read(place)
+        except JournalError:
+            if whole:
+                raise
+            damaged = True
+            continue
+        yield frame, damaged
+        damaged = False
+
+
+def missing(rank: Rank, expected: int, first: int) -> Iterator[wire.ReadWindowResponse]:
+    """Yield a gap up to the record `first`, and what may have been said in it."""
+    if first > expected:
+        gap = records.Gap(first=expected, lost=first - expected, reason=DAMAGED)
+        yield wire.ReadWindowResponse(rank=rank.hello.rank, gap=gap)
+    yield from described(rank, first)
 
 
 def parse(number: int, frame: Frame) -> wire.ReadWindowResponse:

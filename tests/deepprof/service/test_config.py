@@ -226,7 +226,10 @@ def test_unknown_variables_and_flags() -> None:
             {"limits.message_nbytes": "32 MiB", "limits.queue_nbytes": "16 MiB"},
             "must be at least limits.message_nbytes",
         ),
-        ({"limits.queue_nbytes": "32 MiB"}, "limits.rank_queue_nbytes: one rank cannot have more"),
+        (
+            {"limits.queue_nbytes": "16 MiB", "limits.rank_queue_nbytes": "17 MiB"},
+            "limits.rank_queue_nbytes: one rank cannot have more",
+        ),
     ],
 )
 def test_keys_that_contradict_each_other(flags: dict[str, str], problem: str) -> None:
@@ -339,3 +342,8 @@ def test_any_file_is_a_configuration_or_one_line(tmp_path_factory: pytest.TempPa
     file = tmp_path_factory.getbasetemp() / "any.toml"
     file.write_bytes(content)
     assert loads_or_says_why(file, {}, {})
+
+
+def test_a_value_is_called_by_the_flag_that_stands_for_its_key():
+    assert refusal(flags={"log.level": "loud"}).startswith("--log-level: 'loud' is not")
+    assert refusal(flags={"history.keep_for": "long"}).startswith("--set history.keep_for: ")
