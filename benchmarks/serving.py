@@ -1,4 +1,4 @@
-"""A daemon under load: to the durable acknowledgement on one core, a soak, a thousand ranks, and kill -9 with a restart.
+"""A daemon under load: to the durable acknowledgement on one core, a soak, a thousand ranks, kill -9 with a restart.
 
 Client and daemon are processes of their own; for the first rows they share one core (Linux). The records are kernels
 and copies as a collector on a GPU makes them, without the host's side: 2,000 kernels an iteration, 500 for the ranks
@@ -22,10 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
-
-import numpy as np
 
 from benchmarks.fleet import Fleet, Waits
 from benchmarks.kernels import kernels_and_copies
@@ -65,10 +64,10 @@ class Process:
         """Start it, and return after how many seconds it was ready."""
         began = time.monotonic()
         self.log.clear()
-        command = [sys.executable, "-m", "deepprof", "serve", "--listen", f"unix:{self.folder}/d/s"]
+        command = [*pinned(self.core), sys.executable, "-m", "deepprof", "serve", "--listen", f"unix:{self.folder}/d/s"]
         command += ["--metrics", "127.0.0.1:0", "--store", str(self.folder / "store"), "--log-format", "json"]
         command += ["--set", "journal.total_nbytes=4GiB", *self.settings]
-        self.popen = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: pin(self.core))
+        self.popen = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         threading.Thread(target=self.follow, args=(self.popen.stderr,), daemon=True).start()
         while self.event("ready") is None:
             assert self.popen.poll() is None, self.log
@@ -112,10 +111,9 @@ class Process:
         self.popen.wait()
 
 
-def pin(core: int | None) -> None:
-    """Keep this process on one core."""
-    if core is not None:
-        os.sched_setaffinity(0, {core})
+def pinned(core: int | None) -> list[str]:
+    """Return what comes before a command to keep it on one core."""
+    return [] if core is None else ["taskset", "-c", str(core)]
 
 
 @contextmanager
@@ -145,9 +143,9 @@ class Load:
 
 def load(daemon: Process, store: Path, repeat: int, core: int | None) -> Load:
     """Send a store so often, and watch the daemon meanwhile."""
-    command = [sys.executable, "-c", CLIENT, str(store), f"unix:{daemon.folder}/d/s", str(repeat)]
+    command = [*pinned(core), sys.executable, "-c", CLIENT, str(store), f"unix:{daemon.folder}/d/s", str(repeat)]
     before, usage = daemon.mined(), os.times()
-    client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: pin(core))
+    client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert client.stdout is not None
     assert client.stdout.readline() == "go\n"
     began, cpu = time.monotonic(), daemon.cpu_s()
@@ -248,7 +246,7 @@ def write_store(folder: Path, iterations: int) -> Path:
 
 
 def run(console: Console, quick: bool) -> None:
-    core = 0 if hasattr(os, "sched_setaffinity") else None
+    core = 0 if shutil.which("taskset") else None
     table = Table("what", "figure", "goal", title="A daemon under load")
     with tempfile.TemporaryDirectory() as scratch:
         store = write_store(Path(scratch), 100 if quick else 500)

@@ -12,6 +12,7 @@ from deepprof.job.alignment import align
 from deepprof.job.part import Between, check_between, read_parts
 from deepprof.v1.query_pb2 import ReadWindowResponse
 from deepprof.wire.assembly import assemble_all
+from deepprof.wire.limits import WIDEST
 
 if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
@@ -30,7 +31,7 @@ def read_traces(
     if between is not None:
         check_between(between)
     try:
-        traces = assemble_all(answers)
+        traces = assemble_all(answers, WIDEST)
     except ValueError as error:
         raise DaemonError(address, f"sent records that cannot be read ({error})", "check its version") from error
     named = [trace if trace.path else replace(trace, path=job) for trace in traces]  # a live collector reads no file

@@ -51,7 +51,7 @@ class Doors:
 
 
 async def serve(config: Config) -> None:
-    """Run a daemon until SIGTERM or SIGINT. Raises `UsageError`, `StoreError` and `OSError` where it cannot."""
+    """Run a daemon until SIGTERM, SIGINT or SIGHUP. Raises `UsageError`, `StoreError` and `OSError` where it cannot."""
     stopping = stop_on_signals()
     clock = SystemClock()
     async with AsyncExitStack() as stack:
@@ -125,7 +125,7 @@ async def opened(config: Config, engine: Engine, examiner: Examiner) -> AsyncIte
 
 
 def stop_on_signals() -> asyncio.Event:
-    """Return an event that SIGTERM and SIGINT set; a second one ends the process at once."""
+    """Return an event that SIGTERM, SIGINT and SIGHUP set; a second one ends the process at once."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -133,6 +133,7 @@ def stop_on_signals() -> asyncio.Event:
         stopping.set()
         loop.remove_signal_handler(number)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    wanted = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    for number in [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]:  # as under nohup
         loop.add_signal_handler(number, stop, number)
     return stopping

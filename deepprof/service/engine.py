@@ -42,7 +42,7 @@ class Engine:
     def __init__(self, config: Config, journal: Journal, history: History, clock: Clock) -> None:
         self.config, self.limits, self.clock = config, config.wire_limits(), clock
         self.journal, self.history = journal, history
-        self.roster = Roster(config.limits.jobs, config.limits.ranks)
+        self.roster = Roster(config.limits.jobs, config.limits.ranks, config.limits.ranks_total)
         self.writer = JournalWriter(journal, self._tell)
         self.notice: Notice = lambda rank, event: None  # set by who wants to know; the worker's thread calls it
         self.worker = Worker(journal, history, clock, room=self._wake, noticed=self._notice)

@@ -30,6 +30,7 @@ class Roster:
 
     max_jobs: int
     max_ranks: int  # of one job
+    max_total: int  # of all jobs
     jobs: dict[str, dict[int, Rank]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Rank]:
@@ -44,6 +45,9 @@ class Roster:
         ranks = self.jobs.get(job)
         if ranks is None and len(self.jobs) >= self.max_jobs:
             text = f"{self.max_jobs} jobs are watched already; forget one or raise limits.jobs"
+            raise RefusedError("RESOURCE_EXHAUSTED", text)
+        if self.find(job, rank) is None and sum(map(len, self.jobs.values())) >= self.max_total:
+            text = f"{self.max_total} ranks are watched already; forget a job or raise limits.ranks_total"
             raise RefusedError("RESOURCE_EXHAUSTED", text)
         if ranks is not None and rank not in ranks and len(ranks) >= self.max_ranks:
             raise RefusedError(

@@ -132,6 +132,7 @@ class IngestLimits(Section, frozen=True):
     streams: Annotated[int, count("streams of records at a time", 1, 65_536)] = 4096
     jobs: Annotated[int, count("jobs that are kept", 1, 100_000)] = 256
     ranks: Annotated[int, count("ranks of a job", 1, 1_000_000)] = 4096
+    ranks_total: Annotated[int, count("ranks of all jobs together", 1, 1_000_000)] = 16_384
     queue_nbytes: Annotated[int, size("of records that wait, of all ranks together", 16 * MIB, TIB)] = 256 * MIB
     rank_queue_nbytes: Annotated[int, size("of records of a rank that wait", MIB, TIB)] = 16 * MIB
 

@@ -21,7 +21,12 @@ PAGE_SCHEMA = pl.Schema({"rank": pl.Int64(), **HISTORY})
 TOKEN = re.compile(r"([1-9]\d{0,18})\.(\d{1,19})")
 LAST_ROW = 2**63 - 1
 KEYS = {"session": pl.Int64(), "rank": pl.Int64()}
-KNOWN = "SELECT session, rank, first_row FROM sessions WHERE job = ? AND session >= ? {} ORDER BY session"
+# Of each rank its latest session: a job that is run again under its name is another run.
+KNOWN = (
+    "SELECT session, rank, first_row FROM sessions WHERE job = ? AND session >= ? {} AND session ="
+    " (SELECT max(session) FROM sessions AS later WHERE later.job = sessions.job AND later.rank = sessions.rank)"
+    " ORDER BY session"
+)
 FILES = "SELECT number, rows, last_row FROM sealed_sessions WHERE session = ? AND last_row >= ? ORDER BY number"
 HOT = (
     'SELECT count(*), max("row") FROM'

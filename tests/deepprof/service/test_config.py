@@ -47,6 +47,7 @@ OTHERS = {
     "limits.streams": "14",
     "limits.jobs": "15",
     "limits.ranks": "16",
+    "limits.ranks_total": "16",
     "limits.queue_nbytes": "1 GiB",
     "limits.rank_queue_nbytes": "17 MiB",
     "journal.segment_nbytes": "32 MiB",

@@ -67,7 +67,9 @@ def test_new_collector_closes_the_former(tmp_path: Path) -> None:
         assert [(one.session, one.closed) for one in history.restore()] == [(1, True), (2, False), (3, False)]
         history.close_session(first)
         assert [one.session for one in history.restore()] == [2, 3]
-        assert read_all(history) == [(0, 1)]
+        assert read_all(history) == []  # of the latest session alone
+        history.checkpoint([checkpoint(second, 2)])
+        assert read_all(history) == [(0, 2)]
 
 
 def test_session_numbers_are_never_used_again(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ class Machine(RuleBasedStateMachine):
             wanted = [
                 (rank, number)
                 for session, (of, rank) in sorted(self.jobs.items())
-                if of == job
+                if of == job and not self.is_closed(session)
                 for number, _ in self.rows[session]
             ]
             assert read_all(self.history, job, limit=4) == wanted
