@@ -59,6 +59,7 @@ class Process:
     popen: Any = None
     log: list[dict[str, Any]] = field(default_factory=list)
     settings: tuple[str, ...] = ()
+    reader: threading.Thread | None = None
 
     def start(self) -> float:
         """Start it, and return after how many seconds it was ready."""
@@ -68,7 +69,8 @@ class Process:
         command += ["--metrics", "127.0.0.1:0", "--store", str(self.folder / "store"), "--log-format", "json"]
         command += ["--set", "journal.total_nbytes=4GiB", *self.settings]
         self.popen = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        threading.Thread(target=self.follow, args=(self.popen.stderr,), daemon=True).start()
+        self.reader = threading.Thread(target=self.follow, args=(self.popen.stderr,), daemon=True)
+        self.reader.start()
         while self.event("ready") is None:
             assert self.popen.poll() is None, self.log
             time.sleep(0.005)
@@ -109,6 +111,8 @@ class Process:
     def kill(self) -> None:
         self.popen.kill()
         self.popen.wait()
+        if self.reader is not None:
+            self.reader.join()
 
 
 def pinned(core: int | None) -> list[str]:
@@ -145,15 +149,15 @@ def load(daemon: Process, store: Path, repeat: int, core: int | None) -> Load:
     """Send a store so often, and watch the daemon meanwhile."""
     command = [*pinned(core), sys.executable, "-c", CLIENT, str(store), f"unix:{daemon.folder}/d/s", str(repeat)]
     before, usage = daemon.mined(), os.times()
-    client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert client.stdout is not None
-    assert client.stdout.readline() == "go\n"
-    began, cpu = time.monotonic(), daemon.cpu_s()
-    samples: list[float] = []
-    while client.poll() is None:
-        samples.append(daemon.rss_mib())
-        time.sleep(0.5)
-    records, durable, seconds = client.stdout.read().split()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == "go\n"
+        began, cpu = time.monotonic(), daemon.cpu_s()
+        samples: list[float] = []
+        while client.poll() is None:
+            samples.append(daemon.rss_mib())
+            time.sleep(0.5)
+        records, durable, seconds = client.stdout.read().split()
     assert records == durable
     while daemon.mined() - before < int(records):
         time.sleep(0.02)

@@ -48,6 +48,9 @@ def test_the_wheel_has_types_licence_and_command(wheel: zipfile.ZipFile) -> None
     names = wheel.namelist()
     for package in ("", "collectors/", "mining/", "metrics/"):
         assert f"deepprof/{package}py.typed" in names
+    assert {name for name in names if name.endswith(".pyi")} == {
+        f"deepprof/v1/{path.name}" for path in (ROOT / "deepprof/v1").glob("*.pyi")
+    }
     assert any(name.endswith("licenses/LICENSE") for name in names)
     (entry_points,) = [name for name in names if name.endswith("entry_points.txt")]
     assert "deepprof = deepprof.commands:main" in wheel.read(entry_points).decode()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -101,7 +104,9 @@ def test_certificates_are_no_matter_of_a_unix_socket():
         assert find_door("unix:/x", Credentials(ca="/absent"), {}).tls() is None
 
 
-def test_the_machines_daemon_is_found_where_the_user_runs_none(tmp_path, monkeypatch):
+def test_the_machines_daemon_is_found_where_the_user_runs_none(monkeypatch, request):
+    tmp_path = Path(tempfile.mkdtemp(prefix="dp-"))  # a socket's path is short
+    request.addfinalizer(lambda: shutil.rmtree(tmp_path))
     monkeypatch.setattr("deepprof.wire.addresses.SYSTEM", str(tmp_path / "none"))
     variables = {"XDG_RUNTIME_DIR": str(tmp_path / "run"), "HOME": str(tmp_path / "home")}
     own = f"unix:{tmp_path}/run/deepprof/deepprof.sock"
