@@ -130,13 +130,13 @@ def test_a_history_without_room_holds_nothing_up() -> None:
     settings = ["journal.segment_nbytes=1MiB", "limits.message_nbytes=512KiB"]
     with running(settings=settings) as daemon, open_client(daemon) as client:
         pid, (_, hard) = daemon.process.pid, resource.getrlimit(resource.RLIMIT_FSIZE)
-        names = [f"team/run:{number}" for number in range(20)]
+        names = [f"team/run:{number}" for number in range(200)]
         with RawStream(daemon) as running_on:
             running_on.say(hello=make_hello(trace, "running", collector="test"))
             running_on.hear()
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (1 << 20, hard))
             sent = list(takewhile(partial(is_taken, daemon, client, trace), names))
-            assert len(sent) < len(names)  # a new rank cannot begin: that is written to the history
+            assert len(sent) < len(names)  # a new rank cannot begin: that is written to the history, whose file is full
             for batch in cut(trace, records=1000):
                 running_on.say(batch=batch)
             running_on.hear_durable(trace.accounting.kept)  # one that has begun goes on
