@@ -69,3 +69,8 @@ def read_all(history: History, job: str = "job", limit: int = 3, **which: Any) -
 
 def seal_all(history: History) -> int:
     return history.seal(2**62, window_ns=0)
+
+
+def begin(history: History, job: str = "job", rank: int = 0, collector: str = "a") -> int:
+    """Begin a session, and return its number."""
+    return history.begin(job, rank, collector, b"hello", 5)
