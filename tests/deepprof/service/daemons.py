@@ -10,27 +10,19 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.deploy.prometheus_server import wait_for
+
 __all__ = ["Daemon", "launch", "running", "wait_for"]
 
 DEADLINE_S = 60.0
-
-
-def wait_for(what: Callable[[], Any], why: str, deadline_s: float = DEADLINE_S) -> Any:
-    """Return what `what` returns once it is true; fail when that does not happen in time."""
-    end = time.monotonic() + deadline_s
-    while not (result := what()):
-        assert time.monotonic() < end, f"not within {deadline_s:.0f} s: {why}"
-        time.sleep(0.02)
-    return result
 
 
 @dataclass
