@@ -1,0 +1,35 @@
+/* The middle of the injected library: one worker thread that gathers from sources and writes packets to the agent.
+ *
+ * Nothing here ever waits for the agent on a thread of the job, and nothing grows without bound. */
+#ifndef DEEPPROF_CORE_H
+#define DEEPPROF_CORE_H
+#include <stdint.h>
+#include "packets.h"
+
+/* What gathers records. All functions run on the worker thread, and any of them may be NULL. */
+struct dp_source {
+    void (*drain)(int idle);          /* give what has come since the last time to dp_put; idle: nothing came lately */
+    void (*tick)(struct dp_tick *);   /* fill in what the source knows */
+    void (*set)(int on);              /* collect from now on, or stop and give all that was collected before */
+    void (*finish)(void);             /* the process ends: give everything */
+};
+
+/* Starts the worker unless it runs in this process (a fork starts its own); `collector` names the first to ask.
+ * Returns 0, or -1 where no agent is wanted (DEEPPROF_SOCKET is not set) or no thread could be made. */
+int dp_start(const char *collector);
+void dp_add_source(const struct dp_source *source);   /* before dp_start; at most 8; kept by address */
+void dp_finish(void);                                  /* gives everything, says END, waits a second at most */
+
+int dp_is_on(void);                                    /* any thread, one relaxed load: connected, and level ON */
+int64_t dp_now_ns(void);                               /* CLOCK_MONOTONIC */
+uint32_t dp_thread(void);                              /* the caller's thread id, cached */
+
+uint32_t dp_intern(const char *text);                  /* any thread; the name's id, 0 for NULL or when the table is full */
+int dp_is_operator(uint32_t name);                     /* whether the text holds "::" */
+
+/* Worker thread only. Numbers `count` records that follow `lost` missing ones, and queues them; what does not fit is
+ * dropped as a whole stretch until half of the queue is free, and the next that fits says DP_BUFFER_FULL. */
+void dp_put(enum dp_kind kind, const void *records, uint32_t count, uint64_t lost, enum dp_reason reason);
+void dp_notice(uint32_t code, const char *text);       /* any thread; a line for people, each code once a connection */
+void dp_wake(void);                                    /* any thread; the worker looks at its sources now */
+#endif

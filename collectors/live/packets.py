@@ -1,0 +1,128 @@
+"""Packets: what a collector inside a job writes to the agent of its node over a unix stream socket, and what it hears.
+
+A packet is a head and a payload, little endian. The C side is `inject/packets.h`; a test holds both against each other.
+Device events are on the collector's device clock, ranges on CLOCK_MONOTONIC; a TICK ties both to the Unix clock.
+Records are numbered from 0 over a process's life, events and ranges in one count; a number that jumps means records
+that are lost, and `reason` says why.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+__all__ = [
+    "ANNOTATION",
+    "BY_NAME",
+    "EVENT",
+    "HEAD",
+    "MAGIC",
+    "NAME_HEAD",
+    "NOTICE_HEAD",
+    "NO_COPY",
+    "NO_TIME",
+    "PAYLOAD_NBYTES",
+    "RANGE",
+    "RECORDS_HEAD",
+    "TICK",
+    "VERSION",
+    "Kind",
+    "Level",
+    "Reason",
+]
+
+VERSION = 1
+MAGIC = 0x31505044  # "DPP1"
+PAYLOAD_NBYTES = 4 << 20  # the largest payload that an agent takes
+NO_TIME = -(2**63)
+NO_COPY = 255
+ANNOTATION, BY_NAME = 254, 255  # categories of a range beside those of host events
+
+
+class Kind(IntEnum):
+    """What a packet is. Below 16 the job speaks, from 16 on the agent; from 32 on whoever asks how the agent does."""
+
+    HELLO = 1  # text, lines of key=value: who collects, where
+    NAMES = 2  # NAME_HEAD and UTF-8, again and again; ids from 1 without holes, all of them again on each connection
+    EVENTS = 3  # RECORDS_HEAD, then `count` EVENT
+    RANGES = 4  # RECORDS_HEAD, then `count` RANGE
+    TICK = 5  # one TICK, a few times a second
+    NOTICE = 6  # NOTICE_HEAD, then a line of text for people
+    END = 7  # RECORDS_HEAD without records: the job ends here
+    WELCOME = 16  # two uint32: version, level
+    LEVEL = 17  # one uint32: the level from now on
+    ASK = 32  # empty
+    ANSWER = 33  # JSON
+
+
+class Level(IntEnum):
+    """Whether a collector collects. Windows are made by switching it: each is complete."""
+
+    OFF = 0
+    ON = 1
+
+
+class Reason(IntEnum):
+    """Why records before a packet's first are missing; anything but NONE is a gap, also where no number jumps."""
+
+    NONE = 0
+    BUFFER_FULL = 1  # the agent did not read in time
+    DISCONNECTED = 2  # no agent was there
+    DUTY_CYCLE = 3  # collecting was switched off for a while
+    DRIVER_DROPPED = 4  # CUPTI says so
+    BUSY = 5  # another profiler had the driver, or torch.profiler ran
+
+
+HEAD = np.dtype([("magic", "<u4"), ("kind", "<u2"), ("zero", "<u2"), ("nbytes", "<u4"), ("more", "<u4")])
+NAME_HEAD = np.dtype([("id", "<u4"), ("nbytes", "<u4")])
+NOTICE_HEAD = np.dtype([("code", "<u4"), ("nbytes", "<u4")])
+RECORDS_HEAD = np.dtype([("first", "<u8"), ("count", "<u4"), ("reason", "<u4")])
+
+EVENT = np.dtype(
+    [
+        ("start_ns", "<i8"),
+        ("end_ns", "<i8"),
+        ("nbytes", "<u8"),
+        ("graph_node", "<u8"),  # 0: none
+        ("correlation", "<u4"),
+        ("name", "<u4"),  # 0: none
+        ("device", "<u4"),
+        ("context", "<u4"),
+        ("stream", "<u4"),
+        ("graph", "<u4"),
+        ("activity", "u1"),  # place in collectors.trace.ACTIVITIES
+        ("copy_kind", "u1"),  # place in COPY_KINDS, 255: no copy
+        ("flags", "<u2"),  # 1: has a correlation
+        ("zero", "<u4"),
+    ]
+)
+RANGE = np.dtype(
+    [
+        ("start_ns", "<i8"),
+        ("end_ns", "<i8"),
+        ("name", "<u4"),
+        ("thread", "<u4"),
+        ("depth", "<u2"),  # of open ranges around it on its thread
+        ("category", "u1"),  # place in HOST_CATEGORIES, 254: an annotation, 255: its name tells
+        ("source", "u1"),  # 0 ITT, 1 NVTX, 2 the hook, 3 torch.profiler, 4 ROCTX
+        ("zero", "<u4"),
+        ("correlation", "<u8"),  # 0: none
+    ]
+)
+TICK = np.dtype(
+    [
+        ("device_ns", "<i8"),  # NO_TIME: there is no device clock
+        ("mono_ns", "<i8"),
+        ("unix_ns", "<i8"),  # the three were read together
+        ("events_until_ns", "<i8"),  # device clock: all events that ended before were sent; NO_TIME: not known
+        ("ranges_until_ns", "<i8"),  # CLOCK_MONOTONIC: all ranges that ended before were sent
+        ("open_since_ns", "<i8"),  # start of the earliest range that is still open; 2**63 - 1: none
+        ("next", "<u8"),  # number of the next record
+        ("driver_dropped", "<u8"),  # records that CUPTI dropped so far
+        ("collector_cpu_ns", "<u8"),  # what collecting cost the process so far
+        ("process_cpu_ns", "<u8"),  # all that it used so far
+        ("level", "<u4"),
+        ("zero", "<u4"),
+    ]
+)
