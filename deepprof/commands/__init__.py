@@ -13,6 +13,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from deepprof.collectors.errors import DeepProfError, UsageError
+from deepprof.commands.agent import Agent
 from deepprof.commands.convert import Convert
 from deepprof.commands.diagnose import Diagnose
 from deepprof.commands.diff import Diff
@@ -46,7 +47,7 @@ class Command(Protocol):
         ...
 
 
-COMMANDS: tuple[type[Command], ...] = (Diagnose, Diff, Export, Convert, Simulate, Serve, Send, Watch, Fsck)
+COMMANDS: tuple[type[Command], ...] = (Diagnose, Diff, Export, Convert, Simulate, Serve, Send, Watch, Fsck, Agent)
 
 
 class Parser(argparse.ArgumentParser):

@@ -1,0 +1,154 @@
+"""The agent as a whole: its socket, its ranks, its sources, from start to end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deepprof.agent import answers
+from deepprof.agent.members import Members
+from deepprof.agent.pacing import Pacing
+from deepprof.agent.roster import Roster
+from deepprof.agent.server import Server, bind
+from deepprof.agent.spool import Budget
+from deepprof.client.channel import Door
+from deepprof.client.waiting import CLOCK, Clock
+from deepprof.service.daemon import stop_on_signals
+from deepprof.wire.addresses import default_address
+
+__all__ = ["Agent", "Settings", "default_socket", "default_spool", "run"]
+
+log = logging.getLogger(__name__)
+
+SOCKET = "agent.sock"
+SWEEP_S = 0.5
+IDLE_S = 30.0  # without a process and without work, before one that was started for a run ends
+ORPHANED_IDLE_S = 3.0  # the same once the run that started it is gone
+LAST_S = 5.0  # for the last records to arrive when the agent is told to stop
+
+
+def default_socket(environ: Mapping[str, str]) -> Path:
+    """Return where the agent listens, beside the daemon's own socket."""
+    return Path(str(default_address(environ).path)).with_name(SOCKET)
+
+
+def default_spool(environ: Mapping[str, str]) -> Path:
+    """Return the folder for what is on its way."""
+    state = environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(state) / "deepprof" / "agent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How an agent runs. `until_idle`: it ends by itself when nothing is left to do."""
+
+    socket: Path
+    spool: Path
+    spool_nbytes: int = 1 << 30
+    pacing: Pacing = field(default_factory=Pacing)
+    for_all: bool = False
+    until_idle: bool = False
+
+
+class Agent:
+    """One agent. `serve` runs it; `answer` says how it does."""
+
+    def __init__(self, settings: Settings, door: Door, clock: Clock = CLOCK) -> None:
+        self.settings, self.door, self.clock = settings, door, clock
+        self.began_unix_ns = time.time_ns()
+        self.roster = Roster(door, settings.spool, Budget(settings.spool_nbytes), notice=self.hear_problem)
+        self.members = Members(self.roster.open, settings.pacing)
+        self.starter = os.getppid()
+        self.busy_s = clock.now_s()
+
+    def hear_problem(self, text: str) -> None:
+        """Take note of what keeps records from arriving; the log leaves out what comes again and again."""
+        log.warning("not-sent", extra={"why": text})
+
+    async def serve(self) -> None:
+        """Serve until told to stop, or idle. Raises `UsageError`, `OSError`, `SpoolError`."""
+        stopping = stop_on_signals()
+        self.settings.spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+        async with AsyncExitStack() as stack:
+            listening = bind(self.settings.socket, for_all=self.settings.for_all)
+            stack.callback(self.settings.socket.unlink, missing_ok=True)
+            server = Server(listening, self.members, self.answer, self.clock, self.settings.for_all)
+            stack.push_async_callback(self.roster.close)
+            stack.push_async_callback(server.close)
+            self.roster.resume()
+            serving = asyncio.create_task(server.run())
+            stack.callback(serving.cancel)
+            log.info("listening", extra={"socket": str(self.settings.socket), "to": str(self.door.address)})
+            while not stopping.is_set() and not self.is_done():
+                self.members.sweep(self.clock.now_s())
+                await self.pause(stopping, SWEEP_S)
+            await self.wind_up()
+        log.info("stopped")
+
+    async def pause(self, stopping: asyncio.Event, seconds: float) -> None:
+        """Wait, but not longer than until the agent is to stop."""
+        waiting = asyncio.ensure_future(stopping.wait())
+        await asyncio.wait((waiting, asyncio.ensure_future(self.clock.sleep(seconds))), return_when="FIRST_COMPLETED")
+        waiting.cancel()
+
+    def is_done(self) -> bool:
+        """Whether nothing was to do for long enough."""
+        now_s = self.clock.now_s()
+        if self.members.present or not self.roster.is_idle or not self.settings.until_idle:
+            self.busy_s = now_s
+        patience_s = IDLE_S if os.getppid() == self.starter else ORPHANED_IDLE_S
+        return now_s - self.busy_s >= patience_s
+
+    async def wind_up(self) -> None:
+        """Give what is held to the spools, and the uplinks a moment: whatever stays there is sent by the next agent."""
+        for member in self.members.present.values():
+            member.process.pause()
+        until_s = self.clock.now_s() + LAST_S
+        while self.clock.now_s() < until_s and self.has_unsent():
+            await self.clock.sleep(SWEEP_S / 10)
+
+    def has_unsent(self) -> bool:
+        """Whether something in the spools has not arrived, and the daemon takes it."""
+        states = [(active.uplink.state, active.spool) for active in self.roster.active.values()]
+        return any(state.connected and state.durable < spool.next for state, spool in states)
+
+    def answer(self) -> answers.Answer:
+        """Return how it does."""
+        states = [active.uplink.state for active in self.roster.active.values()]
+        problems = [state.problem for state in states if state.problem]
+        members = self.members.all
+        return answers.Answer(
+            schema=answers.SCHEMA,
+            pid=os.getpid(),
+            began_unix_ns=self.began_unix_ns,
+            socket=str(self.settings.socket),
+            to=str(self.door.address),
+            connected=any(state.connected for state in states),
+            problem=problems[0] if problems else None,
+            spool=answers.SpoolState(self.roster.budget.nbytes, self.roster.budget.limit_nbytes),
+            processes=tuple(member.describe() for member in members),
+            refused=tuple(answers.Refusal(each.peer.pid, each.refusal) for each in members if each.refusal),
+            level_changes=[
+                {
+                    "pid": each.peer.pid,
+                    "effort": change.effort.name.lower(),
+                    "reason": change.reason,
+                    "at_s": change.at_s,
+                }
+                for each in members
+                for change in each.pacer.changes
+            ],
+        )
+
+
+def run(settings: Settings, door: Door, prepare: Callable[[Agent], None] = lambda _: None) -> None:
+    """Run an agent until it is told to stop. Raises `DeepProfError`."""
+    agent = Agent(settings, door)
+    prepare(agent)
+    asyncio.run(agent.serve())

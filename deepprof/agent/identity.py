@@ -1,0 +1,54 @@
+"""Who a rank is on the way to the daemon: what Hello says of it."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+
+from deepprof.collectors.errors import printable
+from deepprof.v1 import records_pb2 as pb
+from deepprof.wire.checking import check_hello
+from deepprof.wire.limits import LIMITS
+
+__all__ = ["Identity", "make_hello"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """One run of one collector on a rank of a job. `rank` None: not known, the agent gives a number.
+
+    `collector` names the run: the same name continues, another one begins the rank anew.
+    """
+
+    job: str
+    collector: str
+    rank: int | None = None
+    world_size: int | None = None
+    host: str = field(default_factory=socket.gethostname)
+    format: str = "cupti"
+    source: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def make_hello(identity: Identity, number: int) -> pb.Hello:
+    """Return the message that opens a stream, `number` being the rank's. Raises `WireError` for impossible words."""
+    world = identity.world_size or 0
+    hello = pb.Hello(
+        job=identity.job,
+        rank=number,
+        rank_known=identity.rank is not None,
+        world_size=world if number < world <= LIMITS.rank + 1 else 0,
+        collector=identity.collector,
+        clock=pb.CLOCK_UNIX,
+        host=fit(identity.host, LIMITS.host_chars),
+        format=fit(identity.format, LIMITS.format_chars),
+        source=fit(identity.source, LIMITS.source_chars),
+        notes=[fit(note, LIMITS.note_chars) for note in identity.notes[: LIMITS.notes]],
+    )
+    check_hello(hello, LIMITS)
+    return hello
+
+
+def fit(text: str, chars: int) -> str:
+    """Return a text as a message may hold it."""
+    return printable(text.encode("utf-8", "replace").decode())[:chars]

@@ -1,0 +1,78 @@
+"""All processes that are collected: joined by their sessions, and let go when they are gone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from deepprof.agent.hello import ProcessHello, ProtocolError
+from deepprof.agent.identity import Identity
+from deepprof.agent.member import Member, Peer
+from deepprof.agent.pacing import Pacing
+from deepprof.agent.rank import Rank
+
+__all__ = ["Members", "is_alive"]
+
+MOST = 4096
+RETURN_S = 60.0  # that a living process may be without a connection
+REMEMBERED = 256  # that have ended
+
+
+@dataclass(slots=True)
+class Members:
+    """By session. `lives` tells whether a process still runs; `ended` are the latest that do not."""
+
+    open_rank: Callable[[Identity], Rank]
+    pacing: Pacing = field(default_factory=Pacing)
+    lives: Callable[[int], bool] = field(default_factory=lambda: is_alive)
+    present: dict[str, Member] = field(default_factory=dict)
+    ended: list[Member] = field(default_factory=list)
+
+    def join(self, hello: ProcessHello, peer: Peer, unix_s: float) -> Member:
+        """Return the member that says `hello`, known or new. Raises `ProtocolError`."""
+        member = self.present.get(hello.session)
+        if member is None:
+            if len(self.present) >= MOST:
+                raise ProtocolError(f"there are {MOST} processes already")
+            member = self.present[hello.session] = Member(hello, peer, self.open_rank, self.pacing, unix_s)
+        else:
+            if member.peer != peer:
+                raise ProtocolError("its session is another process's")
+            member.process.reconnect(hello)
+        member.connections, member.left_s = member.connections + 1, None
+        return member
+
+    def leave(self, member: Member, now_s: float) -> None:
+        """Take note that a connection is lost."""
+        member.connections -= 1
+        if member.connections:  # it has come back before the former end of the connection was noticed
+            return
+        member.left_s = now_s
+        if member.process.ended:
+            self._close(member)
+
+    def sweep(self, now_s: float) -> None:
+        """End the processes that are gone, or have not come back for long."""
+        for member in list(self.present.values()):
+            if member.left_s is not None and (now_s - member.left_s >= RETURN_S or not self.lives(member.peer.pid)):
+                member.process.end()
+                self._close(member)
+
+    def _close(self, member: Member) -> None:
+        self.present.pop(member.hello.session, None)
+        self.ended = [*self.ended, member][-REMEMBERED:]
+
+    @property
+    def all(self) -> list[Member]:
+        """Those that are here, and the latest that were."""
+        return [*self.present.values(), *self.ended]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not collected by its parent does not."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[:1] not in ([b"Z"], [b"X"])
+    except OSError:
+        return os.path.exists(f"/proc/{pid}")

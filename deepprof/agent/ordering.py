@@ -1,0 +1,81 @@
+"""Records as they come, given on in the order of their starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Order", "Rows"]
+
+Rows = npt.NDArray[Any]
+"""Structured records with `start_ns` and `end_ns`."""
+
+EARLIEST = -(2**63)
+
+
+@dataclass(slots=True)
+class Order:
+    """Holds records back until nothing can come that began before them.
+
+    `promised_ns` is what has been given on: a record that comes later and began before is `late`, counted and left
+    out. `longest_ns` is the longest record lately, from which follows how long others must be held back.
+    """
+
+    chunks: list[tuple[int, int, Rows]] = field(default_factory=list)  # first and last start, rows
+    promised_ns: int = EARLIEST
+    late: int = 0
+    nbytes: int = 0
+    longest_ns: int = 0
+
+    def add(self, rows: Rows) -> None:
+        """Take records in any order."""
+        starts = rows["start_ns"]
+        if len(rows) and int(starts.min()) < self.promised_ns:
+            timely = starts >= self.promised_ns
+            self.late += len(rows) - int(timely.sum())
+            rows = rows[timely]
+            starts = rows["start_ns"]
+        if len(rows):
+            self.longest_ns = max(self.longest_ns - self.longest_ns // 64, int((rows["end_ns"] - starts).max()))
+            self.chunks.append((int(starts.min()), int(starts.max()), rows))
+            self.nbytes += rows.nbytes
+
+    def take(self, until_ns: int) -> Rows | None:
+        """Return the records that began before `until_ns`, by start, None where there are none; promises that much."""
+        self.promised_ns = max(self.promised_ns, until_ns)
+        given, kept = [], []
+        for first, last, rows in self.chunks:
+            if last < until_ns:
+                given.append(rows)
+            elif first >= until_ns:
+                kept.append((first, last, rows))
+            else:
+                now = rows["start_ns"] < until_ns
+                given.append(rows[now])
+                rest = rows[~now]
+                kept.append((int(rest["start_ns"].min()), last, rest))
+        self.chunks = kept
+        self.nbytes = sum(rows.nbytes for _, _, rows in kept)
+        return by_start(given) if given else None
+
+    @property
+    def newest_ns(self) -> int:
+        """The latest start that is held; `promised_ns` where nothing is."""
+        return max((last for _, last, _ in self.chunks), default=self.promised_ns)
+
+    @property
+    def held(self) -> int:
+        """How many records are held."""
+        return sum(len(rows) for _, _, rows in self.chunks)
+
+
+def by_start(parts: list[Rows]) -> Rows:
+    """Return the rows of all parts by start; those of one time in the order in which they came."""
+    rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    starts = rows["start_ns"]
+    if (starts[1:] >= starts[:-1]).all():
+        return rows
+    return rows[np.argsort(starts, kind="stable")]

@@ -1,0 +1,54 @@
+"""Packets off a socket: whole, bounded, in a buffer of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+
+import numpy as np
+
+from deepprof.agent.hello import ProtocolError
+from deepprof.collectors.live.packets import HEAD, MAGIC, PAYLOAD_NBYTES, Kind
+
+__all__ = ["make_packet", "read_packets"]
+
+HEAD_NBYTES = HEAD.itemsize
+GREETING_NBYTES = 16 << 10  # what may come before the sender is known
+
+
+async def read_packets(connection: socket.socket) -> AsyncIterator[tuple[int, memoryview]]:
+    """Yield kind and payload of each packet until the other side closes. Raises `ProtocolError`, `OSError`.
+
+    One packet is in memory at a time; nothing is read ahead, so that who writes too fast has to wait.
+    """
+    loop = asyncio.get_running_loop()
+    head, limit = bytearray(HEAD_NBYTES), GREETING_NBYTES
+    while await fill(loop, connection, memoryview(head), may_end=True):
+        magic, kind, zero, nbytes, more = np.frombuffer(head, HEAD)[0].item()
+        if magic != MAGIC or zero or more or nbytes > limit:
+            raise ProtocolError("what it writes are no packets")
+        payload = bytearray(nbytes)
+        await fill(loop, connection, memoryview(payload))
+        yield kind, memoryview(payload)
+        limit = PAYLOAD_NBYTES
+
+
+async def fill(
+    loop: asyncio.AbstractEventLoop, connection: socket.socket, place: memoryview, *, may_end: bool = False
+) -> bool:
+    """Fill `place` from the socket; returns False where nothing came any more. Raises `ProtocolError` in between."""
+    at = 0
+    while at < len(place):
+        got = await loop.sock_recv_into(connection, place[at:])
+        if not got:
+            if may_end and not at:
+                return False
+            raise ProtocolError("it ended in the middle of a packet")
+        at += got
+    return True
+
+
+def make_packet(kind: Kind, payload: bytes) -> bytes:
+    """Return a packet of the agent's."""
+    return np.array((MAGIC, kind, 0, len(payload), 0), HEAD).tobytes() + payload

@@ -1,0 +1,281 @@
+"""A process of a job as its packets tell of it: records on the Unix clock, in order, under the rank's names."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from deepprof.agent.clocks import ClockFollower
+from deepprof.agent.conversion import device_events, host_tables, is_framework, is_operator
+from deepprof.agent.hello import ProcessHello, ProtocolError
+from deepprof.agent.operators import OperatorKernels, Split
+from deepprof.agent.ordering import Order, Rows
+from deepprof.agent.rank import Rank
+from deepprof.agent.spelling import Spelling
+from deepprof.collectors.errors import printable
+from deepprof.collectors.live.packets import EVENT, NO_TIME, NOTICE_HEAD, RANGE, RECORDS_HEAD, TICK, Kind, Reason
+from deepprof.collectors.trace import ANNOTATIONS, HOST_EVENTS, empty_table
+
+__all__ = ["Process", "Tick"]
+
+log = logging.getLogger(__name__)
+
+FAR_NS = 24 * 3600 * 10**9  # from the clock's last reading: no record is so old, or so far ahead
+LEAST_HOLD_NS, MOST_HOLD_NS = 250_000_000, 10_000_000_000
+HELD_NBYTES = 64 << 20  # of records that wait for their turn; beyond, the order is what has come
+EVERY_NS = 1_000_000_000  # between batches, unless there are
+MANY = 8192  # records: a small batch costs the daemon as much as a large one
+MOST_NOTICES = 16
+NO_HOST, NO_ANNOTATIONS = empty_table(HOST_EVENTS), empty_table(ANNOTATIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What a process said of its clocks and costs, all in ns and totals; see `collectors.live.packets.TICK`."""
+
+    device_ns: int
+    mono_ns: int
+    unix_ns: int
+    events_until_ns: int
+    ranges_until_ns: int
+    open_since_ns: int
+    next: int
+    driver_dropped: int
+    collector_cpu_ns: int
+    process_cpu_ns: int
+    level: int
+
+
+@dataclass(slots=True)
+class Source:
+    """One clock of a process, and its records that wait for their turn."""
+
+    clock: ClockFollower = field(default_factory=ClockFollower)
+    order: Order = field(default_factory=Order)
+    until_ns: int = NO_TIME  # on its own clock: everything that began before is here
+
+
+class Process:
+    """Takes packets and gives tables to a rank, which `open_rank` finds when the first records come.
+
+    `next` counts the process's records up to now; `lost` those that never came, `dropped` those left out, by reason.
+    """
+
+    def __init__(self, hello: ProcessHello, open_rank: Callable[[], Rank]) -> None:
+        self.hello, self.open_rank = hello, open_rank
+        self.rank: Rank | None = None
+        self.spelling = Spelling()
+        self.events, self.ranges = Source(), Source()
+        self.operators = OperatorKernels() if hello.stand_in else None
+        self.tick: Tick | None = None
+        self.next = 0
+        self.lost = 0
+        self.overflowed = False  # since somebody looked
+        self.dropped: dict[str, int] = {}
+        self.notices: dict[int, str] = {}
+        self.sent_ns = 0  # CLOCK_MONOTONIC
+        self.promised_ns = NO_TIME  # Unix: what began before was given on
+        self.began = self.ended = False
+
+    def take(self, kind: int, payload: memoryview) -> None:
+        """Take a packet. Raises `ProtocolError` for one that no collector writes, and what `open_rank` raises."""
+        if kind in (Kind.EVENTS, Kind.RANGES):
+            self._take_records(kind, payload)
+        elif kind == Kind.NAMES:
+            self.spelling.add(payload)
+        elif kind == Kind.TICK:
+            self._take_tick(payload)
+        elif kind == Kind.NOTICE:
+            self._take_notice(payload)
+        elif kind == Kind.END:
+            self._follow(payload)
+            self.end()
+        else:
+            raise ProtocolError(f"it sends packets of the unknown kind {kind}")
+
+    def reconnect(self, hello: ProcessHello) -> None:
+        """Go on with the same process over a new connection; its names come again."""
+        self.hello = hello
+        self.spelling = Spelling()
+
+    def after(self, other: Process) -> Process:
+        """Return this one as the successor of another, of which nothing was taken: names and clocks stay."""
+        self.spelling, self.tick, self.notices = other.spelling, other.tick, other.notices
+        self.events.clock, self.ranges.clock = other.events.clock, other.ranges.clock
+        self.next, self.began = other.next, True
+        return self
+
+    def pause(self) -> None:
+        """Give everything that is here to the rank: this agent ends, another one goes on with the process."""
+        if not self.ended and self.rank is not None:
+            self._flush()
+
+    def end(self) -> None:
+        """Give everything to the rank: nothing more comes."""
+        if not self.ended and self.rank is not None:
+            self._flush()
+            self.rank.end(dropped=self.dropped | {"late": self.late})
+        self.ended = True
+
+    # -- packets --
+
+    def _take_records(self, kind: int, payload: memoryview) -> None:
+        count = self._follow(payload)
+        dtype = EVENT if kind == Kind.EVENTS else RANGE
+        body = payload[RECORDS_HEAD.itemsize :]
+        if len(body) != count * dtype.itemsize:
+            raise ProtocolError("a packet of records has not the size that it claims")
+        if not count:
+            return
+        if self.rank is None:
+            self._open(count)
+        source = self.events if kind == Kind.EVENTS else self.ranges
+        source.order.add(self._sound(np.frombuffer(body, dtype), source))
+        if source.order.nbytes > HELD_NBYTES:
+            self._release(self._newest_ns() - LEAST_HOLD_NS)
+
+    def _follow(self, payload: memoryview) -> int:
+        """Follow the numbers; returns how many records the packet claims to have."""
+        if len(payload) < RECORDS_HEAD.itemsize:
+            raise ProtocolError("a packet of records is too short")
+        first, count, reason = (int(value) for value in np.frombuffer(payload, RECORDS_HEAD, 1)[0])
+        if first < self.next or reason > max(Reason) or first > 2**62:
+            raise ProtocolError("its records are numbered wrongly")
+        lost = first - self.next
+        if self.began and (lost or reason):
+            self._mark_gap(lost, Reason(reason))
+        self.began = True
+        self.next = first + count
+        return count
+
+    def _mark_gap(self, lost: int, reason: Reason) -> None:
+        self.lost += lost
+        self.overflowed |= reason == Reason.BUFFER_FULL
+        if self.rank is not None:
+            self._flush()
+            self.rank.gap(reason.name.lower().replace("_", "-"), lost, self.next + lost)
+
+    def _open(self, count: int) -> None:
+        """Find the rank, at the first `count` records; what an agent before this one has taken was not all of it."""
+        self.rank = self.open_rank()
+        self.promised_ns = NO_TIME
+        before, first = self.rank.source_next, self.next - count
+        if before or first:
+            self.lost += max(first - before, 0)
+            self.rank.gap("agent-restarted" if before else "not-collected", max(first - before, 0), max(first, before))
+
+    def _sound(self, rows: Rows, source: Source) -> Rows:
+        """Return the records whose times can be; the others are counted."""
+        start, end = rows["start_ns"], rows["end_ns"]
+        good = end >= start
+        if self.tick is not None:
+            now = self.tick.device_ns if source is self.events else self.tick.mono_ns
+            good &= (start > now - FAR_NS) & (end < now + FAR_NS)
+        if good.all():
+            return rows
+        self._drop("invalid-time", int((~good).sum()))
+        return rows[good]
+
+    def _drop(self, reason: str, count: int) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + count
+
+    def _take_notice(self, payload: memoryview) -> None:
+        if len(payload) < NOTICE_HEAD.itemsize:
+            raise ProtocolError("a notice is too short")
+        code = int(np.frombuffer(payload, NOTICE_HEAD, 1)[0]["code"])
+        text = printable(bytes(payload[NOTICE_HEAD.itemsize :][:1024]).decode("utf-8", "replace"))
+        if code not in self.notices and len(self.notices) < MOST_NOTICES:
+            self.notices[code] = text
+            log.warning("notice", extra={"pid": self.hello.pid, "collector": self.hello.collector, "text": text})
+
+    def _take_tick(self, payload: memoryview) -> None:
+        if len(payload) != TICK.itemsize:
+            raise ProtocolError("a tick has not its size")
+        values = [int(value) for value in np.frombuffer(payload, TICK, 1)[0].item()[:-1]]
+        tick = self.tick = Tick(*values)
+        jumped = tick.device_ns != NO_TIME and self.events.clock.tick(tick.device_ns, tick.unix_ns)
+        jumped |= self.ranges.clock.tick(tick.mono_ns, tick.unix_ns)
+        if jumped and self.rank is not None:
+            log.warning("clock-set", extra={"pid": self.hello.pid})
+            self._flush()
+            self.rank.gap("clock-set", 0, self.next)
+        self._promise(tick)
+        held = self.events.order.held + self.ranges.order.held
+        if held >= MANY or tick.mono_ns - self.sent_ns >= EVERY_NS:
+            self.sent_ns = tick.mono_ns
+            self._release(self._until_unix_ns())
+
+    # -- time --
+
+    def _promise(self, tick: Tick) -> None:
+        """Work out what is complete on each clock."""
+        if NO_TIME not in {tick.device_ns, tick.events_until_ns}:
+            hold = min(max(4 * self.events.order.longest_ns, LEAST_HOLD_NS), MOST_HOLD_NS)
+            self.events.until_ns = tick.events_until_ns - hold
+        open_since = max(tick.open_since_ns, tick.ranges_until_ns - MOST_HOLD_NS)
+        self.ranges.until_ns = min(tick.ranges_until_ns, open_since)
+
+    def _sources(self) -> list[Source]:
+        return [each for each in (self.events, self.ranges) if each.clock.is_set]
+
+    def _until_unix_ns(self) -> int | None:
+        """Return the Unix time before which everything is here, None while nobody knows."""
+        known = [each.clock.one(each.until_ns) for each in self._sources() if each.until_ns != NO_TIME]
+        return min(known) if known else None
+
+    def _newest_ns(self) -> int:
+        """Return the start of the latest record that is held, in Unix time."""
+        sources = [each for each in self._sources() if each.order.held]
+        return max((each.clock.one(each.order.newest_ns) for each in sources), default=0)
+
+    @property
+    def waiting(self) -> int:
+        """Records that are here and were not given to the rank yet."""
+        return self.events.order.held + self.ranges.order.held + (self.operators.waiting if self.operators else 0)
+
+    def _flush(self) -> None:
+        """Give everything that is held, whatever may still come."""
+        if self.events.order.held or self.ranges.order.held:
+            self._release(self._newest_ns() + 1)
+        if self.operators is not None and self.rank is not None:
+            self._send(self.operators.finish(), self.rank)
+
+    def _release(self, until_ns: int | None) -> None:
+        """Give the rank what began before `until_ns`."""
+        if until_ns is None or self.rank is None or until_ns <= self.promised_ns:
+            return
+        tables: dict[str, pl.DataFrame] = {}
+        for source in self._sources():
+            rows = source.order.take(source.clock.to_local(until_ns))
+            if rows is not None:
+                tables |= self._tables(rows, source, self.rank, until_ns)
+        self.promised_ns = until_ns
+        if self.operators is None:
+            self.rank.send(tables, until_ns, self.next - self.waiting)
+        else:
+            ranges = tables.get("host_events", NO_HOST), tables.get("annotations", NO_ANNOTATIONS)
+            self._send(self.operators.split(*ranges, self.rank.naming.texts, until_ns), self.rank)
+
+    def _send(self, split: Split, rank: Rank) -> None:
+        if split.notice:
+            log.info("thread-changed", extra={"pid": self.hello.pid, "text": split.notice})
+        rank.send(split.tables, split.until_ns, self.next - self.waiting)
+
+    def _tables(self, rows: Rows, source: Source, rank: Rank, until_ns: int) -> dict[str, pl.DataFrame]:
+        start = np.clip(source.clock.to_unix(rows["start_ns"]), self.promised_ns, until_ns - 1)  # by a few ns, if any
+        end = np.maximum(source.clock.to_unix(rows["end_ns"]), start)
+        ids = self.spelling.ids(rows["name"], rank)
+        if source is self.events:
+            return {"device_events": device_events(rows, start, end, ids)}
+        kinds = self.spelling.marks(rows["name"], is_operator), self.spelling.marks(rows["name"], is_framework)
+        host, annotations = host_tables(rows, (start, end), ids, kinds, self.hello.pid)
+        return {"host_events": host, "annotations": annotations}
+
+    @property
+    def late(self) -> int:
+        """Records that came after others that began later had been given on."""
+        return self.events.order.late + self.ranges.order.late

@@ -1,0 +1,114 @@
+"""One rank of one job on its way to the daemon: its names, its batches, its spool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.agent.identity import Identity
+from deepprof.agent.naming import Naming
+from deepprof.agent.pieces import Tables, count_records, cut_tables
+from deepprof.agent.spool import Intake, Spool
+from deepprof.agent.status import Status
+from deepprof.agent.uplink import Uplink
+from deepprof.v1 import records_pb2 as pb
+from deepprof.wire.decoding import encode_table
+from deepprof.wire.records import KINDS
+
+__all__ = ["Rank"]
+
+NO_PROMISE = -(2**62)
+BATCH_RECORDS = 32_768  # the most: the fewer messages, the less each record costs on the way
+
+
+class Rank:
+    """Takes tables, gaps and at last the end. What it has taken survives the agent; nothing here waits for anybody.
+
+    `records` counts what was given to it, `lost` what it was told is missing or had no room in the spool.
+    """
+
+    def __init__(self, identity: Identity, number: int, spool: Spool, uplink: Uplink) -> None:
+        self.identity, self.number = identity, number
+        self.spool, self.uplink = spool, uplink
+        self.intake = Intake(spool)
+        self.naming = Naming(spool.names)
+        self.records = self.missing = self.gaps = 0
+        self.overflowed = 0
+        self.promised_ns = NO_PROMISE
+        self.status = Status()
+
+    @property
+    def source_next(self) -> int:
+        """How many of its process's records are spooled or known to be lost: where an earlier agent stopped."""
+        return self.spool.source_next
+
+    @property
+    def lost(self) -> int:
+        """Records that are missing and known to be."""
+        return self.missing + self.intake.lost
+
+    @property
+    def durable(self) -> int:
+        """All records below this number have arrived for good."""
+        return self.uplink.state.durable
+
+    def has_overflowed(self) -> bool:
+        """Whether something had no room since the last time that somebody asked."""
+        lost, self.overflowed = self.overflowed, self.intake.lost
+        return self.intake.lost > lost
+
+    def name_ids(self, texts: Sequence[str]) -> npt.NDArray[np.uint32]:
+        """Return this rank's ids of `texts`; new ones travel with the next batch."""
+        return self.naming.find(texts)
+
+    def send(self, tables: Tables, until_ns: int, source_next: int = 0) -> bool:
+        """Send records with this rank's name ids, sorted, on the Unix clock; none to come begins before `until_ns`.
+
+        `source_next` counts the process's own records up to here. Returns whether the spool had room for all.
+        """
+        left = count_records(tables)
+        self.records += left
+        fits = True
+        for piece, border_ns in cut_tables(tables, until_ns, BATCH_RECORDS):
+            count = count_records(piece)
+            left -= count
+            fits &= self._put(piece, count, border_ns, max(source_next - left, 0))
+        self.uplink.wake()
+        return fits
+
+    def _put(self, piece: Tables, count: int, until_ns: int, source_next: int) -> bool:
+        first_name, texts = self.naming.sent, list[str]()
+        for first, names in self.naming.take():
+            if texts:  # the promise that holds already: records of this piece follow
+                self.intake.put(pb.Batch(complete_until_ns=self.promised_ns, first_name=first_name, names=texts), 0)
+            first_name, texts = first, names
+        packed = [pb.Table(kind=KINDS[name], arrow=encode_table(rows)) for name, rows in piece.items() if rows.height]
+        self.promised_ns = max(self.promised_ns, until_ns)
+        batch = pb.Batch(complete_until_ns=self.promised_ns, first_name=first_name, names=texts, tables=packed)
+        return self.intake.put(batch, count, source_next)
+
+    def gap(self, reason: str, lost: int = 0, source_next: int = 0) -> None:
+        """Say that `lost` records (0: nobody knows how many) are missing here, and why, as a word."""
+        self.missing += lost
+        self.gaps += 1
+        self.intake.gap(reason, lost, source_next)
+        self.uplink.wake()
+
+    def tell(self, status: Status) -> None:
+        """Say how the collector is; the latest word counts, and none is kept on disk."""
+        self.status = replace(status, spool_nbytes=self.spool.nbytes, lost=self.lost)
+        self.uplink.tell(self.status)
+
+    def end(self, dropped: Mapping[str, int] | None = None, flagged: Mapping[str, int] | None = None) -> None:
+        """Say that nothing follows; `dropped` and `flagged` count records by reason."""
+        if not self.spool.ended:
+            self.intake.end(pb.End(dropped=positive(dropped), flagged=positive(flagged)))
+            self.uplink.wake()
+
+
+def positive(counts: Mapping[str, int] | None) -> dict[str, int]:
+    """Return the counts that are not zero."""
+    return {reason: count for reason, count in (counts or {}).items() if count}

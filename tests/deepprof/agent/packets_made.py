@@ -1,0 +1,93 @@
+"""Packets as a collector writes them, made by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from deepprof.collectors.live.packets import (
+    EVENT,
+    HEAD,
+    MAGIC,
+    NAME_HEAD,
+    NO_COPY,
+    NO_TIME,
+    NOTICE_HEAD,
+    RANGE,
+    RECORDS_HEAD,
+    TICK,
+    Kind,
+    Reason,
+)
+
+__all__ = ["end", "events", "hello", "kernels", "names", "notice", "packet", "ranges", "tick"]
+
+SESSION = "0123456789abcdef0123456789abcdef"
+NEVER = 2**63 - 1
+
+
+def packet(kind: int, payload: bytes) -> bytes:
+    return np.array((MAGIC, kind, 0, len(payload), 0), HEAD).tobytes() + payload
+
+
+def hello(session: str = SESSION, collector: str = "cupti", **more: object) -> bytes:
+    words = {"version": 1, "pid": 1, "session": session, "collector": collector, "command": "python train.py", **more}
+    return "\n".join(f"{key.replace('__', ':')}={value}" for key, value in words.items()).encode()
+
+
+def names(texts: list[str], first: int = 1) -> bytes:
+    parts = []
+    for number, text in enumerate(texts, first):
+        raw = text.encode()
+        parts += [np.array((number, len(raw)), NAME_HEAD).tobytes(), raw]
+    return b"".join(parts)
+
+
+def kernels(starts: list[int] | np.ndarray, length: int = 1000, *, name: int | np.ndarray = 1) -> np.ndarray:
+    rows = np.zeros(len(starts), EVENT)
+    rows["start_ns"] = starts
+    rows["end_ns"] = rows["start_ns"] + length
+    rows["name"], rows["stream"], rows["context"] = name, 7, 1
+    rows["copy_kind"], rows["flags"] = NO_COPY, 1
+    rows["correlation"] = np.arange(len(starts))
+    return rows
+
+
+def events(first: int, rows: np.ndarray, reason: int = Reason.NONE) -> bytes:
+    assert rows.dtype == EVENT
+    return np.array((first, len(rows), reason), RECORDS_HEAD).tobytes() + rows.tobytes()
+
+
+def ranges(first: int, rows: np.ndarray, reason: int = Reason.NONE) -> bytes:
+    assert rows.dtype == RANGE
+    return np.array((first, len(rows), reason), RECORDS_HEAD).tobytes() + rows.tobytes()
+
+
+def tick(now_ns: int, *, next: int = 0, offset_ns: int = 0, device: bool = True, **more: int) -> bytes:
+    """A tick at `now_ns` of one clock for device and host; Unix time is `offset_ns` ahead of it."""
+    values = {
+        "device_ns": now_ns if device else NO_TIME,
+        "mono_ns": now_ns,
+        "unix_ns": now_ns + offset_ns,
+        "events_until_ns": now_ns if device else NO_TIME,
+        "ranges_until_ns": NO_TIME if device else now_ns,
+        "open_since_ns": NEVER,
+        "next": next,
+        "level": 1,
+        **more,
+    }
+    row = np.zeros(1, TICK)
+    for key, value in values.items():
+        row[key] = value
+    return row.tobytes()
+
+
+def notice(code: int, text: str) -> bytes:
+    return np.array((code, len(text.encode())), NOTICE_HEAD).tobytes() + text.encode()
+
+
+def end(first: int, reason: int = Reason.NONE) -> bytes:
+    return np.array((first, 0, reason), RECORDS_HEAD).tobytes()
+
+
+def whole(kind: Kind, payload: bytes) -> tuple[int, memoryview]:
+    return kind, memoryview(payload)
