@@ -1,0 +1,44 @@
+"""Messages that stand for others: a gap for records that are missing, and names without records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from deepprof.v1.ingest_pb2 import SendRequest
+from deepprof.v1.records_pb2 import Batch, Gap
+
+__all__ = ["make_gap", "make_names"]
+
+# In one message: what any daemon takes, whose limits its owner may have lowered.
+TEXTS = 8192
+TEXTS_NBYTES = 2 << 20
+
+
+def make_gap(first: int, lost: int, reason: str) -> SendRequest:
+    """Return the message that says that `lost` records from `first` on are missing; 0: nobody knows how many."""
+    return SendRequest(gap=Gap(first=first, lost=lost, reason=reason))
+
+
+def make_names(first: int, first_name: int, texts: Sequence[str], until_ns: int = 0) -> Iterator[SendRequest]:
+    """Yield batches without records before record `first`, which bring `texts` as the names from `first_name` on.
+
+    A promise of 0 promises nothing that was not promised before.
+    """
+    for part in split_texts(texts):
+        yield SendRequest(batch=Batch(first=first, first_name=first_name, names=part, complete_until_ns=until_ns))
+        first_name += len(part)
+
+
+def split_texts(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Cut a list of texts into pieces that fit into a message each."""
+    part: list[str] = []
+    nbytes = 0
+    for text in texts:
+        length = len(text.encode())
+        if part and (len(part) == TEXTS or nbytes + length > TEXTS_NBYTES):
+            yield part
+            part, nbytes = [], 0
+        part.append(text)
+        nbytes += length
+    if part:
+        yield part

@@ -1,0 +1,136 @@
+"""A spool's folder: made for its owner alone, never entered through a link, and held by one process at a time.
+
+Files are opened relative to the folder's descriptor, so that nobody can put another folder into its place.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from deepprof.collectors.errors import DeepProfError, printable
+from deepprof.v1.records_pb2 import Hello
+
+__all__ = ["DAMAGED", "Folder", "SpoolError", "is_spool_name", "make_root", "name_spool", "write_all"]
+
+PRIVATE_DIR, PRIVATE_FILE = 0o700, 0o600
+SEGMENT = re.compile(r"(\d{12})\.seg")
+DAMAGED = ".damaged"
+FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in a file's place must not hold us
+
+
+class SpoolError(DeepProfError):
+    """A spool that cannot be used: what, where, and what to do, on one printable line."""
+
+    def __init__(self, path: object, problem: str, advice: str) -> None:
+        self.path, self.problem, self.advice = str(path), problem, advice
+        super().__init__(printable(f"{path}: {problem}; {advice}"))
+
+
+def name_spool(hello: Hello) -> str:
+    """Return the folder's name for a job, rank and collector: nothing that came from outside stands in it."""
+    words = "\0".join([hello.job, str(hello.rank), hello.collector])
+    return hashlib.sha256(words.encode()).hexdigest()[:32]
+
+
+def is_spool_name(name: str) -> bool:
+    """Return whether a folder of this name can be a spool."""
+    return re.fullmatch(r"[0-9a-f]{32}", name) is not None
+
+
+def make_root(root: Path) -> None:
+    """Make the folder of all spools, and those above it; raises `SpoolError` where that cannot be."""
+    try:
+        root.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
+    except OSError as error:
+        problem = f"cannot be made to keep records in: {error.strerror}"
+        raise SpoolError(root, problem, "name another folder") from error
+
+
+class Folder:
+    """An open spool folder."""
+
+    def __init__(self, path: Path, *, make: bool = False) -> None:
+        """Open `path`, `make` it where it is missing. Raises `SpoolError` where it is held, a link, or no folder."""
+        self.path = path
+        try:
+            if make:
+                with suppress(FileExistsError):
+                    path.mkdir(mode=PRIVATE_DIR)
+            self.file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            raise SpoolError(
+                path, f"cannot be opened: {error.strerror}", "remove it, or name another folder"
+            ) from error
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, however that ends
+        except OSError as error:
+            os.close(self.file)
+            raise SpoolError(path, "is held by another agent", "stop one of them, or name another folder") from error
+
+    def open(self, name: str, flags: int = os.O_RDONLY) -> int:
+        """Return a descriptor of a plain file in it. Raises `OSError`, also for what is no plain file."""
+        file = os.open(name, flags | FLAGS, PRIVATE_FILE, dir_fd=self.file)
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise OSError(f"{name} is no plain file")
+        return file
+
+    def read(self, name: str, most: int) -> bytes:
+        """Return at most `most` bytes of a file. Raises `OSError`."""
+        file = self.open(name)
+        try:
+            return os.pread(file, most, 0)
+        finally:
+            os.close(file)
+
+    def write_new(self, name: str, content: bytes) -> None:
+        """Make a file that is there whole, or not at all after a kill. Raises `OSError`."""
+        file = self.open(f"{name}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            write_all(file, [content], 0)
+        finally:
+            os.close(file)
+        os.rename(f"{name}.new", name, src_dir_fd=self.file, dst_dir_fd=self.file)
+
+    def segments(self) -> list[int]:
+        """Return the numbers of the segments, in order."""
+        return sorted(int(found[1]) for name in os.listdir(self.file) if (found := SEGMENT.fullmatch(name)))
+
+    def unlink(self, name: str) -> None:
+        """Remove a file."""
+        os.unlink(name, dir_fd=self.file)
+
+    def set_aside(self, name: str) -> None:
+        """Give a file that cannot be used a name that says so."""
+        with suppress(IsADirectoryError, NotADirectoryError):  # something of its kind lies there from before
+            os.rename(name, name + DAMAGED, src_dir_fd=self.file, dst_dir_fd=self.file)
+
+    def close(self) -> None:
+        """Let go of it; what is asked of it later fails, and meets no other file."""
+        if self.file >= 0:
+            os.close(self.file)
+            self.file = -1
+
+    def remove(self) -> None:
+        """Remove it with the files in it; what is no file stays, and the folder with it."""
+        for name in os.listdir(self.file):
+            with suppress(OSError):
+                self.unlink(name)
+        with suppress(OSError):
+            self.path.rmdir()
+
+
+def write_all(file: int, parts: list[bytes], offset: int) -> int:
+    """Write `parts` at `offset` and return the offset behind them; raises `OSError` with any part of it written."""
+    written = os.pwritev(file, parts, offset)
+    rest = memoryview(b"".join(parts))[written:] if written < sum(map(len, parts)) else memoryview(b"")
+    while rest:
+        count = os.pwrite(file, rest, offset + written)
+        written, rest = written + count, rest[count:]
+    return offset + written

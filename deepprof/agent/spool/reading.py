@@ -1,0 +1,113 @@
+"""Messages read back from segments; where one is damaged, a gap and its names are read in its place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from deepprof.agent.spool.fillers import make_gap, make_names
+from deepprof.agent.spool.folder import Folder
+from deepprof.agent.spool.frames import HEADER, Frame, is_durable, matches
+from deepprof.agent.spool.segments import HEAD, Segment, name_of, walk
+from deepprof.v1.ingest_pb2 import SendRequest
+from deepprof.v1.records_pb2 import End
+
+__all__ = ["Cursor", "Message", "Reading"]
+
+DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Cursor:
+    """A place in a spool: the message that starts there is the next to read."""
+
+    segment: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message as it was appended: its records, the `names` known behind it, and where the next one starts."""
+
+    payload: bytes
+    first: int
+    count: int
+    names: int
+    is_end: bool
+    after: Cursor
+
+    @property
+    def end(self) -> int:
+        """The number after its last record."""
+        return self.first + self.count
+
+    def parse(self) -> SendRequest:
+        """Return the message itself."""
+        return SendRequest.FromString(self.payload)
+
+    def is_durable(self, durable: int) -> bool:
+        """Return whether it is durable when all records below `durable` are."""
+        return not self.is_end and is_durable(self.end, self.count, durable)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Reads the segments as they are now; `texts` gives the names of the ids [first, until)."""
+
+    folder: Folder
+    segments: Mapping[int, Segment]
+    texts: Callable[[int, int], list[str]]
+
+    def read(self, since: Cursor) -> Iterator[Message]:
+        """Yield the messages from `since` on. Raises `OSError`."""
+        numbers = [number for number in self.segments if number >= since.segment]
+        for number, following in zip(numbers, [*numbers[1:], None], strict=True):
+            segment = self.segments[number]
+            yield from self.read_segment(segment, since.offset if number == since.segment else HEAD)
+            if following is not None:
+                yield from self.read_hole(segment, self.segments[following])
+
+    def read_segment(self, segment: Segment, offset: int) -> Iterator[Message]:
+        """Yield the messages of a segment from `offset` on."""
+        offset = max(offset, HEAD)
+        if offset >= segment.size:
+            return
+        names = segment.names_first
+        file = self.folder.open(name_of(segment.number))
+        try:
+            for at, frame in walk(file, segment.number, offset, segment.size):
+                payload = os.pread(file, frame.length, at + HEADER)
+                after = Cursor(segment.number, at + frame.nbytes)
+                if matches(frame, payload, segment.number, at):
+                    yield Message(payload, frame.first, frame.count, frame.names, frame.kind == "end", after)
+                else:
+                    yield from self.replace(frame, names, after)
+                names = frame.names
+                offset = after.offset
+        finally:
+            os.close(file)
+        if offset < segment.size:  # a header went bad after the spool was opened
+            yield from self.fill(segment.next, 0, names, segment.names, Cursor(segment.number, segment.size))
+
+    def replace(self, frame: Frame, names: int, after: Cursor) -> Iterator[Message]:
+        """Yield what stands for a message whose bytes are damaged."""
+        if frame.kind == "end":
+            payload = SendRequest(end=End()).SerializeToString()
+            yield Message(payload, frame.first, 0, frame.names, True, after)
+        else:
+            yield from self.fill(frame.first, frame.count, names, frame.names, after)
+
+    def read_hole(self, segment: Segment, following: Segment) -> Iterator[Message]:
+        """Yield what stands for that which is missing between two segments."""
+        lost, names = following.first - segment.next, (segment.names, following.names_first)
+        if segment.is_torn or lost or names[0] != names[1]:
+            yield from self.fill(segment.next, lost, *names, Cursor(following.number, HEAD))
+
+    def fill(self, first: int, lost: int, names: int, until: int, after: Cursor) -> Iterator[Message]:
+        """Yield the names [names, until), and a gap of `lost` records from `first` on."""
+        for request in make_names(first, names, self.texts(names, until)):
+            names += len(request.batch.names)
+            yield Message(request.SerializeToString(), first, 0, names, False, after)
+        payload = make_gap(first, lost, DAMAGED).SerializeToString()
+        yield Message(payload, first, lost, until, False, after)

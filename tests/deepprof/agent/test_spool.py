@@ -1,0 +1,254 @@
+"""The spool is a list that survives its process: appended, read, trimmed, found again, never above its budget."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from deepprof.agent.spool import Budget, Cursor, Spool, SpoolError, find_spools
+from deepprof.agent.spool.fillers import make_gap
+from deepprof.v1.ingest_pb2 import SendRequest
+from deepprof.v1.records_pb2 import End
+
+from .spooling import append, batch, find_segments, hello, numbers, payloads
+
+SMALL = 300  # bytes of a segment: some messages each
+
+
+def test_an_empty_spool_has_nothing(tmp_path: Path) -> None:
+    spool = Spool.open(tmp_path, hello())
+    assert (spool.next, spool.source_next, spool.names, spool.ended, spool.is_new) == (0, 0, [], False, True)
+    assert list(spool.read()) == []
+    assert spool.seek(0) <= Cursor(1, 1 << 20)
+    spool.trim(1 << 60)
+    spool.close()
+    again = Spool.open(tmp_path, hello())
+    assert not again.is_new
+    assert again.next == 0
+
+
+def test_messages_come_back_in_order_and_numbered(tmp_path: Path) -> None:
+    spool = Spool.open(tmp_path, hello())
+    assert append(spool, 5, 50, names=["a", "ü\0"])
+    assert spool.append(make_gap(0, 7, "buffer-full"), 7, 70)
+    assert append(spool, 2, 0, names=["c"], first_name=2)
+    assert spool.append(SendRequest(end=End(dropped={"late": 1})), 0)
+    assert numbers(spool) == [(0, 5), (5, 7), (12, 2), (14, 0)]
+    before = payloads(spool)
+    spool.close()
+    again = Spool.open(tmp_path, hello())
+    assert payloads(again) == before
+    assert (again.next, again.source_next, again.names, again.ended) == (14, 70, ["a", "ü\0", "c"], True)
+    assert [message.names for message in again.read()] == [2, 2, 3, 3]
+    with pytest.raises(ValueError, match="nothing follows"):
+        append(again)
+
+
+def test_reading_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    spool = Spool.open(tmp_path, hello(), segment_nbytes=SMALL)
+    cursor, seen = Cursor(), []
+    for _ in range(30):
+        append(spool)
+        for message in spool.read(cursor):
+            cursor = message.after
+            seen.append(message.first)
+        assert list(spool.read(cursor)) == []
+    assert seen == list(range(0, 150, 5))
+
+
+def test_only_its_owner_can_read_it_and_no_name_from_outside_is_in_a_path(tmp_path: Path) -> None:
+    root = tmp_path / "spool"
+    spool = Spool.open(root, hello())
+    append(spool, names=["../x"])
+    found = list(root.rglob("*"))
+    assert {stat.S_IMODE(path.stat().st_mode) for path in found if path.is_file()} == {0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (root, *found) if path.is_dir()} == {0o700}
+    assert {path.name for path in found if path.is_file()} == {"hello", "names", "000000000001.seg"}
+
+
+def test_a_spool_is_held_by_one_process(tmp_path: Path) -> None:
+    spool = Spool.open(tmp_path, hello())
+    with pytest.raises(SpoolError, match="held by another agent"):
+        Spool.open(tmp_path, hello())
+    assert find_spools(tmp_path, Budget()) == []
+    spool.close()
+    (found,) = find_spools(tmp_path, Budget())
+    assert found.hello == hello()
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    spool = Spool.open(tmp_path / "s", hello())
+    folder = spool.folder.path
+    spool.close()
+    (tmp_path / "theirs").write_text("precious")
+    for name in ("names", "000000000001.seg", "hello"):
+        (folder / name).unlink()
+        (folder / name).symlink_to(tmp_path / "theirs")
+    again = Spool.open(tmp_path / "s", hello())
+    append(again, names=["a"])
+    assert (tmp_path / "theirs").read_text() == "precious"
+    again.close()
+    os.rename(folder, tmp_path / "moved")
+    folder.symlink_to(tmp_path / "moved")
+    with pytest.raises(SpoolError):
+        Spool.open(tmp_path / "s", hello())
+
+
+def test_trimming_keeps_the_last_segment_and_what_is_not_durable(tmp_path: Path) -> None:
+    spool = Spool.open(tmp_path, hello(), segment_nbytes=SMALL)
+    for _ in range(40):
+        append(spool, source_next=spool.next + 5)
+    spool.trim(100)
+    assert numbers(spool)[-20:] == [(first, 5) for first in range(100, 200, 5)]
+    assert len(numbers(spool)) < 25
+    assert spool.first == numbers(spool)[0][0]
+    spool.trim(200)
+    assert len(find_segments(tmp_path)) == 1
+    spool.close()
+    again = Spool.open(tmp_path, hello())
+    assert (again.next, again.source_next) == (200, 200)
+
+
+def test_messages_without_records_wait_for_what_comes_after(tmp_path: Path) -> None:
+    spool = Spool.open(tmp_path, hello(), segment_nbytes=1)
+    append(spool, 5)
+    append(spool, 0)
+    append(spool, 0)
+    append(spool, 3)
+    spool.trim(5)
+    assert numbers(spool) == [(5, 0), (5, 0), (5, 3)]
+    assert next(spool.read(spool.seek(5))).count == 0
+    spool.trim(8)
+    assert numbers(spool) == [(5, 3)]
+    assert list(spool.read(spool.seek(8))) == []
+
+
+def test_the_budget_is_shared_and_given_back(tmp_path: Path) -> None:
+    budget = Budget(4000)
+    one, two = (Spool.open(tmp_path, hello(rank=rank), budget, segment_nbytes=SMALL) for rank in (0, 1))
+    while append(one, nbytes=100):
+        pass
+    assert "full" in one.problem
+    assert not append(two, nbytes=2000)
+    assert budget.nbytes <= 4000
+    assert two.append(make_gap(0, 9, "spool-full"), 9, forced=True)
+    one.trim(one.next)
+    assert append(one, nbytes=100)
+    assert one.nbytes + two.nbytes == budget.nbytes
+    assert one.nbytes == sum(path.stat().st_size for path in one.folder.path.glob("*[!o]") if path.name != "hello")
+    one.remove()
+    two.close()
+    assert budget.nbytes == 0
+    assert not one.folder.path.exists()
+
+
+def test_a_full_disk_takes_nothing_and_harms_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = Spool.open(tmp_path, hello())
+    append(spool)
+
+    def half(file: int, parts: list[bytes], offset: int) -> int:
+        os.pwrite(file, b"".join(parts)[:30], offset)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("deepprof.agent.spool.spool.write_all", half)
+        assert not append(spool, names=["a"])
+        assert "No space left" in spool.problem
+    assert append(spool, names=["a"])
+    assert spool.problem == ""
+    assert numbers(spool) == [(0, 5), (5, 5)]
+    assert spool.names == ["a"]
+    spool.close()
+    assert numbers(Spool.open(tmp_path, hello())) == [(0, 5), (5, 5)]
+
+
+def test_names_must_follow_those_known(tmp_path: Path) -> None:
+    spool = Spool.open(tmp_path, hello())
+    with pytest.raises(ValueError, match="expected 0"):
+        append(spool, names=["b"], first_name=1)
+    assert spool.budget.nbytes == spool.nbytes
+
+
+def test_skipping_takes_the_numbers_that_the_daemon_has(tmp_path: Path) -> None:
+    spool = Spool.open(tmp_path, hello())
+    append(spool, 5)
+    spool.skip(4)
+    assert spool.next == 5
+    spool.skip(40)
+    assert spool.next == 40
+    assert numbers(spool) == [(0, 5), (5, 35)]
+
+
+class SpoolIsAList(RuleBasedStateMachine):
+    """Whatever is done, the spool is the list of what was appended, from some durable place on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = tempfile.TemporaryDirectory(prefix="dp-")
+        self.budget = Budget(6000)
+        self.spool = Spool.open(Path(self.root.name), hello(), self.budget, segment_nbytes=SMALL)
+        self.kept: list[bytes] = []
+        self.ends: list[tuple[int, int]] = []
+        self.names: list[str] = []
+        self.next = self.durable = self.source = 0
+
+    def teardown(self) -> None:
+        self.spool.close()
+        assert self.budget.nbytes == 0
+        self.root.cleanup()
+
+    @rule(count=st.integers(0, 9), names=st.lists(st.text(max_size=5), max_size=3), nbytes=st.integers(0, 400))
+    def append(self, count: int, names: list[str], nbytes: int) -> None:
+        request = SendRequest(batch=batch(count, names, len(self.names), nbytes))
+        self.keep(request, count, self.spool.append(request, count, self.source + count), names)
+
+    @rule(lost=st.integers(0, 9))
+    def gap(self, lost: int) -> None:
+        request = make_gap(0, lost, "buffer-full")
+        self.keep(request, lost, self.spool.append(request, lost, self.source + lost, forced=True), [])
+
+    def keep(self, request: SendRequest, count: int, kept: bool, names: list[str]) -> None:
+        if kept:
+            self.kept.append(request.SerializeToString())
+            self.next += count
+            self.source += count
+            self.ends.append((self.next, count))
+            self.names += names
+
+    @precondition(lambda self: self.ends)
+    @rule(data=st.data())
+    def trim(self, data: st.DataObject) -> None:
+        self.durable = max(self.durable, data.draw(st.sampled_from(self.ends))[0])
+        self.spool.trim(self.durable)
+
+    @rule()
+    def reopen(self) -> None:
+        self.spool.close()
+        self.spool = Spool.open(Path(self.root.name), hello(), self.budget, segment_nbytes=SMALL)
+
+    @invariant()
+    def is_the_list(self) -> None:
+        found = payloads(self.spool)
+        assert found == self.kept[len(self.kept) - len(found) :]
+        gone = self.ends[: len(self.kept) - len(found)]
+        assert all(end < self.durable or (count and end == self.durable) for end, count in gone)
+        rest = [message.payload for message in self.spool.read(self.spool.seek(self.durable))]
+        wanted = [
+            kept
+            for kept, (end, count) in zip(self.kept, self.ends, strict=True)
+            if not (end < self.durable or (count and end == self.durable))
+        ]
+        assert rest == wanted
+        assert (self.spool.next, self.spool.source_next, self.spool.names) == (self.next, self.source, self.names)
+        assert self.budget.nbytes == self.spool.nbytes
+
+
+TestSpoolIsAList = SpoolIsAList.TestCase
+TestSpoolIsAList.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
