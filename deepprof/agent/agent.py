@@ -6,16 +6,18 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from deepprof.agent import answers
 from deepprof.agent.members import Members
 from deepprof.agent.pacing import Pacing
 from deepprof.agent.roster import Roster
 from deepprof.agent.server import Server, bind
+from deepprof.agent.sources import Source, Wishes, make_sources
 from deepprof.agent.spool import Budget
 from deepprof.client.channel import Door
 from deepprof.client.waiting import CLOCK, Clock
@@ -54,6 +56,7 @@ class Settings:
     pacing: Pacing = field(default_factory=Pacing)
     for_all: bool = False
     until_idle: bool = False
+    wishes: Wishes = field(default_factory=Wishes)
 
 
 class Agent:
@@ -64,6 +67,8 @@ class Agent:
         self.began_unix_ns = time.time_ns()
         self.roster = Roster(door, settings.spool, Budget(settings.spool_nbytes), notice=self.hear_problem)
         self.members = Members(self.roster.open, settings.pacing)
+        self.sources: list[Source] = []
+        self.server: Server | None = None
         self.starter = os.getppid()
         self.busy_s = clock.now_s()
 
@@ -78,18 +83,31 @@ class Agent:
         async with AsyncExitStack() as stack:
             listening = bind(self.settings.socket, for_all=self.settings.for_all)
             stack.callback(self.settings.socket.unlink, missing_ok=True)
-            server = Server(listening, self.members, self.answer, self.clock, self.settings.for_all)
+            server = self.server = Server(listening, self.members, self.answer, self.clock, self.settings.for_all)
             stack.push_async_callback(self.roster.close)
             stack.push_async_callback(server.close)
             self.roster.resume()
-            serving = asyncio.create_task(server.run())
-            stack.callback(serving.cancel)
+            tasks = [asyncio.create_task(server.run()), *self.start_sources()]
+            stack.push_async_callback(end_tasks, tasks)
             log.info("listening", extra={"socket": str(self.settings.socket), "to": str(self.door.address)})
             while not stopping.is_set() and not self.is_done():
                 self.members.sweep(self.clock.now_s())
+                self.roster.settle()
+                raise_failures(tasks)
                 await self.pause(stopping, SWEEP_S)
+            await end_tasks(tasks[1:])  # they end their ranks
             await self.wind_up()
         log.info("stopped")
+
+    def start_sources(self) -> list[asyncio.Task[None]]:
+        """Start what is collected beside the processes. Raises `UsageError`."""
+        wishes, home = self.settings.wishes, self.settings.socket.parent
+        self.sources = make_sources(wishes, home, self.door, self.roster.open, self.hear_source)
+        return [asyncio.create_task(source.run()) for source in self.sources]
+
+    def hear_source(self, text: str) -> None:
+        """Take note of what a source has to say."""
+        log.warning("source", extra={"text": text})
 
     async def pause(self, stopping: asyncio.Event, seconds: float) -> None:
         """Wait, but not longer than until the agent is to stop."""
@@ -100,10 +118,16 @@ class Agent:
     def is_done(self) -> bool:
         """Whether nothing was to do for long enough."""
         now_s = self.clock.now_s()
-        if self.members.present or not self.roster.is_idle or not self.settings.until_idle:
+        if self.is_needed() or not self.settings.until_idle:
             self.busy_s = now_s
         patience_s = IDLE_S if os.getppid() == self.starter else ORPHANED_IDLE_S
         return now_s - self.busy_s >= patience_s
+
+    def is_needed(self) -> bool:
+        """Whether somebody speaks with it, or something is under way."""
+        at_work = any(state.get("processes") or state.get("waiting") for state in self.describe_sources())
+        spoken_with = self.server is not None and bool(self.server.connections)
+        return spoken_with or bool(self.members.present) or not self.roster.is_idle or at_work
 
     async def wind_up(self) -> None:
         """Give what is held to the spools, and the uplinks a moment: whatever stays there is sent by the next agent."""
@@ -117,6 +141,10 @@ class Agent:
         """Whether something in the spools has not arrived, and the daemon takes it."""
         states = [(active.uplink.state, active.spool) for active in self.roster.active.values()]
         return any(state.connected and state.durable < spool.next for state, spool in states)
+
+    def describe_sources(self) -> list[dict[str, Any]]:
+        """Return how the sources do."""
+        return [source.state() for source in self.sources]
 
     def answer(self) -> answers.Answer:
         """Return how it does."""
@@ -147,8 +175,20 @@ class Agent:
         )
 
 
-def run(settings: Settings, door: Door, prepare: Callable[[Agent], None] = lambda _: None) -> None:
+def raise_failures(tasks: list[asyncio.Task[None]]) -> None:
+    """Raise what has ended a task before its time."""
+    for task in tasks:
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+
+async def end_tasks(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel tasks, and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def run(settings: Settings, door: Door) -> None:
     """Run an agent until it is told to stop. Raises `DeepProfError`."""
-    agent = Agent(settings, door)
-    prepare(agent)
-    asyncio.run(agent.serve())
+    asyncio.run(Agent(settings, door).serve())

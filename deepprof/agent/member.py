@@ -62,7 +62,7 @@ class Member:
         """What the daemon is told of it."""
         return Identity(
             job=self.job,
-            collector=f"{self.hello.collector}-{self.hello.session[:24]}",
+            collector=f"{self.hello.collector}-{self.hello.session}",
             rank=self.place.rank,
             world_size=self.place.world_size,
             format=self.hello.format,

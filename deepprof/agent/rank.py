@@ -39,6 +39,7 @@ class Rank:
         self.overflowed = 0
         self.promised_ns = NO_PROMISE
         self.status = Status()
+        self.ending: pb.End | None = None
 
     @property
     def source_next(self) -> int:
@@ -104,8 +105,13 @@ class Rank:
 
     def end(self, dropped: Mapping[str, int] | None = None, flagged: Mapping[str, int] | None = None) -> None:
         """Say that nothing follows; `dropped` and `flagged` count records by reason."""
-        if not self.spool.ended:
-            self.intake.end(pb.End(dropped=positive(dropped), flagged=positive(flagged)))
+        self.ending = pb.End(dropped=positive(dropped), flagged=positive(flagged))
+        self.settle()
+
+    def settle(self) -> None:
+        """Write the end if it is still to be written: a disk that was full then may have room again."""
+        if self.ending is not None and (self.spool.ended or self.intake.end(self.ending)):
+            self.ending = None
             self.uplink.wake()
 
 

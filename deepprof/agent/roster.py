@@ -142,6 +142,12 @@ class Roster:
             active.spool.close()
         del self.active[key]
 
+    def settle(self) -> None:
+        """Try again what had no room on the disk."""
+        for active in self.active.values():
+            if active.rank is not None:
+                active.rank.settle()
+
     @property
     def is_idle(self) -> bool:
         """Whether everything has arrived."""

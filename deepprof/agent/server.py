@@ -120,13 +120,15 @@ class Conversation:
     peer: Peer
     member: Member | None = None
     level: Level = Level.OFF
+    has_asked: bool = False  # who has asked may stay, and the agent stays as long
 
     async def hold(self) -> None:
         """Read packets until the other side closes. Raises `ProtocolError`, `OSError`, `TimeoutError`."""
         packets = read_packets(self.connection)
         while True:
             try:
-                async with asyncio.timeout(GREETING_S if self.member is None else None):
+                is_known = self.member is not None or self.has_asked
+                async with asyncio.timeout(None if is_known else GREETING_S):
                     kind, payload = await anext(packets)
             except StopAsyncIteration:
                 return
@@ -135,6 +137,7 @@ class Conversation:
     async def heed(self, kind: int, payload: memoryview) -> None:
         """Do what a packet asks for."""
         if kind == Kind.ASK:
+            self.has_asked = True
             await self.say(Kind.ANSWER, msgspec.json.encode(self.server.answer()))
         elif self.member is None:
             if kind != Kind.HELLO:
@@ -144,7 +147,8 @@ class Conversation:
             self.member.take(kind, payload)
             if self.member.level != self.level:
                 self.level = self.member.level
-                await self.say(Kind.LEVEL, np.array([self.level], "<u4").tobytes())
+                with contextlib.suppress(OSError):  # it may be gone; what it has said before is still to be read
+                    await self.say(Kind.LEVEL, np.array([self.level], "<u4").tobytes())
 
     async def welcome(self, payload: memoryview) -> None:
         """Let a process in."""

@@ -37,6 +37,11 @@ class Agent:
             "share of one core that collecting may take of a process; above, only windows are collected (default: 0.05)"
         )
         add("--overhead", metavar="RATIO", type=parse_ratio, default=0.05, help=cost)
+        windows = "ask PyTorch for a window now and then (default: 2,000 ms each 60 s)"
+        add("--kineto", metavar="EVERY_S:WINDOW_MS", nargs="?", const="60:2000", help=windows)
+        add("--tail", metavar="FILE.rpd", help="follow a file that RPD's tracer is writing")
+        add("--watch", metavar="DIR", help="send the reports that appear in a directory")
+        add("--job", metavar="NAME", help="name of the job of --tail and --watch (default: the file's or directory's)")
         add("--for-all", action="store_true", help="take records of all users of this machine")
         add("--until-idle", action="store_true", help="end when nothing is left to do")
         formats = ("auto", "json", "text")
@@ -56,7 +61,9 @@ class Agent:
         os.environ.setdefault("POLARS_MAX_THREADS", "1")  # its pool costs more than it gives for tables of this size
         door = open_door(args.to, args)
         from deepprof.agent.agent import Settings, default_socket, default_spool, run
+        from deepprof.agent.kineto.schedule import parse_schedule
         from deepprof.agent.pacing import Pacing
+        from deepprof.agent.sources import Wishes
         from deepprof.service.config.quantities import parse_nbytes
         from deepprof.service.config.sections import Log
         from deepprof.service.logs import writing_logs
@@ -73,6 +80,12 @@ class Agent:
             pacing=Pacing(args.overhead),
             for_all=args.for_all,
             until_idle=args.until_idle,
+            wishes=Wishes(
+                kineto=parse_schedule(args.kineto) if args.kineto else None,
+                tail=Path(args.tail) if args.tail else None,
+                watch=Path(args.watch) if args.watch else None,
+                job=args.job,
+            ),
         )
         with writing_logs(Log(format=args.log_format)):
             run(settings, door)

@@ -1,0 +1,86 @@
+"""What the agent answers to whoever asks how it does: the JSON of ANSWER, read and checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+__all__ = ["SCHEMA", "Answer", "Notice", "Process", "Refusal", "SpoolState", "read_answer"]
+
+SCHEMA = "deepprof.agent/1"
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """A line for people that a collector said."""
+
+    code: int = 0
+    text: str = ""
+
+
+class SpoolState(msgspec.Struct, frozen=True):
+    """What waits on disk, and how much may."""
+
+    nbytes: int = 0
+    limit_nbytes: int = 0
+
+
+class Process(msgspec.Struct, frozen=True):
+    """A process that collects or did.
+
+    `next` is the number after the rank's last record, `durable` that after the last one the daemon has on disk.
+    `rank` is None until its first records.
+    """
+
+    pid: int
+    session: str = ""
+    job: str = ""
+    rank: int | None = None
+    collector: str = ""
+    command: str = ""
+    level: int | str | None = None
+    reason: int | str | None = None
+    records: int = 0
+    lost: int = 0
+    durable: int = 0
+    next: int = 0
+    ended: bool = False
+    overhead_ratio: float | None = None
+    notices: tuple[Notice, ...] = ()
+
+    @property
+    def waiting(self) -> int:
+        """Records that the daemon has not acknowledged yet."""
+        return max(0, self.next - self.durable)
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A process whose records the agent did not take."""
+
+    pid: int = 0
+    why: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """How the agent does: where it sends to, whether that answers, and every process it knows."""
+
+    schema: str
+    pid: int = 0
+    began_unix_ns: int = 0
+    socket: str = ""
+    to: str = ""
+    connected: bool = False
+    problem: str | None = None
+    spool: SpoolState = SpoolState()
+    processes: tuple[Process, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    sources: Any = None
+    level_changes: Any = None
+
+
+def read_answer(payload: bytes) -> Answer:
+    """Return what the agent says. Raises `ValueError` for what no agent of this release says."""
+    answer = msgspec.json.decode(payload, type=Answer)  # its errors are ValueErrors
+    if answer.schema != SCHEMA:
+        raise ValueError(f"it answers as {answer.schema!r}, not {SCHEMA!r}")
+    return answer

@@ -1,0 +1,64 @@
+"""What the agent collects beside the processes that speak to it: PyTorch's windows, a growing file, reports."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from deepprof.agent.identity import Identity
+from deepprof.agent.kineto.door import find_address
+from deepprof.agent.kineto.folder import Folder
+from deepprof.agent.kineto.schedule import Schedule
+from deepprof.agent.kineto.source import KinetoSource
+from deepprof.agent.notices import Notices
+from deepprof.agent.rank import Rank
+from deepprof.agent.reports import Memory, ReportSource, sender_to
+from deepprof.agent.rpd.source import RpdSource
+from deepprof.client.channel import Door
+
+__all__ = ["Source", "Wishes", "make_sources"]
+
+SOCKETS = "KINETO_IPC_SOCKET_DIR"
+WINDOWS, SENT = "kineto-windows", "reports-sent.json"
+
+
+class Source(Protocol):
+    """A task of the agent's."""
+
+    async def run(self) -> None:
+        """Collect until cancelled, or until there is nothing more. Raises `DeepProfError` where it cannot."""
+
+    def state(self) -> dict[str, Any]:
+        """Return how it does; `processes` and `waiting` say whether it is at work."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """Which sources are wanted. `job` names what a file does not; files without one take their own name."""
+
+    kineto: Schedule | None = None
+    tail: Path | None = None
+    watch: Path | None = None
+    job: str | None = None
+
+
+def make_sources(
+    wishes: Wishes, home: Path, door: Door, open_rank: Callable[[Identity], Rank], tell: Callable[[str], None]
+) -> list[Source]:
+    """Return the sources; they keep what they need in `home`. Raises `UsageError`."""
+    sources: list[Source] = []
+    notices = Notices(tell)
+    if wishes.kineto is not None:
+        address = find_address(os.environ.get(SOCKETS) or str(home))
+        sources.append(KinetoSource(address, Folder(home / WINDOWS), open_rank, notices, wishes.kineto, wishes.job))
+    if wishes.tail is not None:
+        sources.append(RpdSource(wishes.tail, wishes.job or wishes.tail.stem, open_rank, notices))
+    if wishes.watch is not None:
+        job = wishes.job or wishes.watch.resolve().name
+        send = sender_to(door, notices)
+        sources.append(ReportSource(wishes.watch, job, send, notices, Memory(home / SENT)))
+    return sources
