@@ -77,6 +77,13 @@ class Answer(msgspec.Struct, frozen=True):
     sources: Any = None
     level_changes: Any = None
 
+    @property
+    def trouble(self) -> str | None:
+        """Why the daemon does not take records, without its address and the advice; None where nobody knows of any."""
+        if not self.problem:
+            return None
+        return self.problem.partition("; ")[0].removeprefix(f"daemon at {self.to}: ")
+
 
 def read_answer(payload: bytes) -> Answer:
     """Return what the agent says. Raises `ValueError` for what no agent of this release says."""

@@ -17,8 +17,10 @@ from deepprof.commands.agent import Agent
 from deepprof.commands.convert import Convert
 from deepprof.commands.diagnose import Diagnose
 from deepprof.commands.diff import Diff
+from deepprof.commands.doctor import Doctor
 from deepprof.commands.export import Export
 from deepprof.commands.fsck import Fsck
+from deepprof.commands.run import Run
 from deepprof.commands.send import Send
 from deepprof.commands.serve import Serve
 from deepprof.commands.signals import tidying
@@ -47,7 +49,20 @@ class Command(Protocol):
         ...
 
 
-COMMANDS: tuple[type[Command], ...] = (Diagnose, Diff, Export, Convert, Simulate, Serve, Send, Watch, Fsck, Agent)
+COMMANDS: tuple[type[Command], ...] = (
+    Diagnose,
+    Diff,
+    Export,
+    Convert,
+    Simulate,
+    Serve,
+    Send,
+    Watch,
+    Fsck,
+    Run,
+    Doctor,
+    Agent,
+)
 
 
 class Parser(argparse.ArgumentParser):

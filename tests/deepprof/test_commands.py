@@ -339,11 +339,14 @@ def test_help_lists_every_command(capsys):
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
     assert {kind.__name__.lower() for kind in commands.COMMANDS} == {
+        "agent",
         "convert",
         "diagnose",
         "diff",
+        "doctor",
         "export",
         "fsck",
+        "run",
         "send",
         "serve",
         "simulate",

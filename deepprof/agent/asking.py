@@ -1,0 +1,98 @@
+"""Asking the agent of this node how it does, over the socket on which jobs talk to it."""
+
+from __future__ import annotations
+
+import socket
+import time
+from enum import Enum
+from pathlib import Path
+
+import numpy as np
+
+from deepprof.agent.answers import Answer, read_answer
+from deepprof.collectors.live.packets import HEAD, MAGIC, PAYLOAD_NBYTES, Kind
+
+__all__ = ["NotAnsweredError", "Why", "ask", "is_there"]
+
+PATIENCE_S = 2.0  # an agent that takes records from many jobs answers within a fraction of it
+
+
+class Why(Enum):
+    """Why nobody answered."""
+
+    ABSENT = "no agent listens there"
+    FORBIDDEN = "the socket may not be used by this user"
+    SILENT = "the agent does not answer"
+    FOREIGN = "what listens there is no agent of this release"
+
+
+class NotAnsweredError(Exception):
+    """No answer; `why` is the kind of it, the text the whole."""
+
+    def __init__(self, why: Why, detail: str = "") -> None:
+        self.why = why
+        super().__init__(f"{why.value} ({detail})" if detail else why.value)
+
+
+def ask(path: Path, patience_s: float = PATIENCE_S) -> Answer:
+    """Return what the agent at the socket `path` says of itself within `patience_s`. Raises `NotAnsweredError`."""
+    until_s = time.monotonic() + patience_s
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+        door.settimeout(patience_s)
+        connect(door, path)
+        try:
+            door.sendall(np.array((MAGIC, Kind.ASK, 0, 0, 0), HEAD).tobytes())
+            payload = receive_answer(door, until_s)
+        except OSError as error:
+            raise NotAnsweredError(Why.SILENT) from error
+    try:
+        return read_answer(payload)
+    except ValueError as error:
+        raise NotAnsweredError(Why.FOREIGN, str(error)) from error
+
+
+def is_there(path: Path) -> bool:
+    """Whether somebody listens at `path`; nothing is asked."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+        door.settimeout(PATIENCE_S)
+        try:
+            connect(door, path)
+        except NotAnsweredError as error:
+            return error.why is Why.SILENT
+    return True
+
+
+def connect(door: socket.socket, path: Path) -> None:
+    """Connect to the socket at `path`. Raises `NotAnsweredError`."""
+    try:
+        door.connect(str(path))
+    except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
+        raise NotAnsweredError(Why.ABSENT) from error
+    except PermissionError as error:
+        raise NotAnsweredError(Why.FORBIDDEN) from error
+    except TimeoutError as error:
+        raise NotAnsweredError(Why.SILENT) from error
+    except (OSError, ValueError) as error:  # a path that is too long, or has a NUL in it
+        raise NotAnsweredError(Why.ABSENT, str(error)) from error
+
+
+def receive_answer(door: socket.socket, until_s: float) -> bytes:
+    """Return the payload of ANSWER. Raises `NotAnsweredError`, OSError."""
+    magic, kind, zero, nbytes, more = np.frombuffer(receive(door, HEAD.itemsize, until_s), HEAD)[0].item()
+    if magic != MAGIC or kind != Kind.ANSWER or zero or more or nbytes > PAYLOAD_NBYTES:
+        raise NotAnsweredError(Why.FOREIGN)
+    return receive(door, nbytes, until_s)
+
+
+def receive(door: socket.socket, nbytes: int, until_s: float) -> bytes:
+    """Return that many bytes. Raises `NotAnsweredError`, OSError."""
+    got = bytearray()
+    while len(got) < nbytes:
+        door.settimeout(max(0.001, until_s - time.monotonic()))
+        piece = door.recv(min(nbytes - len(got), 1 << 16))
+        if not piece:
+            raise NotAnsweredError(Why.FOREIGN, "it closed the connection")
+        got += piece
+        if time.monotonic() > until_s:
+            raise NotAnsweredError(Why.SILENT)
+    return bytes(got)

@@ -1,0 +1,9 @@
+"""The doctor: says what this machine or a process lacks for its records to come, and what to do about it."""
+
+from __future__ import annotations
+
+from deepprof.agent.doctor.findings import Finding, Report, State
+from deepprof.agent.doctor.machine import examine_machine
+from deepprof.agent.doctor.process import examine_process
+
+__all__ = ["Finding", "Report", "State", "examine_machine", "examine_process"]

@@ -1,0 +1,113 @@
+"""What the doctor finds, and how it says it: a verdict, then a line each of what, why and what to do."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+from deepprof.collectors.errors import printable
+
+__all__ = ["PROCESS", "Finding", "Report", "State", "note", "ok", "wrong"]
+
+SCHEMA = "deepprof.doctor/1"
+PROCESS = "process"  # the finding whether there is one
+NARROWEST = 40
+CHARS = 600  # of one part of a finding: paths and other programs' words are in them
+
+
+class State(Enum):
+    """How it stands with what was looked at."""
+
+    OK = "ok"
+    NOTE = "note"
+    WRONG = "wrong"
+
+
+SIGNS = {State.OK: "✓", State.NOTE: "–", State.WRONG: "✗"}  # noqa: RUF001
+PLAIN_SIGNS = {State.OK: "+", State.NOTE: "-", State.WRONG: "x"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`what` was looked at, `why` it is as it is, and what to do about it (`advice`, empty for nothing)."""
+
+    state: State
+    what: str
+    why: str = ""
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All findings; of a process where `pid` is its number."""
+
+    findings: tuple[Finding, ...]
+    pid: int | None = None
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.wrong
+
+    @property
+    def wrong(self) -> list[Finding]:
+        """The findings that stand in the way."""
+        return [each for each in self.findings if each.state is State.WRONG]
+
+    @property
+    def verdict(self) -> str:
+        """The first line."""
+        whose = "on this machine" if self.pid is None else f"from process {self.pid}"
+        if self.is_healthy:
+            return f"nothing stands in the way of collecting {whose}"
+        first, count = self.wrong[0], len(self.wrong)
+        things = "one thing stands" if count == 1 else f"{count} things stand"
+        what = "" if first.what == PROCESS else f"{first.what}: "
+        return clean(f"{things} in the way of collecting {whose}: {what}{first.why}"[:CHARS])
+
+    def write_text(self, width: int, *, plain: bool = False) -> str:
+        """Return the report for people, wrapped; `plain`: for a terminal that has ASCII alone."""
+        signs = PLAIN_SIGNS if plain else SIGNS
+        lines = [self.verdict, *(f"{signs[each.state]} {describe(each)}" for each in self.findings)]
+        if plain:
+            lines = [line.replace(" · ", " - ").encode("ascii", "replace").decode() for line in lines]
+        return "\n".join([wrap(lines[0], width, ""), *(wrap(line, width, "  ") for line in lines[1:])]) + "\n"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON has it."""
+        findings = [asdict(each) | {"state": each.state.value} for each in self.findings]
+        head = {"schema": SCHEMA, "healthy": self.is_healthy, "verdict": self.verdict, "pid": self.pid}
+        return head | {"findings": findings}
+
+
+def describe(finding: Finding) -> str:
+    """Return a finding as one line."""
+    return clean(" · ".join(part[:CHARS] for part in (finding.what, finding.why, finding.advice) if part))
+
+
+def clean(text: str) -> str:
+    """Return `text` on one line, with escapes for what a terminal would obey."""
+    return printable(" ".join(text.split()))
+
+
+def wrap(line: str, width: int, indent: str) -> str:
+    """Return `line` in lines of `width` columns; paths are not broken."""
+    options = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": indent}
+    return "\n".join(textwrap.wrap(line, max(width, NARROWEST), **options))  # type: ignore[arg-type]
+
+
+def ok(what: str, why: str = "") -> Finding:
+    """Return a finding of what is well."""
+    return Finding(State.OK, what, why)
+
+
+def note(what: str, why: str, advice: str = "") -> Finding:
+    """Return a finding that may be meant so."""
+    return Finding(State.NOTE, what, why, advice)
+
+
+def wrong(what: str, why: str, advice: str) -> Finding:
+    """Return a finding that stands in the way."""
+    return Finding(State.WRONG, what, why, advice)

@@ -1,0 +1,128 @@
+"""What this machine has and lacks: our own library, the agent, its daemon and its spool, the GPUs."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deepprof.agent.answers import Answer
+from deepprof.agent.asking import NotAnsweredError, Why
+from deepprof.agent.doctor.devices import examine_devices
+from deepprof.agent.doctor.findings import Finding, Report, note, ok, wrong
+from deepprof.agent.doctor.tree import Tree
+
+__all__ = ["Surroundings", "examine_agent", "examine_library", "examine_machine"]
+
+SHOWN = 5  # processes that were refused
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the doctor looks at besides the machine's files.
+
+    `ask` asks the agent at `socket`; `daemon` says why the one at an address (None: the usual one) does not answer,
+    None where it does; `library` is ours, None where it is not compiled; `search` are folders of Python packages.
+    """
+
+    socket: Path
+    ask: Callable[[Path], Answer]
+    daemon: Callable[[str | None], str | None]
+    library: Path | None
+    hook: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+    search: Sequence[str] = ()
+    is_root: bool = False
+
+
+def examine_machine(tree: Tree, around: Surroundings) -> Report:
+    """Return the report on this machine."""
+    findings = list(examine_library(around.library, around.hook))
+    findings += examine_agent(around)
+    findings += examine_devices(tree, around.variables, around.search, is_root=around.is_root)
+    return Report(tuple(findings))
+
+
+def examine_library(library: Path | None, hook: Path) -> Iterator[Finding]:
+    """Give whether our library and our hook can be loaded into a process."""
+    if sys.platform != "linux":
+        yield wrong("platform", f"collectors run on Linux, and this is {sys.platform}", "run the job on Linux")
+        return
+    if library is None:
+        yield wrong("library", "it is not compiled", "install a C compiler, then deepprof again; or use a wheel")
+        return
+    problem = try_to_load(library)
+    yield (
+        wrong("library", problem, "install deepprof again on this machine") if problem else ok("library", f"{library}")
+    )
+    if not (hook / "sitecustomize.py").is_file():
+        yield wrong("hook", f"{hook} has no sitecustomize.py", "install deepprof again")
+
+
+def try_to_load(library: Path) -> str | None:
+    """Return why our library cannot be loaded, None where it can."""
+    try:
+        ctypes.CDLL(str(library)).deepprof_version  # noqa: B018
+    except OSError as error:
+        return str(error)
+    except AttributeError:
+        return f"{library} is another release's, or none of ours"
+    return None
+
+
+def examine_agent(around: Surroundings) -> Iterator[Finding]:
+    """Give how the agent does, and the daemon behind it."""
+    try:
+        answer = around.ask(around.socket)
+    except NotAnsweredError as error:
+        yield judge_silence(around.socket, error)
+        yield judge_daemon(around.daemon(None))
+        return
+    yield ok("agent", f"process {answer.pid}, {count(len(answer.processes), 'process', 'processes')}, {around.socket}")
+    yield judge_uplink(answer, around)
+    yield judge_spool(answer)
+    for refusal in answer.refused[:SHOWN]:
+        yield wrong(f"process {refusal.pid}", f"refused: {refusal.why}", "give it a rank or a job of its own")
+
+
+def judge_silence(socket: Path, error: NotAnsweredError) -> Finding:
+    """Return the finding of an agent that gave no answer."""
+    if error.why is Why.ABSENT:
+        return note("agent", f"none at {socket}", "deepprof run starts one")
+    if error.why is Why.FORBIDDEN:
+        return wrong("agent", f"{socket}: {error}", "start it with --for-all, or use one of your own (--agent)")
+    return wrong("agent", f"{socket}: {error}", "end what listens there, or choose another socket (--agent)")
+
+
+def judge_daemon(problem: str | None) -> Finding:
+    """Return the finding of the daemon that an agent would send to."""
+    if problem is None:
+        return ok("daemon", "it answers")
+    return wrong("daemon", problem, "start it: deepprof serve; or name another: DEEPPROF_DAEMON")
+
+
+def judge_uplink(answer: Answer, around: Surroundings) -> Finding:
+    """Return how the agent's way to the daemon is; one that has nothing to send has not tried."""
+    if answer.connected:
+        return ok("daemon", f"{answer.to} takes what the agent sends")
+    problem = answer.trouble or around.daemon(answer.to)
+    if problem is None:
+        return ok("daemon", f"{answer.to} answers")
+    return wrong("daemon", f"{answer.to}: {problem}", "start it (deepprof serve); what comes meanwhile waits on disk")
+
+
+def judge_spool(answer: Answer) -> Finding:
+    """Return whether there is room on disk for what waits."""
+    spool = answer.spool
+    room = f"{spool.nbytes / MIB:,.0f} of {spool.limit_nbytes / MIB:,.0f} MiB wait on disk"
+    if spool.limit_nbytes and spool.nbytes >= spool.limit_nbytes:
+        return wrong("spool", f"full: {room}, and what comes is lost", "start the daemon, or raise --spool-limit")
+    return ok("spool", room)
+
+
+def count(number: int, one: str, many: str) -> str:
+    """Return a number with its noun."""
+    return f"{number:,} {one if number == 1 else many}"

@@ -1,0 +1,155 @@
+"""Why a process gives no records: what it was started with, what is loaded into it, what it can see of us."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from deepprof.agent.answers import Answer, Process
+from deepprof.agent.asking import NotAnsweredError
+from deepprof.agent.doctor.findings import PROCESS, Finding, Report, note, ok, wrong
+from deepprof.agent.doctor.loading import examine_libraries
+from deepprof.agent.doctor.machine import Surroundings, judge_silence, judge_uplink
+from deepprof.agent.doctor.suspect import Suspect, read_suspect
+from deepprof.agent.doctor.tree import Tree
+from deepprof.agent.injection import INJECTIONS
+
+__all__ = ["examine_process"]
+
+AGAIN = "end it, and start it with: deepprof run -- COMMAND"
+CHILDREN = 8  # that a line names
+
+
+def examine_process(tree: Tree, around: Surroundings, pid: int) -> Report:
+    """Return the report on the process `pid`."""
+    suspect, problem = read_suspect(tree, pid)
+    if suspect is None or problem:
+        return Report((problem or unknown(pid),), pid)
+    findings = [ok(PROCESS, f"{pid}: {' '.join(suspect.command)[:100] or suspect.name}")]
+    answer = ask_agent(around, suspect)
+    known = list_known(answer, suspect) if isinstance(answer, Answer) else []
+    findings += examine_start(suspect, known)
+    if suspect.socket:
+        findings += examine_view(tree, suspect)
+    findings += examine_libraries(suspect)
+    findings += examine_words(around, answer, known, suspect) if isinstance(answer, Answer) else [answer]
+    return Report(tuple(findings), pid)
+
+
+def unknown(pid: int) -> Finding:
+    """Return the finding of a process that is not there."""
+    return wrong(
+        "process", f"there is no process {pid} here", "look with: ps; a container's processes have other numbers"
+    )
+
+
+def ask_agent(around: Surroundings, suspect: Suspect) -> Answer | Finding:
+    """Return what the agent says that the process was told of, else that of this machine."""
+    socket = Path(suspect.socket) if suspect.socket else around.socket
+    try:
+        return around.ask(socket)
+    except NotAnsweredError as error:
+        return judge_silence(socket, error)
+
+
+def list_known(answer: Answer, suspect: Suspect) -> list[Process]:
+    """Return what the agent knows of the process: one entry for each collector in it."""
+    return [each for each in answer.processes if not each.ended and suspect.is_meant(each.pid, each.command)]
+
+
+def examine_start(suspect: Suspect, known: Sequence[Process]) -> Iterator[Finding]:
+    """Give whether the process was started so that it can be collected from."""
+    variables = suspect.variables
+    if not suspect.socket:
+        if known:
+            yield ok("started", f"without deepprof run; it speaks to the agent by itself ({known[0].collector})")
+        elif variables.get("KINETO_USE_DAEMON") == "1":
+            why = "KINETO_USE_DAEMON=1 was set, nothing else: only PyTorch's own windows can be had"
+            yield note("started", why, "deepprof agent --kineto asks for them")
+        else:
+            why = "without deepprof run: a library cannot be added to a process later"
+            yield wrong("started", why, AGAIN)
+        return
+    yield ok("started", f"with deepprof run, job {variables.get('DEEPPROF_JOB', '')}")
+    ours = variables.get("DEEPPROF_INJECT", "")
+    for name, cost in INJECTIONS.items():
+        if variables.get(name, ours) != ours:
+            why = f"it is {variables[name]}, another profiler's: {cost}"
+            yield wrong(name, why, "start it without the other profiler")
+    yield from examine_python(suspect)
+
+
+def examine_python(suspect: Suspect) -> Iterator[Finding]:
+    """Give whether a Python process has run our hook, without which a CPU's operators are not collected."""
+    flag = suspect.python_flag
+    if flag:
+        why = f"-{flag} makes Python ignore PYTHONPATH or sitecustomize: PyTorch's operators are not collected"
+        yield note("hook", why, "start Python without it; kernels of a GPU come all the same")
+    elif suspect.is_python and not suspect.has_hook:
+        yield note(
+            "hook", "PYTHONPATH was changed on the way: PyTorch's operators are not collected", "keep what it has"
+        )
+
+
+def examine_view(tree: Tree, suspect: Suspect) -> Iterator[Finding]:
+    """Give whether the process can see our socket and our library, as in a container it may not."""
+    library = suspect.variables.get("DEEPPROF_INJECT", "")
+    for what, path in (("socket", suspect.socket), ("library file", library)):
+        inside = f"/proc/{suspect.pid}/root{path}"
+        if path and suspect.root_readable and not tree.exists(inside):
+            where = "in its container" if "mnt" in suspect.foreign else "there"
+            yield wrong(what, f"{path} is not {where}", f"mount {Path(path).parent} into it at the same place")
+        elif "mnt" in suspect.foreign and what == "socket" and not same_file(tree, inside, path):
+            yield wrong(what, f"{path} in its container is not this machine's", "mount this machine's folder there")
+    if suspect.foreign:
+        yield note(
+            "namespaces", f"its own: {', '.join(suspect.foreign)}", "its numbers of processes may differ from ours"
+        )
+
+
+def same_file(tree: Tree, one: str, other: str) -> bool:
+    """Whether two names are one file; True where that is not to be known."""
+    try:
+        return os.path.samestat(tree.at(one).stat(), tree.at(other).stat())
+    except OSError:
+        return True
+
+
+def examine_words(
+    around: Surroundings, answer: Answer, known: Sequence[Process], suspect: Suspect
+) -> Iterator[Finding]:
+    """Give what the agent says of the process."""
+    refused = [each.why for each in answer.refused if each.pid == suspect.pid]
+    if refused:
+        yield wrong("agent", f"it refused the process: {refused[-1]}", "give it a rank or a job of its own")
+    for each in known:
+        yield from describe_known(each)
+    if known:
+        yield judge_uplink(answer, around)
+    elif not refused:
+        yield judge_unknown(answer, suspect)
+
+
+def describe_known(process: Process) -> Iterator[Finding]:
+    """Give how a process does that the agent knows."""
+    numbers = f"{process.records:,} records, {process.lost:,} lost, {process.waiting:,} not yet durable"
+    place = f"job {process.job}, rank {'not yet known' if process.rank is None else process.rank}"
+    if process.records:
+        yield ok("records", f"{place}: {numbers}")
+    else:
+        yield note("records", f"none yet ({place})", "it has run no kernel and no operator, or collecting is paused")
+    if process.level in {0, "OFF", "off"}:
+        yield note("level", f"collecting is off ({process.reason})", "it goes on by itself; --overhead allows more")
+    for notice in process.notices:
+        yield note(f"{process.collector or 'collector'} says", notice.text)
+
+
+def judge_unknown(answer: Answer, suspect: Suspect) -> Finding:
+    """Return the finding of a process of which the agent knows nothing."""
+    if suspect.has_ours:
+        why = f"process {answer.pid} knows nothing of it, though the library is loaded"
+        return wrong("agent", why, "see whether its user may use the socket; look again in some seconds")
+    children = ", ".join(str(child) for child in suspect.children[:CHILDREN])
+    advice = f"ask for its children: {children}" if children else "nothing is loaded into it that could speak"
+    return note("agent", f"process {answer.pid} knows nothing of it", advice)

@@ -1,0 +1,57 @@
+"""The end of a run: waiting until the daemon has on disk what the command gave."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from deepprof.agent.answers import Answer, Process
+from deepprof.agent.asking import ask
+from deepprof.agent.running import wait_for_request
+from deepprof.agent.summary import Account, add_up, select
+
+__all__ = ["drain"]
+
+AWAY_S = 2.0  # a daemon that has been away so long is not waited for: what is on disk goes there later
+LOOK_S = 0.1
+
+Pause = Callable[[float], bool]
+"""Waits so many seconds; True: do not wait any longer."""
+
+
+def drain(
+    socket: Path,
+    job: str,
+    before: Collection[str],
+    patience_s: float,
+    *,
+    pause: Pause = wait_for_request,
+) -> tuple[Answer, list[Process], Account]:
+    """Wait until all of the job's records are durable, for `patience_s` at most; returns what was said last.
+
+    Looks twice at least: a process that was over at once may not be known the first time. Raises `NotAnsweredError`.
+    """
+    began_s = away_s = time.monotonic()
+    looks = 0
+    while True:
+        answer = ask(socket)
+        processes = select(answer, job, before)
+        account = add_up(processes, is_alive)
+        looks, now_s = looks + 1, time.monotonic()
+        away_s = now_s if answer.connected else away_s
+        over = now_s - began_s >= patience_s or now_s - away_s >= min(AWAY_S, patience_s)
+        if (account.settled and (account.records or looks > 1)) or over or pause(LOOK_S):
+            return answer, processes, account
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there; one of another user is."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True

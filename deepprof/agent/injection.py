@@ -1,0 +1,78 @@
+"""The environment of a command that is to be collected from: who is loaded into its processes, and what they are told.
+
+Pure: what the user has set already stays, and a remark says what that costs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["HOOK", "INJECTIONS", "Injection", "inject", "strip"]
+
+HOOK = "PYTHONPATH"
+INJECTIONS = {  # the variable that makes a library load ours, and what is lost without it
+    "CUDA_INJECTION64_PATH": "kernels and copies on the GPU are not collected",
+    "INTEL_LIBITTNOTIFY64": "PyTorch's operators are not collected",
+    "NVTX_INJECTION64_PATH": "NVTX ranges are not collected",
+}
+ONLY_WITH_CONTEXT = "NVTX_INJECTION64_PATH"  # ranges cost the job time, and are asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """What `run` was told, and where its pieces are. `library` and `hook` are absolute paths."""
+
+    library: Path
+    hook: Path
+    socket: Path
+    job: str
+    context: bool = False
+    steps: bool = False
+    kineto: bool = False
+    graphs: str | None = None
+    quiet: bool = False
+
+
+def inject(variables: Mapping[str, str], wish: Injection) -> tuple[dict[str, str], list[str]]:
+    """Return the environment for the command, made from `variables`, and remarks for people."""
+    environ, remarks = dict(variables), list[str]()
+    for name, cost in INJECTIONS.items():
+        if name == ONLY_WITH_CONTEXT and not wish.context:
+            continue
+        there = environ.get(name)
+        if there and there != str(wish.library):
+            remarks.append(f"{name} is set to {there} and left alone: {cost}")
+        else:
+            environ[name] = str(wish.library)
+    environ[HOOK] = put_first(str(wish.hook), environ.get(HOOK, ""))
+    environ |= settings(wish)
+    if wish.kineto:
+        environ["KINETO_USE_DAEMON"] = "1"
+        environ.setdefault("KINETO_IPC_SOCKET_DIR", str(wish.socket.parent))
+    return environ, remarks
+
+
+def settings(wish: Injection) -> dict[str, str]:
+    """Return what the library and the hook read."""
+    told = {"DEEPPROF_SOCKET": str(wish.socket), "DEEPPROF_INJECT": str(wish.library), "DEEPPROF_JOB": wish.job}
+    told |= {"DEEPPROF_CONTEXT": "1"} if wish.context else {}
+    told |= {"DEEPPROF_HOOK": "steps"} if wish.steps else {}
+    told |= {"DEEPPROF_GRAPHS": wish.graphs} if wish.graphs else {}
+    return told | ({"DEEPPROF_QUIET": "1"} if wish.quiet else {})
+
+
+def strip(variables: Mapping[str, str], library: Path, hook: Path) -> dict[str, str]:
+    """Return `variables` without what `inject` adds: nobody collects from the agent itself."""
+    ours = {(name, str(library)) for name in INJECTIONS}
+    environ = {name: text for name, text in variables.items() if name != HOOK and (name, text) not in ours}
+    paths = [path for path in variables.get(HOOK, "").split(os.pathsep) if path and path != str(hook)]
+    return environ | ({HOOK: os.pathsep.join(paths)} if paths else {})
+
+
+def put_first(path: str, paths: str) -> str:
+    """Return a search path that begins with `path`; an empty part would mean the current directory."""
+    others = [part for part in paths.split(os.pathsep) if part != path] if paths else []
+    return os.pathsep.join([path, *others])

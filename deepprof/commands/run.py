@@ -1,0 +1,221 @@
+"""`deepprof run`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deepprof.collectors.errors import UsageError
+from deepprof.commands.arguments import quote
+from deepprof.commands.daemons import add_credentials
+from deepprof.commands.streams import say
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from deepprof.agent.answers import Answer
+    from deepprof.agent.injection import Injection
+    from deepprof.agent.launching import Keeper
+
+__all__ = ["Run"]
+
+DRAIN_S, LONGEST_DRAIN_S = 10.0, 3600.0
+CREDENTIALS = ("token_file", "ca", "cert", "key")
+PATH_NBYTES = 107  # of a socket's address
+
+
+class Run:
+    """Run a training command and watch it, without changing it.
+
+    COMMAND keeps its terminal, its output, its signals and its exit code; `--` before it is needed only where it
+    begins with a dash. Kernels and copies are taken from the GPU's driver, and on a machine without a GPU PyTorch's
+    operators stand for them. They go to the agent of this machine, which is started where there is none, and on to
+    the daemon. Where nothing can be collected COMMAND runs all the same, and one line says why.
+
+    Exit: COMMAND's own, also by a signal; 126 and 127 where it cannot be started, 2 for arguments that make no sense.
+    """
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's arguments."""
+        add = parser.add_argument
+        parser.usage = "deepprof run [OPTION ...] [--] COMMAND ..."
+        add("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="what to run, with its arguments")
+        add("--job", metavar="NAME", type=parse_job, help="name of the job (default: the scheduler's, else the script)")
+        where = "the daemon, unix:PATH or HOST:PORT (default: DEEPPROF_DAEMON or this machine's)"
+        add("--to", metavar="ADDRESS", help=where)
+        add(
+            "--agent", metavar="SOCKET", type=parse_socket, help="the agent's socket (default: DEEPPROF_SOCKET or ours)"
+        )
+        add("--context", action="store_true", help="collect operators and NVTX ranges too where a GPU is")
+        add("--steps", action="store_true", help="mark the optimizers' steps")
+        add("--kineto", action="store_true", help="let the agent ask PyTorch for windows (Kineto on demand)")
+        add(
+            "--graphs", choices=("launches", "nodes"), help="what of a CUDA graph is a record: each launch or each node"
+        )
+        add("--drain", metavar="S", type=parse_drain, default=DRAIN_S, help="wait so long for the daemon (default 10)")
+        add("--quiet", action="store_true", help="no line on what was collected")
+        add_credentials(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Run the command and return its exit code."""
+        from deepprof.agent.running import CannotRunError
+
+        command = read_command(args.command)
+        try:
+            return run_watched(command, args)
+        except CannotRunError as error:
+            complain(str(error))
+            return error.status
+
+
+def run_watched(command: list[str], args: argparse.Namespace) -> int:
+    """Run `command` with collectors in it, or as it is where there can be none."""
+    from deepprof.agent.injection import inject
+    from deepprof.agent.launching import NoAgentError
+    from deepprof.agent.running import leave, replace, signals_blocked, spawn, wait
+
+    wish = make_wish(command, args)
+    try:
+        if wish is None:
+            raise NoAgentError(explain_platform())
+        keeper = make_keeper(wish, args)
+        answer = keeper.find()
+    except NoAgentError as error:
+        complain(f"nothing is collected: {error}")
+        replace(command, os.environ)
+    environ, remarks = inject(os.environ, wish)
+    for remark in [*remarks, *remark_on(answer, args.to)]:
+        complain(remark)
+    before = {process.session for process in answer.processes} if answer else set[str]()
+    with signals_blocked() as mask:
+        status = wait(spawn(command, environ, mask), keeper.check)
+        sum_up(keeper, wish.job, before, args)
+        return leave(status)
+
+
+def make_wish(command: list[str], args: argparse.Namespace) -> Injection | None:
+    """Return what is injected, None where no library of ours is."""
+    from deepprof.agent.injection import Injection
+    from deepprof.collectors.live import __file__ as live
+    from deepprof.collectors.live.identity import find_socket
+    from deepprof.collectors.live.inject import find_library
+
+    library = find_library() if sys.platform == "linux" else None
+    if library is None:
+        return None
+    return Injection(
+        library=library.absolute(),
+        hook=Path(live).parent.absolute() / "hook",
+        socket=(args.agent or find_socket()).absolute(),
+        job=choose_job(args.job, command),
+        context=args.context,
+        steps=args.steps,
+        kineto=args.kineto,
+        graphs=args.graphs,
+        quiet=args.quiet,
+    )
+
+
+def make_keeper(wish: Injection, args: argparse.Namespace) -> Keeper:
+    """Return who finds the agent and keeps it alive."""
+    from deepprof.agent.injection import strip
+    from deepprof.agent.launching import Keeper
+
+    shown = {"to": args.to} | {name: getattr(args, name) for name in CREDENTIALS}
+    options = [word for name, text in shown.items() if text for word in (f"--{name.replace('_', '-')}", text)]
+    options += ["--kineto"] if args.kineto else []
+    environ = strip(os.environ, wish.library, wish.hook)
+    if args.kineto:
+        environ.setdefault("KINETO_IPC_SOCKET_DIR", str(wish.socket.parent))
+    return Keeper(wish.socket, options, environ, say=complain)
+
+
+def explain_platform() -> str:
+    """Return why there is no library."""
+    if sys.platform != "linux":
+        return "collectors run on Linux alone"
+    return "DeepProf's library is not compiled; install it where there is a C compiler, or from a wheel"
+
+
+def choose_job(name: str | None, command: list[str]) -> str:
+    """Return the job's name: as given, as the environment has it, else after the script and the minute."""
+    from deepprof.agent.job_names import name_job
+    from deepprof.agent.places import find_place
+
+    said = os.environ.get("DEEPPROF_JOB")
+    job = name or find_place(os.environ).job or name_job(command, time.time())
+    if said and not name and job != said:
+        complain(f"DEEPPROF_JOB={quote(said)} is no name of a job: it is called {job}")
+    return job
+
+
+def remark_on(answer: Answer | None, to: str | None) -> list[str]:
+    """Return a remark on an agent that is late, or was there before and sends elsewhere than was asked for."""
+    if answer is None:
+        return ["the agent is slow to start; the first records may be missing"]
+    if not to:
+        return []
+    from deepprof.wire.addresses import parse_address
+
+    if not answer.to or answer.to == str(parse_address(to)):
+        return []
+    return [f"the agent at {answer.socket} sends to {answer.to}, not to {to}; give one of its own with --agent SOCKET"]
+
+
+def sum_up(keeper: Keeper, job: str, before: Collection[str], args: argparse.Namespace) -> None:
+    """Wait until the daemon has everything, and say what came; a signal to end ends the wait. Only signals blocked."""
+    from deepprof.agent.asking import NotAnsweredError
+    from deepprof.agent.draining import drain
+    from deepprof.agent.summary import describe
+
+    try:
+        answer, processes, account = drain(keeper.socket, job, before, args.drain)
+    except NotAnsweredError as error:
+        complain(f"job {job}: {keeper.socket}: {error}; what it had taken is on disk")
+        return
+    if not args.quiet:
+        complain(describe(answer, job, processes, account, args.to))
+
+
+def read_command(words: list[str]) -> list[str]:
+    """Return the command without the `--` before it."""
+    command = words[1:] if words[:1] == ["--"] else words
+    if not command:
+        raise UsageError("no command to run; see deepprof run --help")
+    return command
+
+
+def parse_job(text: str) -> str:
+    """Return the name of a job as the daemon takes it."""
+    from deepprof.agent.job_names import NAME_CHARS, is_name
+
+    if not is_name(text):
+        raise argparse.ArgumentTypeError(
+            f"{quote(text)} is not 1 to {NAME_CHARS} letters, digits, and -_.:/ in between"
+        )
+    return text
+
+
+def parse_socket(text: str) -> Path:
+    """Return the path of a socket, also with `unix:` before it."""
+    path = Path(text.removeprefix("unix:")).absolute()
+    if not text.removeprefix("unix:") or not str(path).isprintable() or len(os.fsencode(path)) > PATH_NBYTES:
+        raise argparse.ArgumentTypeError(f"{quote(text)} is no path of a socket, {PATH_NBYTES} bytes at most")
+    return path
+
+
+def parse_drain(text: str) -> float:
+    """Return a number of seconds, 0 for no wait."""
+    whole = text.replace(".", "", 1)
+    if not (whole.isascii() and whole.isdecimal() and len(whole) <= 9 and float(text) <= LONGEST_DRAIN_S):
+        raise argparse.ArgumentTypeError(f"{quote(text)} is no number of seconds from 0 to {LONGEST_DRAIN_S:,.0f}")
+    return float(text)
+
+
+def complain(text: str) -> None:
+    """Say a line of ours beside those of the command."""
+    say(f"deepprof: {text}")

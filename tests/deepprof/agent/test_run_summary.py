@@ -1,0 +1,130 @@
+"""The last line of a run, and how long it waits for it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+
+import pytest
+
+from deepprof.agent import draining
+from deepprof.agent.answers import read_answer
+from deepprof.agent.asking import NotAnsweredError
+from deepprof.agent.draining import drain, is_alive
+from deepprof.agent.summary import add_up, describe, select
+
+from .fake_agent import answer, answering, process
+
+
+def summarize(alive=(), before=(), to=None, **fields):
+    said = read_answer(json.dumps(answer(**fields)).encode())
+    ours = select(said, "demo", before)
+    account = add_up(ours, lambda pid: pid in alive)
+    return describe(said, "demo", ours, account, to), account.settled
+
+
+def test_all_is_acknowledged():
+    line = "job demo: 2 ranks, 61,234 records acknowledged by unix:/d, 3 lost; deepprof watch --job demo"
+    ranks = [process(records=61_000, next=61_003, durable=61_003, lost=3)]
+    ranks += [process(rank=1, records=234, next=900, durable=900, session="b")]
+    assert summarize(processes=ranks) == (line, True)
+    assert summarize(processes=ranks, to="[::1]:7")[0].endswith("; deepprof watch [::1]:7 --job demo")
+    one = "job demo: 1 rank, 1,000 records acknowledged by unix:/d, 0 lost; deepprof watch --job demo"
+    assert summarize(processes=[process(), process(job="other")]) == (one, True)
+
+
+def test_something_waits():
+    waiting = [process(durable=400)]
+    on_their_way = "400 records acknowledged by unix:/d, 600 wait on disk (they are on their way), 0 lost"
+    assert on_their_way in summarize(processes=waiting)[0]
+    assert not summarize(processes=waiting)[1]
+    assert "(the daemon is away)" in summarize(processes=waiting, connected=False)[0]
+    said = "daemon at unix:/d: there is no such socket; start it with deepprof serve"
+    assert "(there is no such socket)" in summarize(processes=waiting, connected=False, problem=said)[0]
+    assert "(certificate expired)" in summarize(processes=waiting, connected=False, problem="certificate expired")[0]
+
+
+def test_one_rank_that_several_processes_carried():
+    parts = [process(durable=1800, next=2000), process(session="b", durable=1800, next=2000)]
+    assert "1 rank, 1,800 records acknowledged by unix:/d, 200 wait" in summarize(processes=parts)[0]
+
+
+def test_what_was_there_before_is_not_ours():
+    assert "nothing was collected" in summarize(processes=[process()], before={"a" * 32})[0]
+
+
+def test_nothing_was_collected():
+    line, settled = summarize()
+    assert settled
+    assert line.startswith("job demo: nothing was collected: no process of it ran a GPU kernel or a PyTorch operator")
+    silent = process(records=0, next=0, durable=0, rank=None)
+    assert summarize(processes=[silent])[0].endswith("its processes ran no GPU kernel and no PyTorch operator")
+    busy = {**silent, "notices": [{"code": 1, "text": "another profiler has CUPTI"}]}
+    assert summarize(processes=[busy, busy])[0].endswith("nothing was collected: another profiler has CUPTI")
+    refused = [{"pid": 1, "why": "rank 0 of job demo is another process's"}]
+    assert summarize(refused=refused)[0].endswith("collected: rank 0 of job demo is another process's")
+
+
+def test_who_is_waited_for():
+    going = process(ended=False, durable=10)
+    assert not summarize(processes=[going])[1]  # it is dead, and its last records are on their way
+    assert summarize(processes=[going], alive={2**22 + 1})[1]  # another run's, of the same job
+    assert not summarize(processes=[process(records=0, next=0, durable=0, ended=False)])[1]
+
+
+@pytest.fixture
+def looks(tmp_path):
+    """Answers one after the other, the last again and again; `drain` on them."""
+
+    def look(*said, patience_s=60.0, pause=lambda _: False):
+        rest = itertools.chain(said, itertools.repeat(said[-1]))
+        with answering(tmp_path / "s", lambda: next(rest)) as heard:
+            _, _, account = drain(tmp_path / "s", "demo", (), patience_s, pause=pause)
+        return account, len(heard)
+
+    return look
+
+
+WAITS = answer(processes=[process(durable=1)])
+DONE = answer(processes=[process()])
+
+
+def test_it_waits_until_all_is_durable(looks):
+    account, count = looks(WAITS, WAITS, DONE)
+    assert (account.settled, account.waiting, count) == (True, 0, 3)
+
+
+def test_a_short_command_may_be_known_only_at_the_second_look(looks):
+    account, count = looks(answer(), DONE)
+    assert (account.records, count) == (1000, 2)
+    assert looks(answer())[1] == 2
+
+
+def test_it_waits_no_longer_than_it_may(looks):
+    account, count = looks(WAITS, patience_s=0.0)
+    assert (account.waiting, count) == (999, 1)
+
+
+def test_a_signal_ends_the_wait(looks):
+    assert looks(WAITS, pause=lambda _: True)[1] == 1
+
+
+def test_a_daemon_that_is_away_is_not_waited_for_long(looks, monkeypatch):
+    monkeypatch.setattr(draining, "AWAY_S", 0.05)
+    assert looks({**WAITS, "connected": False})[0].waiting == 999
+
+
+def test_an_agent_that_is_gone(tmp_path):
+    with pytest.raises(NotAnsweredError):
+        drain(tmp_path / "s", "demo", (), 1.0)
+
+
+def test_who_lives():
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    assert is_alive(os.getpid())
+    assert is_alive(1)
+    assert not is_alive(gone.pid)
+    assert is_alive(2**70)
