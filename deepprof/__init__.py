@@ -1,8 +1,8 @@
 """DeepProf: what one training iteration is, where its time goes, and why the GPU waits.
 
 The Python API is `read` (a file as a `Trace`), `read_job` (all ranks of a job), `analyze` (a `Trace` or several as an
-`Analysis`) and `connect` (the daemon that watches jobs); the command line is a thin face over it. Names are loaded on
-first use, so that importing the package costs next to nothing.
+`Analysis`), `connect` (the daemon that watches jobs) and `attach` (a torch.profiler's cycles on their way to it); the
+command line is a thin face over it. Names are loaded on first use, so that importing the package costs next to nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from deepprof.client.connection import connect
     from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
     from deepprof.collectors.importers import read
+    from deepprof.collectors.live.torch_profiler import attach
     from deepprof.collectors.store import Store, open_store
     from deepprof.collectors.trace import Trace
     from deepprof.comparison import Comparison, compare
@@ -34,6 +35,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "analyze",
+    "attach",
     "compare",
     "connect",
     "open_store",
@@ -52,6 +54,7 @@ HOMES = {
     "TraceError": "deepprof.collectors.errors",
     "UsageError": "deepprof.collectors.errors",
     "analyze": "deepprof.analysis",
+    "attach": "deepprof.collectors.live.torch_profiler",
     "compare": "deepprof.comparison",
     "connect": "deepprof.client.connection",
     "open_store": "deepprof.collectors.store",

@@ -1,0 +1,134 @@
+"""One connection to the agent, as a thread beside the job uses it: never longer in the kernel than it is told to be."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from deepprof.collectors.live.packets import HEAD, MAGIC, VERSION, Kind, Level
+
+__all__ = ["Connection", "Lost", "connect"]
+
+CONNECT_S, WELCOME_S, HEARD_NBYTES = 0.5, 10.0, 64
+ENDING_S = 1.0  # what a job that ends waits for an agent that never answered
+SEND_NBYTES = 1 << 20
+QUIETLY = getattr(socket, "MSG_NOSIGNAL", 0)  # a job may have set SIGPIPE to kill it
+
+
+class Lost(Exception):  # noqa: N818  # it is a state of the connection, not a mistake
+    """The agent is gone, or speaks another language."""
+
+
+def connect(path: Path) -> Connection | None:
+    """Return a connection to the socket at `path`, or None where nobody listens."""
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        door.settimeout(CONNECT_S)
+        door.connect(str(path))
+    except (OSError, ValueError):  # ValueError: a path with a NUL in it
+        door.close()
+        return None
+    door.setblocking(False)
+    return Connection(door)
+
+
+class Connection:
+    """Pieces of packets go out in order, and what the agent wants comes in. `wake` alone may be called by others."""
+
+    def __init__(self, door: socket.socket) -> None:
+        self.door, self.pieces = door, deque[memoryview]()
+        self.level, self.welcome, self.heard = Level.ON, False, bytearray()
+        self.ear, self.bell = socket.socketpair()
+        self.ear.setblocking(False)
+        self.bell.setblocking(False)
+
+    def close(self) -> None:
+        """Close everything."""
+        for end in (self.door, self.ear, self.bell):
+            end.close()
+
+    def wake(self) -> None:
+        """End the wait of the thread that is in `step`."""
+        with contextlib.suppress(OSError):  # full: it wakes anyway; closed: nobody is left to wake
+            self.bell.send(b"\0")
+
+    def queue(self, packet: Sequence[bytes | memoryview]) -> None:
+        """Put a packet's pieces in line."""
+        self.pieces.extend(memoryview(piece) for piece in packet)
+
+    def step(self, timeout_s: float) -> None:
+        """Send and hear what is possible now, waiting `timeout_s` at most; raises `Lost` or OSError."""
+        poll = select.poll()
+        poll.register(self.ear, select.POLLIN)
+        poll.register(self.door, select.POLLIN | (select.POLLOUT if self.pieces else 0))
+        ready = dict(poll.poll(timeout_s * 1000))
+        if self.ear.fileno() in ready:
+            self.ear.recv(4096)
+        happened = ready.get(self.door.fileno(), 0)
+        if happened & select.POLLOUT:
+            self.send()
+        if happened & ~select.POLLOUT:
+            self.receive()
+
+    def send(self) -> None:
+        """Send as much as the kernel takes."""
+        with contextlib.suppress(BlockingIOError):
+            while self.pieces:
+                sent = self.door.send(self.pieces[0][:SEND_NBYTES], QUIETLY)
+                if sent == len(self.pieces[0]):
+                    self.pieces.popleft()
+                else:
+                    self.pieces[0] = self.pieces[0][sent:]
+
+    def receive(self) -> None:
+        """Take what the agent says."""
+        said = self.door.recv(4096)
+        if not said:
+            raise Lost("it closed the connection")
+        self.heard += said
+        while len(self.heard) >= HEAD.itemsize:
+            head = np.frombuffer(bytes(self.heard[: HEAD.itemsize]), HEAD)[0]
+            nbytes = int(head["nbytes"])
+            if head["magic"] != MAGIC or nbytes > HEARD_NBYTES:
+                raise Lost("what it says is no packet")
+            end = HEAD.itemsize + nbytes
+            if len(self.heard) < end:
+                return
+            self.follow(int(head["kind"]), bytes(self.heard[HEAD.itemsize : end]))
+            del self.heard[:end]
+
+    def follow(self, kind: int, payload: bytes) -> None:
+        """Do what one packet says."""
+        values = np.frombuffer(payload[: len(payload) // 4 * 4], "<u4").tolist()
+        if kind == Kind.WELCOME and len(values) >= 2:
+            if values[0] != VERSION:
+                raise Lost(f"it speaks version {values[0]}")
+            self.welcome, self.level = True, Level(min(values[1], 1))
+        elif kind == Kind.LEVEL and values:
+            self.level = Level(min(values[0], 1))
+
+    def wait_welcome(self, ending: threading.Event) -> None:
+        """Send what is queued until the agent has answered; raises `Lost` when it does not in ten seconds."""
+        patience_s = time.monotonic() + WELCOME_S
+        while not self.welcome:
+            if time.monotonic() > patience_s:
+                raise Lost("it does not answer")
+            if ending.is_set():
+                patience_s = min(patience_s, time.monotonic() + ENDING_S)
+            self.step(0.1)
+
+    def flush(self, timeout_s: float) -> None:
+        """Send all that is queued; raises `Lost` after `timeout_s`."""
+        patience_s = time.monotonic() + timeout_s
+        while self.pieces:
+            if time.monotonic() > patience_s:
+                raise Lost("it does not read")
+            self.step(0.1)

@@ -1,0 +1,84 @@
+"""CUPTI's activity records, as cupti-python hands them out, as EVENT records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.collectors.live.packets import EVENT, NO_COPY
+
+__all__ = ["Decoded", "decode"]
+
+Array = npt.NDArray[Any]
+Intern = Callable[[Sequence[str]], npt.NDArray[np.uint32]]
+
+KERNELS, COPIES, MEMSET, GRAPH, SYNC = (3, 10), (1, 22), 2, 51, 38  # values of CUpti_ActivityKind
+ACTIVITIES = {3: 0, 10: 0, 1: 1, 22: 1, MEMSET: 2, GRAPH: 3, SYNC: 4}
+COPY_NAMES = ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH")
+# CUpti_ActivityMemcpyKind; arrays lie on the device.
+COPY_KINDS = {1: 0, 2: 1, 3: 0, 4: 1, 5: 2, 6: 2, 7: 2, 8: 2, 9: 4, 10: 3}
+SYNC_NAMES = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
+HAS_CORRELATION, SMALL = 1, 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """EVENT records on CUPTI's clock; `invalid` had no sane times, `skipped` were of other kinds."""
+
+    events: Array
+    invalid: int = 0
+    skipped: int = 0
+
+
+def decode(activities: Sequence[Any], intern: Intern) -> Decoded:
+    """Return the records of one buffer in order of start; they must not be kept, the buffer goes."""
+    kinds = [int(activity.kind) for activity in activities]
+    known = [activity for activity, kind in zip(activities, kinds, strict=True) if kind in ACTIVITIES]
+    kinds = [kind for kind in kinds if kind in ACTIVITIES]
+    rows = np.zeros(len(known), EVENT)
+    for field in ("start", "end"):
+        rows[f"{field}_ns"] = column(known, field)
+    for field in ("correlation", "context", "stream"):
+        rows[field] = column(known, f"{field}_id") & SMALL
+    for field, attribute in (("device", "device_id"), ("graph", "graph_id"), ("graph_node", "graph_node_id")):
+        rows[field] = column(known, attribute, missing=0)
+    rows["nbytes"] = column(known, "bytes", missing=0)
+    rows["activity"] = [ACTIVITIES[kind] for kind in kinds]
+    rows["copy_kind"] = [copy_kind(activity, kind) for activity, kind in zip(known, kinds, strict=True)]
+    rows["flags"] = (rows["correlation"] > 0) * HAS_CORRELATION
+    rows["name"] = intern([name_of(activity, kind) for activity, kind in zip(known, kinds, strict=True)])
+    sane = (rows["start_ns"] > 0) & (rows["end_ns"] >= rows["start_ns"])
+    rows = rows[sane]
+    order = np.argsort(rows["start_ns"], kind="stable")
+    return Decoded(rows[order], int(np.count_nonzero(~sane)), len(activities) - len(known))
+
+
+def column(activities: Sequence[Any], attribute: str, missing: int | None = None) -> Array:
+    """Return an attribute of each record, Int64; `missing` where a kind of record has none."""
+    if missing is None:
+        return np.array(list(map(attrgetter(attribute), activities)), np.int64)
+    return np.array([getattr(activity, attribute, missing) for activity in activities], np.uint64)
+
+
+def copy_kind(activity: Any, kind: int) -> int:
+    """Return a copy's direction; those between devices come as a kind of their own."""
+    if kind not in COPIES:
+        return NO_COPY
+    return COPY_KINDS.get(int(activity.copy_kind), NO_COPY if kind == COPIES[0] else COPY_NAMES.index("PtoP"))
+
+
+def name_of(activity: Any, kind: int) -> str:
+    """Return what a record is called: kernels as they were compiled, mangled; the rest as importers call it."""
+    if kind in KERNELS:
+        return str(activity.name)
+    if kind in COPIES:
+        place = copy_kind(activity, kind)
+        return "Memcpy" if place == NO_COPY else f"Memcpy {COPY_NAMES[place]}"
+    if kind == GRAPH:
+        return f"CUDA graph {activity.graph_id}"
+    return "Memset" if kind == MEMSET else SYNC_NAMES.get(int(activity.type), "Sync")

@@ -1,0 +1,34 @@
+"""How deep ranges lie in each other on their threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["count_depths"]
+
+Array = npt.NDArray[Any]
+
+
+def count_depths(starts: Array, ends: Array, threads: Array) -> Array:
+    """Return of each range how many of its thread are open where it begins, shape (n,).
+
+    Of ranges that begin together the longer one lies outside; of those that are equal the first. A range that ends
+    where another begins is closed there.
+    """
+    depths = np.zeros(len(starts), np.int64)
+    order = np.lexsort((-ends, starts, threads))
+    bounds = np.flatnonzero(np.diff(threads[order])) + 1
+    for part in np.split(order, bounds):
+        depths[part] = depths_in_order(starts[part], ends[part])
+    return depths
+
+
+def depths_in_order(starts: Array, ends: Array) -> Array:
+    """Return the depths on one thread, whose ranges come with the outer one first."""
+    lasting = ends > starts
+    opened: Array = np.cumsum(lasting) - lasting  # a range without length is never open
+    closed = np.searchsorted(np.sort(ends[lasting]), starts, side="right")
+    return opened - closed

@@ -1,0 +1,93 @@
+"""Packets as bytes: heads, names, notices, and records cut to what an agent takes and holds at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.collectors.live.packets import (
+    EVENT,
+    HEAD,
+    MAGIC,
+    NAME_HEAD,
+    NO_TIME,
+    NOTICE_HEAD,
+    PAYLOAD_NBYTES,
+    RECORDS_HEAD,
+    Kind,
+)
+
+__all__ = ["Part", "as_bytes", "cut", "name_payloads", "notice_payload", "pack"]
+
+Array = npt.NDArray[Any]
+
+NAMES_NBYTES = 1 << 20
+PART = 8192  # records: some tens of milliseconds of a busy job
+MOST = (PAYLOAD_NBYTES - RECORDS_HEAD.itemsize) // EVENT.itemsize
+NOTICE_NBYTES = 512
+
+
+def pack(kind: Kind, *parts: bytes | memoryview) -> list[bytes | memoryview]:
+    """Return a packet as pieces; the parts are not copied."""
+    head = np.array([(MAGIC, kind, 0, sum(map(len, parts)), 0)], HEAD).tobytes()
+    return [head, *parts]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Records of one stretch of time; others begin at `until_ns` (CLOCK_MONOTONIC) or later. None: the last."""
+
+    events: Array
+    ranges: Array
+    until_ns: int | None = None
+
+
+def cut(events: Array, ranges: Array, offset_ns: int) -> Iterator[Part]:
+    """Yield parts of `events` and `ranges`, each in order of start, that packets have room for, by time.
+
+    Who puts both in one order need not hold more than a part. `offset_ns` is what the clock of events is ahead.
+    """
+    event_starts, range_starts = events["start_ns"] - offset_ns, ranges["start_ns"]
+    bounds = np.unique(np.sort(np.concatenate([event_starts, range_starts]))[PART::PART])
+    event_cuts = [0, *np.searchsorted(event_starts, bounds).tolist(), len(events)]
+    range_cuts = [0, *np.searchsorted(range_starts, bounds).tolist(), len(ranges)]
+    for at, until_ns in enumerate([*bounds.tolist(), None]):
+        mine = slice(event_cuts[at], event_cuts[at + 1]), slice(range_cuts[at], range_cuts[at + 1])
+        yield from fit(Part(events[mine[0]], ranges[mine[1]], until_ns))
+
+
+def fit(part: Part) -> Iterator[Part]:
+    """Yield `part`, or pieces of it where too many records begin at one moment; only the last promises."""
+    count = max(len(part.events), len(part.ranges))
+    for begin in range(0, max(count, 1), MOST):
+        end = begin + MOST
+        until_ns = part.until_ns if end >= count else NO_TIME
+        yield Part(part.events[begin:end], part.ranges[begin:end], until_ns)
+
+
+def as_bytes(records: Array) -> memoryview:
+    """Return the bytes of `records`."""
+    return np.ascontiguousarray(records).view(np.uint8).data
+
+
+def name_payloads(first: int, texts: Sequence[str]) -> Iterator[bytes]:
+    """Yield the payloads that bring `texts`, whose ids count from `first`."""
+    payload = bytearray()
+    for at, text in enumerate(texts, first):
+        encoded = text.encode("utf-8", "replace")
+        payload += np.array([(at, len(encoded))], NAME_HEAD).tobytes() + encoded
+        if len(payload) > NAMES_NBYTES:
+            yield bytes(payload)
+            payload = bytearray()
+    if payload:
+        yield bytes(payload)
+
+
+def notice_payload(code: int, text: str) -> bytes:
+    """Return a notice's payload."""
+    encoded = text.replace("\n", " ").encode("utf-8", "replace")[:NOTICE_NBYTES]
+    return np.array([(code, len(encoded))], NOTICE_HEAD).tobytes() + encoded

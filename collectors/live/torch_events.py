@@ -1,0 +1,144 @@
+"""A cycle of torch.profiler as columns: what Kineto recorded becomes EVENT and RANGE records.
+
+Only attributes that torch's event objects have are read, by name, so that objects made up in a test do as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import methodcaller
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.collectors.live.nesting import count_depths
+from deepprof.collectors.live.packets import ANNOTATION, EVENT, NO_COPY, RANGE
+
+__all__ = ["FROM_TORCH", "Cycle", "read_cycle"]
+
+Array = npt.NDArray[Any]
+Intern = Callable[[Sequence[str]], npt.NDArray[np.uint32]]
+
+FROM_TORCH = 3
+HAS_CORRELATION = 1
+ACTIVITIES = {"kernel": 0, "gpu_memcpy": 1, "gpu_memset": 2, "cuda_sync": 4}
+RUNTIME = 1
+CATEGORIES = {
+    "cpu_op": 0,
+    "cuda_runtime": RUNTIME,
+    "cuda_driver": RUNTIME,
+    "python_function": 2,
+    "overhead": 4,
+    "user_annotation": ANNOTATION,
+}
+COPIES = {"HtoD": 0, "DtoH": 1, "DtoD": 2, "PtoP": 3, "HtoH": 4}
+DETAIL = re.compile(r'"(bytes|context|graph id|graph node id)": (\d{1,19})\b')
+SMALL = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """EVENT and RANGE records, both on the Unix clock; `skipped` events of Kineto were of no kind that has a place."""
+
+    events: Array
+    ranges: Array
+    skipped: int = 0
+
+
+def read_cycle(events: Sequence[Any], intern: Intern) -> Cycle:
+    """Return the records of `events`, those of `prof.profiler.kineto_results.events()`; costs some µs for each."""
+    shown = [event for event in events if not is_hidden(event)]
+    kinds = [kind_of(event) for event in shown]
+    device = [event for event, kind in zip(shown, kinds, strict=True) if kind in ACTIVITIES]
+    host = [event for event, kind in zip(shown, kinds, strict=True) if kind in CATEGORIES]
+    activities = [ACTIVITIES[kind] for kind in kinds if kind in ACTIVITIES]
+    categories = [CATEGORIES[kind] for kind in kinds if kind in CATEGORIES]
+    rows, ranges = device_rows(device, activities, intern), host_rows(host, categories, intern)
+    return Cycle(rows, ranges, len(shown) - len(device) - len(host))
+
+
+def is_hidden(event: Any) -> bool:
+    """Return whether torch itself shows it to nobody; releases before 2.6 have no such events."""
+    return hasattr(event, "is_hidden_event") and bool(event.is_hidden_event())
+
+
+def kind_of(event: Any) -> str:
+    """Return Kineto's word for what `event` is; releases before 2.7 do not say it, and its other properties must."""
+    if hasattr(event, "activity_type"):
+        return str(event.activity_type())
+    if not str(event.device_type()).endswith("CPU"):
+        return kind_on_device(event)
+    if event.is_user_annotation():
+        return "user_annotation"
+    # what CUPTI saw on the host is linked to an operator; operators are linked to nothing
+    return "cuda_runtime" if event.linked_correlation_id() > 0 or event.name().startswith("cuda") else "cpu_op"
+
+
+def kind_on_device(event: Any) -> str:
+    """Return the word for what ran on a device."""
+    name = event.name()
+    if event.is_user_annotation():
+        return "gpu_user_annotation"
+    return {"Memcpy": "gpu_memcpy", "Memset": "gpu_memset"}.get(name[:6], "kernel")
+
+
+def column(events: Sequence[Any], method: str, dtype: str = "<i8") -> Array:
+    """Return what `method` of each event gives."""
+    return np.array(list(map(methodcaller(method), events)), dtype)
+
+
+def times(events: Sequence[Any]) -> tuple[Array, Array]:
+    """Return starts and ends, Unix ns; an end before its start counts as the start."""
+    starts = column(events, "start_ns")
+    return starts, starts + np.maximum(column(events, "duration_ns"), 0)
+
+
+def device_rows(events: Sequence[Any], activities: Sequence[int], intern: Intern) -> Array:
+    """Return what ran on a device as EVENT, in order of start."""
+    rows = np.zeros(len(events), EVENT)
+    rows["start_ns"], rows["end_ns"] = times(events)
+    names = [event.name() for event in events]
+    rows["name"], rows["activity"] = intern(names), activities
+    rows["device"] = np.maximum(column(events, "device_index"), 0)
+    rows["stream"] = column(events, "device_resource_id") & SMALL
+    correlations = column(events, "correlation_id")
+    known = (correlations > 0) & (correlations <= SMALL)
+    rows["correlation"], rows["flags"] = np.where(known, correlations, 0), known * HAS_CORRELATION
+    rows["copy_kind"] = [copy_kind(name) for name in names]
+    fill_details(rows, events)
+    return rows[np.argsort(rows["start_ns"], kind="stable")]
+
+
+def copy_kind(name: str) -> int:
+    """Return the direction of "Memcpy HtoD (Pageable -> Device)"."""
+    return COPIES.get(name[7:11], NO_COPY) if name.startswith("Memcpy ") else NO_COPY
+
+
+def fill_details(rows: Array, events: Sequence[Any]) -> None:
+    """Fill in what only the event's text says: bytes, context, graph; releases before 2.9 have no text."""
+    if not events or not hasattr(events[0], "metadata_json"):
+        return
+    found: list[Mapping[str, str]] = [dict(DETAIL.findall(event.metadata_json())) for event in events]
+    for field, key, most in (
+        ("nbytes", "bytes", 2**63 - 1),
+        ("context", "context", SMALL),
+        ("graph", "graph id", SMALL),
+        ("graph_node", "graph node id", 2**63 - 1),
+    ):
+        rows[field] = [min(int(detail.get(key, 0)), most) for detail in found]
+
+
+def host_rows(events: Sequence[Any], categories: Sequence[int], intern: Intern) -> Array:
+    """Return operators, runtime calls and annotations as RANGE, in order of start."""
+    rows = np.zeros(len(events), RANGE)
+    rows["start_ns"], rows["end_ns"] = times(events)
+    rows["name"], rows["category"] = intern([event.name() for event in events]), categories
+    rows["thread"] = column(events, "device_resource_id") & SMALL
+    rows["source"] = FROM_TORCH
+    # operators have numbers of torch's own there, which would meet those of launches
+    rows["correlation"] = np.where(rows["category"] == RUNTIME, column(events, "correlation_id"), 0)
+    rows["depth"] = np.minimum(count_depths(rows["start_ns"], rows["end_ns"], rows["thread"]), 2**16 - 1)
+    return rows[np.argsort(rows["start_ns"], kind="stable")]

@@ -1,0 +1,159 @@
+"""`deepprof.attach`: cycles of a torch.profiler that the job runs itself, sent to the agent of its node.
+
+Nothing is profiled that the job does not profile anyway. What a cycle recorded is read when torch says that it is
+ready, before the job's own handler sees the same profiler. Works on a CPU-only torch, where operators stand for
+kernels. Needs numpy and no other library.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deepprof.collectors.live.identity import Speaker, describe, find_socket
+from deepprof.collectors.live.packets import Reason
+from deepprof.collectors.live.torch_events import Cycle, read_cycle
+from deepprof.collectors.live.writer import LOG, Batch, Writer, read_clocks, warn
+
+__all__ = ["Attachment", "attach"]
+
+Handler = Callable[[Any], object]
+SKIPPED_CODE, FAILED_CODE = 301, 302
+
+
+class Attachment:
+    """What `attach` returns: how many `cycles` there were, `lost_cycles` of them not sent, and `records` sent."""
+
+    def __init__(self, profiler: Any, writer: Writer) -> None:
+        self.profiler, self.writer = profiler, writer
+        self.theirs: Handler | None = profiler.on_trace_ready
+        self.cycles = self.lost_cycles = self.records = 0
+        self.attached, self.failed = True, False
+        self.ours: Handler = self.handle  # one object, so that `detach` can recognise it
+        profiler.on_trace_ready = self.ours
+
+    def handle(self, profiler: Any) -> None:
+        """Send a cycle, then do what the job wanted to; an error of ours never reaches it, one of its own does."""
+        if self.attached:
+            try:
+                self.send(profiler)
+            except Exception:
+                self.fail()
+        if self.theirs is not None:
+            self.theirs(profiler)
+
+    def fail(self) -> None:
+        """Say once that a cycle could not be read."""
+        if not self.failed:
+            LOG.warning("deepprof: a cycle of the profiler could not be read", exc_info=True)
+            self.writer.notice(FAILED_CODE, "a cycle of torch.profiler could not be read")
+        self.failed = True
+
+    def send(self, profiler: Any) -> None:
+        """Send what the profiler holds; where nobody wants it, it is not even read."""
+        until_ns, began_ns = time.time_ns(), time.thread_time_ns()
+        if not self.writer.is_on:
+            self.count(self.writer.put(Batch(reason=Reason.DUTY_CYCLE)), 0)
+            return
+        cycle = read_cycle(profiler.profiler.kineto_results.events(), self.writer.intern)
+        if cycle.skipped:
+            self.writer.notice(SKIPPED_CODE, "torch.profiler has events of kinds that have no place here")
+        reason = Reason.DUTY_CYCLE if self.cycles else Reason.NONE
+        taken = self.writer.put(batch_of(cycle, until_ns, reason))
+        self.writer.spent_ns += time.thread_time_ns() - began_ns
+        self.count(taken, len(cycle.events) + len(cycle.ranges))
+
+    def count(self, taken: bool, records: int) -> None:
+        """Keep count of cycles."""
+        self.cycles += 1
+        self.lost_cycles += 0 if taken else 1
+        self.records += records if taken else 0
+
+    def detach(self) -> None:
+        """Leave the profiler as it was, and send the rest; the last one of a process says that the job has ended."""
+        if not self.attached:
+            return
+        self.attached = False
+        if self.profiler.on_trace_ready is self.ours:
+            self.profiler.on_trace_ready = self.theirs
+        release(self.writer)
+
+
+def batch_of(cycle: Cycle, until_ns: int, reason: Reason) -> Batch:
+    """Return a cycle with its ranges on CLOCK_MONOTONIC, and the promise that nothing before `until_ns` is to come."""
+    _, mono_ns, unix_ns = read_clocks()
+    offset_ns = np.int64(mono_ns - unix_ns)
+    cycle.ranges["start_ns"] += offset_ns
+    cycle.ranges["end_ns"] += offset_ns
+    return Batch(cycle.events, cycle.ranges, until_ns, until_ns + int(offset_ns), reason)
+
+
+def attach(
+    profiler: Any,
+    *,
+    job: str | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    socket: str | None = None,
+) -> Attachment:
+    """Send the cycles of `profiler`, a `torch.profiler.profile`, to the agent of this node.
+
+    Call it before the profiler is started or while it runs, on the profiler itself; with a schedule every cycle is
+    sent, each complete. `job`, `rank` and `world_size` are found in the environment (torchrun, SLURM, MPI, Kubernetes)
+    and in torch.distributed where they are not given; `socket` is the agent's, DEEPPROF_SOCKET or the usual one
+    otherwise. Where no agent listens, and under `deepprof run`, which collects already, one line says so, and the job
+    runs as it would.
+    """
+    path = find_socket() if socket is None else Path(socket)
+    speaker = Speaker("torch", not records_device(profiler), describe(job, rank, world_size))
+    if socket is None and os.environ.get("DEEPPROF_INJECT"):
+        warn("this job runs under `deepprof run`, which collects it: attach sends nothing")
+        return Attachment(profiler, Writer(speaker, path))
+    return Attachment(profiler, obtain(path, speaker))
+
+
+def records_device(profiler: Any) -> bool:
+    """Return whether kernels will be recorded: an accelerator is there, and asked for."""
+    torch = sys.modules.get("torch")
+    asked = any(str(activity).rpartition(".")[2] != "CPU" for activity in profiler.activities)
+    present = torch is not None and (torch.cuda.is_available() or (hasattr(torch, "xpu") and torch.xpu.is_available()))
+    return asked and bool(present)
+
+
+# One process is one sender, however many profilers it makes; the agent would take two for two claims on one rank.
+Key = tuple[Path, tuple[tuple[str, str], ...]]
+WRITERS: dict[Key, tuple[Writer, int]] = {}
+LOCK = threading.Lock()
+
+
+def obtain(path: Path, speaker: Speaker) -> Writer:
+    """Return the writer of this process to `path`, started."""
+    key = path, tuple(sorted(speaker.variables.items()))
+    with LOCK:
+        writer, users = WRITERS.get(key, (None, 0))
+        if writer is None or writer.is_over:
+            writer, users = Writer(speaker, path), 0
+            writer.start()
+        WRITERS[key] = writer, users + 1
+        return writer
+
+
+def release(writer: Writer) -> None:
+    """Give `writer` back; who is the last ends it."""
+    with LOCK:
+        key = next((key for key, (other, _) in WRITERS.items() if other is writer), None)
+        if key is None:
+            return
+        users = WRITERS[key][1] - 1
+        WRITERS[key] = writer, users
+        if users == 0:
+            del WRITERS[key]
+    if users == 0:
+        writer.finish()

@@ -1,0 +1,355 @@
+"""Packets written to the agent from Python: a bounded queue in front of a thread of its own. The job never waits.
+
+What does not fit is refused as a whole and counted: the next that fits says why records are missing before it. While
+no agent is there nothing is kept, and the thread looks for one again and again.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.collectors.live.connection import Connection, Lost, connect
+from deepprof.collectors.live.identity import Speaker
+from deepprof.collectors.live.packets import EVENT, NO_TIME, RANGE, RECORDS_HEAD, TICK, Kind, Level, Reason
+from deepprof.collectors.live.payloads import as_bytes, cut, name_payloads, notice_payload, pack
+
+__all__ = ["LOG", "NEVER", "Batch", "Writer", "read_clocks", "warn"]
+
+NEVER = 2**63 - 1
+QUEUE_NBYTES = 128 << 20  # two million events: a cycle of a profiler comes all at once
+NAMES, NAME_CHARS = 1 << 20, 4096
+TICK_S, IDLE_S = 0.25, 0.25
+PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+FINISH_S = 3.0  # what a job that ends may wait for its last records
+LOG = logging.getLogger("deepprof")
+
+
+def no_events() -> npt.NDArray[Any]:
+    return np.zeros(0, EVENT)
+
+
+def no_ranges() -> npt.NDArray[Any]:
+    return np.zeros(0, RANGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records that stand or fall together: EVENT on the device clock, RANGE on CLOCK_MONOTONIC, each in order of start.
+
+    All events that ended before `events_until_ns` and ranges that ended before `ranges_until_ns` are in this batch or
+    in one before it; NO_TIME promises nothing. `lost` records are missing before it for `reason`.
+    """
+
+    events: npt.NDArray[Any] = field(default_factory=no_events)
+    ranges: npt.NDArray[Any] = field(default_factory=no_ranges)
+    events_until_ns: int = NO_TIME
+    ranges_until_ns: int = NO_TIME
+    reason: Reason = Reason.NONE
+    lost: int = 0
+    first: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many records it has."""
+        return len(self.events) + len(self.ranges)
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in the queue."""
+        return int(self.events.nbytes + self.ranges.nbytes)
+
+
+def read_clocks(device_clock: Callable[[], int] | None = None) -> tuple[int, int, int]:
+    """Return the device's clock, CLOCK_MONOTONIC and the Unix clock, read together, in ns.
+
+    Without `device_clock` events are on the Unix clock, as torch.profiler's are.
+    """
+    before, unix_ns, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+    try:
+        device_ns = unix_ns if device_clock is None else device_clock()
+    except Exception:  # a driver's, of any kind; events then wait for a tick that knows
+        device_ns = NO_TIME
+    return device_ns, (before + after) // 2, unix_ns
+
+
+class Writer:
+    """One process's way to the agent. Every method may be called from any thread and none waits but `finish`.
+
+    In a forked child it is inert. `spent_ns` is what the caller adds of its own CPU time to what collecting costs.
+    """
+
+    def __init__(
+        self,
+        speaker: Speaker,
+        path: Path,
+        *,
+        device_clock: Callable[[], int] | None = None,
+        listener: Callable[[bool], None] | None = None,
+        queue_nbytes: int | None = None,
+    ) -> None:
+        self.speaker, self.path, self.device_clock, self.listener = speaker, path, device_clock, listener
+        self.limit_nbytes = queue_limit() if queue_nbytes is None else queue_nbytes
+        self.pid, self.spent_ns = os.getpid(), 0
+        self.lock, self.wanted, self.ended = threading.Lock(), threading.Event(), threading.Event()
+        self.connection: Connection | None = None
+        self.queue: deque[Batch] = deque()
+        self.notices: deque[tuple[int, str]] = deque(maxlen=64)
+        self.names: list[str] = []
+        self.ids: dict[str, int] = {}
+        self.queued_nbytes, self.next, self.driver_dropped = 0, 0, 0
+        self.level, self.owed, self.connected_once = Level.ON, Reason.NONE, False
+        self.until, self.sent_names = (NO_TIME, NO_TIME), 0
+        self.thread = threading.Thread(target=self.run, name="deepprof", daemon=True)
+
+    def start(self) -> bool:
+        """Look for the agent and start the thread; False where no agent listens yet, which one line says."""
+        found = self.open()
+        if not found:
+            self.owed = Reason.DISCONNECTED
+            warn(f"no agent listens at {self.path}: nothing is collected until one does (deepprof agent starts it)")
+        atexit.register(self.finish)
+        self.thread.start()
+        return found
+
+    def intern(self, texts: Sequence[str]) -> npt.NDArray[np.uint32]:
+        """Return the id of each text, shape (n,); 0 for those beyond a million different ones."""
+        with self.lock:
+            return np.fromiter(map(self.intern_one, texts), np.uint32, len(texts))
+
+    def intern_one(self, text: str) -> int:
+        """Return the id of one text; the lock is held."""
+        found = self.ids.get(text)
+        if found is not None:
+            return found
+        if len(self.names) == NAMES:
+            return 0
+        self.names.append(text[:NAME_CHARS])
+        self.ids[text] = len(self.names)
+        return len(self.names)
+
+    def put(self, batch: Batch) -> bool:
+        """Take `batch` on its way whole, or refuse and count it: no agent, switched off, or no room."""
+        if self.is_over:
+            return False
+        with self.lock:
+            refused = self.refusal(batch)
+            if refused is not Reason.NONE:
+                # what was not to be collected is no loss, and takes no numbers
+                self.next += 0 if refused is Reason.DUTY_CYCLE else batch.lost + batch.count
+                self.owed = refused
+                return False
+            reason = self.owed or batch.reason
+            first, self.next = self.next + batch.lost, self.next + batch.lost + batch.count
+            self.queue.append(Batch(batch.events, batch.ranges, *until(batch), reason, batch.lost, first))
+            self.queued_nbytes += batch.nbytes
+            self.owed = Reason.NONE if batch.count else reason
+        self.wake()
+        return True
+
+    def refusal(self, batch: Batch) -> Reason:
+        """Return why `batch` cannot go, or NONE."""
+        if self.connection is None:
+            return Reason.DISCONNECTED
+        if self.level is Level.OFF:
+            return Reason.DUTY_CYCLE
+        full = self.queued_nbytes + batch.nbytes > self.limit_nbytes
+        return Reason.BUFFER_FULL if full else Reason.NONE
+
+    @property
+    def is_on(self) -> bool:
+        """Whether an agent is there and wants records."""
+        return self.connection is not None and self.level is Level.ON and self.pid == os.getpid()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has said END, or belongs to the process that this one was forked from."""
+        return self.wanted.is_set() or self.pid != os.getpid()
+
+    def notice(self, code: int, text: str) -> None:
+        """Tell people one line through the agent."""
+        self.notices.append((code, text))
+        self.wake()
+
+    def finish(self) -> None:
+        """Send what is queued, say END and end the thread; waits three seconds at most."""
+        if self.pid != os.getpid() or not self.thread.is_alive():
+            return
+        self.wanted.set()
+        self.wake()
+        self.ended.wait(FINISH_S)
+        atexit.unregister(self.finish)
+
+    def wake(self) -> None:
+        """Let the thread look now."""
+        if (connection := self.connection) is not None:
+            connection.wake()
+
+    # From here on everything runs on the thread, but `open`, which `start` calls before there is one.
+
+    def run(self) -> None:
+        """Serve one connection after the other until the job ends."""
+        tries = 0
+        while not self.wanted.is_set() or self.connection is not None:
+            if self.connection is None and not self.open():
+                self.wanted.wait(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
+                tries += 1
+                continue
+            try:
+                self.serve()
+                tries = 0
+            except (OSError, Lost) as error:
+                LOG.debug("the agent is gone: %s", error)
+                tries += 1
+            except Exception:
+                LOG.exception("deepprof: collecting ends")  # a mistake of ours costs the job this and no more
+                self.wanted.set()
+            self.close()
+        self.ended.set()
+
+    def open(self) -> bool:
+        """Connect and say who this is; False where nobody listens."""
+        connection = connect(self.path)
+        if connection is None:
+            return False
+        connection.queue(pack(Kind.HELLO, self.speaker.hello(continues=self.connected_once)))
+        with self.lock:
+            self.connection, self.connected_once, self.sent_names = connection, True, 0
+        return True
+
+    def close(self) -> None:
+        """Forget the connection and what was on its way through it."""
+        with self.lock:
+            connection, self.connection = self.connection, None
+            self.queue.clear()
+            self.queued_nbytes, self.until, self.level = 0, (NO_TIME, NO_TIME), Level.ON
+            self.owed = Reason.DISCONNECTED
+        if connection is not None:
+            connection.close()
+        self.tell(False)
+
+    def serve(self) -> None:
+        """Write and hear until the job ends; raises `Lost` or `OSError` when the agent goes."""
+        connection = self.connection
+        assert connection is not None  # noqa: S101  # `run` opened it
+        connection.wait_welcome(self.wanted)
+        self.follow(connection.level)
+        ticked_s = 0.0
+        while True:
+            if not connection.pieces and (batch := self.take()) is not None:
+                self.write(connection, batch)
+            done = self.wanted.is_set() and not connection.pieces and not self.queue
+            if not connection.pieces and (done or time.monotonic() - ticked_s > TICK_S):
+                self.write_tick(connection)
+                ticked_s = time.monotonic()
+            if done:
+                connection.queue(pack(Kind.END, self.head(self.next, 0, self.owed)))
+                connection.flush(FINISH_S)
+                return
+            connection.step(0 if self.queue and not connection.pieces else IDLE_S)
+            self.hear(connection)
+
+    def hear(self, connection: Connection) -> None:
+        """Follow what the agent wants now."""
+        if connection.level is not self.level:
+            self.follow(connection.level)
+
+    def follow(self, level: Level) -> None:
+        """Switch; what a collector gives when it stops still belongs to the window."""
+        if level is Level.OFF:
+            self.tell(False)
+        with self.lock:
+            self.level = level
+        if level is Level.ON:
+            self.tell(True)
+
+    def tell(self, on: bool) -> None:
+        """Tell the collector to begin or to stop; it must not raise, and a line says so where it does."""
+        if self.listener is not None:
+            try:
+                self.listener(on)
+            except Exception:
+                LOG.exception("a collector failed to %s", "start" if on else "stop")
+
+    def take(self) -> Batch | None:
+        """Return the next batch."""
+        with self.lock:
+            if not self.queue:
+                return None
+            batch = self.queue.popleft()
+            self.queued_nbytes -= batch.nbytes
+            return batch
+
+    def write(self, connection: Connection, batch: Batch) -> None:
+        """Queue a batch's packets, names first, with promises as they become true."""
+        self.write_names(connection)
+        number, reason = batch.first, batch.reason
+        device_ns, mono_ns, _ = read_clocks(self.device_clock)
+        for part in cut(batch.events, batch.ranges, device_ns - mono_ns):
+            for kind, records in ((Kind.EVENTS, part.events), (Kind.RANGES, part.ranges)):
+                if len(records):
+                    connection.queue(pack(kind, self.head(number, len(records), reason), as_bytes(records)))
+                    number, reason = number + len(records), Reason.NONE
+            self.promise(batch, part.until_ns, device_ns - mono_ns)
+            self.write_tick(connection)
+
+    def promise(self, batch: Batch, until_ns: int | None, offset_ns: int) -> None:
+        """Promise what a part of a batch allows: the others begin at `until_ns` or later; None: it is the last."""
+        events_ns, ranges_ns = batch.events_until_ns, batch.ranges_until_ns
+        if until_ns is not None:
+            events_ns, ranges_ns = min(events_ns, until_ns + offset_ns), min(ranges_ns, until_ns)
+        self.until = max(self.until[0], events_ns), max(self.until[1], ranges_ns)
+
+    def write_names(self, connection: Connection) -> None:
+        """Queue the names that this connection has not had."""
+        with self.lock:
+            fresh = self.names[self.sent_names :]
+            first, self.sent_names = self.sent_names + 1, len(self.names)
+        for payload in name_payloads(first, fresh):
+            connection.queue(pack(Kind.NAMES, payload))
+
+    def head(self, first: int, count: int, reason: Reason) -> bytes:
+        """Return the head of records."""
+        return np.array([(first, count, reason)], RECORDS_HEAD).tobytes()
+
+    def write_tick(self, connection: Connection) -> None:
+        """Queue what people are told, the clocks and what is promised."""
+        while self.notices:
+            connection.queue(pack(Kind.NOTICE, notice_payload(*self.notices.popleft())))
+        tick = np.zeros(1, TICK)
+        tick["device_ns"], tick["mono_ns"], tick["unix_ns"] = read_clocks(self.device_clock)
+        tick["events_until_ns"], tick["ranges_until_ns"] = self.until
+        with self.lock:
+            tick["next"] = self.queue[0].first - self.queue[0].lost if self.queue else self.next
+        tick["open_since_ns"], tick["driver_dropped"], tick["level"] = NEVER, self.driver_dropped, self.level
+        tick["collector_cpu_ns"] = self.spent_ns + time.thread_time_ns()
+        tick["process_cpu_ns"] = time.process_time_ns()
+        connection.queue(pack(Kind.TICK, tick.tobytes()))
+
+
+def until(batch: Batch) -> tuple[int, int]:
+    """Return what a batch promises."""
+    return batch.events_until_ns, batch.ranges_until_ns
+
+
+def queue_limit() -> int:
+    """Return how many bytes may wait: DEEPPROF_QUEUE_NBYTES or 128 MiB."""
+    said = os.environ.get("DEEPPROF_QUEUE_NBYTES", "")
+    return int(said) if said.isascii() and said.isdigit() and len(said) < 13 else QUEUE_NBYTES
+
+
+def warn(text: str) -> None:
+    """Say one line, unless DEEPPROF_QUIET is set."""
+    if not os.environ.get("DEEPPROF_QUIET"):
+        LOG.warning("deepprof: %s", text)
