@@ -7,29 +7,67 @@ stands in where a device was in use and only its events are missing: operators t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import DEVICE_EVENTS, OPERANDS, Trace
-from deepprof.metrics.spans import Spans, covered, union
+from deepprof.metrics.spans import covered, union
 from deepprof.metrics.streams import COLLECTIVE_RANGE
 
-__all__ = ["COMPILER_RANGE", "INPUT_RANGE", "is_stand_in", "stand_in", "stand_ins"]
+__all__ = [
+    "ATEN",
+    "COMPILER_RANGE",
+    "FEWEST",
+    "INPUT_RANGE",
+    "PLACE",
+    "Marks",
+    "Moved",
+    "Place",
+    "describe",
+    "find_operators",
+    "foreign_ranges",
+    "is_stand_in",
+    "mark_names",
+    "marked",
+    "move_rows",
+    "on_thread",
+    "outermost",
+    "stand_in",
+    "stand_ins",
+    "thread_times",
+    "training_thread",
+    "untouched",
+]
 
 NOTE = "no GPU kernel was recorded: the CPU operators of thread "
-# PyTorch's dispatcher names operators namespace::name; Python wrappers and hand-written ranges of older recorders,
-# which have the same category, are not. Compiled code is the exception: nothing inside it need be an operator.
-OPERATOR = r"::|^## Call CompiledFxGraph"
-ATEN = r"^aten::"  # every PyTorch program has some; other frameworks' functions of C++ have colons too
-BACKWARD = r"^autograd::engine::evaluate_function"
 INPUT_RANGE = r"^enumerate\(DataLoader\)#"
 # What torch.compile writes around compiling, from the outside in. The operators that it traces there do not compute.
 COMPILER_RANGE = r"^dynamo$|^entire_(?:frame|backward)_compile$|^backward_compile$|\(dynamo_timed\)$"
+# What a name says, as marks that add up.
+OPERATOR, ATEN, BACKWARD, FOREIGN, WAITING = 1, 2, 4, 8, 16
+PATTERNS: Mapping[int, str] = MappingProxyType(
+    {
+        # PyTorch's dispatcher names operators namespace::name; Python wrappers and hand-written ranges of older
+        # recorders, which have the same category, are not. Compiled code is the exception: nothing inside it need be
+        # an operator.
+        OPERATOR: r"::|^## Call CompiledFxGraph",
+        ATEN: r"^aten::",  # every PyTorch program has some; other frameworks' functions of C++ have colons too
+        BACKWARD: r"^autograd::engine::evaluate_function",
+        FOREIGN: f"{INPUT_RANGE}|{COMPILER_RANGE}",
+        WAITING: COLLECTIVE_RANGE,
+    }
+)
 FEWEST = 12  # operators: three iterations, the fewest that make a loop, of a forward, a backward and a step or two
+PLACE = ("process", "thread")
+Place = tuple[int | None, int | None]
+"""Process and thread."""
+Marks = npt.NDArray[np.uint8]
+"""The marks of each name, by its id."""
 
 
 def stand_ins(traces: Sequence[Trace]) -> tuple[Trace, ...]:
@@ -57,13 +95,14 @@ def stand_in(trace: Trace) -> Trace | None:
     """
     if used_device(trace):
         return None
-    operators = find_operators(trace)
-    if not names_like(trace, operators, ATEN).any():
+    marks = mark_names(trace.names)
+    operators = find_operators(trace.host_events, marks)
+    if not marked(marks, operators, ATEN).any():
         return None
-    main = training_thread(trace, outermost(operators))
-    own = on_thread(operators, main)
-    chosen = outermost(own.filter(~touched(own, foreign_spans(trace, main))))
-    return move(trace, chosen, main) if chosen.height >= FEWEST else None
+    main = training_thread(thread_times(outermost(operators), marks))
+    spans = on_thread(foreign_ranges(trace.host_events, trace.annotations, marks), main)
+    chosen = outermost(untouched(on_thread(operators, main), spans))
+    return move(trace, chosen, marks, main) if chosen.height >= FEWEST else None
 
 
 def used_device(trace: Trace) -> bool:
@@ -80,72 +119,118 @@ def used_device(trace: Trace) -> bool:
     )
 
 
-def names_like(trace: Trace, rows: pl.DataFrame, pattern: str) -> pl.Series:
-    """Return which rows have a name that contains `pattern`; names are looked at once each."""
-    return trace.names.str.contains(pattern).fill_null(value=False).gather(rows["name_id"])
+def mark_names(names: pl.Series) -> Marks:
+    """Return for each name what it says: the sum of its marks."""
+    found = np.zeros(len(names), np.uint8)
+    for mark, pattern in PATTERNS.items():
+        found |= names.str.contains(pattern).fill_null(value=False).to_numpy().astype(np.uint8) * np.uint8(mark)
+    return found
 
 
-def find_operators(trace: Trace) -> pl.DataFrame:
+def marked(marks: Marks, rows: pl.DataFrame, mark: int) -> pl.Series:
+    """Return which rows have a name with `mark`."""
+    return pl.Series("marked", (marks[rows["name_id"].to_numpy()] & mark) != 0, dtype=pl.Boolean)
+
+
+def find_operators(host_events: pl.DataFrame, marks: Marks) -> pl.DataFrame:
     """Return the operators with their `row` in the host table, by thread and start, the outer of two first."""
-    rows = trace.host_events.with_row_index("row").filter(pl.col("category") == "op", pl.col("end_ns").is_not_null())
-    rows = rows.filter(names_like(trace, rows, OPERATOR))
+    rows = host_events.with_row_index("row").filter(pl.col("category") == "op", pl.col("end_ns").is_not_null())
+    rows = rows.filter(marked(marks, rows, OPERATOR))
     return rows.sort("process", "thread", "start_ns", "end_ns", "row", descending=[False, False, False, True, False])
 
 
-def outermost(operators: pl.DataFrame) -> pl.DataFrame:
-    """Return the operators that begin in no other one of their thread; sorted as `find_operators` sorts."""
-    reach = pl.col("end_ns").cum_max().shift(1).over("process", "thread")
+def outermost(operators: pl.DataFrame, reach_ns: int | None = None) -> pl.DataFrame:
+    """Return the operators that begin in no other one of their thread; sorted as `find_operators` sorts.
+
+    `reach_ns` is where those before them end, which are not in the table.
+    """
+    reach = pl.max_horizontal(pl.col("end_ns").cum_max().shift(1).over("process", "thread"), pl.lit(reach_ns, pl.Int64))
     return operators.filter((pl.col("start_ns") >= reach).fill_null(value=True))
 
 
-def training_thread(trace: Trace, operators: pl.DataFrame) -> tuple[int | None, int | None]:
-    """Return process and thread with the most operator time, among those that run backward passes if any does.
+def thread_times(operators: pl.DataFrame, marks: Marks) -> pl.DataFrame:
+    """Return for each `process` and `thread` whether it `trains`, its `operators`, the time `spent` in them, `end_ns`.
+
+    A thread trains if it runs backward passes; the end is that of its last operator.
+    """
+    trains = marked(marks, operators, BACKWARD).alias("trains")
+    threads = operators.with_columns(trains).group_by("process", "thread", maintain_order=True)
+    spent = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    return threads.agg(pl.col("trains").any(), pl.col("end_ns").max(), spent=spent, operators=pl.len())
+
+
+def training_thread(times: pl.DataFrame) -> Place:
+    """Return process and thread with the most operator time, among those that train if any does.
 
     A thread that prepares batches may compute more than the one that waits for them.
     """
-    trains = names_like(trace, operators, BACKWARD).alias("trains")
-    threads = operators.with_columns(trains).group_by("process", "thread", maintain_order=True)
-    times = threads.agg(pl.col("trains").any(), spent=(pl.col("end_ns") - pl.col("start_ns")).sum())
     process, thread, *_ = times.sort("trains", "spent", descending=True, maintain_order=True).row(0)
     return process, thread
 
 
-def on_thread(rows: pl.DataFrame, place: tuple[int | None, int | None]) -> pl.DataFrame:
+def on_thread(rows: pl.DataFrame, place: Place) -> pl.DataFrame:
     """Return the rows of one process and thread."""
     return rows.filter(pl.col("process").eq_missing(place[0]), pl.col("thread").eq_missing(place[1]))
 
 
-def foreign_spans(trace: Trace, place: tuple[int | None, int | None]) -> Spans:
-    """Return when the thread loaded data or compiled."""
-    closed = [on_thread(rows, place).drop_nulls("end_ns") for rows in (trace.host_events, trace.annotations)]
-    pattern = f"{INPUT_RANGE}|{COMPILER_RANGE}"
-    found = [rows.filter(names_like(trace, rows, pattern)).select("start_ns", "end_ns") for rows in closed]
-    found.append(closed[0].filter(pl.col("category") == "dataloader").select("start_ns", "end_ns"))
-    spans = pl.concat(found)
-    return union(spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy())
+def foreign_ranges(host_events: pl.DataFrame, annotations: pl.DataFrame, marks: Marks) -> pl.DataFrame:
+    """Return `process`, `thread`, `start_ns`, `end_ns` of the ranges in which a thread loaded data or compiled."""
+    loading = (host_events["category"] == "dataloader") | marked(marks, host_events, FOREIGN)
+    found = [host_events.filter(loading), annotations.filter(marked(marks, annotations, FOREIGN))]
+    return pl.concat([rows.select(*PLACE, "start_ns", "end_ns") for rows in found]).drop_nulls("end_ns")
 
 
-def touched(operators: pl.DataFrame, spans: Spans) -> pl.Series:
-    """Return which operators lie in one of the spans, or around one: a backward pass that compiles is not compute."""
+def untouched(operators: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return the operators that lie in none of the ranges of their thread, nor around one.
+
+    A backward pass that compiles is not compute.
+    """
+    spans = union(ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy())
     start, end = operators["start_ns"].to_numpy(), operators["end_ns"].to_numpy()
     shared: npt.NDArray[np.int64] = covered(spans, start, np.maximum(end, start + 1))  # an empty operator has a place
-    return pl.Series(shared > 0, dtype=pl.Boolean)
+    return operators.filter(pl.Series(shared == 0, dtype=pl.Boolean))
 
 
-def move(trace: Trace, chosen: pl.DataFrame, main: tuple[int | None, int | None]) -> Trace:
+def move(trace: Trace, chosen: pl.DataFrame, marks: Marks, main: Place) -> Trace:
     """Return the trace with the `chosen` host rows and all collectives as device events, and a note that says so."""
-    stays = pl.int_range(pl.len(), dtype=pl.UInt32).is_in(chosen["row"].implode()).not_()
-    remaining = trace.host_events.select(stays=stays)["stays"]
-    ranges = trace.annotations
-    waits = names_like(trace, ranges, COLLECTIVE_RANGE) & (ranges["side"] == "host") & ranges["end_ns"].is_not_null()
-    rows = pl.concat([as_kernels(chosen), as_kernels(ranges.filter(waits))])
+    moved = move_rows(trace.host_events, trace.annotations, chosen, marks)
     return replace(
         trace,
-        device_events=rows.sort("start_ns", maintain_order=True),
-        annotations=ranges.filter(~waits),
-        host_events=trace.host_events.filter(remaining),
-        operands=renumber(trace.operands, remaining),
-        notes=(*trace.notes, f"{NOTE}{main[1]} stand for kernels"),
+        device_events=moved.device_events,
+        annotations=moved.annotations,
+        host_events=moved.host_events,
+        operands=renumber(trace.operands, moved.remaining),
+        notes=(*trace.notes, describe(main)),
+    )
+
+
+def describe(place: Place) -> str:
+    """Return the note of a trace whose kernels are operators of that thread."""
+    return f"{NOTE}{place[1]} stand for kernels"
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Rows of a trace after some have become device events; `remaining` says which host rows have not."""
+
+    device_events: pl.DataFrame
+    host_events: pl.DataFrame
+    annotations: pl.DataFrame
+    remaining: pl.Series
+
+
+def move_rows(host_events: pl.DataFrame, annotations: pl.DataFrame, chosen: pl.DataFrame, marks: Marks) -> Moved:
+    """Return the rows with the `chosen` ones of the host, by their `row`, and all collectives as device events."""
+    stays = np.ones(host_events.height, np.bool_)
+    stays[chosen["row"].to_numpy()] = False
+    waits = marked(marks, annotations, WAITING) & (annotations["side"] == "host") & annotations["end_ns"].is_not_null()
+    rows = pl.concat([as_kernels(chosen), as_kernels(annotations.filter(waits))])
+    remaining = pl.Series("stays", stays, dtype=pl.Boolean)
+    return Moved(
+        rows.sort("start_ns", maintain_order=True),
+        host_events.filter(remaining),
+        annotations.filter(~waits),
+        remaining,
     )
 
 

@@ -23,7 +23,7 @@ from deepprof.client.waiting import CLOCK, Clock, Patience
 from deepprof.client.window import Entry, Window
 from deepprof.collectors.errors import DeepProfError
 from deepprof.v1.ingest_pb2 import SendRequest, SendResponse
-from deepprof.v1.records_pb2 import Batch, End, Gap, Hello
+from deepprof.v1.records_pb2 import Batch, End, Gap, Hello, Status
 
 __all__ = ["Policy", "Sender", "Sent"]
 
@@ -84,6 +84,9 @@ class Sender:
         self.sent = Sent()
         self.error: DeepProfError | None = None
         self.jumps = 0
+        self.status: Status | None = None
+        self.takes_status = False
+        self.names = 0  # that the daemon has of this rank
         self.changed = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
@@ -114,6 +117,14 @@ class Sender:
     async def gap(self, gap: Gap) -> None:
         """Say that records are missing."""
         await self.put(Entry(SendRequest(gap=gap), gap.first, gap.lost, gap.ByteSize()))
+
+    def tell(self, status: Status) -> None:
+        """Say how the collector is, as soon as there is a connection, and again on every later one; the latest counts.
+
+        Never waits and never fails: a daemon that does not understand it is not told.
+        """
+        self.status = status
+        self.wake()
 
     async def end(self, end: End) -> Sent:
         """Send the end, and wait until everything is durable."""
@@ -201,6 +212,7 @@ class Sender:
             self.count(present=answer.durable)
         self.count(connections=1)
         self.patience.limit_s = self.policy.patience_s
+        self.takes_status = answer.takes_status
         if not self.window.resume(answer.durable, ended=answer.ended):
             had, has = self.window.durable, answer.durable
             problem = f"it has {has:,} records of this rank, and had acknowledged {had:,}: its store was replaced"
@@ -220,12 +232,17 @@ class Sender:
     def show(self, answer: SendResponse) -> None:
         """Tell what is durable to everybody who waits."""
         self.sent = replace(self.sent, durable=max(self.sent.durable, answer.durable))
+        self.names = answer.names
         self.wake()
 
     async def write(self, stream: Stream) -> None:
-        """Write what the window holds, as it comes."""
+        """Write what the window holds, as it comes, and the status that holds now before it."""
+        told: Status | None = None
         while True:
             changed = self.changed
+            if self.takes_status and self.status is not told and self.status is not None:
+                told = self.status
+                stream.tell(SendRequest(status=told))
             entry = self.window.take_next()
             if entry is None:
                 await changed.wait()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
@@ -25,6 +25,7 @@ from deepprof.v1.records_pb2 import Hello
 __all__ = ["Broken", "Stream"]
 
 CLOSING_S = 2.0  # that a daemon may take to close what has ended
+LATEST = SendRequest()  # stands in the line for the latest message of a kind of which only that one counts
 
 
 class Broken(Exception):  # noqa: N818 - a state of the connection, which the sender handles
@@ -50,14 +51,14 @@ class Stream:
         self.door, self.hello, self.silence_s = door, hello, silence_s
         self.requests: SimpleQueue[SendRequest | None] = SimpleQueue()
         self.answers: asyncio.Queue[SendResponse | Broken] = asyncio.Queue()
+        self.latest, self.latest_waits = LATEST, False
 
     async def __aenter__(self) -> Self:
         self.loop = asyncio.get_running_loop()
         metadata = self.door.metadata()
         self.channel = self.door.open()
         self.write(SendRequest(hello=self.hello))
-        waiting = iter(self.requests.get, None)
-        self.call: Any = IngestStub(self.channel).Send(waiting, metadata=metadata)
+        self.call: Any = IngestStub(self.channel).Send(self.take(), metadata=metadata)
         self.thread = threading.Thread(target=self.listen, name="deepprof-answers", daemon=True)
         self.thread.start()
         return self
@@ -74,6 +75,22 @@ class Stream:
         What waits here is what the window holds, and bounded by it.
         """
         self.requests.put(request)
+
+    def tell(self, request: SendRequest) -> None:
+        """Have a message written of which only the latest counts: one that still waits is replaced."""
+        self.latest = request  # first, so that whoever takes the place in the line finds it
+        if not self.latest_waits:
+            self.latest_waits = True
+            self.requests.put(LATEST)
+
+    def take(self) -> Iterator[SendRequest]:
+        """Yield the messages as the daemon takes them: the work of a thread of gRPC's."""
+        for request in iter(self.requests.get, None):
+            if request is LATEST:
+                self.latest_waits = False
+                yield self.latest
+            else:
+                yield request
 
     def listen(self) -> None:
         """Hand every answer on to the event loop, at last how the stream ended: a thread's work."""

@@ -17,6 +17,7 @@ __all__ = [
     "Account",
     "ActiveFinding",
     "Capture",
+    "CollectorStatus",
     "DeviceState",
     "Findings",
     "FollowedLoop",
@@ -29,7 +30,8 @@ __all__ = [
 
 Kind = TypeVar("Kind")
 MinerState = Literal["unknown", "learning", "locked", "lost"]
-STATES: tuple[MinerState, ...] = get_args(MinerState)  # by the protocol's numbers
+CollectorLevel = Literal["unknown", "full", "duty", "off"]
+ENUMS = (MinerState, CollectorLevel)  # their words stand in the order of the protocol's numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,21 @@ class DeviceState:
 
 
 @dataclass(frozen=True, slots=True)
+class CollectorStatus:
+    """What a rank's collector last said of itself: how much it records, why, and what that costs the rank's host."""
+
+    level: CollectorLevel = "unknown"
+    reason: str = ""
+    since_unix_ns: int = 0
+    duty_ratio: float = 0.0
+    overhead_ratio: float = 0.0
+    spool_nbytes: int = 0
+    lost: int = 0
+    level_changes: int = 0
+    notice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RankState:
     """A rank: who sends its records, what became of them, and its devices."""
 
@@ -98,6 +115,7 @@ class RankState:
     clock_offset_ns: int = 0
     account: Account = field(default_factory=Account)
     devices: tuple[DeviceState, ...] = ()
+    status: CollectorStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +211,14 @@ def find_fields(kind: type) -> tuple[tuple[str, Any], ...]:
 
 def read_field(hint: Any, message: Any, name: str) -> Any:
     """Return one field of a message as the type `hint`."""
-    if type(None) in get_args(hint) and not message.HasField(name):
-        return None
+    if type(None) in get_args(hint):
+        if not message.HasField(name):
+            return None
+        (hint,) = set(get_args(hint)) - {type(None)}
     value = getattr(message, name)
-    if hint is MinerState:
-        return STATES[value] if 0 <= value < len(STATES) else STATES[0]
+    if hint in ENUMS:
+        words = get_args(hint)
+        return words[value] if 0 <= value < len(words) else words[0]
     if get_origin(hint) is tuple:
         return tuple(convert(get_args(hint)[0], each) for each in value)
     return MappingProxyType(dict(value)) if hint == Mapping[str, int] else convert(hint, value)

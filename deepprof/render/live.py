@@ -17,6 +17,7 @@ __all__ = ["Scene", "draw_scene"]
 AROUND = 6  # lines of a job beside its rows
 FEWEST = 3  # rows of a job, however low the screen
 STYLES = {"locked": "", "learning": "yellow", "lost": "bold red", "away": "bold yellow", "ended": "dim"}
+THROTTLED = ("duty", "off")
 NAME_COLUMNS = 40  # of a job's name in a table
 
 
@@ -50,6 +51,13 @@ class Row:
         if not self.rank.connected:
             return "away"
         return self.device.state if self.device is not None else "no events"
+
+    @property
+    def level(self) -> str:
+        """How much its collector records, nothing where that is everything or not known now."""
+        status = self.rank.status
+        told = status is not None and self.rank.connected and not self.rank.ended
+        return status.level if status is not None and told and status.level in THROTTLED else ""
 
 
 def draw_scene(scene: Scene, width: int, height: int | None = None) -> list[Line]:
@@ -165,15 +173,21 @@ def choose_rows(rows: Sequence[Row], room: int | None) -> Sequence[Row]:
     """Return the rows to show: where not all fit, those that deserve a look before the others."""
     if room is None or len(rows) <= room:
         return rows
-    places = sorted(range(len(rows)), key=lambda at: (rows[at].state in {"locked", "ended"}, at))[:room]
+    places = sorted(
+        range(len(rows)), key=lambda at: (rows[at].state in {"locked", "ended"} and not rows[at].level, at)
+    )[:room]
     return [rows[at] for at in sorted(places)]
 
 
 def draw_rows(rows: Sequence[Row], width: int) -> Iterator[Line]:
     """Yield a heading and the rows under it."""
     several = any(len(row.rank.devices) > 1 for row in rows)
-    columns = [column for column in COLUMNS if several or column.title != "device"]
-    yield from draw_table(rows, columns, width, lambda row: STYLES.get(row.state, ""))
+    throttled = any(row.level for row in rows)
+    left_out = {title for title, shown in (("device", several), ("level", throttled)) if not shown}
+    columns = [column for column in COLUMNS if column.title not in left_out]
+    yield from draw_table(
+        rows, columns, width, lambda row: STYLES.get(row.state, "") or ("yellow" if row.level else "")
+    )
 
 
 def show_time(value_of: Callable[[DeviceState], int]) -> Callable[[Row], str]:
@@ -202,6 +216,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("rank", 0, lambda row: str(row.rank.rank)),
     Column("device", 1, lambda row: str(row.device.device) if row.device else ABSENT),
     Column("state", 0, lambda row: row.state),
+    Column("level", 0, lambda row: row.level or "full"),
     Column("iterations", 2, lambda row: f"{row.device.iterations:,}" if row.device else ABSENT),
     Column("last", 3, show_time(lambda device: device.last_iteration_ns)),
     Column("median", 5, show_time(lambda device: device.median_iteration_ns)),

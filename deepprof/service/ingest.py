@@ -11,11 +11,12 @@ import grpc
 from google.protobuf.message import Message
 
 from deepprof.service.holes import check_after_loss
+from deepprof.service.messages import view_status
 from deepprof.service.rank import Item, waiting_nbytes
 from deepprof.service.roster import RefusedError
 from deepprof.v1 import ingest_pb2 as wire
 from deepprof.v1.records_pb2 import TABLE_KIND_DEVICES
-from deepprof.wire.checking import check_batch, check_end, check_gap, check_hello, count_records
+from deepprof.wire.checking import check_batch, check_end, check_gap, check_hello, check_status, count_records
 from deepprof.wire.errors import WireError
 from deepprof.wire.requests import read_request
 
@@ -134,6 +135,8 @@ class Stream:
         elif kind == "end":
             check_end(message.end, self.engine.limits)
             await self.submit("end", message.end, self.rank.next, 0)
+        elif kind == "status":
+            self.take_status(message.status)
         else:
             raise WireError("message", "a Hello comes once, first" if kind == "hello" else "is empty")
 
@@ -182,6 +185,16 @@ class Stream:
         self.expect(gap.first)
         await self.submit("gap", gap, gap.first, gap.lost, lost=gap.lost or None)
 
+    def take_status(self, status: pb.Status) -> None:
+        """Show what the collector says of itself; a level that is another one is an event."""
+        check_status(status, self.engine.limits)
+        before, now = self.rank.status, view_status(status)
+        self.rank.note_status(now)
+        if now.level != ("full" if before is None else before.level):
+            job, number = self.rank.key
+            more = {"collects": now.level, "reason": now.reason, "notice": now.notice}
+            log.info("collector-level", extra={"job": job, "rank": number, **more})
+
     def expect(self, first: int) -> None:
         """Raise `RefusedError` unless the message goes on where the one before ended."""
         if first != self.rank.next:
@@ -202,7 +215,9 @@ class Stream:
             now = (self.rank.durable, self.rank.ended)
             if now != told:
                 told = now
-                await self.context.write(wire.SendResponse(durable=now[0], names=self.rank.durable_names, ended=now[1]))
+                names = self.rank.durable_names
+                answer = wire.SendResponse(durable=now[0], names=names, ended=now[1], takes_status=True)
+                await self.context.write(answer)
                 continue  # more may have become durable meanwhile
             if self.done and not self.rank.submitted:
                 return

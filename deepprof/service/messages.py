@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from deepprof.service.views import CollectorView
 from deepprof.v1 import query_pb2 as wire
 from deepprof.v1 import records_pb2 as records
 
 if TYPE_CHECKING:
-    from deepprof.service.views import Account, DeviceView, LoopView, RankView
+    from deepprof.service.views import Account, DeviceView, Level, LoopView, RankView
 
-__all__ = ["account_of", "job_of", "loop_of", "rank_of"]
+__all__ = ["account_of", "job_of", "loop_of", "rank_of", "view_status"]
 
+LEVELS: Mapping[Level, Any] = MappingProxyType(
+    {
+        "full": records.COLLECTOR_LEVEL_FULL,
+        "duty": records.COLLECTOR_LEVEL_DUTY,
+        "off": records.COLLECTOR_LEVEL_OFF,
+    }
+)
+NAMES_OF_LEVELS = MappingProxyType({number: level for level, number in LEVELS.items()})
+STATUS = ("reason", "since_unix_ns", "duty_ratio", "overhead_ratio", "spool_nbytes", "lost", "level_changes", "notice")
 STATES = {
     "learning": wire.MINER_STATE_LEARNING,
     "locked": wire.MINER_STATE_LOCKED,
@@ -76,7 +87,18 @@ def rank_of(rank: RankView) -> wire.Rank:
         clock_offset_ns=rank.clock_offset_ns,
         account=account_of(rank.account),
         devices=[device_of(device) for device in rank.devices],
+        status=None if rank.status is None else status_of(rank.status),
     )
+
+
+def status_of(status: CollectorView) -> records.Status:
+    """Return what a collector said of itself."""
+    return records.Status(level=LEVELS[status.level], **{name: getattr(status, name) for name in STATUS})
+
+
+def view_status(message: records.Status) -> CollectorView:
+    """Return a checked status as it is shown."""
+    return CollectorView(level=NAMES_OF_LEVELS[message.level], **{name: getattr(message, name) for name in STATUS})
 
 
 def device_of(device: DeviceView) -> wire.DeviceState:

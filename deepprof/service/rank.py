@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ import polars as pl
 from deepprof.service.account import Accounts
 from deepprof.service.journal import Place
 from deepprof.service.session import RankSession
-from deepprof.service.views import HISTORY, Account, RankView
+from deepprof.service.views import HISTORY, Account, CollectorView, RankView
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,6 +133,7 @@ class Rank:
     unsaved: bool = False  # more was mined than is saved
     failed: bool = False  # its records have met a bug: they are no longer mined
     findings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    status: CollectorView | None = None  # what the collector last said of itself; not saved, it comes again
     view: RankView = field(init=False)
 
     def __post_init__(self) -> None:
@@ -173,7 +174,13 @@ class Rank:
             lag_ns=self.lag_ns,
             devices=self.session.devices,
             findings=self.findings,
+            status=self.status,
         )
+
+    def note_status(self, status: CollectorView) -> None:
+        """Show what the collector says of itself, at once; all else is the worker's to show, which may be at work."""
+        self.status = status
+        self.view = replace(self.view, status=status)
 
     def note_submitted(self, item: Item) -> None:
         """Count an item that goes to the journal; what comes next is expected behind it."""

@@ -11,9 +11,10 @@ import polars as pl
 
 from deepprof.metrics.iteration import ITERATIONS
 
-__all__ = ["BUCKETS_S", "HISTORY", "Account", "DeviceView", "LoopView", "RankView", "State"]
+__all__ = ["BUCKETS_S", "HISTORY", "Account", "CollectorView", "DeviceView", "Level", "LoopView", "RankView", "State"]
 
 State = Literal["learning", "locked", "lost"]
+Level = Literal["full", "duty", "off"]
 
 # Upper bounds of the iteration duration histogram, log-spaced from 1 ms to 600 s (1, 2.5, 5 per decade).
 BUCKETS_S = (
@@ -98,6 +99,25 @@ class DeviceView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CollectorView:
+    """What a rank's collector last said of itself: `level` since `since_unix_ns` on its host's clock, and why.
+
+    `duty_ratio` is the share of the time that it records, `overhead_ratio` the CPU time that it takes over one core's;
+    `lost` records and `level_changes` are those of the collector's own count.
+    """
+
+    level: Level = "full"
+    reason: str = ""
+    since_unix_ns: int = 0
+    duty_ratio: float = 1.0
+    overhead_ratio: float = 0.0
+    spool_nbytes: int = 0
+    lost: int = 0
+    level_changes: int = 0
+    notice: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankView:
     """One rank of a job, as last shown. Unix times are the daemon's clock; `queued_nbytes` waits to be mined."""
 
@@ -118,3 +138,4 @@ class RankView:
     lag_ns: int = 0  # from a batch's arrival to its being mined, of the last one
     devices: tuple[DeviceView, ...] = ()
     findings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # open ones: rule → severity
+    status: CollectorView | None = None  # None: the collector has said nothing

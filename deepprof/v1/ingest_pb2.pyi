@@ -6,23 +6,27 @@ from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Opti
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SendRequest(_message.Message):
-    __slots__ = ("hello", "batch", "gap", "end")
+    __slots__ = ("hello", "batch", "gap", "end", "status")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     GAP_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
     hello: _records_pb2.Hello
     batch: _records_pb2.Batch
     gap: _records_pb2.Gap
     end: _records_pb2.End
-    def __init__(self, hello: _Optional[_Union[_records_pb2.Hello, _Mapping]] = ..., batch: _Optional[_Union[_records_pb2.Batch, _Mapping]] = ..., gap: _Optional[_Union[_records_pb2.Gap, _Mapping]] = ..., end: _Optional[_Union[_records_pb2.End, _Mapping]] = ...) -> None: ...
+    status: _records_pb2.Status
+    def __init__(self, hello: _Optional[_Union[_records_pb2.Hello, _Mapping]] = ..., batch: _Optional[_Union[_records_pb2.Batch, _Mapping]] = ..., gap: _Optional[_Union[_records_pb2.Gap, _Mapping]] = ..., end: _Optional[_Union[_records_pb2.End, _Mapping]] = ..., status: _Optional[_Union[_records_pb2.Status, _Mapping]] = ...) -> None: ...
 
 class SendResponse(_message.Message):
-    __slots__ = ("durable", "names", "ended")
+    __slots__ = ("durable", "names", "ended", "takes_status")
     DURABLE_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    TAKES_STATUS_FIELD_NUMBER: _ClassVar[int]
     durable: int
     names: int
     ended: bool
-    def __init__(self, durable: _Optional[int] = ..., names: _Optional[int] = ..., ended: bool = ...) -> None: ...
+    takes_status: bool
+    def __init__(self, durable: _Optional[int] = ..., names: _Optional[int] = ..., ended: bool = ..., takes_status: bool = ...) -> None: ...

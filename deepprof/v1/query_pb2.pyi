@@ -75,7 +75,7 @@ class DeviceState(_message.Message):
     def __init__(self, device: _Optional[int] = ..., stream: _Optional[int] = ..., state: _Optional[_Union[MinerState, str]] = ..., loop: _Optional[int] = ..., period: _Optional[int] = ..., confidence_ratio: _Optional[float] = ..., evidence: _Optional[str] = ..., boundary_source: _Optional[str] = ..., iterations: _Optional[int] = ..., last_iteration_start_ns: _Optional[int] = ..., last_iteration_ns: _Optional[int] = ..., last_interval_ns: _Optional[int] = ..., median_iteration_ns: _Optional[int] = ..., foreign_kernels: _Optional[int] = ..., resets: _Optional[int] = ...) -> None: ...
 
 class Rank(_message.Message):
-    __slots__ = ("job", "rank", "world_size", "host", "collector", "connected", "ended", "settled", "first_seen_unix_ns", "last_record_unix_ns", "clock_offset_ns", "account", "devices")
+    __slots__ = ("job", "rank", "world_size", "host", "collector", "connected", "ended", "settled", "first_seen_unix_ns", "last_record_unix_ns", "clock_offset_ns", "account", "devices", "status")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +89,7 @@ class Rank(_message.Message):
     CLOCK_OFFSET_NS_FIELD_NUMBER: _ClassVar[int]
     ACCOUNT_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     world_size: int
@@ -102,7 +103,8 @@ class Rank(_message.Message):
     clock_offset_ns: int
     account: _records_pb2.Account
     devices: _containers.RepeatedCompositeFieldContainer[DeviceState]
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., host: _Optional[str] = ..., collector: _Optional[str] = ..., connected: bool = ..., ended: bool = ..., settled: bool = ..., first_seen_unix_ns: _Optional[int] = ..., last_record_unix_ns: _Optional[int] = ..., clock_offset_ns: _Optional[int] = ..., account: _Optional[_Union[_records_pb2.Account, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[DeviceState, _Mapping]]] = ...) -> None: ...
+    status: _records_pb2.Status
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., host: _Optional[str] = ..., collector: _Optional[str] = ..., connected: bool = ..., ended: bool = ..., settled: bool = ..., first_seen_unix_ns: _Optional[int] = ..., last_record_unix_ns: _Optional[int] = ..., clock_offset_ns: _Optional[int] = ..., account: _Optional[_Union[_records_pb2.Account, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[DeviceState, _Mapping]]] = ..., status: _Optional[_Union[_records_pb2.Status, _Mapping]] = ...) -> None: ...
 
 class Loop(_message.Message):
     __slots__ = ("rank", "device", "loop", "period", "confidence_ratio", "evidence", "boundary_source", "iterations")

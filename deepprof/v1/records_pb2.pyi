@@ -23,6 +23,13 @@ class TableKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TABLE_KIND_COLLECTIVES: _ClassVar[TableKind]
     TABLE_KIND_OPERANDS: _ClassVar[TableKind]
     TABLE_KIND_STACKS: _ClassVar[TableKind]
+
+class CollectorLevel(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    COLLECTOR_LEVEL_UNSPECIFIED: _ClassVar[CollectorLevel]
+    COLLECTOR_LEVEL_FULL: _ClassVar[CollectorLevel]
+    COLLECTOR_LEVEL_DUTY: _ClassVar[CollectorLevel]
+    COLLECTOR_LEVEL_OFF: _ClassVar[CollectorLevel]
 CLOCK_UNSPECIFIED: Clock
 CLOCK_UNIX: Clock
 CLOCK_SESSION: Clock
@@ -35,6 +42,10 @@ TABLE_KIND_DEVICES: TableKind
 TABLE_KIND_COLLECTIVES: TableKind
 TABLE_KIND_OPERANDS: TableKind
 TABLE_KIND_STACKS: TableKind
+COLLECTOR_LEVEL_UNSPECIFIED: CollectorLevel
+COLLECTOR_LEVEL_FULL: CollectorLevel
+COLLECTOR_LEVEL_DUTY: CollectorLevel
+COLLECTOR_LEVEL_OFF: CollectorLevel
 
 class Table(_message.Message):
     __slots__ = ("kind", "arrow")
@@ -117,6 +128,28 @@ class End(_message.Message):
     dropped: _containers.ScalarMap[str, int]
     flagged: _containers.ScalarMap[str, int]
     def __init__(self, dropped: _Optional[_Mapping[str, int]] = ..., flagged: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class Status(_message.Message):
+    __slots__ = ("level", "reason", "since_unix_ns", "duty_ratio", "overhead_ratio", "spool_nbytes", "lost", "level_changes", "notice")
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SINCE_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    DUTY_RATIO_FIELD_NUMBER: _ClassVar[int]
+    OVERHEAD_RATIO_FIELD_NUMBER: _ClassVar[int]
+    SPOOL_NBYTES_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_CHANGES_FIELD_NUMBER: _ClassVar[int]
+    NOTICE_FIELD_NUMBER: _ClassVar[int]
+    level: CollectorLevel
+    reason: str
+    since_unix_ns: int
+    duty_ratio: float
+    overhead_ratio: float
+    spool_nbytes: int
+    lost: int
+    level_changes: int
+    notice: str
+    def __init__(self, level: _Optional[_Union[CollectorLevel, str]] = ..., reason: _Optional[str] = ..., since_unix_ns: _Optional[int] = ..., duty_ratio: _Optional[float] = ..., overhead_ratio: _Optional[float] = ..., spool_nbytes: _Optional[int] = ..., lost: _Optional[int] = ..., level_changes: _Optional[int] = ..., notice: _Optional[str] = ...) -> None: ...
 
 class Account(_message.Message):
     __slots__ = ("received", "accepted", "invalid", "duplicate", "dropped", "gaps", "lost")

@@ -7,7 +7,7 @@ A sender: `make_hello`, `cut`, `make_end`. A receiver: `read_request`, and `chec
 from __future__ import annotations
 
 from deepprof.wire.assembly import Assembly
-from deepprof.wire.checking import check_batch, check_end, check_gap, check_hello, count_records
+from deepprof.wire.checking import check_batch, check_end, check_gap, check_hello, check_status, count_records
 from deepprof.wire.cutting import cut
 from deepprof.wire.decoding import encode_table
 from deepprof.wire.errors import WireError
@@ -25,6 +25,7 @@ __all__ = [
     "check_end",
     "check_gap",
     "check_hello",
+    "check_status",
     "count_records",
     "cut",
     "encode_table",

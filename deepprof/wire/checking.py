@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 
@@ -10,14 +11,15 @@ from deepprof.collectors.trace import RECORD_TABLES
 from deepprof.v1 import records_pb2 as pb
 from deepprof.wire.decoding import Pieces, decode_table, measure_table
 from deepprof.wire.errors import MalformedError, WireError
-from deepprof.wire.limits import COUNT_LIMIT, LIMITS, Limits
+from deepprof.wire.limits import COUNT_LIMIT, LIMITS, NOTICE_CHARS, OVERHEAD_LIMIT, STATUS_NBYTES, Limits
 from deepprof.wire.records import TABLE_OF, Records
 from deepprof.wire.values import check_values
 
-__all__ = ["check_batch", "check_end", "check_gap", "check_hello", "count_records"]
+__all__ = ["check_batch", "check_end", "check_gap", "check_hello", "check_status", "count_records"]
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:/-]*[A-Za-z0-9])?")
 CLOCKS = (pb.CLOCK_UNIX, pb.CLOCK_SESSION)
+LEVELS = (pb.COLLECTOR_LEVEL_FULL, pb.COLLECTOR_LEVEL_DUTY, pb.COLLECTOR_LEVEL_OFF)
 
 
 def check_hello(message: pb.Hello, limits: Limits) -> None:
@@ -54,6 +56,21 @@ def check_end(message: pb.End, limits: Limits) -> None:
         for reason in counts:
             check_word(f"a reason in {field}", reason, limits.reason_chars)
         within(f"the sum of {field}", sum(counts.values()), 0, COUNT_LIMIT)
+
+
+def check_status(message: pb.Status, limits: Limits) -> None:
+    """Raise `WireError` unless a collector can be as the message says."""
+    within("the status", message.ByteSize(), 0, STATUS_NBYTES, "bytes")
+    if message.level not in LEVELS:
+        raise WireError("level", f"{message.level} is no level")
+    check_word("reason", message.reason, limits.reason_chars)
+    check_word("notice", message.notice, NOTICE_CHARS)
+    for field, most in (("duty_ratio", 1.0), ("overhead_ratio", OVERHEAD_LIMIT)):
+        ratio = getattr(message, field)
+        if not (math.isfinite(ratio) and 0 <= ratio <= most):
+            raise WireError(field, f"{ratio} is not between 0 and {most:g}")
+    for field in ("since_unix_ns", "spool_nbytes", "lost", "level_changes"):
+        within(field, getattr(message, field), 0, COUNT_LIMIT)
 
 
 def check_batch(message: pb.Batch, limits: Limits, names_known: int, names_nbytes: int = 0) -> Records:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["COUNT_LIMIT", "LIMITS", "WIDEST", "Limits"]
+__all__ = ["COUNT_LIMIT", "LIMITS", "NOTICE_CHARS", "OVERHEAD_LIMIT", "STATUS_NBYTES", "WIDEST", "Limits"]
 
 COUNT_LIMIT = 2**62  # of records and their numbers: sums of two stay inside int64
+STATUS_NBYTES = 4096
+NOTICE_CHARS = 256
+OVERHEAD_LIMIT = 1024.0  # cores: more than any host has that trains
 
 
 @dataclass(frozen=True, slots=True)

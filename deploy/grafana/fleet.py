@@ -17,7 +17,7 @@ def build_fleet() -> Any:
         "DeepProf: fleet",
         "deepprof-fleet",
         "The daemons and their collectors: who sends, how far behind they are, and what it costs.",
-        [*numbers(), *records(), *stores(), *processes(), *hosts()],
+        [*numbers(), *records(), *collectors(), *stores(), *processes(), *hosts()],
     )
 
 
@@ -94,6 +94,24 @@ def records() -> list[Any]:
             "The ten ranks that have sent nothing for longest.",
             "s",
             (f"topk(10, time() - deepprof_last_record_timestamp_seconds{OF})", "{{job_id}} rank {{rank}}"),
+        ),
+    ]
+
+
+def collectors() -> list[Any]:
+    """Return how the collectors are, those that say it."""
+    return [
+        draw_lines(
+            "Collectors by level",
+            "Ranks that are recorded all of the time (full), a share of it (duty), and not at all (off).",
+            "short",
+            (f"sum by (level) (deepprof_collector_level{OF})", "{{level}}"),
+        ),
+        draw_lines(
+            "What collecting costs",
+            "Cores that collecting takes on the ranks' hosts, the ten ranks with most.",
+            "short",
+            (f"topk(10, deepprof_collector_overhead_ratio{OF})", "{{job_id}} rank {{rank}}"),
         ),
     ]
 

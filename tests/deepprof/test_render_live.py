@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.client.values import Account, DeviceState, JobState, RankState
+from deepprof.client.values import Account, CollectorStatus, DeviceState, JobState, RankState
 from deepprof.render.live import Scene, draw_scene
 
 NOW_NS = 1_700_000_000_000_000_000
@@ -64,6 +64,32 @@ def test_findings_and_losses_are_told():
 def test_every_state_has_its_word(changes, state):
     row = draw_scene(scene([rank(**changes)]), 80)[-1][0]
     assert f" {state} " in row
+
+
+def held_back(level, **changes):
+    return rank(1, status=CollectorStatus(level, "overhead", duty_ratio=0.25), **changes)
+
+
+@pytest.mark.parametrize("level", ["duty", "off"])
+def test_a_collector_that_holds_back_is_told(level):
+    *_, title, usual, other = draw_scene(scene([rank(), held_back(level)]), 90)
+    assert title[0].split()[:3] == ["rank", "state", "level"]
+    assert usual[0].split()[:3] == ["0", "locked", "full"]
+    assert other[0].split()[:3] == ["1", "locked", level]
+    assert (usual[1], other[1]) == ("", "yellow")
+
+
+@pytest.mark.parametrize(
+    "calm",
+    [held_back("full"), held_back("unknown"), held_back("duty", connected=False), held_back("off", ended=True)],
+)
+def test_one_that_does_not_is_not(calm):
+    assert "level" not in text(draw_scene(scene([rank(), calm]), 90))
+
+
+def test_ranks_that_hold_back_are_shown_before_others():
+    ranks = [*(rank(number) for number in range(20)), held_back("off")]
+    assert " off " in text(draw_scene(scene(ranks), 90, 14))
 
 
 def test_a_rank_that_sent_nothing_shows_no_figures():

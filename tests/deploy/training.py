@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from deepprof.service.exporter import Exporter, Snapshot, serve_metrics
-from deepprof.service.views import RankView
+from deepprof.service.views import CollectorView, RankView
 from tests.deepprof.service.exporter.jobs import S, make_device, make_rank, make_snapshot
 
 __all__ = ["Training", "exported"]
@@ -57,6 +57,7 @@ class Training:
         now_ns, number = time.time_ns(), int(self.iterations)
         device = make_device(number, duration_ns=DURATION_NS, resets_total=1, foreign_total=number // 100)
         made = make_rank(job, rank, now_ns, device, first_seen_unix_ns=now_ns - AGO_NS)
+        made = replace(made, status=CollectorView(overhead_ratio=0.01))
         if job == "healthy" or rank == 1:
             return made
         account = replace(made.account, received=made.account.received + 3, dropped={"late": 3})
@@ -78,7 +79,9 @@ class Training:
             return rank
         long_ago_ns = time.time_ns() - AGO_NS
         findings = {"copy-bound": "warning"}
-        return replace(rank, last_record_unix_ns=long_ago_ns, last_iteration_unix_ns=long_ago_ns, findings=findings)
+        status = CollectorView(level="duty", reason="overhead", duty_ratio=0.25, level_changes=1)
+        rank = replace(rank, status=status, findings=findings)
+        return replace(rank, last_record_unix_ns=long_ago_ns, last_iteration_unix_ns=long_ago_ns)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Generic, Literal, TypeVar
 
 from deepprof.service.exporter.snapshot import Snapshot
-from deepprof.service.views import DeviceView, RankView
+from deepprof.service.views import CollectorView, DeviceView, RankView
 
 __all__ = ["DAEMON", "DEVICE", "DEVICE_LABELS", "JOB", "JOB_LABELS", "RANK", "RANK_LABELS", "Family", "JobView"]
 
@@ -26,6 +26,7 @@ JOB_LABELS: Labels = ("job_id",)
 RANK_LABELS: Labels = ("job_id", "rank")
 DEVICE_LABELS: Labels = ("job_id", "rank", "device")
 STATES = ("learning", "locked", "lost")
+LEVELS = ("full", "duty", "off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,25 @@ def known(name: str, meaning: str, value: Callable[[V], float | None]) -> Family
     return Family(f"deepprof_{name}", "gauge", meaning, values, (), lambda view: ((),) if values(view) else ())
 
 
+def collector(
+    name: str, meaning: str, value: Callable[[CollectorView], float], kind: Kind = "gauge"
+) -> Family[RankView]:
+    """Return a metric of what a rank's collector says of itself; no series where none is connected, or says nothing."""
+    return Family(
+        f"deepprof_collector_{name}",
+        kind,
+        meaning,
+        lambda view: [value(status) for status in find_status(view)],
+        (),
+        lambda view: [() for _ in find_status(view)],
+    )
+
+
+def find_status(view: RankView) -> tuple[CollectorView, ...]:
+    """Return what a rank's collector says of itself, nothing where that is not known now."""
+    return (view.status,) if view.status is not None and view.connected and not view.ended else ()
+
+
 def moment(name: str, meaning: str, value_ns: Callable[[V], int]) -> Family[V]:
     """Return a gauge of a Unix time; none while it is 0."""
     return known(f"{name}_timestamp_seconds", meaning, lambda view: value_ns(view) / NS_PER_S or None)
@@ -149,6 +169,25 @@ RANK: tuple[Family[RankView], ...] = (
         "ingest_lag_seconds",
         "From the arrival of the last analysed batch to its analysis.",
         lambda view: view.lag_ns / NS_PER_S,
+    ),
+    Family(
+        "deepprof_collector_level",
+        "gauge",
+        "1 for the level that holds: full, duty (a share of the time is recorded), off; 0 for the others. "
+        "Absent where the collector does not say.",
+        lambda view: [int(status.level == level) for status in find_status(view) for level in LEVELS],
+        ("level",),
+        lambda view: [alone(level) for _ in find_status(view) for level in LEVELS],
+    ),
+    collector("duty_ratio", "Share of the time that is recorded, as the collector says.", lambda it: it.duty_ratio),
+    collector(
+        "overhead_ratio",
+        "CPU time that collecting takes, as a share of one core, as the collector says.",
+        lambda it: it.overhead_ratio,
+    ),
+    collector("spool_bytes", "Records that wait on the rank's host to be sent.", lambda it: it.spool_nbytes),
+    collector(
+        "level_changes_total", "Times that the collector's level has changed.", lambda it: it.level_changes, "counter"
     ),
     Family(
         "deepprof_diagnosis_active",

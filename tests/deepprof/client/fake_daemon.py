@@ -46,11 +46,15 @@ class Rank:
     duplicate: int = 0
     names: list[str] = field(default_factory=list)
     ended: bool = False
+    statuses: list[records_pb2.Status] = field(default_factory=list)
 
     def take(self, request: ingest_pb2.SendRequest) -> bool:
         """Take a message; False: it does not follow."""
         kind = request.WhichOneof("message")
         message = getattr(request, kind)
+        if kind == "status":
+            self.statuses.append(message)
+            return True
         if kind == "end":
             self.ended = True
         else:
@@ -90,6 +94,7 @@ class FakeDaemon(ingest_pb2_grpc.IngestServicer, query_pb2_grpc.QueryServicer, a
         self.ranks: dict[tuple[str, int, str], Rank] = {}
         self.connections = 0
         self.token: str | None = None
+        self.takes_status = True
         self.released = threading.Event()
         self.answers: dict[str, Any] = {}
         self.asked: dict[str, list[Any]] = defaultdict(list)
@@ -140,7 +145,8 @@ class FakeDaemon(ingest_pb2_grpc.IngestServicer, query_pb2_grpc.QueryServicer, a
         context.abort(script.code, script.details)
 
     def answer(self, rank: Rank) -> ingest_pb2.SendResponse:
-        return ingest_pb2.SendResponse(durable=rank.durable, names=len(rank.names), ended=rank.ended)
+        known = {"names": len(rank.names), "takes_status": self.takes_status}
+        return ingest_pb2.SendResponse(durable=rank.durable, ended=rank.ended, **known)
 
     def give(self, name: str, request: Any, context: grpc.ServicerContext, default: Any) -> Any:
         """Return what a test has set for a call: a message, an exception's code, or a function of the request."""

@@ -13,7 +13,16 @@ from deepprof.collectors.trace import (
     empty_table,
 )
 from deepprof.v1 import records_pb2 as pb
-from deepprof.wire import Limits, WireError, check_batch, check_end, check_gap, check_hello, count_records
+from deepprof.wire import (
+    Limits,
+    WireError,
+    check_batch,
+    check_end,
+    check_gap,
+    check_hello,
+    check_status,
+    count_records,
+)
 from deepprof.wire.records import KINDS, Records
 from tests.deepprof.wire.messages import device_rows, make_batch, write_stream
 from tests.deepprof.wire.test_streams import RANGES, STREAM
@@ -88,6 +97,42 @@ def test_ends_with_impossible_counts_are_refused():
     assert refusal(check_end, pb.End(dropped=many), LIMITS) == "the number of reasons in dropped: 65, at most 64"
     assert "flagged" in refusal(check_end, pb.End(flagged={"x" * 65: 1}), LIMITS)
     assert "the sum of dropped" in refusal(check_end, pb.End(dropped={"a": 2**62, "b": 1}), LIMITS)
+
+
+def status(**other):
+    return pb.Status(**{"level": pb.COLLECTOR_LEVEL_DUTY, "reason": "overhead", "duty_ratio": 0.25} | other)
+
+
+def test_what_a_collector_can_be_passes():
+    check_status(status(), LIMITS)
+    check_status(pb.Status(level=pb.COLLECTOR_LEVEL_FULL), LIMITS)
+    check_status(status(duty_ratio=1.0, overhead_ratio=1024.0, notice="n" * 256, lost=2**62), LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("level", [pb.COLLECTOR_LEVEL_UNSPECIFIED, 77]),
+        ("reason", ["r" * 65, "a\nb"]),
+        ("notice", ["n" * 257, "\x1b[2J"]),
+        ("duty_ratio", [-0.1, 1.01, float("nan"), float("inf")]),
+        ("overhead_ratio", [-0.1, 1025.0, float("nan"), float("-inf")]),
+        ("since_unix_ns", [-1, 2**63 - 1]),
+        ("spool_nbytes", [2**64 - 1]),
+        ("lost", [2**62 + 1]),
+        ("level_changes", [2**63]),
+    ],
+)
+def test_what_no_collector_can_be_is_refused(field, values):
+    for value in values:
+        assert refusal(check_status, status(**{field: value}), LIMITS).startswith(f"{field}: ")
+
+
+def test_a_status_is_small_whatever_stands_in_it():
+    stuffed = pb.Status.FromString(
+        status().SerializeToString() + b"\xfa\x7f\x80\x20" + b"x" * 4096
+    )  # of a later version
+    assert refusal(check_status, stuffed, LIMITS).startswith("the status: 41")
 
 
 def test_a_sound_batch_passes_with_all_its_parts():

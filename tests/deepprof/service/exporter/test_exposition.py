@@ -17,7 +17,7 @@ from deepprof.service.exporter import Snapshot
 from deepprof.service.exporter.exposition import SERIES_DROPPED, Exposition
 from deepprof.service.exporter.families import DAEMON, DEVICE, JOB, RANK
 from deepprof.service.exporter.process import ProcessMetrics
-from deepprof.service.views import BUCKETS_S, Account, DeviceView, RankView
+from deepprof.service.views import BUCKETS_S, Account, CollectorView, DeviceView, RankView
 from tests.deepprof.service.exporter.jobs import START_NS, S, make_device, make_rank, make_snapshot
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -58,6 +58,8 @@ def text() -> str:
     rank = make_rank(
         "a", 3, START_NS + 5 * S, device, account=account, findings={"copy-bound": "warning"}, clock_offset_ns=-S
     )
+    told = CollectorView(level="duty", duty_ratio=0.25, overhead_ratio=0.02, spool_nbytes=512, level_changes=7)
+    rank = replace(rank, status=told)
     return draw(make_snapshot(rank, now_ns=START_NS + 5 * S, refused_messages_total=6))
 
 
@@ -76,12 +78,27 @@ def test_a_rank_s_numbers_stand_where_they_belong(text: str) -> None:
         "sequence_gaps_total": 4,
         "queue_bytes": 1024,
         "ingest_lag_seconds": 0.003,
+        "collector_duty_ratio": 0.25,
+        "collector_overhead_ratio": 0.02,
+        "collector_spool_bytes": 512,
+        "collector_level_changes_total": 7,
     }
     assert {name: value(text, name, **OWN) for name in expected} == expected
     assert value(text, "records_dropped_total", **OWN, reason="late") == 5
     assert value(text, "records_dropped_total", **OWN, reason="full") == 3
     assert value(text, "rank_info", **OWN, host="node0") == 1
     assert value(text, "diagnosis_active", **OWN, finding="copy-bound", severity="warning") == 1
+
+
+def test_one_level_holds(text: str) -> None:
+    levels = {level: value(text, "collector_level", **OWN, level=level) for level in ("full", "duty", "off")}
+    assert levels == {"full": 0, "duty": 1, "off": 0}
+
+
+@pytest.mark.parametrize("changes", [{"status": None}, {"connected": False}, {"ended": True}])
+def test_a_collector_of_which_nothing_is_known_now_has_no_series(changes: dict[str, object]) -> None:
+    rank = replace(make_rank("a", 3, START_NS, status=CollectorView()), **changes)  # type: ignore[arg-type]
+    assert not [name for name, _ in read(draw(make_snapshot(rank))) if "_collector_" in name]
 
 
 def test_a_device_s_numbers_stand_where_they_belong(text: str) -> None:
