@@ -143,7 +143,7 @@ class Stream:
     async def take_batch(self, batch: pb.Batch) -> None:
         """Check a batch; every record in it is counted, whatever becomes of it."""
         rank = self.rank
-        if batch.first < rank.next or not batch.tables:
+        if batch.first < rank.next or not batch.tables or (batch.names and batch.first_name < rank.names):
             claimed = count_records(batch, self.engine.limits)
             if self.was_sent(batch, claimed):
                 rank.accounts.arrive(claimed)

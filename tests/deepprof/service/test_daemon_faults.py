@@ -17,6 +17,7 @@ from deepprof.v1 import query_pb2, query_pb2_grpc
 from deepprof.v1.records_pb2 import Batch, End, Gap, Hello, Table
 from deepprof.wire.checking import count_records
 from deepprof.wire.cutting import cut
+from deepprof.wire.decoding import encode_table
 from deepprof.wire.heads import make_end, make_hello
 from tests.deepprof.service.daemons import Daemon, running, wait_for
 from tests.deepprof.service.raw import RawStream
@@ -80,6 +81,29 @@ def test_duplicate_batches_are_counted_once(daemon: Daemon, trace: deepprof.Trac
         assert found.accepted == trace.accounting.kept
         assert found.duplicate == trace.accounting.kept + len(batches) * count_records(batches[0])
         assert client.iterations("duplicates").equals(iterations_of(trace))
+
+
+def test_names_and_devices_without_records_may_come_twice(
+    daemon: Daemon, trace: deepprof.Trace, batches: list[Batch]
+) -> None:
+    devices = Table(kind="TABLE_KIND_DEVICES", arrow=encode_table(trace.devices))
+    described = Batch(names=batches[0].names, tables=[devices])
+    records = Batch(tables=batches[0].tables)
+    with RawStream(daemon) as stream:
+        stream.say(hello=hello(trace, "described"))
+        stream.say(batch=described)
+        stream.say(batch=records)
+        stream.hear_durable(count_records(records))
+    with RawStream(daemon) as stream:  # an acknowledgement that was lost: all of it comes again
+        stream.say(hello=hello(trace, "described"))
+        stream.say(batch=described)
+        stream.say(batch=records)
+        stream.say(end=End())
+        assert stream.fate() is CODE.OK
+    with open_client(daemon) as client:
+        wait_settled(client, "described")
+        found = client.ranks("described")[0].account
+        assert (found.accepted, found.duplicate) == (count_records(records), count_records(records))
 
 
 def test_a_jump_in_the_numbers_is_refused_and_mended(
