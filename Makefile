@@ -6,7 +6,7 @@ DEMO := demo.json.gz
 
 .PHONY: demo test check lint types layers docs bench accuracy cases proto protocol clean
 
-.venv/test: pyproject.toml $(wildcard mining/*.[ch] collectors/importers/*/*.[ch])
+.venv/test: pyproject.toml $(wildcard mining/*.[ch] collectors/importers/*/*.[ch] collectors/live/*/*.[ch])
 	@test -n "$(PYTHON)" || { echo "make: no Python ≥ 3.11 found; set PYTHON=/path/to/python3" >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
@@ -66,4 +66,4 @@ protocol: .venv/lint ## the wire keeps its word: style, and nothing that breaks 
 	cd proto && ../$(BIN)/buf lint && ../$(BIN)/buf breaking --against released.binpb
 
 clean:
-	rm -rf .venv .venv-proto build dist *.egg-info mining/*.so collectors/importers/*/*.so $(DEMO)
+	rm -rf .venv .venv-proto build dist *.egg-info mining/*.so collectors/importers/*/*.so collectors/live/*/*.so $(DEMO)

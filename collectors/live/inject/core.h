@@ -6,21 +6,34 @@
 #include <stdint.h>
 #include "packets.h"
 
-/* What gathers records. All functions run on the worker thread, and any of them may be NULL. */
+/* Everything else is hidden (-fvisibility=hidden): a job may hold names like ours. */
+#define DP_EXPORT __attribute__((visibility("default")))
+
+/* What gathers records. All functions but `forget` run on the worker thread, and any of them may be NULL. */
 struct dp_source {
     void (*drain)(int idle);          /* give what has come since the last time to dp_put; idle: nothing came lately */
-    void (*tick)(struct dp_tick *);   /* fill in what the source knows */
+    void (*tick)(struct dp_tick *);   /* fill in what the source knows, after a drain; costs are to be added */
     void (*set)(int on);              /* collect from now on, or stop and give all that was collected before */
     void (*finish)(void);             /* the process ends: give everything */
+    int early;                        /* collecting costs next to nothing while nobody listens: it begins before the
+                                         agent has answered, so that a job's first moments are not lost */
+    void (*forget)(void);             /* in a forked child, on its only thread: as if nothing had been started;
+                                         no locks (their holders are gone), no frees (the heap of others is theirs) */
 };
 
 /* Starts the worker unless it runs in this process (a fork starts its own); `collector` names the first to ask.
  * Returns 0, or -1 where no agent is wanted (DEEPPROF_SOCKET is not set) or no thread could be made. */
 int dp_start(const char *collector);
-void dp_add_source(const struct dp_source *source);   /* before dp_start; at most 8; kept by address */
+void dp_add_source(const struct dp_source *source);   /* any thread, also while it runs; at most 8; kept by address */
+void dp_describe(const char *key, const char *value);  /* one more line for HELLO ("stand_in", "1"); before dp_start */
 void dp_finish(void);                                  /* gives everything, says END, waits a second at most */
 
-int dp_is_on(void);                                    /* any thread, one relaxed load: connected, and level ON */
+/* Another profiler is about to run: stops all sources and waits until they have stopped, a second at most. Both are
+ * counted; the last dp_resume starts them again, with reason BUSY. Never from a source. */
+void dp_pause(void);
+void dp_resume(void);
+
+int dp_is_on(void);                                    /* any thread, one relaxed load: level ON, or not known yet */
 int64_t dp_now_ns(void);                               /* CLOCK_MONOTONIC */
 uint32_t dp_thread(void);                              /* the caller's thread id, cached */
 
@@ -32,4 +45,10 @@ int dp_is_operator(uint32_t name);                     /* whether the text holds
 void dp_put(enum dp_kind kind, const void *records, uint32_t count, uint64_t lost, enum dp_reason reason);
 void dp_notice(uint32_t code, const char *text);       /* any thread; a line for people, each code once a connection */
 void dp_wake(void);                                    /* any thread; the worker looks at its sources now */
+
+/* Codes of notices; ranges have theirs from 32 on, the hook from 64. */
+enum dp_notice_code {
+    DP_NAMES_FULL = 1, DP_NO_CUPTI = 2, DP_CUPTI_BUSY = 3, DP_CUPTI_DENIED = 4, DP_CUPTI_FAILED = 5, DP_BAD_TIMES = 6,
+    DP_DRIVER_LOST = 7, DP_ODD_RECORDS = 8
+};
 #endif

@@ -11,6 +11,7 @@ enum dp_kind {
 enum dp_reason {
     DP_NO_GAP = 0, DP_BUFFER_FULL = 1, DP_DISCONNECTED = 2, DP_DUTY_CYCLE = 3, DP_DRIVER_DROPPED = 4, DP_BUSY = 5
 };
+enum dp_level { DP_OFF = 0, DP_ON = 1 };
 enum dp_activity { DP_KERNEL = 0, DP_MEMCPY = 1, DP_MEMSET = 2, DP_GRAPH = 3, DP_SYNC = 4 };
 enum { DP_HTOD = 0, DP_DTOH = 1, DP_DTOD = 2, DP_PTOP = 3, DP_HTOH = 4, DP_NO_COPY = 255 };
 enum { DP_ANNOTATION = 254, DP_BY_NAME = 255 };

@@ -1,0 +1,426 @@
+/* The worker: follows the agent, switches sources, gathers from them, tells the time, and writes what waits.
+ *
+ * All state but the few words under `lock` belongs to the worker. It waits on a condition and not on a descriptor of
+ * its own: a job that closes all descriptors must not make us write into one of its files. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include "parts.h"
+
+enum { MOST_SOURCES = 8, STACK_NBYTES = 1 << 20 /* the driver's library runs on it */ };
+/* A LEVEL is heard and sources are looked at within the first; without an agent there is nothing to hear. */
+enum { REST_MS = 20, BLOCKED_MS = 5, ALONE_MS = 100 };
+static const int64_t TICK_NS = 250000000, IDLE_NS = 100000000;
+static const int64_t FINISH_NS = 1000000000, LAST_WORDS_NS = 800000000;
+static const int64_t EARLY_NS = 2000000000; /* for the agent's first answer */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t woken, changed; /* on CLOCK_MONOTONIC; the second tells of `stopped` and `finished` */
+static const struct dp_source *_Atomic sources[MOST_SOURCES];
+static atomic_uint source_count;
+static atomic_int on, wake_wanted, finishing;
+static int running, finished, paused; /* these and the next under the lock */
+static int stopped = 1;                /* no source collects */
+static uint64_t queue_limit;
+
+/* The worker's own. */
+static struct {
+    unsigned known; /* sources that were told whether they are on */
+    int collecting, was_on, had_agent, early;
+    int64_t tick_ns, early_until_ns;
+} w;
+
+int dp_is_on(void) { return atomic_load_explicit(&on, memory_order_relaxed); }
+
+static int64_t read_clock(clockid_t clock)
+{
+    struct timespec time;
+    clock_gettime(clock, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+int64_t dp_now_ns(void) { return read_clock(CLOCK_MONOTONIC); }
+
+static _Thread_local uint32_t thread_id; /* 0 again in a forked child: its thread has another id */
+
+uint32_t dp_thread(void)
+{
+    if (!thread_id)
+        thread_id = (uint32_t)syscall(SYS_gettid);
+    return thread_id;
+}
+
+/* Waits on a condition under the lock. Returns whether the time is over. */
+static int wait_until(pthread_cond_t *condition, int64_t until_ns)
+{
+    struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
+    return pthread_cond_timedwait(condition, &lock, &until) == ETIMEDOUT;
+}
+
+void dp_wake(void)
+{
+    if (atomic_exchange(&wake_wanted, 1))
+        return; /* it has been told and has not looked yet */
+    pthread_mutex_lock(&lock);
+    if (running)
+        pthread_cond_signal(&woken);
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- sources ---- */
+
+#define FOR_SOURCES(source, from, function) \
+    for (unsigned at = (from); at < w.known; at++) \
+        for (const struct dp_source *source = sources[at]; source && source->function; source = NULL)
+
+void dp_add_source(const struct dp_source *source)
+{
+    pthread_mutex_lock(&lock);
+    unsigned count = source_count, place = 0;
+    while (place < count && sources[place] != source)
+        place++;
+    if (place == count && count < MOST_SOURCES) {
+        sources[count] = source;
+        source_count = count + 1;
+    }
+    pthread_mutex_unlock(&lock);
+    dp_wake();
+}
+
+/* Sources that came since the last time hear that the others are on. */
+static void meet_sources(void)
+{
+    unsigned first = w.known;
+    w.known = source_count;
+    if (w.collecting)
+        FOR_SOURCES(source, first, set) source->set(1);
+}
+
+static void drain(int idle)
+{
+    FOR_SOURCES(source, 0, drain) source->drain(idle);
+}
+
+static void tick(void)
+{
+    struct dp_tick now = {.device_ns = DP_NO_TIME, .events_until_ns = DP_NO_TIME, .open_since_ns = DP_NEVER};
+    now.mono_ns = now.ranges_until_ns = dp_now_ns(); /* without a source of ranges there are none to come */
+    now.unix_ns = read_clock(CLOCK_REALTIME);
+    now.collector_cpu_ns = (uint64_t)read_clock(CLOCK_THREAD_CPUTIME_ID);
+    FOR_SOURCES(source, 0, tick) source->tick(&now);
+    now.process_cpu_ns = (uint64_t)read_clock(CLOCK_PROCESS_CPUTIME_ID);
+    now.next = queue_next();
+    now.level = w.collecting ? DP_ON : DP_OFF;
+    queue_put(DP_TICK, &now, sizeof now);
+    w.tick_ns = now.mono_ns;
+}
+
+/* ---- switching ---- */
+
+static int is_paused(void)
+{
+    pthread_mutex_lock(&lock);
+    int is = paused > 0;
+    pthread_mutex_unlock(&lock);
+    return is;
+}
+
+/* Under the lock together with `paused`: whoever pauses sees that something runs, or it does not begin. */
+static int may_begin(void)
+{
+    pthread_mutex_lock(&lock);
+    int may = !paused;
+    stopped = !may;
+    pthread_mutex_unlock(&lock);
+    return may;
+}
+
+static void tell_stopped(void)
+{
+    pthread_mutex_lock(&lock);
+    stopped = 1;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Until the agent has answered nobody knows whether it wants anything; sources that can, keep what comes meanwhile.
+ * Under the lock, before the worker runs: a thread may take longer to begin than a short job takes in all. */
+static void begin_early(void)
+{
+    meet_sources();
+    if (paused)
+        return;
+    stopped = 0;
+    w.early = 1;
+    w.early_until_ns = dp_now_ns() + EARLY_NS;
+    FOR_SOURCES(source, 0, set)
+        if (source->early)
+            source->set(1);
+    atomic_store(&on, 1);
+}
+
+/* Nobody wants it, or nobody came: what was kept is lost, and counted. */
+static void end_early(void)
+{
+    w.early = 0;
+    atomic_store(&on, 0);
+    FOR_SOURCES(source, 0, set)
+        if (source->early)
+            source->set(0);
+    tell_stopped();
+}
+
+static void switch_on(void)
+{
+    if (!may_begin())
+        return;
+    w.early = 0;
+    w.collecting = w.was_on = 1;
+    FOR_SOURCES(source, 0, set) source->set(1);
+    atomic_store(&on, 1);
+    w.tick_ns = 0; /* as soon as they have been looked at */
+}
+
+/* What sources still had belongs before the gap, so the reason is noted after it. */
+static void switch_off(enum dp_reason reason)
+{
+    atomic_store(&on, 0);
+    FOR_SOURCES(source, 0, set) source->set(0);
+    w.collecting = 0;
+    tick();
+    queue_gap(reason);
+    tell_stopped();
+}
+
+static void follow_agent(void)
+{
+    connection_follow(!w.had_agent);
+    int has_agent = connection_state() == WELCOMED, is_busy = is_paused();
+    int wanted = has_agent && connection_level() == DP_ON && !is_busy;
+    if (w.early && !wanted && (has_agent || is_busy || dp_now_ns() > w.early_until_ns))
+        end_early();
+    if (has_agent && !w.had_agent)
+        queue_open(queue_limit);
+    if (w.collecting && !wanted)
+        switch_off(!has_agent ? DP_DISCONNECTED : is_busy ? DP_BUSY : DP_DUTY_CYCLE);
+    if (w.had_agent && !has_agent && w.was_on)
+        queue_gap(DP_DISCONNECTED); /* also where the level was OFF when it went */
+    w.had_agent = has_agent;
+    if (!w.collecting && wanted)
+        switch_on();
+}
+
+/* ---- the thread ---- */
+
+static void tell_notices(void)
+{
+    struct { struct dp_notice_head head; char text[256]; } notice;
+    while (connection_state() == WELCOMED && notices_next(&notice.head.code, notice.text, sizeof notice.text)) {
+        notice.head.nbytes = (uint32_t)strlen(notice.text);
+        queue_put(DP_NOTICE, &notice, (uint32_t)sizeof notice.head + notice.head.nbytes);
+    }
+}
+
+static void gather(void)
+{
+    if (w.collecting)
+        drain(dp_now_ns() - queue_put_ns() > IDLE_NS);
+    if (w.had_agent && dp_now_ns() - w.tick_ns >= TICK_NS)
+        tick();
+    tell_notices();
+}
+
+static void rest(void)
+{
+    if (connection_is_blocked()) {
+        connection_wait(BLOCKED_MS);
+        return;
+    }
+    int for_ms = w.had_agent ? REST_MS : connection_state() == GREETED ? BLOCKED_MS : ALONE_MS;
+    int64_t until_ns = dp_now_ns() + for_ms * (int64_t)1000000;
+    pthread_mutex_lock(&lock);
+    while (!atomic_load(&wake_wanted) && !atomic_load(&finishing))
+        if (wait_until(&woken, until_ns))
+            break;
+    pthread_mutex_unlock(&lock);
+}
+
+/* A job that is over sooner than the agent has answered. */
+static void await_first_answer(int64_t until_ns)
+{
+    const struct timespec moment = {0, 1000000};
+    while (w.early && connection_state() == GREETED && dp_now_ns() < until_ns) {
+        nanosleep(&moment, NULL);
+        follow_agent();
+    }
+}
+
+static void say_last_words(void)
+{
+    int64_t until_ns = dp_now_ns() + LAST_WORDS_NS;
+    await_first_answer(until_ns);
+    atomic_store(&on, 0);
+    FOR_SOURCES(source, 0, finish) source->finish();
+    tick();
+    tell_notices();
+    queue_end();
+    connection_push();
+    while (connection_is_blocked() && dp_now_ns() < until_ns) {
+        connection_wait(BLOCKED_MS);
+        connection_push();
+    }
+    connection_close();
+}
+
+static void *work(void *unused)
+{
+    prctl(PR_SET_NAME, "deepprof", 0, 0, 0);
+    while (!atomic_load(&finishing)) {
+        atomic_store(&wake_wanted, 0);
+        meet_sources();
+        follow_agent();
+        gather();
+        connection_push();
+        rest();
+    }
+    say_last_words();
+    pthread_mutex_lock(&lock);
+    finished = stopped = 1;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    return unused;
+}
+
+/* ---- beginning, end, and fork ---- */
+
+static void make_conditions(void)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&woken, &monotonic);
+    pthread_cond_init(&changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+/* The parent's locks are held over a fork, so that the child finds whole what it keeps. */
+static void before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+    notices_lock();
+    names_lock();
+}
+
+static void after_fork(void)
+{
+    names_unlock();
+    notices_unlock();
+    pthread_mutex_unlock(&lock);
+}
+
+/* The child has no worker, and perhaps half a queue: everything is forgotten, and nothing runs until it is started. */
+static void in_child(void)
+{
+    for (unsigned i = 0; i < source_count; i++)
+        if (sources[i]->forget)
+            sources[i]->forget();
+    connection_forget();
+    queue_forget();
+    identity_forget();
+    notices_forget();
+    memset(&w, 0, sizeof w);
+    on = wake_wanted = finishing = 0;
+    thread_id = 0;
+    running = finished = paused = 0;
+    stopped = 1;
+    make_conditions(); /* the parent's worker may wait on the old ones */
+    after_fork();
+}
+
+static void prepare_once(void)
+{
+    make_conditions();
+    pthread_atfork(before_fork, after_fork, in_child);
+    atexit(dp_finish);
+}
+
+/* The job's signals are for the job's threads. */
+static int start_thread(void)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_NBYTES);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    int failed = pthread_create(&thread, &attributes, work, NULL);
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed ? -1 : 0;
+}
+
+int dp_start(const char *collector)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, prepare_once);
+    pthread_mutex_lock(&lock);
+    int failed = finishing ? -1 : 0;
+    if (!running && !failed) {
+        failed = identity_take(collector);
+        queue_limit = setting("DEEPPROF_QUEUE_NBYTES", 32 << 20, 1 << 17, 1 << 30);
+        if (!failed)
+            begin_early();
+        failed = failed ? failed : start_thread();
+        running = !failed;
+        if (failed)
+            atomic_store(&on, 0);
+    }
+    pthread_mutex_unlock(&lock);
+    return failed;
+}
+
+void dp_finish(void)
+{
+    int64_t until_ns = dp_now_ns() + FINISH_NS;
+    pthread_mutex_lock(&lock);
+    if (running) {
+        atomic_store(&finishing, 1);
+        pthread_cond_signal(&woken);
+    }
+    while (running && !finished)
+        if (wait_until(&changed, until_ns))
+            break;
+    pthread_mutex_unlock(&lock);
+}
+
+void dp_pause(void)
+{
+    int64_t until_ns = dp_now_ns() + FINISH_NS;
+    pthread_mutex_lock(&lock);
+    paused++;
+    atomic_store(&wake_wanted, 1);
+    if (running)
+        pthread_cond_signal(&woken);
+    while (running && !stopped)
+        if (wait_until(&changed, until_ns))
+            break;
+    pthread_mutex_unlock(&lock);
+}
+
+void dp_resume(void)
+{
+    pthread_mutex_lock(&lock);
+    paused -= paused > 0;
+    pthread_mutex_unlock(&lock);
+    dp_wake();
+}

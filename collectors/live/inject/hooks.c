@@ -1,0 +1,45 @@
+/* What the Python hook and tests call. All of it may be called at any time, on any thread, and does nothing where no
+ * agent is wanted. */
+#include <pthread.h>
+#include <stdint.h>
+#include "core.h"
+#include "hooks.h"
+#include "labels.h"
+#include "ranges.h"
+
+/* Ranges of the hook nest among themselves, whatever else is open: their owner is this file. */
+static const char owner;
+
+/* Ranges are a source from the start, whoever starts the worker: CUPTI on a device, the hook without one. On their own
+ * they start nothing: a launcher that imports torch is no training process. */
+__attribute__((constructor)) static void add_ranges(void)
+{
+    dp_add_source(&dp_ranges);
+    pthread_atfork(NULL, NULL, dp_labels_forget); /* ITT makes labels whether or not anything was started */
+}
+
+DP_API const char *deepprof_version(void) { return DP_LIBRARY_VERSION; }
+
+/* Collect the ranges of this process; `stand_in`: operators stand for kernels, there is no device. 0, or -1: no agent. */
+DP_API int deepprof_operators(int stand_in)
+{
+    if (stand_in)
+        dp_describe("stand_in", "1");
+    return dp_start("operators");
+}
+
+DP_API void deepprof_push(const char *text)
+{
+    if (dp_ranges_wanted())
+        dp_range_begin((uintptr_t)&owner, dp_label_name(dp_label(text)), DP_ANNOTATION, DP_FROM_HOOK);
+}
+
+DP_API void deepprof_pop(void) { dp_range_end((uintptr_t)&owner); }
+
+DP_API void deepprof_pause(void) { dp_pause(); }
+
+DP_API void deepprof_resume(void) { dp_resume(); }
+
+DP_API void deepprof_finish(void) { dp_finish(); }
+
+DP_API void deepprof_notice(unsigned code, const char *text) { dp_notice(code, text); }

@@ -1,0 +1,102 @@
+/* A hash table of texts that only grows, to a limit: read without a lock, written under one. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include "core.h"
+#include "labels.h"
+
+/* A job that writes a number into each range's text makes a new label each time; memory ends at some 10 MB. */
+enum { SLOTS = 1 << 16, LABELS = SLOTS / 2, LONGEST = 1024 };
+
+static struct dp_label *_Atomic slots[SLOTS];
+static struct dp_label others = {.text = "(other ranges)"};
+static int label_count;
+static atomic_uint forks;
+static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
+
+static uint64_t hash_of(const char *text, size_t length)
+{
+    uint64_t hash = length * UINT64_C(0x9E3779B97F4A7C15), word;
+    for (; length >= 8; text += 8, length -= 8) {
+        memcpy(&word, text, 8);
+        hash = (hash ^ word) * UINT64_C(0xD6E8FEB86659FD93);
+        hash ^= hash >> 32;
+    }
+    word = 0;
+    memcpy(&word, text, length);
+    hash = (hash ^ word) * UINT64_C(0xD6E8FEB86659FD93);
+    return hash ^ hash >> 29;
+}
+
+/* The label, or NULL and the slot where it belongs. */
+static struct dp_label *find(const char *text, size_t length, uint64_t hash, uint32_t *place)
+{
+    struct dp_label *label;
+    for (*place = hash % SLOTS; (label = atomic_load_explicit(&slots[*place], memory_order_acquire));
+         *place = (*place + 1) % SLOTS)
+        if (label->hash == hash && !strncmp(label->text, text, length) && !label->text[length])
+            return label;
+    return NULL;
+}
+
+/* As metrics/operators.py tells operators from other ranges: PyTorch's dispatcher writes namespace::name, and compiled
+ * code counts as one operator since nothing inside it need be any. */
+static int is_operator(const char *text)
+{
+    static const char COMPILED[] = "## Call CompiledFxGraph";
+    return strstr(text, "::") != NULL || !strncmp(text, COMPILED, sizeof COMPILED - 1);
+}
+
+static struct dp_label *make(const char *text, size_t length, uint64_t hash)
+{
+    struct dp_label *label = calloc(1, sizeof *label + length + 1);
+    if (!label)
+        return NULL;
+    char *copy = memcpy(label + 1, text, length);
+    label->text = copy;
+    label->owner = label;
+    label->hash = hash;
+    label->is_operator = is_operator(copy);
+    return label;
+}
+
+static struct dp_label *add(const char *text, size_t length, uint64_t hash)
+{
+    uint32_t place;
+    pthread_mutex_lock(&writing);
+    struct dp_label *label = find(text, length, hash, &place);
+    if (!label && label_count < LABELS && (label = make(text, length, hash))) {
+        label_count++;
+        atomic_store_explicit(&slots[place], label, memory_order_release);
+    }
+    pthread_mutex_unlock(&writing);
+    return label ? label : &others;
+}
+
+struct dp_label *dp_label(const char *text)
+{
+    uint32_t place;
+    size_t length = strnlen(text ? text : (text = ""), LONGEST);
+    uint64_t hash = hash_of(text, length);
+    struct dp_label *label = find(text, length, hash, &place);
+    return label ? label : add(text, length, hash);
+}
+
+uint32_t dp_label_name(struct dp_label *label)
+{
+    uint64_t name = __atomic_load_n(&label->name, __ATOMIC_RELAXED);
+    uint64_t fork = (uint64_t)atomic_load_explicit(&forks, memory_order_relaxed) + 1;
+    if (name >> 32 == fork)
+        return (uint32_t)name;
+    uint32_t id = dp_intern(label->text);
+    __atomic_store_n(&label->name, fork << 32 | id, __ATOMIC_RELAXED);
+    return id;
+}
+
+void dp_labels_forget(void)
+{
+    atomic_fetch_add(&forks, 1);
+    pthread_mutex_init(&writing, NULL); /* another thread of the parent may have held it */
+}

@@ -1,0 +1,71 @@
+"""Builds the injected library and its test programs, plain or with a sanitizer, once for all tests of a run."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+INJECT = HERE.parents[2] / "collectors" / "live" / "inject"
+FLAGS = ["-std=c11", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-pthread", "-fvisibility=hidden"]
+SANITIZERS = {
+    "plain": ["-O3"],
+    "address": ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"],
+    "thread": ["-O1", "-fsanitize=thread"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """Where the library, the mock of CUPTI and the job are."""
+
+    library: Path
+    mock: Path
+    job: Path
+
+
+def compiler() -> str:
+    """Return the C compiler, or skip the test where there is none."""
+    found = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
+    if found is None:
+        pytest.skip("no C compiler")
+    return found
+
+
+def run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@functools.cache
+def build(flavour: str) -> Built:
+    """Return the programs of `flavour`; another process that builds the same makes the same files."""
+    sources = sorted(INJECT.glob("*.c"))
+    texts = [*sources, *sorted(INJECT.glob("*.h")), *sorted(HERE.glob("*.[ch]"))]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in texts) + repr((FLAGS, SANITIZERS)).encode())
+    home = Path(tempfile.gettempdir()) / f"deepprof-inject-{os.getuid()}-{digest.hexdigest()[:16]}-{flavour}"
+    built = Built(home / "inject.so", home / "mock.so", home / "job")
+    if not home.is_dir():
+        work = Path(tempfile.mkdtemp(prefix="deepprof-inject-"))
+        compile_all(compiler(), SANITIZERS[flavour], work, sources)
+        try:
+            work.rename(home)
+        except OSError:  # another process was first
+            shutil.rmtree(work)
+    return built
+
+
+def compile_all(cc: str, flags: list[str], work: Path, sources: list[Path]) -> None:
+    shared = [cc, *FLAGS, *flags, "-shared"]
+    run([*shared, "-Wl,-z,nodelete", *map(str, sources), "-o", str(work / "inject.so"), "-ldl"])
+    visible = [flag for flag in shared if flag != "-fvisibility=hidden"]
+    run([*visible, str(HERE / "mock_cupti.c"), "-o", str(work / "mock.so")])
+    run([cc, *FLAGS, *flags, str(HERE / "job.c"), "-o", str(work / "job"), "-ldl"])

@@ -1,0 +1,22 @@
+/* How a test drives the device of mock_cupti.c. */
+#ifndef MOCK_CUPTI_H
+#define MOCK_CUPTI_H
+#include <stdint.h>
+
+#define MOCK_CLOCK_NS 500000000000000000u /* what its clock is ahead of CLOCK_MONOTONIC */
+
+struct mock_record {
+    uint64_t start, end, nbytes, graph_node;
+    const char *name;
+    uint32_t kind, device, context, stream, correlation, graph;
+    uint32_t type; /* of a copy or a synchronization */
+    uint8_t source, target;
+};
+int mock_is_enabled(int kind);
+int mock_emit(const struct mock_record *); /* whether it was kept; 0 also when its kind is not enabled */
+void mock_refuse(int is);                  /* no buffer for anyone */
+void mock_delay(int is);                   /* every third buffer stays back until a forced flush */
+unsigned long mock_dropped(void);
+unsigned long mock_walked(void);           /* records that the collector is done with */
+void mock_restart(void);
+#endif
