@@ -1,0 +1,89 @@
+"""Waits for `import torch` in a Python process of a job, and has the sitecustomize behind ours run.
+
+It loads nothing that is not loaded already, prints nothing and leaves sys.path as it would be without it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # the typing module would cost more than all of this
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+__all__ = ["Watch", "begin"]
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Watch:
+    """A finder of modules that finds none, and has the hook run once torch has been imported."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return torch's spec, whose loader calls the hook; None for all other modules."""
+        if name != "torch":
+            return None
+        spec = find(name, path, target, [finder for finder in sys.meta_path if finder is not self])
+        try:  # noqa: SIM105  # contextlib is not loaded yet, here and below
+            self.follow(spec.loader if spec else None)
+        except Exception:  # noqa: S110  # a loader that takes no attribute: torch loads as ever, without a hook
+            pass
+        return spec
+
+    def follow(self, loader: Any) -> None:
+        """Make this one loader call the hook: to look for torch is not to import it, so nothing else changes yet."""
+        if loader is None:
+            return
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            execute(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                attach(module)
+
+        loader.exec_module = exec_module
+
+
+def find(name: str, path: Any, target: Any, finders: list[Any]) -> ModuleSpec | None:
+    """Ask the other finders, as the import system does."""
+    for finder in finders:
+        spec: ModuleSpec | None = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
+        if spec is not None:
+            return spec
+    return None
+
+
+def attach(torch: ModuleType) -> None:
+    """Run the hook on a torch that has just been imported. A job is never harmed by what fails here."""
+    try:
+        space: dict[str, Any] = {"__name__": "_deepprof_torch_hook"}
+        with open(os.path.join(HERE, "torch_hook.py"), "rb") as source:
+            exec(compile(source.read(), source.name, "exec"), space)  # noqa: S102  # its folder is not on sys.path
+        space["attach"](torch)
+    except Exception:  # noqa: S110
+        pass
+
+
+def run_shadowed() -> None:
+    """Run the sitecustomize that would have run without this one; what it raises goes where it would have gone."""
+    spec = find("sitecustomize", list(sys.path), None, list(sys.meta_path))
+    if spec is None or spec.loader is None:
+        return
+    from importlib.util import module_from_spec
+
+    module = module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+def begin() -> None:
+    """Do what this module is for; in an interpreter's start, where sitecustomize runs."""
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != HERE]
+    if os.environ.get("DEEPPROF_SOCKET") and os.environ.get("DEEPPROF_INJECT"):
+        sys.meta_path.insert(0, Watch())
+    run_shadowed()

@@ -1,0 +1,39 @@
+"""The hook in programs of several processes: who trains is heard, helpers are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.collectors.live.hooked import Done, run_plain
+
+pytest.importorskip("torch", reason="torch is not installed (pip install torch==2.13.0)")
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_children_with_a_torch_of_their_own_are_heard_unless_they_are_daemons(
+    hooked: Callable[..., Done], method: str
+) -> None:
+    done = hooked("processes.py", method, processes=2)
+    assert done.process.returncode == 0, done.process.stderr
+    assert done.process.stderr == b""
+    parent, child = sorted((done.counts(connection=i) for i in (0, 1)), key=lambda counts: "aten::cos" in counts)
+    assert len(done.heard) == 2  # and not the daemon
+    assert parent["aten::sin"] == 5
+    assert child["aten::sin"] >= 10
+    assert child["aten::cos"] == 1
+    assert [heard.ended for heard in done.heard] == [True, True]
+
+
+def test_forked_children_are_not_heard(hooked: Callable[..., Done]) -> None:
+    done = hooked("processes.py", "fork")
+    assert done.process.returncode == 0
+    assert done.process.stderr == b""
+    assert [done.counts(connection=i) for i in range(len(done.heard))] == [{"aten::ones": 5, "aten::sin": 5}]
+
+
+def test_nothing_is_compiled_again(hooked: Callable[..., Done]) -> None:
+    done, alone = hooked("compiled.py"), run_plain("compiled.py")
+    assert (done.process.stdout, done.process.returncode) == (alone.stdout, 0), done.process.stderr
+    assert alone.stdout == b"1\n"

@@ -1,0 +1,174 @@
+"""How the hook steps aside and comes back, with a torch and a library that only take notes."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepprof.collectors.live.hook import torch_hook
+
+
+class Library:
+    """Notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        return lambda *_: self.calls.append(name) or 0
+
+
+class Profiler:
+    """torch's rule: one session a thread; a second is refused, an end without one does nothing."""
+
+    def __init__(self) -> None:
+        self.session: str | None = None
+        self.clashes = 0
+
+    def enable(self, kind: str, _: object = None) -> None:
+        if self.session is not None:
+            self.clashes += self.session == "ours"
+            raise RuntimeError("Profiler is already enabled on this thread")
+        self.session = kind
+
+    def disable(self) -> str | None:
+        ended, self.session = self.session, None
+        return ended
+
+
+def make(has_device: bool = False) -> tuple[Any, Any, Any, Any]:
+    profiler = Profiler()
+    space = SimpleNamespace(
+        _enable_profiler=profiler.enable,
+        _prepare_profiler=lambda *_: None,
+        _disable_profiler=profiler.disable,
+        _ExperimentalConfig=lambda: None,
+        ProfilerConfig=lambda *_: "ours",
+        ProfilerState=SimpleNamespace(ITT=0),
+    )
+    torch: Any = SimpleNamespace(autograd=SimpleNamespace(profiler=space), version=ModuleType("version"))
+    library = Library()
+    operators = torch_hook.Operators(torch, library, has_device)
+    kept = {name: sys.modules.get(name) for name in ("torch.autograd.profiler", "torch.autograd.profiler_legacy")}
+    sys.modules["torch.autograd.profiler"] = space
+    sys.modules["torch.autograd.profiler_legacy"] = SimpleNamespace()  # type: ignore[assignment]
+    try:
+        torch_hook.wrap_profilers(torch, operators)
+    finally:
+        for name, module in kept.items():
+            sys.modules.pop(name)
+            if module is not None:
+                sys.modules[name] = module
+    return operators, profiler, space, library
+
+
+@given(st.lists(st.sampled_from(["prepare", "enable", "disable"]), max_size=12))
+def test_the_users_sessions_are_as_without_us(calls: list[str]) -> None:
+    operators, profiler, space, library = make()
+    alone = Profiler()
+    operators.enter()
+    for call in calls:
+        assert take(space, call) == take_alone(alone, call)
+        assert profiler.clashes == 0
+        assert profiler.session in ("ours", None) if alone.session is None else profiler.session == "theirs"
+    assert library.calls == ["deepprof_pause", "deepprof_resume"] * (len(library.calls) // 2) + (
+        ["deepprof_pause"] if operators.is_aside else []
+    )
+    assert operators.is_entered != operators.is_aside
+
+
+def take(space: Any, call: str) -> object:
+    try:
+        return {"enable": lambda: space._enable_profiler("theirs"), "disable": space._disable_profiler}.get(
+            call, space._prepare_profiler
+        )()
+    except RuntimeError as error:
+        return str(error)
+
+
+def take_alone(alone: Profiler, call: str) -> object:
+    try:
+        return {"enable": lambda: alone.enable("theirs"), "disable": alone.disable}.get(call, lambda: None)()
+    except RuntimeError as error:
+        return str(error)
+
+
+def test_other_threads_profile_beside_us() -> None:
+    operators, profiler, space, library = make()
+    operators.enter()
+    thread = threading.Thread(target=space._prepare_profiler)
+    thread.start()
+    thread.join()
+    assert (profiler.session, library.calls) == ("ours", [])
+
+
+def test_on_a_device_a_profiler_of_any_thread_gets_the_driver() -> None:
+    _, profiler, space, library = make(has_device=True)
+    thread = threading.Thread(target=space._enable_profiler, args=("theirs",))
+    thread.start()
+    thread.join()
+    assert (profiler.session, library.calls) == ("theirs", ["deepprof_pause"])
+    space._disable_profiler()
+    assert library.calls == ["deepprof_pause", "deepprof_resume"]
+
+
+def test_the_end_leaves_once_and_for_all() -> None:
+    operators, profiler, space, library = make()
+    operators.enter()
+    operators.finish()
+    operators.finish()
+    operators.enter()
+    assert (profiler.session, library.calls) == (None, ["deepprof_finish"])
+    space._enable_profiler("theirs")
+    assert library.calls == ["deepprof_finish"]
+
+
+def test_the_child_of_a_fork_leaves_and_finishes_nothing() -> None:
+    operators, profiler, _, library = make()
+    operators.enter()
+    operators.forget()
+    operators.finish()
+    assert (profiler.session, library.calls) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("version", "hiding", "found"),
+    [
+        ({"cuda": "13.0"}, {}, True),
+        ({"hip": "7.0"}, {}, True),
+        ({"cuda": None, "hip": None}, {}, False),
+        ({}, {}, False),
+        ({"cuda": "13.0"}, {"CUDA_VISIBLE_DEVICES": ""}, False),
+        ({"cuda": "13.0"}, {"CUDA_VISIBLE_DEVICES": "-1"}, False),
+        ({"cuda": "13.0"}, {"CUDA_VISIBLE_DEVICES": "0,1"}, True),
+        ({"hip": "7.0"}, {"HIP_VISIBLE_DEVICES": " "}, False),
+    ],
+)
+def test_a_device_needs_a_build_and_a_file_and_must_not_be_hidden(
+    version: dict[str, str], hiding: dict[str, str], found: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in torch_hook.HIDING:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in hiding.items():
+        monkeypatch.setenv(name, value)
+    torch: Any = SimpleNamespace(version=SimpleNamespace(**version))
+    monkeypatch.setattr(torch_hook, "DEVICES", (str(tmp_path / "none"),))
+    assert not torch_hook.has_device(torch)
+    monkeypatch.setattr(torch_hook, "DEVICES", (str(tmp_path / "none"), str(tmp_path)))
+    assert torch_hook.has_device(torch) is found
+
+
+def test_a_torch_that_is_not_known_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library()
+    monkeypatch.setattr(torch_hook, "load", lambda _: library)
+    monkeypatch.setenv("DEEPPROF_INJECT", "/nowhere")
+    strange: Any = SimpleNamespace(__version__="9", version=SimpleNamespace())
+    torch_hook.start(strange)
+    assert library.calls == ["deepprof_notice"]
