@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import polars as pl
 
@@ -11,9 +11,9 @@ from deepprof.collectors.importers.amd.places import Agent
 from deepprof.collectors.importers.amd.rocprof_trace import DEVICE, HOST, Loose, frame
 
 if TYPE_CHECKING:
-    from deepprof.collectors.importers.sqlite.columns import Database
+    from collections.abc import Mapping
 
-__all__ = ["read_tables"]
+__all__ = ["CALLS", "COPY_CALLS", "KERNEL_CALLS", "LINKS", "MARKER", "OPS", "Tables", "read_tables"]
 
 OPS, CALLS, LINKS = "rocpd_op", "rocpd_api", "rocpd_api_ops"
 KERNEL_CALLS, COPY_CALLS = "rocpd_kernelapi", "rocpd_copyapi"
@@ -22,12 +22,31 @@ MARKER = "UserMarker"
 OWN_CALLS = r"^(?:hcc_activity_callback|\w+Table::\w+|\w*Logger::\w+)"  # the tracer's own work
 
 
-def read_tables(database: Database) -> tuple[Loose, int]:
-    """Return the operations, calls and markers of `database`, and how many records it has."""
+class Tables(Protocol):
+    """The tables of a database, or those rows of them that are new. See `sqlite.columns.Database`."""
+
+    def count(self, table: str) -> int:
+        """Return the number of rows, 0 for a table that is not there."""
+        ...
+
+    def integers(self, table: str, columns: Mapping[str, int | None]) -> pl.DataFrame:
+        """Return `columns` as Int64; each name has the value that stands in where the table lacks it."""
+        ...
+
+    def texts(self, table: str, column: str) -> pl.Series:
+        """Return a column as String."""
+        ...
+
+
+def read_tables(database: Tables, handles: dict[str, int] | None = None) -> tuple[Loose, int]:
+    """Return the operations, calls and markers of `database`, and how many records it has.
+
+    `handles` has the numbers of streams from former rows of the same database, and gets those of new ones.
+    """
     loose = Loose()
     strings = read_strings(database, "rocpd_string")
     calls = read_calls(database, strings)
-    launches = read_launches(database)
+    launches = read_launches(database, {} if handles is None else handles)
     loose.device.append(read_ops(database, strings, launches, loose))
     loose.host.append(shape_calls(calls, launches))
     for table in COUNTERS:
@@ -36,7 +55,7 @@ def read_tables(database: Database) -> tuple[Loose, int]:
     return loose, sum(database.count(table) for table in (OPS, CALLS, *COUNTERS))
 
 
-def read_strings(database: Database, table: str) -> pl.DataFrame:
+def read_strings(database: Tables, table: str) -> pl.DataFrame:
     """Return the texts of `table` as `id` and `text`; the first one where an id comes twice."""
     rows = database.integers(table, {"id": None}).with_columns(text=database.texts(table, "string"))
     return rows.drop_nulls("id").unique("id", keep="first", maintain_order=True)
@@ -48,7 +67,7 @@ def named(rows: pl.DataFrame, strings: pl.DataFrame, key: str, name: str) -> pl.
     return rows.join(table, on=key, how="left", maintain_order="left")
 
 
-def read_launches(database: Database) -> pl.DataFrame:
+def read_launches(database: Tables, handles: dict[str, int]) -> pl.DataFrame:
     """Return what is known of each operation's call: `op_id`, `api_id`, `stream_id`, `nbytes`, two devices.
 
     A size is that of the whole call: it is left out where one call made several operations.
@@ -56,14 +75,14 @@ def read_launches(database: Database) -> pl.DataFrame:
     links = database.integers(LINKS, {"api_id": None, "op_id": None}).drop_nulls()
     links = links.unique("op_id", keep="first", maintain_order=True)
     single = pl.len().over("api_id") == 1
-    links = links.join(read_streams(database), on="api_id", how="left", maintain_order="left")
+    links = links.join(read_streams(database, handles), on="api_id", how="left", maintain_order="left")
     copies = database.integers(COPY_CALLS, dict.fromkeys(("api_ptr_id", "size", "dstDevice", "srcDevice")))
     copies = copies.drop_nulls("api_ptr_id").unique("api_ptr_id", keep="first", maintain_order=True)
     rows = links.join(copies, left_on="api_id", right_on="api_ptr_id", how="left", maintain_order="left")
     return rows.with_columns(nbytes=pl.when(single).then("size"))
 
 
-def read_streams(database: Database) -> pl.DataFrame:
+def read_streams(database: Tables, handles: dict[str, int]) -> pl.DataFrame:
     """Return the stream of each call that has one, as `api_id` and `stream_id`.
 
     Streams are written as addresses ("0x0" is the default one): they are numbered from 0, the default one first.
@@ -73,10 +92,11 @@ def read_streams(database: Database) -> pl.DataFrame:
         for table in (KERNEL_CALLS, COPY_CALLS)
     ]
     rows = pl.concat(tables).drop_nulls().filter(pl.col("handle") != "")
-    handles = [handle for handle in rows["handle"].unique(maintain_order=True) if not is_default(handle)]
-    default = [handle for handle in rows["handle"].unique(maintain_order=True) if is_default(handle)]
-    numbers = dict.fromkeys(default, 0) | {handle: at for at, handle in enumerate(handles, 1)}
-    stream = pl.col("handle").replace_strict(numbers, default=None, return_dtype=pl.Int64)
+    new = [handle for handle in rows["handle"].unique(maintain_order=True) if handle not in handles]
+    handles.update(dict.fromkeys(filter(is_default, new), 0))
+    first = 1 + sum(number > 0 for number in handles.values())
+    handles.update((handle, at) for at, handle in enumerate((h for h in new if h not in handles), first))
+    stream = pl.col("handle").replace_strict(handles, default=None, return_dtype=pl.Int64)
     rows = rows.select(api_id="api_ptr_id", stream_id=stream)
     return rows.unique("api_id", keep="first", maintain_order=True)
 
@@ -86,7 +106,7 @@ def is_default(handle: str) -> bool:
     return handle.strip().lower() in ("0x0", "0", "(nil)", "nil", "null")
 
 
-def read_ops(database: Database, strings: pl.DataFrame, launches: pl.DataFrame, loose: Loose) -> pl.DataFrame:
+def read_ops(database: Tables, strings: pl.DataFrame, launches: pl.DataFrame, loose: Loose) -> pl.DataFrame:
     """Return the operations as DEVICE rows.
 
     A kernel's name is its description; what has none (copies, fills, the nodes of a graph) is called after its type.
@@ -124,7 +144,7 @@ def read_ops(database: Database, strings: pl.DataFrame, launches: pl.DataFrame, 
     )
 
 
-def read_calls(database: Database, strings: pl.DataFrame) -> pl.DataFrame:
+def read_calls(database: Tables, strings: pl.DataFrame) -> pl.DataFrame:
     """Return the calls with `call`, `args` and `domain` as texts; schema 3 has a table of its own for arguments."""
     columns = dict.fromkeys(("id", "pid", "tid", "start", "end", "apiName_id", "args_id", "domain_id"))
     rows = database.integers(CALLS, columns)

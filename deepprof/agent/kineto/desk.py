@@ -1,0 +1,122 @@
+"""What processes under KINETO_USE_DAEMON=1 are told when they ask."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deepprof.agent.job_names import name_job
+from deepprof.agent.kineto.messages import (
+    DATAGRAM_NBYTES,
+    MessageError,
+    Registered,
+    make_answer,
+    make_count,
+    read_message,
+)
+from deepprof.agent.kineto.processes import Process, Processes, Window
+from deepprof.agent.kineto.schedule import Schedule, make_config
+
+if TYPE_CHECKING:
+    from deepprof.agent.kineto.folder import Folder
+    from deepprof.agent.notices import Notices
+    from deepprof.client.waiting import Clock
+
+__all__ = ["Desk", "read_credentials"]
+
+DATAGRAMS = 256  # read at one go: the agent has other work too
+CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as the kernel says them
+GIVE_UP_S = 300.0  # after a window's end: a busy process may write its file for minutes
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Answers at the socket: asks each process for a window now and then. `job` is as in `KinetoSource`."""
+
+    processes: Processes
+    folder: Folder
+    schedule: Schedule
+    job: str | None
+    clock: Clock
+    unix_s: Callable[[], float]
+    notices: Notices
+    counts: Counter[str]
+
+    def hear(self, door: socket.socket) -> None:
+        """Take what has been said, and answer."""
+        for _ in range(DATAGRAMS):
+            try:
+                data, extra, flags, peer = door.recvmsg(DATAGRAM_NBYTES, socket.CMSG_SPACE(CREDENTIALS.size))
+            except BlockingIOError:
+                return
+            except OSError:
+                self.counts["unreadable"] += 1
+                return
+            answer = None if flags & socket.MSG_TRUNC else self.answer(data, read_credentials(extra))
+            self.counts["refused"] += answer is None
+            if answer is not None and peer:
+                self.reply(door, answer, peer)
+
+    def reply(self, door: socket.socket, answer: bytes, peer: str) -> None:
+        """Send an answer; who is gone, or does not read, gets none."""
+        try:
+            door.sendto(answer, socket.MSG_DONTWAIT, peer)
+        except OSError:
+            self.counts["unanswered"] += 1
+
+    def answer(self, data: bytes, sender: tuple[int, int]) -> bytes | None:
+        """Return what to answer `sender` (pid, uid); None for who or what is refused."""
+        pid, uid = sender
+        if uid != os.geteuid():  # its windows would not be ours to read
+            self.notices.say(f"Kineto of process {pid} is not collected: it runs as user {uid}, not as the agent's")
+            return None
+        try:
+            message = read_message(data)
+        except MessageError:
+            return None
+        if message is None:
+            return None
+        process = self.find(pid or message.pid)  # the kernel's word; 0 where it has no number for it here
+        if isinstance(message, Registered):
+            return make_count(len(self.processes))
+        return make_answer(self.ask_for(process) if process and message.ready else "")
+
+    def find(self, pid: int) -> Process | None:
+        """Return the process of a number, None where there is no room for it."""
+        process = self.processes.hear(pid, self.clock.now_s())
+        if process is None:
+            self.notices.say(f"more than {len(self.processes)} processes ask for Kineto's windows: others get none")
+        elif not process.job:
+            process.job = self.name(process)
+        return process
+
+    def name(self, process: Process) -> str:
+        """Return the job of a process: its own word, ours, that of others with the same command, or the command's."""
+        alike = (other.job for other in self.processes if other.command == process.command and other.job)
+        return process.place.job or self.job or next(alike, None) or name_job(process.command, self.unix_s())
+
+    def ask_for(self, process: Process) -> str:
+        """Return the configuration of a window if one is due, else nothing."""
+        now_s = self.unix_s()
+        start_s = self.schedule.next_start_s(now_s, process.last_start_s)
+        if start_s is None or process.window is not None or process.refused or self.processes.is_other(process):
+            return ""
+        token, ahead_s = self.folder.new_token(), start_s - now_s
+        limit_s = self.clock.now_s() + ahead_s + self.schedule.window_ms / 1000 + GIVE_UP_S
+        process.window, process.last_start_s = Window(token, start_s, limit_s), start_s
+        self.counts["asked"] += 1
+        return make_config(self.folder.target(token), start_s, self.schedule)
+
+
+def read_credentials(extra: list[tuple[int, int, bytes]]) -> tuple[int, int]:
+    """Return the pid and the uid of who sent a datagram, as the kernel says; uid -1 where it does not."""
+    for level, kind, data in extra:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and len(data) >= CREDENTIALS.size:
+            pid, uid, _ = CREDENTIALS.unpack_from(data)
+            return pid, uid
+    return 0, -1

@@ -1,0 +1,34 @@
+"""What a source has to say to people: each line once, and the latest kept for `deepprof doctor`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from deepprof.collectors.errors import printable
+
+__all__ = ["Notices"]
+
+MOST = 1024  # lines remembered: who has more to say may say one twice
+CHARS = 500
+
+
+@dataclass(slots=True)
+class Notices:
+    """Lines for the log; `tell` is given each one when it is new."""
+
+    tell: Callable[[str], None]
+    said: deque[str] = field(default_factory=lambda: deque(maxlen=MOST))
+
+    def say(self, text: str) -> None:
+        """Say one printable line, unless it was said before."""
+        line = printable(text)[:CHARS]
+        if line not in self.said:
+            self.said.append(line)
+            self.tell(line)
+
+    @property
+    def latest(self) -> list[str]:
+        """The last few lines."""
+        return list(self.said)[-5:]

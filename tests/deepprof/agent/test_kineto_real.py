@@ -1,0 +1,89 @@
+"""Kineto on demand with PyTorch itself: an unmodified script under KINETO_USE_DAEMON=1 gives its true iterations."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deepprof
+from deepprof.agent.kineto import source as module
+from deepprof.agent.kineto.door import find_address
+from deepprof.agent.kineto.folder import Folder
+from deepprof.agent.kineto.schedule import Schedule
+from deepprof.agent.kineto.source import KinetoSource
+from deepprof.agent.notices import Notices
+from tests.deepprof.client.fake_daemon import short_folder
+
+from .receiving import Opening
+
+WINDOWS = 2
+TRAINING = """
+import sys, time, torch
+model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+begins = open(sys.argv[1], "w")
+while True:
+    print(time.time_ns(), file=begins, flush=True)
+    optimizer.zero_grad()
+    loss = model(torch.randn(32, 64)).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
+def test_an_unmodified_script_gives_its_iterations(tmp_path, monkeypatch):
+    read, found = module.read_window, []
+    monkeypatch.setattr(module, "read_window", lambda path: found.append(read(path)) or found[-1])
+    (tmp_path / "train.py").write_text(TRAINING)
+    (tmp_path / "kineto.conf").write_text("ON_DEMAND_CONFIG_UPDATE_INTERVAL_SECS=1\n")
+    (rank,) = asyncio.run(collect(tmp_path))
+    begins = np.loadtxt(tmp_path / "begins", dtype=np.int64, ndmin=1)
+    assert rank.log[1::2] == ["duty-cycle"] * (WINDOWS - 1) + [{"late": 0}]
+    assert rank.log[0::2] == [trace.accounting.kept for trace in found]
+    assert (rank.identity.job, rank.identity.rank, rank.identity.world_size) == ("job", 1, 2)
+    assert len(found) == WINDOWS
+    for trace in found:
+        events = trace.device_events
+        inside = (begins > events["start_ns"][0]) & (begins < events["start_ns"][-1])
+        (loop,) = deepprof.analyze(trace).loops
+        # One is under way where the window begins; where it ends one may have begun that no kernel shows yet.
+        assert abs(loop.iterations.height - 1 - int(inside.sum())) <= 1
+        assert inside.sum() > 5
+
+
+async def collect(tmp_path: Path) -> Opening:
+    """Run the script until there are enough windows, and return the ranks."""
+    ranks = Opening()
+    with short_folder() as folder:
+        windows, lines = Folder(Path(folder) / "windows"), Notices(print)
+        source = KinetoSource(find_address(folder), windows, ranks, lines, Schedule(3.0, 2000), job="job")
+        task = asyncio.create_task(source.run())
+        process = await start(tmp_path, folder)
+        try:
+            async with asyncio.timeout(120):
+                while source.counts["windows"] < WINDOWS:
+                    assert process.returncode is None
+                    assert not task.done()
+                    await asyncio.sleep(0.1)
+        finally:
+            process.kill()  # PyTorch may crash when it exits during a window
+            await process.wait()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    return ranks
+
+
+async def start(tmp_path: Path, folder: str) -> asyncio.subprocess.Process:
+    """Start the script as rank 1 of 2."""
+    own = {"KINETO_USE_DAEMON": "1", "KINETO_IPC_SOCKET_DIR": folder, "KINETO_CONFIG": str(tmp_path / "kineto.conf")}
+    place = {"RANK": "1", "WORLD_SIZE": "2"}
+    arguments = [str(tmp_path / name) for name in ("train.py", "begins")]
+    return await asyncio.create_subprocess_exec(sys.executable, *arguments, env={**os.environ, **own, **place})
