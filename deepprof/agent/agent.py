@@ -32,6 +32,7 @@ SOCKET = "agent.sock"
 SWEEP_S = 0.5
 IDLE_S = 30.0  # without a process and without work, before one that was started for a run ends
 ORPHANED_IDLE_S = 3.0  # the same once the run that started it is gone
+STUCK_S = 300.0  # without a daemon, before one that only has spools left ends: the next agent sends them
 LAST_S = 5.0  # for the last records to arrive when the agent is told to stop
 
 
@@ -121,13 +122,13 @@ class Agent:
         if self.is_needed() or not self.settings.until_idle:
             self.busy_s = now_s
         patience_s = IDLE_S if os.getppid() == self.starter else ORPHANED_IDLE_S
-        return now_s - self.busy_s >= patience_s
+        return now_s - self.busy_s >= (patience_s if self.roster.is_idle else STUCK_S)
 
     def is_needed(self) -> bool:
         """Whether somebody speaks with it, or something is under way."""
         at_work = any(state.get("processes") or state.get("waiting") for state in self.describe_sources())
         spoken_with = self.server is not None and bool(self.server.connections)
-        return spoken_with or bool(self.members.present) or not self.roster.is_idle or at_work
+        return spoken_with or bool(self.members.present) or self.roster.is_sending or at_work
 
     async def wind_up(self) -> None:
         """Give what is held to the spools, and the uplinks a moment: whatever stays there is sent by the next agent."""

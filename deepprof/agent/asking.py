@@ -12,7 +12,7 @@ import numpy as np
 from deepprof.agent.answers import Answer, read_answer
 from deepprof.collectors.live.packets import HEAD, MAGIC, PAYLOAD_NBYTES, Kind
 
-__all__ = ["NotAnsweredError", "Why", "ask", "is_there"]
+__all__ = ["NotAnsweredError", "Why", "ask", "is_seated", "is_there", "sit"]
 
 PATIENCE_S = 2.0  # an agent that takes records from many jobs answers within a fraction of it
 
@@ -24,6 +24,7 @@ class Why(Enum):
     FORBIDDEN = "the socket may not be used by this user"
     SILENT = "the agent does not answer"
     FOREIGN = "what listens there is no agent of this release"
+    LEFT = "the agent is about to end"
 
 
 class NotAnsweredError(Exception):
@@ -36,15 +37,42 @@ class NotAnsweredError(Exception):
 
 def ask(path: Path, patience_s: float = PATIENCE_S) -> Answer:
     """Return what the agent at the socket `path` says of itself within `patience_s`. Raises `NotAnsweredError`."""
-    until_s = time.monotonic() + patience_s
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+    seat, answer = sit(path, patience_s)
+    seat.close()
+    return answer
+
+
+def sit(path: Path, patience_s: float = PATIENCE_S) -> tuple[socket.socket, Answer]:
+    """Do as `ask`, and return the connection too: an agent does not end by itself while it is open."""
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
         door.settimeout(patience_s)
         connect(door, path)
-        try:
-            door.sendall(np.array((MAGIC, Kind.ASK, 0, 0, 0), HEAD).tobytes())
-            payload = receive_answer(door, until_s)
-        except OSError as error:
-            raise NotAnsweredError(Why.SILENT) from error
+        return door, converse(door, time.monotonic() + patience_s)
+    except NotAnsweredError:
+        door.close()
+        raise
+
+
+def is_seated(seat: socket.socket) -> bool:
+    """Whether the agent is still at the other end; it says nothing unasked."""
+    try:
+        return bool(seat.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK))
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+def converse(door: socket.socket, until_s: float) -> Answer:
+    """Return the answer over an open connection. Raises `NotAnsweredError`."""
+    try:
+        door.sendall(np.array((MAGIC, Kind.ASK, 0, 0, 0), HEAD).tobytes())
+        payload = receive_answer(door, until_s)
+    except (BrokenPipeError, ConnectionResetError) as error:
+        raise NotAnsweredError(Why.LEFT) from error
+    except OSError as error:
+        raise NotAnsweredError(Why.SILENT) from error
     try:
         return read_answer(payload)
     except ValueError as error:
@@ -91,7 +119,7 @@ def receive(door: socket.socket, nbytes: int, until_s: float) -> bytes:
         door.settimeout(max(0.001, until_s - time.monotonic()))
         piece = door.recv(min(nbytes - len(got), 1 << 16))
         if not piece:
-            raise NotAnsweredError(Why.FOREIGN, "it closed the connection")
+            raise NotAnsweredError(Why.LEFT)
         got += piece
         if time.monotonic() > until_s:
             raise NotAnsweredError(Why.SILENT)

@@ -22,6 +22,7 @@ Marks = npt.NDArray[np.bool_]
 
 HAS_CORRELATION = 1
 COPY, MEMSET = 1, 2
+NO_STREAM = 2**32 - 1  # of a synchronisation that waits for no stream in particular
 OPERATOR = re.compile(r"::|^## Call CompiledFxGraph")  # as metrics.operators tells them, which is a floor above
 FRAMEWORK = re.compile(FRAMEWORK_RANGE)
 SOURCES = ("itt", "nvtx", "hook", "torch", "roctx")
@@ -48,7 +49,7 @@ def device_events(rows: Rows, start_ns: Int64s, end_ns: Int64s, names: Ids) -> p
         "end_ns",
         pl.col("device").clip(upper_bound=2**16 - 1).cast(pl.UInt16),
         "context",
-        pl.col("stream").cast(pl.Int64),
+        pl.when(pl.col("stream") < NO_STREAM).then(pl.col("stream").cast(pl.Int64)).otherwise(-1).alias("stream"),
         pl.col("activity").cat.to(DEVICE_EVENTS["activity"]),
         "name_id",
         pl.when(pl.col("flags") & HAS_CORRELATION == HAS_CORRELATION)

@@ -8,12 +8,14 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from socket import socket as Seat
 from typing import Any, ClassVar
+from weakref import finalize
 
 from deepprof.agent.answers import Answer
-from deepprof.agent.asking import NotAnsweredError, Why, ask, is_there
+from deepprof.agent.asking import NotAnsweredError, Why, is_seated, is_there, sit
 from deepprof.collectors.errors import printable
 
 __all__ = ["Keeper", "NoAgentError"]
@@ -59,6 +61,7 @@ class Keeper:
         self.pause_s = FIRST_PAUSE_S
         self.said = False
         self.status: int | None = None
+        self.seat: Seat | None = None  # our connection: an agent that somebody is connected to does not end by itself
 
     @property
     def log(self) -> Path:
@@ -85,11 +88,14 @@ class Keeper:
     def ask(self) -> Answer | None:
         """Return what the agent says, None where none listens. Raises `NoAgentError`."""
         try:
-            return ask(self.socket)
+            seat, answer = sit(self.socket)
         except NotAnsweredError as error:
-            if error.why is Why.ABSENT:
+            if error.why in {Why.ABSENT, Why.LEFT}:
                 return None
             raise NoAgentError(f"{self.socket}: {error}") from error
+        self.seat = seat
+        finalize(self, seat.close)
+        return answer
 
     def wait_for_answer(self, until_s: float) -> Answer | None:
         """Start an agent unless somebody else has, and return what it says. Raises `NoAgentError`, OSError."""
@@ -116,8 +122,12 @@ class Keeper:
             self.pause_s = FIRST_PAUSE_S if now_s - self.started_s > CALM_S else self.pause_s
         if self.pid is not None or now_s < self.next_s or self.socket.parent == SYSTEM:
             return
+        if self.seat is not None and is_seated(self.seat):
+            return
         if is_there(self.socket):
             self.next_s = now_s + LOOK_S
+            with suppress(NoAgentError):
+                self.ask()
             return
         self.next_s, self.pause_s = now_s + self.pause_s, min(self.pause_s * 2, LONGEST_PAUSE_S)
         self.restart()

@@ -29,6 +29,7 @@ class Order:
     late: int = 0
     nbytes: int = 0
     longest_ns: int = 0
+    last_end_ns: int = EARLIEST  # of all that came
 
     def add(self, rows: Rows) -> None:
         """Take records in any order."""
@@ -39,6 +40,7 @@ class Order:
             rows = rows[timely]
             starts = rows["start_ns"]
         if len(rows):
+            self.last_end_ns = max(self.last_end_ns, int(rows["end_ns"].max()))
             self.longest_ns = max(self.longest_ns - self.longest_ns // 64, int((rows["end_ns"] - starts).max()))
             self.chunks.append((int(starts.min()), int(starts.max()), rows))
             self.nbytes += rows.nbytes

@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 
 FAR_NS = 24 * 3600 * 10**9  # from the clock's last reading: no record is so old, or so far ahead
 LEAST_HOLD_NS, MOST_HOLD_NS = 250_000_000, 10_000_000_000
+# A driver says that everything is out only when it rests. One that never does gives buffer after buffer, and what has
+# not come so long after what ended later is in none of them.
+BEHIND_NS = 1_000_000_000
 HELD_NBYTES = 64 << 20  # of records that wait for their turn; beyond, the order is what has come
 EVERY_NS = 1_000_000_000  # between batches, unless there are
 MANY = 8192  # records: a small batch costs the daemon as much as a large one
@@ -213,9 +216,11 @@ class Process:
 
     def _promise(self, tick: Tick) -> None:
         """Work out what is complete on each clock."""
-        if NO_TIME not in {tick.device_ns, tick.events_until_ns}:
-            hold = min(max(4 * self.events.order.longest_ns, LEAST_HOLD_NS), MOST_HOLD_NS)
-            self.events.until_ns = tick.events_until_ns - hold
+        if tick.device_ns != NO_TIME:
+            order = self.events.order
+            hold = min(max(4 * order.longest_ns, LEAST_HOLD_NS), MOST_HOLD_NS)
+            known = max(tick.events_until_ns, order.last_end_ns - BEHIND_NS)
+            self.events.until_ns = known - hold if known > NO_TIME // 2 else NO_TIME
         open_since = max(tick.open_since_ns, tick.ranges_until_ns - MOST_HOLD_NS)
         self.ranges.until_ns = min(tick.ranges_until_ns, open_since)
 
@@ -224,8 +229,10 @@ class Process:
 
     def _until_unix_ns(self) -> int | None:
         """Return the Unix time before which everything is here, None while nobody knows."""
-        known = [each.clock.one(each.until_ns) for each in self._sources() if each.until_ns != NO_TIME]
-        return min(known) if known else None
+        sources = self._sources()
+        if not sources or any(each.until_ns == NO_TIME for each in sources):
+            return None
+        return min(each.clock.one(each.until_ns) for each in sources)
 
     def _newest_ns(self) -> int:
         """Return the start of the latest record that is held, in Unix time."""
@@ -261,8 +268,9 @@ class Process:
             self._send(self.operators.split(*ranges, self.rank.naming.texts, until_ns), self.rank)
 
     def _send(self, split: Split, rank: Rank) -> None:
-        if split.notice:
+        if split.notice:  # the loop before it is another one
             log.info("thread-changed", extra={"pid": self.hello.pid, "text": split.notice})
+            rank.gap("thread-changed", 0, self.next - self.waiting - split.rows)
         rank.send(split.tables, split.until_ns, self.next - self.waiting)
 
     def _tables(self, rows: Rows, source: Source, rank: Rank, until_ns: int) -> dict[str, pl.DataFrame]:

@@ -153,6 +153,11 @@ class Roster:
         """Whether everything has arrived."""
         return not self.active
 
+    @property
+    def is_sending(self) -> bool:
+        """Whether a daemon takes something at present."""
+        return any(active.uplink.state.connected for active in self.active.values())
+
     async def close(self) -> None:
         """Stop sending; what has not arrived stays in the spools."""
         tasks = [active.task for active in self.active.values()]

@@ -52,7 +52,7 @@ static void take_settings(void)
 {
     const char *graphs = getenv("DEEPPROF_GRAPHS");
     settings.kinds = graphs && !strcmp(graphs, "launches") ? KINDS : KINDS - 1;
-    settings.most_buffers = (unsigned)setting("DEEPPROF_BUFFERS", 32, 2, 1024);
+    settings.most_buffers = (unsigned)setting("DEEPPROF_BUFFERS", 128, 2, 4096);
     settings.longest_pause_ns = (int64_t)setting("DEEPPROF_RETRY_MS", 10000, 1, 1000000) * 1000000;
     cupti_library_prepare();
 }

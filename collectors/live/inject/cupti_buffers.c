@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include "cupti_parts.h"
 
-enum { NBYTES = 2 << 20, ALIGNMENT = 64 /* of at least 8, as CUPTI wants it */ };
+/* Small ones: under a deep queue of launches CUPTI gives a buffer only when it is full. */
+enum { NBYTES = 512 << 10, ALIGNMENT = 64 /* of at least 8, as CUPTI wants it */ };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct buffer *spare, *first_done, *last_done;

@@ -97,6 +97,15 @@ def test_what_may_still_be_overtaken_is_held_back() -> None:
     assert rank.said[-1] == ("end", {})
 
 
+def test_a_driver_that_never_rests_is_followed_by_what_it_gives() -> None:
+    process, rank = make()
+    for number in range(10):
+        now = (100 + number) * SECOND
+        say(process, (Kind.EVENTS, made.events(number, made.kernels([now - 1000]))))
+        say(process, (Kind.TICK, made.tick(now, events_until_ns=-(2**63))))
+    assert device(rank)["start_ns"].to_list() == [(100 + number) * SECOND - 1000 for number in range(8)]
+
+
 def test_long_records_make_others_wait_longer() -> None:
     process, rank = make()
     now = 100 * SECOND

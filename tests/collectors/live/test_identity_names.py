@@ -1,0 +1,18 @@
+"""What a process tells of its environment is what the agent looks at: in C, in Python, and in the agent."""
+
+from __future__ import annotations
+
+import re
+
+from deepprof.agent.places import VARIABLES
+from deepprof.collectors.live.identity import PLACES
+from tests.collectors.live.building import INJECT
+
+
+def test_both_collectors_tell_all_that_a_place_is_found_by() -> None:
+    text = (INJECT / "identity.c").read_text()
+    table = re.search(r"PLACES\[\] = \{(.*?)\}", text, re.DOTALL)
+    assert table is not None
+    in_c = set(re.findall(r'"(\w+)"', table[1]))
+    assert in_c == set(PLACES)
+    assert set(VARIABLES) <= in_c
