@@ -138,8 +138,8 @@ class Process:
             self._open(count)
         source = self.events if kind == Kind.EVENTS else self.ranges
         source.order.add(self._sound(np.frombuffer(body, dtype), source))
-        if source.order.nbytes > HELD_NBYTES:
-            self._release(self._newest_ns() - LEAST_HOLD_NS)
+        if source.order.nbytes > HELD_NBYTES and source.clock.is_set:
+            self._release(source.clock.one(source.order.middle_ns()))
 
     def _follow(self, payload: memoryview) -> int:
         """Follow the numbers; returns how many records the packet claims to have."""

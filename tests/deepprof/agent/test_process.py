@@ -12,7 +12,7 @@ import pytest
 from deepprof.agent.hello import ProtocolError, read_hello
 from deepprof.agent.naming import Naming
 from deepprof.agent.process import EVERY_NS, LEAST_HOLD_NS, Process
-from deepprof.collectors.live.packets import RANGE, Kind, Reason
+from deepprof.collectors.live.packets import EVENT, RANGE, Kind, Reason
 from deepprof.collectors.trace import RECORD_TABLES, TABLES
 from tests.deepprof.agent import packets_made as made
 
@@ -104,6 +104,19 @@ def test_a_driver_that_never_rests_is_followed_by_what_it_gives() -> None:
         say(process, (Kind.EVENTS, made.events(number, made.kernels([now - 1000]))))
         say(process, (Kind.TICK, made.tick(now, events_until_ns=-(2**63))))
     assert device(rank)["start_ns"].to_list() == [(100 + number) * SECOND - 1000 for number in range(8)]
+
+
+def test_what_is_held_back_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deepprof.agent.process.HELD_NBYTES", 100 * EVENT.itemsize)
+    process, rank = make()
+    now = 100 * SECOND
+    say(process, (Kind.TICK, made.tick(now)))
+    for number in range(100):  # all within what is held back: nothing of it is ripe by its time
+        say(process, (Kind.EVENTS, made.events(number * 20, made.kernels(now + 20 * number + np.arange(20), 1))))
+        assert process.waiting <= 120
+    process.end()
+    assert device(rank).height == 2000
+    assert process.late == 0
 
 
 def test_long_records_make_others_wait_longer() -> None:
