@@ -7,10 +7,10 @@
 #include <string.h>
 #include "parts.h"
 
-/* 64 KiB is what one write to a socket of usual size takes. */
-enum { HEADS = sizeof(struct dp_head) + sizeof(struct dp_records_head), LEAST_CAPACITY = 4 << 10, FULL = 64 << 10 };
+/* One write to a socket of usual size takes 200 KiB; what a packet costs the agent is shared by its records. */
+enum { HEADS = sizeof(struct dp_head) + sizeof(struct dp_records_head), LEAST_CAPACITY = 4 << 10, FULL = 192 << 10 };
 enum { SLACK = 64 << 10 }; /* for small packets while records are dropped */
-enum { PUSH_NBYTES = 256 << 10 }; /* so much waits before a busy source is interrupted for a write */
+enum { PUSH_NBYTES = 384 << 10 }; /* so much waits before a busy source is interrupted for a write */
 
 static struct packet *head, *tail;
 static size_t nbytes, most_nbytes;

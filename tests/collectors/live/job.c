@@ -155,6 +155,10 @@ static void run_burst(long count, long rate)
 {
     for (long i = 0; i < count; i++) {
         struct mock_record r = kernel(i, 7);
+        if (rate) {
+            r.start = base + (uint64_t)((double)i * 1e9 / (double)rate);
+            r.end = r.start + (uint64_t)(700000000 / rate);
+        }
         kept += emit(&r);
         while (rate && i % 1000 == 999 && (double)(now() - base) < 1e9 / (double)rate * (double)i)
             nap(50);
