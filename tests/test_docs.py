@@ -84,7 +84,8 @@ def test_every_room_of_the_architecture_exists() -> None:
     ]
     assert rooms
     for room in rooms:
-        parents = [ROOT, ROOT / "mining", ROOT / "metrics", ROOT / "deepprof" / "service"]
+        within = ROOT / "collectors" / "live", ROOT / "deepprof" / "service", ROOT / "deepprof" / "agent"
+        parents = [ROOT, ROOT / "mining", ROOT / "metrics", *within]
         assert any((parent / room).exists() for parent in parents), room
 
 
