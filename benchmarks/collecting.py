@@ -1,7 +1,7 @@
 """Collecting: records from C into the agent, to the daemon's durable acknowledgement, and over a long time.
 
 A job loads the real library as a driver would, and a made-up CUPTI gives it kernels at a fixed pace; job, agent and
-daemon are processes of their own. No GPU is used: `benchmarks.gpu_overhead` measures what collecting costs a job on one.
+daemon are processes of their own. What collecting costs a job on a GPU `benchmarks.gpu_overhead` measures.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import time
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,7 @@ class Agent:
         self.began_unix_ns = time.time_ns()
         self.roster = Roster(door, settings.spool, Budget(settings.spool_nbytes), notice=self.hear_problem)
         self.members = Members(self.roster.open, settings.pacing)
+        self.roster.awaits, self.members.let_go = self.members.awaits, self.roster.let_go
         self.sources: list[Source] = []
         self.server: Server | None = None
         self.starter = os.getppid()
@@ -83,7 +85,6 @@ class Agent:
         self.settings.spool.mkdir(mode=0o700, parents=True, exist_ok=True)
         async with AsyncExitStack() as stack:
             listening = bind(self.settings.socket, for_all=self.settings.for_all)
-            stack.callback(self.settings.socket.unlink, missing_ok=True)
             server = self.server = Server(listening, self.members, self.answer, self.clock, self.settings.for_all)
             stack.push_async_callback(self.roster.close)
             stack.push_async_callback(server.close)
@@ -96,7 +97,8 @@ class Agent:
                 self.roster.settle()
                 raise_failures(tasks)
                 await self.pause(stopping, SWEEP_S)
-            await end_tasks(tasks[1:])  # they end their ranks
+            await end_tasks(tasks)  # sources end their ranks
+            await server.close()  # what is not read by now, the next agent knows to be missing
             await self.wind_up()
         log.info("stopped")
 
@@ -132,15 +134,14 @@ class Agent:
 
     async def wind_up(self) -> None:
         """Give what is held to the spools, and the uplinks a moment: whatever stays there is sent by the next agent."""
-        for member in self.members.present.values():
-            member.process.pause()
+        self.members.pause()
         until_s = self.clock.now_s() + LAST_S
         while self.clock.now_s() < until_s and self.has_unsent():
             await self.clock.sleep(SWEEP_S / 10)
 
     def has_unsent(self) -> bool:
         """Whether something in the spools has not arrived, and the daemon takes it."""
-        states = [(active.uplink.state, active.spool) for active in self.roster.active.values()]
+        states = [(active.uplink.state, active.spool) for active in self.roster.all]
         return any(state.connected and state.durable < spool.next for state, spool in states)
 
     def describe_sources(self) -> list[dict[str, Any]]:
@@ -149,7 +150,7 @@ class Agent:
 
     def answer(self) -> answers.Answer:
         """Return how it does."""
-        states = [active.uplink.state for active in self.roster.active.values()]
+        states = [active.uplink.state for active in self.roster.all]
         problems = [state.problem for state in states if state.problem]
         members = self.members.all
         return answers.Answer(
@@ -162,6 +163,7 @@ class Agent:
             problem=problems[0] if problems else None,
             spool=answers.SpoolState(self.roster.budget.nbytes, self.roster.budget.limit_nbytes),
             processes=tuple(member.describe() for member in members),
+            sources=self.describe_sources(),
             refused=tuple(answers.Refusal(each.peer.pid, each.refusal) for each in members if each.refusal),
             level_changes=[
                 {
@@ -190,6 +192,14 @@ async def end_tasks(tasks: list[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def raise_file_limit() -> None:
+    """Allow as many open files as the system lets us: each rank has five of them."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def run(settings: Settings, door: Door) -> None:
     """Run an agent until it is told to stop. Raises `DeepProfError`."""
+    raise_file_limit()
     asyncio.run(Agent(settings, door).serve())

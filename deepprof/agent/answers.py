@@ -74,7 +74,7 @@ class Answer(msgspec.Struct, frozen=True):
     spool: SpoolState = SpoolState()
     processes: tuple[Process, ...] = ()
     refused: tuple[Refusal, ...] = ()
-    sources: Any = None
+    sources: list[dict[str, Any]] | None = None
     level_changes: Any = None
 
     @property

@@ -12,7 +12,7 @@ import numpy as np
 from deepprof.agent.answers import Answer, read_answer
 from deepprof.collectors.live.packets import HEAD, MAGIC, PAYLOAD_NBYTES, Kind
 
-__all__ = ["NotAnsweredError", "Why", "ask", "is_seated", "is_there", "sit"]
+__all__ = ["PATIENCE_S", "NotAnsweredError", "Why", "ask", "is_seated", "is_there", "sit"]
 
 PATIENCE_S = 2.0  # an agent that takes records from many jobs answers within a fraction of it
 
@@ -48,7 +48,9 @@ def sit(path: Path, patience_s: float = PATIENCE_S) -> tuple[socket.socket, Answ
     try:
         door.settimeout(patience_s)
         connect(door, path)
-        return door, converse(door, time.monotonic() + patience_s)
+        answer = converse(door, time.monotonic() + patience_s)
+        door.setblocking(False)  # with patience left a look at it would wait, and time out instead of finding nothing
+        return door, answer
     except NotAnsweredError:
         door.close()
         raise
@@ -98,7 +100,7 @@ def connect(door: socket.socket, path: Path) -> None:
         raise NotAnsweredError(Why.ABSENT) from error
     except PermissionError as error:
         raise NotAnsweredError(Why.FORBIDDEN) from error
-    except TimeoutError as error:
+    except (TimeoutError, BlockingIOError) as error:  # the latter where many others wait to be let in
         raise NotAnsweredError(Why.SILENT) from error
     except (OSError, ValueError) as error:  # a path that is too long, or has a NUL in it
         raise NotAnsweredError(Why.ABSENT, str(error)) from error

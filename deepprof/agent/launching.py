@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket as sockets
 import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from socket import socket as Seat
 from typing import Any, ClassVar
 from weakref import finalize
 
 from deepprof.agent.answers import Answer
-from deepprof.agent.asking import NotAnsweredError, Why, is_seated, is_there, sit
+from deepprof.agent.asking import PATIENCE_S, NotAnsweredError, Why, is_seated, is_there, sit
 from deepprof.collectors.errors import printable
 
 __all__ = ["Keeper", "NoAgentError"]
@@ -23,6 +23,7 @@ __all__ = ["Keeper", "NoAgentError"]
 START_S, POLL_S = 5.0, 0.02
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 CALM_S = 60.0  # an agent that lived so long did not end for a reason that its start has
+GLANCE_S = 0.2  # for an answer while the command runs, whose signals wait meanwhile
 LOOK_S = 5.0  # between looks at an agent that another run has started
 SYSTEM = Path("/run/deepprof")  # whose agent the system starts and restarts
 LOG_NBYTES, LAST_NBYTES = 1 << 20, 4096
@@ -61,7 +62,8 @@ class Keeper:
         self.pause_s = FIRST_PAUSE_S
         self.said = False
         self.status: int | None = None
-        self.seat: Seat | None = None  # our connection: an agent that somebody is connected to does not end by itself
+        self.seat: sockets.socket | None = None  # our connection: who is spoken with does not end by itself
+        self.rise: Callable[[], object] = lambda: None  # closes it
 
     @property
     def log(self) -> Path:
@@ -85,16 +87,16 @@ class Keeper:
         except OSError as error:
             raise NoAgentError(f"{error.filename or self.socket}: {error.strerror or error}") from error
 
-    def ask(self) -> Answer | None:
+    def ask(self, patience_s: float = PATIENCE_S) -> Answer | None:
         """Return what the agent says, None where none listens. Raises `NoAgentError`."""
         try:
-            seat, answer = sit(self.socket)
+            seat, answer = sit(self.socket, patience_s)
         except NotAnsweredError as error:
             if error.why in {Why.ABSENT, Why.LEFT}:
                 return None
             raise NoAgentError(f"{self.socket}: {error}") from error
-        self.seat = seat
-        finalize(self, seat.close)
+        self.rise()
+        self.seat, self.rise = seat, finalize(self, seat.close)
         return answer
 
     def wait_for_answer(self, until_s: float) -> Answer | None:
@@ -127,7 +129,7 @@ class Keeper:
         if is_there(self.socket):
             self.next_s = now_s + LOOK_S
             with suppress(NoAgentError):
-                self.ask()
+                self.ask(GLANCE_S)
             return
         self.next_s, self.pause_s = now_s + self.pause_s, min(self.pause_s * 2, LONGEST_PAUSE_S)
         self.restart()

@@ -94,10 +94,19 @@ class Member:
         self.retry_ns = (tick.mono_ns if tick else 0) + int(RETRY_S * SECOND_NS)
         self.process = Process(self.hello, lambda: self.open_rank(self.identity)).after(self.process)
 
+    def _ask_again(self) -> None:
+        """Look whether the place is free by now: without collecting for it, which would cost the process something."""
+        try:
+            self.process.open()
+        except Refused as refusal:
+            self._refuse(str(refusal))
+        else:
+            self.refusal = ""
+
     def _hear(self, tick: Tick) -> None:
         """Judge the last second, and tell the daemon how it was."""
         if self.refusal and tick.mono_ns >= self.retry_ns:
-            self.refusal = ""  # what comes next asks again
+            self._ask_again()
         before = self.sampled
         if before is None:
             self.sampled = tick

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from deepprof.agent.rank import Rank
 
 __all__ = ["Members", "is_alive"]
 
+log = logging.getLogger(__name__)
+
 MOST = 4096
 RETURN_S = 60.0  # that a living process may be without a connection
 REMEMBERED = 256  # that have ended
@@ -21,11 +24,15 @@ REMEMBERED = 256  # that have ended
 
 @dataclass(slots=True)
 class Members:
-    """By session. `lives` tells whether a process still runs; `ended` are the latest that do not."""
+    """By session. `lives` tells whether a process still runs; `ended` are the latest that do not.
+
+    `let_go` is told the collectors of those that have ended before they had a rank from this agent.
+    """
 
     open_rank: Callable[[Identity], Rank]
     pacing: Pacing = field(default_factory=Pacing)
     lives: Callable[[int], bool] = field(default_factory=lambda: is_alive)
+    let_go: Callable[[str], None] = lambda _: None
     present: dict[str, Member] = field(default_factory=dict)
     ended: list[Member] = field(default_factory=list)
 
@@ -33,6 +40,7 @@ class Members:
         """Return the member that says `hello`, known or new. Raises `ProtocolError`."""
         member = self.present.get(hello.session)
         if member is None:
+            self._close_former(hello, peer)
             if len(self.present) >= MOST:
                 raise ProtocolError(f"there are {MOST} processes already")
             member = self.present[hello.session] = Member(hello, peer, self.open_rank, self.pacing, unix_s)
@@ -42,6 +50,12 @@ class Members:
             member.process.reconnect(hello)
         member.connections, member.left_s = member.connections + 1, None
         return member
+
+    def _close_former(self, hello: ProcessHello, peer: Peer) -> None:
+        """End what the process was before it became another program (exec): both claim one rank."""
+        for member in list(self.present.values()):
+            if member.peer == peer and member.hello.collector == hello.collector and not member.connections:
+                self._end(member)
 
     def leave(self, member: Member, now_s: float) -> None:
         """Take note that a connection is lost."""
@@ -56,12 +70,33 @@ class Members:
         """End the processes that are gone, or have not come back for long."""
         for member in list(self.present.values()):
             if member.left_s is not None and (now_s - member.left_s >= RETURN_S or not self.lives(member.peer.pid)):
-                member.process.end()
-                self._close(member)
+                self._end(member)
+
+    def pause(self) -> None:
+        """Give what is held of all of them to their ranks: this agent ends."""
+        for member in self.present.values():
+            try:
+                member.process.pause()
+            except Exception:
+                log.exception("not-flushed", extra={"pid": member.peer.pid})
+
+    def awaits(self, collector: str) -> bool:
+        """Whether the process that a rank's `collector` names is here."""
+        return any(member.identity.collector == collector for member in self.present.values())
+
+    def _end(self, member: Member) -> None:
+        """End one: what goes wrong with it concerns no other one."""
+        try:
+            member.process.end()
+        except Exception:
+            log.exception("not-ended", extra={"pid": member.peer.pid})
+        self._close(member)
 
     def _close(self, member: Member) -> None:
         self.present.pop(member.hello.session, None)
         self.ended = [*self.ended, member][-REMEMBERED:]
+        if member.process.rank is None:
+            self.let_go(member.identity.collector)
 
     @property
     def all(self) -> list[Member]:

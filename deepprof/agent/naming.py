@@ -36,7 +36,8 @@ class Naming:
         return self._add(text) if number is None else number
 
     def _add(self, text: str) -> int:
-        fitted = str(shorten_names(pl.Series([text]), self.limits.name_nbytes)[0])
+        fits = len(text.encode()) <= self.limits.name_nbytes
+        fitted = text if fits else str(shorten_names(pl.Series([text]), self.limits.name_nbytes)[0])
         room = len(self.texts) < self.limits.names - 1 and self.nbytes + len(fitted.encode()) < self.limits.names_nbytes
         if not room and text != OTHERS:
             return self.one(OTHERS)

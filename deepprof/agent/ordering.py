@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ Rows = npt.NDArray[Any]
 """Structured records with `start_ns` and `end_ns`."""
 
 EARLIEST = -(2**63)
+FEW = 512  # records of a chunk to which others are added: a packet may have one record
 
 
 @dataclass(slots=True)
@@ -42,8 +44,28 @@ class Order:
         if len(rows):
             self.last_end_ns = max(self.last_end_ns, int(rows["end_ns"].max()))
             self.longest_ns = max(self.longest_ns - self.longest_ns // 64, int((rows["end_ns"] - starts).max()))
-            self.chunks.append((int(starts.min()), int(starts.max()), rows))
+            self._append(int(starts.min()), int(starts.max()), rows)
             self.nbytes += rows.nbytes
+
+    def _append(self, first_ns: int, last_ns: int, rows: Rows) -> None:
+        if self.chunks and len(self.chunks[-1][2]) + len(rows) <= FEW:
+            before_first, before_last, before = self.chunks.pop()
+            first_ns, last_ns = min(before_first, first_ns), max(before_last, last_ns)
+            rows = np.concatenate([before, rows])
+        self.chunks.append((first_ns, last_ns, rows))
+
+    def sift(self, choose: Callable[[Rows], Rows]) -> None:
+        """Keep of what is held what `choose` returns."""
+        chunks = self.chunks
+        self.clear()
+        for _, _, rows in chunks:
+            self.add(choose(rows))
+
+    def clear(self) -> int:
+        """Let go of what is held; returns how many records that was."""
+        count = self.held
+        self.chunks, self.nbytes, self.longest_ns, self.last_end_ns = [], 0, 0, EARLIEST
+        return count
 
     def take(self, until_ns: int) -> Rows | None:
         """Return the records that began before `until_ns`, by start, None where there are none; promises that much."""

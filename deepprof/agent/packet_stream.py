@@ -15,6 +15,7 @@ __all__ = ["make_packet", "read_packets"]
 
 HEAD_NBYTES = HEAD.itemsize
 GREETING_NBYTES = 16 << 10  # what may come before the sender is known
+FIRST_NBYTES = 64 << 10
 
 
 async def read_packets(connection: socket.socket) -> AsyncIterator[tuple[int, memoryview]]:
@@ -28,10 +29,20 @@ async def read_packets(connection: socket.socket) -> AsyncIterator[tuple[int, me
         magic, kind, zero, nbytes, more = np.frombuffer(head, HEAD)[0].item()
         if magic != MAGIC or zero or more or nbytes > limit:
             raise ProtocolError("what it writes are no packets")
-        payload = bytearray(nbytes)
-        await fill(loop, connection, memoryview(payload))
-        yield kind, memoryview(payload)
+        yield kind, await receive(loop, connection, nbytes)
         limit = PAYLOAD_NBYTES
+
+
+async def receive(loop: asyncio.AbstractEventLoop, connection: socket.socket, nbytes: int) -> memoryview:
+    """Return that many bytes. A packet that never comes whole takes memory as far as it came, and as much again."""
+    pieces: list[bytearray] = []
+    at = 0
+    while at < nbytes:
+        piece = bytearray(min(nbytes - at, max(at, FIRST_NBYTES)))
+        await fill(loop, connection, memoryview(piece))
+        pieces.append(piece)
+        at += len(piece)
+    return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
 
 async def fill(

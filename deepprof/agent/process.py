@@ -14,7 +14,9 @@ from deepprof.agent.conversion import device_events, host_tables, is_framework, 
 from deepprof.agent.hello import ProcessHello, ProtocolError
 from deepprof.agent.operators import OperatorKernels, Split
 from deepprof.agent.ordering import Order, Rows
+from deepprof.agent.pieces import count_records
 from deepprof.agent.rank import Rank
+from deepprof.agent.soundness import AHEAD_NS, FAR_NS, SOON_NS, is_possible, judge
 from deepprof.agent.spelling import Spelling
 from deepprof.collectors.errors import printable
 from deepprof.collectors.live.packets import EVENT, NO_TIME, NOTICE_HEAD, RANGE, RECORDS_HEAD, TICK, Kind, Reason
@@ -24,7 +26,6 @@ __all__ = ["Process", "Tick"]
 
 log = logging.getLogger(__name__)
 
-FAR_NS = 24 * 3600 * 10**9  # from the clock's last reading: no record is so old, or so far ahead
 LEAST_HOLD_NS, MOST_HOLD_NS = 250_000_000, 10_000_000_000
 # A driver says that everything is out only when it rests. One that never does gives buffer after buffer, and what has
 # not come so long after what ended later is in none of them.
@@ -33,6 +34,7 @@ HELD_NBYTES = 64 << 20  # of records that wait for their turn; beyond, the order
 EVERY_NS = 1_000_000_000  # between batches, unless there are
 MANY = 8192  # records: a small batch costs the daemon as much as a large one
 MOST_NOTICES = 16
+HIGHEST = 2**60  # number of a record
 NO_HOST, NO_ANNOTATIONS = empty_table(HOST_EVENTS), empty_table(ANNOTATIONS)
 
 
@@ -60,6 +62,7 @@ class Source:
     clock: ClockFollower = field(default_factory=ClockFollower)
     order: Order = field(default_factory=Order)
     until_ns: int = NO_TIME  # on its own clock: everything that began before is here
+    now_ns: int | None = None  # on its own clock, when it was read last
 
 
 class Process:
@@ -82,10 +85,12 @@ class Process:
         self.notices: dict[int, str] = {}
         self.sent_ns = 0  # CLOCK_MONOTONIC
         self.promised_ns = NO_TIME  # Unix: what began before was given on
-        self.began = self.ended = False
+        self.ended = False
 
     def take(self, kind: int, payload: memoryview) -> None:
         """Take a packet. Raises `ProtocolError` for one that no collector writes, and what `open_rank` raises."""
+        if self.ended:
+            raise ProtocolError("it goes on behind its end")
         if kind in (Kind.EVENTS, Kind.RANGES):
             self._take_records(kind, payload)
         elif kind == Kind.NAMES:
@@ -95,21 +100,28 @@ class Process:
         elif kind == Kind.NOTICE:
             self._take_notice(payload)
         elif kind == Kind.END:
-            self._follow(payload)
+            self._follow(payload, None)
             self.end()
         else:
             raise ProtocolError(f"it sends packets of the unknown kind {kind}")
 
     def reconnect(self, hello: ProcessHello) -> None:
         """Go on with the same process over a new connection; its names come again."""
+        self.pause()  # what is held has the names of before
         self.hello = hello
         self.spelling = Spelling()
+
+    def open(self) -> None:
+        """Find the rank of one that has had records already. Raises what `open_rank` raises."""
+        if self.rank is None:
+            self._open(0)
 
     def after(self, other: Process) -> Process:
         """Return this one as the successor of another, of which nothing was taken: names and clocks stay."""
         self.spelling, self.tick, self.notices = other.spelling, other.tick, other.notices
         self.events.clock, self.ranges.clock = other.events.clock, other.ranges.clock
-        self.next, self.began = other.next, True
+        self.events.now_ns, self.ranges.now_ns = other.events.now_ns, other.ranges.now_ns
+        self.next = other.next
         return self
 
     def pause(self) -> None:
@@ -121,37 +133,48 @@ class Process:
         """Give everything to the rank: nothing more comes."""
         if not self.ended and self.rank is not None:
             self._flush()
+            self._drop("no-clock", self.events.order.clear() + self.ranges.order.clear())
             self.rank.end(dropped=self.dropped | {"late": self.late})
         self.ended = True
 
     # -- packets --
 
     def _take_records(self, kind: int, payload: memoryview) -> None:
-        count = self._follow(payload)
         dtype = EVENT if kind == Kind.EVENTS else RANGE
-        body = payload[RECORDS_HEAD.itemsize :]
-        if len(body) != count * dtype.itemsize:
-            raise ProtocolError("a packet of records has not the size that it claims")
+        count = self._follow(payload, dtype)
         if not count:
             return
         if self.rank is None:
             self._open(count)
         source = self.events if kind == Kind.EVENTS else self.ranges
-        source.order.add(self._sound(np.frombuffer(body, dtype), source))
-        if source.order.nbytes > HELD_NBYTES and source.clock.is_set:
-            self._release(source.clock.one(source.order.middle_ns()))
+        if source is self.events and self.operators is not None:
+            self._drop("stand-in", count)  # it has said that there is no device
+            return
+        source.order.add(self._sound(np.frombuffer(payload, dtype, offset=RECORDS_HEAD.itemsize), source))
+        if source.order.nbytes > HELD_NBYTES:
+            self._relieve(source)
 
-    def _follow(self, payload: memoryview) -> int:
-        """Follow the numbers; returns how many records the packet claims to have."""
+    def _relieve(self, source: Source) -> None:
+        """Make room: the order is then what has come."""
+        if not source.clock.is_set:
+            self._drop("no-clock", source.order.clear())
+            return
+        self._release(self._newest_ns() - LEAST_HOLD_NS)
+        if source.order.nbytes > HELD_NBYTES // 2:
+            self._flush()
+
+    def _follow(self, payload: memoryview, dtype: np.dtype[np.void] | None) -> int:
+        """Follow the numbers of a packet of `dtype` records, None for none; returns how many it has."""
         if len(payload) < RECORDS_HEAD.itemsize:
             raise ProtocolError("a packet of records is too short")
         first, count, reason = (int(value) for value in np.frombuffer(payload, RECORDS_HEAD, 1)[0])
-        if first < self.next or reason > max(Reason) or first > 2**62:
+        if len(payload) - RECORDS_HEAD.itemsize != count * (dtype.itemsize if dtype else 0) or (count and not dtype):
+            raise ProtocolError("a packet of records has not the size that it claims")
+        if first < self.next or reason > max(Reason) or first > HIGHEST:
             raise ProtocolError("its records are numbered wrongly")
         lost = first - self.next
-        if self.began and (lost or reason):
+        if self.rank is not None and (lost or reason):  # else all of it is said when there is a rank
             self._mark_gap(lost, Reason(reason))
-        self.began = True
         self.next = first + count
         return count
 
@@ -160,7 +183,8 @@ class Process:
         self.overflowed |= reason == Reason.BUFFER_FULL
         if self.rank is not None:
             self._flush()
-            self.rank.gap(reason.name.lower().replace("_", "-"), lost, self.next + lost)
+            word = reason.name.lower().replace("_", "-") if reason else "lost"
+            self.rank.gap(word, lost, self.next + lost - self.waiting)
 
     def _open(self, count: int) -> None:
         """Find the rank, at the first `count` records; what an agent before this one has taken was not all of it."""
@@ -171,20 +195,17 @@ class Process:
             self.lost += max(first - before, 0)
             self.rank.gap("agent-restarted" if before else "not-collected", max(first - before, 0), max(first, before))
 
-    def _sound(self, rows: Rows, source: Source) -> Rows:
-        """Return the records whose times can be; the others are counted."""
-        start, end = rows["start_ns"], rows["end_ns"]
-        good = end >= start
-        if self.tick is not None:
-            now = self.tick.device_ns if source is self.events else self.tick.mono_ns
-            good &= (start > now - FAR_NS) & (end < now + FAR_NS)
-        if good.all():
-            return rows
-        self._drop("invalid-time", int((~good).sum()))
-        return rows[good]
+    def _sound(self, rows: Rows, source: Source, ahead_ns: int = AHEAD_NS) -> Rows:
+        """Return the records that can be; the others are counted. Times are looked at once there is a clock."""
+        for reason, good in judge(rows, source.now_ns, ahead_ns):
+            if not good.all():
+                self._drop(reason, int((~good).sum()))
+                return self._sound(rows[good], source, ahead_ns)
+        return rows
 
     def _drop(self, reason: str, count: int) -> None:
-        self.dropped[reason] = self.dropped.get(reason, 0) + count
+        if count:
+            self.dropped[reason] = self.dropped.get(reason, 0) + count
 
     def _take_notice(self, payload: memoryview) -> None:
         if len(payload) < NOTICE_HEAD.itemsize:
@@ -198,14 +219,14 @@ class Process:
     def _take_tick(self, payload: memoryview) -> None:
         if len(payload) != TICK.itemsize:
             raise ProtocolError("a tick has not its size")
-        values = [int(value) for value in np.frombuffer(payload, TICK, 1)[0].item()[:-1]]
-        tick = self.tick = Tick(*values)
-        jumped = tick.device_ns != NO_TIME and self.events.clock.tick(tick.device_ns, tick.unix_ns)
-        jumped |= self.ranges.clock.tick(tick.mono_ns, tick.unix_ns)
-        if jumped and self.rank is not None:
-            log.warning("clock-set", extra={"pid": self.hello.pid})
-            self._flush()
-            self.rank.gap("clock-set", 0, self.next)
+        tick = Tick(*(int(value) for value in np.frombuffer(payload, TICK, 1)[0].item()[:-1]))
+        if not is_possible(tick.device_ns, tick.mono_ns, tick.unix_ns):
+            raise ProtocolError("a tick has times that cannot be")
+        self.tick = tick
+        jumped = [self._read_clock(self.events, tick.device_ns, tick.unix_ns)] if tick.device_ns != NO_TIME else []
+        jumped += [self._read_clock(self.ranges, tick.mono_ns, tick.unix_ns)]
+        if any(jumped) and self.rank is not None:
+            self._mark_jump(self.rank)
         self._promise(tick)
         held = self.events.order.held + self.ranges.order.held
         if held >= MANY or tick.mono_ns - self.sent_ns >= EVERY_NS:
@@ -214,15 +235,30 @@ class Process:
 
     # -- time --
 
+    def _read_clock(self, source: Source, local_ns: int, unix_ns: int) -> bool:
+        """Take a reading; returns whether the Unix clock was set ahead."""
+        is_first, source.now_ns = source.now_ns is None, local_ns
+        if source.order.held and (is_first or source.order.newest_ns > local_ns + SOON_NS):
+            source.order.sift(lambda rows: self._sound(rows, source, SOON_NS))  # one far ahead makes all others late
+        return source.clock.tick(local_ns, unix_ns)
+
+    def _mark_jump(self, rank: Rank) -> None:
+        """Say that the Unix clock was set: what is held, and all that follows, is on the new time."""
+        log.warning("clock-set", extra={"pid": self.hello.pid})
+        if self.operators is not None:
+            self._send(self.operators.finish(), rank)
+        rank.gap("clock-set", 0, self.next - self.waiting)
+
     def _promise(self, tick: Tick) -> None:
         """Work out what is complete on each clock."""
         if tick.device_ns != NO_TIME:
             order = self.events.order
             hold = min(max(4 * order.longest_ns, LEAST_HOLD_NS), MOST_HOLD_NS)
-            known = max(tick.events_until_ns, order.last_end_ns - BEHIND_NS)
-            self.events.until_ns = known - hold if known > NO_TIME // 2 else NO_TIME
+            known = min(max(tick.events_until_ns, order.last_end_ns - BEHIND_NS), tick.device_ns)
+            self.events.until_ns = known - hold if known > tick.device_ns - FAR_NS else NO_TIME
         open_since = max(tick.open_since_ns, tick.ranges_until_ns - MOST_HOLD_NS)
-        self.ranges.until_ns = min(tick.ranges_until_ns, open_since)
+        until = min(tick.ranges_until_ns, open_since, tick.mono_ns)
+        self.ranges.until_ns = until if until > tick.mono_ns - FAR_NS else NO_TIME
 
     def _sources(self) -> list[Source]:
         return [each for each in (self.events, self.ranges) if each.clock.is_set]
@@ -235,9 +271,9 @@ class Process:
         return min(each.clock.one(each.until_ns) for each in sources)
 
     def _newest_ns(self) -> int:
-        """Return the start of the latest record that is held, in Unix time."""
+        """Return the start of the latest record that is held, in Unix time, not below what was promised."""
         sources = [each for each in self._sources() if each.order.held]
-        return max((each.clock.one(each.order.newest_ns) for each in sources), default=0)
+        return max([self.promised_ns, *(each.clock.one(each.order.newest_ns) for each in sources)])
 
     @property
     def waiting(self) -> int:
@@ -246,18 +282,19 @@ class Process:
 
     def _flush(self) -> None:
         """Give everything that is held, whatever may still come."""
-        if self.events.order.held or self.ranges.order.held:
-            self._release(self._newest_ns() + 1)
+        if any(each.order.held for each in self._sources()):
+            self._release(self._newest_ns() + 1, whole=True)
         if self.operators is not None and self.rank is not None:
             self._send(self.operators.finish(), self.rank)
 
-    def _release(self, until_ns: int | None) -> None:
-        """Give the rank what began before `until_ns`."""
+    def _release(self, until_ns: int | None, *, whole: bool = False) -> None:
+        """Give the rank what began before `until_ns`, which is everything where it is `whole`."""
         if until_ns is None or self.rank is None or until_ns <= self.promised_ns:
             return
         tables: dict[str, pl.DataFrame] = {}
         for source in self._sources():
-            rows = source.order.take(source.clock.to_local(until_ns))
+            until = source.clock.to_local(until_ns)  # a few ns off where the clocks drift
+            rows = source.order.take(max(until, source.order.newest_ns + 1) if whole else until)
             if rows is not None:
                 tables |= self._tables(rows, source, self.rank, until_ns)
         self.promised_ns = until_ns
@@ -270,7 +307,7 @@ class Process:
     def _send(self, split: Split, rank: Rank) -> None:
         if split.notice:  # the loop before it is another one
             log.info("thread-changed", extra={"pid": self.hello.pid, "text": split.notice})
-            rank.gap("thread-changed", 0, self.next - self.waiting - split.rows)
+            rank.gap("thread-changed", 0, self.next - self.waiting - count_records(split.tables))
         rank.send(split.tables, split.until_ns, self.next - self.waiting)
 
     def _tables(self, rows: Rows, source: Source, rank: Rank, until_ns: int) -> dict[str, pl.DataFrame]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from pathlib import Path
 
 from deepprof.agent.identity import Identity, make_hello
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 MOST_RANKS = 1024  # on one node, at one time
 RETURNING_S = 30.0  # for processes to come back to a new agent, before what an old one left is closed
 REMEMBERED = 256  # ranks that have ended
+MOST_ENDED = 4096  # collectors of them
 
 Key = tuple[str, int]
 
@@ -41,7 +43,7 @@ class Sent:
     lost: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Active:
     """A rank that is being sent, and the task that does it; `rank` is None for one whose process has not come back."""
 
@@ -53,20 +55,28 @@ class Active:
 
 @dataclass(slots=True)
 class Roster:
-    """All ranks. `door` leads to the daemon, spools lie under `root`."""
+    """All ranks. `door` leads to the daemon, spools lie under `root`.
+
+    `awaits` tells whether the process of a collector is here, and may still have records for a rank that was left.
+    """
 
     door: Door
     root: Path
     budget: Budget = field(default_factory=Budget)
     notice: Callable[[str], None] = lambda _: None
     active: dict[Key, Active] = field(default_factory=dict)
+    former: list[Active] = field(default_factory=list)  # have ended and are sent; who has the place now is sent behind
     sent: list[Sent] = field(default_factory=list)
+    awaits: Callable[[str], bool] = lambda _: False
+    ended: dict[str, None] = field(default_factory=dict)  # the latest collectors that have
+    has_put_off: bool = False  # spools whose rank's place was taken
 
     def resume(self) -> None:
         """Go on with what a former agent left. Needs a running loop."""
         for spool in find_spools(self.root, self.budget):
             key = (spool.hello.job, spool.hello.rank)
             if key in self.active:  # two collectors of one rank, one after the other: the daemon takes them in turn
+                self.has_put_off = True
                 spool.close()
                 continue
             log.info("resuming", extra={"job": key[0], "rank": key[1], "nbytes": spool.nbytes})
@@ -75,27 +85,45 @@ class Roster:
             asyncio.get_running_loop().call_later(RETURNING_S, self.close_left)
 
     def close_left(self) -> None:
-        """End what nobody has come back for."""
+        """End what nobody has come back for, and look again later while somebody may."""
+        left = [active for active in self.active.values() if active.rank is None]
+        for active in left:
+            if not self.awaits(active.spool.hello.collector):
+                end_left(active)
+        if any(not active.spool.ended for active in left):
+            asyncio.get_running_loop().call_later(RETURNING_S, self.close_left)
+
+    def let_go(self, collector: str) -> None:
+        """End what a collector has left, whose process has ended."""
         for active in self.active.values():
-            if active.rank is None:
-                Rank(Identity(job="", collector=""), 0, active.spool, active.uplink).end()
+            if active.rank is None and active.spool.hello.collector == collector:
+                end_left(active)
 
     def open(self, identity: Identity) -> Rank:
         """Return the rank of `identity`, begun or gone on with. Raises `Refused`."""
+        identity = self._name_again(identity)
         number = self._free_number(identity) if identity.rank is None else identity.rank
         try:
             hello = make_hello(identity, number)
         except WireError as error:
             raise Refused(str(error)) from error
         key = (hello.job, hello.rank)
-        self._make_room(key, hello)
+        self._check_room(key, hello)
+        before = self._take_over(key)
         try:
             spool = Spool.open(self.root, hello, self.budget)
         except (SpoolError, OSError) as error:
             raise Refused(str(error)) from error
-        active = self._carry(key, spool)
+        active = self._carry(key, spool, before)
         active.rank = Rank(identity, number, spool, active.uplink)
         return active.rank
+
+    def _name_again(self, identity: Identity) -> Identity:
+        """Return the identity with a name of its own where this collector has ended: nothing follows an end."""
+        name = identity.collector
+        names = chain([name], (f"{name}-{number}" for number in count(2)))
+        ending = {active.spool.hello.collector for active in self.all if active.spool.ended}
+        return replace(identity, collector=next(each for each in names if each not in ending | self.ended.keys()))
 
     def _free_number(self, identity: Identity) -> int:
         """Return the number that this collector had before, else the lowest that nobody has."""
@@ -105,31 +133,39 @@ class Roster:
         taken = {number for job, number in self.active if job == identity.job}
         return next(number for number in range(len(taken) + 1) if number not in taken)
 
-    def _make_room(self, key: Key, hello: Hello) -> None:
-        """Take the rank's place over from what an agent before us left of it. Raises `Refused` where it is taken."""
+    def _check_room(self, key: Key, hello: Hello) -> None:
+        """Raise `Refused` where the rank's place is taken, or none is left."""
         active = self.active.get(key)
-        if active is None:
-            if len(self.active) >= MOST_RANKS:
-                raise Refused(f"there are {MOST_RANKS} ranks on this node already")
+        if len(self.all) >= MOST_RANKS and (active is None or active.spool.ended):
+            raise Refused(f"there are {MOST_RANKS} ranks on this node already")
+        if active is None or active.spool.ended:
             return
         theirs = active.spool.hello.collector
         if active.rank is not None or theirs != hello.collector:
-            state = "is still being sent" if active.spool.ended else "is collected already"
-            raise Refused(f"rank {key[1]} of job {key[0]} {state} ({theirs})")
+            raise Refused(f"rank {key[1]} of job {key[0]} is collected already ({theirs})")
+
+    def _take_over(self, key: Key) -> asyncio.Task[None] | None:
+        """Take a place that an agent before us, or a process that has ended, holds; returns what must be sent first."""
+        active = self.active.pop(key, None)
+        if active is None:
+            return None
+        if active.spool.ended:
+            self.former.append(active)
+            return active.task
         active.task.cancel()
         active.spool.close()
-        del self.active[key]
+        return None
 
-    def _carry(self, key: Key, spool: Spool) -> Active:
+    def _carry(self, key: Key, spool: Spool, before: asyncio.Task[None] | None = None) -> Active:
         uplink = Uplink(self.door, spool, notice=self.notice)
-        active = Active(spool, uplink, asyncio.get_running_loop().create_task(uplink.run()))
+        active = Active(spool, uplink, asyncio.get_running_loop().create_task(send_behind(before, uplink)))
         self.active[key] = active
         active.task.add_done_callback(lambda task: self._close(key, active, task))
         return active
 
     def _close(self, key: Key, active: Active, task: asyncio.Task[None]) -> None:
         """Let go of a rank whose sending has come to its end."""
-        if self.active.get(key) is not active or task.cancelled():
+        if active not in self.all or task.cancelled():
             return
         if task.exception() is not None:
             log.error("sending-failed", exc_info=task.exception(), extra={"job": key[0], "rank": key[1]})
@@ -137,33 +173,59 @@ class Roster:
         elif active.uplink.state.ended:
             lost = active.rank.lost if active.rank else 0
             self.sent = [*self.sent, Sent(key[0], key[1], active.uplink.state.durable, lost)][-REMEMBERED:]
+            self.ended = dict.fromkeys([*self.ended, active.spool.hello.collector][-MOST_ENDED:])
             active.spool.remove()
         else:
             active.spool.close()
-        del self.active[key]
+        if self.active.get(key) is active:
+            del self.active[key]
+        else:
+            self.former.remove(active)
+        if self.has_put_off:
+            self.has_put_off = False
+            self.resume()
 
     def settle(self) -> None:
         """Try again what had no room on the disk."""
-        for active in self.active.values():
+        for active in self.all:
             if active.rank is not None:
                 active.rank.settle()
 
     @property
+    def all(self) -> list[Active]:
+        """All that is being sent, and all that will be behind it."""
+        return [*self.former, *self.active.values()]
+
+    @property
     def is_idle(self) -> bool:
         """Whether everything has arrived."""
-        return not self.active
+        return not self.all
 
     @property
     def is_sending(self) -> bool:
         """Whether a daemon takes something at present."""
-        return any(active.uplink.state.connected for active in self.active.values())
+        return any(active.uplink.state.connected for active in self.all)
 
     async def close(self) -> None:
         """Stop sending; what has not arrived stays in the spools."""
-        tasks = [active.task for active in self.active.values()]
+        tasks = [active.task for active in self.all]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for active in self.active.values():
+        for active in self.all:
             active.spool.close()
         self.active.clear()
+        self.former.clear()
+
+
+async def send_behind(before: asyncio.Task[None] | None, uplink: Uplink) -> None:
+    """Send a rank once what its place had before is sent: a daemon that hears of another one closes the former."""
+    if before is not None:
+        await asyncio.wait([before])
+    await uplink.run()
+
+
+def end_left(active: Active) -> None:
+    """End a rank whose process does not come back."""
+    if not active.spool.ended:
+        Rank(Identity(job="", collector=""), 0, active.spool, active.uplink).end()

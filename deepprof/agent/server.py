@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 GREETING_S = 10.0  # that a connection may take to say who it is
 MOST_CONNECTIONS = 4096
+WAITING = 1024  # to be let in: all processes of a node begin at once
 CREDENTIALS = struct.Struct("3i")  # pid, uid, gid of SO_PEERCRED
 RECEIVE_NBYTES = 4 << 20
 
@@ -47,7 +48,7 @@ def bind(path: Path, *, for_all: bool = False) -> socket.socket:
     try:
         door.bind(str(path))
         path.chmod(0o666 if for_all else 0o600)
-        door.listen(128)
+        door.listen(WAITING)
         door.setblocking(False)
     except OSError as error:
         door.close()
@@ -104,11 +105,13 @@ class Server:
                 conversation.close()
 
     async def close(self) -> None:
-        """End all connections."""
+        """End all connections, and listen no longer; again: nothing."""
+        if self.door.fileno() >= 0:
+            unlink_own(self.door)
+            self.door.close()
         for task in self.connections:
             task.cancel()
         await asyncio.gather(*self.connections, return_exceptions=True)
-        self.door.close()
 
 
 @dataclass(slots=True)
@@ -167,6 +170,12 @@ class Conversation:
         """Take note that it is over."""
         if self.member is not None:
             self.server.members.leave(self.member, self.server.clock.now_s())
+
+
+def unlink_own(door: socket.socket) -> None:
+    """Remove a listening socket's file, while it listens: no other agent has taken the place then."""
+    with contextlib.suppress(OSError):
+        os.unlink(door.getsockname())
 
 
 def find_peer(connection: socket.socket) -> Peer:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from deepprof.agent.identity import Identity
+from deepprof.agent.job_names import clean_name
 from deepprof.agent.kineto.door import find_address
 from deepprof.agent.kineto.folder import Folder
 from deepprof.agent.kineto.schedule import Schedule
@@ -56,9 +57,14 @@ def make_sources(
         address = find_address(os.environ.get(SOCKETS) or str(home))
         sources.append(KinetoSource(address, Folder(home / WINDOWS), open_rank, notices, wishes.kineto, wishes.job))
     if wishes.tail is not None:
-        sources.append(RpdSource(wishes.tail, wishes.job or wishes.tail.stem, open_rank, notices))
+        sources.append(RpdSource(wishes.tail, wishes.job or name_after(wishes.tail.stem), open_rank, notices))
     if wishes.watch is not None:
-        job = wishes.job or wishes.watch.resolve().name
+        job = wishes.job or name_after(wishes.watch.resolve().name)
         send = sender_to(door, notices)
         sources.append(ReportSource(wishes.watch, job, send, notices, Memory(home / SENT)))
     return sources
+
+
+def name_after(name: str) -> str:
+    """Return the name of a job after that of a file or directory, which may have characters that no job's name has."""
+    return clean_name(name) or "job"

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from deepprof.agent.answers import Answer, Process
 
-__all__ = ["Account", "add_up", "describe", "select"]
+__all__ = ["AWAY", "Account", "Finished", "add_up", "describe", "select"]
 
 SHOWN = 3  # refusals and notices in one line
+# What `client.errors` says of a daemon that is not there; all else it said itself, or the way to it did.
+AWAY = {"there is no such socket", "nothing listens there", "is about to stop", "broke the connection off"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,20 @@ class Account:
     waiting: int
     lost: int
     settled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A command that has ended.
+
+    `to` is the daemon's address where the user gave one, `since_unix_ns` when the agent began that the run found: a
+    later one knows nothing of what came before it. `going` are processes of the command that have outlived it.
+    """
+
+    job: str
+    to: str | None = None
+    since_unix_ns: int | None = None
+    going: Collection[int] = ()
 
 
 def select(answer: Answer, job: str, before: Collection[str]) -> list[Process]:
@@ -50,18 +66,36 @@ def add_up(processes: Iterable[Process], is_alive: Callable[[int], bool]) -> Acc
     )
 
 
-def describe(answer: Answer, job: str, processes: list[Process], account: Account, to: str | None = None) -> str:
-    """Return the line that a run ends with; `to` is the daemon's address where the user gave one."""
-    if not account.records:
-        return f"job {job}: nothing was collected: {explain_nothing(answer, processes)}"
+def describe(answer: Answer, run: Finished, processes: list[Process], account: Account) -> str:
+    """Return the line that a run ends with."""
+    is_another = run.since_unix_ns is not None and answer.began_unix_ns > run.since_unix_ns
+    if account.records:
+        said = list_numbers(answer, account, is_another=is_another)
+    elif is_another and not processes:
+        said = "the agent ended on the way; what it had taken is on disk, and is sent by the one started again"
+    elif run.going:
+        said = "nothing was collected so far"
+    else:
+        said = f"nothing was collected: {explain_nothing(answer, processes)}"
+    rest = [f"its process {min(run.going)} runs on"] if run.going else []
+    if account.waiting and not answer.connected and answer.trouble in AWAY:
+        how = " (deepprof serve)" if answer.to.startswith("unix:") else ""  # another machine's is not ours to start
+        rest.append(f"they are sent once the daemon runs{how}")
+    elif account.records or rest:
+        rest.append(f"deepprof watch {f'{run.to} ' if run.to else ''}--job {run.job}")
+    return "; ".join([f"job {run.job}: {said}", *rest])
+
+
+def list_numbers(answer: Answer, account: Account, *, is_another: bool) -> str:
+    """Return what came, `is_another`: of an agent that was started on the way."""
     ranks = f"{account.ranks} rank{'s' if account.ranks != 1 else ''}"
     acknowledged = max(0, account.records - account.waiting)
     parts = [f"{ranks}, {acknowledged:,} records acknowledged by {answer.to or 'the daemon'}"]
+    parts += ["since the agent was started again"] if is_another else []
     if account.waiting:
         why = answer.trouble or ("they are on their way" if answer.connected else "the daemon is away")
         parts.append(f"{account.waiting:,} wait on disk ({why})")
-    parts.append(f"{account.lost:,} lost")
-    return f"job {job}: {', '.join(parts)}; deepprof watch {f'{to} ' if to else ''}--job {job}"
+    return ", ".join([*parts, f"{account.lost:,} lost"])
 
 
 def explain_nothing(answer: Answer, processes: list[Process]) -> str:
@@ -73,4 +107,5 @@ def explain_nothing(answer: Answer, processes: list[Process]) -> str:
         return "; ".join(said)
     if processes:
         return "its processes ran no GPU kernel and no PyTorch operator"
-    return "no process of it ran a GPU kernel or a PyTorch operator; deepprof doctor says what this machine lacks"
+    where = f" where it sees {answer.socket}" if answer.socket else ""
+    return f"no process ran a GPU kernel or a PyTorch operator{where}; deepprof doctor says what this machine lacks"

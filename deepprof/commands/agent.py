@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepprof.collectors.errors import UsageError
+from deepprof.commands.arguments import quote
 from deepprof.commands.daemons import add_credentials, open_door
 
 if TYPE_CHECKING:
     import argparse
 
 __all__ = ["Agent"]
+
+LEAST_NBYTES = 64 << 10  # of what waits: in less there is no room for a message, and nothing would arrive
 
 
 class Agent:
@@ -22,26 +26,34 @@ class Agent:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's arguments."""
+        from deepprof.commands.run import parse_job, parse_socket
+
         add = parser.add_argument
-        add(
-            "--socket", metavar="PATH", help="where jobs speak to it (default: DEEPPROF_SOCKET, or beside the daemon's)"
-        )
+        where = "where jobs speak to it (default: DEEPPROF_SOCKET, or beside the daemon's)"
+        add("--socket", metavar="PATH", type=parse_socket, help=where)
         add(
             "--to",
             metavar="ADDRESS",
             help="the daemon, unix:PATH or HOST:PORT (default: DEEPPROF_DAEMON or this machine's)",
         )
         add("--spool", metavar="DIR", help="folder for what is on its way (default: ~/.local/state/deepprof/agent)")
-        add("--spool-limit", metavar="SIZE", default="1GiB", help="of all ranks together (default: 1GiB)")
+        add(
+            "--spool-limit",
+            metavar="SIZE",
+            type=parse_limit,
+            default="1GiB",
+            help="of all ranks together (default: 1GiB)",
+        )
         cost = (
             "share of one core that collecting may take of a process; above, only windows are collected (default: 0.05)"
         )
         add("--overhead", metavar="RATIO", type=parse_ratio, default=0.05, help=cost)
         windows = "ask PyTorch for a window now and then (default: 2,000 ms each 60 s)"
         add("--kineto", metavar="EVERY_S:WINDOW_MS", nargs="?", const="60:2000", help=windows)
-        add("--tail", metavar="FILE.rpd", help="follow a file that RPD's tracer is writing")
-        add("--watch", metavar="DIR", help="send the reports that appear in a directory")
-        add("--job", metavar="NAME", help="name of the job of --tail and --watch (default: the file's or directory's)")
+        add("--tail", metavar="FILE.rpd", type=parse_file, help="follow a file that RPD's tracer is writing")
+        add("--watch", metavar="DIR", type=parse_folder, help="send the reports that appear in a directory")
+        names = "name of the job of --tail and --watch (default: the file's or directory's)"
+        add("--job", metavar="NAME", type=parse_job, help=names)
         add("--for-all", action="store_true", help="take records of all users of this machine")
         add("--until-idle", action="store_true", help="end when nothing is left to do")
         formats = ("auto", "json", "text")
@@ -56,7 +68,6 @@ class Agent:
     def run(self, args: argparse.Namespace) -> int:
         """Serve until told to stop."""
         import os
-        from pathlib import Path
 
         os.environ.setdefault("POLARS_MAX_THREADS", "1")  # its pool costs more than it gives for tables of this size
         door = open_door(args.to, args)
@@ -64,26 +75,21 @@ class Agent:
         from deepprof.agent.kineto.schedule import parse_schedule
         from deepprof.agent.pacing import Pacing
         from deepprof.agent.sources import Wishes
-        from deepprof.service.config.quantities import parse_nbytes
         from deepprof.service.config.sections import Log
         from deepprof.service.logs import writing_logs
 
-        socket = args.socket or os.environ.get("DEEPPROF_SOCKET") or default_socket(os.environ)
-        try:
-            limit = parse_nbytes(args.spool_limit)
-        except ValueError as error:
-            raise UsageError(f"--spool-limit: {error}") from error
+        socket = args.socket or find_socket(os.environ.get("DEEPPROF_SOCKET")) or default_socket(os.environ)
         settings = Settings(
             socket=Path(socket).absolute(),
             spool=Path(args.spool) if args.spool else default_spool(os.environ),
-            spool_nbytes=limit,
+            spool_nbytes=args.spool_limit,
             pacing=Pacing(args.overhead),
             for_all=args.for_all,
             until_idle=args.until_idle,
             wishes=Wishes(
                 kineto=parse_schedule(args.kineto) if args.kineto else None,
-                tail=Path(args.tail) if args.tail else None,
-                watch=Path(args.watch) if args.watch else None,
+                tail=args.tail,
+                watch=args.watch,
                 job=args.job,
             ),
         )
@@ -92,8 +98,20 @@ class Agent:
         return 0
 
 
+def find_socket(text: str | None) -> Path | None:
+    """Return the socket that the environment names, None where it names none. Raises `UsageError`."""
+    from argparse import ArgumentTypeError
+
+    from deepprof.commands.run import parse_socket
+
+    try:
+        return parse_socket(text) if text else None
+    except ArgumentTypeError as error:
+        raise UsageError(f"DEEPPROF_SOCKET: {error}") from error
+
+
 def parse_ratio(text: str) -> float:
-    """Return a ratio from 0 to 1. Raises `ArgumentTypeError`."""
+    """Return a ratio above 0, at most 1. Raises `ArgumentTypeError`."""
     from argparse import ArgumentTypeError
 
     try:
@@ -101,5 +119,40 @@ def parse_ratio(text: str) -> float:
     except ValueError:
         ratio = -1.0
     if not 0 < ratio <= 1:
-        raise ArgumentTypeError("a number above 0, at most 1")
+        raise ArgumentTypeError(f"{quote(text)} is no number above 0, at most 1")
     return ratio
+
+
+def parse_limit(text: str) -> int:
+    """Return a number of bytes that something can be done with. Raises `ArgumentTypeError`."""
+    from argparse import ArgumentTypeError
+
+    from deepprof.service.config.quantities import parse_nbytes
+
+    try:
+        nbytes = parse_nbytes(text)
+    except ValueError as error:
+        raise ArgumentTypeError(f"{quote(text)} {error}") from error
+    if nbytes < LEAST_NBYTES:
+        raise ArgumentTypeError(f"{quote(text)} is less than {LEAST_NBYTES >> 10} KiB: no message has room in it")
+    return nbytes
+
+
+def parse_folder(text: str) -> Path:
+    """Return a directory, which may come later. Raises `ArgumentTypeError`."""
+    from argparse import ArgumentTypeError
+
+    path = Path(text)
+    if not text or (path.exists() and not path.is_dir()):
+        raise ArgumentTypeError(f"{quote(text)} is no directory")
+    return path
+
+
+def parse_file(text: str) -> Path:
+    """Return a file that SQLite may write, which may come later. Raises `ArgumentTypeError`."""
+    from argparse import ArgumentTypeError
+
+    path = Path(text)
+    if not text or (path.exists() and not path.is_file()):
+        raise ArgumentTypeError(f"{quote(text)} is no file")
+    return path

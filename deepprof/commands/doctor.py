@@ -80,7 +80,7 @@ def look_around(args: argparse.Namespace) -> Surroundings:
 
 
 def call_daemon(to: str | None) -> str | None:
-    """Return why the daemon does not answer, None where somebody listens."""
+    """Return why the daemon does not answer, None where somebody listens. Raises PermissionError with its address."""
     import socket
 
     from deepprof.wire.addresses import default_address, parse_address
@@ -94,6 +94,8 @@ def call_daemon(to: str | None) -> str | None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
             door.settimeout(PATIENCE_S)
             door.connect(address.path)
+    except PermissionError as error:
+        raise PermissionError(error.errno, error.strerror, str(address)) from error
     except OSError as error:
         return f"nobody answers at {address} ({error.strerror or error})"
     return None

@@ -93,7 +93,7 @@ def run_watched(command: list[str], args: argparse.Namespace) -> int:
     before = {process.session for process in answer.processes} if answer else set[str]()
     with signals_blocked() as mask:
         status = wait(spawn(command, environ, mask), keeper.check)
-        sum_up(keeper, wish.job, before, args)
+        sum_up(keeper, wish.job, before, args, answer.began_unix_ns if answer else None)
         return leave(status)
 
 
@@ -166,11 +166,17 @@ def remark_on(answer: Answer | None, to: str | None) -> list[str]:
     return [f"the agent at {answer.socket} sends to {answer.to}, not to {to}; give one of its own with --agent SOCKET"]
 
 
-def sum_up(keeper: Keeper, job: str, before: Collection[str], args: argparse.Namespace) -> None:
-    """Wait until the daemon has everything, and say what came; a signal to end ends the wait. Only signals blocked."""
+def sum_up(
+    keeper: Keeper, job: str, before: Collection[str], args: argparse.Namespace, since_unix_ns: int | None
+) -> None:
+    """Wait until the daemon has everything, and say what came; a signal to end ends the wait. Only signals blocked.
+
+    `since_unix_ns` is when the agent began that the command found.
+    """
     from deepprof.agent.asking import NotAnsweredError
     from deepprof.agent.draining import drain
-    from deepprof.agent.summary import describe
+    from deepprof.agent.remaining import find_remaining
+    from deepprof.agent.summary import Finished, describe
 
     try:
         answer, processes, account = drain(keeper.socket, job, before, args.drain)
@@ -178,7 +184,8 @@ def sum_up(keeper: Keeper, job: str, before: Collection[str], args: argparse.Nam
         complain(f"job {job}: {keeper.socket}: {error}; what it had taken is on disk")
         return
     if not args.quiet:
-        complain(describe(answer, job, processes, account, args.to))
+        going = find_remaining(job, keeper.socket)
+        complain(describe(answer, Finished(job, args.to, since_unix_ns, going), processes, account))
 
 
 def read_command(words: list[str]) -> list[str]:
@@ -205,6 +212,8 @@ def parse_socket(text: str) -> Path:
     path = Path(text.removeprefix("unix:")).absolute()
     if not text.removeprefix("unix:") or not str(path).isprintable() or len(os.fsencode(path)) > PATH_NBYTES:
         raise argparse.ArgumentTypeError(f"{quote(text)} is no path of a socket, {PATH_NBYTES} bytes at most")
+    if path.exists() and not path.is_socket():
+        raise argparse.ArgumentTypeError(f"{quote(text)} is there and no socket")
     return path
 
 

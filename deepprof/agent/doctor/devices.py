@@ -13,7 +13,8 @@ __all__ = ["examine_devices", "find_cupti"]
 
 VERSION = "/proc/driver/nvidia/version"
 NUMBER = re.compile(r"Kernel Module.*?\s(\d+)\.(\d+)(?:\.\d+)?\s")
-# The first driver branch that runs programs of a CUDA release, by NVIDIA's table of minor version compatibility.
+# The first driver branch for a CUDA release in NVIDIA's table of minor version compatibility. A package of forward
+# compatibility lets older ones do, so that it is no proof.
 BRANCHES = {11: 450, 12: 525, 13: 580}
 LIBRARY = r"libcupti\.so(\.[\d.]+)?"
 PLACES = ("extras/CUPTI/lib64", "lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib")
@@ -48,7 +49,7 @@ def examine_nvidia(
         yield wrong("libcuda.so.1", "the loader does not know it", "install the driver's libraries, or mount them")
     yield judge_cupti(find_cupti(tree, variables, search), branch[0] if branch else None)
     if ADMINS_ONLY.search(tree.read("/proc/driver/nvidia/params") or "") and not is_root:
-        why = "the driver keeps counters for administrators; kernels and copies are seen all the same"
+        why = "the driver keeps counters for administrators; kernels and copies need none"
         yield note("profiling permission", why, "where CUPTI refuses: NVreg_RestrictProfilingToAdminUsers=0")
 
 
@@ -93,14 +94,14 @@ def judge_cupti(found: Mapping[str, int | None], branch: int | None) -> Finding:
     """Return whether a CUPTI is there that the driver can work with."""
     if not found:
         why = "not found beside torch, in CUDA_HOME, nor by the loader"
-        return wrong("CUPTI", why, "install it: pip install nvidia-cuda-cupti-cu12, or the CUDA toolkit")
+        return wrong("CUPTI", why, "PyTorch for CUDA brings it along; else install the CUDA toolkit, or set CUDA_HOME")
     releases = {release for release in found.values() if release}
     first = next(iter(found))
     if branch is None or None in found.values() or any(branch >= BRANCHES.get(each, 0) for each in releases):
         return ok("CUPTI", f"{first}" + (f" and {len(found) - 1} more" if len(found) > 1 else ""))
     oldest = min(releases)
-    why = f"{first} is of CUDA {oldest}, which needs driver {BRANCHES[oldest]}; this one is {branch}"
-    return wrong("CUPTI", why, "update the driver, or install the CUPTI of an older CUDA")
+    why = f"{first} is of CUDA {oldest}, which asks for driver {BRANCHES[oldest]} or later; this one is {branch}"
+    return note("CUPTI", why, "where it refuses: update the driver, or install the CUPTI of an older CUDA")
 
 
 def examine_amd(tree: Tree) -> Iterator[Finding]:

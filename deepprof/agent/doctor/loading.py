@@ -14,6 +14,8 @@ MUSL = r"ld-musl|libc\.musl"
 OTHERS = {  # a profiler that may have the driver, by a library of its own
     r"libToolsInjection": "Nsight Systems",
     r"libcuda-injection|libnv-cuda-injection": "Nsight Compute",
+}
+BESIDE = {  # one that has no part of NVIDIA's driver, and may be meant
     r"librocprofiler-sdk-tool|librocprofv3": "rocprofv3",
     r"librpd_tracer": "rpd_tracer",
     r"libVTune|libittnotify_collector": "VTune",
@@ -36,7 +38,11 @@ def examine_libraries(suspect: Suspect) -> Iterator[Finding]:
         )
     for pattern, name in OTHERS.items():
         if suspect.find(pattern):
-            yield wrong("another profiler", f"{name} is in the process", "a driver serves one at a time: end the other")
+            advice = "the driver may serve one alone (up to CUDA 13.2 it does): start the job without the other"
+            yield wrong("another profiler", f"{name} is in the process", advice)
+    for pattern, name in BESIDE.items():
+        if suspect.find(pattern):
+            yield note("another profiler", f"{name} is in the process", "where records are missing, try without it")
 
 
 def explain_absence(suspect: Suspect) -> Finding:

@@ -7,16 +7,19 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from deepprof.agent.answers import Answer
 from deepprof.agent.asking import NotAnsweredError, Why
 from deepprof.agent.doctor.devices import examine_devices
 from deepprof.agent.doctor.findings import Finding, Report, note, ok, wrong
 from deepprof.agent.doctor.tree import Tree
+from deepprof.agent.summary import AWAY
 
-__all__ = ["Surroundings", "examine_agent", "examine_library", "examine_machine"]
+__all__ = ["REFUSED_ADVICE", "Surroundings", "examine_agent", "examine_library", "examine_machine"]
 
 SHOWN = 5  # processes that were refused
+REFUSED_ADVICE = "set DEEPPROF_RANK in its environment, or give its run another --job"
 MIB = 1 << 20
 
 
@@ -25,7 +28,8 @@ class Surroundings:
     """What the doctor looks at besides the machine's files.
 
     `ask` asks the agent at `socket`; `daemon` says why the one at an address (None: the usual one) does not answer,
-    None where it does; `library` is ours, None where it is not compiled; `search` are folders of Python packages.
+    None where it does, and raises PermissionError where this user may not know; `library` is ours, None where it is
+    not compiled; `search` are folders of Python packages.
     """
 
     socket: Path
@@ -79,13 +83,25 @@ def examine_agent(around: Surroundings) -> Iterator[Finding]:
         answer = around.ask(around.socket)
     except NotAnsweredError as error:
         yield judge_silence(around.socket, error)
-        yield judge_daemon(around.daemon(None))
+        yield judge_daemon(around)
         return
-    yield ok("agent", f"process {answer.pid}, {count(len(answer.processes), 'process', 'processes')}, {around.socket}")
+    known = count(len(answer.processes), "process", "processes")
+    yield ok("agent", f"pid {answer.pid} at {around.socket} knows {known}")
     yield judge_uplink(answer, around)
     yield judge_spool(answer)
+    for source in answer.sources or ():
+        yield from describe_source(source)
     for refusal in answer.refused[:SHOWN]:
-        yield wrong(f"process {refusal.pid}", f"refused: {refusal.why}", "give it a rank or a job of its own")
+        yield wrong(f"process {refusal.pid}", f"refused: {refusal.why}", REFUSED_ADVICE)
+
+
+def describe_source(source: Mapping[str, Any]) -> Iterator[Finding]:
+    """Give what a source beside the processes says: PyTorch's windows, a file that is followed, reports."""
+    what = f"{source.get('source', 'source')} {source.get('path') or source.get('address') or ''}"
+    notices = source.get("notices") or ()
+    yield from (note(what, f"{text}") for text in notices)
+    if not notices:
+        yield ok(what, f"{source.get('processes', 0)} processes" if "processes" in source else "followed")
 
 
 def judge_silence(socket: Path, error: NotAnsweredError) -> Finding:
@@ -97,8 +113,12 @@ def judge_silence(socket: Path, error: NotAnsweredError) -> Finding:
     return wrong("agent", f"{socket}: {error}", "end what listens there, or choose another socket (--agent)")
 
 
-def judge_daemon(problem: str | None) -> Finding:
+def judge_daemon(around: Surroundings) -> Finding:
     """Return the finding of the daemon that an agent would send to."""
+    try:
+        problem = around.daemon(None)
+    except PermissionError as error:
+        return wrong("daemon", f"{error.filename} may not be used by this user", "join the group that it is open to")
     if problem is None:
         return ok("daemon", "it answers")
     return wrong("daemon", problem, "start it: deepprof serve; or name another: DEEPPROF_DAEMON")
@@ -108,16 +128,33 @@ def judge_uplink(answer: Answer, around: Surroundings) -> Finding:
     """Return how the agent's way to the daemon is; one that has nothing to send has not tried."""
     if answer.connected:
         return ok("daemon", f"{answer.to} takes what the agent sends")
-    problem = answer.trouble or around.daemon(answer.to)
-    if problem is None:
+    try:
+        problem = around.daemon(answer.to)
+    except PermissionError:
+        if not answer.trouble:
+            return note("daemon", f"{answer.to} may not be looked at by this user; the agent has had nothing to send")
+        problem = answer.trouble
+    if problem:
+        meanwhile = "start it (deepprof serve); what comes meanwhile waits on disk"
+        return wrong("daemon", f"{answer.to}: {answer.trouble}" if answer.trouble else problem, meanwhile)
+    return judge_reachable(answer)
+
+
+def judge_reachable(answer: Answer) -> Finding:
+    """Return the finding of a daemon that answers us now; what the agent met when it tried last may be over."""
+    if not answer.trouble:
         return ok("daemon", f"{answer.to} answers")
-    return wrong("daemon", f"{answer.to}: {problem}", "start it (deepprof serve); what comes meanwhile waits on disk")
+    if answer.trouble in AWAY:
+        why = f"{answer.to} answers now; when the agent tried last, {answer.trouble}"
+        return note("daemon", why, "it tries again within some seconds")
+    return wrong("daemon", f"{answer.to}: {answer.trouble}", (answer.problem or "").partition("; ")[2])
 
 
 def judge_spool(answer: Answer) -> Finding:
     """Return whether there is room on disk for what waits."""
     spool = answer.spool
-    room = f"{spool.nbytes / MIB:,.0f} of {spool.limit_nbytes / MIB:,.0f} MiB wait on disk"
+    least = "less than 1" if 0 < spool.nbytes < MIB else f"{spool.nbytes / MIB:,.0f}"
+    room = f"{least} of {spool.limit_nbytes / MIB:,.0f} MiB wait on disk"
     if spool.limit_nbytes and spool.nbytes >= spool.limit_nbytes:
         return wrong("spool", f"full: {room}, and what comes is lost", "start the daemon, or raise --spool-limit")
     return ok("spool", room)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from deepprof.agent.answers import Answer, Process
 from deepprof.agent.asking import NotAnsweredError
-from deepprof.agent.doctor.findings import PROCESS, Finding, Report, note, ok, wrong
+from deepprof.agent.doctor.findings import PROCESS, Finding, Report, State, note, ok, wrong
 from deepprof.agent.doctor.loading import examine_libraries
-from deepprof.agent.doctor.machine import Surroundings, judge_silence, judge_uplink
+from deepprof.agent.doctor.machine import REFUSED_ADVICE, Surroundings, judge_silence, judge_uplink
 from deepprof.agent.doctor.suspect import Suspect, read_suspect
 from deepprof.agent.doctor.tree import Tree
 from deepprof.agent.injection import INJECTIONS
@@ -23,16 +23,17 @@ CHILDREN = 8  # that a line names
 
 def examine_process(tree: Tree, around: Surroundings, pid: int) -> Report:
     """Return the report on the process `pid`."""
-    suspect, problem = read_suspect(tree, pid)
+    suspect, problem = read_suspect(tree, pid, is_root=around.is_root)
     if suspect is None or problem:
         return Report((problem or unknown(pid),), pid)
     findings = [ok(PROCESS, f"{pid}: {' '.join(suspect.command)[:100] or suspect.name}")]
     answer = ask_agent(around, suspect)
     known = list_known(answer, suspect) if isinstance(answer, Answer) else []
     findings += examine_start(suspect, known)
-    if suspect.socket:
-        findings += examine_view(tree, suspect)
-    findings += examine_libraries(suspect)
+    view = list(examine_view(tree, suspect)) if suspect.socket else []
+    findings += [*view, *examine_libraries(suspect)]
+    if not known and any(each.state is State.WRONG for each in view):
+        return Report(tuple(findings), pid)  # that is why the agent knows nothing of it
     findings += examine_words(around, answer, known, suspect) if isinstance(answer, Answer) else [answer]
     return Report(tuple(findings), pid)
 
@@ -54,8 +55,10 @@ def ask_agent(around: Surroundings, suspect: Suspect) -> Answer | Finding:
 
 
 def list_known(answer: Answer, suspect: Suspect) -> list[Process]:
-    """Return what the agent knows of the process: one entry for each collector in it."""
-    return [each for each in answer.processes if not each.ended and suspect.is_meant(each.pid, each.command)]
+    """Return what the agent knows of the process: one entry for each collector in it, or those that have ended."""
+    mine = [each for each in answer.processes if suspect.is_meant(each.pid, each.command)]
+    over = [each for each in mine if suspect.has_ours and suspect.has_said(each.command)]  # numbers come again
+    return [each for each in mine if not each.ended] or over
 
 
 def examine_start(suspect: Suspect, known: Sequence[Process]) -> Iterator[Finding]:
@@ -67,6 +70,9 @@ def examine_start(suspect: Suspect, known: Sequence[Process]) -> Iterator[Findin
         elif variables.get("KINETO_USE_DAEMON") == "1":
             why = "KINETO_USE_DAEMON=1 was set, nothing else: only PyTorch's own windows can be had"
             yield note("started", why, "deepprof agent --kineto asks for them")
+        elif suspect.watched:
+            why = "it has started what is collected from, and is not collected from itself"
+            yield note("started", why, f"ask for that: {name_children(suspect.watched)}")
         else:
             why = "without deepprof run: a library cannot be added to a process later"
             yield wrong("started", why, AGAIN)
@@ -122,7 +128,7 @@ def examine_words(
     """Give what the agent says of the process."""
     refused = [each.why for each in answer.refused if each.pid == suspect.pid]
     if refused:
-        yield wrong("agent", f"it refused the process: {refused[-1]}", "give it a rank or a job of its own")
+        yield wrong("agent", f"it refused the process: {refused[-1]}", REFUSED_ADVICE)
     for each in known:
         yield from describe_known(each)
     if known:
@@ -137,9 +143,13 @@ def describe_known(process: Process) -> Iterator[Finding]:
     place = f"job {process.job}, rank {'not yet known' if process.rank is None else process.rank}"
     if process.records:
         yield ok("records", f"{place}: {numbers}")
+    elif process.ended:
+        yield note("records", f"none ({place})", "it ran no kernel and no operator")
     else:
         yield note("records", f"none yet ({place})", "it has run no kernel and no operator, or collecting is paused")
-    if process.level in {0, "OFF", "off"}:
+    if process.ended:
+        yield note("collector", "it has said that nothing more comes", "the process ends, or has stopped collecting")
+    elif process.level in {0, "OFF", "off"}:
         yield note("level", f"collecting is off ({process.reason})", "it goes on by itself; --overhead allows more")
     for notice in process.notices:
         yield note(f"{process.collector or 'collector'} says", notice.text)
@@ -150,6 +160,11 @@ def judge_unknown(answer: Answer, suspect: Suspect) -> Finding:
     if suspect.has_ours:
         why = f"process {answer.pid} knows nothing of it, though the library is loaded"
         return wrong("agent", why, "see whether its user may use the socket; look again in some seconds")
-    children = ", ".join(str(child) for child in suspect.children[:CHILDREN])
+    children = name_children(suspect.watched or suspect.children)
     advice = f"ask for its children: {children}" if children else "nothing is loaded into it that could speak"
     return note("agent", f"process {answer.pid} knows nothing of it", advice)
+
+
+def name_children(children: Sequence[int]) -> str:
+    """Return the first numbers of processes, as a line has room for."""
+    return ", ".join(str(child) for child in children[:CHILDREN])

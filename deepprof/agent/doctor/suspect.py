@@ -14,6 +14,7 @@ __all__ = ["Suspect", "read_suspect"]
 
 NAMESPACES = ("mnt", "pid", "user")  # a socket with a path needs the first only
 PYTHON = re.compile(r"(.*/)?python[\d.]*t?d?")
+UNSEEN = 0  # the number that the kernel tells an agent in a container for a process outside of it
 COMPARED = 200  # characters of a command line
 KEEPS_OUT, TAKES_WORD = "IES", "WX"  # flags of Python that ignore PYTHONPATH or sitecustomize; that have a value
 
@@ -23,6 +24,7 @@ class Suspect:
     """A process: how it was started, which files are mapped, in which of its namespaces it differs from us.
 
     `pids` are its numbers, from ours to its innermost namespace's. `maps` are the mapped files, without repetition.
+    `watched` are those of its children that `deepprof run` has prepared.
     """
 
     pid: int
@@ -33,6 +35,7 @@ class Suspect:
     pids: Sequence[int] = ()
     foreign: Sequence[str] = ()
     children: Sequence[int] = ()
+    watched: Sequence[int] = ()
     root_readable: bool = True
 
     @property
@@ -45,8 +48,11 @@ class Suspect:
 
         In a container it told the container's number, which processes of others may have too.
         """
-        mine = " ".join(self.command)
-        return pid == self.pid or (pid in self.pids and command[:COMPARED] == mine[:COMPARED])
+        return pid == self.pid or (pid in (*self.pids, UNSEEN) and self.has_said(command))
+
+    def has_said(self, command: str) -> bool:
+        """Whether a command line that was told to the agent is its own."""
+        return command[:COMPARED] == " ".join(self.command)[:COMPARED]
 
     @property
     def has_ours(self) -> bool:
@@ -92,7 +98,7 @@ def find_flag(words: Sequence[str]) -> str | None:
     return None
 
 
-def read_suspect(tree: Tree, pid: int) -> tuple[Suspect | None, Finding | None]:
+def read_suspect(tree: Tree, pid: int, *, is_root: bool = False) -> tuple[Suspect | None, Finding | None]:
     """Return the process, None for one that is not there, and what keeps us from looking into it."""
     own = f"/proc/{pid}"
     status = tree.read(f"{own}/status")
@@ -105,7 +111,8 @@ def read_suspect(tree: Tree, pid: int) -> tuple[Suspect | None, Finding | None]:
     try:
         environ, maps = tree.read_bytes(f"{own}/environ"), tree.read_bytes(f"{own}/maps")
     except OSError as error:
-        return Suspect(pid, name), explain_closed(pid, name, words.get("Uid", ""), error)
+        return Suspect(pid, name), explain_closed(pid, name, words.get("Uid", ""), error, is_root=is_root)
+    children = read_children(tree, pid)
     return Suspect(
         pid=pid,
         name=name,
@@ -114,17 +121,20 @@ def read_suspect(tree: Tree, pid: int) -> tuple[Suspect | None, Finding | None]:
         maps=list_files(maps.decode("utf-8", "replace")),
         pids=[pid, *(int(number) for number in words.get("NSpid", "").split() if number.isdecimal())],
         foreign=[kind for kind in NAMESPACES if differs(tree, pid, kind)],
-        children=read_children(tree, pid),
+        children=children,
+        watched=[child for child in children if is_prepared(tree, child)],
         root_readable=tree.exists(f"{own}/root/"),
     ), None
 
 
-def explain_closed(pid: int, name: str, users: str, error: OSError) -> Finding:
+def explain_closed(pid: int, name: str, users: str, error: OSError, *, is_root: bool = False) -> Finding:
     """Return the finding of a process into which we cannot look; `users` are its user's numbers."""
     if error.errno == errno.ESRCH:
         return wrong(PROCESS, f"{pid} ({name}) has no memory of its own", "it is the kernel's, or ends just now")
     owner = next(iter(users.split()), "?")
     advice = f"run this as that user or as root (sudo deepprof doctor {pid}), in its container"
+    if is_root:  # of a container without the right to look into processes
+        advice = "run this where root may look into processes (CAP_SYS_PTRACE): on the host itself"
     return wrong(PROCESS, f"{pid} ({name}) is user {owner}'s: {error.strerror}", advice)
 
 
@@ -154,3 +164,8 @@ def read_children(tree: Tree, pid: int) -> list[int]:
     """Return the children of a process, those of its first thread."""
     text = tree.read(f"/proc/{pid}/task/{pid}/children") or ""
     return [int(word) for word in text.split() if word.isdecimal()]
+
+
+def is_prepared(tree: Tree, pid: int) -> bool:
+    """Whether `deepprof run` has put its library into a process's environment; False where that is not to be seen."""
+    return "\0DEEPPROF_INJECT=" in f"\0{tree.read(f'/proc/{pid}/environ') or ''}"

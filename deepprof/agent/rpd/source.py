@@ -143,6 +143,7 @@ class RpdSource:
         """Read what is new and give out what is complete; return how many rows were new."""
         stamp = read_stamp(self.path)
         if stamp is None:
+            self.notices.say(f"{self.path}: is not there yet; it is followed once it is")
             return 0
         if self.stamp is not None and not stamp.follows(self.stamp):
             await self.replace()

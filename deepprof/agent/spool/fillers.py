@@ -19,13 +19,13 @@ def make_gap(first: int, lost: int, reason: str) -> SendRequest:
     return SendRequest(gap=Gap(first=first, lost=lost, reason=reason))
 
 
-def make_names(first: int, first_name: int, texts: Sequence[str], until_ns: int = 0) -> Iterator[SendRequest]:
+def make_names(first: int, first_name: int, texts: Sequence[str]) -> Iterator[SendRequest]:
     """Yield batches without records before record `first`, which bring `texts` as the names from `first_name` on.
 
-    A promise of 0 promises nothing that was not promised before.
+    They promise nothing of times that was not promised before.
     """
     for part in split_texts(texts):
-        yield SendRequest(batch=Batch(first=first, first_name=first_name, names=part, complete_until_ns=until_ns))
+        yield SendRequest(batch=Batch(first=first, first_name=first_name, names=part))
         first_name += len(part)
 
 

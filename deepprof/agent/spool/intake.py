@@ -51,7 +51,7 @@ class Intake:
         if not count and batch.names and batch.tables:
             return self._put_apart(batch, source_next)
         request = SendRequest(batch=batch)
-        if self._lossy and not self._make_room(request.ByteSize(), batch.complete_until_ns):
+        if self._lossy and not self._make_room(request.ByteSize()):
             return self._let_go(batch, count)
         return self.spool.append(request, count, source_next) or self._let_go(batch, count)
 
@@ -86,18 +86,18 @@ class Intake:
         self._lossy = True
         return False
 
-    def _make_room(self, nbytes: int, until_ns: int) -> bool:
+    def _make_room(self, nbytes: int) -> bool:
         """Say what is missing where a message of `nbytes` fits again; False: it does not."""
         if not self.spool.budget.fits(nbytes):
             return False
-        self._catch_up(until_ns)
+        self._catch_up()
         return self._flush()
 
-    def _catch_up(self, until_ns: int = 0) -> None:
-        """Have what was let go said, and its names sent, before what comes next."""
+    def _catch_up(self) -> None:
+        """Have what was let go said, and its names sent, before what comes next: those promise nothing of its times."""
         if self._missing:
             self._due.append((make_gap(0, self._missing, FULL), self._missing))
-        self._due.extend((request, 0) for request in make_names(0, self._first_name, self._names, until_ns))
+        self._due.extend((request, 0) for request in make_names(0, self._first_name, self._names))
         self._missing, self._names = 0, []
 
     def _flush(self, source_next: int = 0) -> bool:

@@ -92,27 +92,26 @@ def test_kill_of_the_agent_loses_nothing_that_was_taken_and_is_a_gap(folder: Pat
 
 
 def test_kill_of_the_daemon_costs_nothing(folder: Path) -> None:
-    with running() as first:
-        with running_agent(folder, first.address) as agent:
-            job = Job(agent)
-            job.name(*NAMES)
-            begin = time.monotonic_ns()
-            job.tick(begin)
-            job.records(iterations(30, begin))
-            job.tick(begin + 5 * 10**9)
-            wait_for(lambda: count_iterations(first) > 20, "iterations show")
-            first.kill()
-            job.records(iterations(30, begin + 5 * 10**9))
-            job.tick(begin + 10 * 10**9)
-            job.end()
-            wait_for(lambda: agent.ask().problem, "the agent says that the daemon is away")
-            assert agent.ask().spool.nbytes > 0
-            second = launch(first.folder).wait_ready()
-            try:
-                wait_for(agent.arrived, "everything arrived")
-                rank = wait_ended(second)
-            finally:
-                second.kill()
+    with running() as first, running_agent(folder, first.address) as agent:
+        job = Job(agent)
+        job.name(*NAMES)
+        begin = time.monotonic_ns()
+        job.tick(begin)
+        job.records(iterations(30, begin))
+        job.tick(begin + 5 * 10**9)
+        wait_for(lambda: count_iterations(first) > 20, "iterations show")
+        first.kill()
+        job.records(iterations(30, begin + 5 * 10**9))
+        job.tick(begin + 10 * 10**9)
+        job.end()
+        wait_for(lambda: agent.ask().problem, "the agent says that the daemon is away")
+        assert agent.ask().spool.nbytes > 0
+        second = launch(first.folder).wait_ready()
+        try:
+            wait_for(agent.arrived, "everything arrived")
+            rank = wait_ended(second)
+        finally:
+            second.kill()
     assert (rank.account.accepted, rank.account.lost, rank.account.gaps) == (60 * 40, 0, 0)
     assert sum(device.iterations for device in rank.devices) == 60
 

@@ -17,6 +17,8 @@ from deepprof.agent.doctor.devices import examine_devices, judge_cupti, read_bra
 from deepprof.agent.doctor.findings import Finding, note, ok, wrong
 from deepprof.agent.doctor.machine import examine_agent, examine_library
 from deepprof.agent.doctor.tree import Tree
+from deepprof.agent.summary import AWAY
+from deepprof.client import errors
 
 from .made_up import CUPTI, DRIVER, around, loads, put
 
@@ -104,13 +106,13 @@ def test_a_cupti_that_the_loader_knows(tree):
 def test_a_cupti_that_is_too_new_for_the_driver(tree):
     nvidia(tree, "550.54.14")
     put(tree.root, f"{PACKAGES}/nvidia/cu13/lib/libcupti.so.13")
-    assert "is of CUDA 13, which needs driver 580; this one is 550" in look(tree)["CUPTI"].why
+    assert "is of CUDA 13, which asks for driver 580 or later; this one is 550" in look(tree)["CUPTI"].why
     put(tree.root, CUPTI)  # which of the two a job loads is the job's
     assert look(tree)["CUPTI"].state is State.OK
 
 
 def test_which_releases_go_with_which_drivers():
-    for release, branch, state in [(13, 580, "OK"), (13, 579, "WRONG"), (12, 525, "OK"), (12, 524, "WRONG")]:
+    for release, branch, state in [(13, 580, "OK"), (13, 579, "NOTE"), (12, 525, "OK"), (12, 524, "NOTE")]:
         assert judge_cupti({"x": release}, branch).state is State[state]
     for release, branch in [(11, 450), (10, 300), (14, 580), (None, 1), (13, None)]:
         assert judge_cupti({"x": release}, branch).state is State.OK
@@ -209,18 +211,56 @@ def test_an_agent_that_has_had_nothing_to_send(tree):
     found = agent(tree, {"connected": False, "problem": None})
     assert (found["daemon"].state, found["daemon"].why) == (State.OK, "unix:/d answers")
     found = agent(tree, {"connected": False}, daemon=lambda address: f"nobody at {address}")
-    assert (found["daemon"].state, found["daemon"].why) == (State.WRONG, "unix:/d: nobody at unix:/d")
+    assert (found["daemon"].state, found["daemon"].why) == (State.WRONG, "nobody at unix:/d")
+
+
+def test_a_daemon_that_has_come_back_since_the_agent_tried(tree):
+    said = "daemon at unix:/d: there is no such socket; start it with deepprof serve"
+    found = agent(tree, {"connected": False, "problem": said})["daemon"]
+    assert (found.state, found.advice) == (State.NOTE, "it tries again within some seconds")
+    assert found.why == "unix:/d answers now; when the agent tried last, there is no such socket"
+    said = "daemon at unix:/d: its token is not known; check --token-file"
+    found = agent(tree, {"connected": False, "problem": said})["daemon"]
+    assert (found.state, found.why) == (State.WRONG, "unix:/d: its token is not known")
+    assert found.advice == "check --token-file"
+
+
+def test_the_words_for_a_daemon_that_is_away_are_those_of_the_client():
+    texts = Path(errors.__file__).read_text()
+    assert all(f'"{text}"' in texts for text in AWAY)
+
+
+def test_a_daemon_at_which_this_user_may_not_look(tree):
+    """The agent, which may be root's, can all the same."""
+
+    def forbid(address):
+        raise PermissionError(13, "Permission denied", "unix:/d")
+
+    found = agent(tree, {"connected": False}, daemon=forbid)["daemon"]
+    assert (found.state, "may not be looked at" in found.why) == (State.NOTE, True)
+    found = agent(tree, {"connected": False, "problem": "no route"}, daemon=forbid)["daemon"]
+    assert (found.state, found.why) == (State.WRONG, "unix:/d: no route")
+    found = agent(tree, NotAnsweredError(Why.ABSENT), daemon=forbid)["daemon"]
+    assert (found.state, found.why) == (State.WRONG, "unix:/d may not be used by this user")
 
 
 def test_a_spool_that_is_full(tree):
     assert agent(tree, {"spool": {"nbytes": 1 << 30, "limit_nbytes": 1 << 30}})["spool"].state is State.WRONG
     assert agent(tree, {"spool": {"nbytes": (1 << 30) - 1, "limit_nbytes": 1 << 30}})["spool"].state is State.OK
+    assert agent(tree, {"spool": {"nbytes": 1, "limit_nbytes": 1 << 30}})["spool"].why.startswith("less than 1 of 1,0")
     assert agent(tree, {"spool": {}})["spool"].state is State.OK
 
 
 def test_processes_that_were_refused(tree):
     found = agent(tree, {"refused": [{"pid": 9, "why": "rank 0 of job x is another's"}]})
     assert found["process 9"].why == "refused: rank 0 of job x is another's"
+
+
+def test_sources_beside_the_processes(tree):
+    lost = {"source": "rpd", "path": "/t.rpd", "notices": ["/t.rpd: is not there yet"]}
+    found = agent(tree, {"sources": [lost, {"source": "kineto", "address": "@dynolog", "processes": 2}]})
+    assert (found["rpd /t.rpd"].state, found["rpd /t.rpd"].why) == (State.NOTE, "/t.rpd: is not there yet")
+    assert (found["kineto @dynolog"].state, found["kineto @dynolog"].why) == (State.OK, "2 processes")
 
 
 def test_the_whole_machine(tree):

@@ -57,7 +57,7 @@ def test_a_process_that_has_ended(look):
 @pytest.mark.parametrize(
     ("number", "said"), [(13, "77 (python) is user 1000's: Permission denied"), (3, "77 (python) has no memory")]
 )
-def test_a_process_into_which_we_cannot_look(look, monkeypatch, number, said):
+def test_a_process_into_which_we_cannot_look(look, monkeypatch, tmp_path, number, said):
     def forbid(tree, path):
         raise OSError(number, "Permission denied")
 
@@ -67,6 +67,8 @@ def test_a_process_into_which_we_cannot_look(look, monkeypatch, number, said):
     )
     report, _ = look()
     assert said in report.verdict
+    report = examine_process(Tree(tmp_path / "root"), around(Tree(tmp_path / "root"), is_root=True), 77)
+    assert ("sudo" not in report.findings[0].advice, said in report.verdict) == (True, True)
 
 
 def test_one_that_was_started_without_us(look):
@@ -100,13 +102,24 @@ def test_another_profilers_injection(look):
     [
         ("/opt/nsight/libToolsInjection64.so", "Nsight Systems"),
         ("/opt/ncu/libcuda-injection.so", "Nsight Compute"),
-        ("/opt/rocm/lib/librocprofiler-sdk-tool.so.0", "rocprofv3"),
-        ("/opt/rocm/lib/librpd_tracer.so", "rpd_tracer"),
     ],
 )
 def test_another_profiler_in_the_process(look, library, name):
     report, found = look({"processes": [LIVING]}, maps=(LOADER, INJECT, CUDA, library))
     assert not report.is_healthy
+    assert found["another profiler"].why == f"{name} is in the process"
+
+
+@pytest.mark.parametrize(
+    ("library", "name"),
+    [
+        ("/opt/rocm/lib/librocprofiler-sdk-tool.so.0", "rocprofv3"),
+        ("/opt/rocm/lib/librpd_tracer.so", "rpd_tracer"),
+    ],
+)
+def test_a_profiler_that_has_no_part_of_the_driver(look, library, name):
+    report, found = look({"processes": [LIVING]}, maps=(LOADER, INJECT, CUDA, library))
+    assert report.is_healthy
     assert found["another profiler"].why == f"{name} is in the process"
 
 
@@ -130,6 +143,16 @@ def test_a_launcher(look):
     _, found = look({}, children="78 79 ")
     assert found["library"].advice == "it may only start others"
     assert found["agent"].advice == "ask for its children: 78, 79"
+
+
+def test_deepprof_run_itself(look, tree):
+    """Its child is collected from; the agent, another child of it, is not."""
+    add_process(tree.root, pid=79)
+    add_process(tree.root, pid=78, variables={"HOME": "/"})
+    report, found = look({}, children="78 79 ", variables={"HOME": "/"}, command=("python", "-m", "deepprof", "run"))
+    assert report.is_healthy
+    assert (found["started"].state, found["started"].advice) == (State.NOTE, "ask for that: 79")
+    assert found["agent"].advice == "ask for its children: 79"
 
 
 @pytest.mark.parametrize(
@@ -172,6 +195,7 @@ def test_a_container_that_does_not_see_us(look):
     assert found["socket"].why == f"{SOCKET} is not in its container"
     assert found["library file"].why == f"{INJECT} is not in its container"
     assert "its own: mnt, pid" in found["namespaces"].why
+    assert "agent" not in look({}, inside=(), maps=(LOADER, INJECT), own_namespaces=("mnt",))[1]  # that is why
     assert not report.is_healthy
 
 
@@ -200,6 +224,12 @@ def test_a_process_in_a_container_has_another_number(look):
     assert "records" not in found
 
 
+def test_an_agent_in_a_container_sees_no_number(look):
+    told = {**LIVING, "pid": 0, "command": "python train.py"}
+    assert look({"processes": [told]})[1]["records"].state is State.OK
+    assert "records" not in look({"processes": [{**told, "command": "python other.py"}]})[1]
+
+
 def test_an_agent_that_refused_it(look):
     report, found = look({"refused": [{"pid": 77, "why": "rank 0 of job demo is another's"}]})
     assert found["agent"].why == "it refused the process: rank 0 of job demo is another's"
@@ -208,9 +238,19 @@ def test_an_agent_that_refused_it(look):
 
 def test_an_agent_that_knows_nothing_of_it(look):
     assert look({}, maps=(LOADER, INJECT))[1]["agent"].state is State.WRONG
-    ended = {"processes": [{**LIVING, "ended": True}]}
+    ended = {"processes": [{**LIVING, "ended": True}]}  # another process, which had its number
     assert look(ended, maps=(LOADER, INJECT))[1]["agent"].state is State.WRONG
     assert look({}, maps=(LOADER,))[1]["agent"].state is State.NOTE
+
+
+def test_one_that_has_said_that_nothing_more_comes(look):
+    over = {**LIVING, "ended": True, "command": "python train.py"}
+    report, found = look({"processes": [over]}, maps=(LOADER, INJECT))
+    assert report.is_healthy
+    assert found["records"].why == "job demo, rank 0: 1,000 records, 0 lost, 0 not yet durable"
+    assert found["collector"].why == "it has said that nothing more comes"
+    _, found = look({"processes": [{**over, "records": 0}]}, maps=(LOADER, INJECT))
+    assert found["records"].why == "none (job demo, rank 0)"
 
 
 def test_no_agent(look):

@@ -92,6 +92,16 @@ def with_names(trace) -> pl.DataFrame:
     return trace.device_events.with_columns(name=trace.names.gather(trace.device_events["name_id"].to_numpy()))
 
 
+def test_a_file_that_is_not_there_yet_is_told(tmp_path):
+    async def look(tail):
+        await tail.look()
+        await tail.look(1)
+
+    tail = Tail(tmp_path / "later.rpd")
+    asyncio.run(look(tail))
+    assert tail.lines == [f"{tmp_path}/later.rpd: is not there yet; it is followed once it is"]
+
+
 @pytest.mark.traces
 @pytest.mark.parametrize("file", ["rpd-matmul/matmul_result.rpd", "rpd-matmul-large/matmul_result_large.rpd"])
 def test_a_real_file_is_what_the_importer_shows(traces, file):
@@ -370,7 +380,7 @@ def test_a_file_that_is_none_is_a_line_and_tried_again(tmp_path):
 
     async def moves(tail):
         assert await tail.look() > 0
-        assert tail.lines == []
+        tail.lines.clear()
         path.write_bytes(b"this is no database at all" * 400)
         await tail.look()
         assert len(tail.lines) == 1

@@ -13,16 +13,16 @@ from deepprof.agent import draining
 from deepprof.agent.answers import read_answer
 from deepprof.agent.asking import NotAnsweredError
 from deepprof.agent.draining import drain, is_alive
-from deepprof.agent.summary import add_up, describe, select
+from deepprof.agent.summary import Finished, add_up, describe, select
 
 from .fake_agent import answer, answering, process
 
 
-def summarize(alive=(), before=(), to=None, **fields):
+def summarize(alive=(), before=(), finished=None, **fields):
     said = read_answer(json.dumps(answer(**fields)).encode())
     ours = select(said, "demo", before)
     account = add_up(ours, lambda pid: pid in alive)
-    return describe(said, "demo", ours, account, to), account.settled
+    return describe(said, finished or Finished("demo"), ours, account), account.settled
 
 
 def test_all_is_acknowledged():
@@ -30,7 +30,9 @@ def test_all_is_acknowledged():
     ranks = [process(records=61_000, next=61_003, durable=61_003, lost=3)]
     ranks += [process(rank=1, records=234, next=900, durable=900, session="b")]
     assert summarize(processes=ranks) == (line, True)
-    assert summarize(processes=ranks, to="[::1]:7")[0].endswith("; deepprof watch [::1]:7 --job demo")
+    assert summarize(processes=ranks, finished=Finished("demo", "[::1]:7"))[0].endswith(
+        "; deepprof watch [::1]:7 --job demo"
+    )
     one = "job demo: 1 rank, 1,000 records acknowledged by unix:/d, 0 lost; deepprof watch --job demo"
     assert summarize(processes=[process(), process(job="other")]) == (one, True)
 
@@ -42,7 +44,12 @@ def test_something_waits():
     assert not summarize(processes=waiting)[1]
     assert "(the daemon is away)" in summarize(processes=waiting, connected=False)[0]
     said = "daemon at unix:/d: there is no such socket; start it with deepprof serve"
-    assert "(there is no such socket)" in summarize(processes=waiting, connected=False, problem=said)[0]
+    line, _ = summarize(processes=waiting, connected=False, problem=said)
+    assert "(there is no such socket)" in line
+    assert line.endswith("; they are sent once the daemon runs (deepprof serve)")  # there is nothing to watch yet
+    said = "daemon at h:7: nothing listens there; start it"
+    line, _ = summarize(processes=waiting, connected=False, problem=said, to="h:7")
+    assert line.endswith("; they are sent once the daemon runs")
     assert "(certificate expired)" in summarize(processes=waiting, connected=False, problem="certificate expired")[0]
 
 
@@ -58,13 +65,34 @@ def test_what_was_there_before_is_not_ours():
 def test_nothing_was_collected():
     line, settled = summarize()
     assert settled
-    assert line.startswith("job demo: nothing was collected: no process of it ran a GPU kernel or a PyTorch operator")
+    assert line.startswith(
+        "job demo: nothing was collected: no process ran a GPU kernel or a PyTorch operator where it "
+    )
     silent = process(records=0, next=0, durable=0, rank=None)
     assert summarize(processes=[silent])[0].endswith("its processes ran no GPU kernel and no PyTorch operator")
     busy = {**silent, "notices": [{"code": 1, "text": "another profiler has CUPTI"}]}
     assert summarize(processes=[busy, busy])[0].endswith("nothing was collected: another profiler has CUPTI")
     refused = [{"pid": 1, "why": "rank 0 of job demo is another process's"}]
     assert summarize(refused=refused)[0].endswith("collected: rank 0 of job demo is another process's")
+
+
+def test_an_agent_that_was_started_again_knows_nothing_of_before():
+    since = Finished("demo", since_unix_ns=10)
+    line, _ = summarize(began_unix_ns=11, finished=since)
+    assert line.startswith("job demo: the agent ended on the way; what it had taken is on disk")
+    line, _ = summarize(began_unix_ns=11, finished=since, processes=[process()])
+    assert "1,000 records acknowledged by unix:/d, since the agent was started again, 0 lost" in line
+    line, _ = summarize(began_unix_ns=10, finished=since, processes=[process()])
+    assert "again" not in line
+
+
+def test_a_process_that_runs_on():
+    going = Finished("demo", going=(9, 8))
+    line, _ = summarize(finished=going)
+    assert line == "job demo: nothing was collected so far; its process 8 runs on; deepprof watch --job demo"
+    assert summarize(finished=going, processes=[process()])[0].endswith(
+        "; its process 8 runs on; deepprof watch --job demo"
+    )
 
 
 def test_who_is_waited_for():

@@ -53,6 +53,8 @@ def test_what_does_not_fit_is_one_gap_and_no_name_is_lost(tmp_path: Path) -> Non
     assert numbers(intake.spool)[-3:] == [(5 * given, 20), (5 * given + 20, 0), (5 * given + 20, 1)]
     assert intake.spool.names == [*(f"n{number}" for number in range(given + 4)), "last"]
     assert intake.spool.source_next == 77
+    names, _ = [SendRequest.FromString(message.payload).batch for message in intake.spool.read()][-2:]
+    assert names.complete_until_ns == 0  # the batch behind it begins before its own promise
 
 
 def test_the_end_and_gaps_go_beyond_the_limit(tmp_path: Path) -> None:

@@ -1,0 +1,41 @@
+"""What a command has left behind: processes of it that outlive it, as `sh -c 'train.py &'` leaves one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["find_remaining"]
+
+PROC = Path("/proc")
+STATE, GROUP = 0, 2  # of /proc/PID/stat, behind the name
+OVER = (b"Z", b"X")
+
+
+def find_remaining(job: str, socket: Path, proc: Path = PROC) -> list[int]:
+    """Return the living processes of our group that were started to be collected from, as `job` and over `socket`.
+
+    One that has left the group, as a service does, is not found; nor one of another user.
+    """
+    wanted = {f"DEEPPROF_JOB={job}".encode(), b"DEEPPROF_SOCKET=" + os.fsencode(socket)}
+    return sorted(pid for pid in list_group(os.getpgrp(), proc) if pid != os.getpid() and has(proc, pid, wanted))
+
+
+def list_group(group: int, proc: Path) -> Iterator[int]:
+    """Give the living processes of a group."""
+    for name in os.listdir(proc):
+        if not name.isdecimal():
+            continue
+        with suppress(OSError):
+            words = (proc / name / "stat").read_bytes().rpartition(b")")[2].split()
+            if len(words) > GROUP and words[STATE] not in OVER and words[GROUP] == str(group).encode():
+                yield int(name)
+
+
+def has(proc: Path, pid: int, wanted: set[bytes]) -> bool:
+    """Whether a process was started with all of those variables."""
+    with suppress(OSError):
+        return wanted <= set((proc / str(pid) / "environ").read_bytes().split(b"\0"))
+    return False

@@ -1,0 +1,142 @@
+"""Processes that come, go, come back, become other programs, and stand in each other's place."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+import pytest
+
+from deepprof.agent.hello import ProtocolError, read_hello
+from deepprof.agent.identity import Identity
+from deepprof.agent.member import RETRY_S, Member, Peer
+from deepprof.agent.members import RETURN_S, Members
+from deepprof.agent.rank import Rank
+from deepprof.agent.roster import Refused
+from deepprof.collectors.live.packets import Kind, Level
+from tests.deepprof.agent import packets_made as made
+from tests.deepprof.agent.test_process import Listener
+
+SECOND = 10**9
+ME = Peer(100, 0)
+
+
+class Listening(Listener):
+    """A rank of a member."""
+
+    number = 0
+
+    def has_overflowed(self) -> bool:
+        return False
+
+    def tell(self, status: object) -> None:
+        self.said.append(("status", status))
+
+
+@dataclass
+class Place:
+    """A roster with one place."""
+
+    taken: str = ""
+    asked: int = 0
+    rank: Listening = field(default_factory=Listening)
+
+    def open(self, identity: Identity) -> Rank:
+        self.asked += 1
+        if self.taken:
+            raise Refused(self.taken)
+        return self.rank  # type: ignore[return-value]
+
+
+def join(members: Members, peer: Peer = ME, number: int = 1, **words: object) -> Member:
+    return members.join(read_hello(made.hello(f"{number:032x}", **words)), peer, 0.0)
+
+
+def send(member: Member, first: int, at_ns: int = 1000) -> None:
+    member.take(Kind.EVENTS, memoryview(made.events(first, made.kernels([at_ns]))))
+
+
+def tick(member: Member, now_s: float) -> None:
+    member.take(Kind.TICK, memoryview(made.tick(int(now_s * SECOND))))
+
+
+def test_one_that_is_refused_asks_again_without_collecting() -> None:
+    place = Place("taken")
+    member = join(Members(place.open))
+    tick(member, 1)
+    send(member, 0)
+    assert (member.refusal, member.level) == ("taken", Level.OFF)
+    for second in range(2, 62):
+        tick(member, second)
+        assert member.level == Level.OFF
+    assert 60 / RETRY_S - 1 <= place.asked <= 60 / RETRY_S + 1
+    place.taken = ""
+    tick(member, 62 + RETRY_S)
+    assert (member.refusal, member.level) == ("", Level.ON)
+    send(member, 5, 63 * SECOND)
+    member.process.end()
+    said = [each for each in place.rank.said if each[0] != "status"]
+    assert said == [("not-collected", 1), ("lost", 4), ("records", 1), ("end", {})]
+    assert member.process.lost == 5
+
+
+def test_one_that_never_ends_well_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Listening):
+        def end(self, *_: object, **__: object) -> None:
+            raise ValueError("nothing follows an End")
+
+    broken, place = Broken(), Place()
+    members = Members(
+        lambda identity: broken if identity.source == "bad" else place.open(identity), lives=lambda _: False
+    )  # type: ignore[arg-type, return-value]
+    for number, command in ((1, "bad"), (2, "good")):
+        member = join(members, Peer(number, 0), number, command=command)
+        tick(member, 1)
+        send(member, 0)
+        members.leave(member, 0.0)
+    with caplog.at_level(logging.CRITICAL):
+        members.sweep(1.0)
+    assert not members.present
+    assert place.rank.said[-1] == ("end", {})
+
+
+def test_one_that_lives_may_come_back() -> None:
+    members = Members(Place().open, lives=lambda _: True)
+    member = join(members)
+    members.leave(member, 0.0)
+    members.sweep(RETURN_S - 1)
+    assert join(members, continues=1) is member
+    members.leave(member, 100.0)
+    members.sweep(100.0 + RETURN_S)
+    assert members.ended == [member]
+
+
+def test_a_program_that_took_the_process_over_ends_the_former() -> None:
+    members = Members(Place().open, lives=lambda _: True)
+    former = join(members, number=1)
+    members.leave(former, 0.0)
+    join(members, number=2)
+    assert members.ended == [former]
+
+
+def test_two_collectors_of_one_process_live_together() -> None:
+    members = Members(Place().open, lives=lambda _: True)
+    first = join(members, number=1)
+    members.leave(first, 0.0)
+    join(members, number=2, collector="torch")
+    assert members.ended == []
+
+
+def test_a_session_is_its_owners_alone() -> None:
+    members = Members(Place().open)
+    join(members)
+    for other in (Peer(101, 0), Peer(100, 1)):
+        with pytest.raises(ProtocolError, match="another process"):
+            join(members, other)
+
+
+def test_whose_rank_is_awaited() -> None:
+    members = Members(Place().open)
+    join(members, number=3)
+    assert members.awaits(f"cupti-{3:032x}")
+    assert not members.awaits(f"cupti-{4:032x}")
