@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 SOCKET = "agent.sock"
 SWEEP_S = 0.5
 IDLE_S = 30.0  # without a process and without work, before one that was started for a run ends
-ORPHANED_IDLE_S = 3.0  # the same once the run that started it is gone
+ORPHANED_IDLE_S = 15.0  # the same once that run is gone; a child that it left behind may still import torch
 STUCK_S = 300.0  # without a daemon, before one that only has spools left ends: the next agent sends them
 LAST_S = 5.0  # for the last records to arrive when the agent is told to stop
 

@@ -66,10 +66,14 @@ class Members:
         if member.process.ended:
             self._close(member)
 
+    def _is_gone(self, member: Member) -> bool:
+        """Whether its process has ended; one in another pid namespace has the number 0 here, and tells nothing."""
+        return member.peer.pid > 0 and not self.lives(member.peer.pid)
+
     def sweep(self, now_s: float) -> None:
         """End the processes that are gone, or have not come back for long."""
         for member in list(self.present.values()):
-            if member.left_s is not None and (now_s - member.left_s >= RETURN_S or not self.lives(member.peer.pid)):
+            if member.left_s is not None and (now_s - member.left_s >= RETURN_S or self._is_gone(member)):
                 self._end(member)
 
     def pause(self) -> None:

@@ -140,3 +140,13 @@ def test_whose_rank_is_awaited() -> None:
     join(members, number=3)
     assert members.awaits(f"cupti-{3:032x}")
     assert not members.awaits(f"cupti-{4:032x}")
+
+
+def test_one_in_another_pid_namespace_is_not_taken_for_gone() -> None:
+    members = Members(Place().open, lives=lambda _: False)
+    member = join(members, Peer(0, 0))
+    members.leave(member, 0.0)
+    members.sweep(1.0)
+    assert list(members.present.values()) == [member]
+    members.sweep(RETURN_S + 1)
+    assert not members.present
