@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import threading
@@ -28,16 +29,28 @@ class Lost(Exception):  # noqa: N818  # it is a state of the connection, not a m
 
 
 def connect(path: Path) -> Connection | None:
-    """Return a connection to the socket at `path`, or None where nobody listens."""
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    """Return a connection to the socket at `path`, or None where nobody listens or no descriptor is to be had."""
+    try:
+        door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError:
+        return None
     try:
         door.settimeout(CONNECT_S)
         door.connect(str(path))
+        door.setblocking(False)
+        return Connection(door)
     except (OSError, ValueError):  # ValueError: a path with a NUL in it
         door.close()
         return None
-    door.setblocking(False)
-    return Connection(door)
+
+
+def identify(end: socket.socket) -> tuple[int, int] | None:
+    """Return which open file has the number of `end` now: a job may close what it did not open, and open others."""
+    try:
+        found = os.fstat(end.fileno())
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class Connection:
@@ -49,16 +62,26 @@ class Connection:
         self.ear, self.bell = socket.socketpair()
         self.ear.setblocking(False)
         self.bell.setblocking(False)
+        self.ends = [(end, identify(end)) for end in (self.door, self.ear, self.bell)]
 
     def close(self) -> None:
-        """Close everything."""
-        for end in (self.door, self.ear, self.bell):
-            end.close()
+        """Close everything that is still ours."""
+        for end, known in self.ends:
+            if identify(end) == known:
+                end.close()
+            else:
+                end.detach()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the descriptors are still ours: into a file of the job's nothing may be written."""
+        return all(identify(end) == known for end, known in self.ends)
 
     def wake(self) -> None:
         """End the wait of the thread that is in `step`."""
         with contextlib.suppress(OSError):  # full: it wakes anyway; closed: nobody is left to wake
-            self.bell.send(b"\0")
+            if self.is_whole:
+                self.bell.send(b"\0", QUIETLY)
 
     def queue(self, packet: Sequence[bytes | memoryview]) -> None:
         """Put a packet's pieces in line."""
@@ -66,6 +89,8 @@ class Connection:
 
     def step(self, timeout_s: float) -> None:
         """Send and hear what is possible now, waiting `timeout_s` at most; raises `Lost` or OSError."""
+        if not self.is_whole:
+            raise Lost("the job has closed its descriptors")
         poll = select.poll()
         poll.register(self.ear, select.POLLIN)
         poll.register(self.door, select.POLLIN | (select.POLLOUT if self.pieces else 0))

@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ __all__ = ["LOG", "NEVER", "Batch", "Writer", "read_clocks", "warn"]
 
 NEVER = 2**63 - 1
 QUEUE_NBYTES = 128 << 20  # two million events: a cycle of a profiler comes all at once
-NAMES, NAME_CHARS = 1 << 20, 4096
+NAMES, NAME_CHARS, ALL_CHARS = 1 << 20, 4096, 64 << 20
 TICK_S, IDLE_S = 0.25, 0.25
 PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 FINISH_S = 3.0  # what a job that ends may wait for its last records
@@ -108,6 +109,7 @@ class Writer:
         self.notices: deque[tuple[int, str]] = deque(maxlen=64)
         self.names: list[str] = []
         self.ids: dict[str, int] = {}
+        self.chars = 0
         self.queued_nbytes, self.next, self.driver_dropped = 0, 0, 0
         self.level, self.owed, self.connected_once = Level.ON, Reason.NONE, False
         self.until, self.sent_names = (NO_TIME, NO_TIME), 0
@@ -119,23 +121,33 @@ class Writer:
         if not found:
             self.owed = Reason.DISCONNECTED
             warn(f"no agent listens at {self.path}: nothing is collected until one does (deepprof agent starts it)")
+        try:
+            self.thread.start()
+        except RuntimeError:  # no memory for one, or too many
+            warn("no thread can be started: nothing is collected")
+            self.wanted.set()
+            self.close()
+            return False
         atexit.register(self.finish)
-        self.thread.start()
+        own = weakref.ref(self)
+        os.register_at_fork(after_in_child=lambda: leave(own()))
         return found
 
     def intern(self, texts: Sequence[str]) -> npt.NDArray[np.uint32]:
-        """Return the id of each text, shape (n,); 0 for those beyond a million different ones."""
+        """Return the id of each text, shape (n,); 0 beyond a million different ones or 64 Mi characters."""
         with self.lock:
             return np.fromiter(map(self.intern_one, texts), np.uint32, len(texts))
 
     def intern_one(self, text: str) -> int:
         """Return the id of one text; the lock is held."""
+        text = text[:NAME_CHARS]
         found = self.ids.get(text)
         if found is not None:
             return found
-        if len(self.names) == NAMES:
+        if len(self.names) == NAMES or self.chars + len(text) > ALL_CHARS:
             return 0
-        self.names.append(text[:NAME_CHARS])
+        self.chars += len(text)
+        self.names.append(text)
         self.ids[text] = len(self.names)
         return len(self.names)
 
@@ -336,6 +348,12 @@ class Writer:
         tick["collector_cpu_ns"] = self.spent_ns + time.thread_time_ns()
         tick["process_cpu_ns"] = time.process_time_ns()
         connection.queue(pack(Kind.TICK, tick.tobytes()))
+
+
+def leave(writer: Writer | None) -> None:
+    """Close, in a forked child, what the parent talks through: an agent hears of its end only when nobody holds it."""
+    if writer is not None and writer.connection is not None:
+        writer.connection.close()
 
 
 def until(batch: Batch) -> tuple[int, int]:

@@ -176,8 +176,12 @@ def finish_at_exit(operators: Operators) -> None:
     """Finish when the process ends, also where multiprocessing ends it without asking atexit."""
     from multiprocessing import util
 
+    def finish() -> None:
+        with contextlib.suppress(BaseException):  # an interrupt while it waits: Python would print it and go on
+            operators.finish()
+
     AT_END.append(operators.finish)
-    atexit.register(operators.finish)
+    atexit.register(finish)
     util.Finalize(None, operators.finish, exitpriority=LAST)
     os.register_at_fork(after_in_child=operators.forget)
 

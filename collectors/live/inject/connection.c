@@ -244,11 +244,14 @@ void connection_follow(int may_open)
     hear();
 }
 
-void connection_wait(int milliseconds)
+static void wait_for(short events, int milliseconds)
 {
-    struct pollfd socket = {.fd = c.descriptor, .events = POLLOUT | POLLIN};
+    struct pollfd socket = {.fd = c.descriptor, .events = events};
     poll(&socket, 1, milliseconds);
 }
+
+void connection_wait(int milliseconds) { wait_for(POLLOUT | POLLIN, milliseconds); }
+void connection_wait_to_hear(int milliseconds) { wait_for(POLLIN, milliseconds); }
 
 void connection_forget(void)
 {

@@ -3,24 +3,21 @@
  * All state but the few words under `lock` belongs to the worker. It waits on a condition and not on a descriptor of
  * its own: a job that closes all descriptors must not make us write into one of its files. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 #include "parts.h"
 
-enum { MOST_SOURCES = 8, STACK_NBYTES = 1 << 20 /* the driver's library runs on it */ };
+enum { MOST_SOURCES = 8 };
 /* A LEVEL is heard and sources are looked at within the first; without an agent there is nothing to hear. */
 enum { REST_MS = 20, BLOCKED_MS = 5, ALONE_MS = 100 };
+static const uint64_t TICK_RECORDS = 1 << 17; /* the agent puts in order what lies between two: small pieces, no stalls */
 static const int64_t TICK_NS = 250000000, IDLE_NS = 100000000;
 static const int64_t FINISH_NS = 1000000000, LAST_WORDS_NS = 800000000;
-static const int64_t EARLY_NS = 2000000000; /* for the agent's first answer */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t woken, changed; /* on CLOCK_MONOTONIC; the second tells of `stopped` and `finished` */
@@ -29,41 +26,17 @@ static atomic_uint source_count;
 static atomic_int on, wake_wanted, finishing;
 static int running, finished, paused; /* these and the next under the lock */
 static int stopped = 1;                /* no source collects */
-static uint64_t queue_limit;
+static uint64_t queue_limit, early_ms; /* the second: for the agent's first answer */
 
 /* The worker's own. */
 static struct {
     unsigned known; /* sources that were told whether they are on */
     int collecting, was_on, had_agent, early;
     int64_t tick_ns, early_until_ns;
+    uint64_t tick_next;
 } w;
 
 int dp_is_on(void) { return atomic_load_explicit(&on, memory_order_relaxed); }
-
-static int64_t read_clock(clockid_t clock)
-{
-    struct timespec time;
-    clock_gettime(clock, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
-int64_t dp_now_ns(void) { return read_clock(CLOCK_MONOTONIC); }
-
-static _Thread_local uint32_t thread_id; /* 0 again in a forked child: its thread has another id */
-
-uint32_t dp_thread(void)
-{
-    if (!thread_id)
-        thread_id = (uint32_t)syscall(SYS_gettid);
-    return thread_id;
-}
-
-/* Waits on a condition under the lock. Returns whether the time is over. */
-static int wait_until(pthread_cond_t *condition, int64_t until_ns)
-{
-    struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
-    return pthread_cond_timedwait(condition, &lock, &until) == ETIMEDOUT;
-}
 
 void dp_wake(void)
 {
@@ -113,14 +86,15 @@ static void tick(void)
 {
     struct dp_tick now = {.device_ns = DP_NO_TIME, .events_until_ns = DP_NO_TIME, .open_since_ns = DP_NEVER};
     now.mono_ns = now.ranges_until_ns = dp_now_ns(); /* without a source of ranges there are none to come */
-    now.unix_ns = read_clock(CLOCK_REALTIME);
-    now.collector_cpu_ns = (uint64_t)read_clock(CLOCK_THREAD_CPUTIME_ID);
+    now.unix_ns = clock_ns(CLOCK_REALTIME);
+    now.collector_cpu_ns = (uint64_t)clock_ns(CLOCK_THREAD_CPUTIME_ID);
     FOR_SOURCES(source, 0, tick) source->tick(&now);
-    now.process_cpu_ns = (uint64_t)read_clock(CLOCK_PROCESS_CPUTIME_ID);
+    now.process_cpu_ns = (uint64_t)clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     now.next = queue_next();
     now.level = w.collecting ? DP_ON : DP_OFF;
     queue_put(DP_TICK, &now, sizeof now);
     w.tick_ns = now.mono_ns;
+    w.tick_next = now.next;
 }
 
 /* ---- switching ---- */
@@ -133,12 +107,13 @@ static int is_paused(void)
     return is;
 }
 
-/* Under the lock together with `paused`: whoever pauses sees that something runs, or it does not begin. */
+/* Under the lock together with `paused`: whoever pauses sees that something runs, or it does not begin. What began
+ * early runs until it is ended, also where nothing else may begin. */
 static int may_begin(void)
 {
     pthread_mutex_lock(&lock);
     int may = !paused;
-    stopped = !may;
+    stopped &= !may;
     pthread_mutex_unlock(&lock);
     return may;
 }
@@ -151,30 +126,34 @@ static void tell_stopped(void)
     pthread_mutex_unlock(&lock);
 }
 
+static void set_early(int early)
+{
+    w.early = early;
+    atomic_store(&on, early);
+    FOR_SOURCES(source, 0, set)
+        if (source->early)
+            source->set(early);
+}
+
 /* Until the agent has answered nobody knows whether it wants anything; sources that can, keep what comes meanwhile.
  * Under the lock, before the worker runs: a thread may take longer to begin than a short job takes in all. */
 static void begin_early(void)
 {
     meet_sources();
-    if (paused)
+    if (paused || !early_ms)
         return;
     stopped = 0;
-    w.early = 1;
-    w.early_until_ns = dp_now_ns() + EARLY_NS;
-    FOR_SOURCES(source, 0, set)
-        if (source->early)
-            source->set(1);
-    atomic_store(&on, 1);
+    w.early_until_ns = dp_now_ns() + (int64_t)early_ms * 1000000;
+    set_early(1);
 }
 
 /* Nobody wants it, or nobody came: what was kept is lost, and counted. */
-static void end_early(void)
+static void end_early(enum dp_reason reason)
 {
-    w.early = 0;
-    atomic_store(&on, 0);
-    FOR_SOURCES(source, 0, set)
-        if (source->early)
-            source->set(0);
+    uint64_t before = queue_next();
+    set_early(0);
+    if (queue_next() != before)
+        queue_gap(reason);
     tell_stopped();
 }
 
@@ -206,7 +185,7 @@ static void follow_agent(void)
     int has_agent = connection_state() == WELCOMED, is_busy = is_paused();
     int wanted = has_agent && connection_level() == DP_ON && !is_busy;
     if (w.early && !wanted && (has_agent || is_busy || dp_now_ns() > w.early_until_ns))
-        end_early();
+        end_early(is_busy ? DP_BUSY : has_agent ? DP_DUTY_CYCLE : DP_DISCONNECTED);
     if (has_agent && !w.had_agent)
         queue_open(queue_limit);
     if (w.collecting && !wanted)
@@ -233,7 +212,7 @@ static void gather(void)
 {
     if (w.collecting)
         drain(dp_now_ns() - queue_put_ns() > IDLE_NS);
-    if (w.had_agent && dp_now_ns() - w.tick_ns >= TICK_NS)
+    if (w.had_agent && (dp_now_ns() - w.tick_ns >= TICK_NS || queue_next() - w.tick_next >= TICK_RECORDS))
         tick();
     tell_notices();
 }
@@ -244,22 +223,25 @@ static void rest(void)
         connection_wait(BLOCKED_MS);
         return;
     }
-    int for_ms = w.had_agent ? REST_MS : connection_state() == GREETED ? BLOCKED_MS : ALONE_MS;
+    int is_near = w.early && connection_state() == GREETED; /* one that does not answer is not asked for ever */
+    int for_ms = w.had_agent ? REST_MS : is_near ? BLOCKED_MS : ALONE_MS;
     int64_t until_ns = dp_now_ns() + for_ms * (int64_t)1000000;
     pthread_mutex_lock(&lock);
     while (!atomic_load(&wake_wanted) && !atomic_load(&finishing))
-        if (wait_until(&woken, until_ns))
+        if (condition_wait(&woken, &lock, until_ns))
             break;
     pthread_mutex_unlock(&lock);
 }
 
-/* A job that is over sooner than the agent has answered. */
+/* A job that is over sooner than the agent has answered, or even than this thread has begun. */
 static void await_first_answer(int64_t until_ns)
 {
-    const struct timespec moment = {0, 1000000};
-    while (w.early && connection_state() == GREETED && dp_now_ns() < until_ns) {
-        nanosleep(&moment, NULL);
+    while (w.early && dp_now_ns() < until_ns) {
         follow_agent();
+        connection_push();
+        if (connection_state() != GREETED)
+            return;
+        connection_wait_to_hear(BLOCKED_MS);
     }
 }
 
@@ -303,12 +285,8 @@ static void *work(void *unused)
 
 static void make_conditions(void)
 {
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&woken, &monotonic);
-    pthread_cond_init(&changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    condition_make(&woken);
+    condition_make(&changed);
 }
 
 /* The parent's locks are held over a fork, so that the child finds whole what it keeps. */
@@ -338,7 +316,7 @@ static void in_child(void)
     notices_forget();
     memset(&w, 0, sizeof w);
     on = wake_wanted = finishing = 0;
-    thread_id = 0;
+    thread_forget();
     running = finished = paused = 0;
     stopped = 1;
     make_conditions(); /* the parent's worker may wait on the old ones */
@@ -352,21 +330,16 @@ static void prepare_once(void)
     atexit(dp_finish);
 }
 
-/* The job's signals are for the job's threads. */
-static int start_thread(void)
+/* Under the lock. Returns 0, or -1 where no thread can be made: then nothing may go on filling memory. */
+static int begin(void)
 {
-    pthread_t thread;
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, STACK_NBYTES);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    int failed = pthread_create(&thread, &attributes, work, NULL);
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed ? -1 : 0;
+    begin_early();
+    running = !thread_start(work);
+    if (!running) {
+        set_early(0);
+        stopped = 1;
+    }
+    return running ? 0 : -1;
 }
 
 int dp_start(const char *collector)
@@ -376,14 +349,9 @@ int dp_start(const char *collector)
     pthread_mutex_lock(&lock);
     int failed = finishing ? -1 : 0;
     if (!running && !failed) {
-        failed = identity_take(collector);
-        queue_limit = setting("DEEPPROF_QUEUE_NBYTES", 32 << 20, 1 << 17, 1 << 30);
-        if (!failed)
-            begin_early();
-        failed = failed ? failed : start_thread();
-        running = !failed;
-        if (failed)
-            atomic_store(&on, 0);
+        queue_limit = setting("DEEPPROF_QUEUE_NBYTES", 64 << 20, 1 << 17, 1 << 30);
+        early_ms = setting("DEEPPROF_EARLY_MS", 2000, 0, 60000);
+        failed = identity_take(collector) ? -1 : begin();
     }
     pthread_mutex_unlock(&lock);
     return failed;
@@ -398,7 +366,7 @@ void dp_finish(void)
         pthread_cond_signal(&woken);
     }
     while (running && !finished)
-        if (wait_until(&changed, until_ns))
+        if (condition_wait(&changed, &lock, until_ns))
             break;
     pthread_mutex_unlock(&lock);
 }
@@ -412,7 +380,7 @@ void dp_pause(void)
     if (running)
         pthread_cond_signal(&woken);
     while (running && !stopped)
-        if (wait_until(&changed, until_ns))
+        if (condition_wait(&changed, &lock, until_ns))
             break;
     pthread_mutex_unlock(&lock);
 }

@@ -16,7 +16,8 @@ struct dp_source {
     void (*set)(int on);              /* collect from now on, or stop and give all that was collected before */
     void (*finish)(void);             /* the process ends: give everything */
     int early;                        /* collecting costs next to nothing while nobody listens: it begins before the
-                                         agent has answered, so that a job's first moments are not lost */
+                                         agent has answered, so that a job's first moments are not lost; it waits
+                                         DEEPPROF_EARLY_MS for that, 2,000 where nothing is set */
     void (*forget)(void);             /* in a forked child, on its only thread: as if nothing had been started;
                                          no locks (their holders are gone), no frees (the heap of others is theirs) */
 };

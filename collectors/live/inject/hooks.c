@@ -15,7 +15,8 @@ static const char owner;
 __attribute__((constructor)) static void add_ranges(void)
 {
     dp_add_source(&dp_ranges);
-    pthread_atfork(NULL, NULL, dp_labels_forget); /* ITT makes labels whether or not anything was started */
+    pthread_atfork(NULL, NULL, dp_labels_forget); /* ITT makes these whether or not anything was started */
+    pthread_atfork(NULL, NULL, dp_domains_forget);
 }
 
 DP_API const char *deepprof_version(void) { return DP_LIBRARY_VERSION; }

@@ -73,6 +73,8 @@ static struct itt_domain *domain_of(const char *name)
     return &domains[place];
 }
 
+void dp_domains_forget(void) { pthread_mutex_init(&adding, NULL); } /* a thread of the parent may have held it */
+
 /* Handles that were made before the collector came are the static part's: they remember the label in a field of ours. */
 static struct dp_label *label_of(struct dp_label *handle)
 {

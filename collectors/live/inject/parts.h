@@ -1,7 +1,9 @@
 /* What the parts of the library's middle know of each other. Unless said otherwise: worker thread only. */
 #ifndef DEEPPROF_PARTS_H
 #define DEEPPROF_PARTS_H
+#include <pthread.h>
 #include <stddef.h>
+#include <time.h>
 #include "core.h"
 
 /* identity.c: who we are. Taken once on the thread that starts us, because getenv beside a setenv is a race. */
@@ -11,6 +13,13 @@ size_t identity_hello(char *text, size_t room, int continues); /* lines of key=v
 uint64_t setting(const char *name, uint64_t fallback, uint64_t least, uint64_t most); /* a number in the environment */
 void identity_forget(void);
 enum { HELLO_NBYTES = 16 << 10 };
+
+/* clock.c. Any thread. */
+int64_t clock_ns(clockid_t clock);
+void thread_forget(void);                              /* in a forked child: its thread has another id */
+int thread_start(void *(*work)(void *));               /* detached, without signals; -1: none can be made */
+void condition_make(pthread_cond_t *condition);        /* whose times are those of dp_now_ns */
+int condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, int64_t until_ns); /* whether the time is over */
 
 /* names.c: texts by id, from 1. Any thread. */
 uint32_t names_count(void);
@@ -53,6 +62,7 @@ void connection_follow(int may_open);                  /* connect when it is tim
 void connection_push(void);                            /* send what can be sent without waiting */
 int connection_is_blocked(void);                       /* something waits, and the socket takes no more */
 void connection_wait(int milliseconds);                /* until it takes more or is heard */
+void connection_wait_to_hear(int milliseconds);        /* until it is heard, although it takes more */
 void connection_close(void);
 void connection_forget(void);                          /* closes our end only: the parent's stays as it is */
 #endif

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
+EARLY = HERE / "programs" / "early.c"
 INJECT = HERE.parents[2] / "collectors" / "live" / "inject"
 FLAGS = ["-std=c11", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-pthread", "-fvisibility=hidden"]
 SANITIZERS = {
@@ -25,11 +26,12 @@ SANITIZERS = {
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """Where the library, the mock of CUPTI and the job are."""
+    """Where the library, the mock of CUPTI and the jobs are: of kernels, and of ranges."""
 
     library: Path
     mock: Path
     job: Path
+    early: Path
 
 
 def compiler() -> str:
@@ -49,10 +51,10 @@ def run(command: list[str]) -> None:
 def build(flavour: str) -> Built:
     """Return the programs of `flavour`; another process that builds the same makes the same files."""
     sources = sorted(INJECT.glob("*.c"))
-    texts = [*sources, *sorted(INJECT.glob("*.h")), *sorted(HERE.glob("*.[ch]"))]
+    texts = [*sources, *sorted(INJECT.glob("*.h")), *sorted(HERE.glob("*.[ch]")), EARLY]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in texts) + repr((FLAGS, SANITIZERS)).encode())
     home = Path(tempfile.gettempdir()) / f"deepprof-inject-{os.getuid()}-{digest.hexdigest()[:16]}-{flavour}"
-    built = Built(home / "inject.so", home / "mock.so", home / "job")
+    built = Built(home / "inject.so", home / "mock.so", home / "job", home / "early")
     if not home.is_dir():
         work = Path(tempfile.mkdtemp(prefix="deepprof-inject-"))
         compile_all(compiler(), SANITIZERS[flavour], work, sources)
@@ -69,3 +71,4 @@ def compile_all(cc: str, flags: list[str], work: Path, sources: list[Path]) -> N
     visible = [flag for flag in shared if flag != "-fvisibility=hidden"]
     run([*visible, str(HERE / "mock_cupti.c"), "-o", str(work / "mock.so")])
     run([cc, *FLAGS, *flags, str(HERE / "job.c"), "-o", str(work / "job"), "-ldl"])
+    run([cc, *FLAGS, *flags, str(EARLY), "-o", str(work / "early"), "-ldl"])

@@ -37,3 +37,10 @@ def test_nothing_is_compiled_again(hooked: Callable[..., Done]) -> None:
     done, alone = hooked("compiled.py"), run_plain("compiled.py")
     assert (done.process.stdout, done.process.returncode) == (alone.stdout, 0), done.process.stderr
     assert alone.stdout == b"1\n"
+
+
+def test_a_program_that_is_over_at_once_is_heard_whole(hooked: Callable[..., Done]) -> None:
+    done = hooked("short.py")
+    assert (done.process.returncode, done.process.stdout, done.process.stderr) == (0, b"", b"")
+    assert done.counts() == {"aten::ones": 7, "aten::sin": 7}
+    assert [heard.ended for heard in done.heard] == [True]

@@ -130,6 +130,22 @@ def test_the_end_leaves_once_and_for_all() -> None:
     assert library.calls == ["deepprof_finish"]
 
 
+def test_an_interrupt_of_the_wait_at_the_end_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    at_exit: list[Callable[[], None]] = []
+    monkeypatch.setattr("multiprocessing.util.Finalize", lambda *_, **__: None)  # first: its module asks atexit too
+    monkeypatch.setattr("atexit.register", at_exit.append)
+    monkeypatch.setattr("os.register_at_fork", lambda **_: None)
+    monkeypatch.setattr(torch_hook, "AT_END", [])
+    operators, *_ = make()
+    operators.library = SimpleNamespace(deepprof_finish=interrupt)
+    torch_hook.finish_at_exit(operators)
+    at_exit[0]()
+    assert operators.is_over
+
+
 def test_the_child_of_a_fork_leaves_and_finishes_nothing() -> None:
     operators, profiler, _, library = make()
     operators.enter()

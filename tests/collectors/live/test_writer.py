@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.agent.agent import default_socket
-from deepprof.collectors.live import payloads
+from deepprof.collectors.live import connection, payloads
+from deepprof.collectors.live import writer as module
 from deepprof.collectors.live.identity import PLACES, Speaker, find_socket
 from deepprof.collectors.live.packets import EVENT, NO_TIME, RANGE, Kind, Level, Reason
 from deepprof.collectors.live.writer import NEVER, Batch, Writer, read_clocks
@@ -97,6 +100,7 @@ def test_a_large_batch_comes_in_parts_of_its_time_with_promises(listener: Listen
     for kind in heard.order:
         found = next(pieces[kind]) if kind in pieces else None
         if kind is Kind.TICK:
+            assert found is not None
             assert found["events_until_ns"] >= events_until
             events_until, ranges_until = int(found["events_until_ns"]), int(found["ranges_until_ns"])
         elif found is not None:
@@ -272,6 +276,72 @@ def test_a_forked_child_says_nothing(listener: Listener, writer: Writer) -> None
     heard = listener.wait(lambda at: at.last.ended and at.last)
     assert len(heard.events) == 2
     assert len(listener.connections) == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_holds_nothing_open(listener: Listener, writer: Writer) -> None:
+    listener.wait(lambda at: at.connections and at.last.ticks)
+    assert writer.connection is not None
+    numbers = [end.fileno() for end, _ in writer.connection.ends]
+    child = os.fork()
+    if child == 0:
+        os._exit(sum(os.path.exists(f"/proc/self/fd/{number}") for number in numbers))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert writer.connection.is_whole
+
+
+@pytest.mark.parametrize("end", [0, 1, 2])
+def test_a_job_that_closes_all_descriptors_keeps_its_files(
+    listener: Listener, writer: Writer, tmp_path: Path, end: int
+) -> None:
+    listener.wait(lambda at: at.connections and at.last.ticks)
+    assert writer.connection is not None
+    number = writer.connection.ends[end][0].fileno()
+    mine = os.open(tmp_path / "mine", os.O_RDWR | os.O_CREAT)
+    os.dup2(mine, number)
+    writer.put(Batch(events(2)))
+    listener.wait(lambda at: len(at.connections) == 2 and at.last.ticks)
+    writer.put(Batch(events(3)))
+    writer.finish()
+    heard = listener.wait(lambda at: at.last.ended and at.last)
+    assert (len(heard.events), heard.heads[-1][1]) == (3, 5)
+    assert os.path.sameopenfile(mine, number)
+    assert os.fstat(mine).st_size == 0
+    os.close(number)
+    os.close(mine)
+
+
+def test_where_no_descriptor_or_thread_is_to_be_had_the_job_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    def fail(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    path = tmp_path / "socket"
+    writer = Writer(Speaker("test"), path)
+    with socket.socket(socket.AF_UNIX) as server, monkeypatch.context() as patch:
+        server.bind(str(path))
+        server.listen(1)
+        patch.setattr(socket, "socketpair", refuse)
+        assert connection.connect(path) is None
+        patch.setattr(socket, "socket", refuse)
+        assert connection.connect(path) is None
+        patch.setattr(threading.Thread, "start", fail)
+        assert not writer.start()
+    assert "no thread can be started" in caplog.messages[-1]
+    assert not writer.put(Batch(events(1)))
+    writer.finish()
+
+
+def test_names_are_bounded_by_their_number_and_by_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ALL_CHARS", 10)
+    monkeypatch.setattr(module, "NAME_CHARS", 4)
+    writer = Writer(Speaker("test"), Path("/nowhere"))
+    assert writer.intern(["abcdef", "abcdxy", "ghij", "klm", "kl"]).tolist() == [1, 1, 2, 0, 3]
+    assert writer.names == ["abcd", "ghij", "kl"]
 
 
 def test_hello_says_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ static void *gather(void *unused)
     dp_ranges.set(1);
     for (int round = 0; !atomic_load(&is_over); round++) {
         if (is_slow)
-            usleep(20000);
+            usleep(150000);
         dp_ranges.drain(0);
         dp_ranges.tick(&promised);
         if (is_toggling && round % 7 == 0)
