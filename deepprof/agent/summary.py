@@ -47,20 +47,17 @@ def select(answer: Answer, job: str, before: Collection[str]) -> list[Process]:
 def add_up(processes: Iterable[Process], is_alive: Callable[[int], bool]) -> Account:
     """Return the numbers of `processes`.
 
-    The command has ended, so that one that `is_alive` is another run's of the same job: it is not waited for. Of a
-    rank that several processes carried, one after the other, what waits is told by each and counted once.
+    The command has ended, so that one that `is_alive` is another run's of the same job: it is not waited for. Of
+    several processes that were one rank, one after the other, each has a spool of its own.
     """
     ours = list(processes)
     told = [each for each in ours if each.records]
-    waiting: dict[int | None, int] = {}
-    for each in told:
-        waiting[each.rank] = max(waiting.get(each.rank, 0), each.waiting)
     ended = all(each.ended or is_alive(each.pid) for each in ours)
     settled = ended and all(not each.waiting for each in told if each.ended)
     return Account(
-        ranks=len(waiting),
+        ranks=len({each.rank for each in told}),
         records=sum(each.records for each in told),
-        waiting=sum(waiting.values()),
+        waiting=sum(each.waiting for each in told),
         lost=sum(each.lost for each in told),
         settled=settled,
     )

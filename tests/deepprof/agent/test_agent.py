@@ -118,11 +118,15 @@ def test_kill_of_the_daemon_costs_nothing(folder: Path) -> None:
 
 def test_a_second_process_of_a_rank_is_refused_until_the_first_is_gone(folder: Path) -> None:
     with running() as daemon, running_agent(folder, daemon.address) as agent:
-        first, second = Job(agent), Job(agent, session="f" * 32)
-        for job in (first, second):
-            job.name(*NAMES)
-            job.tick()
-            job.records(iterations(3, time.monotonic_ns()))
+        first = Job(agent)
+        first.name(*NAMES)
+        first.tick()
+        first.records(iterations(3, time.monotonic_ns()))
+        agent.wait(lambda answer: answer.processes[0].rank == 0, "the first has the place")
+        second = Job(agent, session="f" * 32)
+        second.name(*NAMES)
+        second.tick()
+        second.records(iterations(3, time.monotonic_ns()))
         answer = agent.wait(lambda answer: bool(answer.refused), "the second is refused")
         assert "rank 0 of job demo is collected already" in answer.refused[0].why
         assert second.read()[0] == 17  # LEVEL: it shall not collect
