@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,80 +14,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepprof.agent.notices import Notices
-from deepprof.agent.roster import Refused
 from deepprof.agent.rpd import growth as module
-from deepprof.agent.rpd.growth import Busy, Growth, Stamp, read_stamp
+from deepprof.agent.rpd.growth import Busy, Growth
 from deepprof.agent.rpd.held import Held
-from deepprof.agent.rpd.source import IDLE_S, TEXT_S, RpdSource, find_offset
-from deepprof.collectors.errors import TraceError
+from deepprof.agent.rpd.source import TEXT_S
 from deepprof.collectors.importers import read
-from tests.collectors.rpd_database import COLUMNS, build, call, op
+from tests.collectors.rpd_database import build, call, op
 
-from .receiving import FakeRank, Opening, TurningClock
-
-SECOND = 10**9
-BOOT_NS, UNIX_NS = 500 * SECOND, 1_700_000_000 * SECOND  # now, as the played clocks say
-STRINGS = ("", "gemm", "relu", "KernelExecution", "hipLaunchKernel", "UserMarker", "iteration 1", "CopyHostToDevice")
-EMPTY, GEMM, RELU, KERNEL, LAUNCH, MARKER, ITERATION, COPY = range(1, 9)
-
-
-def insert(path: Path, table: str, *rows: dict[str, Any]) -> None:
-    """Write rows as the tracer does, in one transaction."""
-    with sqlite3.connect(path) as connection:
-        for row in rows:
-            names = ", ".join(f'"{name}"' for name in row)
-            connection.execute(f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(row))})", (*row.values(),))
-    connection.close()
-
-
-def launch(path: Path, key: int, start: int, name: int = GEMM, stream: str = "0x0") -> None:
-    """A call that launches a kernel 1 µs later, `start` in ns."""
-    insert(path, "rocpd_api", call(key, LAUNCH, start=start, end=start + 500))
-    insert(path, "rocpd_kernelapi", {"api_ptr_id": key, "stream": stream, "kernelName_id": name})
-    insert(path, "rocpd_op", op(start + 1000, KERNEL, name, id=key))
-    insert(path, "rocpd_api_ops", {"id": key, "api_id": key, "op_id": key})
-
-
-class Tail:
-    """A source with played clocks, of which every look is one call."""
-
-    def __init__(self, path: Path, **changes: Any) -> None:
-        self.clock, self.ranks, self.lines = TurningClock(), Opening(), []
-        changes = {"clock": self.clock, "unix_ns": lambda: UNIX_NS, "since_boot_ns": lambda: BOOT_NS} | changes
-        self.source = RpdSource(path, "job", self.ranks, Notices(self.lines.append), **changes)
-
-    async def look(self, seconds: float = 0.0) -> float:
-        self.clock.now += seconds
-        return await self.source.attempt()
-
-    async def end(self) -> FakeRank:
-        self.source.stop()
-        await self.source.run()
-        return self.ranks[0]
-
-
-def play(path: Path, moves: Callable[[Tail], Any], **changes: Any) -> Tail:
-    """Return a tail after `moves` and its end."""
-    tail = Tail(path, **changes)
-
-    async def run() -> None:
-        await moves(tail)
-        await tail.end()
-
-    asyncio.run(run())
-    return tail
-
-
-def show(rows: pl.DataFrame, begin: int) -> list[tuple[Any, ...]]:
-    """Device events as they compare, times from `begin`."""
-    columns = ("start_ns", "end_ns", "device", "stream", "activity", "name", "correlation", "nbytes", "copy_kind")
-    moved = rows.with_columns(pl.col("start_ns") - begin, pl.col("end_ns") - begin)
-    return sorted(moved.select(columns).rows(), key=str)
-
-
-def with_names(trace) -> pl.DataFrame:
-    return trace.device_events.with_columns(name=trace.names.gather(trace.device_events["name_id"].to_numpy()))
+from .rpd_tails import (
+    COPY,
+    GEMM,
+    ITERATION,
+    KERNEL,
+    LAUNCH,
+    MARKER,
+    SECOND,
+    STRINGS,
+    Tail,
+    insert,
+    launch,
+    play,
+    show,
+    with_names,
+)
 
 
 def test_a_file_that_is_not_there_yet_is_told(tmp_path):
@@ -356,144 +303,3 @@ def test_what_a_stream_is_does_not_change(tmp_path):
     other = Held(tmp_path / "a.rpd")
     assert other.fix_streams(silent).equals(silent)
     assert other.fix_streams(told)["stream_id"].to_list() == [None, None]
-
-
-def test_another_file_in_its_place_follows_after_a_gap(tmp_path):
-    path = build(tmp_path / "a.rpd", STRINGS)
-
-    async def moves(tail):
-        launch(path, 1, 100 * SECOND)
-        await tail.look()
-        build(tmp_path / "b.rpd", STRINGS)
-        launch(tmp_path / "b.rpd", 1, 200 * SECOND, name=RELU)
-        shutil.move(tmp_path / "b.rpd", path)
-        await tail.look()
-
-    tail = play(path, moves)
-    assert tail.ranks[0].log == [2, "replaced", 2, {"late": 0}]
-    assert tail.ranks[0].rows("device_events")["name"].to_list() == ["gemm", "relu"]
-    assert "another file" in tail.lines[0]
-
-
-def test_a_file_that_is_none_is_a_line_and_tried_again(tmp_path):
-    path = tmp_path / "a.rpd"
-
-    async def moves(tail):
-        assert await tail.look() > 0
-        tail.lines.clear()
-        path.write_bytes(b"this is no database at all" * 400)
-        await tail.look()
-        assert len(tail.lines) == 1
-        build(path, STRINGS)
-        launch(path, 1, 100 * SECOND)
-        await tail.look()
-
-    assert play(path, moves).ranks[0].records == 2
-
-
-def test_a_database_without_tables_is_waited_for(tmp_path):
-    path = tmp_path / "a.rpd"
-    sqlite3.connect(path).execute("CREATE TABLE other(id)").connection.close()
-
-    async def moves(tail):
-        await tail.look()
-        build(tmp_path / "b.rpd", STRINGS)
-        launch(tmp_path / "b.rpd", 1, 100 * SECOND)
-        path.write_bytes((tmp_path / "b.rpd").read_bytes())
-        await tail.look()
-
-    assert play(path, moves).ranks[0].records == 2
-
-
-def test_a_rank_that_is_taken_is_asked_for_again(tmp_path):
-    path = build(tmp_path / "a.rpd", STRINGS)
-    for at in range(3):
-        launch(path, at + 1, (100 + 20 * at) * SECOND)
-
-    async def moves(tail):
-        tail.ranks.error = Refused("rank 0 of job job is collected already")
-        await tail.look(0)
-        await tail.look(11)
-        assert "collected already" in tail.lines[0]
-        tail.ranks.error = None
-        await tail.look(11)
-        await tail.look(11)
-        assert tail.ranks[0].records == 4
-
-    assert play(path, moves).ranks[0].records == 6
-
-
-@pytest.mark.parametrize("missing", [*COLUMNS, "rocpd_op.end", "rocpd_api.start", "rocpd_op.id", "rocpd_api_ops.op_id"])
-def test_a_table_or_a_column_that_is_missing(tmp_path, missing):
-    path = build(
-        tmp_path / "a.rpd",
-        STRINGS,
-        [missing],
-        rocpd_op=[without(op(100 * SECOND, KERNEL, GEMM, id=1), "rocpd_op", missing)],
-        rocpd_api=[without(call(1, LAUNCH), "rocpd_api", missing)],
-        rocpd_api_ops=[without({"id": 1, "api_id": 1, "op_id": 1}, "rocpd_api_ops", missing)],
-    )
-
-    async def run():
-        tail = Tail(path)
-        await tail.look()
-        await tail.look(IDLE_S + 1)
-        tail.source.stop()
-        await tail.source.run()
-        return tail
-
-    tail = asyncio.run(run())
-    assert sum(rank.records for rank in tail.ranks) <= 2
-
-
-def without(row: dict[str, Any], table: str, missing: str) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if f"{table}.{name}" != missing}
-
-
-def test_damaged_pages_are_a_line(tmp_path):
-    path = build(tmp_path / "a.rpd", STRINGS, rocpd_op=[op(at, KERNEL, id=at + 1) for at in range(5000)])
-    content = bytearray(path.read_bytes())
-    content[8192:40960] = b"\xff" * (40960 - 8192)
-    path.write_bytes(content)
-    with pytest.raises(TraceError), Growth(path) as growth:
-        growth.read()
-
-
-def test_it_ends_when_its_writers_are_gone(tmp_path):
-    path, alive = build(tmp_path / "a.rpd", STRINGS), {7}
-
-    async def run():
-        tail = Tail(path, is_alive=alive.__contains__)
-        launch(path, 1, 100 * SECOND)
-        task = asyncio.create_task(tail.source.run())
-        start = tail.clock.now
-        while tail.clock.now < start + 2 * IDLE_S:
-            await asyncio.sleep(0.001)
-        assert not task.done()
-        alive.clear()
-        await asyncio.wait_for(task, 30)
-        return tail.ranks[0].log
-
-    assert asyncio.run(run()) == [2, {"late": 0}]
-
-
-@pytest.mark.parametrize(
-    ("newest", "changed", "offset"),
-    [
-        (BOOT_NS - SECOND, UNIX_NS, UNIX_NS - BOOT_NS),  # being written
-        (BOOT_NS - 100 * SECOND, UNIX_NS - 90 * SECOND, UNIX_NS - BOOT_NS),  # written a while ago
-        (BOOT_NS + 10 * SECOND, UNIX_NS, UNIX_NS - BOOT_NS - 10 * SECOND),  # of a machine that runs for longer
-        (BOOT_NS - SECOND, UNIX_NS - 50 * SECOND, UNIX_NS - BOOT_NS - 49 * SECOND),  # written before it was made
-        (10 * SECOND, UNIX_NS + 7200 * SECOND, UNIX_NS + 7190 * SECOND),  # hours between the last record and the file
-    ],
-)
-def test_times_since_the_start_of_the_machine(newest, changed, offset):
-    assert find_offset(newest, changed, UNIX_NS, BOOT_NS) == offset
-
-
-def test_stamps():
-    one = Stamp(1, 2, 100, 5)
-    assert Stamp(1, 2, 100, 9).follows(one)
-    assert not Stamp(1, 2, 99, 9).follows(one)
-    assert not Stamp(1, 3, 100, 9).follows(one)
-    assert read_stamp(Path("/nonexistent")) is None
