@@ -165,16 +165,7 @@ class Agent:
             processes=tuple(member.describe() for member in members),
             sources=self.describe_sources(),
             refused=tuple(answers.Refusal(each.peer.pid, each.refusal) for each in members if each.refusal),
-            level_changes=[
-                {
-                    "pid": each.peer.pid,
-                    "effort": change.effort.name.lower(),
-                    "reason": change.reason,
-                    "at_s": change.at_s,
-                }
-                for each in members
-                for change in each.pacer.changes
-            ],
+            level_changes=[change for member in members for change in member.describe_changes()],
         )
 
 

@@ -25,7 +25,6 @@ COPY, MEMSET = 1, 2
 NO_STREAM = 2**32 - 1  # of a synchronisation that waits for no stream in particular
 OPERATOR = re.compile(r"::|^## Call CompiledFxGraph")  # as metrics.operators tells them, which is a floor above
 FRAMEWORK = re.compile(FRAMEWORK_RANGE)
-SOURCES = ("itt", "nvtx", "hook", "torch", "roctx")
 
 
 def is_operator(text: str) -> bool:

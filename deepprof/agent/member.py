@@ -46,14 +46,12 @@ class Member:
         self.hello, self.peer, self.open_rank = hello, peer, open_rank
         self.place = find_place(hello.variables)
         self.job = self.place.job or name_job(hello.command.split(), unix_s)
-        self.began_unix_s = unix_s
         self.process = Process(hello, lambda: open_rank(self.identity))
         self.pacer = Pacer(pacing)
         self.sampled: Tick | None = None
         self.told_s = -TELL_S
         self.refusal = ""
         self.retry_ns = 0
-        self.is_spool_full = False
         self.connections = 0
         self.left_s: float | None = None  # when the last of them was lost
 

@@ -85,10 +85,6 @@ class Order:
         self.nbytes = sum(rows.nbytes for _, _, rows in kept)
         return by_start(given) if given else None
 
-    def middle_ns(self) -> int:
-        """Return a time before which some half of what is held began."""
-        return int(np.median([last for _, last, _ in self.chunks])) + 1 if self.chunks else self.promised_ns
-
     @property
     def newest_ns(self) -> int:
         """The latest start that is held; `promised_ns` where nothing is."""

@@ -35,7 +35,7 @@ class Rank:
         self.spool, self.uplink = spool, uplink
         self.intake = Intake(spool)
         self.naming = Naming(spool.names)
-        self.records = self.missing = self.gaps = 0
+        self.records = self.missing = 0
         self.overflowed = 0
         self.promised_ns = NO_PROMISE
         self.status = Status()
@@ -94,7 +94,6 @@ class Rank:
     def gap(self, reason: str, lost: int = 0, source_next: int = 0) -> None:
         """Say that `lost` records (0: nobody knows how many) are missing here, and why, as a word."""
         self.missing += lost
-        self.gaps += 1
         self.intake.gap(reason, lost, source_next)
         self.uplink.wake()
 

@@ -172,6 +172,8 @@ class Roster:
             active.spool.close()
         elif active.uplink.state.ended:
             lost = active.rank.lost if active.rank else 0
+            extra = {"job": key[0], "rank": key[1], "records": active.uplink.state.durable, "lost": lost}
+            log.info("arrived", extra=extra)
             self.sent = [*self.sent, Sent(key[0], key[1], active.uplink.state.durable, lost)][-REMEMBERED:]
             self.ended = dict.fromkeys([*self.ended, active.spool.hello.collector][-MOST_ENDED:])
             active.spool.remove()

@@ -45,7 +45,6 @@ class Process:
     refused: bool = False
     promised_ns: int = EARLIEST
     windows: int = 0
-    missed: int = 0
     late: int = 0
 
 

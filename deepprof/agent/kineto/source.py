@@ -119,7 +119,6 @@ class KinetoSource:
 
     def miss(self, process: Process) -> None:
         """Count a window of which nothing came."""
-        process.missed += 1
         self.counts["missed"] += 1
         gone = self.processes.is_gone(process, self.clock.now_s())
         if not gone:

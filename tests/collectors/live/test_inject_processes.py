@@ -77,7 +77,7 @@ def test_a_job_that_closes_all_descriptors_is_not_written_to(tmp_path: Path) -> 
         "import ctypes, os, sys, time\n"
         "library = ctypes.CDLL(sys.argv[1])\n"
         "library.InitializeInjection()\n"
-        "ours = lambda: [n for n in range(3, 300) if os.path.exists(f'/proc/self/fd/{n}') and\n"
+        "ours = lambda: [n for n in range(200, 300) if os.path.exists(f'/proc/self/fd/{n}') and\n"
         "                os.readlink(f'/proc/self/fd/{n}').startswith('socket:')]\n"
         "while not ours(): time.sleep(0.01)\n"
         "number, = ours()\n"
