@@ -85,6 +85,11 @@ class Order:
         self.nbytes = sum(rows.nbytes for _, _, rows in kept)
         return by_start(given) if given else None
 
+    def early_ns(self) -> int:
+        """Return a time before which some eighth of what is held began."""
+        lasts = sorted(last for _, last, _ in self.chunks)
+        return lasts[len(lasts) // 8] + 1 if lasts else self.promised_ns
+
     @property
     def newest_ns(self) -> int:
         """The latest start that is held; `promised_ns` where nothing is."""

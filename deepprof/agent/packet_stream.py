@@ -24,21 +24,24 @@ async def read_packets(connection: socket.socket) -> AsyncIterator[tuple[int, me
     One packet is in memory at a time; nothing is read ahead, so that who writes too fast has to wait.
     """
     loop = asyncio.get_running_loop()
-    head, limit = bytearray(HEAD_NBYTES), GREETING_NBYTES
+    head, limit, at_once = bytearray(HEAD_NBYTES), GREETING_NBYTES, FIRST_NBYTES
     while await fill(loop, connection, memoryview(head), may_end=True):
         magic, kind, zero, nbytes, more = np.frombuffer(head, HEAD)[0].item()
         if magic != MAGIC or zero or more or nbytes > limit:
             raise ProtocolError("what it writes are no packets")
-        yield kind, await receive(loop, connection, nbytes)
-        limit = PAYLOAD_NBYTES
+        yield kind, await receive(loop, connection, nbytes, at_once)
+        limit, at_once = PAYLOAD_NBYTES, max(at_once, nbytes)  # who has sent so much once is believed
 
 
-async def receive(loop: asyncio.AbstractEventLoop, connection: socket.socket, nbytes: int) -> memoryview:
-    """Return that many bytes. A packet that never comes whole takes memory as far as it came, and as much again."""
+async def receive(loop: asyncio.AbstractEventLoop, connection: socket.socket, nbytes: int, at_once: int) -> memoryview:
+    """Return that many bytes. A packet that never comes whole takes memory as far as it came, and as much again.
+
+    Memory for the first `at_once` bytes is taken in one piece.
+    """
     pieces: list[bytearray] = []
     at = 0
     while at < nbytes:
-        piece = bytearray(min(nbytes - at, max(at, FIRST_NBYTES)))
+        piece = bytearray(min(nbytes - at, max(at, at_once)))
         await fill(loop, connection, memoryview(piece))
         pieces.append(piece)
         at += len(piece)

@@ -159,8 +159,8 @@ class Process:
         if not source.clock.is_set:
             self._drop("no-clock", source.order.clear())
             return
-        self._release(self._newest_ns() - LEAST_HOLD_NS)
-        if source.order.nbytes > HELD_NBYTES // 2:
+        self._release(source.clock.one(source.order.early_ns()))  # a piece: a stall would cost the job records
+        if source.order.nbytes > HELD_NBYTES:
             self._flush()
 
     def _follow(self, payload: memoryview, dtype: np.dtype[np.void] | None) -> int:
