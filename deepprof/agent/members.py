@@ -91,7 +91,7 @@ class Members:
     def _end(self, member: Member) -> None:
         """End one: what goes wrong with it concerns no other one."""
         try:
-            member.process.end()
+            member.process.cut()
         except Exception:
             log.exception("not-ended", extra={"pid": member.peer.pid})
         self._close(member)

@@ -86,9 +86,9 @@ class Order:
         return by_start(given) if given else None
 
     def early_ns(self) -> int:
-        """Return a time before which some eighth of what is held began."""
+        """Return a time before which some quarter of what is held began."""
         lasts = sorted(last for _, last, _ in self.chunks)
-        return lasts[len(lasts) // 8] + 1 if lasts else self.promised_ns
+        return lasts[len(lasts) // 4] + 1 if lasts else self.promised_ns
 
     @property
     def newest_ns(self) -> int:

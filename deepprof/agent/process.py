@@ -30,10 +30,11 @@ LEAST_HOLD_NS, MOST_HOLD_NS = 250_000_000, 10_000_000_000
 # A driver says that everything is out only when it rests. One that never does gives buffer after buffer, and what has
 # not come so long after what ended later is in none of them.
 BEHIND_NS = 1_000_000_000
-HELD_NBYTES = 64 << 20  # of records that wait for their turn; beyond, the order is what has come
+HELD_NBYTES = 32 << 20  # of records that wait for their turn; beyond, the order is what has come
 EVERY_NS = 1_000_000_000  # between batches, unless there are
 MANY = 8192  # records: a small batch costs the daemon as much as a large one
 MOST_NOTICES = 16
+CUT, CUT_TEXT = 2**32, "the process was gone before it had said its end: its last records may be missing"
 HIGHEST = 2**60  # number of a record
 NO_HOST, NO_ANNOTATIONS = empty_table(HOST_EVENTS), empty_table(ANNOTATIONS)
 
@@ -128,6 +129,13 @@ class Process:
         """Give everything that is here to the rank: this agent ends, another one goes on with the process."""
         if not self.ended and self.rank is not None:
             self._flush()
+
+    def cut(self) -> None:
+        """End one that is gone without a word: what it had not written yet, nobody can count."""
+        if not self.ended and self.rank is not None:
+            self.notices[CUT] = CUT_TEXT
+            log.warning("notice", extra={"pid": self.hello.pid, "collector": self.hello.collector, "text": CUT_TEXT})
+        self.end()
 
     def end(self) -> None:
         """Give everything to the rank: nothing more comes."""

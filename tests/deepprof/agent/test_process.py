@@ -270,3 +270,12 @@ def test_one_that_never_had_a_record_never_opens_a_rank() -> None:
     assert process.rank is None
     assert process.ended
     assert rank.said == []
+
+
+def test_one_that_is_gone_without_a_word_says_so() -> None:
+    process, rank = make()
+    say(process, (Kind.TICK, made.tick(SECOND)), (Kind.EVENTS, made.events(0, made.kernels([1000]))))
+    process.cut()
+    process.cut()
+    assert rank.said == [("records", 1), ("end", {})]
+    assert "may be missing" in next(iter(process.notices.values()))
