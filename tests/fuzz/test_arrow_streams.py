@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.arrow_trial import limit_memory, seeds, try_bytes
+from tests.fuzz.fuzzing import run_fuzzer
 
 ROOT = Path(__file__).parents[2]
 NUMBERS = [0, 1, 4, 8, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, 2**63, 2**64 - 1]
@@ -62,12 +63,7 @@ def main():
 
 
 def test_the_coverage_guided_fuzzer_finds_nothing_in_a_bounded_time(tmp_path):
-    pytest.importorskip("atheris", reason="atheris has wheels for Linux on x86-64 only")
-    limits = ["-runs=10000", "-max_total_time=15", f"-artifact_prefix={tmp_path}/"]
-    command = [sys.executable, "-m", "tests.fuzz.arrow_streams", str(tmp_path / "corpus"), *limits]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "Done " in done.stderr
+    run_fuzzer("tests.fuzz.arrow_streams", tmp_path, 15)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,10 @@
 """What the fuzzer of `Matcher.restore` does, for a fixed number of simple mutations."""
 
 import random
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+from tests.fuzz.fuzzing import run_fuzzer
 from tests.fuzz.restoring import seeds, try_bytes
 
 
@@ -22,11 +20,4 @@ def test_mutated_states_are_refused_or_work(number):
 
 
 def test_the_coverage_guided_fuzzer_finds_nothing_in_a_bounded_time(tmp_path):
-    pytest.importorskip("atheris", reason="atheris has wheels for Linux on x86-64 only")
-    limits = ["-runs=10000", "-max_total_time=30", f"-artifact_prefix={tmp_path}/"]
-    command = [sys.executable, "-m", "tests.fuzz.restoring", str(tmp_path / "corpus"), *limits]
-    done = subprocess.run(
-        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "Done " in done.stderr
+    run_fuzzer("tests.fuzz.restoring", tmp_path, 30)
