@@ -19,6 +19,20 @@ int64_t clock_ns(clockid_t clock)
 
 int64_t dp_now_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
 
+/* Read one after the other, the closest of three tries: who is put to sleep in between would see a clock that was set. */
+void clock_pair(int64_t *mono_ns, int64_t *unix_ns)
+{
+    int64_t closest = DP_NEVER;
+    for (int i = 0; i < 3; i++) {
+        int64_t before = dp_now_ns(), unix_time = clock_ns(CLOCK_REALTIME), took = dp_now_ns() - before;
+        if (took >= closest)
+            continue;
+        closest = took;
+        *mono_ns = before + took / 2;
+        *unix_ns = unix_time;
+    }
+}
+
 uint32_t dp_thread(void)
 {
     if (!thread_id)

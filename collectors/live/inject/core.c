@@ -85,8 +85,8 @@ static void drain(int idle)
 static void tick(void)
 {
     struct dp_tick now = {.device_ns = DP_NO_TIME, .events_until_ns = DP_NO_TIME, .open_since_ns = DP_NEVER};
-    now.mono_ns = now.ranges_until_ns = dp_now_ns(); /* without a source of ranges there are none to come */
-    now.unix_ns = clock_ns(CLOCK_REALTIME);
+    clock_pair(&now.mono_ns, &now.unix_ns);
+    now.ranges_until_ns = now.mono_ns; /* without a source of ranges there are none to come */
     now.collector_cpu_ns = (uint64_t)clock_ns(CLOCK_THREAD_CPUTIME_ID);
     FOR_SOURCES(source, 0, tick) source->tick(&now);
     now.process_cpu_ns = (uint64_t)clock_ns(CLOCK_PROCESS_CPUTIME_ID);

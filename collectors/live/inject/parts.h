@@ -16,6 +16,7 @@ enum { HELLO_NBYTES = 16 << 10 };
 
 /* clock.c. Any thread. */
 int64_t clock_ns(clockid_t clock);
+void clock_pair(int64_t *mono_ns, int64_t *unix_ns);    /* both at one moment */
 void thread_forget(void);                              /* in a forked child: its thread has another id */
 int thread_start(void *(*work)(void *));               /* detached, without signals; -1: none can be made */
 void condition_make(pthread_cond_t *condition);        /* whose times are those of dp_now_ns */

@@ -117,6 +117,7 @@ class Job:
         self.texts: list[str] = []
         self.next = 0
         self.reason = Reason.NONE
+        self.offset_ns = time.time_ns() - time.monotonic_ns()  # once: a pause between the two looks like a clock set
         self.connect()
 
     def connect(self, *, continues: bool = False) -> None:
@@ -160,8 +161,7 @@ class Job:
 
     def tick(self, now_ns: int | None = None, **more: int) -> None:
         now = time.monotonic_ns() if now_ns is None else now_ns
-        offset = time.time_ns() - time.monotonic_ns()
-        self.write(Kind.TICK, made.tick(now, offset_ns=offset, next=self.next, **more))
+        self.write(Kind.TICK, made.tick(now, offset_ns=self.offset_ns, next=self.next, **more))
 
     def end(self) -> None:
         self.write(Kind.END, made.end(self.next))
