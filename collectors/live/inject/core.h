@@ -39,7 +39,6 @@ int64_t dp_now_ns(void);                               /* CLOCK_MONOTONIC */
 uint32_t dp_thread(void);                              /* the caller's thread id, cached */
 
 uint32_t dp_intern(const char *text);                  /* any thread; the name's id, 0 for NULL or when the table is full */
-int dp_is_operator(uint32_t name);                     /* whether the text holds "::" */
 
 /* Worker thread only. Numbers `count` records that follow `lost` missing ones, and queues them; what does not fit is
  * dropped as a whole stretch until half of the queue is free, and the next that fits says DP_BUFFER_FULL. */

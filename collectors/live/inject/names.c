@@ -17,7 +17,6 @@ enum { CACHED = 256 };
 struct name {
     uint64_t hash;
     uint32_t length;
-    uint32_t is_operator;
     char text[];
 };
 
@@ -75,7 +74,6 @@ static struct name *make_name(const char *text, size_t length, uint64_t hash)
         return NULL;
     name->hash = hash;
     name->length = (uint32_t)length;
-    name->is_operator = memmem(text, length, "::", 2) != NULL;
     memcpy(name->text, text, length);
     name->text[length] = 0;
     return name;
@@ -145,12 +143,6 @@ uint32_t dp_intern(const char *text)
     if (id)
         cache[place].text = text, cache[place].id = id;
     return id;
-}
-
-int dp_is_operator(uint32_t id)
-{
-    struct name *name = find(id);
-    return name && name->is_operator;
 }
 
 uint32_t names_count(void) { return atomic_load_explicit(&count, memory_order_acquire); }

@@ -41,11 +41,6 @@ class Intake:
         """How many names were given to it: the id of the next one."""
         return self._first_name + len(self._names) if self._names else self.spool.names_count
 
-    @property
-    def is_full(self) -> bool:
-        """Whether records are being let go now."""
-        return self._lossy
-
     def put(self, batch: Batch, count: int, source_next: int = 0) -> bool:
         """Append a batch of `count` records; False: it was let go."""
         if not count and batch.names and batch.tables:

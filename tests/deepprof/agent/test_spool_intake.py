@@ -45,11 +45,9 @@ def test_what_does_not_fit_is_one_gap_and_no_name_is_lost(tmp_path: Path) -> Non
         given += 1
     for more in range(given + 1, given + 4):
         assert not intake.put(batch(5, [f"n{more}"], more, 100), 5)
-    assert intake.is_full
     assert (intake.lost, intake.next, intake.names_count) == (20, 5 * (given + 4), given + 4)
     intake.spool.trim(intake.spool.next)
     assert intake.put(batch(1, ["last"], given + 4), 1, 77)
-    assert not intake.is_full
     assert numbers(intake.spool)[-3:] == [(5 * given, 20), (5 * given + 20, 0), (5 * given + 20, 1)]
     assert intake.spool.names == [*(f"n{number}" for number in range(given + 4)), "last"]
     assert intake.spool.source_next == 77
