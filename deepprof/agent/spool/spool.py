@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -229,7 +230,9 @@ class Spool:
 
     def read(self, since: Cursor = Cursor()) -> Iterator[Message]:  # noqa: B008 - a value that nobody can change
         """Yield the messages from `since` on that are there now; a damaged one as a gap. Raises `OSError`."""
-        return Reading(self.folder, self._segments, self.read_names).read(since)
+        with self._lock:  # the last one grows while it is read
+            segments = {**self._segments, self._last.number: replace(self._last)}
+        return Reading(self.folder, segments, self.read_names).read(since)
 
     def seek(self, durable: int) -> Cursor:
         """Return where the first message starts that is not durable when all records below `durable` are."""

@@ -63,6 +63,20 @@ def test_reading_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert seen == list(range(0, 150, 5))
 
 
+@pytest.mark.parametrize("count", [0, 5])
+def test_what_comes_while_one_reads_is_read_the_next_time(tmp_path: Path, count: int) -> None:
+    spool = Spool.open(tmp_path, hello(), segment_nbytes=SMALL)
+    append(spool)
+    cursor, seen = Cursor(), list[bytes]()
+    for turn in range(30):
+        for message in spool.read(cursor):
+            cursor = message.after
+            seen.append(message.payload)
+            append(spool, count, nbytes=100 + turn)
+        assert len(seen) == turn + 1
+    assert seen == payloads(spool)[: len(seen)]
+
+
 def test_only_its_owner_can_read_it_and_no_name_from_outside_is_in_a_path(tmp_path: Path) -> None:
     root = tmp_path / "spool"
     spool = Spool.open(root, hello())
