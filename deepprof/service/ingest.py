@@ -183,6 +183,8 @@ class Stream:
         if gap.first < self.rank.next and gap.first + gap.lost <= self.rank.next:
             return
         self.expect(gap.first)
+        if not gap.lost and not self.rank.note_bare_gap(gap.first, gap.reason):
+            return
         await self.submit("gap", gap, gap.first, gap.lost, lost=gap.lost or None)
 
     def take_status(self, status: pb.Status) -> None:

@@ -26,6 +26,8 @@ __all__ = ["Item", "Rank", "SavedRank", "waiting_nbytes"]
 
 VERSION = 1
 BEGINNING = Place(0, 0, 0)  # of any journal
+NO_GAPS: tuple[int, frozenset[str]] = (-1, frozenset())
+MOST_REASONS = 16  # at one place
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ class Rank:
     next: int = 0  # number of the record that is expected
     names: int = 0  # known, those on their way included
     names_nbytes: int = 0
+    bare_gaps: tuple[int, frozenset[str]] = NO_GAPS  # of unknown size, those said last: where, and why
     durable: int = 0
     durable_items: int = 0
     durable_names: int = 0
@@ -191,6 +194,14 @@ class Rank:
         self.names += item.names
         self.names_nbytes += item.names_nbytes
 
+    def note_bare_gap(self, first: int, reason: str) -> bool:
+        """Take note of a gap of unknown size; False: it is known, and was sent again because a connection broke."""
+        place, reasons = self.bare_gaps
+        here = reasons if place == first else frozenset()
+        if reason not in here and len(here) < MOST_REASONS:
+            self.bare_gaps = first, here | {reason}
+        return reason not in here
+
     def note_durable(self, item: Item) -> None:
         """Take note that an item is in the journal."""
         self.submitted -= 1
@@ -210,6 +221,7 @@ class Rank:
 
     def mend(self) -> None:
         """Go on behind what is durable, once nothing is on its way any more."""
+        self.bare_gaps = NO_GAPS if self.broken else self.bare_gaps
         self.next, self.closing, self.broken = self.durable, self.ended, ""
         self.names, self.names_nbytes = self.durable_names, self.durable_names_nbytes
 

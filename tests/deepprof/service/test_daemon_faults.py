@@ -140,6 +140,26 @@ def test_no_iteration_reaches_over_a_gap(daemon: Daemon, trace: deepprof.Trace, 
         assert not over.any()
 
 
+def test_a_gap_that_is_sent_again_is_one_gap(daemon: Daemon, trace: deepprof.Trace, batches: list[Batch]) -> None:
+    first = batches[1].first
+    pauses = [Gap(first=first, reason="duty-cycle"), Gap(first=first, reason="clock-set")]
+    for turn in range(3):  # one without a number leaves no mark in the numbers: who lost the connection sends it again
+        with RawStream(daemon) as stream:
+            stream.say(hello=hello(trace, "again"))
+            for batch in batches[: turn == 0]:
+                stream.say(batch=batch)
+            for gap in pauses:
+                stream.say(gap=gap)
+            for batch in batches[1 : 1 if turn < 2 else None]:
+                stream.say(batch=batch)
+            stream.words.put(None)
+            assert stream.fate() is CODE.OK
+    with open_client(daemon) as client:
+        wait_for(lambda: client.ranks("again")[0].account.accepted == trace.accounting.kept, "all is mined")
+        found = client.ranks("again")[0].account
+        assert (found.gaps, found.lost, found.duplicate) == (2, 0, 0)
+
+
 LIES = {
     "garbage": Batch(tables=[Table(kind=1, arrow=os.urandom(4096))]),
     "nothing": Batch(tables=[Table(kind=1, arrow=b"")]),
