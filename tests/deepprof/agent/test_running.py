@@ -65,6 +65,16 @@ while True:
 BOTH = pytest.mark.parametrize("how", [UNDER, BECOME], ids=["under", "become"])
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_ignored():
+    """Signals that a runner in the background of a shell ignores, as we would from it."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGQUIT: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    before = {each: signal.signal(each, handler) for each, handler in usual.items()}
+    yield
+    for each, handler in before.items():
+        signal.signal(each, handler)
+
+
 def run(*command, how=UNDER, **options):
     words = [sys.executable, "-c", how, *map(str, command)]
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE_S, **options)
