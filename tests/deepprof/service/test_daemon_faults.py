@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 import deepprof
+from deepprof.client.daemon import Daemon as Client
 from deepprof.v1 import query_pb2, query_pb2_grpc
 from deepprof.v1.records_pb2 import Batch, End, Gap, Hello, Table
 from deepprof.wire.checking import count_records
@@ -31,6 +32,8 @@ CODE = grpc.StatusCode
 def daemon() -> Iterator[Daemon]:
     with running() as found:
         yield found
+        with open_client(found) as client:
+            serve_honest(client)
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +52,19 @@ def nothing_is_lost(daemon: Daemon) -> Iterator[None]:
     yield
     with open_client(daemon) as client:
         check_accounts(client)
-        honest = gpu_only_trace(iterations=8, kernels=50, seed=random.SystemRandom().randrange(1 << 30))
-        job = f"honest-{os.urandom(4).hex()}"
-        assert client.send(honest, job).durable == honest.accounting.kept
-        wait_settled(client, job)
-        client.forget(job)
+        client.forget(serve_honest(client, settled=False))
     assert daemon.get("/readyz")[0] == 200
+
+
+def serve_honest(client: Client, *, settled: bool = True) -> str:
+    """Send what is right, and return its job; where it shall be `settled`, it is examined too."""
+    honest = gpu_only_trace(iterations=8, kernels=50, seed=random.SystemRandom().randrange(1 << 30))
+    job = f"honest-{os.urandom(4).hex()}"
+    assert client.send(honest, job).durable == honest.accounting.kept
+    wait_for(lambda: client.ranks(job)[0].account.accepted == honest.accounting.kept, "all is mined")
+    if settled:
+        wait_settled(client, job)
+    return job
 
 
 def hello(trace: deepprof.Trace, job: str, **more: object) -> Hello:
