@@ -163,9 +163,9 @@ def test_two_traces_of_one_rank_are_refused() -> None:
 
 
 def test_many_devices_take_no_longer_than_their_kernels() -> None:
-    rows = [event(0, t, t + 1, device=t % 2000) for t in range(20_000)]
+    rows = [event(0, t, t + 1, device=t % 500) for t in range(5_000)]
     analysis = analyze(make_trace(rows))
-    assert analysis.streams.height == 2000
+    assert analysis.streams.height == 500
     assert analysis.no_loop_reason
 
 
