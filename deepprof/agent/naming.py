@@ -38,7 +38,8 @@ class Naming:
     def _add(self, text: str) -> int:
         fits = len(text.encode()) <= self.limits.name_nbytes
         fitted = text if fits else str(shorten_names(pl.Series([text]), self.limits.name_nbytes)[0])
-        room = len(self.texts) < self.limits.names - 1 and self.nbytes + len(fitted.encode()) < self.limits.names_nbytes
+        nbytes = self.nbytes + len(fitted.encode()) + len(OTHERS)  # one name's place is kept for all that have none
+        room = len(self.texts) < self.limits.names - 1 and nbytes <= self.limits.names_nbytes
         if not room and text != OTHERS:
             return self.one(OTHERS)
         number = self.ids.setdefault(fitted, len(self.texts))

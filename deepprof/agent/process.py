@@ -144,6 +144,7 @@ class Process:
             self._drop("no-clock", self.events.order.clear() + self.ranges.order.clear())
             self.rank.end(dropped=self.dropped | {"late": self.late})
         self.ended = True
+        self.spelling, self.operators = Spelling(), None  # it is shown for long, and its names may be many
 
     # -- packets --
 

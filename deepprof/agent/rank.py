@@ -105,6 +105,7 @@ class Rank:
     def end(self, dropped: Mapping[str, int] | None = None, flagged: Mapping[str, int] | None = None) -> None:
         """Say that nothing follows; `dropped` and `flagged` count records by reason."""
         self.ending = pb.End(dropped=positive(dropped), flagged=positive(flagged))
+        self.naming = Naming()  # no record needs a name any more, and one that has ended is shown for long
         self.settle()
 
     def settle(self) -> None:

@@ -22,7 +22,7 @@ from deepprof.client.channel import Door
 from deepprof.client.errors import DaemonError
 from deepprof.client.replay import Replay, Sending
 from deepprof.client.waiting import CLOCK, Clock
-from deepprof.collectors.errors import DeepProfError, TraceError
+from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
 from deepprof.collectors.importers import covers, look_at, read, recognise
 from deepprof.collectors.importers.archives import is_archive
 from deepprof.collectors.importers.nsys.export import REPORT_SUFFIXES
@@ -78,9 +78,22 @@ def sender_to(door: Door, notices: Notices, clock: Clock = CLOCK) -> Send:
 
     async def send(shipment: Shipment) -> int:
         sending = Sending(door, shipment.traces, Replay(shipment.job), clock, None, notices.say)
-        return sum(sent.durable for sent in await sending.run())
+        try:
+            return sum(sent.durable for sent in await sending.run())
+        except UsageError:
+            check_files(door)
+            raise
 
     return send
+
+
+def check_files(door: Door) -> None:
+    """Raise a `DaemonError` that passes where a token or certificate does not serve: that is no fault of a report."""
+    try:
+        door.metadata()
+        door.tls()
+    except UsageError as error:
+        raise DaemonError(door.address, f"cannot be shown who asks ({error})", "mend it", passing=True) from error
 
 
 def read_report(path: Path, job: str) -> Shipment | None:

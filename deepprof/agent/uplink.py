@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from grpc import StatusCode
 
+from deepprof.agent.identity import name_runs
 from deepprof.agent.spool import Cursor, Message, Spool
 from deepprof.agent.spool.fillers import make_gap, make_names
 from deepprof.agent.status import Status, to_message
@@ -48,7 +49,8 @@ class Uplink:
     A daemon that is away is waited for. One that has lost its store, or was restored from a copy, is sent what is kept,
     behind a gap `not-kept` for what is not, under the same name: it begins anew where it stands, and no name is lost.
     A message that it refuses three times is left out, with a gap `refused`; any other refusal is tried again, with
-    pauses of at most 10 s, as a token or a limit may be mended. `notice` is told of every failure.
+    pauses of at most 10 s, as a token or a limit may be mended. One that the daemon has an end of already goes on under
+    another name. `notice` is told of every failure.
     """
 
     def __init__(  # noqa: PLR0913 - what is sent and where; the rest by name
@@ -117,10 +119,23 @@ class Uplink:
                 sender.tell(self._status)
             while not sender.sent.connections:
                 await sender.wait()
+            if await self._is_over(sender):
+                self.spool.rename(name_runs(self.spool.hello.collector))
+                return
             for entry in self._begin(sender):
                 await sender.put(entry)
             await self._follow(sender)
         self._set(connected=False, durable=sender.window.durable, ended=True)
+
+    async def _is_over(self, sender: Sender) -> bool:
+        """Return whether the daemon has an end where the spool has more: a former agent took the process for gone.
+
+        One that has no more may have lost the end on its disk, or its process says something yet.
+        """
+        durable = sender.window.durable
+        while sender.window.ended and self.spool.next <= durable and not (self.spool.ended or self.is_left):
+            await sender.wait()
+        return sender.window.ended and self.spool.next > durable
 
     def _begin(self, sender: Sender) -> Iterator[Entry]:
         """Yield what must come before the spool's messages, and find the first of those."""
@@ -168,7 +183,7 @@ class Uplink:
 
     def _trim(self, sender: Sender) -> None:
         """Remove what is durable from the spool."""
-        self.spool.trim(sender.window.durable)
+        self.spool.trim(sender.window.durable, self._cursor)
         if sender.window.durable > self._state.durable:
             self.patience.succeed()
             self._look()

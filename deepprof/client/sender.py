@@ -21,7 +21,6 @@ from deepprof.client.overflow import Overflow
 from deepprof.client.stream import Broken, Stream
 from deepprof.client.waiting import CLOCK, Clock, Patience
 from deepprof.client.window import Entry, Window
-from deepprof.collectors.errors import DeepProfError
 from deepprof.v1.ingest_pb2 import SendRequest, SendResponse
 from deepprof.v1.records_pb2 import Batch, End, Gap, Hello, Status
 
@@ -82,7 +81,7 @@ class Sender:
         self.patience = Patience(clock, self.policy.reach_s)
         self.overflow = Overflow()
         self.sent = Sent()
-        self.error: DeepProfError | None = None
+        self.error: Exception | None = None
         self.jumps = 0
         self.status: Status | None = None
         self.takes_status = False
@@ -169,7 +168,7 @@ class Sender:
         try:
             while not self.window.ended:
                 await self.try_once()
-        except DeepProfError as error:
+        except Exception as error:  # a bug's too: who waits for us would wait for ever
             self.error = error
         finally:
             self.wake()

@@ -58,9 +58,14 @@ class Stream:
         metadata = self.door.metadata()
         self.channel = self.door.open()
         self.write(SendRequest(hello=self.hello))
-        self.call: Any = IngestStub(self.channel).Send(self.take(), metadata=metadata)
-        self.thread = threading.Thread(target=self.listen, name="deepprof-answers", daemon=True)
-        self.thread.start()
+        try:
+            self.call: Any = IngestStub(self.channel).Send(self.take(), metadata=metadata)
+            self.thread = threading.Thread(target=self.listen, name="deepprof-answers", daemon=True)
+            self.thread.start()
+        except RuntimeError as error:  # the machine gives no thread; it may again
+            self.requests.put(None)
+            self.channel.close()
+            raise Broken(StatusCode.UNAVAILABLE, str(error)) from error
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:

@@ -32,6 +32,12 @@ class Entry:
         """
         return not self.is_end and (self.end < durable or (self.count > 0 and self.end == durable))
 
+    @property
+    def is_promise(self) -> bool:
+        """Whether it is a batch that says nothing but what is complete by now: a later one says as much and more."""
+        batch = self.request.batch if self.request.WhichOneof("message") == "batch" else None
+        return batch is not None and not self.count and not batch.names and not batch.tables
+
 
 @dataclass(slots=True)
 class Window:
@@ -59,7 +65,10 @@ class Window:
         return any(self.entries[at].count or self.entries[at].is_end for at in range(written - 1, -1, -1))
 
     def put(self, entry: Entry) -> None:
-        """Keep a message that follows the others."""
+        """Keep a message that follows the others; of promises in a row the latest, for none is ever known durable."""
+        if self.entries and entry.is_promise and self.entries[-1].is_promise:
+            self.nbytes -= self.entries.pop().nbytes
+            self.written = min(self.written, len(self.entries))
         self.entries.append(entry)
         self.nbytes += entry.nbytes
 

@@ -106,6 +106,12 @@ class Folder:
         """Remove a file."""
         os.unlink(name, dir_fd=self.file)
 
+    def rename(self, name: str) -> None:
+        """Give the folder itself another name. Raises `OSError`, also where there is one of that name."""
+        path = self.path.with_name(name)
+        os.rename(self.path, path)
+        self.path = path
+
     def set_aside(self, name: str) -> None:
         """Give a file that cannot be used a name that says so."""
         with suppress(IsADirectoryError, NotADirectoryError):  # something of its kind lies there from before

@@ -7,11 +7,12 @@ from collections import deque
 from deepprof.agent.spool.fillers import make_gap, make_names
 from deepprof.agent.spool.spool import Spool
 from deepprof.v1.ingest_pb2 import SendRequest
-from deepprof.v1.records_pb2 import Batch, End, Gap
+from deepprof.v1.records_pb2 import Batch, End
 
 __all__ = ["FULL", "Intake"]
 
 FULL = "spool-full"
+MOST_DUE = 64  # gaps apart, while the disk takes nothing; more of them become one
 MOST_LOST = 1 << 48  # years of records: a process that says more does not know
 
 
@@ -63,7 +64,7 @@ class Intake:
         """Say that `lost` records are missing here; 0: nobody knows how many."""
         self._catch_up()
         lost = lost if lost < MOST_LOST else 0
-        self._due.append((SendRequest(gap=Gap(lost=lost, reason=reason)), lost))
+        self._say(reason, lost)
         self._flush(source_next)
 
     def end(self, end: End) -> bool:
@@ -91,9 +92,17 @@ class Intake:
     def _catch_up(self) -> None:
         """Have what was let go said, and its names sent, before what comes next: those promise nothing of its times."""
         if self._missing:
-            self._due.append((make_gap(0, self._missing, FULL), self._missing))
+            self._say(FULL, self._missing)
         self._due.extend((request, 0) for request in make_names(0, self._first_name, self._names))
         self._missing, self._names = 0, []
+
+    def _say(self, reason: str, lost: int) -> None:
+        """Have a gap said; where `MOST_DUE` are due already the last takes it in, for no record lies between."""
+        before, count = self._due[-1] if len(self._due) >= MOST_DUE else (None, 0)
+        if before is not None and before.WhichOneof("message") == "gap":
+            before.gap.lost, self._due[-1] = count + lost, (before, count + lost)
+        else:
+            self._due.append((make_gap(0, lost, reason), lost))
 
     def _flush(self, source_next: int = 0) -> bool:
         """Append what is due, beyond the budget too; False: the disk takes nothing now."""

@@ -32,14 +32,15 @@ class Segment:
     next: int  # the number behind its last record
     source_next: int
     names: int  # known after it
-    count: int = 1  # records of its last frame: an empty segment has nothing that is not durable
+    count: int = 1  # records of its last frame but promises: an empty segment has nothing that is not durable
     ended: bool = False
     is_torn: bool = False
 
     def take(self, frame: Frame) -> None:
-        """Count a frame behind the others."""
+        """Count a frame behind the others. A promise is never known to be durable, nor missed: each batch has one."""
         self.size += frame.nbytes
-        self.next, self.count, self.names = frame.end, frame.count, frame.names
+        self.count = self.count if frame.is_promise(self.names) else frame.count
+        self.next, self.names = frame.end, frame.names
         self.source_next, self.ended = frame.source_next, frame.kind == "end"
 
     def is_durable(self, durable: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from deepprof.agent.spool.budget import Budget
 from deepprof.agent.spool.fillers import make_gap
 from deepprof.agent.spool.folder import Folder, SpoolError, make_root, name_spool, write_all
-from deepprof.agent.spool.frames import HEADER, Kind, pack_frame
+from deepprof.agent.spool.frames import HEADER, Frame, Kind, pack_frame
 from deepprof.agent.spool.names import Names
 from deepprof.agent.spool.reading import Cursor, Message, Reading
 from deepprof.agent.spool.segments import Segment, create_segment, load_segment, name_of
@@ -190,7 +190,9 @@ class Spool:
             return True
 
     def _settle(self) -> None:
-        """Charge the budget with what there is."""
+        """Charge the budget with what there is; one that is closed is charged by who opens it next."""
+        if self._file < 0:
+            return
         nbytes = self._names.size + sum(segment.size for segment in self._segments.values())
         self.budget.take(nbytes - self._charged)
         self._charged = nbytes
@@ -210,9 +212,7 @@ class Spool:
             with suppress(OSError):
                 os.ftruncate(self._file, last.size)
             raise
-        last.names, last.count, last.source_next, last.ended = names, count, source_next, kind == "end"
-        last.next += count
-        last.size += len(header) + len(payload)
+        last.take(Frame(kind, *numbers, len(payload), 0))
 
     def _add_names(self, request: SendRequest) -> None:
         """Keep the names that a batch brings; those of one that did not fit may be here already."""
@@ -255,11 +255,16 @@ class Spool:
                 lost = durable - self.next
                 self.append(make_gap(self.next, lost, "damaged"), lost, forced=True)
 
-    def trim(self, durable: int) -> None:
-        """Remove the segments whose messages are all durable; the last stays, so that the numbers are not forgotten."""
+    def trim(self, durable: int, reader: Cursor | None = None) -> None:
+        """Remove the segments whose messages are all durable; the last stays, so that the numbers are not forgotten.
+
+        So do those in which a `reader` stands or has still to come to: some have promises alone, which are no records.
+        """
         with self._lock:
             while len(self._segments) > 1 and self._is_over(durable):
                 number = next(iter(self._segments))
+                if reader is not None and number >= reader.segment:
+                    break
                 self._segments = {key: value for key, value in self._segments.items() if key != number}
                 with suppress(OSError):
                     self.folder.unlink(name_of(number))
@@ -271,6 +276,21 @@ class Spool:
         if not oldest.is_torn and following.first == oldest.next:
             return oldest.is_durable(durable)
         return durable > oldest.next and durable >= following.first
+
+    def rename(self, collectors: Iterable[str]) -> None:
+        """Keep the records of another collector from now on: the first of these of which there is no spool.
+
+        A kill in the middle leaves a folder that does not say whose it is. Raises `OSError`.
+        """
+        with self._lock:
+            hello = Hello()
+            hello.CopyFrom(self.hello)
+            for hello.collector in collectors:
+                if not self.folder.path.with_name(name_spool(hello)).exists():
+                    break
+            self.folder.rename(name_spool(hello))
+            self.folder.write_new(HELLO, hello.SerializeToString())
+            self.hello = hello
 
     def close(self) -> None:
         """Let go of the files; the spool stays on disk."""

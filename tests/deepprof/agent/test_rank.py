@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 
 from deepprof.agent import rank as module
 from deepprof.agent.identity import Identity, make_hello
+from deepprof.agent.naming import OTHERS, Naming
 from deepprof.agent.rank import Rank
 from deepprof.agent.spool import Budget, Spool
 from deepprof.collectors.trace import DEVICE_EVENTS, empty_table
 from deepprof.v1.ingest_pb2 import SendRequest
+from deepprof.wire.limits import LIMITS
 
 ME = Identity(job="demo", collector="cupti-a", rank=0)
 
@@ -116,3 +119,21 @@ def test_nothing_is_sent_as_nothing(tmp_path: Path) -> None:
     rank.end()
     assert listen(rank.spool) == {"came": 0, "lost": 0}
     rank.spool.remove()
+
+
+@given(st.lists(st.text("ab", max_size=30), max_size=12), st.integers(50, 120), st.integers(2, 12))
+def test_names_stay_within_what_a_daemon_takes(texts: list[str], most_nbytes: int, most: int) -> None:
+    naming = Naming(limits=replace(LIMITS, names_nbytes=most_nbytes, names=most))
+    for text in texts:
+        assert naming.texts[naming.one(text)] in (text, OTHERS)
+    assert naming.nbytes == sum(len(text.encode()) for text in naming.texts) <= most_nbytes
+    assert len(naming.texts) <= most
+
+
+def test_a_spool_that_is_closed_takes_no_room(tmp_path: Path) -> None:
+    budget = Budget()
+    rank = make(tmp_path, budget)
+    rank.spool.close()
+    assert not rank.send({"device_events": kernels([1], [int(rank.name_ids(["gemm"])[0])])}, 2)
+    rank.spool.trim(1)
+    assert (rank.lost, budget.nbytes) == (1, 0)

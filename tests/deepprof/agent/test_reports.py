@@ -15,11 +15,12 @@ from deepprof.agent import reports as module
 from deepprof.agent.notices import Notices
 from deepprof.agent.reports import EXPORT_S, RETRY_S, Memory, Report, ReportSource, name_of, read_report, sender_to
 from deepprof.client.channel import find_door
+from deepprof.client.credentials import Credentials
 from deepprof.client.errors import DaemonError
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.importers import read
 from deepprof.simulation import simulate, write
-from tests.deepprof.client.fake_daemon import FakeDaemon, listen, short_folder
+from tests.deepprof.client.fake_daemon import ALLOWED, FakeDaemon, listen, short_folder
 
 from .receiving import TurningClock
 
@@ -297,3 +298,25 @@ def test_a_daemon_gets_it_once_even_without_a_memory(tmp_path, report):
             watch.look(6)
             assert watch.source.counts["records"] == kept
     assert daemon.rank().durable == kept
+
+
+def test_a_token_that_is_just_being_replaced_says_nothing_of_a_report(tmp_path, report):
+    token, reports = tmp_path / "token", tmp_path / "reports"
+    token.write_text("let-me-in\n")
+    token.chmod(0o600)
+    reports.mkdir()
+    shutil.copy(report, reports / "a.json.gz")
+    daemon, kept = FakeDaemon(), read(report).accounting.kept
+    daemon.token = ALLOWED
+    with short_folder() as folder, listen(daemon, folder) as address:
+        door = find_door(address, Credentials(token_file=str(token)), environ={})
+        watch = Watch(reports, send=sender_to(door, Notices(print)))
+        watch.look()
+        token.rename(tmp_path / "moved")
+        watch.look(6)
+        assert watch.source.state()["waiting"] == 1
+        (tmp_path / "moved").rename(token)
+        watch.look(RETRY_S)
+    assert watch.source.counts == {"reports": 1, "records": kept}
+    assert len(watch.lines) == 1
+    assert "waits" in watch.lines[0]

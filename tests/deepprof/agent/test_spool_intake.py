@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from deepprof.agent.spool import Budget, Intake, Spool
+from deepprof.agent.spool.intake import MOST_DUE
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import End
 
@@ -94,3 +95,21 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert intake.end(End())
     assert [found for found in numbers(intake.spool) if found[1]] == [(0, 5), (5, 5), (10, 3), (13, 5), (18, 1)]
     assert texts(intake.spool) == ["a", "b", "c", "d"]
+
+
+def test_a_disk_that_takes_nothing_for_days_costs_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    intake = make(tmp_path, 1 << 20)
+    with monkeypatch.context() as full:
+        full.setattr(intake.spool, "_write", refuse)
+        for number in range(1000):
+            assert not intake.put(batch(5, [f"n{number}"] if number < 3 else [], number), 5)
+            intake.gap("duty-cycle", number % 2)
+        assert len(intake._due) <= MOST_DUE + 6
+        assert (intake.next, intake.lost) == (5500, 5000)
+    assert intake.put(batch(1, ["last"], 3), 1)
+    assert sum(count for _, count in numbers(intake.spool)[:-1]) == 5500
+    assert texts(intake.spool) == ["n0", "n1", "n2", "last"]
+
+
+def refuse(*_: object) -> None:
+    raise OSError(28, os.strerror(28))

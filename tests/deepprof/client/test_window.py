@@ -11,7 +11,7 @@ from deepprof.client.overflow import NAMES, Overflow
 from deepprof.client.waiting import Patience
 from deepprof.client.window import Entry, Window
 from deepprof.v1.ingest_pb2 import SendRequest
-from deepprof.v1.records_pb2 import Batch
+from deepprof.v1.records_pb2 import Batch, Gap
 
 
 @dataclass
@@ -134,3 +134,40 @@ def test_patience_counts_from_the_first_failure():
     assert patience.fail() is None
     patience.succeed()
     assert patience.fail() == 0.1
+
+
+def promise(first: int, until_ns: int) -> Entry:
+    batch = Batch(first=first, complete_until_ns=until_ns)
+    return Entry(SendRequest(batch=batch), first, 0, batch.ByteSize())
+
+
+@given(st.lists(st.sampled_from(["put", "write", "write", "break"]), max_size=40))
+def test_of_promises_that_follow_each_other_the_latest_is_enough(actions):
+    window, written = Window(1000), 0
+    window.put(Entry(SendRequest(), 0, 5, 10))
+    for number, action in enumerate(actions):
+        if action == "put":
+            window.put(promise(5, number))
+        elif action == "write":
+            while (entry := window.take_next()) is not None:
+                written = entry.request.batch.complete_until_ns
+        else:
+            assert window.resume(5)
+        assert window.nbytes == sum(entry.nbytes for entry in window.entries)
+        assert len(window.entries) <= 2
+    while (entry := window.take_next()) is not None:
+        written = entry.request.batch.complete_until_ns
+    assert written == max((number for number, action in enumerate(actions) if action == "put"), default=0)
+
+
+def test_names_and_gaps_are_no_promises():
+    window = Window(1000)
+    named = Batch(first=5, names=["a"], complete_until_ns=1)
+    between = [Entry(SendRequest(batch=named), 5, 0, 9), Entry(SendRequest(gap=Gap(first=5)), 5, 0, 2)]
+    for entry in (promise(5, 1), *between, promise(5, 2), promise(5, 3)):
+        window.put(entry)
+    assert [entry.request for entry in window.entries] == [
+        promise(5, 1).request,
+        *(entry.request for entry in between),
+        promise(5, 3).request,
+    ]
