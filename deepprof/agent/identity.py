@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 
 from deepprof.collectors.errors import printable
 from deepprof.v1 import records_pb2 as pb
 from deepprof.wire.checking import check_hello
 from deepprof.wire.limits import LIMITS
 
-__all__ = ["Identity", "make_hello"]
+__all__ = ["Identity", "is_run_of", "make_hello", "name_runs"]
+
+RUN = r"(-[0-9]{1,6})+"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +52,18 @@ def make_hello(identity: Identity, number: int) -> pb.Hello:
     )
     check_hello(hello, LIMITS)
     return hello
+
+
+def name_runs(collector: str) -> Iterator[str]:
+    """Yield a collector's name and others for it: as nothing follows an end, one that goes on takes the next."""
+    yield collector
+    for number in count(2):
+        yield f"{collector}-{number}"
+
+
+def is_run_of(name: str, collector: str) -> bool:
+    """Return whether a name is one of those that `name_runs` gives."""
+    return name == collector or re.fullmatch(re.escape(collector) + RUN, name) is not None
 
 
 def fit(text: str, chars: int) -> str:

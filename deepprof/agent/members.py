@@ -6,11 +6,13 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import dropwhile
 
 from deepprof.agent.hello import ProcessHello, ProtocolError
-from deepprof.agent.identity import Identity
+from deepprof.agent.identity import Identity, is_run_of
 from deepprof.agent.member import Member, Peer
 from deepprof.agent.pacing import Pacing
+from deepprof.agent.places import find_place
 from deepprof.agent.rank import Rank
 
 __all__ = ["Members", "is_alive"]
@@ -54,8 +56,13 @@ class Members:
     def _close_former(self, hello: ProcessHello, peer: Peer) -> None:
         """End what the process was before it became another program (exec): both claim one rank."""
         for member in list(self.present.values()):
-            if member.peer == peer and member.hello.collector == hello.collector and not member.connections:
+            if is_former(member, hello, peer) and not member.connections:
                 self._end(member)
+
+    def _is_over(self, member: Member) -> bool:
+        """Whether the process of a member without a connection is another program by now, which was here before."""
+        later = dropwhile(lambda other: other is not member, self.present.values())
+        return any(is_former(member, other.hello, other.peer) for other in later if other is not member)
 
     def leave(self, member: Member, now_s: float) -> None:
         """Take note that a connection is lost."""
@@ -65,6 +72,8 @@ class Members:
         member.left_s = now_s
         if member.process.ended:
             self._close(member)
+        elif self._is_over(member):
+            self._end(member)
 
     def _is_gone(self, member: Member) -> bool:
         """Whether its process has ended; one in another pid namespace has the number 0 here, and tells nothing."""
@@ -86,7 +95,7 @@ class Members:
 
     def awaits(self, collector: str) -> bool:
         """Whether the process that a rank's `collector` names is here."""
-        return any(member.identity.collector == collector for member in self.present.values())
+        return any(is_run_of(collector, member.identity.collector) for member in self.present.values())
 
     def _end(self, member: Member) -> None:
         """End one: what goes wrong with it concerns no other one."""
@@ -106,6 +115,20 @@ class Members:
     def all(self) -> list[Member]:
         """Those that are here, and the latest that were."""
         return [*self.present.values(), *self.ended]
+
+
+def is_former(member: Member, hello: ProcessHello, peer: Peer) -> bool:
+    """Return whether a member is what the process that says `hello` was before: two jobs of one process are two.
+
+    All processes of other pid namespaces have the number 0 here, and in theirs each container counts from 1: of those
+    it is the one that claims the same rank under the same number.
+    """
+    if (member.peer, member.hello.collector) != (peer, hello.collector):
+        return False
+    place = find_place(hello.variables)
+    if (member.place.job, member.place.rank) != (place.job, place.rank):
+        return False
+    return peer.pid > 0 or (place.rank is not None and member.hello.pid == hello.pid)
 
 
 def is_alive(pid: int) -> bool:

@@ -6,10 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import chain, count
 from pathlib import Path
 
-from deepprof.agent.identity import Identity, make_hello
+from deepprof.agent.identity import Identity, is_run_of, make_hello, name_runs
 from deepprof.agent.rank import Rank
 from deepprof.agent.spool import Budget, Spool, SpoolError, find_spools
 from deepprof.agent.uplink import Uplink
@@ -96,7 +95,7 @@ class Roster:
     def let_go(self, collector: str) -> None:
         """End what a collector has left, whose process has ended."""
         for active in self.active.values():
-            if active.rank is None and active.spool.hello.collector == collector:
+            if active.rank is None and is_run_of(active.spool.hello.collector, collector):
                 end_left(active)
 
     def open(self, identity: Identity) -> Rank:
@@ -120,10 +119,12 @@ class Roster:
 
     def _name_again(self, identity: Identity) -> Identity:
         """Return the identity with a name of its own where this collector has ended: nothing follows an end."""
-        name = identity.collector
-        names = chain([name], (f"{name}-{number}" for number in count(2)))
         ending = {active.spool.hello.collector for active in self.all if active.spool.ended}
-        return replace(identity, collector=next(each for each in names if each not in ending | self.ended.keys()))
+        left = [each.spool.hello for each in self.active.values() if each.rank is None and not each.spool.ended]
+        names = [hello.collector for hello in left if hello.job == identity.job]  # a former agent may have named it so
+        own = [name for name in names if is_run_of(name, identity.collector)]
+        free = (name for name in name_runs(identity.collector) if name not in ending | self.ended.keys())
+        return replace(identity, collector=own[0] if own else next(free))
 
     def _free_number(self, identity: Identity) -> int:
         """Return the number that this collector had before, else the lowest that nobody has."""

@@ -119,11 +119,49 @@ def test_a_program_that_took_the_process_over_ends_the_former() -> None:
     assert members.ended == [former]
 
 
+def test_a_program_that_took_the_process_over_ends_the_former_also_where_that_is_noticed_late() -> None:
+    members = Members(Place().open, lives=lambda _: True)
+    former = join(members, number=1)
+    later = join(members, number=2)
+    assert members.ended == []  # its connection may have more to say
+    members.leave(former, 0.0)
+    assert (members.ended, list(members.present.values())) == ([former], [later])
+    members.leave(later, 0.0)
+    assert list(members.present.values()) == [later]  # it may come back
+
+
+def test_processes_of_another_pid_namespace_are_not_taken_for_one() -> None:
+    members, nobody = Members(Place().open, lives=lambda _: True), Peer(0, 0)
+    ranks = [join(members, nobody, number, pid=7, env__RANK=number) for number in (1, 2)]  # of two containers
+    ranks += [join(members, nobody, number, pid=7) for number in (3, 4)]
+    for member in ranks:
+        members.leave(member, 0.0)
+    join(members, nobody, 5, pid=7)
+    assert members.ended == []
+    join(members, nobody, 6, pid=7, env__RANK=2)
+    assert members.ended == [ranks[1]]
+
+
+def test_what_has_ended_keeps_no_names() -> None:
+    place = Place()
+    members = Members(place.open, lives=lambda _: False)
+    member = join(members)
+    member.take(Kind.NAMES, memoryview(made.names(["a" * 1000])))
+    tick(member, 1)
+    send(member, 0)
+    members.leave(member, 0.0)
+    members.sweep(1.0)
+    assert members.ended == [member]
+    assert member.process.spelling.nbytes == 0
+    assert (member.process.next, member.process.ended, member.process.waiting) == (1, True, 0)
+
+
 def test_two_collectors_of_one_process_live_together() -> None:
     members = Members(Place().open, lives=lambda _: True)
     first = join(members, number=1)
     members.leave(first, 0.0)
     join(members, number=2, collector="torch")
+    join(members, number=3, env__DEEPPROF_JOB="another")
     assert members.ended == []
 
 
@@ -139,6 +177,7 @@ def test_whose_rank_is_awaited() -> None:
     members = Members(Place().open)
     join(members, number=3)
     assert members.awaits(f"cupti-{3:032x}")
+    assert members.awaits(f"cupti-{3:032x}-2")
     assert not members.awaits(f"cupti-{4:032x}")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deepprof.agent import roster as module
-from deepprof.agent.identity import Identity, make_hello
+from deepprof.agent.identity import Identity, is_run_of, make_hello
 from deepprof.agent.roster import Refused, Roster
 from deepprof.agent.spool import Budget, Spool
 from deepprof.agent.spool.fillers import make_gap
@@ -82,6 +82,27 @@ def test_one_that_was_ended_is_not_gone_on_with(tmp_path: Path) -> None:
         assert len(roster.all) == 2
 
     leave(tmp_path, "cupti-a")
+    check(tmp_path, what)
+
+
+def test_one_that_was_ended_and_came_back_keeps_its_second_name(tmp_path: Path) -> None:
+    async def what(roster: Roster) -> None:
+        roster.awaits = lambda collector: is_run_of(collector, "cupti-a")
+        roster.close_left()
+        rank = roster.open(identity())
+        assert rank.spool.hello.collector == "cupti-a-2"
+        assert not rank.spool.ended
+
+    leave(tmp_path, "cupti-a-2")
+    check(tmp_path, what)
+
+
+def test_a_second_name_ends_with_its_process(tmp_path: Path) -> None:
+    async def what(roster: Roster) -> None:
+        roster.let_go("cupti-a")
+        assert roster.active["demo", 0].spool.ended
+
+    leave(tmp_path, "cupti-a-2")
     check(tmp_path, what)
 
 
