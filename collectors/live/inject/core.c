@@ -307,6 +307,7 @@ static void after_fork(void)
 /* The child has no worker, and perhaps half a queue: everything is forgotten, and nothing runs until it is started. */
 static void in_child(void)
 {
+    thread_forget();
     for (unsigned i = 0; i < source_count; i++)
         if (sources[i]->forget)
             sources[i]->forget();
@@ -316,7 +317,6 @@ static void in_child(void)
     notices_forget();
     memset(&w, 0, sizeof w);
     on = wake_wanted = finishing = 0;
-    thread_forget();
     running = finished = paused = 0;
     stopped = 1;
     make_conditions(); /* the parent's worker may wait on the old ones */

@@ -17,7 +17,7 @@
 #include "parts.h"
 
 enum { BATCH = 1024 };
-static const int64_t FLUSH_NS = 200000000, FIRST_PAUSE_NS = 50000000, PATIENCE_NS = 1000000000;
+static const int64_t FLUSH_NS = 200000000, IDLE_NS = 100000000, FIRST_PAUSE_NS = 50000000, PATIENCE_NS = 1000000000;
 /* Clocks disagree by microseconds, garbage by years: a minute tells them apart on any machine. */
 static const uint64_t CLOCK_SLACK_NS = 60000000000u;
 
@@ -34,7 +34,7 @@ static struct {
     int found, wanted, active, kinds_enabled;
     int was_busy; /* records are missing for another's sake */
     int forced;   /* CUPTI gives what it has, finished or not */
-    int64_t retry_ns, pause_ns, flush_ns;
+    int64_t retry_ns, pause_ns, flush_ns, came_ns; /* the last: a buffer */
     uint64_t since_ns;           /* device clock: when collecting began */
     int64_t until_ns;            /* device clock: everything that ended before has been given, or DP_NO_TIME */
     uint64_t driver_dropped, lost; /* all so far; those that no packet has told of yet */
@@ -103,11 +103,12 @@ static void walk(struct buffer *buffer)
                             now ? now + CLOCK_SLACK_NS : INT64_MAX};
     void *record = NULL;
     uint32_t count = 0;
+    int result;
     if (buffer->dropped) {
         s.driver_dropped += buffer->dropped;
         lose(buffer->dropped, DP_DRIVER_LOST, "CUPTI dropped records: it had no buffer to write them to");
     }
-    while (!s.api.ActivityGetNextRecord(buffer->bytes, buffer->valid_nbytes, &record)) {
+    while (!(result = s.api.ActivityGetNextRecord(buffer->bytes, buffer->valid_nbytes, &record))) {
         count = take_record(buffer, record, window, count);
         if (count == BATCH) {
             put(count);
@@ -115,12 +116,18 @@ static void walk(struct buffer *buffer)
         }
     }
     put(count);
+    if (result != CUPTI_END && buffer->valid_nbytes) {
+        lose(1, DP_ODD_RECORDS, "CUPTI could not read one of its buffers to the end; the rest, one record or more, is lost");
+        put(0);
+    }
 }
 
 static void walk_all(void)
 {
-    for (struct buffer *buffer; (buffer = buffers_take()); buffers_give_back(buffer))
+    for (struct buffer *buffer; (buffer = buffers_take()); buffers_give_back(buffer)) {
+        s.came_ns = dp_now_ns();
         walk(buffer);
+    }
 }
 
 /* After a flush that left nothing with CUPTI, all that ended before it has been seen: there is no place for more. While
@@ -240,14 +247,16 @@ static void set(int on)
     }
 }
 
+/* Ranges may come all the time while CUPTI holds the few records that there are. */
 static void drain(int idle)
 {
+    (void)idle;
     if (s.wanted && !s.active && atomic_load(&settings.driver_was_here) && dp_now_ns() >= s.retry_ns)
         try_to_collect();
     if (!s.active)
         return;
     walk_all();
-    if (idle && dp_now_ns() - s.flush_ns > FLUSH_NS)
+    if (dp_now_ns() - s.came_ns > IDLE_NS && dp_now_ns() - s.flush_ns > FLUSH_NS)
         flush(CUPTI_FLUSH_COMPLETED);
 }
 

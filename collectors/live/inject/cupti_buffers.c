@@ -9,7 +9,7 @@
 enum { NBYTES = 512 << 10, ALIGNMENT = 64 /* of at least 8, as CUPTI wants it */ };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct buffer *spare, *first_done, *last_done;
+static struct buffer *spare, *first_done, *last_done, *last_made;
 static unsigned made, most, held; /* held: by CUPTI */
 static uint64_t refused;
 static int (*count_dropped_records)(void *, uint32_t, size_t *);
@@ -22,7 +22,7 @@ void buffers_prepare(unsigned most_buffers, int (*count_dropped)(void *, uint32_
     pthread_mutex_unlock(&lock);
 }
 
-/* The head stands before the bytes, so that an address that comes back tells its buffer. */
+/* Under the lock. The head stands before the bytes: one piece of memory, which is never given back. */
 static struct buffer *make(void)
 {
     void *memory;
@@ -30,8 +30,8 @@ static struct buffer *make(void)
     if (posix_memalign(&memory, ALIGNMENT, ALIGNMENT + NBYTES))
         return NULL;
     struct buffer *buffer = memory;
-    buffer->bytes = (uint8_t *)memory + ALIGNMENT;
-    return buffer;
+    *buffer = (struct buffer){.made_before = last_made, .bytes = (uint8_t *)memory + ALIGNMENT};
+    return last_made = buffer;
 }
 
 static struct buffer *take_spare(void)
@@ -42,7 +42,7 @@ static struct buffer *take_spare(void)
     else if (made < most && (buffer = make()))
         made++;
     if (buffer)
-        held++;
+        buffer->is_held = 1, held++;
     else
         refused++;
     return buffer;
@@ -58,18 +58,33 @@ void buffers_request(uint8_t **bytes, size_t *nbytes, size_t *most_records)
     *most_records = 0; /* as many as fit */
 }
 
+/* Whose callbacks were registered before ours may have given CUPTI memory that now comes to us: it is not touched. There
+ * are few buffers, and each has thousands of records. */
+static struct buffer *claim(const uint8_t *bytes)
+{
+    pthread_mutex_lock(&lock);
+    struct buffer *buffer = last_made;
+    while (buffer && (buffer->bytes != bytes || !buffer->is_held))
+        buffer = buffer->made_before;
+    if (buffer)
+        buffer->is_held = 0;
+    pthread_mutex_unlock(&lock);
+    return buffer;
+}
+
 /* Counts here and not on the worker what CUPTI dropped: the context may be gone when the worker comes. */
 void buffers_complete(void *context, uint32_t stream, uint8_t *bytes, size_t nbytes, size_t valid_nbytes)
 {
     size_t dropped = 0;
-    if (!bytes)
+    struct buffer *buffer = claim(bytes);
+    if (!buffer)
         return;
-    struct buffer *buffer = (struct buffer *)(bytes - ALIGNMENT);
     if (count_dropped_records(context, stream, &dropped))
         dropped = 0;
     pthread_mutex_lock(&lock);
-    *buffer = (struct buffer){.valid_nbytes = valid_nbytes < nbytes ? valid_nbytes : nbytes, .dropped = dropped,
-                              .bytes = bytes};
+    buffer->next = NULL;
+    buffer->valid_nbytes = valid_nbytes < nbytes ? valid_nbytes : nbytes;
+    buffer->dropped = dropped;
     if (last_done)
         last_done->next = buffer;
     else
@@ -120,7 +135,7 @@ uint64_t buffers_refused(void)
 void buffers_forget(void)
 {
     pthread_mutex_init(&lock, NULL);
-    spare = first_done = last_done = NULL;
+    spare = first_done = last_done = last_made = NULL;
     made = held = 0;
     refused = 0;
 }

@@ -11,7 +11,8 @@ int cupti_sees_other_profiler(void);        /* a library of Nsight's is in this 
 
 /* cupti_buffers.c: memory that CUPTI fills. The callbacks run on any thread, the rest on the worker. */
 struct buffer {
-    struct buffer *next;
+    struct buffer *next, *made_before;
+    int is_held;                            /* by CUPTI */
     size_t valid_nbytes;
     uint64_t dropped;                       /* records that CUPTI says it lost before these */
     uint8_t *bytes;

@@ -96,10 +96,10 @@ static void empty_all(void)
 {
     struct ring *ring;
     for (int i = 0; i < THREADS && (ring = atomic_load(&dp_rings[i])); i++) {
-        int is_left = atomic_load_explicit(&ring->state, memory_order_acquire) == LEFT;
+        int state = atomic_load_explicit(&ring->state, memory_order_acquire);
         empty(ring);
-        if (is_left)
-            atomic_store_explicit(&ring->state, FREE, memory_order_release);
+        if (state == LEFT) /* unless another thread has taken it over */
+            atomic_compare_exchange_strong(&ring->state, &state, FREE);
     }
 }
 

@@ -20,13 +20,15 @@ void dp_notice(uint32_t code, const char *text)
     int place = 0;
     while (place < count && notices[place].code != code)
         place++;
+    int is_new = place == count && place < MOST;
     if (place < MOST) {
-        count += place == count;
+        count += is_new;
         notices[place].code = code;
         snprintf(notices[place].text, LENGTH, "%s", text); /* the newest, where it has not been told yet */
     }
     pthread_mutex_unlock(&lock);
-    dp_wake();
+    if (is_new)
+        dp_wake();
 }
 
 int notices_next(uint32_t *code, char *text, size_t room)

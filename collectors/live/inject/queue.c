@@ -14,6 +14,7 @@ enum { PUSH_NBYTES = 384 << 10 }; /* so much waits before a busy source is inter
 
 static struct packet *head, *tail;
 static size_t nbytes, most_nbytes;
+static size_t full_nbytes, push_nbytes; /* FULL and PUSH_NBYTES, less where half a queue is less: what is free after a drop */
 static uint64_t next;
 static int64_t put_ns;
 static int is_open, dropping;
@@ -60,7 +61,7 @@ static uint32_t room_in_tail(enum dp_kind kind)
 static struct packet *start_records(enum dp_kind kind, uint32_t count)
 {
     uint64_t wanted = HEADS + (uint64_t)count * size_of(kind);
-    uint32_t capacity = wanted < LEAST_CAPACITY ? LEAST_CAPACITY : wanted > FULL ? FULL : (uint32_t)wanted;
+    uint32_t capacity = wanted < LEAST_CAPACITY ? LEAST_CAPACITY : wanted > full_nbytes ? (uint32_t)full_nbytes : (uint32_t)wanted;
     if (nbytes + capacity > (dropping ? most_nbytes / 2 : most_nbytes))
         return NULL;
     struct packet *packet = append(kind, capacity);
@@ -102,7 +103,7 @@ void dp_put(enum dp_kind kind, const void *records, uint32_t count, uint64_t los
         from += (size_t)done * size_of(kind);
         next += done;
         count -= done;
-        if (nbytes > PUSH_NBYTES)
+        if (nbytes > push_nbytes)
             connection_push();
     }
 }
@@ -111,6 +112,8 @@ void queue_open(uint64_t most)
 {
     is_open = 1;
     most_nbytes = most;
+    full_nbytes = most / 2 < FULL ? most / 2 : FULL;
+    push_nbytes = most / 2 < PUSH_NBYTES ? most / 2 : PUSH_NBYTES;
 }
 
 void queue_close(void)

@@ -6,13 +6,14 @@
 #include "ranges.h"
 #include "rings.h"
 
-enum { TOO_DEEP = 32, TOO_MANY_THREADS = 33, TOO_MANY_OPEN = 34 }; /* notices */
+enum { TOO_DEEP = 32, TOO_MANY_THREADS = 33, TOO_MANY_OPEN = 34, NO_KEY = 36 }; /* notices */
 
 struct ring *_Atomic dp_rings[THREADS];
 struct open_range dp_open_ranges[OPEN];
 _Atomic uint32_t dp_gate;
 static uint32_t depth_limit;
 static pthread_key_t at_thread_end;
+static int has_key;
 static pthread_once_t prepared = PTHREAD_ONCE_INIT;
 static __thread struct ring *mine;
 static __thread int is_refused;       /* the thread ends, or there were too many */
@@ -37,7 +38,7 @@ static void prepare(void)
     const char *text = getenv("DEEPPROF_DEPTH");
     long depth = text ? strtol(text, NULL, 10) : 0;
     depth_limit = depth < 0 ? 0 : depth > STACK ? STACK : (uint32_t)depth;
-    pthread_key_create(&at_thread_end, leave);
+    has_key = !pthread_key_create(&at_thread_end, leave);
 }
 
 static void take(struct ring *ring)
@@ -57,16 +58,29 @@ static struct ring *make_ring(void)
     return ring;
 }
 
-/* A ring that a thread has left and the worker has emptied, or a new one in a place that has none. */
+/* One that is not empty yet: every record has its thread, so that another may go on where the last one ended. */
+static struct ring *take_over(void)
+{
+    for (int i = 0; i < THREADS; i++) {
+        int is_left = LEFT;
+        struct ring *ring = atomic_load(&dp_rings[i]);
+        if (ring && atomic_compare_exchange_strong(&ring->state, &is_left, USED))
+            return ring;
+    }
+    return NULL;
+}
+
+/* A ring that a thread has left and the worker has emptied, or a new one in a place that has none; NULL: no more. */
 static struct ring *find_ring(void)
 {
     struct ring *fresh = NULL, *ring;
     for (int i = 0; i < THREADS; i++) {
         int is_free = FREE;
         if ((ring = atomic_load(&dp_rings[i]))) {
-            if (atomic_compare_exchange_strong(&ring->state, &is_free, USED))
-                break;
-            continue;
+            if (!atomic_compare_exchange_strong(&ring->state, &is_free, USED))
+                continue;
+            free(fresh);
+            return ring;
         }
         if (!fresh && !(fresh = make_ring()))
             return NULL;
@@ -75,7 +89,7 @@ static struct ring *find_ring(void)
         i--; /* another thread was first, and may have left already */
     }
     free(fresh);
-    return ring;
+    return take_over();
 }
 
 static struct ring *my_ring(void)
@@ -83,10 +97,13 @@ static struct ring *my_ring(void)
     if (mine || is_refused)
         return mine;
     pthread_once(&prepared, prepare);
-    struct ring *ring = find_ring();
+    struct ring *ring = has_key ? find_ring() : NULL;
+    is_refused = !ring;
     if (ring)
         take(ring);
-    else if ((is_refused = 1))
+    else if (!has_key)
+        dp_notice(NO_KEY, "this program has used up all keys for data of threads: its ranges are left out");
+    else
         dp_notice(TOO_MANY_THREADS, "ranges of more than 256 threads at once: those of the others are left out");
     return ring;
 }
@@ -288,21 +305,29 @@ uint64_t dp_range_open(uint32_t name, uint8_t category, uint8_t source)
     return range ? (use + 1) * OPEN + (uint64_t)(range - dp_open_ranges) : 0;
 }
 
-void dp_range_close(uint64_t id)
+/* With finish_writing to follow. */
+static void write_open(struct ring *ring, struct open_range *open)
 {
-    struct open_range *open = &dp_open_ranges[id % OPEN];
-    uint64_t use = id / OPEN;
-    struct ring *ring = id ? my_ring() : NULL;
-    if (!ring || atomic_load(&open->use) != use || atomic_exchange(&open->is_closing, 1))
-        return;
     struct dp_range range = {.start_ns = atomic_load(&open->start_ns), .name = open->name, .thread = open->thread,
                              .category = open->category, .source = open->source};
     if (begin_writing(ring, open->gate)) {
         range.end_ns = dp_now_ns();
         write_range(ring, &range);
     }
+}
+
+void dp_range_close(uint64_t id)
+{
+    struct open_range *open = &dp_open_ranges[id % OPEN];
+    uint64_t use = id / OPEN;
+    if (!(use & 1) || atomic_load(&open->use) != use || atomic_exchange(&open->is_closing, 1))
+        return;
+    struct ring *ring = my_ring(); /* NULL: left out, as all of this thread, but open no longer */
+    if (ring)
+        write_open(ring, open);
     atomic_store_explicit(&open->use, use + 1, memory_order_release); /* seen free, its record is seen too */
-    finish_writing(ring);
+    if (ring)
+        finish_writing(ring);
 }
 
 /* The child has one thread, and nobody collects in it until the library is started again. */
@@ -316,6 +341,7 @@ void dp_rings_forget(void)
         ring->depth = ring->stale = ring->operators = ring->too_deep = 0;
         atomic_store(&ring->tail, atomic_load(&ring->head));
         ring->lost_told = atomic_load(&ring->lost);
+        ring->thread = dp_thread(); /* which has a new number; a ring that is taken again gets its own */
         atomic_store(&ring->writing, 0);
         atomic_store(&ring->state, ring == mine ? USED : FREE);
     }

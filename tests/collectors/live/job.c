@@ -24,11 +24,11 @@ struct truth {
 
 enum { NAMES = 50 };
 static char names[NAMES][64];
-static int (*is_enabled)(int), (*emit)(const struct mock_record *);
+static int (*is_enabled)(int), (*emit)(const struct mock_record *), (*stray)(void);
 static void (*refuse)(int), (*delay)(int), (*restart)(void);
 static unsigned long (*dropped)(void), (*walked)(void);
 static int (*initialize)(void);
-static void (*pause_all)(void), (*resume_all)(void);
+static void (*pause_all)(void), (*resume_all)(void), (*push)(const char *), (*pop)(void);
 static FILE *truth;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t base;
@@ -65,10 +65,13 @@ static void load(void)
     *(void **)&emit = function(mock, "mock_emit");
     *(void **)&refuse = function(mock, "mock_refuse");
     *(void **)&delay = function(mock, "mock_delay");
+    *(void **)&stray = function(mock, "mock_stray");
     *(void **)&dropped = function(mock, "mock_dropped");
     *(void **)&walked = function(mock, "mock_walked");
     *(void **)&pause_all = function(library, "deepprof_pause");
     *(void **)&resume_all = function(library, "deepprof_resume");
+    *(void **)&push = function(library, "deepprof_push");
+    *(void **)&pop = function(library, "deepprof_pop");
     *(void **)&restart = function(mock, "mock_restart");
     *(void **)&initialize = function(library, "InitializeInjection");
 }
@@ -239,6 +242,26 @@ static void run_paused(long count)
     }
 }
 
+/* Buffers that are another client's come between ours. */
+static void run_stray(long count)
+{
+    for (int round = 0; round < 3; round++) {
+        run_kernels(count, 7 + (uint32_t)round);
+        if (!stray())
+            exit(7);
+    }
+}
+
+/* The first third of a buffer can be read. */
+static void run_broken(long count)
+{
+    for (long i = 0; i < count; i++) {
+        struct mock_record r = kernel(i, 7);
+        r.kind = i == count / 3 ? MOCK_BROKEN : r.kind;
+        launch(&r);
+    }
+}
+
 /* A hundred kernels a millisecond, until a signal ends it or all are done. */
 static volatile sig_atomic_t is_over;
 static void end_steady(int signal) { (void)signal, is_over = 1; }
@@ -252,6 +275,18 @@ static void run_steady(long count)
         launch(&r);
         if (i % 100 == 99)
             nap(1000);
+    }
+}
+
+/* Few kernels, and after them ranges all the time. */
+static void run_beside(long count)
+{
+    signal(SIGTERM, end_steady);
+    run_kernels(count, 7);
+    while (!is_over) {
+        push("range");
+        nap(1000);
+        pop();
     }
 }
 
@@ -292,6 +327,9 @@ static void run(const char *scenario, long count, long threads, char **arguments
     else if (!strcmp(scenario, "unfinished")) run_unfinished(count);
     else if (!strcmp(scenario, "names")) run_names(count);
     else if (!strcmp(scenario, "paused")) run_paused(count);
+    else if (!strcmp(scenario, "beside")) run_beside(count);
+    else if (!strcmp(scenario, "broken")) run_broken(count);
+    else if (!strcmp(scenario, "stray")) run_stray(count);
     else if (!strcmp(scenario, "steady")) run_steady(count);
     else if (!strcmp(scenario, "killed")) run_kernels(count, 7), kill(getpid(), SIGKILL);
     else if (!strcmp(scenario, "fork")) run_fork(count, arguments);

@@ -14,7 +14,7 @@
 #include "mock_cupti.h"
 
 enum { SLOTS = 64, LATE = 256, KINDS = 64 };
-enum { OK = 0, END = 12, ONE_SUBSCRIBER = 39 };
+enum { OK = 0, END = 12, INVALID_KIND = 21, ONE_SUBSCRIBER = 39 };
 
 static struct slot {
     pthread_mutex_t lock;
@@ -104,6 +104,8 @@ int cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, void **record)
     walked += *record != NULL; /* who asks for the next one is done with this */
     if ((size_t)(at - buffer) >= valid)
         return END;
+    if (*(uint32_t *)at == MOCK_BROKEN)
+        return INVALID_KIND;
     *record = at;
     return OK;
 }
@@ -209,7 +211,7 @@ static void write_record(uint8_t *at, const struct mock_record *r)
 int mock_emit(const struct mock_record *record)
 {
     size_t size = size_of(record->kind);
-    if (!enabled[record->kind])
+    if (!enabled[record->kind] && record->kind != MOCK_BROKEN)
         return 0;
     if (!mine)
         mine = &slots[slot_count++ % SLOTS];
@@ -229,6 +231,28 @@ int mock_emit(const struct mock_record *record)
     }
     pthread_mutex_unlock(&mine->lock);
     return is_kept;
+}
+
+/* What another client gave before it was replaced comes to who is registered now; and one of ours comes twice. */
+int mock_stray(void)
+{
+    static struct { uint8_t before[256], bytes[1024]; } foreign;
+    struct mock_record record = {.kind = 10, .start = 1, .end = 2};
+    int is_whole = 1;
+    memset(foreign.before, 0xAA, sizeof foreign.before);
+    write_record(foreign.bytes, &record);
+    complete(NULL, 0, foreign.bytes, sizeof foreign.bytes, size_of(10));
+    for (size_t i = 0; i < sizeof foreign.before; i++)
+        is_whole &= foreign.before[i] == 0xAA;
+    pthread_mutex_lock(&mine->lock);
+    uint8_t *buffer = mine->buffer;
+    size_t nbytes = mine->nbytes;
+    if (buffer)
+        deliver(mine);
+    pthread_mutex_unlock(&mine->lock);
+    if (buffer)
+        complete(NULL, 0, buffer, nbytes, 0);
+    return is_whole && buffer;
 }
 
 /* A forked child that starts a driver of its own has a CUPTI of its own. */

@@ -5,6 +5,8 @@
 
 #define MOCK_CLOCK_NS 500000000000000000u /* what its clock is ahead of CLOCK_MONOTONIC */
 
+enum { MOCK_BROKEN = 63 }; /* a kind: CUPTI cannot read on here */
+
 struct mock_record {
     uint64_t start, end, nbytes, graph_node;
     const char *name;
@@ -18,5 +20,6 @@ void mock_refuse(int is);                  /* no buffer for anyone */
 void mock_delay(int is);                   /* every third buffer stays back until a forced flush */
 unsigned long mock_dropped(void);
 unsigned long mock_walked(void);           /* records that the collector is done with */
+int mock_stray(void);                      /* completes buffers that are not the collector's; whether they stay whole */
 void mock_restart(void);
 #endif

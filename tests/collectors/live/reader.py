@@ -47,6 +47,7 @@ class Connection:
         self.ticks: list[Any] = []
         self.order: list[Kind] = []
         self.notices: list[tuple[int, str]] = []
+        self.threads: set[int] = set()  # of ranges
         self.closed = False
         self.count = self.nbytes = 0
         self.piece_nbytes = 1 << 20
@@ -122,6 +123,8 @@ class Connection:
     def take_records(self, kind: Kind, payload: bytes) -> None:
         first, count, reason = struct.unpack_from("<QII", payload)
         self.frames.append((kind, first, count, Reason(reason)))
+        if kind is Kind.RANGES:
+            self.threads |= set(np.frombuffer(payload, packets.RANGE, offset=16)["thread"].tolist())
         if kind is not Kind.EVENTS:
             return
         rows = np.frombuffer(payload, packets.EVENT, offset=16)

@@ -203,6 +203,30 @@ def test_a_full_ring_is_told_of(start: Start, silent: Agent) -> None:
     assert frames(said) == [(0, RING, Reason.NONE), (40_000, 20, Reason.BUFFER_FULL), (40_020, 0, Reason.NONE)]
 
 
+def test_more_threads_than_rings_may_have_come_and_gone(start: Start, silent: Agent) -> None:
+    with start("start passing 600 line ranges 20") as run:
+        run.await_ready()
+        said = say_welcome(silent)
+        run.go_on()
+        run.end()
+        silent.only()
+    assert sum(count for _, count, _ in frames(said)) + said.lost == 6020
+    assert (said.lost, said.notices) == (0, [])
+
+
+def test_more_than_a_small_queue_holds_comes_as_far_as_it_fits(start: Start, silent: Agent) -> None:
+    with start("start ranges 10000 line ranges 20", DEEPPROF_QUEUE_NBYTES=1 << 17) as run:
+        run.await_ready()
+        said = say_welcome(silent)
+        run.go_on()
+        run.end()
+        silent.only()
+    kept = sum(count for _, count, _ in frames(said))
+    assert frames(said)[0][0] == 0
+    assert kept >= (1 << 16) // 40 + 20 - 1
+    assert kept + said.lost == 10_020
+
+
 def test_a_pause_before_the_answer_ends_what_was_kept(start: Start, silent: Agent) -> None:
     with start("start ranges 100 pause quiet 7 line quiet 7 resume line ranges 20") as run:
         run.await_ready()
@@ -247,20 +271,30 @@ def test_pauses_while_the_answer_comes(start: Start, tmp_path: Path) -> None:
 
 
 def test_a_forked_child_counts_from_zero(start: Start, silent: Agent, flavour: str) -> None:
-    threads = 0 if flavour == "address" else 2  # that one's own allocator may be locked in the child for good
-    child = "fork quiet 5 start ranges 30 finish parent"
-    with start(f"start ranges 100 threads {threads} {child} fork quiet 5 parent ranges 20 line") as run:
-        run.await_ready()
+    is_address = flavour == "address"  # its own allocator, locked by a thread that forks not, stays so in the child
+    threads, settled = (0, "line ") if is_address else (2, "")
+    child = "fork quiet 5 start ranges 30 line finish parent"
+    words = f"start ranges 100 threads {threads} {settled}{child} fork quiet 5 parent ranges 20 line"
+    with start(words, DEEPPROF_EARLY_MS=60_000) as run:
+        if is_address:
+            run.await_ready()
+            await_hello(silent)
+            run.go_on()
+        for _ in range(2):
+            run.await_ready()
         await_truth(lambda: len(silent.connections) == 2 and all(c.hello for c in silent.connections), "two words")
         for said in silent.connections:
             said.say(Kind.WELCOME, VERSION, Level.ON)
-        run.go_on()
+            await_truth(lambda said=said: said.ticks and said.ticks[-1]["level"] == Level.ON, "the level")
+        for _ in range(2):
+            run.go_on()
         run.end()
         await_truth(lambda: all(c.closed for c in silent.connections), "two ends")
     parent, other = sorted(silent.connections, key=lambda said: said.hello["pid"] != str(run.job.pid))
     assert parent.hello["session"] != other.hello["session"]
     assert frames(other) == [(0, 30, Reason.NONE), (30, 0, Reason.NONE)]
     assert set(other.names.values()) == {"range"}
+    assert other.threads == {int(other.hello["pid"])}
     assert frames(parent)[-1][:2] == (threads * 1000 + 120, 0)
     assert parent.lost == 0
 

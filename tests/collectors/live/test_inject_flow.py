@@ -199,6 +199,27 @@ def test_a_pause_is_over_before_another_profiler_begins(tmp_path: Path) -> None:
     assert gaps(said) == [(0, Reason.BUSY)] * 3  # the last one on END
 
 
+def test_kernels_come_while_ranges_do(tmp_path: Path) -> None:
+    """A buffer that is far from full is asked for when nothing came from CUPTI, whatever else comes."""
+    with Agent(tmp_path / "socket") as agent:
+        job = start_job(build("plain"), ["beside", 10], {"DEEPPROF_SOCKET": agent.path})
+        await_truth(lambda: agent.connections and agent.connections[0].count == 10, "the kernels")
+        ranges = [frame for frame in agent.connections[0].frames if frame[0] is Kind.RANGES]
+        await_truth(lambda: int(agent.connections[0].ticks[-1]["events_until_ns"]) > 0, "the promise")
+        job.send_signal(signal.SIGTERM)
+        finish_job(job)
+        assert agent.only().ended
+    assert ranges
+
+
+def test_buffers_of_another_client_are_left_alone(tmp_path: Path) -> None:
+    with Agent(tmp_path / "socket") as agent:
+        finish_job(start_job(build("plain"), ["stray", 200], {"DEEPPROF_SOCKET": agent.path}))
+        said = agent.only()
+    assert (said.count, said.lost, said.notices) == (600, 0, [])
+    assert {int(stream) for stream in said.events["stream"]} == {7, 8, 9}
+
+
 def test_a_library_that_is_no_cupti_is_said(tmp_path: Path) -> None:
     built = build("plain")
     settings = {"DEEPPROF_SOCKET": tmp_path / "socket", "JOB_ALONE": 1, "JOB_CUPTI": built.mock}

@@ -77,6 +77,15 @@ def test_every_kind_of_record_arrives_as_it_was_made(tmp_path: Path, cuda: int, 
     assert (said.lost, said.notices) == (0, [])
 
 
+def test_a_buffer_that_cannot_be_read_to_its_end_is_a_gap(tmp_path: Path) -> None:
+    """How much was in the rest nobody can say; that something was, must be."""
+    said, rows, _ = collect(tmp_path, ["broken", 300])
+    assert len(rows) == 300
+    assert said.count == 100
+    assert said.frames[-1] == (Kind.END, 101, 0, Reason.DRIVER_DROPPED)
+    assert [code for code, _ in said.notices] == [8]
+
+
 @pytest.mark.parametrize("count", [0, 1])
 def test_none_and_one(tmp_path: Path, count: int) -> None:
     said, rows, _ = collect(tmp_path, ["backward", count])

@@ -21,6 +21,7 @@ RUNS = [
     ("unfinished", 600, 1),
     ("names", 6000, 1),
     ("paused", 200, 1),
+    ("stray", 200, 1),
 ]
 
 

@@ -53,3 +53,17 @@ def test_threads_beyond_the_limit_are_told_once_each_and_harm_nothing(stress: Pa
     made, got, lost, broken, _ = run(stress, 300, 50, 2)
     assert got + lost == made
     assert broken == 0
+
+
+def test_a_program_without_a_key_to_spare_keeps_its_own(stress: Path) -> None:
+    """The end of a thread cannot be noticed then, and its ring would never be free again."""
+    made, got, lost, broken, notices = run(stress, 0, 0, 1, "keys")
+    assert (made, got, lost, broken, notices) == (0, 0, 0, 0, 1)
+
+
+def test_each_of_a_crowd_writes_to_its_own_ring_or_to_none(stress: Path) -> None:
+    """The main thread has the first of 256. What one without a ring closes is left out, and does not stay open."""
+    made, got, lost, broken, notices = run(stress, 300, 0, 1, "crowd")
+    assert made == 255 * 50
+    assert got + lost == made + 255
+    assert (broken, notices) == (0, 45)

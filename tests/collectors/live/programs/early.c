@@ -3,6 +3,7 @@
  *   start            collect            ranges N   N ranges, one after the other      quiet N   the same, named "quiet"
  *   pause, resume    another profiler   finish     say the last words now             line      "ready", then wait for one
  *   threads N        N threads, each with a thousand ranges, that run beside what follows; joined at the end
+ *   passing N        N threads, one after the other, with ten ranges each
  *   idle N           milliseconds without a range
  *   fork             the child does what follows up to `parent`, the parent what follows that
  *   cramped, roomy   no memory for a thread from here on, and again
@@ -63,6 +64,20 @@ static void start_threads(long count)
         pthread_create(&threads[thread_count], NULL, make_some, NULL);
 }
 
+static void *make_few(void *unused)
+{
+    make_ranges(10, "range");
+    return unused;
+}
+
+static void pass_threads(long count)
+{
+    for (pthread_t thread; count--;) {
+        pthread_create(&thread, NULL, make_few, NULL);
+        pthread_join(thread, NULL);
+    }
+}
+
 static void limit_memory(int is_cramped)
 {
     struct rlimit limit;
@@ -115,6 +130,7 @@ static char **obey(char **words)
     else if (!strcmp(word, "ranges")) make_ranges(atol(*words++), "range");
     else if (!strcmp(word, "quiet")) make_ranges(atol(*words++), "quiet");
     else if (!strcmp(word, "threads")) start_threads(atol(*words++));
+    else if (!strcmp(word, "passing")) pass_threads(atol(*words++));
     else if (!strcmp(word, "pause")) pause_all();
     else if (!strcmp(word, "resume")) resume_all();
     else if (!strcmp(word, "finish")) time_finish();
@@ -131,6 +147,7 @@ static char **obey(char **words)
 int main(int count, char **words)
 {
     load();
+    setvbuf(stdin, NULL, _IONBF, 0); /* a line for each process that waits for one */
     for (words += count > 0; *words;)
         words = obey(words);
     while (thread_count)

@@ -1,6 +1,8 @@
 /* Many threads open and close ranges while a worker gathers them, against a core that checks every promise.
  *
- * ranges_stress THREADS RANGES ROUNDS [toggle|slow]: each round starts THREADS threads that close RANGES ranges each.
+ * ranges_stress THREADS RANGES ROUNDS [toggle|slow|crowd|keys]: each round starts THREADS threads that close RANGES ranges
+ * each; a crowd is there all at once, its ranges are named after their threads, and each closes one of the main thread's.
+ * With keys the program has used up all there are for values of threads.
  * Prints made, got, lost and broken promises. */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -16,7 +18,9 @@ static _Atomic uint64_t made, notices;
 static uint64_t got, lost, broken;
 static struct dp_tick promised = {.ranges_until_ns = INT64_MIN, .open_since_ns = INT64_MAX};
 static atomic_int is_over;
-static int is_toggling, is_slow;
+static int is_toggling, is_slow, is_crowd;
+static pthread_barrier_t crowd;
+static uint64_t opened[512];
 
 int64_t dp_now_ns(void)
 {
@@ -39,6 +43,7 @@ void dp_put(enum dp_kind kind, const void *records, uint32_t count, uint64_t mis
     for (uint32_t i = 0; i < count; i++) {
         broken += ranges[i].end_ns < promised.ranges_until_ns || ranges[i].start_ns < since;
         broken += ranges[i].end_ns < ranges[i].start_ns || ranges[i].correlation || ranges[i].zero || !ranges[i].thread;
+        broken += is_crowd && ranges[i].name != ranges[i].thread;
     }
     got += count;
     lost += missing;
@@ -56,6 +61,8 @@ static void *gather(void *unused)
             dp_ranges.set(round % 14 == 0);
     }
     dp_ranges.set(1);
+    dp_ranges.tick(&promised);
+    broken += is_crowd && promised.open_since_ns != DP_NEVER;
     dp_ranges.finish();
     return unused;
 }
@@ -89,6 +96,32 @@ static void *work(void *number)
     return NULL;
 }
 
+/* All have a ring, or none, before the first ends. */
+static void *work_in_crowd(void *id)
+{
+    for (int i = 0; i < 50; i++) {
+        dp_range_begin(1, dp_thread(), DP_ANNOTATION, DP_FROM_ITT);
+        sched_yield();
+        atomic_fetch_add(&made, dp_range_end(1) >= 0);
+        if (!i)
+            pthread_barrier_wait(&crowd);
+    }
+    dp_range_close(*(uint64_t *)id);
+    pthread_barrier_wait(&crowd);
+    return NULL;
+}
+
+/* Returns the first of the keys, with a value of this thread's. */
+static pthread_key_t use_up_keys(void)
+{
+    pthread_key_t first, next;
+    pthread_key_create(&first, NULL);
+    pthread_setspecific(first, &made);
+    while (!pthread_key_create(&next, NULL))
+        ;
+    return first;
+}
+
 int main(int count, char **words)
 {
     pthread_t gatherer, threads[512];
@@ -96,14 +129,25 @@ int main(int count, char **words)
     uint64_t each = strtoull(words[2], NULL, 10);
     is_toggling = count > 4 && !strcmp(words[4], "toggle");
     is_slow = count > 4 && !strcmp(words[4], "slow");
+    is_crowd = count > 4 && !strcmp(words[4], "crowd");
+    int has_no_keys = count > 4 && !strcmp(words[4], "keys");
+    pthread_key_t key = has_no_keys ? use_up_keys() : 0;
+    pthread_barrier_init(&crowd, NULL, (unsigned)thread_count);
+    dp_range_close(5); /* nobody gave this one */
     pthread_create(&gatherer, NULL, gather, NULL);
     while (!dp_ranges_wanted())
         sched_yield();
     for (int round = 0; round < rounds; round++) {
+        for (int i = 0; i < thread_count && is_crowd; i++)
+            opened[i] = dp_range_open(dp_thread(), DP_ANNOTATION, DP_FROM_NVTX);
         for (int i = 0; i < thread_count; i++)
-            pthread_create(&threads[i], NULL, work, &each);
+            pthread_create(&threads[i], NULL, is_crowd ? work_in_crowd : work, is_crowd ? &opened[i] : &each);
         for (int i = 0; i < thread_count; i++)
             pthread_join(threads[i], NULL);
+    }
+    if (has_no_keys) {
+        dp_range_begin(1, 1, DP_ANNOTATION, DP_FROM_ITT);
+        broken += pthread_getspecific(key) != &made;
     }
     atomic_store(&is_over, 1);
     pthread_join(gatherer, NULL);
