@@ -125,7 +125,8 @@ class Collector:
             self.invalid += decoded.invalid
             self.writer.notice(INVALID_CODE, "CUPTI gave records without sane times, which were left out")
         reason = Reason.DRIVER_DROPPED if decoded.invalid else self.window
-        if len(decoded.events) and self.writer.put(Batch(decoded.events, reason=reason, lost=decoded.invalid)):
+        is_any = len(decoded.events) or decoded.invalid
+        if is_any and self.writer.put(Batch(decoded.events, reason=reason, lost=decoded.invalid)):
             self.records += len(decoded.events)
             self.window = Reason.NONE
         self.writer.spent_ns += time.thread_time_ns() - began_ns

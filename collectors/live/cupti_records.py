@@ -24,6 +24,7 @@ COPY_NAMES = ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH")
 COPY_KINDS = {1: 0, 2: 1, 3: 0, 4: 1, 5: 2, 6: 2, 7: 2, 8: 2, 9: 4, 10: 3}
 SYNC_NAMES = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 HAS_CORRELATION, SMALL = 1, 2**32 - 1
+LATEST_NS = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,8 @@ def decode(activities: Sequence[Any], intern: Intern) -> Decoded:
     known = [activity for activity, kind in zip(activities, kinds, strict=True) if kind in ACTIVITIES]
     kinds = [kind for kind in kinds if kind in ACTIVITIES]
     rows = np.zeros(len(known), EVENT)
-    for field in ("start", "end"):
-        rows[f"{field}_ns"] = column(known, field)
+    starts, ends = times(known, "start"), times(known, "end")
+    rows["start_ns"], rows["end_ns"] = starts, ends
     for field in ("correlation", "context", "stream"):
         rows[field] = column(known, f"{field}_id") & SMALL
     for field, attribute in (("device", "device_id"), ("graph", "graph_id"), ("graph_node", "graph_node_id")):
@@ -52,10 +53,15 @@ def decode(activities: Sequence[Any], intern: Intern) -> Decoded:
     rows["copy_kind"] = [copy_kind(activity, kind) for activity, kind in zip(known, kinds, strict=True)]
     rows["flags"] = (rows["correlation"] > 0) * HAS_CORRELATION
     rows["name"] = intern([name_of(activity, kind) for activity, kind in zip(known, kinds, strict=True)])
-    sane = (rows["start_ns"] > 0) & (rows["end_ns"] >= rows["start_ns"])
+    sane = (starts > 0) & (ends >= starts) & (ends <= LATEST_NS)
     rows = rows[sane]
     order = np.argsort(rows["start_ns"], kind="stable")
     return Decoded(rows[order], int(np.count_nonzero(~sane)), len(activities) - len(known))
+
+
+def times(activities: Sequence[Any], attribute: str) -> Array:
+    """Return a time of each record as CUPTI gives it, UInt64: all ones where it is garbage."""
+    return np.array(list(map(attrgetter(attribute), activities)), np.uint64)
 
 
 def column(activities: Sequence[Any], attribute: str, missing: int | None = None) -> Array:

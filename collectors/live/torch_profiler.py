@@ -133,6 +133,15 @@ WRITERS: dict[Key, tuple[Writer, int]] = {}
 LOCK = threading.Lock()
 
 
+def renew() -> None:
+    """Replace the lock in a forked child: a thread of the parent, which is not here, may have held it."""
+    global LOCK  # noqa: PLW0603
+    LOCK = threading.Lock()
+
+
+os.register_at_fork(after_in_child=renew)
+
+
 def obtain(path: Path, speaker: Speaker) -> Writer:
     """Return the writer of this process to `path`, started."""
     key = path, tuple(sorted(speaker.variables.items()))

@@ -14,7 +14,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,8 @@ def read_clocks(device_clock: Callable[[], int] | None = None) -> tuple[int, int
     Without `device_clock` events are on the Unix clock, as torch.profiler's are.
     """
     tries = [read_once(device_clock) for _ in range(3)]
-    before, unix_ns, device_ns, after = min(tries, key=lambda read: read[3] - read[0])  # none was put to sleep in
+    # the one that was not put to sleep; to fail may be quicker than to read
+    before, unix_ns, device_ns, after = min(tries, key=lambda read: (read[2] == NO_TIME, read[3] - read[0]))
     return device_ns, (before + after) // 2, unix_ns
 
 
@@ -120,6 +121,7 @@ class Writer:
         self.queued_nbytes, self.next, self.driver_dropped = 0, 0, 0
         self.level, self.owed, self.connected_once = Level.ON, Reason.NONE, False
         self.until, self.sent_names = (NO_TIME, NO_TIME), 0
+        self.ahead_ns = 0  # of CLOCK_MONOTONIC was the device's clock when it was read last
         self.thread = threading.Thread(target=self.run, name="deepprof", daemon=True)
 
     def start(self) -> bool:
@@ -171,8 +173,11 @@ class Writer:
                 return False
             reason = self.owed or batch.reason
             first, self.next = self.next + batch.lost, self.next + batch.lost + batch.count
-            self.queue.append(Batch(batch.events, batch.ranges, *until(batch), reason, batch.lost, first))
-            self.queued_nbytes += batch.nbytes
+            if batch.count or not self.queue:
+                self.queue.append(Batch(batch.events, batch.ranges, *until(batch), reason, batch.lost, first))
+                self.queued_nbytes += batch.nbytes
+            else:
+                self.queue[-1] = and_promise(self.queue[-1], batch)
             self.owed = Reason.NONE if batch.count else reason
         self.wake()
         return True
@@ -315,12 +320,13 @@ class Writer:
         self.write_names(connection)
         number, reason = batch.first, batch.reason
         device_ns, mono_ns, _ = read_clocks(self.device_clock)
-        for part in cut(batch.events, batch.ranges, device_ns - mono_ns):
+        self.ahead_ns = self.ahead_ns if device_ns == NO_TIME else device_ns - mono_ns
+        for part in cut(batch.events, batch.ranges, self.ahead_ns):
             for kind, records in ((Kind.EVENTS, part.events), (Kind.RANGES, part.ranges)):
                 if len(records):
                     connection.queue(pack(kind, self.head(number, len(records), reason), as_bytes(records)))
                     number, reason = number + len(records), Reason.NONE
-            self.promise(batch, part.until_ns, device_ns - mono_ns)
+            self.promise(batch, part.until_ns, self.ahead_ns)
             self.write_tick(connection)
 
     def promise(self, batch: Batch, until_ns: int | None, offset_ns: int) -> None:
@@ -361,6 +367,12 @@ def leave(writer: Writer | None) -> None:
     """Close, in a forked child, what the parent talks through: an agent hears of its end only when nobody holds it."""
     if writer is not None and writer.connection is not None:
         writer.connection.close()
+
+
+def and_promise(last: Batch, batch: Batch) -> Batch:
+    """Return `last` with what `batch` promises: where nobody reads, promises must not fill the queue."""
+    events_ns, ranges_ns = map(max, until(last), until(batch))
+    return replace(last, events_until_ns=events_ns, ranges_until_ns=ranges_ns)
 
 
 def until(batch: Batch) -> tuple[int, int]:

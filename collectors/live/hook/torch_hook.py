@@ -38,7 +38,9 @@ class Operators:
         self.torch, self.library, self.has_device = torch, library, has_device
         self.wants_operators = not has_device or os.environ.get("DEEPPROF_CONTEXT") == "1"
         self.thread = threading.get_ident()
-        self.is_entered = self.is_aside = self.is_prepared = self.is_enabled = self.is_over = False
+        self.is_entered = self.is_aside = self.is_over = False
+        self.preparing: set[int] = set()  # threads with a profiler that is about to start
+        self.profiling: set[int] = set()  # threads with one that runs
         profiler = torch.autograd.profiler
         self.enable, self.disable = profiler._enable_profiler, profiler._disable_profiler
 
@@ -59,16 +61,18 @@ class Operators:
 
     def step_aside(self) -> None:
         """Make room for another profiler: torch's, on this thread, or the driver's."""
-        if not self.is_aside:
-            self.is_aside = True
-            self.leave()
+        is_first, self.is_aside = not self.is_aside, True
+        self.leave()
+        if is_first:
             self.library.deepprof_pause()
 
     def come_back(self) -> None:
-        """Collect again, unless another profiler runs or is about to."""
-        if self.is_aside and not self.is_prepared and not self.is_enabled:
+        """Collect again, unless another profiler runs or is about to; torch's are one a thread, and end with it."""
+        busy = (self.preparing | self.profiling) & sys._current_frames().keys()
+        if self.is_aside and not busy:
             self.is_aside = False
             self.library.deepprof_resume()
+        if self.thread not in busy:
             self.enter()
 
     def is_here(self) -> bool:
@@ -122,15 +126,19 @@ def wrap_profilers(torch: ModuleType, operators: Operators) -> None:
     """Put ourselves around what every profiler of torch calls to start and to end."""
 
     def prepared(is_well: bool) -> None:
-        operators.is_prepared |= is_well
+        if is_well:
+            operators.preparing.add(threading.get_ident())
 
     def enabled(is_well: bool) -> None:
-        operators.is_prepared = False
-        operators.is_enabled |= is_well
+        operators.preparing.discard(threading.get_ident())
+        if is_well:
+            operators.profiling.add(threading.get_ident())
 
     def disabled(is_well: bool) -> None:
-        operators.is_prepared = False
-        operators.is_enabled &= not is_well
+        here = {threading.get_ident()}
+        operators.preparing -= here
+        if is_well:  # who had none of its own has ended one of all threads
+            operators.profiling -= here & operators.profiling or set(operators.profiling)
 
     notes = {"_prepare": prepared, "_enable": enabled, "_disable": disabled}
     for module, ending in (("profiler", "_profiler"), ("profiler_legacy", "_profiler_legacy")):
@@ -189,13 +197,15 @@ def finish_at_exit(operators: Operators) -> None:
 def start_operators(torch: ModuleType, operators: Operators) -> None:
     """Collect the operators of this thread, or say why not."""
     library = operators.library
+    operators.wants_operators = False
     if library.deepprof_operators(int(not operators.has_device)):
-        operators.wants_operators = False
-    elif not hasattr(torch._C, "_itt"):
+        return
+    if not hasattr(torch._C, "_itt"):
         library.deepprof_notice(NO_ITT, NO_ITT_TEXT.encode())
     elif threading.current_thread() is not threading.main_thread():
         library.deepprof_notice(OTHER_THREAD, OTHER_THREAD_TEXT.encode())
     else:
+        operators.wants_operators = True
         operators.enter()
 
 

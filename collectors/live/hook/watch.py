@@ -34,12 +34,20 @@ class Watch:
         return spec
 
     def follow(self, loader: Any) -> None:
-        """Make this one loader call the hook: to look for torch is not to import it, so nothing else changes yet."""
-        if loader is None:
+        """Make this one loader call the hook: to look for torch is not to import it, so nothing else changes yet.
+
+        A zip has one loader for all of its modules and every look; a class is that of all frozen modules, and stays.
+        """
+        if loader is None or isinstance(loader, type):
             return
         execute = loader.exec_module
+        if getattr(execute, "__module__", None) == __name__:
+            return
 
         def exec_module(module: ModuleType) -> None:
+            if module.__name__ != "torch":
+                execute(module)
+                return
             del loader.exec_module
             execute(module)
             if self in sys.meta_path:

@@ -200,9 +200,9 @@ void drain(int idle)
         taken.clear();
         taken.swap(pending);
         missing = lost;
-        lost = taken.empty() ? lost : 0;
+        lost = 0;
     }
-    if (!taken.empty())
+    if (!taken.empty() || missing)
         dp_put(DP_EVENTS, taken.data(), static_cast<uint32_t>(taken.size()), missing,
                missing ? DP_DRIVER_DROPPED : DP_NO_GAP);
 }
@@ -228,7 +228,7 @@ void set(int on)
 
 void finish() { drain(1); }
 
-const dp_source source = {drain, tick, set, finish, nullptr};
+const dp_source source = {drain, tick, set, finish, 0, nullptr};
 
 #define TRY(call)                                                                                                      \
     if ((call) != ROCPROFILER_STATUS_SUCCESS)                                                                          \

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -37,6 +39,19 @@ def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listen
     monkeypatch.delenv("DEEPPROF_INJECT", raising=False)
     yield started
     started.stop()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # that is what it is about
+def test_a_forked_child_attaches_whatever_the_parents_threads_held(tmp_path: Path) -> None:
+    speaker = torch_profiler.Speaker("torch")
+    with torch_profiler.LOCK:
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(20)
+            writer = torch_profiler.obtain(tmp_path / "nobody", speaker)
+            os._exit(int(writer.is_over))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def train(iterations: int, profiler: Any = None) -> None:

@@ -19,7 +19,7 @@ import pytest
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.live import cupti_python
 from deepprof.collectors.live.cupti_records import decode
-from deepprof.collectors.live.packets import NO_COPY, Level, Reason
+from deepprof.collectors.live.packets import NO_COPY, Kind, Level, Reason
 from deepprof.collectors.trace import ACTIVITIES, COPY_KINDS
 from tests.collectors.live.listener import Listener
 
@@ -114,6 +114,7 @@ def test_every_kind_of_record() -> None:
         record(99, 1, 2),
         kernel(0, 0),
         kernel(9, 8),
+        record(10, 2**63, 2**64 - 1, correlation_id=1, name="_Z4gemm"),
     ]
     names: list[str] = []
 
@@ -123,7 +124,7 @@ def test_every_kind_of_record() -> None:
 
     decoded = decode(made, keep)
     rows = decoded.events
-    assert (decoded.invalid, decoded.skipped) == (2, 1)
+    assert (decoded.invalid, decoded.skipped) == (3, 1)
     assert rows["end_ns"].tolist() == [70, 20, 25, 13, 40, 60]
     assert [ACTIVITIES[at] for at in rows["activity"]] == ["sync", "memcpy", "memcpy", "memset", "graph", "kernel"]
     assert [names[name - 1] for name in rows["name"]] == [
@@ -185,6 +186,15 @@ def test_records_without_sane_times_are_counted_and_said(cupti: Cupti, listener:
     assert heard.heads[0][1:] == (1, 1, Reason.DRIVER_DROPPED)
     assert collector.invalid == 1
     assert len(heard.notices) == 1
+
+
+def test_a_buffer_of_nothing_else_is_counted_too(cupti: Cupti, listener: Listener) -> None:
+    collector = cupti_python.start(socket=str(listener.path))
+    listener.wait(lambda at: at.connections and at.last.ticks)
+    cupti.made += [kernel(0, 0), kernel(0, 0)]
+    collector.stop()
+    heard = listener.wait(lambda at: at.last.ended and at.last)
+    assert heard.heads == [(Kind.END, 2, 0, Reason.DRIVER_DROPPED)]
 
 
 def test_nothing_is_enabled_before_an_agent_wants_it(cupti: Cupti, tmp_path: Path) -> None:

@@ -6,7 +6,10 @@ import ast
 import importlib.util
 import subprocess
 import sys
+from importlib.machinery import FrozenImporter
 from pathlib import Path
+from types import SimpleNamespace
+from zipfile import ZipFile
 
 import pytest
 
@@ -82,6 +85,30 @@ def test_a_torch_that_is_only_looked_for_stays_watched(tmp_path: Path) -> None:
     path = str(tmp_path / "torch.py")
     assert done.stdout.splitlines() == [f"True SourceFileLoader {{'name': 'torch', 'path': {path!r}}}", "[]"]
     assert done.stderr == ""
+
+
+def test_a_loader_of_many_modules_is_followed_for_torch_only(tmp_path: Path) -> None:
+    """A zip has one loader for all of its modules, and keeps it from the first look to the import."""
+    with ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("torch.py", FAKE_TORCH)
+        archive.writestr("other.py", "import sys; print(type(sys.meta_path[0]).__name__)")
+    code = (
+        "import importlib.util, sys\nfor _ in range(2): assert importlib.util.find_spec('torch')\n"
+        "import other, torch; print(torch.ready, 'exec_module' in vars(torch.__loader__))\n"
+        "print([f for f in sys.meta_path if type(f).__name__ == 'Watch'])"
+    )
+    done = python(code, tmp_path / "all.zip", **WANTED)
+    assert (done.stdout.splitlines(), done.stderr) == (["Watch", "True False", "[]"], "")
+
+
+def test_a_class_that_loads_all_frozen_modules_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Frozen(FrozenImporter): ...
+
+    Frozen.exec_module = staticmethod(FrozenImporter.exec_module)  # type: ignore[assignment,method-assign]
+    monkeypatch.setattr(watch, "find", lambda *_: SimpleNamespace(loader=Frozen))
+    before = dict(vars(Frozen))
+    watch.Watch().find_spec("torch")
+    assert dict(vars(Frozen)) == before
 
 
 def test_a_torch_that_fails_to_load_fails_as_ever_and_stays_watched(tmp_path: Path) -> None:

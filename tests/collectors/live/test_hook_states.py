@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -117,6 +118,84 @@ def test_on_a_device_a_profiler_of_any_thread_gets_the_driver() -> None:
     assert (profiler.session, library.calls) == ("theirs", ["deepprof_pause"])
     space._disable_profiler()
     assert library.calls == ["deepprof_pause", "deepprof_resume"]
+
+
+def in_thread(call: Callable[[], object]) -> None:
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+
+
+class Held:
+    """A thread that does what it is told, and lives."""
+
+    def __init__(self) -> None:
+        self.pool = ThreadPoolExecutor(1)
+
+    def do(self, call: Callable[[], object]) -> object:
+        return self.pool.submit(call).result()
+
+
+@pytest.fixture
+def other() -> Iterator[Held]:
+    held = Held()
+    yield held
+    held.pool.shutdown()
+
+
+def test_on_a_device_the_last_of_several_profilers_gives_the_driver_back(other: Held) -> None:
+    operators, profiler, space, library = make(has_device=True)
+    other.do(lambda: space._enable_profiler("theirs"))
+    profiler.session = None  # torch's is one a thread
+    space._prepare_profiler()
+    space._enable_profiler("ours too")
+    space._disable_profiler()
+    assert library.calls == ["deepprof_pause"]
+    assert operators.is_aside
+    other.do(space._disable_profiler)
+    assert library.calls == ["deepprof_pause", "deepprof_resume"]
+
+
+def test_a_profiler_whose_thread_has_ended_is_none(other: Held) -> None:
+    _, profiler, space, library = make(has_device=True)
+    in_thread(lambda: space._enable_profiler("theirs"))
+    profiler.session = None
+    other.do(lambda: space._enable_profiler("theirs"))
+    other.do(space._disable_profiler)
+    assert library.calls == ["deepprof_pause", "deepprof_resume"]
+
+
+def test_the_users_profiler_starts_on_our_thread_also_while_another_runs(
+    other: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEEPPROF_CONTEXT", "1")
+    operators, profiler, space, _ = make(has_device=True)
+    operators.enter()
+    mine, profiler.session = profiler.session, None
+    other.do(lambda: space._enable_profiler("theirs"))
+    theirs, profiler.session = profiler.session, mine
+    space._enable_profiler("mine")  # refused, if ours were still there
+    assert (profiler.session, profiler.clashes) == ("mine", 0)
+    space._disable_profiler()
+    assert profiler.session == "ours"
+    assert operators.is_aside
+    mine, profiler.session = profiler.session, theirs
+    other.do(space._disable_profiler)
+    profiler.session = mine
+    assert (operators.is_aside, operators.is_entered) == (False, True)
+
+
+def test_where_operators_are_not_collected_they_are_not_after_a_profiler_either() -> None:
+    def import_and_profile() -> None:
+        operators, profiler, space, library = make()
+        torch_hook.start_operators(SimpleNamespace(_C=SimpleNamespace(_itt=None)), operators)
+        space._enable_profiler("theirs")
+        space._disable_profiler()
+        found.append((profiler.session, library.calls[-3:]))
+
+    found: list[object] = []
+    in_thread(import_and_profile)
+    assert found == [(None, ["deepprof_notice", "deepprof_pause", "deepprof_resume"])]
 
 
 def test_the_end_leaves_once_and_for_all() -> None:

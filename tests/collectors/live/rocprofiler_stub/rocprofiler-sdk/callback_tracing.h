@@ -1,0 +1,1 @@
+#include <rocprofiler-sdk/rocprofiler.h>

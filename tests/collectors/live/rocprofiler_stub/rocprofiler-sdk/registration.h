@@ -1,0 +1,11 @@
+#ifndef STUB_REGISTRATION_H
+#define STUB_REGISTRATION_H
+#include <rocprofiler-sdk/rocprofiler.h>
+
+struct rocprofiler_tool_configure_result_t {
+    size_t size;
+    int (*initialize)(rocprofiler_client_finalize_t, void *);
+    void (*finalize)(void *);
+    void *tool_data;
+};
+#endif
