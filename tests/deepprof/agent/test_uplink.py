@@ -16,7 +16,7 @@ from deepprof.agent.spool import Budget, Intake, Spool, find_spools
 from deepprof.agent.status import Status
 from deepprof.agent.uplink import POLICY, Uplink
 from deepprof.client.channel import Door, find_door
-from deepprof.v1.records_pb2 import Batch, End
+from deepprof.v1.records_pb2 import End
 from tests.deepprof.client.fake_daemon import ALLOWED, FakeDaemon, Script, listen, short_folder
 from tests.deepprof.service.inside import until
 
@@ -153,32 +153,6 @@ def test_a_daemon_that_is_away_is_waited_for(daemon: FakeDaemon, folder: str, in
     assert daemon.rank(3).durable == 1000
 
 
-def test_a_rank_may_rest_for_days(daemon: FakeDaemon, door: Door, intake: Intake) -> None:
-    """Promises leave no mark in the numbers: what a window or a spool holds must not grow with them."""
-    fill(intake, 1)
-    for second in range(5000):
-        assert intake.put(Batch(complete_until_ns=second), 0)
-    most = []
-
-    def told() -> list[int]:
-        return [batch.complete_until_ns for batch in daemon.rank(3).batches] if daemon.ranks else []
-
-    async def run() -> None:
-        uplink = Uplink(door, intake.spool, policy=QUICK, clock=FastClock())
-        task = asyncio.create_task(uplink.run())
-        await until(lambda: told()[-1:] == [4999], "the last promise")
-        await until(lambda: intake.spool.nbytes < 2 * SMALL, "a spool that rests")
-        most.append(uplink._sender.window.nbytes)
-        fill(intake, 1)
-        intake.end(End())
-        uplink.wake()
-        await asyncio.wait_for(task, 30)
-
-    asyncio.run(asyncio.wait_for(run(), 60))
-    assert daemon.rank(3).durable == 100
-    assert most[0] < 100
-
-
 @pytest.mark.parametrize("kept", [0, 400])
 def test_a_store_that_was_replaced_gets_what_is_kept_and_all_names(
     daemon: FakeDaemon, door: Door, intake: Intake, kept: int
@@ -231,55 +205,6 @@ def test_an_end_that_is_refused_for_ever_is_sent_bare(daemon: FakeDaemon, door: 
     send(door, intake.spool)
     rank = daemon.rank(3)
     assert (rank.durable, rank.ended, rank.gaps, rank.messages[-1]) == (100, True, [], End())
-
-
-def test_one_that_a_former_agent_ended_goes_on_under_another_name(
-    daemon: FakeDaemon, door: Door, intake: Intake, tmp_path: Path
-) -> None:
-    fill(intake, 2)
-    intake.end(End())
-    send(door, intake.spool)
-    intake.spool.remove()
-    again = Intake(Spool.open(tmp_path, hello(job="job"), segment_nbytes=SMALL))  # of the process that lives
-    again.gap("not-collected", 90)
-
-    async def run() -> None:
-        uplink = Uplink(door, again.spool, policy=QUICK, clock=FastClock())
-        task = asyncio.create_task(uplink.run())
-        await until(lambda: uplink.state.connected, "an answer")
-        for _ in range(3):
-            fill(again, 1)
-            uplink.wake()
-        await until(lambda: uplink.state.durable == 240, "what comes later")
-        again.end(End())
-        uplink.wake()
-        await asyncio.wait_for(task, 30)
-
-    asyncio.run(asyncio.wait_for(run(), 60))
-    ranks = {key[2]: rank for key, rank in daemon.ranks.items()}
-    assert {name: (rank.durable, rank.ended) for name, rank in ranks.items()} == {"c": (100, True), "c-2": (240, True)}
-    assert ranks["c-2"].names == ["n0", "n1", "n2"]
-    (left,) = find_spools_after_a_restart(again.spool, tmp_path)
-    assert left.hello.collector == "c-2"
-
-
-def find_spools_after_a_restart(spool: Spool, root: Path) -> list[Spool]:
-    spool.close()
-    return find_spools(root, Budget())
-
-
-def test_what_the_daemon_has_the_end_of_has_arrived_whatever_the_disk_lost(
-    daemon: FakeDaemon, door: Door, intake: Intake, tmp_path: Path
-) -> None:
-    fill(intake, 2)
-    intake.end(End())
-    send(door, intake.spool)
-    intake.spool.remove()
-    again = Intake(Spool.open(tmp_path, hello(job="job"), segment_nbytes=SMALL))
-    fill(again, 1)
-    again.end(End())
-    send(door, again.spool)
-    assert list(daemon.ranks) == [("job", 3, "c")]
 
 
 def test_the_status_is_told_on_every_connection(daemon: FakeDaemon, door: Door, intake: Intake) -> None:

@@ -6,13 +6,11 @@ import asyncio
 import io
 import threading
 from dataclasses import replace
-from types import SimpleNamespace
 
 import grpc
 import polars as pl
 import pytest
 
-from deepprof.client import stream
 from deepprof.client.channel import find_door
 from deepprof.client.errors import DaemonError
 from deepprof.client.sender import Policy, Sender, Sent
@@ -364,31 +362,6 @@ def test_leaving_early_leaves_no_task_behind(daemon, door):
         return [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
     assert all(task.done() or "limited" in repr(task) for task in run(leave()))
-
-
-@pytest.mark.parametrize("place", ["Thread", "IngestStub"])
-def test_a_machine_that_gives_no_thread_is_waited_for(daemon, door, monkeypatch, place):
-    refusals, notices, before = [None, None], [], set(threading.enumerate())
-    real = {"Thread": threading.Thread, "IngestStub": stream.IngestStub}[place]
-
-    def give(*given, **named):
-        if refusals:
-            refusals.pop()
-            raise RuntimeError("can't start new thread")
-        return real(*given, **named)
-
-    changed = SimpleNamespace(Thread=give) if place == "Thread" else give
-    monkeypatch.setattr(stream, "threading" if place == "Thread" else place, changed)
-    sent = send(door, notice=notices.append)
-    assert (sent.durable, sent.connections) == (500, 1)
-    assert ["start new thread" in notice for notice in notices] == [True, True]
-    assert not [each for each in set(threading.enumerate()) - before if each.name == "deepprof-answers"]
-
-
-def test_a_bug_in_the_connection_is_not_waited_for(daemon, door, monkeypatch):
-    monkeypatch.setattr(Sender, "welcome", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        send(door)
 
 
 def test_a_token_goes_along_and_a_wrong_one_is_refused(daemon, address, tmp_path):
