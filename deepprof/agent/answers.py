@@ -28,7 +28,8 @@ class SpoolState(msgspec.Struct, frozen=True):
 class Process(msgspec.Struct, frozen=True):
     """A process that collects or did.
 
-    `next` is the number after the rank's last record, `durable` that after the last one the daemon has on disk.
+    `records` are all that it has numbered, the `lost` ones among them. `next` is the number after the rank's last
+    record, `durable` that after the last one the daemon has on disk; a gap has the numbers of those that it lost.
     `rank` is None until its first records.
     """
 
@@ -49,8 +50,13 @@ class Process(msgspec.Struct, frozen=True):
     notices: tuple[Notice, ...] = ()
 
     @property
+    def kept(self) -> int:
+        """Records that were not lost on the way."""
+        return max(0, self.records - self.lost)
+
+    @property
     def waiting(self) -> int:
-        """Records that the daemon has not acknowledged yet."""
+        """Records that the daemon has not acknowledged yet, and gaps as long as what they lost."""
         return max(0, self.next - self.durable)
 
 

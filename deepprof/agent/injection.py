@@ -23,7 +23,10 @@ ONLY_WITH_CONTEXT = "NVTX_INJECTION64_PATH"  # ranges cost the job time, and are
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """What `run` was told, and where its pieces are. `library` and `hook` are absolute paths."""
+    """What `run` was told, and where its pieces are. `library` and `hook` are absolute paths.
+
+    `run` marks the processes of this one command among others of the same job; empty for no mark.
+    """
 
     library: Path
     hook: Path
@@ -34,6 +37,7 @@ class Injection:
     kineto: bool = False
     graphs: str | None = None
     quiet: bool = False
+    run: str = ""
 
 
 def inject(variables: Mapping[str, str], wish: Injection) -> tuple[dict[str, str], list[str]]:
@@ -61,6 +65,7 @@ def settings(wish: Injection) -> dict[str, str]:
     told |= {"DEEPPROF_CONTEXT": "1"} if wish.context else {}
     told |= {"DEEPPROF_HOOK": "steps"} if wish.steps else {}
     told |= {"DEEPPROF_GRAPHS": wish.graphs} if wish.graphs else {}
+    told |= {"DEEPPROF_RUN": wish.run} if wish.run else {}
     return told | ({"DEEPPROF_QUIET": "1"} if wish.quiet else {})
 
 

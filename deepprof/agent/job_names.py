@@ -39,6 +39,6 @@ def find_script(command: Sequence[str]) -> str:
 
     The first script counts, also behind a launcher such as torchrun with options of its own.
     """
-    scripts = (PurePosixPath(word).stem for word in command[1:] if word.endswith(SCRIPT))
+    scripts = (PurePosixPath(word).stem for word in command if word.endswith(SCRIPT))
     modules = (after for word, after in pairwise(command) if word == "-m")
     return next(scripts, None) or next(modules, None) or PurePosixPath(command[0] if command else "").name

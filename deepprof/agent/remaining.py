@@ -14,12 +14,13 @@ STATE, GROUP = 0, 2  # of /proc/PID/stat, behind the name
 OVER = (b"Z", b"X")
 
 
-def find_remaining(job: str, socket: Path, proc: Path = PROC) -> list[int]:
-    """Return the living processes of our group that were started to be collected from, as `job` and over `socket`.
+def find_remaining(job: str, socket: Path, run: str, proc: Path = PROC) -> list[int]:
+    """Return the living processes of our group that the run `run` has started, as `job` and over `socket`.
 
     One that has left the group, as a service does, is not found; nor one of another user.
     """
-    wanted = {f"DEEPPROF_JOB={job}".encode(), b"DEEPPROF_SOCKET=" + os.fsencode(socket)}
+    wanted = {f"DEEPPROF_JOB={job}".encode(), f"DEEPPROF_RUN={run}".encode()}
+    wanted |= {b"DEEPPROF_SOCKET=" + os.fsencode(socket)}
     return sorted(pid for pid in list_group(os.getpgrp(), proc) if pid != os.getpid() and has(proc, pid, wanted))
 
 

@@ -14,11 +14,20 @@ import resource
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
-__all__ = ["CannotRunError", "leave", "replace", "signals_blocked", "spawn", "wait", "wait_for_request"]
+__all__ = [
+    "CannotRunError",
+    "deaf_threads",
+    "leave",
+    "replace",
+    "signals_blocked",
+    "spawn",
+    "wait",
+    "wait_for_request",
+]
 
 PASSED = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT]
 REQUESTS = {signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}  # to end
@@ -40,10 +49,24 @@ class CannotRunError(Exception):
 
 
 @contextmanager
+def deaf_threads() -> Iterator[None]:
+    """Have no thread that is started within hear a signal, as libraries start some when they are loaded.
+
+    What the main thread has blocked and does not take at once the kernel gives to any other one, and we die of it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def signals_blocked() -> Iterator[frozenset[int]]:
     """Keep the signals that are passed on for `wait` until the block ends; gives the mask that was before.
 
-    What is ignored, as SIGHUP under nohup, stays ignored by the command too and is not taken.
+    What is ignored, as SIGHUP under nohup, stays ignored by the command too and is not taken. What comes once the
+    command is over is for nobody, and changes no exit code.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would take the command's status with it
     taken = {each for each in PASSED if signal.getsignal(each) is not signal.SIG_IGN}
@@ -51,6 +74,8 @@ def signals_blocked() -> Iterator[frozenset[int]]:
     try:
         yield frozenset(before)
     finally:
+        while signal.sigtimedwait(taken, 0) is not None:
+            pass
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
@@ -82,9 +107,11 @@ def explain(name: str, error: OSError) -> CannotRunError:
     """Return the error of a command that does not start."""
     if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
         return CannotRunError(f"{name}: {error.strerror}", NOT_EXECUTABLE)
-    if Path(name).exists() or shutil.which(name):
+    if shutil.which(name):
         return CannotRunError(f"{name}: the interpreter that its first line names is not there", NOT_EXECUTABLE)
-    return CannotRunError(f"{name}: command not found", NOT_FOUND)
+    here = os.sep not in name and Path(name).is_file()
+    advice = f"; it is a file of this folder: python {name}, or ./{name}" if here else ""
+    return CannotRunError(f"{name}: command not found{advice}", NOT_FOUND)
 
 
 def wait(child: int, tick: Callable[[Mapping[int, int]], None]) -> int:
@@ -98,7 +125,8 @@ def wait(child: int, tick: Callable[[Mapping[int, int]], None]) -> int:
         info = signal.sigtimedwait(taken, TICK_S)
         if info is not None and info.si_signo != signal.SIGCHLD:
             if is_for_us(info, child):
-                os.kill(child, info.si_signo)  # not reaped yet: the pid is its own
+                with suppress(PermissionError):  # behind sudo it is root's, and hears root alone
+                    os.kill(child, info.si_signo)  # not reaped yet: the pid is its own
             continue
         ended = dict(reap())
         if child in ended:

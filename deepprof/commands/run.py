@@ -62,9 +62,13 @@ class Run:
 
     def run(self, args: argparse.Namespace) -> int:
         """Run the command and return its exit code."""
-        from deepprof.agent.running import CannotRunError
+        from deepprof.agent.running import CannotRunError, deaf_threads
 
         command = read_command(args.command)
+        with deaf_threads():
+            import numpy as np  # noqa: F401  # BLAS starts threads
+        if args.to:
+            check_address(args.to)
         try:
             return run_watched(command, args)
         except CannotRunError as error:
@@ -88,12 +92,12 @@ def run_watched(command: list[str], args: argparse.Namespace) -> int:
         complain(f"nothing is collected: {error}")
         replace(command, os.environ)
     environ, remarks = inject(os.environ, wish)
-    for remark in [*remarks, *remark_on(answer, args.to)]:
+    for remark in [*remarks, *remark_on(answer, args.to, os.environ.get("DEEPPROF_DAEMON"))]:
         complain(remark)
     before = {process.session for process in answer.processes} if answer else set[str]()
     with signals_blocked() as mask:
         status = wait(spawn(command, environ, mask), keeper.check)
-        sum_up(keeper, wish.job, before, args, answer.began_unix_ns if answer else None)
+        sum_up(keeper, wish, before, args, answer.began_unix_ns if answer else None)
         return leave(status)
 
 
@@ -117,6 +121,7 @@ def make_wish(command: list[str], args: argparse.Namespace) -> Injection | None:
         kineto=args.kineto,
         graphs=args.graphs,
         quiet=args.quiet,
+        run=f"{os.getpid()}-{time.time_ns()}",
     )
 
 
@@ -153,21 +158,38 @@ def choose_job(name: str | None, command: list[str]) -> str:
     return job
 
 
-def remark_on(answer: Answer | None, to: str | None) -> list[str]:
-    """Return a remark on an agent that is late, or was there before and sends elsewhere than was asked for."""
+def remark_on(answer: Answer | None, to: str | None, said: str | None) -> list[str]:
+    """Return a remark on an agent that is late, or was there before and sends elsewhere than was asked for.
+
+    `to` was given as an option, and goes before what the environment has `said`.
+    """
     if answer is None:
         return ["the agent is slow to start; the first records may be missing"]
-    if not to:
+    asked = to or said
+    if not asked or answer.to in {"", asked}:
         return []
-    from deepprof.wire.addresses import parse_address
+    try:
+        if answer.to == check_address(asked):
+            return []
+    except UsageError as error:
+        return [f"DEEPPROF_DAEMON: {error}; the agent sends to {answer.to}"]
+    return [
+        f"the agent at {answer.socket} sends to {answer.to}, not to {asked}; give one of its own with --agent SOCKET"
+    ]
 
-    if not answer.to or answer.to == str(parse_address(to)):
-        return []
-    return [f"the agent at {answer.socket} sends to {answer.to}, not to {to}; give one of its own with --agent SOCKET"]
+
+def check_address(text: str) -> str:
+    """Return the address of a daemon as the agent writes it. Raises `UsageError`."""
+    from deepprof.agent.running import deaf_threads
+
+    with deaf_threads():
+        from deepprof.wire.addresses import parse_address
+
+    return str(parse_address(text))
 
 
 def sum_up(
-    keeper: Keeper, job: str, before: Collection[str], args: argparse.Namespace, since_unix_ns: int | None
+    keeper: Keeper, wish: Injection, before: Collection[str], args: argparse.Namespace, since_unix_ns: int | None
 ) -> None:
     """Wait until the daemon has everything, and say what came; a signal to end ends the wait. Only signals blocked.
 
@@ -178,20 +200,21 @@ def sum_up(
     from deepprof.agent.remaining import find_remaining
     from deepprof.agent.summary import Finished, describe
 
+    job = wish.job
     try:
         answer, processes, account = drain(keeper.socket, job, before, args.drain)
     except NotAnsweredError as error:
         complain(f"job {job}: {keeper.socket}: {error}; what it had taken is on disk")
         return
     if not args.quiet:
-        going = find_remaining(job, keeper.socket)
+        going = find_remaining(job, keeper.socket, wish.run)
         complain(describe(answer, Finished(job, args.to, since_unix_ns, going), processes, account))
 
 
 def read_command(words: list[str]) -> list[str]:
     """Return the command without the `--` before it."""
     command = words[1:] if words[:1] == ["--"] else words
-    if not command:
+    if not command or not command[0]:
         raise UsageError("no command to run; see deepprof run --help")
     return command
 

@@ -18,6 +18,7 @@ from deepprof.agent.summary import AWAY
 
 __all__ = ["REFUSED_ADVICE", "Surroundings", "examine_agent", "examine_library", "examine_machine"]
 
+FULL = "spool-full"  # why the agent collects less
 SHOWN = 5  # processes that were refused
 REFUSED_ADVICE = "set DEEPPROF_RANK in its environment, or give its run another --job"
 MIB = 1 << 20
@@ -91,8 +92,11 @@ def examine_agent(around: Surroundings) -> Iterator[Finding]:
     yield judge_spool(answer)
     for source in answer.sources or ():
         yield from describe_source(source)
+    over = {each.pid for each in answer.processes if each.ended}
+    over -= {each.pid for each in answer.processes if not each.ended}
     for refusal in answer.refused[:SHOWN]:
-        yield wrong(f"process {refusal.pid}", f"refused: {refusal.why}", REFUSED_ADVICE)
+        judge = note if refusal.pid in over else wrong
+        yield judge(f"process {refusal.pid}", f"refused: {refusal.why}", REFUSED_ADVICE)
 
 
 def describe_source(source: Mapping[str, Any]) -> Iterator[Finding]:
@@ -134,6 +138,8 @@ def judge_uplink(answer: Answer, around: Surroundings) -> Finding:
         if not answer.trouble:
             return note("daemon", f"{answer.to} may not be looked at by this user; the agent has had nothing to send")
         problem = answer.trouble
+    if problem and answer.trouble and answer.trouble not in AWAY and (advice := own_advice(answer)):
+        return wrong("daemon", f"{answer.to}: {answer.trouble}", advice)
     if problem:
         meanwhile = "start it (deepprof serve); what comes meanwhile waits on disk"
         return wrong("daemon", f"{answer.to}: {answer.trouble}" if answer.trouble else problem, meanwhile)
@@ -147,7 +153,12 @@ def judge_reachable(answer: Answer) -> Finding:
     if answer.trouble in AWAY:
         why = f"{answer.to} answers now; when the agent tried last, {answer.trouble}"
         return note("daemon", why, "it tries again within some seconds")
-    return wrong("daemon", f"{answer.to}: {answer.trouble}", (answer.problem or "").partition("; ")[2])
+    return wrong("daemon", f"{answer.to}: {answer.trouble}", own_advice(answer))
+
+
+def own_advice(answer: Answer) -> str:
+    """Return what the agent's own words advise, empty for nothing."""
+    return (answer.problem or "").partition("; ")[2]
 
 
 def judge_spool(answer: Answer) -> Finding:
@@ -157,6 +168,9 @@ def judge_spool(answer: Answer) -> Finding:
     room = f"{least} of {spool.limit_nbytes / MIB:,.0f} MiB wait on disk"
     if spool.limit_nbytes and spool.nbytes >= spool.limit_nbytes:
         return wrong("spool", f"full: {room}, and what comes is lost", "start the daemon, or raise --spool-limit")
+    if any(each.reason == FULL and each.level != "full" and not each.ended for each in answer.processes):
+        why = f"{room}; the agent had no room for records, and collects less"
+        return wrong("spool", why, "make room on its disk, start the daemon, or raise --spool-limit")
     return ok("spool", room)
 
 

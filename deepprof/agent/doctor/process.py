@@ -139,7 +139,7 @@ def examine_words(
 
 def describe_known(process: Process) -> Iterator[Finding]:
     """Give how a process does that the agent knows."""
-    numbers = f"{process.records:,} records, {process.lost:,} lost, {process.waiting:,} not yet durable"
+    numbers = f"{process.kept:,} records, {process.lost:,} lost, {min(process.waiting, process.kept):,} not yet durable"
     place = f"job {process.job}, rank {'not yet known' if process.rank is None else process.rank}"
     if process.records:
         yield ok("records", f"{place}: {numbers}")

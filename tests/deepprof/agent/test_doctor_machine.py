@@ -20,6 +20,7 @@ from deepprof.agent.doctor.tree import Tree
 from deepprof.agent.summary import AWAY
 from deepprof.client import errors
 
+from .fake_agent import process
 from .made_up import CUPTI, DRIVER, around, loads, put
 
 PACKAGES = "/venv/lib/python3.11/site-packages"
@@ -251,9 +252,35 @@ def test_a_spool_that_is_full(tree):
     assert agent(tree, {"spool": {}})["spool"].state is State.OK
 
 
+def test_a_disk_that_is_full(tree):
+    """It is so long before what may wait."""
+    full = process(ended=False, level="duty", reason="spool-full")
+    found = agent(tree, {"processes": [full], "spool": {"nbytes": 1, "limit_nbytes": 1 << 30}})["spool"]
+    assert (found.state, "its disk" in found.advice) == (State.WRONG, True)
+    for well in ({**full, "ended": True}, {**full, "level": "full"}, {**full, "reason": "overhead"}):
+        assert agent(tree, {"processes": [well]})["spool"].state is State.OK
+
+
 def test_processes_that_were_refused(tree):
     found = agent(tree, {"refused": [{"pid": 9, "why": "rank 0 of job x is another's"}]})
-    assert found["process 9"].why == "refused: rank 0 of job x is another's"
+    assert (found["process 9"].state, found["process 9"].why) == (State.WRONG, "refused: rank 0 of job x is another's")
+
+
+def test_a_process_that_was_refused_and_is_over_stands_in_nobodys_way(tree):
+    refused = [{"pid": 9, "why": "rank 0 of job x is another's"}]
+    over = process(pid=9, rank=None, ended=True)
+    assert agent(tree, {"refused": refused, "processes": [over]})["process 9"].state is State.NOTE
+    again = process(pid=9, rank=None, ended=False, session="b")
+    assert agent(tree, {"refused": refused, "processes": [over, again]})["process 9"].state is State.WRONG
+
+
+def test_the_advice_is_that_of_the_daemons_problem(tree):
+    said = {"connected": False, "problem": "daemon at unix:/d: its host name is not known; see how it is written"}
+    found = agent(tree, said, daemon=lambda address: "nobody answers")["daemon"]
+    assert (found.state, found.why) == (State.WRONG, "unix:/d: its host name is not known")
+    assert found.advice == "see how it is written"
+    said = {"connected": False, "problem": "daemon at unix:/d: there is no such socket; start it"}
+    assert "deepprof serve" in agent(tree, said, daemon=lambda address: "nobody answers")["daemon"].advice
 
 
 def test_sources_beside_the_processes(tree):

@@ -11,7 +11,7 @@ import pytest
 from deepprof.agent.remaining import find_remaining
 
 SOCKET = Path("/run/x/agent.sock")
-OURS = {"DEEPPROF_JOB": "demo", "DEEPPROF_SOCKET": str(SOCKET)}
+OURS = {"DEEPPROF_JOB": "demo", "DEEPPROF_SOCKET": str(SOCKET), "DEEPPROF_RUN": "8-9"}
 
 
 @pytest.fixture
@@ -37,8 +37,9 @@ def test_those_of_the_command_are_found(start):
     start(OURS, start_new_session=True)
     start({**OURS, "DEEPPROF_JOB": "demo2"})
     start({**OURS, "DEEPPROF_SOCKET": "/run/y/agent.sock"})
+    start({**OURS, "DEEPPROF_RUN": "8-99"})  # of another run of the same job, in the same script
     start({})
-    assert find_remaining("demo", SOCKET) == [pid]
+    assert find_remaining("demo", SOCKET, "8-9") == [pid]
 
 
 def test_one_that_is_over_is_not(tmp_path):
@@ -49,4 +50,4 @@ def test_one_that_is_over_is_not(tmp_path):
         (tmp_path / str(pid) / "environ").write_text("".join(f"{name}={text}\0" for name, text in OURS.items()))
     (tmp_path / "11").mkdir()
     (tmp_path / "self").mkdir()
-    assert find_remaining("demo", SOCKET, tmp_path) == [7]
+    assert find_remaining("demo", SOCKET, "8-9", tmp_path) == [7]

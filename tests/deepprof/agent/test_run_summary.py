@@ -9,10 +9,11 @@ import subprocess
 
 import pytest
 
-from deepprof.agent import draining
+from deepprof.agent import draining, summary
 from deepprof.agent.answers import read_answer
 from deepprof.agent.asking import NotAnsweredError
 from deepprof.agent.draining import drain, is_alive
+from deepprof.agent.process import CUT, CUT_TEXT
 from deepprof.agent.summary import Finished, add_up, describe, select
 
 from .fake_agent import answer, answering, process
@@ -27,7 +28,7 @@ def summarize(alive=(), before=(), finished=None, **fields):
 
 def test_all_is_acknowledged():
     line = "job demo: 2 ranks, 61,234 records acknowledged by unix:/d, 3 lost; deepprof watch --job demo"
-    ranks = [process(records=61_000, next=61_003, durable=61_003, lost=3)]
+    ranks = [process(records=61_003, next=61_003, durable=61_003, lost=3)]
     ranks += [process(rank=1, records=234, next=900, durable=900, session="b")]
     assert summarize(processes=ranks) == (line, True)
     assert summarize(processes=ranks, finished=Finished("demo", "[::1]:7"))[0].endswith(
@@ -53,6 +54,18 @@ def test_something_waits():
     assert "(certificate expired)" in summarize(processes=waiting, connected=False, problem="certificate expired")[0]
 
 
+def test_lost_records_are_neither_acknowledged_nor_waiting():
+    """A process has numbered its lost records too, and the gap that stands for them waits as they would."""
+    full = {"records": 1000, "next": 1000, "lost": 999}
+    assert "1 records acknowledged by unix:/d, 999 lost" in summarize(processes=[process(**full)])[0]
+    waits = "0 records acknowledged by unix:/d, 1 wait on disk (they are on their way), 999 lost"
+    assert waits in summarize(processes=[process(**full, durable=0)])[0]
+    line, settled = summarize(processes=[process(**{**full, "lost": 1000})])
+    assert line == "job demo: 1 rank, 0 records acknowledged by unix:/d, 1,000 lost; deepprof watch --job demo"
+    assert settled
+    assert not summarize(processes=[process(**{**full, "lost": 1000}, durable=0)])[1]  # the gap is on its way
+
+
 def test_one_rank_that_several_processes_carried():
     parts = [process(durable=1800, next=2000), process(session="b", durable=1800, next=2000)]
     assert "1 rank, 1,600 records acknowledged by unix:/d, 400 wait" in summarize(processes=parts)[0]
@@ -68,12 +81,43 @@ def test_nothing_was_collected():
     assert line.startswith(
         "job demo: nothing was collected: no process ran a GPU kernel or a PyTorch operator where it "
     )
+    assert "where it sees /s and has DeepProf's library in it; " in line  # python -I has the first, not the second
     silent = process(records=0, next=0, durable=0, rank=None)
     assert summarize(processes=[silent])[0].endswith("its processes ran no GPU kernel and no PyTorch operator")
     busy = {**silent, "notices": [{"code": 1, "text": "another profiler has CUPTI"}]}
     assert summarize(processes=[busy, busy])[0].endswith("nothing was collected: another profiler has CUPTI")
     refused = [{"pid": 1, "why": "rank 0 of job demo is another process's"}]
     assert summarize(refused=refused)[0].endswith("collected: rank 0 of job demo is another process's")
+
+
+def test_a_process_that_was_refused_is_no_rank_of_ours():
+    taken = {"pid": 7, "why": "rank 0 of job demo is collected already (x)"}
+    refused = process(pid=7, session="b", records=6, next=0, durable=0, rank=None)
+    line, _ = summarize(processes=[process(durable=0), refused], refused=[taken])
+    assert "job demo: 1 rank, 0 records acknowledged by unix:/d, 1,000 wait on disk" in line
+    assert "0 lost; refused: rank 0 of job demo is collected already (x)" in line
+    line, settled = summarize(processes=[refused], refused=[taken])
+    assert (line, settled) == ("job demo: nothing was collected: rank 0 of job demo is collected already (x)", True)
+    noted = {**refused, "notices": [{"code": 1, "text": "another profiler"}]}
+    line, _ = summarize(processes=[noted], refused=[taken])
+    assert line.endswith("collected: rank 0 of job demo is collected already (x); another profiler")
+
+
+def test_what_another_job_was_refused_is_not_said():
+    others = process(pid=7, job="other", records=6, next=0, durable=0, rank=None)
+    line, _ = summarize(processes=[others], refused=[{"pid": 7, "why": "rank 0 of job other is collected already"}])
+    assert "no process ran a GPU kernel" in line
+    line, _ = summarize(processes=[process(), others], refused=[{"pid": 7, "why": "rank 0 of job other"}])
+    assert "other" not in line
+
+
+def test_an_end_that_was_not_heard():
+    assert CUT == summary.CUT
+    cut = [{"code": CUT, "text": CUT_TEXT}]
+    line, _ = summarize(processes=[process(notices=cut), process(rank=1, session="b")])
+    assert "0 lost but what 1 process that never said its end had not sent; deepprof watch" in line
+    line, _ = summarize(processes=[process(notices=cut), process(rank=1, session="b", notices=cut)])
+    assert "0 lost but what 2 processes that never said their end had not sent; deepprof watch" in line
 
 
 def test_an_agent_that_was_started_again_knows_nothing_of_before():

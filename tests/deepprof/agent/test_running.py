@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from deepprof.agent.running import explain, is_for_us
+from deepprof.agent.running import explain, is_for_us, signals_blocked, wait
 
 UNDER = """
 import os, sys
@@ -24,6 +24,13 @@ try:
 except CannotRunError as error:
     print(error, file=sys.stderr)
     sys.exit(error.status)
+"""
+# A signal that comes while the last line is made.
+LATE = """
+def late(status):
+    os.kill(os.getpid(), NUMBER)
+    return leave(status)
+try:
 """
 BECOME = """
 import os, sys
@@ -102,6 +109,16 @@ def test_a_command_that_is_not_there(how):
     done = run("no-such-command-of-ours", how=how)
     assert (done.returncode, done.stderr) == (127, "no-such-command-of-ours: command not found\n")
     assert run("/no/such/file", how=how).returncode == 127
+
+
+@BOTH
+def test_a_file_of_this_folder_is_no_command(how, tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    done = run("train.py", how=how, cwd=tmp_path)
+    advice = "it is a file of this folder: python train.py, or ./train.py"
+    assert (done.returncode, done.stderr) == (127, f"train.py: command not found; {advice}\n")
 
 
 @BOTH
@@ -260,6 +277,30 @@ def test_the_terminals_stop_reaches_both():
 
 def info(number=signal.SIGTERM, code=0, pid=1):
     return signal.struct_siginfo((number, code, 0, pid, 0, 0, 0))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_after_the_end_of_the_command_changes_no_exit_code(number):
+    late = UNDER.replace("leave(wait(", "late(wait(").replace("try:\n", LATE, 1)
+    assert run("sh", "-c", "exit 7", how=late.replace("NUMBER", str(int(number)))).returncode == 7
+
+
+def test_a_command_that_may_not_be_signalled_is_waited_for(monkeypatch):
+    """As one behind sudo, which is root's."""
+    child, told = subprocess.Popen(["sh", "-c", "read x; exit 7"], stdin=subprocess.PIPE, text=True), []
+
+    def refuse(pid, number):
+        told.append((pid, number))
+        child.stdin.close()
+        raise PermissionError(1, "Operation not permitted")
+
+    with signals_blocked():
+        monkeypatch.setattr("deepprof.agent.running.is_for_us", lambda *_: True)
+        signal.raise_signal(signal.SIGUSR1)
+        monkeypatch.setattr(os, "kill", refuse)
+        assert os.waitstatus_to_exitcode(wait(child.pid, lambda ended: None)) == 7
+    assert told == [(child.pid, signal.SIGUSR1)]
+    child.returncode = 7
 
 
 def test_who_is_meant(monkeypatch):

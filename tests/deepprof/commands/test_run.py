@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from deepprof.agent.asking import ask
+from deepprof.agent.job_names import name_job
 from deepprof.commands.run import Run, parse_drain, parse_job, parse_socket, read_command
 from tests.deepprof.agent.fake_agent import process
 
@@ -26,9 +27,14 @@ from pathlib import Path
 import deepprof.collectors.live.inject as inject
 library = os.environ.get("LIBRARY")
 inject.find_library = lambda: Path(library) if library else None
-from deepprof.agent.launching import Keeper
-Keeper.program = (sys.executable, "-m", "tests.deepprof.agent.stand_in_agent")
 from deepprof.commands import main
+run = sys.modules["deepprof.commands.run"]
+make_keeper = run.make_keeper
+def make_with_stand_in(*given):  # not before: what it loads starts threads
+    from deepprof.agent.launching import Keeper
+    Keeper.program = (sys.executable, "-m", "tests.deepprof.agent.stand_in_agent")
+    return make_keeper(*given)
+run.make_keeper = make_with_stand_in
 sys.exit(main(sys.argv[1:]))
 """
 LIBRARY = "/no/such/_inject.so"
@@ -87,6 +93,19 @@ def test_what_came_of_it_is_one_line(cli):
     assert running.returncode == 0
 
 
+def test_what_runs_on_is_the_commands_own(cli):
+    """Of two runs of one job in one script, neither takes the other's command for its own that runs on."""
+    running = cli.start("--job", "demo", "sh", "-c", "echo up; read x", stdin=subprocess.PIPE)
+    assert running.stdout.readline() == "up\n"
+    done = cli("--job", "demo", "true")
+    assert "runs on" not in done.stderr
+    _, stderr = running.communicate("\n", timeout=PATIENCE_S)
+    assert "runs on" not in stderr
+    left = cli("--job", "demo", "sh", "-c", "sleep 99 >/dev/null 2>&1 & echo $!")
+    assert f"its process {left.stdout.strip()} runs on" in left.stderr
+    os.kill(int(left.stdout), signal.SIGKILL)
+
+
 def wait_for(path):
     until_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < until_s:
@@ -126,6 +145,12 @@ def test_an_agent_that_sends_elsewhere_is_said(cli):
     done = cli("--to", "127.0.0.1:9", "--quiet", "true", said={"to": "unix:/other"})
     assert "sends to unix:/other, not to 127.0.0.1:9; give one of its own with --agent SOCKET" in done.stderr
     assert done.returncode == 0
+    done = cli("--quiet", "true", more={"DEEPPROF_DAEMON": "127.0.0.1:9"})
+    assert "sends to unix:/other, not to 127.0.0.1:9; give one of its own with --agent SOCKET" in done.stderr
+    done = cli("--quiet", "true", more={"DEEPPROF_DAEMON": "nonsense"})
+    assert "DEEPPROF_DAEMON: address 'nonsense' is no address of a daemon" in done.stderr
+    assert done.returncode == 0
+    assert cli("--to", "unix:/other", "--quiet", "true", more={"DEEPPROF_DAEMON": "127.0.0.1:9"}).stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -146,7 +171,7 @@ def test_where_nothing_can_be_collected_the_command_runs_all_the_same(cli, more,
 
 def test_a_slow_agent_is_not_waited_for_long(cli):
     code = DRIVER.replace('"-m", "tests.deepprof.agent.stand_in_agent"', '"-c", "import time; time.sleep(3)"')
-    code = code.replace("from deepprof.commands", "Keeper.find.__defaults__ = (0.1,)\nfrom deepprof.commands")
+    code = code.replace("return make_keeper", "Keeper.find.__defaults__ = (0.1,)\n    return make_keeper")
     command = [sys.executable, "-c", code, "run", "--agent", str(cli.path), "--quiet", "sh", "-c", "echo $DEEPPROF_JOB"]
     environ = {**os.environ, "LIBRARY": LIBRARY, "DEEPPROF_JOB": "late"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S, env=environ)
@@ -170,6 +195,24 @@ def test_a_signal_passes_through(cli):
     running.send_signal(signal.SIGTERM)
     running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 9
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_while_we_are_busy_changes_no_exit_code(cli, number):
+    """numpy has threads of its own, to which the kernel may give what the main thread does not take at once."""
+    code = "trap '' INT TERM USR1; echo $$; read x; exit 7"
+    running = cli.start("sh", "-c", code, stdin=subprocess.PIPE, more={"OPENBLAS_NUM_THREADS": "4"})
+    command = Path("/proc") / running.stdout.readline().strip()
+    agent = wait_for(cli.path).pid
+    os.kill(agent, signal.SIGSTOP)
+    running.stdin.write("\n")
+    running.stdin.flush()
+    until_s = time.monotonic() + PATIENCE_S
+    while command.exists() and time.monotonic() < until_s:  # then the agent is asked, and does not answer
+        time.sleep(0.01)
+    running.send_signal(number)
+    _, stderr = running.communicate(timeout=PATIENCE_S)
+    assert (running.returncode, "the agent does not answer" in stderr) == (7, True)
 
 
 def test_an_agent_that_dies_is_started_again(cli):
@@ -196,6 +239,9 @@ def test_names_of_jobs(cli):
     assert job_of(cli, more={**slurm, "DEEPPROF_JOB": "theirs"}) == "theirs"
     assert job_of(cli, more=slurm) == "big-7"
     assert re.fullmatch(r"sh-\d{8}-\d{4}", job_of(cli))
+    assert name_job(["./train.py", "a.py"], 0.0) == "train-19700101-0000"
+    assert name_job(["torchrun", "--x", "a/b.py"], 0.0) == "b-19700101-0000"
+    assert name_job([], 0.0) == "job-19700101-0000"
 
 
 @pytest.mark.parametrize(
@@ -203,6 +249,8 @@ def test_names_of_jobs(cli):
     [
         ([], "no command to run; see deepprof run --help"),
         (["--"], "no command to run; see deepprof run --help"),
+        (["--", ""], "no command to run; see deepprof run --help"),
+        (["--to", "nonsense", "true"], "'nonsense' is no address of a daemon"),
         (["--job", "a b", "true"], "'a b' is not 1 to 128 letters"),
         (["--drain", "x", "true"], "'x' is no number of seconds"),
         (["--agent", "unix:", "true"], "'unix:' is no path of a socket"),
