@@ -11,7 +11,7 @@ if __name__ == "sitecustomize" and sys.version_info >= (3, 8):
         exec(compile(source.read(), source.name, "exec"), SPACE)  # noqa: S102  # imported it would be one module more
     SPACE["begin"]()
 elif __name__ == "sitecustomize":  # too old for torch: only the sitecustomize behind this one matters
-    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != HERE]
+    sys.path[:] = [path for path in sys.path if os.path.normpath(path) != HERE]
     OURS = sys.modules.pop(__name__)
     try:
         __import__(__name__)

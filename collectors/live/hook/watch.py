@@ -91,7 +91,7 @@ def run_shadowed() -> None:
 
 def begin() -> None:
     """Do what this module is for; in an interpreter's start, where sitecustomize runs."""
-    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != HERE]
+    sys.path[:] = [path for path in sys.path if os.path.normpath(path) != HERE]
     if os.environ.get("DEEPPROF_SOCKET") and os.environ.get("DEEPPROF_INJECT"):
         sys.meta_path.insert(0, Watch())
     run_shadowed()

@@ -52,6 +52,19 @@ def test_it_adds_no_module_and_no_path() -> None:
     assert hooked.stdout.replace("'sitecustomize', ", "") == before
 
 
+@pytest.mark.parametrize("version", ["watch", "old"])
+def test_a_folder_that_is_gone_does_not_matter(tmp_path: Path, version: str) -> None:
+    """An empty path stands for it, and cannot be made absolute."""
+    code = f"import sys; sys.path.append(''); exec(open({str(HOOK / 'sitecustomize.py')!r}).read(), SPACE)"
+    space = {"__name__": "sitecustomize", "__file__": str(HOOK / "sitecustomize.py")}
+    old = "sys.version_info = (3, 7); sys.modules['sitecustomize'] = sys; " if version == "old" else ""
+    code = f"import sys; {old}SPACE = {space!r}; {code}; print('' in sys.path)"
+    command = 'mkdir gone; cd gone; rmdir ../gone; exec "$@"'
+    words = ["sh", "-c", command, "sh", sys.executable, "-S", "-c", code]
+    done = subprocess.run(words, cwd=tmp_path, env=plain_environment(), check=False, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
 def test_without_an_agent_nothing_waits_for_torch() -> None:
     assert "Watch" not in python("import sys; print(sys.meta_path)").stdout
     assert "Watch" in python("import sys; print(sys.meta_path)", **WANTED).stdout
