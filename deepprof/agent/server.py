@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import os
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,10 +41,27 @@ RECEIVE_NBYTES = 4 << 20
 def bind(path: Path, *, for_all: bool = False) -> socket.socket:
     """Return a socket that listens at `path`, for this user alone unless `for_all`. Raises `UsageError`, `OSError`."""
     path.parent.mkdir(mode=0o755 if for_all else 0o700, parents=True, exist_ok=True)
-    if is_there(path):
-        raise UsageError(f"{path}: an agent listens there already; use it, or give another --socket")
-    if path.is_socket():
-        path.unlink()
+    with alone(path):
+        if is_there(path):
+            raise UsageError(f"{path}: an agent listens there already; use it, or give another --socket")
+        if path.is_socket():
+            path.unlink()
+        return listen(path, for_all=for_all)
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Keep others from looking at `path` between our look and our listening: two would take it one from the other."""
+    lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def listen(path: Path, *, for_all: bool) -> socket.socket:
+    """Return a socket that listens at `path`, where nothing is. Raises `UsageError`."""
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         door.bind(str(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import stat
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from deepprof.agent import server
 from deepprof.agent.agent import IDLE_S, Agent, Settings
 from deepprof.agent.asking import is_there
 from deepprof.agent.hello import read_hello
@@ -105,6 +107,24 @@ def test_one_place_has_one_agent(folder: Path) -> None:
         assert "an agent listens there already" in found.stderr
         assert is_there(agent.socket)
         assert stat.S_IMODE(os.stat(agent.socket).st_mode) == 0o600
+
+
+def test_who_looks_whether_one_listens_is_alone_until_it_does(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = []
+
+    def look(path: Path) -> bool:
+        with path.with_suffix(".lock").open() as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held.append(path)
+        return False
+
+    monkeypatch.setattr(server, "is_there", look)
+    with server.bind(folder / "agent.sock") as door:
+        assert held == [folder / "agent.sock"]
+        assert is_there(folder / "agent.sock")
+        with (folder / "agent.lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert door.getsockname() == str(folder / "agent.sock")
 
 
 def test_one_at_whose_door_many_wait_is_there(folder: Path) -> None:
