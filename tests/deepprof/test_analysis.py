@@ -162,7 +162,7 @@ def test_two_traces_of_one_rank_are_refused() -> None:
         analyze([trace, trace])
 
 
-def test_many_devices_take_no_longer_than_their_kernels() -> None:
+def test_many_devices_with_few_kernels_are_a_report() -> None:
     rows = [event(0, t, t + 1, device=t % 500) for t in range(5_000)]
     analysis = analyze(make_trace(rows))
     assert analysis.streams.height == 500
