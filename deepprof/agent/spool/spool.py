@@ -283,11 +283,8 @@ class Spool:
         A kill in the middle leaves a folder that does not say whose it is. Raises `OSError`.
         """
         with self._lock:
-            hello = Hello()
-            hello.CopyFrom(self.hello)
-            for hello.collector in collectors:
-                if not self.folder.path.with_name(name_spool(hello)).exists():
-                    break
+            hellos = (name_again(self.hello, collector) for collector in collectors)
+            hello = next(each for each in hellos if not self.folder.path.with_name(name_spool(each)).exists())
             self.folder.rename(name_spool(hello))
             self.folder.write_new(HELLO, hello.SerializeToString())
             self.hello = hello
@@ -321,6 +318,14 @@ def set_first(request: SendRequest, first: int) -> Kind:
     if kind == "end":
         return "end"
     raise ValueError(f"a spool keeps batches, gaps and an End, not {kind}")
+
+
+def name_again(hello: Hello, collector: str) -> Hello:
+    """Return a Hello of another collector that says the same."""
+    other = Hello()
+    other.CopyFrom(hello)
+    other.collector = collector
+    return other
 
 
 def read_hello(folder: Folder) -> Hello | None:

@@ -7,6 +7,7 @@ import stat
 import tempfile
 from pathlib import Path
 
+import polars as pl
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,8 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from deepprof.agent.spool import Budget, Cursor, Spool, SpoolError, find_spools
 from deepprof.agent.spool.fillers import make_gap
+from deepprof.agent.spool.frames import PROMISE_NBYTES
 from deepprof.v1.ingest_pb2 import SendRequest
-from deepprof.v1.records_pb2 import End
+from deepprof.v1.records_pb2 import Batch, End
+from deepprof.wire.decoding import encode_table
 
 from .spooling import append, batch, find_segments, hello, numbers, payloads
 
@@ -75,6 +78,13 @@ def test_what_comes_while_one_reads_is_read_the_next_time(tmp_path: Path, count:
             append(spool, count, nbytes=100 + turn)
         assert len(seen) == turn + 1
     assert seen == payloads(spool)[: len(seen)]
+
+
+def test_a_promise_is_told_from_other_batches_by_its_length() -> None:
+    most = Batch(first=2**64 - 1, first_name=2**32 - 1, complete_until_ns=2**63 - 1)
+    assert SendRequest(batch=most).ByteSize() <= PROMISE_NBYTES
+    rows = pl.DataFrame(schema={"a": pl.Int8})
+    assert len(encode_table(rows)) > PROMISE_NBYTES
 
 
 def test_only_its_owner_can_read_it_and_no_name_from_outside_is_in_a_path(tmp_path: Path) -> None:
