@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["SCHEMA", "Answer", "Notice", "Process", "Refusal", "SpoolState", "read_answer"]
+__all__ = ["CUT", "SCHEMA", "Answer", "Notice", "Process", "Refusal", "SpoolState", "read_answer"]
 
 SCHEMA = "deepprof.agent/1"
+CUT = 1 << 32  # code of the notice on a process that was gone before it had said its end; a collector's own are less
 
 
 class Notice(msgspec.Struct, frozen=True):

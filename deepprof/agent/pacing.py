@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-__all__ = ["Change", "Effort", "Pacer", "Pacing", "Sample"]
+__all__ = ["SPOOL_FULL", "Change", "Effort", "Pacer", "Pacing", "Sample"]
 
+SPOOL_FULL = "spool-full"  # a reason
 FULL_WINDOW_S = 10.0  # over which a full effort is judged: shorter peaks, such as a start, pass
 OVERFLOWS = 3  # seconds with losses of the last ten, before windows begin
 LONGEST_PAUSE_S = 120.0
@@ -99,7 +100,7 @@ class Pacer:
 
     def _judge_full(self, now_s: float, sample: Sample) -> None:
         if sample.spool_full:
-            self._go(now_s, Effort.DUTY, "spool-full")
+            self._go(now_s, Effort.DUTY, SPOOL_FULL)
         elif sum(each.overflowed for each in self.seconds) >= OVERFLOWS:
             self._go(now_s, Effort.DUTY, "buffer-full")
         elif self._has_seen_enough() and self.overhead_ratio > self.pacing.overhead_ratio:
@@ -123,7 +124,7 @@ class Pacer:
             self.calm_since_s = None
             self.pause_s *= 2
             if self.pause_s > LONGEST_PAUSE_S:
-                self._go(now_s, Effort.OFF, "spool-full" if sample.spool_full else "overhead")
+                self._go(now_s, Effort.OFF, SPOOL_FULL if sample.spool_full else "overhead")
             return
         cheap = self.overhead_ratio <= self.pacing.overhead_ratio / 2
         if not cheap or any(each.overflowed for each in self.seconds):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
+from deepprof.agent.answers import CUT
 from deepprof.agent.clocks import ClockFollower
 from deepprof.agent.conversion import device_events, host_tables, is_framework, is_operator
 from deepprof.agent.hello import ProcessHello, ProtocolError
@@ -34,7 +35,7 @@ HELD_NBYTES = 32 << 20  # of records that wait for their turn; beyond, the order
 EVERY_NS = 1_000_000_000  # between batches, unless there are
 MANY = 8192  # records: a small batch costs the daemon as much as a large one
 MOST_NOTICES = 16
-CUT, CUT_TEXT = 2**32, "the process was gone before it had said its end: its last records may be missing"
+CUT_TEXT = "the process was gone before it had said its end: its last records may be missing"
 HIGHEST = 2**60  # number of a record
 NO_HOST, NO_ANNOTATIONS = empty_table(HOST_EVENTS), empty_table(ANNOTATIONS)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from deepprof.agent.answers import Answer, Process
+from deepprof.agent.answers import CUT, Answer, Process
 
 __all__ = ["AWAY", "Account", "Finished", "add_up", "describe", "select"]
 
 SHOWN = 3  # refusals and notices in one line
-CUT = 1 << 32  # the code of the agent's notice on a process that was gone before it had said its end
 # What `client.errors` says of a daemon that is not there; all else it said itself, or the way to it did.
 AWAY = {"there is no such socket", "nothing listens there", "is about to stop", "broke the connection off"}
 

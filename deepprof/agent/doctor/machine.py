@@ -14,11 +14,11 @@ from deepprof.agent.asking import NotAnsweredError, Why
 from deepprof.agent.doctor.devices import examine_devices
 from deepprof.agent.doctor.findings import Finding, Report, note, ok, wrong
 from deepprof.agent.doctor.tree import Tree
+from deepprof.agent.pacing import SPOOL_FULL
 from deepprof.agent.summary import AWAY
 
 __all__ = ["REFUSED_ADVICE", "Surroundings", "examine_agent", "examine_library", "examine_machine"]
 
-FULL = "spool-full"  # why the agent collects less
 SHOWN = 5  # processes that were refused
 REFUSED_ADVICE = "set DEEPPROF_RANK in its environment, or give its run another --job"
 MIB = 1 << 20
@@ -168,7 +168,7 @@ def judge_spool(answer: Answer) -> Finding:
     room = f"{least} of {spool.limit_nbytes / MIB:,.0f} MiB wait on disk"
     if spool.limit_nbytes and spool.nbytes >= spool.limit_nbytes:
         return wrong("spool", f"full: {room}, and what comes is lost", "start the daemon, or raise --spool-limit")
-    if any(each.reason == FULL and each.level != "full" and not each.ended for each in answer.processes):
+    if any(each.reason == SPOOL_FULL and each.level != "full" and not each.ended for each in answer.processes):
         why = f"{room}; the agent had no room for records, and collects less"
         return wrong("spool", why, "make room on its disk, start the daemon, or raise --spool-limit")
     return ok("spool", room)
