@@ -57,7 +57,7 @@ def device_events(rows: Rows, start_ns: Int64s, end_ns: Int64s, names: Ids) -> p
         pl.lit(None, pl.UInt64).alias("external_id"),
         pl.when(moves).then("nbytes").alias("nbytes"),
         pl.when(pl.col("copy_kind") < len(COPY_KINDS))
-        .then("copy_kind")
+        .then(pl.col("copy_kind").clip(upper_bound=len(COPY_KINDS) - 1))  # a null's key too must be in the dictionary
         .cat.to(DEVICE_EVENTS["copy_kind"])
         .alias("copy_kind"),
         pl.when(pl.col("graph_node") > 0).then("graph_node").alias("graph_node"),
