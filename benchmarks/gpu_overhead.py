@@ -278,7 +278,8 @@ def make_plan(folder: Path, options: argparse.Namespace) -> Plan:
 
 def build_mock(folder: Path) -> Path:
     """Compile the tests' mock of CUPTI."""
-    return compile_library([ROOT / "tests/collectors/live/mock_cupti.c"], folder / "libcupti_mock.so")
+    mock = [ROOT / "tests/collectors/live/mock_cupti.c"]
+    return compile_library(mock, folder / "libcupti_mock.so", "-Wl,-soname,libcuda.so.1")  # it is the driver too
 
 
 def show(outcome: Outcome) -> Outcome:

@@ -99,7 +99,7 @@ static void tick(void)
 
 /* ---- switching ---- */
 
-static int is_paused(void)
+int core_is_paused(void)
 {
     pthread_mutex_lock(&lock);
     int is = paused > 0;
@@ -182,7 +182,7 @@ static void switch_off(enum dp_reason reason)
 static void follow_agent(void)
 {
     connection_follow(!w.had_agent);
-    int has_agent = connection_state() == WELCOMED, is_busy = is_paused();
+    int has_agent = connection_state() == WELCOMED, is_busy = core_is_paused();
     int wanted = has_agent && connection_level() == DP_ON && !is_busy;
     if (w.early && !wanted && (has_agent || is_busy || dp_now_ns() > w.early_until_ns))
         end_early(is_busy ? DP_BUSY : has_agent ? DP_DUTY_CYCLE : DP_DISCONNECTED);

@@ -1,12 +1,11 @@
 /* The source of device events: CUPTI's activity records.
  *
  * The driver loads this library for CUDA_INJECTION64_PATH and calls InitializeInjection inside the first cuInit. That
- * only starts the worker: nothing is asked of CUPTI before an agent wants records, and nothing while none does.
+ * only starts the worker: nothing is asked of CUPTI before an agent wants records and the driver is ready.
  *
- * One client can have CUPTI's activity records in a process (from CUDA 13.3 on, several, through other calls). Whom a
- * call refuses for another's sake tries again now and then. What cannot be seen from here: a client that registers its
- * callbacks over ours (torch.profiler does) is not refused, and the records go to it from then on; nothing tells us. So
- * whoever knows that a profiler starts calls dp_pause, and after dp_resume the callbacks are registered again. */
+ * The user's own profiler goes first: cupti_session.c asks before each beginning whether one is there. One that comes
+ * later and does not ask (torch.profiler) takes our place unsaid. Whoever knows that it starts calls dp_pause; else its
+ * clock betrays it, or its subscription once nothing comes any more. Then we leave alone what is enabled, for it is its. */
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,50 +16,45 @@
 #include "parts.h"
 
 enum { BATCH = 1024 };
-static const int64_t FLUSH_NS = 200000000, IDLE_NS = 100000000, FIRST_PAUSE_NS = 50000000, PATIENCE_NS = 1000000000;
+/* A flush asks for buffers that are not full: those of a job that rests, and of threads beside a busy one. */
+static const int64_t IDLE_NS = 100000000, FLUSH_NS = 200000000, BUSY_FLUSH_NS = 500000000;
+static const int64_t FIRST_PAUSE_NS = 50000000, PATIENCE_NS = 1000000000, SILENT_NS = 5000000000;
 /* Clocks disagree by microseconds, garbage by years: a minute tells them apart on any machine. */
-static const uint64_t CLOCK_SLACK_NS = 60000000000u;
+static const int64_t CLOCK_SLACK_NS = 60000000000;
+enum { STAYS_AWAY = 6 }; /* times the longest pause, when another client came after us */
+/* CUDA 13.0 without its first update: with graphs, disabling a kind can hang, and a flush crash. */
+enum { FRAGILE_VERSION = 130000, REFUSING_VERSION = 27 /* from it on a request may get no buffer */ };
 
 /* Written before driver_was_here, on the thread that the driver calls us on. */
 static struct {
     unsigned most_buffers;
-    int kinds; /* how many of COMMON_KINDS are wanted */
+    int graphs_as_launches;   /* one record for a launched graph instead of one for each of its nodes */
     int64_t longest_pause_ns; /* between two tries */
     atomic_int driver_was_here; /* in this process: a forked child has no driver before it starts its own */
 } settings;
 
 static struct {
-    struct cupti api;
-    int found, wanted, active, kinds_enabled;
-    int was_busy; /* records are missing for another's sake */
-    int forced;   /* CUPTI gives what it has, finished or not */
-    int64_t retry_ns, pause_ns, flush_ns, came_ns; /* the last: a buffer */
-    uint64_t since_ns;           /* device clock: when collecting began */
-    int64_t until_ns;            /* device clock: everything that ended before has been given, or DP_NO_TIME */
+    int wanted, active;
+    int muted;     /* what comes is thrown away, as if nothing were enabled */
+    int graphs;    /* records of replayed graphs have come */
+    int was_busy;  /* records are missing for another's sake */
+    int forced;    /* CUPTI gives what it has, finished or not */
+    int64_t retry_ns, pause_ns, flush_ns, came_ns, asked_ns; /* the last but one: a buffer */
+    int64_t since_ns;            /* CLOCK_MONOTONIC: when collecting began */
+    int64_t until_ns;            /* our device clock: everything that was launched before has been given, or DP_NO_TIME */
     uint64_t driver_dropped, lost; /* all so far; those that no packet has told of yet */
     uint64_t unfinished;         /* cut off at the end of a window: lost after its last record */
 } s = {.until_ns = DP_NO_TIME};
 
 static struct dp_event batch[BATCH];
 
-static const int COMMON_KINDS[] = {KIND_CONCURRENT_KERNEL, KIND_MEMCPY, KIND_MEMCPY_PTOP, KIND_MEMSET,
-                                   KIND_SYNCHRONIZATION, KIND_GRAPH_TRACE};
-enum { KINDS = sizeof COMMON_KINDS / sizeof *COMMON_KINDS };
-
-/* With GRAPH_TRACE a launched graph is one record, without it one for each of its nodes. */
 static void take_settings(void)
 {
     const char *graphs = getenv("DEEPPROF_GRAPHS");
-    settings.kinds = graphs && !strcmp(graphs, "launches") ? KINDS : KINDS - 1;
+    settings.graphs_as_launches = graphs && !strcmp(graphs, "launches");
     settings.most_buffers = (unsigned)setting("DEEPPROF_BUFFERS", 128, 2, 4096);
     settings.longest_pause_ns = (int64_t)setting("DEEPPROF_RETRY_MS", 10000, 1, 1000000) * 1000000;
     cupti_library_prepare();
-}
-
-static uint64_t device_now(void)
-{
-    uint64_t now = 0;
-    return s.found && !s.api.GetTimestamp(&now) ? now : 0;
 }
 
 /* ---- records ---- */
@@ -81,12 +75,21 @@ static void lose(uint64_t count, enum dp_notice_code code, const char *text)
     dp_notice(code, text);
 }
 
+static void lose_in_driver(uint64_t count)
+{
+    if (!count)
+        return;
+    s.driver_dropped += count;
+    lose(count, DP_DRIVER_LOST, "CUPTI had no buffer of ours to write to: its records are lost");
+}
+
 /* Records without a time that can be true are counted, and told as one gap of the buffer that they stood in; those that
  * the end of a window cut off, as one after its last record. */
 static uint32_t take_record(struct buffer *buffer, void *record, struct window window, uint32_t count)
 {
     size_t place = (size_t)((uint8_t *)record - buffer->bytes);
     int how = decode(record, buffer->valid_nbytes - place, window, &batch[count]);
+    s.graphs |= batch[count].graph != 0;
     if (how == UNFINISHED && s.forced)
         s.unfinished++;
     else if (how == BAD_TIMES || how == UNFINISHED)
@@ -98,17 +101,13 @@ static uint32_t take_record(struct buffer *buffer, void *record, struct window w
 
 static void walk(struct buffer *buffer)
 {
-    uint64_t now = device_now();
-    struct window window = {s.since_ns > CLOCK_SLACK_NS ? s.since_ns - CLOCK_SLACK_NS : 1,
-                            now ? now + CLOCK_SLACK_NS : INT64_MAX};
+    struct window window = clock_window(clock_from_mono(s.since_ns) - CLOCK_SLACK_NS,
+                                        clock_from_mono(dp_now_ns()) + CLOCK_SLACK_NS);
     void *record = NULL;
     uint32_t count = 0;
     int result;
-    if (buffer->dropped) {
-        s.driver_dropped += buffer->dropped;
-        lose(buffer->dropped, DP_DRIVER_LOST, "CUPTI dropped records: it had no buffer to write them to");
-    }
-    while (!(result = s.api.ActivityGetNextRecord(buffer->bytes, buffer->valid_nbytes, &record))) {
+    lose_in_driver(buffer->dropped);
+    while (!(result = session_next_record(buffer->bytes, buffer->valid_nbytes, &record))) {
         count = take_record(buffer, record, window, count);
         if (count == BATCH) {
             put(count);
@@ -122,87 +121,46 @@ static void walk(struct buffer *buffer)
     }
 }
 
+/* A record has its place in a buffer from its launch on. So whatever was launched before the oldest buffer that CUPTI
+ * holds was requested is in one that has come back, or on its way from none. */
 static void walk_all(void)
 {
+    int64_t now = dp_now_ns(), oldest = buffers_oldest_ns();
     for (struct buffer *buffer; (buffer = buffers_take()); buffers_give_back(buffer)) {
-        s.came_ns = dp_now_ns();
-        walk(buffer);
+        s.came_ns = now;
+        if (!s.muted)
+            walk(buffer);
     }
+    lose_in_driver(buffers_scrapped());
+    int64_t until = clock_from_mono(oldest < now ? oldest : now);
+    s.until_ns = until > s.until_ns ? until : s.until_ns;
 }
 
-/* After a flush that left nothing with CUPTI, all that ended before it has been seen: there is no place for more. While
- * CUPTI holds a buffer - always, under load - nobody can say what is in it, and the promise stays where it was. */
+static int is_fragile(void) { return session_version() == FRAGILE_VERSION; }
+
 static void flush(uint32_t flag)
 {
-    uint64_t before = device_now();
     s.forced = flag == CUPTI_FLUSH_FORCED;
-    s.api.ActivityFlushAll(flag);
+    if (!is_fragile() || !s.graphs)
+        session_flush(flag);
     walk_all();
     s.lost += s.unfinished;
     put(0);
     s.unfinished = s.forced = 0;
     s.flush_ns = dp_now_ns();
-    if (before && buffers_are_idle())
-        s.until_ns = (int64_t)before;
 }
 
 /* ---- switching ---- */
 
-static void disable(void)
-{
-    while (s.kinds_enabled)
-        s.api.ActivityDisable(COMMON_KINDS[--s.kinds_enabled]);
-    s.active = 0;
-}
-
-static const char *name_result(int result)
-{
-    const char *text = NULL;
-    if (s.api.GetResultString)
-        s.api.GetResultString(result, &text);
-    return text ? text : "an error";
-}
-
-static int is_busy(int result)
-{
-    return result == CUPTI_ONE_SUBSCRIBER || result == CUPTI_NOT_COMPATIBLE || result == CUPTI_HARDWARE_BUSY
-        || result == CUPTI_OLD_PROFILER;
-}
-
-static int is_denied(int result) { return result == CUPTI_NO_PRIVILEGES || result == CUPTI_NO_PRIVILEGES_HERE; }
-
 static void tell_refusal(int result)
 {
     char text[256];
-    int denied = is_denied(result);
-    const char *why = is_busy(result) ? cupti_sees_other_profiler() ? "Nsight has it" : "another profiler has it"
+    int busy = session_is_busy(result), denied = result == CUPTI_NO_PRIVILEGES || result == CUPTI_NO_PRIVILEGES_HERE;
+    const char *why = busy ? cupti_sees_other_profiler() ? "Nsight has it" : "another profiler has it"
         : denied ? "the driver reserves it for administrators (NVreg_RestrictProfilingToAdminUsers)" : "it failed";
     snprintf(text, sizeof text, "CUPTI cannot be used now: %s (%d, %s); tried again every now and then", why, result,
-             name_result(result));
-    dp_notice(is_busy(result) ? DP_CUPTI_BUSY : denied ? DP_CUPTI_DENIED : DP_CUPTI_FAILED, text);
-}
-
-/* Kinds that a driver does not know (MEMCPY_PTOP, GRAPH_TRACE in old ones) are no reason to do without the others. */
-static int enable_kinds(void)
-{
-    int result = CUPTI_OK;
-    while (!result && s.kinds_enabled < settings.kinds) {
-        int kind = COMMON_KINDS[s.kinds_enabled];
-        result = s.api.ActivityEnable(kind);
-        if (result && !is_busy(result) && kind != KIND_CONCURRENT_KERNEL)
-            result = CUPTI_OK;
-        s.kinds_enabled += !result;
-    }
-    return result;
-}
-
-static void find(void)
-{
-    s.found = !cupti_find(&s.api);
-    if (!s.found)
-        dp_notice(DP_NO_CUPTI, "no libcupti that can be loaded was found; set CUDA_HOME, or pip install nvidia-cuda-cupti");
-    else
-        buffers_prepare(settings.most_buffers, s.api.ActivityGetNumDroppedRecords);
+             session_describe(result));
+    dp_notice(busy ? DP_CUPTI_BUSY : denied ? DP_CUPTI_DENIED : DP_CUPTI_FAILED, text);
 }
 
 /* The first tries are close together: the driver may still be starting, which is also why they may fail unsaid. */
@@ -214,37 +172,123 @@ static void plan_next_try(void)
     s.retry_ns = dp_now_ns() + s.pause_ns;
 }
 
-static void give_up_for_now(int result)
+static int is_driver_ready(void)
 {
-    disable();
-    s.was_busy |= is_busy(result);
-    if (is_busy(result) || is_denied(result) || s.pause_ns > PATIENCE_NS)
+    enum driver_state state = driver_state();
+    if (state == DRIVER_WITHOUT_DEVICE) {
+        dp_notice(DP_NO_DEVICE, "the CUDA driver shows this process no device (CUDA_VISIBLE_DEVICES?): nothing to collect");
+        plan_next_try();
+    }
+    return state == DRIVER_READY;
+}
+
+static int find(void)
+{
+    if (session_find()) {
+        dp_notice(DP_NO_CUPTI, "no libcupti that can be loaded was found; set CUDA_HOME, or pip install nvidia-cuda-cupti");
+        return -1;
+    }
+    buffers_prepare(settings.most_buffers, session_version() >= REFUSING_VERSION);
+    if (is_fragile())
+        dp_notice(DP_FRAGILE, "this CUPTI (13.0 without Update 1) can hang or crash jobs with CUDA graphs: it is never switched "
+                              "off here, and not flushed once there are graphs; pip install -U \"nvidia-cuda-cupti>=13.0.85\"");
+    return 0;
+}
+
+static void refuse(int result)
+{
+    s.was_busy |= session_is_busy(result);
+    if (session_is_busy(result) || s.pause_ns > PATIENCE_NS || result == CUPTI_NO_PRIVILEGES
+        || result == CUPTI_NO_PRIVILEGES_HERE)
         tell_refusal(result);
 }
 
 static void try_to_collect(void)
 {
-    plan_next_try();
-    if (!s.found)
-        find();
-    if (!s.found)
+    if (!is_driver_ready())
         return;
-    s.since_ns = device_now();
-    int result = s.api.ActivityRegisterCallbacks(buffers_request, buffers_complete);
-    result = result ? result : enable_kinds();
+    plan_next_try();
+    if (find())
+        return;
+    buffers_begin();
+    int result = session_begin(settings.graphs_as_launches);
     s.active = !result;
+    s.since_ns = s.came_ns = s.asked_ns = dp_now_ns();
     if (result)
-        give_up_for_now(result);
+        refuse(result);
+}
+
+/* Another client took our place. What is enabled is its, and what we had not been given has gone to it. */
+static void give_way(const char *how)
+{
+    char text[128];
+    session_abandon();
+    s.active = 0;
+    s.was_busy = 1;
+    s.retry_ns = dp_now_ns() + STAYS_AWAY * settings.longest_pause_ns;
+    snprintf(text, sizeof text, "another profiler has taken CUPTI's records (%s); tried again every now and then", how);
+    dp_notice(DP_CUPTI_TAKEN, text);
+}
+
+static void look_for_others(void)
+{
+    int64_t now = dp_now_ns();
+    if (session_is_joined() || now - s.came_ns < SILENT_NS || now - s.asked_ns < settings.longest_pause_ns)
+        return;
+    s.asked_ns = now;
+    if (session_ask())
+        give_way("it has subscribed");
+}
+
+/* Graphs that are captured while nothing is enabled may give no kernels when they are replayed later: so once there are
+ * graphs, a window only ends for us. For another profiler, or where nobody listens any more, all ends. */
+static int is_to_be_muted(void)
+{
+    return is_fragile() || (s.graphs && connection_state() == WELCOMED && !core_is_paused());
+}
+
+static void mute(void)
+{
+    flush(CUPTI_FLUSH_COMPLETED);
+    s.muted = 1;
+}
+
+static void stop(void)
+{
+    session_disable();
+    flush(CUPTI_FLUSH_FORCED);
+    session_leave();
+    s.active = s.muted = 0;
+}
+
+/* Records are worth nothing without a clock. */
+static void settle(void)
+{
+    if (!s.active || !clock_settle())
+        return;
+    s.muted = 1;
+    lose(1, DP_CUPTI_FAILED, "CUPTI tells no time: its records, one or more, are lost");
 }
 
 static void set(int on)
 {
     s.wanted = on;
     s.retry_ns = s.pause_ns = 0;
-    if (!on && s.active) {
-        disable();
-        flush(CUPTI_FLUSH_FORCED);
-    }
+    settle();
+    if (!s.active)
+        return;
+    if (on && s.muted) {
+        flush(CUPTI_FLUSH_COMPLETED); /* what ran meanwhile */
+        s.muted = 0;
+    } else if (!on)
+        (is_to_be_muted() ? mute : stop)();
+}
+
+static void flush_when_due(void)
+{
+    int64_t now = dp_now_ns();
+    if (now - s.flush_ns > (now - s.came_ns > IDLE_NS ? FLUSH_NS : BUSY_FLUSH_NS))
+        flush(CUPTI_FLUSH_COMPLETED);
 }
 
 /* Ranges may come all the time while CUPTI holds the few records that there are. */
@@ -255,43 +299,32 @@ static void drain(int idle)
         try_to_collect();
     if (!s.active)
         return;
-    walk_all();
-    if (dp_now_ns() - s.came_ns > IDLE_NS && dp_now_ns() - s.flush_ns > FLUSH_NS)
-        flush(CUPTI_FLUSH_COMPLETED);
+    if (clock_is_known())
+        walk_all();
+    enum clock_news news = clock_look();
+    if (news == CLOCK_CHANGED)
+        give_way("its clock is another one");
+    else if (news == CLOCK_SAME) {
+        flush_when_due();
+        look_for_others();
+    }
 }
 
 static void finish(void)
 {
+    if (s.wanted && !s.active && driver_state() == DRIVER_STARTING)
+        dp_notice(DP_NO_DEVICE, "the CUDA driver did not come up in this process: nothing was collected");
+    settle();
     if (s.active)
-        flush(CUPTI_FLUSH_FORCED);
-}
-
-/* The clocks are read between two readings of one of them, and the closest of three tries is taken. */
-static void read_clocks(struct dp_tick *tick)
-{
-    int64_t closest = DP_NEVER;
-    for (int i = 0; i < 3; i++) {
-        struct timespec unix_time;
-        int64_t before = dp_now_ns();
-        uint64_t device = device_now();
-        clock_gettime(CLOCK_REALTIME, &unix_time);
-        int64_t took = dp_now_ns() - before;
-        if (!device || took >= closest)
-            continue;
-        closest = took;
-        tick->device_ns = (int64_t)device;
-        tick->mono_ns = before + took / 2;
-        tick->unix_ns = (int64_t)unix_time.tv_sec * 1000000000 + unix_time.tv_nsec;
-    }
+        (is_fragile() ? mute : stop)();
 }
 
 static void tick(struct dp_tick *tick)
 {
     tick->driver_dropped = s.driver_dropped;
-    if (!s.found)
+    if (clock_read(tick))
         return;
-    read_clocks(tick);
-    tick->events_until_ns = s.until_ns;
+    tick->events_until_ns = s.active ? s.until_ns : tick->device_ns;
 }
 
 static void forget(void)
@@ -299,6 +332,8 @@ static void forget(void)
     memset(&s, 0, sizeof s);
     settings.driver_was_here = 0;
     s.until_ns = DP_NO_TIME;
+    session_forget();
+    clock_forget();
     buffers_forget();
     decode_forget();
 }

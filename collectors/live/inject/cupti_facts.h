@@ -59,6 +59,12 @@ struct cupti_graph {
     uint64_t start, end;
     uint32_t device, graph, context, stream;
 };
+struct cupti_graph_end { /* from 12.3 on, where alone a device of ON_HOST can be */
+    struct cupti_graph begin;
+    uint64_t flags_40;
+    uint32_t device, context;
+};
+enum { ON_HOST = 0x7fffffff }; /* the device of a graph whose first or last node runs on none */
 
 #define AT(type, field, place) _Static_assert(offsetof(struct type, field) == (place), #type "." #field)
 AT(cupti_kernel, start, 16); AT(cupti_kernel, end, 24); AT(cupti_kernel, device, 40); AT(cupti_kernel, context, 44);
@@ -78,10 +84,23 @@ AT(cupti_synchronization, correlation, 24); AT(cupti_synchronization, context, 2
 AT(cupti_synchronization, stream, 32); AT(cupti_synchronization, event, 36);
 AT(cupti_graph, correlation, 4); AT(cupti_graph, start, 8); AT(cupti_graph, end, 16); AT(cupti_graph, device, 24);
 AT(cupti_graph, graph, 28); AT(cupti_graph, context, 32); AT(cupti_graph, stream, 36);
+AT(cupti_graph_end, device, 48); AT(cupti_graph_end, context, 52);
 #undef AT
 
 typedef void (*cupti_request)(uint8_t **buffer, size_t *nbytes, size_t *most_records);
 typedef void (*cupti_complete)(void *context, uint32_t stream, uint8_t *buffer, size_t nbytes, size_t valid_nbytes);
+typedef void (*cupti_request_v2)(uint8_t **buffer, size_t *nbytes, size_t *most_records, void *about);
+typedef void (*cupti_complete_v2)(uint8_t *buffer, size_t nbytes, size_t valid_nbytes, void *about);
+typedef void (*cupti_callback)(void *user, int domain, uint32_t number, const void *data);
+
+struct cupti_subscriber {
+    size_t nbytes; /* of this */
+    const char *name;
+    char *old_name; /* whoever is in the way is written here */
+    size_t old_nbytes;
+    uint8_t many, padding[7]; /* others are allowed */
+};
+_Static_assert(offsetof(struct cupti_subscriber, many) == 32 && sizeof(struct cupti_subscriber) == 40, "subscriber");
 
 /* The functions that we call, under their names less "cupti". */
 struct cupti {
@@ -91,7 +110,20 @@ struct cupti {
     int (*ActivityFlushAll)(uint32_t flag);
     int (*ActivityGetNextRecord)(uint8_t *buffer, size_t valid_nbytes, void **record);
     int (*ActivityGetNumDroppedRecords)(void *context, uint32_t stream, size_t *dropped);
+    int (*ActivitySetAttribute)(int attribute, size_t *nbytes, void *value);
     int (*GetTimestamp)(uint64_t *);
-    int (*GetResultString)(int result, const char **text); /* NULL in a library without it */
+    int (*GetVersion)(uint32_t *);
+    int (*Subscribe)(void **subscriber, cupti_callback, void *user);
+    int (*Unsubscribe)(void *subscriber);
+    /* NULL in a library without them: */
+    int (*GetResultString)(int result, const char **text);
+    int (*ActivityGetEnabledKinds)(void *subscriber, int *kinds, uint32_t *room, uint32_t *count);
+    int (*Subscribe_v2)(void **subscriber, cupti_callback, void *user, struct cupti_subscriber *);
+    int (*ActivityRegisterCallbacks_v2)(void *subscriber, cupti_request_v2, cupti_complete_v2);
+    int (*ActivityEnable_v2)(void *subscriber, int kind, void *config);
+    int (*ActivityDisable_v2)(void *subscriber, int kind, void *config);
+    int (*ActivityGetNextRecord_v2)(void *subscriber, uint8_t *buffer, size_t valid_nbytes, void **record);
+    int (*ActivityGetNumDroppedRecords_v2)(void *subscriber, void *context, uint32_t stream, size_t *dropped);
+    int (*GetTimestamp_v2)(void *subscriber, uint64_t *);
 };
 #endif

@@ -84,10 +84,14 @@ static int take(void *library, struct cupti *api)
     if (!library)
         return -1;
     TAKE(ActivityRegisterCallbacks), TAKE(ActivityEnable), TAKE(ActivityDisable), TAKE(ActivityFlushAll);
-    TAKE(ActivityGetNextRecord), TAKE(ActivityGetNumDroppedRecords), TAKE(GetTimestamp), TAKE(GetResultString);
+    TAKE(ActivityGetNextRecord), TAKE(ActivityGetNumDroppedRecords), TAKE(ActivitySetAttribute), TAKE(GetTimestamp);
+    TAKE(GetVersion), TAKE(Subscribe), TAKE(Unsubscribe), TAKE(GetResultString), TAKE(ActivityGetEnabledKinds);
+    TAKE(Subscribe_v2), TAKE(ActivityRegisterCallbacks_v2), TAKE(ActivityEnable_v2), TAKE(ActivityDisable_v2);
+    TAKE(ActivityGetNextRecord_v2), TAKE(ActivityGetNumDroppedRecords_v2), TAKE(GetTimestamp_v2);
 #undef TAKE
     int whole = api->ActivityRegisterCallbacks && api->ActivityEnable && api->ActivityDisable && api->ActivityFlushAll
-        && api->ActivityGetNextRecord && api->ActivityGetNumDroppedRecords && api->GetTimestamp;
+        && api->ActivityGetNextRecord && api->ActivityGetNumDroppedRecords && api->ActivitySetAttribute
+        && api->GetTimestamp && api->GetVersion && api->Subscribe && api->Unsubscribe;
     return whole ? 0 : -1;
 }
 

@@ -16,9 +16,12 @@ enum { COPIES = sizeof COPY_KINDS, MEMORIES = sizeof MEMORY / sizeof *MEMORY, SY
 /* A synchronization names its context but no device: this remembers whose contexts were seen. */
 enum { CONTEXTS = 64 };
 static struct { uint32_t context, device; } contexts[CONTEXTS];
+static uint32_t latest_device, latest_context;
 
 static void remember(uint32_t context, uint32_t device)
 {
+    latest_device = device;
+    latest_context = context;
     contexts[context % CONTEXTS].context = context;
     contexts[context % CONTEXTS].device = device;
 }
@@ -28,16 +31,20 @@ static uint32_t device_of(uint32_t context)
     return contexts[context % CONTEXTS].context == context ? contexts[context % CONTEXTS].device : 0;
 }
 
-void decode_forget(void) { memset(contexts, 0, sizeof contexts); }
+void decode_forget(void)
+{
+    memset(contexts, 0, sizeof contexts);
+    latest_device = latest_context = 0;
+}
 
 static int set_times(struct dp_event *event, uint64_t start, uint64_t end, struct window window)
 {
     if (!start || !end)
         return UNFINISHED;
-    if (start < window.earliest_ns || end < start || end > window.latest_ns)
+    if (start < window.earliest || end < start || end > window.latest)
         return BAD_TIMES;
-    event->start_ns = (int64_t)start;
-    event->end_ns = (int64_t)end;
+    event->start_ns = clock_to_ours(start);
+    event->end_ns = clock_to_ours(end);
     return DECODED;
 }
 
@@ -131,11 +138,18 @@ static int decode_sync(const struct cupti_synchronization *record, struct window
     return set_times(event, record->start, record->end, window);
 }
 
-static int decode_graph(const struct cupti_graph *record, struct window window, struct dp_event *event)
+/* A graph may begin with a host function: then it is on the device of its last node, or of what came before it. */
+static int decode_graph(const struct cupti_graph *record, size_t room, struct window window, struct dp_event *event)
 {
     char text[32];
+    uint32_t device = record->device, context = record->context;
+    const struct cupti_graph_end *end = (const struct cupti_graph_end *)record;
+    if (device == ON_HOST && room >= sizeof *end && end->device != ON_HOST)
+        device = end->device, context = end->context;
+    if (device == ON_HOST)
+        device = latest_device, context = latest_context;
     snprintf(text, sizeof text, "CUDA graph %u", record->graph);
-    set_place(event, record->device, record->context, record->stream);
+    set_place(event, device, context, record->stream);
     set_launch(event, record->correlation, 0, record->graph);
     event->activity = DP_GRAPH;
     event->name = dp_intern(text);
@@ -158,7 +172,7 @@ int decode(const void *record, size_t room, struct window window, struct dp_even
     case KIND_MEMCPY_PTOP: CASE(cupti_copy_ptop, decode_copy_ptop);
     case KIND_MEMSET: CASE(cupti_memset, decode_memset);
     case KIND_SYNCHRONIZATION: CASE(cupti_synchronization, decode_sync);
-    case KIND_GRAPH_TRACE: CASE(cupti_graph, decode_graph);
+    case KIND_GRAPH_TRACE: return room < sizeof(struct cupti_graph) ? ODD_RECORD : decode_graph(record, room, window, event);
     default: return LEFT_OUT; /* a kind that we did not ask for */
     }
 #undef CASE

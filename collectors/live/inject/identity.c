@@ -50,6 +50,14 @@ static size_t read_file(const char *path, char *text, size_t room)
     return length > 0 ? (size_t)length : 0;
 }
 
+size_t process_name(char *text, size_t room)
+{
+    size_t length = read_file("/proc/self/comm", text, room);
+    if (length && text[length - 1] == '\n')
+        text[--length] = 0;
+    return length;
+}
+
 static void add_command(void)
 {
     char command[COMMAND_LENGTH + 1];

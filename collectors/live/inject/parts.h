@@ -6,12 +6,16 @@
 #include <time.h>
 #include "core.h"
 
+/* core.c */
+int core_is_paused(void);                              /* another profiler runs, as somebody has said */
+
 /* identity.c: who we are. Taken once on the thread that starts us, because getenv beside a setenv is a race. */
 int identity_take(const char *collector);              /* -1: no agent is wanted */
 const char *identity_socket(void);
 size_t identity_hello(char *text, size_t room, int continues); /* lines of key=value, whole ones that fit */
 uint64_t setting(const char *name, uint64_t fallback, uint64_t least, uint64_t most); /* a number in the environment */
 void identity_forget(void);
+size_t process_name(char *text, size_t room);          /* as the system shows it; its length */
 enum { HELLO_NBYTES = 16 << 10 };
 
 /* clock.c. Any thread. */

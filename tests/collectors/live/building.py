@@ -69,6 +69,7 @@ def compile_all(cc: str, flags: list[str], work: Path, sources: list[Path]) -> N
     shared = [cc, *FLAGS, *flags, "-shared"]
     run([*shared, "-Wl,-z,nodelete", *map(str, sources), "-o", str(work / "inject.so"), "-ldl"])
     visible = [flag for flag in shared if flag != "-fvisibility=hidden"]
-    run([*visible, str(HERE / "mock_cupti.c"), "-o", str(work / "mock.so")])
+    mock = [*visible, "-Wl,-soname,libcuda.so.1", str(HERE / "mock_cupti.c")]  # it is the driver too
+    run([*mock, "-o", str(work / "mock.so")])
     run([cc, *FLAGS, *flags, str(HERE / "job.c"), "-o", str(work / "job"), "-ldl"])
     run([cc, *FLAGS, *flags, str(EARLY), "-o", str(work / "early"), "-ldl"])
