@@ -18,12 +18,14 @@
 enum { BATCH = 1024 };
 /* A flush asks for buffers that are not full: those of a job that rests, and of threads beside a busy one. */
 static const int64_t IDLE_NS = 100000000, FLUSH_NS = 200000000, BUSY_FLUSH_NS = 500000000;
-static const int64_t FIRST_PAUSE_NS = 50000000, PATIENCE_NS = 1000000000, SILENT_NS = 5000000000;
+static const int64_t FIRST_PAUSE_NS = 50000000, PATIENCE_NS = 1000000000;
 /* Clocks disagree by microseconds, garbage by years: a minute tells them apart on any machine. */
 static const int64_t CLOCK_SLACK_NS = 60000000000;
 enum { STAYS_AWAY = 6 }; /* times the longest pause, when another client came after us */
-/* CUDA 13.0 without its first update: with graphs, disabling a kind can hang, and a flush crash. */
+/* CUDA 13.0 without its first update: in a job with graphs disabling a kind can hang, and a flush crash. Small buffers come
+ * back soon by themselves. */
 enum { FRAGILE_VERSION = 130000, REFUSING_VERSION = 27 /* from it on a request may get no buffer */ };
+enum { BUFFER_NBYTES = 512 << 10, FRAGILE_NBYTES = 32 << 10 };
 
 /* Written before driver_was_here, on the thread that the driver calls us on. */
 static struct {
@@ -141,7 +143,7 @@ static int is_fragile(void) { return session_version() == FRAGILE_VERSION; }
 static void flush(uint32_t flag)
 {
     s.forced = flag == CUPTI_FLUSH_FORCED;
-    if (!is_fragile() || !s.graphs)
+    if (!is_fragile())
         session_flush(flag);
     walk_all();
     s.lost += s.unfinished;
@@ -188,10 +190,11 @@ static int find(void)
         dp_notice(DP_NO_CUPTI, "no libcupti that can be loaded was found; set CUDA_HOME, or pip install nvidia-cuda-cupti");
         return -1;
     }
-    buffers_prepare(settings.most_buffers, session_version() >= REFUSING_VERSION);
+    unsigned parts = is_fragile() ? BUFFER_NBYTES / FRAGILE_NBYTES : 1;
+    buffers_prepare(parts * settings.most_buffers, BUFFER_NBYTES / parts, session_version() >= REFUSING_VERSION);
     if (is_fragile())
         dp_notice(DP_FRAGILE, "this CUPTI (13.0 without Update 1) can hang or crash jobs with CUDA graphs: it is never switched "
-                              "off here, and not flushed once there are graphs; pip install -U \"nvidia-cuda-cupti>=13.0.85\"");
+                              "off nor flushed, so that the last records are lost; pip install -U \"nvidia-cuda-cupti>=13.0.85\"");
     return 0;
 }
 
@@ -211,6 +214,7 @@ static void try_to_collect(void)
     if (find())
         return;
     buffers_begin();
+    clock_look(); /* whatever clock there is by now, nobody has changed it under us */
     int result = session_begin(settings.graphs_as_launches);
     s.active = !result;
     s.since_ns = s.came_ns = s.asked_ns = dp_now_ns();
@@ -233,7 +237,8 @@ static void give_way(const char *how)
 static void look_for_others(void)
 {
     int64_t now = dp_now_ns();
-    if (session_is_joined() || now - s.came_ns < SILENT_NS || now - s.asked_ns < settings.longest_pause_ns)
+    int64_t silent_ns = settings.longest_pause_ns / 2; /* a job that launches is heard */
+    if (session_is_joined() || now - s.came_ns < silent_ns || now - s.asked_ns < settings.longest_pause_ns)
         return;
     s.asked_ns = now;
     if (session_ask())
@@ -259,6 +264,14 @@ static void stop(void)
     flush(CUPTI_FLUSH_FORCED);
     session_leave();
     s.active = s.muted = 0;
+}
+
+/* The process ends, and what CUPTI holds cannot be asked for. */
+static void leave_rest(void)
+{
+    mute();
+    s.lost += buffers_oldest_ns() != DP_NEVER; /* one or more */
+    put(0);
 }
 
 /* Records are worth nothing without a clock. */
@@ -316,7 +329,7 @@ static void finish(void)
         dp_notice(DP_NO_DEVICE, "the CUDA driver did not come up in this process: nothing was collected");
     settle();
     if (s.active)
-        (is_fragile() ? mute : stop)();
+        (is_fragile() ? leave_rest : stop)();
 }
 
 static void tick(struct dp_tick *tick)

@@ -5,21 +5,22 @@
 #include <stdlib.h>
 #include "cupti_parts.h"
 
-/* Small ones: under a deep queue of launches CUPTI gives a buffer only when it is full. */
-enum { NBYTES = 512 << 10, SCRAP_NBYTES = 64 << 10, ALIGNMENT = 64 /* of at least 8, as CUPTI wants it */ };
+enum { SCRAP_NBYTES = 64 << 10, ALIGNMENT = 64 /* of at least 8, as CUPTI wants it */ };
 enum { BY_CUPTI = 1, BY_CALLBACK = 2 }; /* who holds a buffer; 0: we */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct buffer *spare, *spare_scrap, *first_done, *last_done, *last_made;
 static unsigned made, most;
+static size_t buffer_nbytes;
 static int may_refuse;
 static uint64_t scrapped;
 
 /* Up to CUDA 12.8 a request that gets nothing can crash the process: what there is no room for goes to scrap. */
-void buffers_prepare(unsigned most_buffers, int can_do_without)
+void buffers_prepare(unsigned most_buffers, size_t nbytes, int can_do_without)
 {
     pthread_mutex_lock(&lock);
     most = most_buffers;
+    buffer_nbytes = nbytes;
     may_refuse = can_do_without;
     pthread_mutex_unlock(&lock);
 }
@@ -54,7 +55,7 @@ static struct buffer *take_spare(void)
     struct buffer *buffer = spare;
     if (buffer)
         spare = buffer->next;
-    else if (made < most && (buffer = make(NBYTES)))
+    else if (made < most && (buffer = make(buffer_nbytes)))
         made++;
     return buffer;
 }
@@ -83,7 +84,7 @@ void buffers_request(uint8_t **bytes, size_t *nbytes, size_t *most_records)
     }
     pthread_mutex_unlock(&lock);
     *bytes = buffer ? buffer->bytes : NULL; /* without one CUPTI drops records, and counts them */
-    *nbytes = !buffer ? 0 : buffer->is_scrap ? SCRAP_NBYTES : NBYTES;
+    *nbytes = !buffer ? 0 : buffer->is_scrap ? SCRAP_NBYTES : buffer_nbytes;
     *most_records = 0; /* as many as fit */
 }
 

@@ -16,6 +16,7 @@
  * follows what remains. */
 static const int64_t MEASURED_NS = 50000000;
 static const double SAME_RATE = 2e-3; /* nanoseconds, slewed at the most as NTP does it; cycle counters differ by more */
+static const double SLOWEST = 1e-3, FASTEST = 20; /* counters: 1 MHz and 20 GHz */
 static const int64_t SAME_NS = 5000000, NEAR_UNIX_NS = 3600000000000; /* of readings on a busy machine; of two hosts' clocks */
 
 struct reading { int64_t mono_ns, unix_ns; uint64_t device; };
@@ -87,16 +88,26 @@ static int is_same(const struct reading *now)
 
 static int is_nanoseconds(double rate) { return rate > 1 - SAME_RATE && rate < 1 + SAME_RATE; }
 
-static void measure(const struct reading *now)
+/* Whether it went on as some clock does since measuring began; two readings at one moment say nothing. */
+static int is_plausible(const struct reading *now, int64_t passed_ns)
+{
+    double units = (double)(int64_t)(now->device - c.first.device);
+    return passed_ns < SAME_NS ? units >= 0 && units <= FASTEST * SAME_NS
+                               : units > SLOWEST * (double)passed_ns && units < FASTEST * (double)passed_ns;
+}
+
+static enum clock_news measure(const struct reading *now)
 {
     int64_t passed_ns = now->mono_ns - c.first.mono_ns;
+    if (!is_plausible(now, passed_ns)) {
+        begin_measuring(now);
+        return CLOCK_CHANGED;
+    }
     if (passed_ns < MEASURED_NS)
-        return;
+        return CLOCK_UNKNOWN;
     double rate = (double)(int64_t)(now->device - c.first.device) / (double)passed_ns;
-    if (rate <= 0)
-        begin_measuring(now); /* changed meanwhile */
-    else
-        begin(now, is_nanoseconds(rate) ? 1 : 1 / rate);
+    begin(now, is_nanoseconds(rate) ? 1 : 1 / rate);
+    return CLOCK_SAME;
 }
 
 enum clock_news clock_look(void)
@@ -104,18 +115,19 @@ enum clock_news clock_look(void)
     struct reading now;
     if (take_reading(&now))
         return CLOCK_UNKNOWN;
+    if (c.state == MEASURING)
+        return measure(&now);
     if (c.state == KNOWN && is_same(&now)) {
         note(&now);
         return CLOCK_SAME;
     }
     enum clock_news news = c.state == KNOWN ? CLOCK_CHANGED : CLOCK_UNKNOWN;
-    if (c.state == MEASURING)
-        measure(&now);
-    else if (c.state == UNREAD && llabs((int64_t)now.device - now.unix_ns) < NEAR_UNIX_NS)
+    if (c.state == UNREAD && llabs((int64_t)now.device - now.unix_ns) < NEAR_UNIX_NS) {
         begin(&now, 1); /* CUPTI's own; a cycle counter that is so near is found out at the next look */
-    else
-        begin_measuring(&now);
-    return c.state == KNOWN ? CLOCK_SAME : news;
+        return CLOCK_SAME;
+    }
+    begin_measuring(&now);
+    return news;
 }
 
 /* Whoever has to know at once waits: the end of a job that has just begun. */

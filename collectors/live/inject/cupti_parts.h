@@ -53,7 +53,7 @@ struct buffer {
     uint64_t dropped;                       /* records that CUPTI says it lost before these */
     uint8_t *bytes;
 };
-void buffers_prepare(unsigned most, int may_refuse);
+void buffers_prepare(unsigned most, size_t nbytes, int may_refuse); /* a deep queue of launches gives only full ones */
 void buffers_begin(void);                   /* what CUPTI holds it may keep: another client was given it */
 void buffers_request(uint8_t **bytes, size_t *nbytes, size_t *most_records);
 void buffers_complete(void *context, uint32_t stream, uint8_t *bytes, size_t nbytes, size_t valid_nbytes);

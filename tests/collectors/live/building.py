@@ -26,11 +26,12 @@ SANITIZERS = {
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """Where the library, the mock of CUPTI and the jobs are: of kernels, and of ranges."""
+    """Where the library, the mock of CUPTI and the jobs are: of single records, as programs train, and of ranges."""
 
     library: Path
     mock: Path
     job: Path
+    training: Path
     early: Path
 
 
@@ -54,7 +55,7 @@ def build(flavour: str) -> Built:
     texts = [*sources, *sorted(INJECT.glob("*.h")), *sorted(HERE.glob("*.[ch]")), EARLY]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in texts) + repr((FLAGS, SANITIZERS)).encode())
     home = Path(tempfile.gettempdir()) / f"deepprof-inject-{os.getuid()}-{digest.hexdigest()[:16]}-{flavour}"
-    built = Built(home / "inject.so", home / "mock.so", home / "job", home / "early")
+    built = Built(*(home / name for name in ("inject.so", "mock.so", "job", "training", "early")))
     if not home.is_dir():
         work = Path(tempfile.mkdtemp(prefix="deepprof-inject-"))
         compile_all(compiler(), SANITIZERS[flavour], work, sources)
@@ -71,5 +72,6 @@ def compile_all(cc: str, flags: list[str], work: Path, sources: list[Path]) -> N
     visible = [flag for flag in shared if flag != "-fvisibility=hidden"]
     mock = [*visible, "-Wl,-soname,libcuda.so.1", str(HERE / "mock_cupti.c")]  # it is the driver too
     run([*mock, "-o", str(work / "mock.so")])
-    run([cc, *FLAGS, *flags, str(HERE / "job.c"), "-o", str(work / "job"), "-ldl"])
+    for name in ("job", "training"):
+        run([cc, *FLAGS, *flags, str(HERE / f"{name}.c"), str(HERE / "device.c"), "-o", str(work / name), "-ldl"])
     run([cc, *FLAGS, *flags, str(EARLY), "-o", str(work / "early"), "-ldl"])

@@ -1,113 +1,19 @@
 /* A job for tests: loads the collector as a driver does, and launches on the device of mock_cupti.c.
  *
  *   job SCENARIO COUNT [THREADS, or for a burst records a second]
- *                                     JOB_LIBRARY, DEEPPROF_CUPTI: the two libraries; JOB_TRUTH: where to write what
- *                                     was launched, as struct truth; JOB_ALONE: do not wait for an agent
- * It prints one line: the records that the device kept, those it dropped, and the seconds that launching took. */
+ *
+ * It prints one line: the records that the device kept, those it dropped, and the seconds that launching took. What its
+ * environment says: device.c. */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-#include "mock_cupti.h"
+#include "device.h"
 
-struct truth {
-    int64_t start, end;
-    uint64_t nbytes, graph_node;
-    uint32_t kind, device, context, stream, correlation, graph, type, name;
-};
-
-enum { NAMES = 50 };
-static char names[NAMES][64];
-static int (*is_enabled)(int), (*emit)(const struct mock_record *), (*stray)(void);
-static void (*refuse)(int), (*delay)(int), (*restart)(void);
-static unsigned long (*dropped)(void), (*walked)(void);
-static int (*initialize)(void);
-static void (*pause_all)(void), (*resume_all)(void), (*push)(const char *), (*pop)(void);
-static FILE *truth;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static uint64_t base;
-static long kept, most;
-
-static uint64_t now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return MOCK_CLOCK_NS + (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
-}
-
-static void nap(long microseconds)
-{
-    struct timespec time = {microseconds / 1000000, microseconds % 1000000 * 1000};
-    nanosleep(&time, NULL);
-}
-
-static void *function(void *library, const char *name)
-{
-    void *found = library ? dlsym(library, name) : NULL;
-    if (!found) {
-        fprintf(stderr, "job: %s: %s\n", name, dlerror());
-        exit(3);
-    }
-    return found;
-}
-
-static void load(void)
-{
-    const char *other = getenv("JOB_CUPTI"); /* where the collector is not to find it */
-    void *mock = dlopen(other ? other : getenv("DEEPPROF_CUPTI"), RTLD_NOW), *library = dlopen(getenv("JOB_LIBRARY"), RTLD_NOW);
-    *(void **)&is_enabled = function(mock, "mock_is_enabled");
-    *(void **)&emit = function(mock, "mock_emit");
-    *(void **)&refuse = function(mock, "mock_refuse");
-    *(void **)&delay = function(mock, "mock_delay");
-    *(void **)&stray = function(mock, "mock_stray");
-    *(void **)&dropped = function(mock, "mock_dropped");
-    *(void **)&walked = function(mock, "mock_walked");
-    *(void **)&pause_all = function(library, "deepprof_pause");
-    *(void **)&resume_all = function(library, "deepprof_resume");
-    *(void **)&push = function(library, "deepprof_push");
-    *(void **)&pop = function(library, "deepprof_pop");
-    *(void **)&restart = function(mock, "mock_restart");
-    *(void **)&initialize = function(library, "InitializeInjection");
-}
-
-static void await(int kind, int wanted)
-{
-    for (int i = 0; i < 20000 && is_enabled(kind) != wanted && !getenv("JOB_ALONE"); i++)
-        nap(1000);
-}
-
-static void write_truth(const struct mock_record *r)
-{
-    struct truth row = {(int64_t)r->start, (int64_t)r->end, r->nbytes, r->graph_node, r->kind, r->device, r->context,
-                        r->stream, r->correlation, r->graph, r->type, 0};
-    row.name = r->name ? (uint32_t)((r->name - names[0]) / (long)sizeof *names) : NAMES;
-    fwrite(&row, sizeof row, 1, truth);
-}
-
-static void launch(const struct mock_record *record)
-{
-    int is = emit(record);
-    if (!truth && !is)
-        return;
-    pthread_mutex_lock(&lock);
-    kept += is;
-    if (truth && is)
-        write_truth(record);
-    pthread_mutex_unlock(&lock);
-}
-
-static struct mock_record kernel(long i, uint32_t stream)
-{
-    return (struct mock_record){.kind = 10, .start = base + 10 * (uint64_t)i, .end = base + 10 * (uint64_t)i + 7,
-                                .name = names[i * 7 % NAMES], .device = 1, .context = 2, .stream = stream,
-                                .correlation = (uint32_t)i + 1};
-}
+static long most;
 
 /* ---- scenarios ---- */
 
@@ -338,19 +244,10 @@ static void run(const char *scenario, long count, long threads, char **arguments
 
 int main(int argc, char **argv)
 {
-    const char *path = getenv("JOB_TRUTH");
     if (argc < 3)
         return 2;
-    for (int i = 0; i < NAMES; i++)
-        snprintf(names[i], sizeof names[i], "_Z6kernel%dPfS_", i);
-    load();
-    truth = path ? fopen(path, "ab") : NULL;
-    if (truth)
-        setvbuf(truth, NULL, _IONBF, 0);
-    initialize();
-    await(10, 1);
-    base = now();
+    start();
     run(argv[1], atol(argv[2]), argc > 3 ? atol(argv[3]) : 0, argv);
-    printf("%ld %lu %.6f\n", kept, dropped(), (double)(now() - base) / 1e9);
+    finish();
     return 0;
 }

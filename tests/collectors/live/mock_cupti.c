@@ -4,12 +4,14 @@
  * It differs as versions do, by the environment:
  *   MOCK_CUDA=13         records have the sizes of CUDA 13.5, else of 12.9
  *   MOCK_API=n           what cuptiGetVersion says (28). Below 27 a request that gets no buffer crashes the process; from
- *                        130000 on each thread has a buffer of its own unless told otherwise; 130000 itself hangs, here
- *                        crashes, where a kind is disabled or buffers are flushed once a graph ran; from 130300 on there
+ *                        130000 on each thread has a buffer of its own unless told otherwise; 130000 itself may hang or crash,
+ *                        and here does, where a kind is disabled or buffers are flushed; from 130300 on there
  *                        are subscribers with buffers of their own
  *   MOCK_DRIVER=ms       the driver is ready so long after it was loaded; -1: it shows no device. Until then calls crash
  *   MOCK_BUSY=n          the first n registrations are refused
  *   MOCK_PATIENT=1       waits for a buffer in place of dropping records
+ *   MOCK_KEEPS_THREADS=1 each thread has a buffer of its own, whatever it is told
+ *   MOCK_THREAD=1        the first registration makes a thread, as CUPTI's first calls do
  *   MOCK_LEFT=1          kinds that are enabled when the process ends make its exit code 9 */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -56,12 +58,12 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of everything; callb
 static struct filled *late[BUFFERS];
 static unsigned late_count, slot_count;
 static _Thread_local unsigned my_slot; /* from 1 */
-static int newest, patient, busy, refusing, delaying, shows_left, per_thread;
+static int newest, patient, busy, refusing, delaying, shows_left, per_thread, keeps_threads, makes_thread;
 static long version = 28, ready_ms;
 static uint64_t loaded_ns;
 static unsigned long dropped_so_far, other_count;
 static atomic_ulong walked;
-static atomic_int foreign_clock, graphs_ran;
+static atomic_int foreign_clock;
 static int wrong_heads, wrong_left, subscribed;
 static unsigned char untraceable[GRAPHS];
 static int other_profiles, begins_other; /* it has the shared callbacks; it is subscribing */
@@ -106,9 +108,11 @@ __attribute__((constructor)) static void prepare(void)
     version = number("MOCK_API", 28);
     ready_ms = number("MOCK_DRIVER", 0);
     patient = getenv("MOCK_PATIENT") != NULL;
-    shows_left = getenv("MOCK_LEFT") != NULL;
+    shows_left = (int)number("MOCK_LEFT", 0);
     busy = (int)number("MOCK_BUSY", 0);
-    per_thread = version >= PER_THREAD_FROM;
+    keeps_threads = (int)number("MOCK_KEEPS_THREADS", 0);
+    makes_thread = (int)number("MOCK_THREAD", 0);
+    per_thread = keeps_threads || version >= PER_THREAD_FROM;
     loaded_ns = now_ns();
 }
 
@@ -144,9 +148,19 @@ int cuptiGetVersion(uint32_t *found) { return call(), *found = (uint32_t)version
 
 static void forget_slots(struct client *client) { memset(client->slots, 0, sizeof client->slots); }
 
+static void *rest(void *unused)
+{
+    for (;;)
+        pause();
+    return unused;
+}
+
 int cuptiActivityRegisterCallbacks(request_function requested, complete_function completed)
 {
+    pthread_t thread;
     call();
+    if (makes_thread && !pthread_create(&thread, NULL, rest, NULL))
+        makes_thread = 0;
     pthread_mutex_lock(&lock);
     int refused = busy > 0 && busy-- > 0;
     if (!refused) {
@@ -173,14 +187,14 @@ int cuptiActivityEnable(int kind) { return set_kind(&shared, kind, 1); }
 
 static void check_fragile(const char *what)
 {
-    if (version == FRAGILE && graphs_ran)
+    if (version == FRAGILE)
         crash(what);
 }
 
 int cuptiActivityDisable(int kind)
 {
     call();
-    check_fragile("a kind was disabled after a graph");
+    check_fragile("a kind was disabled");
     return set_kind(&shared, kind, 0);
 }
 
@@ -190,7 +204,7 @@ int cuptiActivitySetAttribute(int attribute, size_t *nbytes, void *value)
     if (attribute < 0 || attribute >= ATTRIBUTES || *nbytes > 8)
         return INVALID_PARAMETER;
     pthread_mutex_lock(&lock);
-    if (attribute == PER_THREAD)
+    if (attribute == PER_THREAD && !keeps_threads)
         per_thread = *(uint8_t *)value;
     pthread_mutex_unlock(&lock);
     return OK;
@@ -301,7 +315,7 @@ static void flush_client(struct client *client, int forced)
 int cuptiActivityFlushAll(uint32_t forced)
 {
     call();
-    check_fragile("buffers were flushed after a graph");
+    check_fragile("buffers were flushed");
     pthread_mutex_lock(&lock);
     deliver_late((int)forced);
     flush_client(&joined[1], (int)forced);
@@ -521,7 +535,6 @@ static struct filled *write_to_all(const struct mock_record *record, size_t *pla
 {
     if (!my_slot)
         my_slot = slot_count++ % SLOTS + 1;
-    graphs_ran |= record->graph != 0;
     other_count += joined[1].is_there && joined[1].enabled[record->kind];
     struct filled *first = write_to(&shared, record, place);
     return first ? first : write_to(&joined[0], record, place);

@@ -205,11 +205,13 @@ SANITIZED = {
 }
 
 
-def start_job(built: Built, arguments: list[object], settings: Mapping[str, object]) -> subprocess.Popen[str]:
-    """Start the job; what stands in `settings` is its environment beside PATH."""
+def start_job(
+    built: Built, arguments: list[object], settings: Mapping[str, object], program: str = "job"
+) -> subprocess.Popen[str]:
+    """Start the job, or `training`; what stands in `settings` is its environment beside PATH."""
     own = {"PATH": os.environ["PATH"], "JOB_LIBRARY": built.library, "DEEPPROF_CUPTI": built.mock, **SANITIZED}
     environment = {key: str(value) for key, value in {**own, **settings}.items()}
-    command = [str(part) for part in (built.job, *arguments)]
+    command = [str(part) for part in (getattr(built, program), *arguments)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -68,7 +68,7 @@ def test_a_slow_reader_costs_whole_stretches_and_every_record_is_counted(tmp_pat
 
 
 def test_a_reader_of_half_the_speed_gets_few_long_stretches(tmp_path: Path) -> None:
-    """Not many short ones: after a drop half of the queue must be free, and so at least so much is taken until the next."""
+    """Not many short ones: after a drop half of the queue must be free, and so much is taken until the next."""
     truth, queue, enough = tmp_path / "truth", 1 << 20, threading.Event()
     half_queue = queue // 2 // packets.EVENT.itemsize
 

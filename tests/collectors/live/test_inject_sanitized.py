@@ -36,6 +36,18 @@ def test_scenarios_are_clean(tmp_path: Path, flavour: str, scenario: str, count:
     assert said.count + said.lost == kept + dropped
 
 
+PROGRAMS = [("graphs", 28), ("devices", 130001), ("profiled", 28), ("unannounced", 28), ("monitor-first", 130500)]
+
+
+@pytest.mark.parametrize("flavour", ["address", "thread"])
+@pytest.mark.parametrize(("program", "api"), PROGRAMS)
+def test_programs_are_clean(tmp_path: Path, flavour: str, program: str, api: int) -> None:
+    with Agent(tmp_path / "socket", keep=False) as agent:
+        settings = {"DEEPPROF_SOCKET": agent.path, "DEEPPROF_RETRY_MS": 40, "MOCK_API": api, "MOCK_LEFT": 1}
+        finish_job(start_job(build(flavour), [program, 30], settings, "training"))
+        assert agent.only().ended
+
+
 @pytest.mark.parametrize("flavour", ["address", "thread"])
 def test_forks_are_clean(tmp_path: Path, flavour: str) -> None:
     with Agent(tmp_path / "socket") as agent:
