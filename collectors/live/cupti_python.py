@@ -47,6 +47,7 @@ class Collector:
         self.buffers = 0  # that CUPTI holds
         self.on, self.registered, self.window = False, False, Reason.NONE
         self.stopped = threading.Event()
+        self.turn = threading.Lock()  # a flush within a window is over before the window is
         self.writer = Writer(speaker, path, device_clock=cupti.get_timestamp, listener=self.switch)
         self.flusher = threading.Thread(target=self.flush, name="deepprof-cupti", daemon=True)
 
@@ -90,8 +91,9 @@ class Collector:
         for kind in self.kinds:
             with contextlib.suppress(self.cupti.cuptiError):  # the one that failed to begin
                 self.cupti.activity_disable(kind)
-        self.cupti.activity_flush_all(1)
-        self.on, self.window = False, Reason.DUTY_CYCLE
+        with self.turn:
+            self.cupti.activity_flush_all(1)
+            self.on, self.window = False, Reason.DUTY_CYCLE
 
     def report(self, error: Exception) -> None:
         """Say why there is nothing, and leave the driver alone."""
@@ -141,7 +143,8 @@ class Collector:
     def flush_once(self) -> None:
         """Take what is complete. Where CUPTI then holds no buffer, everything that ended before has come."""
         before_ns = self.cupti.get_timestamp()
-        self.cupti.activity_flush_all(0)
+        with self.turn:
+            self.cupti.activity_flush_all(0)
         self.writer.driver_dropped += self.count_dropped()
         if self.buffers == 0 and self.writer.is_on:
             self.writer.put(Batch(events_until_ns=before_ns))
