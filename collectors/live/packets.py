@@ -3,7 +3,7 @@
 A packet is a head and a payload, little endian. The C side is `inject/packets.h`; a test holds both against each other.
 Device events are on the collector's device clock, ranges on CLOCK_MONOTONIC; a TICK ties both to the Unix clock.
 Records are numbered from 0 over a process's life, events and ranges in one count; a number that jumps means records
-that are lost, and `reason` says why.
+that are lost, and `reason` says why. Beside the numbers stands how many there were of each kind (`made`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ __all__ = [
     "PAYLOAD_NBYTES",
     "RANGE",
     "RECORDS_HEAD",
+    "RECORD_KINDS",
     "TICK",
     "VERSION",
     "Kind",
@@ -32,12 +33,13 @@ __all__ = [
     "Reason",
 ]
 
-VERSION = 1
+VERSION = 2
 MAGIC = 0x31505044  # "DPP1"
 PAYLOAD_NBYTES = 4 << 20  # the largest payload that an agent takes
 NO_TIME = -(2**63)
 NO_COPY = 255
 ANNOTATION, BY_NAME = 254, 255  # categories of a range beside those of host events
+RECORD_KINDS = ("kernel", "memcpy", "memset", "graph", "sync", "range")  # what is counted: activities, and ranges
 
 
 class Kind(IntEnum):
@@ -77,7 +79,16 @@ class Reason(IntEnum):
 HEAD = np.dtype([("magic", "<u4"), ("kind", "<u2"), ("zero", "<u2"), ("nbytes", "<u4"), ("more", "<u4")])
 NAME_HEAD = np.dtype([("id", "<u4"), ("nbytes", "<u4")])
 NOTICE_HEAD = np.dtype([("code", "<u4"), ("nbytes", "<u4")])
-RECORDS_HEAD = np.dtype([("first", "<u8"), ("count", "<u4"), ("reason", "<u4")])
+RECORDS_HEAD = np.dtype(
+    [
+        ("first", "<u8"),
+        ("count", "<u4"),
+        ("reason", "<u4"),
+        # By kind, the records numbered before `first`, those that were dropped on the way among them; the rest of
+        # `first` are records of which nobody knows the kind.
+        ("made", "<u8", len(RECORD_KINDS)),
+    ]
+)
 
 EVENT = np.dtype(
     [
@@ -123,6 +134,7 @@ TICK = np.dtype(
         ("collector_cpu_ns", "<u8"),  # what collecting cost the process so far
         ("process_cpu_ns", "<u8"),  # all that it used so far
         ("level", "<u4"),
-        ("zero", "<u4"),
+        ("reason", "<u4"),  # why records before `next` are missing that no packet has told of
+        ("made", "<u8", len(RECORD_KINDS)),  # before `next`
     ]
 )

@@ -23,7 +23,17 @@ import numpy.typing as npt
 
 from deepprof.collectors.live.connection import Connection, Lost, connect
 from deepprof.collectors.live.identity import Speaker
-from deepprof.collectors.live.packets import EVENT, NO_TIME, RANGE, RECORDS_HEAD, TICK, Kind, Level, Reason
+from deepprof.collectors.live.packets import (
+    EVENT,
+    NO_TIME,
+    RANGE,
+    RECORD_KINDS,
+    RECORDS_HEAD,
+    TICK,
+    Kind,
+    Level,
+    Reason,
+)
 from deepprof.collectors.live.payloads import as_bytes, cut, name_payloads, notice_payload, pack
 
 __all__ = ["LOG", "NEVER", "Batch", "Writer", "read_clocks", "warn"]
@@ -36,6 +46,11 @@ PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 FINISH_S = 3.0  # what a job that ends may wait for its last records
 LOG = logging.getLogger("deepprof")
 
+Counts = npt.NDArray[np.int64]
+"""Numbers of records, of each of `RECORD_KINDS`."""
+Reached = tuple[int, Counts, Reason]
+"""The number of the next record, how many there were before it, and why those are missing that nobody told of."""
+
 
 def no_events() -> npt.NDArray[Any]:
     return np.zeros(0, EVENT)
@@ -45,12 +60,17 @@ def no_ranges() -> npt.NDArray[Any]:
     return np.zeros(0, RANGE)
 
 
+def no_counts() -> Counts:
+    return np.zeros(len(RECORD_KINDS), np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Records that stand or fall together: EVENT on the device clock, RANGE on CLOCK_MONOTONIC, each in order of start.
 
     All events that ended before `events_until_ns` and ranges that ended before `ranges_until_ns` are in this batch or
-    in one before it; NO_TIME promises nothing. `lost` records are missing before it for `reason`.
+    in one before it; NO_TIME promises nothing. `lost` records are missing before it for `reason`. `first` and `made`
+    are set by the writer: the number of its first record, and how many of each kind there were before.
     """
 
     events: npt.NDArray[Any] = field(default_factory=no_events)
@@ -60,6 +80,7 @@ class Batch:
     reason: Reason = Reason.NONE
     lost: int = 0
     first: int = 0
+    made: Counts = field(default_factory=no_counts)
 
     @property
     def count(self) -> int:
@@ -119,6 +140,7 @@ class Writer:
         self.ids: dict[str, int] = {}
         self.chars = 0
         self.queued_nbytes, self.next, self.driver_dropped = 0, 0, 0
+        self.made = no_counts()  # records by kind, of those numbered so far
         self.level, self.owed, self.connected_once = Level.ON, Reason.NONE, False
         self.until, self.sent_names = (NO_TIME, NO_TIME), 0
         self.ahead_ns = 0  # of CLOCK_MONOTONIC was the device's clock when it was read last
@@ -166,15 +188,17 @@ class Writer:
             return False
         with self.lock:
             refused = self.refusal(batch)
+            if refused is Reason.DUTY_CYCLE:  # what was not to be collected is no loss, and takes no numbers
+                self.owed = refused
+                return False
+            first, made = self.next + batch.lost, self.made
+            self.next, self.made = first + batch.count, made + count_kinds(batch.events, batch.ranges)
             if refused is not Reason.NONE:
-                # what was not to be collected is no loss, and takes no numbers
-                self.next += 0 if refused is Reason.DUTY_CYCLE else batch.lost + batch.count
                 self.owed = refused
                 return False
             reason = self.owed or batch.reason
-            first, self.next = self.next + batch.lost, self.next + batch.lost + batch.count
             if batch.count or not self.queue:
-                self.queue.append(Batch(batch.events, batch.ranges, *until(batch), reason, batch.lost, first))
+                self.queue.append(replace(batch, reason=reason, first=first, made=made))
                 self.queued_nbytes += batch.nbytes
             else:
                 self.queue[-1] = and_promise(self.queue[-1], batch)
@@ -278,11 +302,18 @@ class Writer:
                 self.write_tick(connection)
                 ticked_s = time.monotonic()
             if done:
-                connection.queue(pack(Kind.END, self.head(self.next, 0, self.owed)))
+                connection.queue(pack(Kind.END, self.head(self.next, 0, self.owed, self.made)))
                 connection.flush(FINISH_S)
                 return
             connection.step(0 if self.queue and not connection.pieces else IDLE_S)
             self.hear(connection)
+
+    def reached(self) -> Reached:
+        """Return how far what was written reaches."""
+        with self.lock:
+            if self.queue:
+                return self.queue[0].first - self.queue[0].lost, self.queue[0].made, Reason.NONE
+            return self.next, self.made, self.owed
 
     def hear(self, connection: Connection) -> None:
         """Follow what the agent wants now."""
@@ -318,16 +349,18 @@ class Writer:
     def write(self, connection: Connection, batch: Batch) -> None:
         """Queue a batch's packets, names first, with promises as they become true."""
         self.write_names(connection)
-        number, reason = batch.first, batch.reason
+        number, reason, made = batch.first, batch.reason, batch.made
         device_ns, mono_ns, _ = read_clocks(self.device_clock)
         self.ahead_ns = self.ahead_ns if device_ns == NO_TIME else device_ns - mono_ns
         for part in cut(batch.events, batch.ranges, self.ahead_ns):
             for kind, records in ((Kind.EVENTS, part.events), (Kind.RANGES, part.ranges)):
                 if len(records):
-                    connection.queue(pack(kind, self.head(number, len(records), reason), as_bytes(records)))
+                    head = self.head(number, len(records), reason, made)
+                    connection.queue(pack(kind, head, as_bytes(records)))
                     number, reason = number + len(records), Reason.NONE
+                    made = made + (count_kinds(records) if kind is Kind.EVENTS else count_kinds(ranges=records))
             self.promise(batch, part.until_ns, self.ahead_ns)
-            self.write_tick(connection)
+            self.write_tick(connection, (number, made, Reason.NONE))
 
     def promise(self, batch: Batch, until_ns: int | None, offset_ns: int) -> None:
         """Promise what a part of a batch allows: the others begin at `until_ns` or later; None: it is the last."""
@@ -344,23 +377,31 @@ class Writer:
         for payload in name_payloads(first, fresh):
             connection.queue(pack(Kind.NAMES, payload))
 
-    def head(self, first: int, count: int, reason: Reason) -> bytes:
+    def head(self, first: int, count: int, reason: Reason, made: Counts) -> bytes:
         """Return the head of records."""
-        return np.array([(first, count, reason)], RECORDS_HEAD).tobytes()
+        return np.array([(first, count, reason, made)], RECORDS_HEAD).tobytes()
 
-    def write_tick(self, connection: Connection) -> None:
-        """Queue what people are told, the clocks and what is promised."""
+    def write_tick(self, connection: Connection, reached: Reached | None = None) -> None:
+        """Queue what people are told, the clocks and what is promised; `reached` within a batch: how far it is."""
         while self.notices:
             connection.queue(pack(Kind.NOTICE, notice_payload(*self.notices.popleft())))
         tick = np.zeros(1, TICK)
         tick["device_ns"], tick["mono_ns"], tick["unix_ns"] = read_clocks(self.device_clock)
         tick["events_until_ns"], tick["ranges_until_ns"] = self.until
-        with self.lock:
-            tick["next"] = self.queue[0].first - self.queue[0].lost if self.queue else self.next
+        tick["next"], tick["made"], tick["reason"] = reached or self.reached()
         tick["open_since_ns"], tick["driver_dropped"], tick["level"] = NEVER, self.driver_dropped, self.level
         tick["collector_cpu_ns"] = self.spent_ns + time.thread_time_ns()
         tick["process_cpu_ns"] = time.process_time_ns()
         connection.queue(pack(Kind.TICK, tick.tobytes()))
+
+
+def count_kinds(events: npt.NDArray[Any] | None = None, ranges: npt.NDArray[Any] | None = None) -> Counts:
+    """Return how many records there are of each of `RECORD_KINDS`; an unknown activity is of none."""
+    counts = no_counts()
+    if events is not None and len(events):
+        counts[:-1] = np.bincount(events["activity"], minlength=len(counts))[: len(counts) - 1]
+    counts[-1] = 0 if ranges is None else len(ranges)
+    return counts
 
 
 def leave(writer: Writer | None) -> None:

@@ -90,7 +90,7 @@ static void tick(void)
     now.collector_cpu_ns = (uint64_t)clock_ns(CLOCK_THREAD_CPUTIME_ID);
     FOR_SOURCES(source, 0, tick) source->tick(&now);
     now.process_cpu_ns = (uint64_t)clock_ns(CLOCK_PROCESS_CPUTIME_ID);
-    now.next = queue_next();
+    queue_count(&now);
     now.level = w.collecting ? DP_ON : DP_OFF;
     queue_put(DP_TICK, &now, sizeof now);
     w.tick_ns = now.mono_ns;
@@ -251,8 +251,8 @@ static void say_last_words(void)
     await_first_answer(until_ns);
     atomic_store(&on, 0);
     FOR_SOURCES(source, 0, finish) source->finish();
-    tick();
     tell_notices();
+    tick(); /* the last word before the end: how many records of each kind there were */
     queue_end();
     connection_push();
     while (connection_is_blocked() && dp_now_ns() < until_ns) {

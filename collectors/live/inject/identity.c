@@ -142,7 +142,8 @@ int identity_take(const char *collector)
     }
     strcpy(self.socket, path);
     self.length = 0;
-    add_line("version", "1");
+    snprintf(number, sizeof number, "%d", DP_VERSION);
+    add_line("version", number);
     snprintf(number, sizeof number, "%ld", (long)getpid());
     add_line("pid", number);
     add_start();

@@ -3,7 +3,7 @@
 #define DEEPPROF_PACKETS_H
 #include <stdint.h>
 
-enum { DP_VERSION = 1, DP_MAGIC = 0x31505044, DP_PAYLOAD_NBYTES = 4 << 20 };
+enum { DP_VERSION = 2, DP_MAGIC = 0x31505044, DP_PAYLOAD_NBYTES = 4 << 20 };
 enum dp_kind {
     DP_HELLO = 1, DP_NAMES = 2, DP_EVENTS = 3, DP_RANGES = 4, DP_TICK = 5, DP_NOTICE = 6, DP_END = 7,
     DP_WELCOME = 16, DP_LEVEL = 17
@@ -13,6 +13,7 @@ enum dp_reason {
 };
 enum dp_level { DP_OFF = 0, DP_ON = 1 };
 enum dp_activity { DP_KERNEL = 0, DP_MEMCPY = 1, DP_MEMSET = 2, DP_GRAPH = 3, DP_SYNC = 4 };
+enum { DP_RANGE = 5, DP_RECORD_KINDS = 6 }; /* what is counted by kind: activities, and ranges of whatever category */
 enum { DP_HTOD = 0, DP_DTOH = 1, DP_DTOD = 2, DP_PTOP = 3, DP_HTOH = 4, DP_NO_COPY = 255 };
 enum { DP_ANNOTATION = 254, DP_BY_NAME = 255 };
 enum dp_range_source { DP_FROM_ITT = 0, DP_FROM_NVTX = 1, DP_FROM_HOOK = 2, DP_FROM_TORCH = 3, DP_FROM_ROCTX = 4 };
@@ -23,7 +24,9 @@ enum { DP_HAS_CORRELATION = 1 };
 struct dp_head { uint32_t magic; uint16_t kind, zero; uint32_t nbytes, more; };
 struct dp_name_head { uint32_t id, nbytes; };
 struct dp_notice_head { uint32_t code, nbytes; };
-struct dp_records_head { uint64_t first; uint32_t count, reason; };
+/* `made` counts, by kind, the records numbered before `first`, those that were dropped on the way among them; the rest
+ * of `first` are records of which nobody knows the kind. */
+struct dp_records_head { uint64_t first; uint32_t count, reason; uint64_t made[DP_RECORD_KINDS]; };
 
 struct dp_event {
     int64_t start_ns, end_ns;
@@ -47,9 +50,10 @@ struct dp_tick {
     int64_t device_ns, mono_ns, unix_ns;
     int64_t events_until_ns, ranges_until_ns, open_since_ns;
     uint64_t next, driver_dropped, collector_cpu_ns, process_cpu_ns;
-    uint32_t level, zero;
+    uint32_t level, reason;             /* the second: why records before `next` are missing that no packet has told of */
+    uint64_t made[DP_RECORD_KINDS];     /* before `next` */
 };
 
-_Static_assert(sizeof(struct dp_head) == 16 && sizeof(struct dp_records_head) == 16, "heads");
-_Static_assert(sizeof(struct dp_event) == 64 && sizeof(struct dp_range) == 40 && sizeof(struct dp_tick) == 88, "records");
+_Static_assert(sizeof(struct dp_head) == 16 && sizeof(struct dp_records_head) == 64, "heads");
+_Static_assert(sizeof(struct dp_event) == 64 && sizeof(struct dp_range) == 40 && sizeof(struct dp_tick) == 136, "records");
 #endif

@@ -56,6 +56,7 @@ struct packet *queue_head(void);
 void queue_pop(void);
 size_t queue_nbytes(void);
 uint64_t queue_next(void);                             /* number of the next record */
+void queue_count(struct dp_tick *);                    /* fills in what has been made, and why some of it is missing */
 int64_t queue_put_ns(void);                            /* when records came last */
 void queue_forget(void);                               /* a forked child: from 0, and what waited is the parent's */
 

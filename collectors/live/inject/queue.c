@@ -15,7 +15,7 @@ enum { PUSH_NBYTES = 384 << 10 }; /* so much waits before a busy source is inter
 static struct packet *head, *tail;
 static size_t nbytes, most_nbytes;
 static size_t full_nbytes, push_nbytes; /* FULL and PUSH_NBYTES, less where half a queue is less: what is free after a drop */
-static uint64_t next;
+static uint64_t next, made[DP_RECORD_KINDS]; /* the second: of the records before `next`, those of known kind */
 static int64_t put_ns;
 static int is_open, dropping;
 static enum dp_reason pending;
@@ -57,6 +57,13 @@ static uint32_t room_in_tail(enum dp_kind kind)
     return (tail->capacity - tail->filled) / size_of(kind);
 }
 
+static struct dp_records_head make_head(void)
+{
+    struct dp_records_head records = {.first = next, .reason = pending};
+    memcpy(records.made, made, sizeof made);
+    return records;
+}
+
 /* Returns a new packet for `count` records, fewer where they are too many for one, or NULL when the queue is full. */
 static struct packet *start_records(enum dp_kind kind, uint32_t count)
 {
@@ -67,7 +74,7 @@ static struct packet *start_records(enum dp_kind kind, uint32_t count)
     struct packet *packet = append(kind, capacity);
     if (!packet)
         return NULL;
-    struct dp_records_head records = {.first = next, .reason = pending};
+    struct dp_records_head records = make_head();
     fill(packet, &records, sizeof records);
     pending = DP_NO_GAP;
     dropping = 0;
@@ -92,14 +99,27 @@ static uint32_t put_some(enum dp_kind kind, const void *records, uint32_t count)
     return count;
 }
 
+/* What is dropped is counted as what is sent: only so can anybody say of which kind the missing ones were. */
+static void count_made(enum dp_kind kind, const void *records, uint32_t count)
+{
+    const struct dp_event *events = records;
+    if (kind == DP_RANGES)
+        made[DP_RANGE] += count;
+    for (uint32_t i = 0; kind == DP_EVENTS && i < count; i++)
+        if (events[i].activity < DP_RANGE)
+            made[events[i].activity]++;
+}
+
 void dp_put(enum dp_kind kind, const void *records, uint32_t count, uint64_t lost, enum dp_reason reason)
 {
     const unsigned char *from = records;
     queue_gap(reason);
     next += lost;
+    made[DP_RANGE] += kind == DP_RANGES ? lost : 0; /* of lost events nobody knows what they were */
     put_ns = dp_now_ns();
     while (count) {
         uint32_t done = is_open ? put_some(kind, from, count) : count;
+        count_made(kind, from, done);
         from += (size_t)done * size_of(kind);
         next += done;
         count -= done;
@@ -143,13 +163,21 @@ void queue_put(enum dp_kind kind, const void *payload, uint32_t count)
 
 void queue_end(void)
 {
-    struct dp_records_head end = {.first = next, .reason = pending};
+    struct dp_records_head end = make_head();
     queue_put(DP_END, &end, sizeof end);
 }
 
 struct packet *queue_head(void) { return head; }
 size_t queue_nbytes(void) { return nbytes; }
 uint64_t queue_next(void) { return next; }
+
+void queue_count(struct dp_tick *tick)
+{
+    tick->next = next;
+    tick->reason = pending;
+    memcpy(tick->made, made, sizeof made);
+}
+
 int64_t queue_put_ns(void) { return put_ns; }
 
 void queue_pop(void)
@@ -165,6 +193,7 @@ void queue_forget(void)
 {
     head = tail = NULL;
     nbytes = next = 0;
+    memset(made, 0, sizeof made);
     put_ns = is_open = dropping = 0;
     pending = DP_NO_GAP;
 }

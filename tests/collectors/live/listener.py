@@ -36,6 +36,7 @@ class Heard:
     hello: dict[str, str] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     heads: list[tuple[Kind, int, int, Reason]] = field(default_factory=list)  # kind, first, count, reason
+    made: list[list[int]] = field(default_factory=list)  # of each head: records made before it, by kind
     event_pieces: list[Any] = field(default_factory=list)
     range_pieces: list[Any] = field(default_factory=list)
     ticks: list[Any] = field(default_factory=list)
@@ -71,9 +72,10 @@ class Heard:
             payload = payload[end:]
 
     def take_records(self, kind: Kind, payload: bytes, dtype: Any) -> Any:
-        head = np.frombuffer(payload[:16], RECORDS_HEAD)[0]
+        head = np.frombuffer(payload[: RECORDS_HEAD.itemsize], RECORDS_HEAD)[0]
         self.heads.append((kind, int(head["first"]), int(head["count"]), Reason(int(head["reason"]))))
-        records = np.frombuffer(payload[16:], dtype)
+        self.made.append(head["made"].tolist())
+        records = np.frombuffer(payload[RECORDS_HEAD.itemsize :], dtype)
         assert len(records) == head["count"]
         assert kind is Kind.END or records["name"].max(initial=0) <= len(self.names)
         return records

@@ -43,6 +43,7 @@ class Connection:
         self.hello: dict[str, str] = {}
         self.names: dict[int, str] = {}
         self.frames: list[tuple[Kind, int, int, Reason]] = []  # kind, first, count, reason
+        self.made: list[Any] = []  # of each frame: the records made before it, by kind
         self.pieces: list[Any] = []
         self.ticks: list[Any] = []
         self.order: list[Kind] = []
@@ -123,11 +124,13 @@ class Connection:
     def take_records(self, kind: Kind, payload: bytes) -> None:
         first, count, reason = struct.unpack_from("<QII", payload)
         self.frames.append((kind, first, count, Reason(reason)))
+        self.made.append(np.frombuffer(payload, packets.RECORDS_HEAD, 1)[0]["made"])
         if kind is Kind.RANGES:
-            self.threads |= set(np.frombuffer(payload, packets.RANGE, offset=16)["thread"].tolist())
+            rows = np.frombuffer(payload, packets.RANGE, offset=packets.RECORDS_HEAD.itemsize)
+            self.threads |= set(rows["thread"].tolist())
         if kind is not Kind.EVENTS:
             return
-        rows = np.frombuffer(payload, packets.EVENT, offset=16)
+        rows = np.frombuffer(payload, packets.EVENT, offset=packets.RECORDS_HEAD.itemsize)
         assert len(rows) == count
         assert not count or int(rows["name"].max()) <= len(self.names)
         self.count += count

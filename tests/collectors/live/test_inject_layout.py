@@ -32,6 +32,8 @@ NUMBERS = {
     "DP_OFF": int(packets.Level.OFF),
     "DP_ON": int(packets.Level.ON),
     **{f"DP_{name.upper()}": place for place, name in enumerate(ACTIVITIES)},
+    **{f"DP_{name.upper()}": place for place, name in enumerate(packets.RECORD_KINDS)},
+    "DP_RECORD_KINDS": len(packets.RECORD_KINDS),
     **{f"DP_{name.upper()}": place for place, name in enumerate(COPY_KINDS)},
 }
 

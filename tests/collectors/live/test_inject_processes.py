@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from deepprof.collectors.live import packets
+
 from .building import build
 from .reader import TRUTH, Agent, Connection, await_truth, finish_job, start_job
 
@@ -63,7 +65,11 @@ def test_hello_says_who_it_is(tmp_path: Path) -> None:
         job.terminate()
         job.wait()
         job.communicate()
-    assert (hello.pop("version"), hello.pop("collector"), hello.pop("pid")) == ("1", "cupti", str(job.pid))
+    assert (hello.pop("version"), hello.pop("collector"), hello.pop("pid")) == (
+        str(packets.VERSION),
+        "cupti",
+        str(job.pid),
+    )
     assert hello.pop("start") == stat[19]  # the 22nd field of all
     assert len(bytes.fromhex(hello.pop("session"))) == 16
     assert hello.pop("command").endswith("job steady 10000")

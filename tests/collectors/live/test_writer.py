@@ -19,7 +19,7 @@ from deepprof.agent.agent import default_socket
 from deepprof.collectors.live import connection, payloads
 from deepprof.collectors.live import writer as module
 from deepprof.collectors.live.identity import PLACES, Speaker, find_socket
-from deepprof.collectors.live.packets import EVENT, NO_TIME, RANGE, Kind, Level, Reason
+from deepprof.collectors.live.packets import EVENT, NO_TIME, RANGE, VERSION, Kind, Level, Reason
 from deepprof.collectors.live.writer import NEVER, Batch, Writer, read_clocks
 from tests.collectors.live.listener import PATIENCE_S, Listener
 
@@ -180,6 +180,29 @@ def test_a_reader_that_stops_costs_whole_batches_which_are_counted(listener: Lis
     ]
     assert jumps
     assert {jump[3] for jump in jumps} == {Reason.BUFFER_FULL}
+    assert [made[0] for made in heard.made] == [head[1] for head in heard.heads]  # kernels, those dropped among them
+
+
+def test_records_are_counted_by_kind_up_to_each_packet_and_tick(listener: Listener, writer: Writer) -> None:
+    rows, ranges = events(20_000), np.zeros(9, RANGE)
+    rows["activity"] = np.arange(len(rows)) % 5
+    rows["activity"][7] = 77  # no kind
+    ranges["start_ns"] = 10_000
+    writer.put(Batch(rows, ranges, lost=3))
+    writer.put(Batch(events(5)))
+    writer.finish()
+    heard = listener.wait(lambda at: at.last.ended and at.last)
+    kernels, *others = np.bincount(np.delete(rows["activity"], 7)).tolist()
+    expected = [kernels + 5, *others, 9]
+    assert heard.made[-1] == heard.ticks[-1]["made"].tolist() == expected
+    assert heard.heads[-1][1] == sum(expected) + 4
+    assert len(heard.heads) > 4
+    reached, numbers = iter(heard.ticks), dict(zip([head[1] for head in heard.heads], heard.made, strict=True))
+    for kind in heard.order:  # a tick speaks of what was written before it, not of what waits
+        tick = next(reached) if kind is Kind.TICK else None
+        if tick is not None and int(tick["next"]) in numbers:
+            assert tick["made"].tolist() == numbers[int(tick["next"])]
+    assert {int(tick["reason"]) for tick in heard.ticks} == {0}
 
 
 def test_nothing_waits_while_nobody_reads(listener: Listener, writer: Writer) -> None:
@@ -351,7 +374,7 @@ def test_hello_says_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_NAME", "two\nlines")
     speaker = Speaker("torch", stand_in=True, variables={"DEEPPROF_RANK": "7"})
     said = dict(line.split("=", 1) for line in speaker.hello().decode().splitlines())
-    assert said["version"] == "1"
+    assert said["version"] == str(VERSION)
     assert said["pid"] == str(os.getpid())
     assert said["start"] == Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     assert len(said["session"]) == 32
