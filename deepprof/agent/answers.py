@@ -6,9 +6,21 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["CUT", "SCHEMA", "Answer", "Notice", "Process", "Refusal", "SpoolState", "read_answer"]
+__all__ = [
+    "CUT",
+    "SCHEMA",
+    "UNKNOWN",
+    "Answer",
+    "Notice",
+    "Process",
+    "RecordAccount",
+    "Refusal",
+    "SpoolState",
+    "read_answer",
+]
 
 SCHEMA = "deepprof.agent/1"
+UNKNOWN = "unknown"  # kind of records that were lost before anybody had read them
 CUT = 1 << 32  # code of the notice on a process that was gone before it had said its end; a collector's own are less
 
 
@@ -26,12 +38,33 @@ class SpoolState(msgspec.Struct, frozen=True):
     limit_nbytes: int = 0
 
 
+class RecordAccount(msgspec.Struct, frozen=True):
+    """What became of a process's records, by kind: made = kept + missing (by reason) + waiting.
+
+    Kinds are kernel, memcpy, memset, graph, sync, range, and unknown: lost before anybody had read them. `kept` is the
+    daemon's word, None where it gives none. Of the `waiting` ones the daemon has the `uncounted` and has still to say
+    what becomes of them.
+    """
+
+    made: dict[str, int] = {}
+    kept: dict[str, int] | None = None
+    missing: dict[str, dict[str, int]] = {}
+    waiting: int = 0
+    uncounted: int = 0
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """The missing records by reason alone."""
+        return {reason: sum(kinds.values()) for reason, kinds in self.missing.items()}
+
+
 class Process(msgspec.Struct, frozen=True):
     """A process that collects or did.
 
     `records` are all that it has numbered, the `lost` ones among them. `next` is the number after the rank's last
     record, `durable` that after the last one the daemon has on disk; a gap has the numbers of those that it lost.
-    `rank` is None until its first records.
+    `rank` is None until its first records. `account` says what became of each record, `refusal` what the daemon said of
+    those that it refused last.
     """
 
     pid: int
@@ -49,14 +82,20 @@ class Process(msgspec.Struct, frozen=True):
     ended: bool = False
     overhead_ratio: float | None = None
     notices: tuple[Notice, ...] = ()
+    account: RecordAccount = RecordAccount()
+    refusal: str = ""
 
     @property
-    def kept(self) -> int:
-        """Records that were not lost on the way."""
-        return max(0, self.records - self.lost)
+    def books(self) -> RecordAccount:
+        """The account; of an agent of an earlier release, which has none, what its numbers say."""
+        if self.account.made or not self.records:
+            return self.account
+        missing = {"lost": {UNKNOWN: self.lost}} if self.lost else {}
+        waiting = min(self.unsent, max(0, self.records - self.lost))
+        return RecordAccount({UNKNOWN: self.records}, None, missing, waiting)
 
     @property
-    def waiting(self) -> int:
+    def unsent(self) -> int:
         """Records that the daemon has not acknowledged yet, and gaps as long as what they lost."""
         return max(0, self.next - self.durable)
 

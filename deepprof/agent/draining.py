@@ -10,7 +10,7 @@ from pathlib import Path
 from deepprof.agent.answers import Answer, Process
 from deepprof.agent.asking import ask
 from deepprof.agent.running import wait_for_request
-from deepprof.agent.summary import Account, add_up, select
+from deepprof.agent.summary import RunAccount, add_up, select
 
 __all__ = ["drain"]
 
@@ -28,8 +28,8 @@ def drain(
     patience_s: float,
     *,
     pause: Pause = wait_for_request,
-) -> tuple[Answer, list[Process], Account]:
-    """Wait until all of the job's records are durable, for `patience_s` at most; returns what was said last.
+) -> tuple[Answer, list[Process], RunAccount]:
+    """Wait until the daemon has said what became of the job's records, for `patience_s` at most; returns the last word.
 
     Looks twice at least: a process that was over at once may not be known the first time. Raises `NotAnsweredError`.
     """
@@ -42,7 +42,7 @@ def drain(
         looks, now_s = looks + 1, time.monotonic()
         away_s = now_s if answer.connected else away_s
         over = now_s - began_s >= patience_s or now_s - away_s >= min(AWAY_S, patience_s)
-        if (account.settled and (account.records or looks > 1)) or over or pause(LOOK_S):
+        if (account.settled and (account.made or looks > 1)) or over or pause(LOOK_S):
             return answer, processes, account
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from deepprof.agent import answers
+from deepprof.agent.accounting import describe_account
 from deepprof.agent.hello import ProcessHello
 from deepprof.agent.identity import Identity
 from deepprof.agent.job_names import name_job
@@ -163,6 +164,8 @@ class Member:
             next=rank.intake.next if rank else 0,
             ended=process.ended,
             overhead_ratio=round(self.pacer.overhead_ratio, 6),
+            account=describe_account(process.account, rank, ended=process.ended, stand_in=self.hello.stand_in),
+            refusal=rank.uplink.refusal if rank else "",
             notices=tuple(answers.Notice(code, text) for code, text in process.notices.items()),
         )
 

@@ -33,19 +33,20 @@ class Order:
     longest_ns: int = 0
     last_end_ns: int = EARLIEST  # of all that came
 
-    def add(self, rows: Rows) -> None:
-        """Take records in any order."""
-        starts = rows["start_ns"]
+    def add(self, rows: Rows) -> Rows:
+        """Take records in any order; returns those that are late."""
+        starts, late = rows["start_ns"], rows[:0]
         if len(rows) and int(starts.min()) < self.promised_ns:
             timely = starts >= self.promised_ns
-            self.late += len(rows) - int(timely.sum())
-            rows = rows[timely]
+            rows, late = rows[timely], rows[~timely]
+            self.late += len(late)
             starts = rows["start_ns"]
         if len(rows):
             self.last_end_ns = max(self.last_end_ns, int(rows["end_ns"].max()))
             self.longest_ns = max(self.longest_ns - self.longest_ns // 64, int((rows["end_ns"] - starts).max()))
             self._append(int(starts.min()), int(starts.max()), rows)
             self.nbytes += rows.nbytes
+        return late
 
     def _append(self, first_ns: int, last_ns: int, rows: Rows) -> None:
         if self.chunks and len(self.chunks[-1][2]) + len(rows) <= FEW:
@@ -54,18 +55,15 @@ class Order:
             rows = np.concatenate([before, rows])
         self.chunks.append((first_ns, last_ns, rows))
 
-    def sift(self, choose: Callable[[Rows], Rows]) -> None:
-        """Keep of what is held what `choose` returns."""
-        chunks = self.chunks
-        self.clear()
-        for _, _, rows in chunks:
-            self.add(choose(rows))
+    def sift(self, choose: Callable[[Rows], Rows]) -> list[Rows]:
+        """Keep of what is held what `choose` returns; returns those of it that are late."""
+        return [self.add(choose(rows)) for rows in self.clear()]
 
-    def clear(self) -> int:
-        """Let go of what is held; returns how many records that was."""
-        count = self.held
+    def clear(self) -> list[Rows]:
+        """Let go of what is held, and return it."""
+        held = [rows for _, _, rows in self.chunks]
         self.chunks, self.nbytes, self.longest_ns, self.last_end_ns = [], 0, 0, EARLIEST
-        return count
+        return held
 
     def take(self, until_ns: int) -> Rows | None:
         """Return the records that began before `until_ns`, by start, None where there are none; promises that much."""

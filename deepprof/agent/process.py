@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 
+from deepprof.agent.accounting import RANGE_KIND, RESTARTED, Made, ProcessAccount, count_rows
 from deepprof.agent.answers import CUT
 from deepprof.agent.clocks import ClockFollower
 from deepprof.agent.conversion import device_events, host_tables, is_framework, is_operator
@@ -37,6 +39,8 @@ MANY = 8192  # records: a small batch costs the daemon as much as a large one
 MOST_NOTICES = 16
 CUT_TEXT = "the process was gone before it had said its end: its last records may be missing"
 HIGHEST = 2**60  # number of a record
+NOT_COLLECTED = "not-collected"  # nobody took them, or had asked for them
+NUMBERS = [name for name in TICK.names or () if name != "made"]
 NO_HOST, NO_ANNOTATIONS = empty_table(HOST_EVENTS), empty_table(ANNOTATIONS)
 
 
@@ -55,6 +59,8 @@ class Tick:
     collector_cpu_ns: int
     process_cpu_ns: int
     level: int
+    reason: int
+    made: Made
 
 
 @dataclass(slots=True)
@@ -70,7 +76,7 @@ class Source:
 class Process:
     """Takes packets and gives tables to a rank, which `open_rank` finds when the first records come.
 
-    `next` counts the process's records up to now; `lost` those that never came, `dropped` those left out, by reason.
+    `next` counts the process's records up to now, and `account` says what became of them.
     """
 
     def __init__(self, hello: ProcessHello, open_rank: Callable[[], Rank]) -> None:
@@ -81,9 +87,8 @@ class Process:
         self.operators = OperatorKernels() if hello.stand_in else None
         self.tick: Tick | None = None
         self.next = 0
-        self.lost = 0
+        self.account = ProcessAccount()
         self.overflowed = False  # since somebody looked
-        self.dropped: dict[str, int] = {}
         self.notices: dict[int, str] = {}
         self.sent_ns = 0  # CLOCK_MONOTONIC
         self.promised_ns = NO_TIME  # Unix: what began before was given on
@@ -123,7 +128,8 @@ class Process:
         self.spelling, self.tick, self.notices = other.spelling, other.tick, other.notices
         self.events.clock, self.ranges.clock = other.events.clock, other.ranges.clock
         self.events.now_ns, self.ranges.now_ns = other.events.now_ns, other.ranges.now_ns
-        self.next = other.next
+        self.next, self.account = other.next, other.account
+        self.account.abandon(NOT_COLLECTED)
         return self
 
     def pause(self) -> None:
@@ -134,6 +140,9 @@ class Process:
     def cut(self) -> None:
         """End one that is gone without a word: what it had not written yet, nobody can count."""
         if not self.ended and self.rank is not None:
+            if self.tick is not None and self.tick.next > self.next:
+                self._skip(self.tick.next - self.next, self.tick.made, Reason(self.tick.reason))
+                self.next = self.tick.next
             self.notices[CUT] = CUT_TEXT
             log.warning("notice", extra={"pid": self.hello.pid, "collector": self.hello.collector, "text": CUT_TEXT})
         self.end()
@@ -142,8 +151,8 @@ class Process:
         """Give everything to the rank: nothing more comes."""
         if not self.ended and self.rank is not None:
             self._flush()
-            self._drop("no-clock", self.events.order.clear() + self.ranges.order.clear())
-            self.rank.end(dropped=self.dropped | {"late": self.late})
+            self._leave_out("no-clock", *self.events.order.clear(), *self.ranges.order.clear())
+            self.rank.end(dropped=self.dropped)
         self.ended = True
         self.spelling, self.operators = Spelling(), None  # it is shown for long, and its names may be many
 
@@ -154,20 +163,22 @@ class Process:
         count = self._follow(payload, dtype)
         if not count:
             return
+        rows = np.frombuffer(payload, dtype, offset=RECORDS_HEAD.itemsize)
+        self.account.come(count_rows(rows))
         if self.rank is None:
             self._open(count)
         source = self.events if kind == Kind.EVENTS else self.ranges
         if source is self.events and self.operators is not None:
-            self._drop("stand-in", count)  # it has said that there is no device
+            self._leave_out("stand-in", rows)  # it has said that there is no device
             return
-        source.order.add(self._sound(np.frombuffer(payload, dtype, offset=RECORDS_HEAD.itemsize), source))
+        self._leave_out("late", source.order.add(self._sound(rows, source)))
         if source.order.nbytes > HELD_NBYTES:
             self._relieve(source)
 
     def _relieve(self, source: Source) -> None:
         """Make room: the order is then what has come."""
         if not source.clock.is_set:
-            self._drop("no-clock", source.order.clear())
+            self._leave_out("no-clock", *source.order.clear())
             return
         self._release(source.clock.one(source.order.early_ns()))  # a piece: a stall would cost the job records
         if source.order.nbytes > HELD_NBYTES:
@@ -177,23 +188,24 @@ class Process:
         """Follow the numbers of a packet of `dtype` records, None for none; returns how many it has."""
         if len(payload) < RECORDS_HEAD.itemsize:
             raise ProtocolError("a packet of records is too short")
-        first, count, reason = (int(value) for value in np.frombuffer(payload, RECORDS_HEAD, 1)[0])
+        head = np.frombuffer(payload, RECORDS_HEAD, 1)[0]
+        first, count, reason = int(head["first"]), int(head["count"]), int(head["reason"])
         if len(payload) - RECORDS_HEAD.itemsize != count * (dtype.itemsize if dtype else 0) or (count and not dtype):
             raise ProtocolError("a packet of records has not the size that it claims")
         if first < self.next or reason > max(Reason) or first > HIGHEST:
             raise ProtocolError("its records are numbered wrongly")
-        lost = first - self.next
-        if self.rank is not None and (lost or reason):  # else all of it is said when there is a rank
-            self._mark_gap(lost, Reason(reason))
+        if first > self.next or reason:
+            self._skip(first - self.next, head["made"], Reason(reason))
         self.next = first + count
         return count
 
-    def _mark_gap(self, lost: int, reason: Reason) -> None:
-        self.lost += lost
-        self.overflowed |= reason == Reason.BUFFER_FULL
+    def _skip(self, lost: int, made: Made, reason: Reason) -> None:
+        """Take note that records are missing here; without a rank it is told once there is one."""
+        word = word_of(reason, opened=self.rank is not None)
+        self.account.skip(lost, made, word)
         if self.rank is not None:
+            self.overflowed |= reason == Reason.BUFFER_FULL
             self._flush()
-            word = reason.name.lower().replace("_", "-") if reason else "lost"
             self.rank.gap(word, lost, self.next + lost - self.waiting)
 
     def _open(self, count: int) -> None:
@@ -201,21 +213,41 @@ class Process:
         self.rank = self.open_rank()
         self.promised_ns = NO_TIME
         before, first = self.rank.source_next, self.next - count
-        if before or first:
-            self.lost += max(first - before, 0)
-            self.rank.gap("agent-restarted" if before else "not-collected", max(first - before, 0), max(first, before))
+        if before:
+            self.account.resume(before, elsewhere=self.rank.is_renamed)
+        until = before
+        for reason, lost in self.lost_by_reason.items():
+            until += lost
+            self.rank.gap(reason, lost, until)
+        if before and until == before and not self.rank.is_renamed:  # nothing is missing, as far as anybody knows
+            self.rank.gap(RESTARTED, 0, max(first, before))
 
     def _sound(self, rows: Rows, source: Source, ahead_ns: int = AHEAD_NS) -> Rows:
         """Return the records that can be; the others are counted. Times are looked at once there is a clock."""
         for reason, good in judge(rows, source.now_ns, ahead_ns):
             if not good.all():
-                self._drop(reason, int((~good).sum()))
+                self._leave_out(reason, rows[~good])
                 return self._sound(rows[good], source, ahead_ns)
         return rows
 
-    def _drop(self, reason: str, count: int) -> None:
-        if count:
-            self.dropped[reason] = self.dropped.get(reason, 0) + count
+    def _leave_out(self, reason: str, *pieces: Rows) -> None:
+        for rows in pieces:
+            self.account.leave_out(reason, count_rows(rows))
+
+    @property
+    def lost_by_reason(self) -> dict[str, int]:
+        """Records that never came."""
+        return {reason: kinds.total() for reason, kinds in self.account.lost.items()}
+
+    @property
+    def lost(self) -> int:
+        """Records that never came, for whatever reason."""
+        return sum(self.lost_by_reason.values())
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Records that came and were left out, by reason."""
+        return {reason: kinds.total() for reason, kinds in self.account.left_out.items()}
 
     def _take_notice(self, payload: memoryview) -> None:
         if len(payload) < NOTICE_HEAD.itemsize:
@@ -229,10 +261,16 @@ class Process:
     def _take_tick(self, payload: memoryview) -> None:
         if len(payload) != TICK.itemsize:
             raise ProtocolError("a tick has not its size")
-        tick = Tick(*(int(value) for value in np.frombuffer(payload, TICK, 1)[0].item()[:-1]))
+        row = np.frombuffer(payload, TICK, 1)[0]
+        tick = Tick(**{name: int(row[name]) for name in NUMBERS}, made=row["made"])
         if not is_possible(tick.device_ns, tick.mono_ns, tick.unix_ns):
             raise ProtocolError("a tick has times that cannot be")
+        if tick.reason > max(Reason) or tick.next > HIGHEST:
+            raise ProtocolError("a tick has numbers that cannot be")
         self.tick = tick
+        if tick.next > self.next:
+            word = word_of(Reason(tick.reason), opened=self.rank is not None)
+            self.account.look_ahead(tick.next - self.next, tick.made, word)
         jumped = [self._read_clock(self.events, tick.device_ns, tick.unix_ns)] if tick.device_ns != NO_TIME else []
         jumped += [self._read_clock(self.ranges, tick.mono_ns, tick.unix_ns)]
         if any(jumped) and self.rank is not None:
@@ -249,7 +287,8 @@ class Process:
         """Take a reading; returns whether the Unix clock was set ahead."""
         is_first, source.now_ns = source.now_ns is None, local_ns
         if source.order.held and (is_first or source.order.newest_ns > local_ns + SOON_NS):
-            source.order.sift(lambda rows: self._sound(rows, source, SOON_NS))  # one far ahead makes all others late
+            late = source.order.sift(lambda rows: self._sound(rows, source, SOON_NS))  # one far ahead makes all late
+            self._leave_out("late", *late)
         return source.clock.tick(local_ns, unix_ns)
 
     def _mark_jump(self, rank: Rank) -> None:
@@ -306,6 +345,7 @@ class Process:
             until = source.clock.to_local(until_ns)  # a few ns off where the clocks drift
             rows = source.order.take(max(until, source.order.newest_ns + 1) if whole else until)
             if rows is not None:
+                self._count_given(count_rows(rows))
                 tables |= self._tables(rows, source, self.rank, until_ns)
         self.promised_ns = until_ns
         if self.operators is None:
@@ -318,7 +358,12 @@ class Process:
         if split.notice:  # the loop before it is another one
             log.info("thread-changed", extra={"pid": self.hello.pid, "text": split.notice})
             rank.gap("thread-changed", 0, self.next - self.waiting - count_records(split.tables))
+        self.account.give(Counter({RANGE_KIND: count_records(split.tables)}))
         rank.send(split.tables, split.until_ns, self.next - self.waiting)
+
+    def _count_given(self, kinds: Counter[str]) -> None:
+        if self.operators is None:  # else they wait there, and are given as what they have become
+            self.account.give(kinds)
 
     def _tables(self, rows: Rows, source: Source, rank: Rank, until_ns: int) -> dict[str, pl.DataFrame]:
         start = np.clip(source.clock.to_unix(rows["start_ns"]), self.promised_ns, until_ns - 1)  # by a few ns, if any
@@ -330,7 +375,9 @@ class Process:
         host, annotations = host_tables(rows, (start, end), ids, kinds, self.hello.pid)
         return {"host_events": host, "annotations": annotations}
 
-    @property
-    def late(self) -> int:
-        """Records that came after others that began later had been given on."""
-        return self.events.order.late + self.ranges.order.late
+
+def word_of(reason: Reason, *, opened: bool) -> str:
+    """Return why records are missing, as gaps and accounts have it."""
+    if reason:
+        return reason.name.lower().replace("_", "-")
+    return "lost" if opened else NOT_COLLECTED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -12,10 +13,12 @@ from deepprof.agent.identity import Identity
 from deepprof.agent.naming import Naming
 from deepprof.agent.pieces import Tables, count_records, cut_tables
 from deepprof.agent.spool import Intake, Spool
+from deepprof.agent.spool.intake import FULL
 from deepprof.agent.status import Status
 from deepprof.agent.uplink import Uplink
 from deepprof.v1 import records_pb2 as pb
 from deepprof.wire.decoding import encode_table
+from deepprof.wire.kinds import count_kinds
 from deepprof.wire.records import KINDS
 
 __all__ = ["Rank"]
@@ -30,12 +33,15 @@ class Rank:
     `records` counts what was given to it, `lost` what it was told is missing or had no room in the spool.
     """
 
-    def __init__(self, identity: Identity, number: int, spool: Spool, uplink: Uplink) -> None:
+    def __init__(self, identity: Identity, number: int, spool: Spool, uplink: Uplink, former_next: int = 0) -> None:
+        """`former_next`: how many of the process's records were sent under a name that has ended."""
         self.identity, self.number = identity, number
         self.spool, self.uplink = spool, uplink
         self.intake = Intake(spool)
         self.naming = Naming(spool.names)
-        self.records = self.missing = 0
+        self.records = self.told_missing = 0
+        self.unspooled: Counter[str] = Counter()  # records by kind for which there was no room
+        self.former_next, self.is_renamed = former_next, former_next > spool.source_next
         self.overflowed = 0
         self.promised_ns = NO_PROMISE
         self.status = Status()
@@ -44,12 +50,17 @@ class Rank:
     @property
     def source_next(self) -> int:
         """How many of its process's records are spooled or known to be lost: where an earlier agent stopped."""
-        return self.spool.source_next
+        return max(self.spool.source_next, self.former_next)
 
     @property
     def lost(self) -> int:
         """Records that are missing and known to be."""
-        return self.missing + self.intake.lost
+        return self.told_missing + self.intake.lost
+
+    @property
+    def missing(self) -> dict[str, Counter[str]]:
+        """Records that were given to it and are not on their way, by reason and kind."""
+        return {FULL: self.unspooled} | dict(self.uplink.left_out)
 
     @property
     def durable(self) -> int:
@@ -89,11 +100,14 @@ class Rank:
         packed = [pb.Table(kind=KINDS[name], arrow=encode_table(rows)) for name, rows in piece.items() if rows.height]
         self.promised_ns = max(self.promised_ns, until_ns)
         batch = pb.Batch(complete_until_ns=self.promised_ns, first_name=first_name, names=texts, tables=packed)
-        return self.intake.put(batch, count, source_next)
+        if self.intake.put(batch, count, source_next):
+            return True
+        self.unspooled.update(count_kinds(piece))
+        return False
 
     def gap(self, reason: str, lost: int = 0, source_next: int = 0) -> None:
         """Say that `lost` records (0: nobody knows how many) are missing here, and why, as a word."""
-        self.missing += lost
+        self.told_missing += lost
         self.intake.gap(reason, lost, source_next)
         self.uplink.wake()
 
@@ -104,7 +118,7 @@ class Rank:
 
     def end(self, dropped: Mapping[str, int] | None = None, flagged: Mapping[str, int] | None = None) -> None:
         """Say that nothing follows; `dropped` and `flagged` count records by reason."""
-        self.ending = pb.End(dropped=positive(dropped), flagged=positive(flagged))
+        self.ending = pb.End(dropped=positive(dropped), flagged=positive(flagged), await_account=True)
         self.naming = Naming()  # no record needs a name any more, and one that has ended is shown for long
         self.settle()
 

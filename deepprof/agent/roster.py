@@ -67,7 +67,7 @@ class Roster:
     former: list[Active] = field(default_factory=list)  # have ended and are sent; who has the place now is sent behind
     sent: list[Sent] = field(default_factory=list)
     awaits: Callable[[str], bool] = lambda _: False
-    ended: dict[str, None] = field(default_factory=dict)  # the latest collectors that have
+    ended: dict[str, int] = field(default_factory=dict)  # the latest collectors that have, after how many records
     has_put_off: bool = False  # spools whose rank's place was taken
 
     def resume(self) -> None:
@@ -100,6 +100,7 @@ class Roster:
 
     def open(self, identity: Identity) -> Rank:
         """Return the rank of `identity`, begun or gone on with. Raises `Refused`."""
+        collector = identity.collector
         identity = self._name_again(identity)
         number = self._free_number(identity) if identity.rank is None else identity.rank
         try:
@@ -114,7 +115,7 @@ class Roster:
         except (SpoolError, OSError) as error:
             raise Refused(str(error)) from error
         active = self._carry(key, spool, before)
-        active.rank = Rank(identity, number, spool, active.uplink)
+        active.rank = Rank(identity, number, spool, active.uplink, self._count_former(collector))
         return active.rank
 
     def _name_again(self, identity: Identity) -> Identity:
@@ -125,6 +126,11 @@ class Roster:
         own = [name for name in names if is_run_of(name, identity.collector)]
         free = (name for name in name_runs(identity.collector) if name not in ending | self.ended.keys())
         return replace(identity, collector=own[0] if own else next(free))
+
+    def _count_former(self, collector: str) -> int:
+        """Return how many of its records a process has given to ranks of its that have ended."""
+        ended = self.ended | {each.spool.hello.collector: each.spool.source_next for each in self.former}
+        return max((count for name, count in ended.items() if is_run_of(name, collector)), default=0)
 
     def _free_number(self, identity: Identity) -> int:
         """Return the number that this collector had before, else the lowest that nobody has."""
@@ -176,7 +182,8 @@ class Roster:
             extra = {"job": key[0], "rank": key[1], "records": active.uplink.state.durable, "lost": lost}
             log.info("arrived", extra=extra)
             self.sent = [*self.sent, Sent(key[0], key[1], active.uplink.state.durable, lost)][-REMEMBERED:]
-            self.ended = dict.fromkeys([*self.ended, active.spool.hello.collector][-MOST_ENDED:])
+            ended = self.ended | {active.spool.hello.collector: active.spool.source_next}
+            self.ended = dict(list(ended.items())[-MOST_ENDED:])
             active.spool.remove()
         else:
             active.spool.close()

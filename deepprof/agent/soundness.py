@@ -16,6 +16,7 @@ __all__ = ["AHEAD_NS", "FAR_NS", "SOON_NS", "is_possible", "judge"]
 FAR_NS = 24 * 3600 * 10**9  # before the clock's last reading: no record is so old
 AHEAD_NS = 600 * 10**9  # after it: longer than a process is stopped, as a rule, between a reading and its next record
 SOON_NS = 10**9  # after a reading that came behind the record
+DEVICES = 2**16  # that a record can be of: CUPTI's 2**31 - 1 for "no device at all" is none
 LATEST_NS = 2**61  # of any clock, some 73 years after its zero: sums and differences of two stay inside int64
 
 
@@ -32,6 +33,7 @@ def judge(rows: Rows, now_ns: int | None, ahead_ns: int = AHEAD_NS) -> Iterator[
     """
     if rows.dtype == EVENT:
         yield "unknown-activity", rows["activity"] < len(ACTIVITIES)
+        yield "unknown-device", rows["device"] < DEVICES
     if now_ns is not None:
         start, end = rows["start_ns"], rows["end_ns"]
         yield "invalid-time", (end >= start) & (start > now_ns - FAR_NS) & (end <= now_ns + ahead_ns)

@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from deepprof.agent.answers import CUT, Answer, Process
+from deepprof.render.plain import printable, shorten
 
-__all__ = ["AWAY", "Account", "Finished", "add_up", "describe", "select"]
+__all__ = ["AWAY", "Finished", "RunAccount", "add_up", "describe", "list_missing", "select"]
 
 SHOWN = 3  # refusals and notices in one line
+SAID_CHARS = 120  # of what the daemon said of records that it refused
+REFUSED = "refused"  # why records are missing that the daemon did not take
 # What `client.errors` says of a daemon that is not there; all else it said itself, or the way to it did.
 AWAY = {"there is no such socket", "nothing listens there", "is about to stop", "broke the connection off"}
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
-    """The numbers of a command's processes on this node; `settled`: nothing is to come, nothing waits.
+class RunAccount:
+    """The records of a command's processes on this node; `settled`: nothing is to come, nothing waits.
 
-    `records` are those that were kept, `waiting` those of them that the daemon may not have yet: while a gap waits, it
-    counts as records that do. `cut` are processes that were gone before they had said their end: what they had not
-    sent is counted nowhere.
+    Of those `made` the daemon has `kept` some, as it says itself; None: it does not say, and has acknowledged those
+    that are neither `missing` nor `waiting`. Of the waiting ones it has the `uncounted`, and has still to look at them.
+    `cut` are processes that were gone before they had said their end: what they had not sent is counted nowhere.
+    `said` is what the daemon said of records that it refused.
     """
 
     ranks: int
-    records: int
-    waiting: int
-    lost: int
-    cut: int
-    settled: bool
+    made: int
+    kept: int | None
+    missing: Mapping[str, int] = field(default_factory=dict)
+    waiting: int = 0
+    uncounted: int = 0
+    cut: int = 0
+    settled: bool = False
+    said: str = ""
+
+    @property
+    def acknowledged(self) -> int:
+        """Records that the daemon has on disk, as far as anybody knows."""
+        return max(0, self.made - sum(self.missing.values()) - self.waiting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +63,7 @@ def select(answer: Answer, job: str, before: Collection[str]) -> list[Process]:
     return [each for each in answer.processes if each.job == job and each.session not in before]
 
 
-def add_up(processes: Iterable[Process], is_alive: Callable[[int], bool]) -> Account:
+def add_up(processes: Iterable[Process], is_alive: Callable[[int], bool]) -> RunAccount:
     """Return the numbers of `processes`.
 
     The command has ended, so that one that `is_alive` is another run's of the same job: it is not waited for. Of
@@ -59,19 +72,23 @@ def add_up(processes: Iterable[Process], is_alive: Callable[[int], bool]) -> Acc
     """
     ours = list(processes)
     told = [each for each in ours if each.records and each.rank is not None]
+    books = [each.books for each in ours if each.records]
     ended = all(each.ended or is_alive(each.pid) for each in ours)
-    settled = ended and all(not each.waiting for each in told if each.ended)
-    return Account(
+    kept = [sum(each.kept.values()) for each in books if each.kept is not None]
+    return RunAccount(
         ranks=len({each.rank for each in told}),
-        records=sum(each.kept for each in told),
-        waiting=sum(min(each.waiting, each.kept) for each in told),
-        lost=sum(each.lost for each in told),
+        made=sum(sum(each.made.values()) for each in books),
+        kept=sum(kept) if len(kept) == len(books) else None,
+        missing=sum((Counter(each.reasons) for each in books), Counter[str]()),
+        waiting=sum(each.waiting for each in books),
+        uncounted=sum(each.uncounted for each in books),
         cut=sum(any(notice.code == CUT for notice in each.notices) for each in told),
-        settled=settled,
+        settled=ended and not any(each.unsent or each.books.waiting for each in told if each.ended),
+        said=next((each.refusal for each in told if each.refusal), ""),
     )
 
 
-def describe(answer: Answer, run: Finished, processes: list[Process], account: Account) -> str:
+def describe(answer: Answer, run: Finished, processes: list[Process], account: RunAccount) -> str:
     """Return the line that a run ends with."""
     is_another = run.since_unix_ns is not None and answer.began_unix_ns > run.since_unix_ns
     if account.ranks:
@@ -92,20 +109,37 @@ def describe(answer: Answer, run: Finished, processes: list[Process], account: A
     return "; ".join([f"job {run.job}: {said}", *rest])
 
 
-def list_numbers(answer: Answer, account: Account, *, is_another: bool) -> str:
-    """Return what came, `is_another`: of an agent that was started on the way."""
-    ranks = f"{account.ranks} rank{'s' if account.ranks != 1 else ''}"
-    acknowledged = max(0, account.records - account.waiting)
-    parts = [f"{ranks}, {acknowledged:,} records acknowledged by {answer.to or 'the daemon'}"]
+def list_numbers(answer: Answer, account: RunAccount, *, is_another: bool) -> str:
+    """Return what became of the records, `is_another`: with an agent that was started on the way."""
+    parts = [f"{account.ranks} rank{'s' if account.ranks != 1 else ''}", *list_kept(answer, account)]
     parts += ["since the agent was started again"] if is_another else []
-    if account.waiting:
+    unsent = account.waiting - account.uncounted
+    if unsent:
         why = answer.trouble or ("they are on their way" if answer.connected else "the daemon is away")
-        parts.append(f"{account.waiting:,} wait on disk ({why})")
-    return ", ".join([*parts, f"{account.lost:,} lost{describe_cut(account.cut)}"])
+        parts.append(f"{unsent:,} wait on disk ({why})")
+    parts += [f"{account.uncounted:,} not yet looked at"] if account.uncounted else []
+    parts += list_missing(account.missing, account.said) or ["0 lost"]
+    return ", ".join(parts) + describe_cut(account.cut)
+
+
+def list_kept(answer: Answer, account: RunAccount) -> list[str]:
+    """Return how many records there were and how many of them the daemon has: one number where it has all."""
+    word, count = ("acknowledged", account.acknowledged) if account.kept is None else ("kept", account.kept)
+    to = answer.to or "the daemon"
+    if count == account.made:
+        return [f"{count:,} records {word} by {to}"]
+    return [f"{account.made:,} records made", f"{count:,} {word} by {to}"]
+
+
+def list_missing(missing: Mapping[str, int], said: str = "") -> list[str]:
+    """Return the missing records by reason, most first; `said` is what the daemon said of those that it refused."""
+    order = sorted(missing.items(), key=lambda each: (-each[1], each[0]))
+    why = {REFUSED: f" ({shorten(printable(said), SAID_CHARS)})"} if said else {}
+    return [f"{count:,} {reason}{why.get(reason, '')}" for reason, count in order if count]
 
 
 def describe_cut(count: int) -> str:
-    """Return what the number of lost records leaves out, of `count` processes whose end was not heard."""
+    """Return what the numbers leave out, of `count` processes whose end was not heard."""
     if not count:
         return ""
     who = "1 process that never said its end" if count == 1 else f"{count:,} processes that never said their end"

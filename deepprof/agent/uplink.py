@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+import polars as pl
 from grpc import StatusCode
 
 from deepprof.agent.identity import name_runs
 from deepprof.agent.spool import Cursor, Message, Spool
 from deepprof.agent.spool.fillers import make_gap, make_names
+from deepprof.agent.spool.reading import DAMAGED
 from deepprof.agent.status import Status, to_message
 from deepprof.client.channel import Door
 from deepprof.client.sender import Policy, Sender
@@ -21,11 +24,14 @@ from deepprof.client.window import Entry
 from deepprof.collectors.errors import DeepProfError
 from deepprof.v1 import records_pb2 as pb
 from deepprof.v1.ingest_pb2 import SendRequest
+from deepprof.wire.kinds import UNKNOWN_KIND, count_kinds
+from deepprof.wire.records import TABLE_OF
 
 __all__ = ["POLICY", "Uplink", "UplinkState"]
 
-POLICY = Policy(window_nbytes=8 << 20, patience_s=None, reach_s=None)
+POLICY = Policy(window_nbytes=8 << 20, patience_s=None, reach_s=None, counted=True)
 NOT_KEPT, REFUSED = "not-kept", "refused"  # reasons of gaps
+BARE = pb.End(await_account=True)
 REFUSALS = 3  # of what starts at the same record: not a daemon that is just being set up
 
 
@@ -41,6 +47,15 @@ class UplinkState:
     problem: str = ""
     since_s: float = 0.0
     ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Records before the number `end`, by kind, in whose place a gap is sent."""
+
+    end: int
+    reason: str
+    kinds: Counter[str]
 
 
 class Uplink:
@@ -75,6 +90,11 @@ class Uplink:
         self._status: pb.Status | None = None
         self._cursor = Cursor()
         self._ends_bare = False  # what the End counts was refused
+        self._leaving: list[LeftOut] = []  # their gaps are not durable yet
+        self.left_out: dict[str, Counter[str]] = {}  # records by reason and kind that will not arrive
+        self.refusal = ""  # what the daemon said of the message that it refused last
+        self.account: pb.Account | None = None  # the daemon's, as it was last told; None: it does not say
+        self.counted = 0  # all records below this number are in it
 
     @property
     def state(self) -> UplinkState:
@@ -120,11 +140,15 @@ class Uplink:
             while not sender.sent.connections:
                 await sender.wait()
             if await self._is_over(sender):
+                self.account, self.counted = None, 0  # those of the new name come
                 self.spool.rename(name_runs(self.spool.hello.collector))
                 return
             for entry in self._begin(sender):
                 await sender.put(entry)
             await self._follow(sender)
+            while sender.window.ended and sender.awaits_account and not sender.is_over:
+                await sender.wait()
+            self._hear_account(sender)
         self._set(connected=False, durable=sender.window.durable, ended=True)
 
     async def _is_over(self, sender: Sender) -> bool:
@@ -140,6 +164,8 @@ class Uplink:
     def _begin(self, sender: Sender) -> Iterator[Entry]:
         """Yield what must come before the spool's messages, and find the first of those."""
         durable = sender.window.durable
+        self._settle_left_out(durable)
+        self._leaving = []  # what was not durable is sent again, or refused again
         self.spool.skip(durable)
         self._cursor = self.spool.seek(durable)
         first, names, reason = max(self.spool.first, durable), self.spool.names_first, NOT_KEPT
@@ -148,6 +174,8 @@ class Uplink:
             first, names, self._cursor = message.end, message.names, message.after
         elif self._is_refused(durable):
             first, names, reason = *self._leave_out((first, names)), REFUSED
+        if first > durable and reason == NOT_KEPT:
+            self._note_left_out(first, NOT_KEPT, Counter({UNKNOWN_KIND: first - durable}))
         yield from self._fill(durable, first, (sender.names, names), reason)
 
     def _leave_out(self, known: tuple[int, int]) -> tuple[int, int]:
@@ -158,8 +186,20 @@ class Uplink:
                 break
             known, self._cursor = (message.end, message.names), message.after
             if message.count:
+                self._note_left_out(message.end, REFUSED, count_kinds_in(message))
                 break
         return known
+
+    def _note_left_out(self, end: int, reason: str, kinds: Counter[str]) -> None:
+        """Take note of records before the number `end` in whose place a gap is sent."""
+        self._leaving.append(LeftOut(end, reason, kinds))
+
+    def _settle_left_out(self, durable: int) -> None:
+        """Count what was left out, where the daemon has the gap that says so."""
+        for each in self._leaving:
+            if each.end <= durable:
+                self.left_out.setdefault(each.reason, Counter()).update(each.kinds)
+        self._leaving = [each for each in self._leaving if each.end > durable]
 
     def _fill(self, durable: int, first: int, names: tuple[int, int], reason: str) -> Iterator[Entry]:
         """Yield the names that the daemon lacks, and the gap of the records [durable, first), where there are any."""
@@ -202,6 +242,7 @@ class Uplink:
             place, times = self._refused
             durable = sender.window.durable
             self._refused = (durable, times + 1 if place == durable else 1)
+            self.refusal = cause.details() or ""
             self._status = None  # it may have been that
 
     def _is_refused(self, durable: int) -> bool:
@@ -228,6 +269,12 @@ class Uplink:
         """Take note of what the sender has reached."""
         if self._sender is not None and self._sender.sent.connections > self._broken_at:
             self._set(connected=True, durable=self._sender.window.durable)
+            self._hear_account(self._sender)
+
+    def _hear_account(self, sender: Sender) -> None:
+        """Take note of what became of the records, as the daemon told it last."""
+        self._settle_left_out(sender.window.durable)
+        self.account, self.counted = sender.account, sender.counted
 
     def _set(self, *, connected: bool, durable: int, problem: str = "", ended: bool = False) -> None:
         """Set the state; its beginning stays while nothing but numbers change."""
@@ -237,5 +284,17 @@ class Uplink:
 
     def _to_entry(self, message: Message) -> Entry:
         """Return a message as the sender's window keeps it."""
-        request = SendRequest(end=pb.End()) if message.is_end and self._ends_bare else message.parse()
+        request = SendRequest(end=BARE) if message.is_end and self._ends_bare else message.parse()
+        if message.count and request.gap.reason == DAMAGED:
+            self._note_left_out(message.end, DAMAGED, Counter({UNKNOWN_KIND: message.count}))
         return Entry(request, message.first, message.count, len(message.payload), message.is_end)
+
+
+def count_kinds_in(message: Message) -> Counter[str]:
+    """Return the records of a spooled batch by kind; of no known one where they cannot be read."""
+    tables = {table.kind: table.arrow for table in message.parse().batch.tables}
+    try:
+        kinds = count_kinds({TABLE_OF[kind]: pl.read_ipc_stream(arrow) for kind, arrow in tables.items()})
+    except (pl.exceptions.PolarsError, KeyError, ValueError, OSError):
+        kinds = Counter()
+    return kinds if kinds.total() == message.count else Counter({UNKNOWN_KIND: message.count})

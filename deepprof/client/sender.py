@@ -22,7 +22,7 @@ from deepprof.client.stream import Broken, Stream
 from deepprof.client.waiting import CLOCK, Clock, Patience
 from deepprof.client.window import Entry, Window
 from deepprof.v1.ingest_pb2 import SendRequest, SendResponse
-from deepprof.v1.records_pb2 import Batch, End, Gap, Hello, Status
+from deepprof.v1.records_pb2 import Account, Batch, End, Gap, Hello, Status
 
 __all__ = ["Policy", "Sender", "Sent"]
 
@@ -35,7 +35,8 @@ class Policy:
 
     `on_full`: with `window_nbytes` unacknowledged, `wait` holds the caller up, `gap` lets batches go and says so.
     `silence_s` is how long an answer may take before the connection counts as lost, `patience_s` how long to go on
-    trying without any success (None: for ever), `reach_s` the same before the daemon has ever answered.
+    trying without any success (None: for ever), `reach_s` the same before the daemon has ever answered. `counted`: an
+    End that says `await_account` is over once the daemon has told what became of all records, as far as it can.
     """
 
     window_nbytes: int = 64 << 20
@@ -43,6 +44,7 @@ class Policy:
     silence_s: float = 30.0
     patience_s: float | None = 60.0
     reach_s: float | None = 5.0
+    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,9 @@ class Sender:
         self.status: Status | None = None
         self.takes_status = False
         self.names = 0  # that the daemon has of this rank
+        self.account: Account | None = None  # as the daemon last told it; None: it does not say
+        self.counted = 0  # all records below this number are in it
+        self.is_over = False  # there is no connection, and will be none
         self.changed = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
@@ -171,6 +176,7 @@ class Sender:
         except Exception as error:  # a bug's too: who waits for us would wait for ever
             self.error = error
         finally:
+            self.is_over = True
             self.wake()
 
     async def try_once(self) -> None:
@@ -179,6 +185,8 @@ class Sender:
             async with Stream(self.door, self.hello, self.policy.silence_s) as stream:
                 await self.converse(stream)
         except Broken as broken:
+            if self.window.ended:  # it closed before it had told the account
+                return
             pause = self.judge(broken)
             if self.notice is not None:
                 self.notice(str(explain(broken, self.door.address)))
@@ -199,8 +207,8 @@ class Sender:
         self.welcome(await stream.hear(lambda: True))
         writing = asyncio.create_task(self.write(stream))
         try:
-            while not self.window.ended:
-                self.take(await stream.hear(lambda: self.window.awaits_answer))
+            while not self.window.ended or self.awaits_account:
+                self.take(await stream.hear(lambda: self.window.awaits_answer or self.window.ended))
         finally:
             writing.cancel()
         await stream.close()
@@ -228,10 +236,17 @@ class Sender:
         self.window.acknowledge(answer.durable, ended=answer.ended)
         self.show(answer)
 
+    @property
+    def awaits_account(self) -> bool:
+        """Whether the daemon is still to tell what became of some records."""
+        return self.policy.counted and self.account is not None and self.counted < self.window.durable
+
     def show(self, answer: SendResponse) -> None:
         """Tell what is durable to everybody who waits."""
         self.sent = replace(self.sent, durable=max(self.sent.durable, answer.durable))
         self.names = answer.names
+        self.account = answer.account if answer.HasField("account") else None
+        self.counted = answer.counted
         self.wake()
 
     async def write(self, stream: Stream) -> None:

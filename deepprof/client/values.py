@@ -22,6 +22,7 @@ __all__ = [
     "Findings",
     "FollowedLoop",
     "JobState",
+    "KindAccount",
     "LoopFigures",
     "RankState",
     "WatchState",
@@ -35,8 +36,20 @@ ENUMS = (MinerState, CollectorLevel)  # their words stand in the order of the pr
 
 
 @dataclass(frozen=True, slots=True)
+class KindAccount:
+    """What became of the durable records of one kind: an activity of device events, or another record table."""
+
+    kind: str
+    accepted: int = 0
+    dropped: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
-    """What became of the records received: `received == accepted + Σ dropped + invalid + duplicate`."""
+    """What became of the records received: `received == accepted + Σ dropped + invalid + duplicate`.
+
+    `kinds` has the accepted ones by kind; `missing` those that were made and never sent, by reason.
+    """
 
     received: int = 0
     accepted: int = 0
@@ -45,6 +58,8 @@ class Account:
     dropped: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     gaps: int = 0
     lost: int = 0
+    kinds: tuple[KindAccount, ...] = ()
+    missing: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from deepprof.service.views import Account
+from deepprof.service.views import Account, KindAccount
+from deepprof.wire.kinds import UNKNOWN_KIND
 
 __all__ = ["Accounts"]
+
+MOST_REASONS, OTHER = 64, "other"  # that are told apart: collectors name them, and each is a series of the exporter's
 
 
 class Accounts:
@@ -26,6 +29,11 @@ class Accounts:
         self._accepted, self._invalid, self._duplicate = known.accepted, known.invalid, known.duplicate
         self._dropped = Counter(known.dropped)
         self._gaps, self._lost = known.gaps, known.lost
+        self._kinds = Counter({each.kind: each.accepted for each in known.kinds})
+        self._dropped_kinds = Counter(
+            {(each.kind, reason): count for each in known.kinds for reason, count in each.dropped.items()}
+        )
+        self._missing = Counter(known.missing)
 
     @property
     def in_flight(self) -> int:
@@ -63,18 +71,30 @@ class Accounts:
             self._in_flight -= count
             self._dropped[reason] += count
 
-    def take(self, count: int, dropped: Mapping[str, int]) -> None:
-        """Count `count` records that a session took, and those of them or of former ones that it dropped, by reason."""
+    def take(self, kinds: Mapping[str, int], dropped: Mapping[str, Mapping[str, int]]) -> None:
+        """Count records by kind that a session took, and those of them that it dropped, by reason and kind."""
+        count, lost = sum(kinds.values()), {reason: sum(of.values()) for reason, of in dropped.items()}
         with self._lock:
             self._in_flight -= count
-            self._accepted += count - sum(dropped.values())
-            self._dropped.update(dropped)
+            self._accepted += count - sum(lost.values())
+            self._dropped.update(lost)
+            self._kinds.update(kinds)
+            for reason, of in dropped.items():
+                self._kinds.subtract(of)
+                self._dropped_kinds.update({(kind, reason): number for kind, number in of.items()})
 
     def gap(self, lost: int) -> None:
         """Count a gap of `lost` records, 0 for an unknown number."""
         with self._lock:
             self._gaps += 1
             self._lost += lost
+
+    def miss(self, missing: Mapping[str, int]) -> None:
+        """Count records that the collector says it has not sent, by reason."""
+        with self._lock:
+            for reason, count in missing.items():
+                known = reason in self._missing or len(self._missing) < MOST_REASONS
+                self._missing[reason if known else OTHER] += count
 
     @property
     def has_gaps(self) -> bool:
@@ -93,4 +113,17 @@ class Accounts:
                 dropped=MappingProxyType({k: v for k, v in self._dropped.items() if v}),
                 gaps=self._gaps,
                 lost=self._lost,
+                kinds=self._view_kinds(),
+                missing=MappingProxyType({k: v for k, v in self._missing.items() if v}),
             )
+
+    def _view_kinds(self) -> tuple[KindAccount, ...]:
+        """Return the account by kind; what a release took that did not count kinds is of none that is known."""
+        accepted = self._kinds + Counter({UNKNOWN_KIND: self._accepted - self._kinds.total()})
+        dropped: dict[str, dict[str, int]] = {}
+        for (kind, reason), count in self._dropped_kinds.items():
+            dropped.setdefault(kind, {})[reason] = count
+        return tuple(
+            KindAccount(kind, accepted[kind], MappingProxyType(dropped.get(kind, {})))
+            for kind in sorted(accepted.keys() | dropped.keys())
+        )

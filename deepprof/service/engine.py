@@ -197,7 +197,7 @@ class Engine:
 
     @contextmanager
     def listening(self, rank: Rank) -> Iterator[asyncio.Event]:
-        """Give an event that is set whenever more of a rank is durable, or known not to be."""
+        """Give an event that is set whenever more of a rank is durable or mined, or known not to be."""
         changed = asyncio.Event()
         self._listeners[rank.number].add(changed)
         try:
@@ -272,16 +272,23 @@ class Engine:
                 if done.item.kind == "batch":
                     done.rank.accounts.drop(done.item.count, "journal-failed")
         for number in {done.rank.number for done in group}:
-            for listener in self._listeners.get(number, ()):
-                listener.set()
+            self._tell_listeners(number)
         self._room.set()
 
     def _notice(self, rank: Rank, event: SessionEvent) -> None:
         self.notice(rank, event)
 
-    def _wake(self) -> None:
+    def _wake(self, rank: Rank) -> None:
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._room.set)
+            self._loop.call_soon_threadsafe(self._tell_mined, rank)
+
+    def _tell_mined(self, rank: Rank) -> None:
+        self._room.set()
+        self._tell_listeners(rank.number)
+
+    def _tell_listeners(self, number: int) -> None:
+        for listener in self._listeners.get(number, ()):
+            listener.set()
 
     # -- orders --
 

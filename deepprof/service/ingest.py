@@ -11,7 +11,7 @@ import grpc
 from google.protobuf.message import Message
 
 from deepprof.service.holes import check_after_loss
-from deepprof.service.messages import view_status
+from deepprof.service.messages import account_of, view_status
 from deepprof.service.rank import Item, waiting_nbytes
 from deepprof.service.roster import RefusedError
 from deepprof.v1 import ingest_pb2 as wire
@@ -90,7 +90,7 @@ class Stream:
 
     def __init__(self, engine: Engine, rank: Rank, context: Context) -> None:
         self.engine, self.rank, self.context = engine, rank, context
-        self.done = False
+        self.done = self.holds = False  # the second: until all records are counted
 
     async def run(self) -> None:
         """Serve the stream to its end."""
@@ -106,22 +106,24 @@ class Stream:
         """Read and answer at the same time."""
         answering = asyncio.create_task(self.answer())
         try:
-            await self.read()
+            self.holds = await self.read()
         finally:
             self.done = True
             self.changed.set()
             await finish(answering)
 
-    async def read(self) -> None:
-        """Take messages until the client has sent its last."""
+    async def read(self) -> bool:
+        """Take messages until the client has sent its last; returns whether it waits for the account of them all."""
+        message: Any = None
         while not self.rank.broken and not self.rank.closing:
-            message: Any = await self.context.read()
+            message = await self.context.read()
             if message is grpc.aio.EOF:
-                return
+                return False
             if isinstance(message, WireError):
                 raise message
             self.engine.check_owner(self.rank, self.context)
             await self.take(message)
+        return message is not None and message.end.await_account
 
     async def take(self, message: wire.SendRequest) -> None:
         """Check one message, and hand it to the journal."""
@@ -134,7 +136,7 @@ class Stream:
             await self.take_gap(message.gap)
         elif kind == "end":
             check_end(message.end, self.engine.limits)
-            await self.submit("end", message.end, self.rank.next, 0)
+            await self.submit("end", message.end, self.rank.next, 0, missing=dict(message.end.dropped))
         elif kind == "status":
             self.take_status(message.status)
         else:
@@ -185,7 +187,7 @@ class Stream:
         self.expect(gap.first)
         if not gap.lost and not self.rank.note_bare_gap(gap.first, gap.reason):
             return
-        await self.submit("gap", gap, gap.first, gap.lost, lost=gap.lost or None)
+        await self.submit("gap", gap, gap.first, gap.lost, lost=gap.lost or None, missing={gap.reason: gap.lost})
 
     def take_status(self, status: pb.Status) -> None:
         """Show what the collector says of itself; a level that is another one is an event."""
@@ -211,20 +213,34 @@ class Stream:
         await self.engine.submit(self.rank, item)
 
     async def answer(self) -> None:
-        """Say how far the records are durable: at first, whenever that has changed, and at the end."""
-        told = (-1, False)
+        """Say how far the records are durable and counted: at first, whenever that has changed, and at the end."""
+        told = (-1, False, (-1, False))
         while True:
-            now = (self.rank.durable, self.rank.ended)
+            now = (self.rank.durable, self.rank.ended, self.rank.counted)
             if now != told:
                 told = now
-                names = self.rank.durable_names
-                answer = wire.SendResponse(durable=now[0], names=names, ended=now[1], takes_status=True)
-                await self.context.write(answer)
+                await self.context.write(self.make_answer(*now))
                 continue  # more may have become durable meanwhile
-            if self.done and not self.rank.submitted:
+            if self.done and not self.rank.submitted and not self.is_held():
                 return
             await self.changed.wait()
             self.changed.clear()
+
+    def make_answer(self, durable: int, ended: bool, counted: tuple[int, bool]) -> wire.SendResponse:
+        """Return an answer; the account is looked at after `counted`, and has all that it says."""
+        rank = self.rank
+        return wire.SendResponse(
+            durable=durable,
+            names=rank.durable_names,
+            ended=ended,
+            takes_status=True,
+            account=account_of(rank.accounts.view()),
+            counted=counted[0],
+        )
+
+    def is_held(self) -> bool:
+        """Whether the client waits for the account, and it is still to come."""
+        return self.holds and not self.rank.broken and not self.rank.is_counted
 
 
 def find_devices(batch: pb.Batch) -> bytes:

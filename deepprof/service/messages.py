@@ -11,7 +11,7 @@ from deepprof.v1 import query_pb2 as wire
 from deepprof.v1 import records_pb2 as records
 
 if TYPE_CHECKING:
-    from deepprof.service.views import Account, DeviceView, Level, LoopView, RankView
+    from deepprof.service.views import Account, DeviceView, KindAccount, Level, LoopView, RankView
 
 __all__ = ["account_of", "job_of", "loop_of", "rank_of", "view_status"]
 
@@ -41,18 +41,36 @@ def account_of(account: Account) -> records.Account:
         dropped=dict(account.dropped),
         gaps=account.gaps,
         lost=account.lost,
+        kinds=[
+            records.KindAccount(kind=each.kind, accepted=each.accepted, dropped=dict(each.dropped))
+            for each in account.kinds
+        ],
+        missing=dict(account.missing),
     )
 
 
-def sum_accounts(accounts: Iterable[Account]) -> records.Account:
+def sum_accounts(accounts: Sequence[Account]) -> records.Account:
     """Return the account of several ranks together."""
     total = records.Account()
     for account in accounts:
         for name in ("received", "accepted", "invalid", "duplicate", "gaps", "lost"):
             setattr(total, name, getattr(total, name) + getattr(account, name))
-        for reason, count in account.dropped.items():
-            total.dropped[reason] += count
+        for counts, more in ((total.dropped, account.dropped), (total.missing, account.missing)):
+            for reason, count in more.items():
+                counts[reason] += count
+    total.kinds.extend(sum_kinds(each for account in accounts for each in account.kinds))
     return total
+
+
+def sum_kinds(kinds: Iterable[KindAccount]) -> list[records.KindAccount]:
+    """Return the accounts of several ranks by kind, those of one kind together."""
+    totals: dict[str, records.KindAccount] = {}
+    for each in kinds:
+        total = totals.setdefault(each.kind, records.KindAccount(kind=each.kind))
+        total.accepted += each.accepted
+        for reason, count in each.dropped.items():
+            total.dropped[reason] += count
+    return [totals[kind] for kind in sorted(totals)]
 
 
 def job_of(name: str, ranks: Sequence[RankView]) -> wire.Job:
@@ -66,7 +84,7 @@ def job_of(name: str, ranks: Sequence[RankView]) -> wire.Job:
         first_seen_unix_ns=min((rank.first_seen_unix_ns for rank in ranks), default=0),
         last_record_unix_ns=max((rank.last_record_unix_ns for rank in ranks), default=0),
         iterations=sum(device.iterations_total for rank in ranks for device in rank.devices),
-        account=sum_accounts(rank.account for rank in ranks),
+        account=sum_accounts([rank.account for rank in ranks]),
         active_findings=sorted(loud),
     )
 

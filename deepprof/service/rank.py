@@ -13,7 +13,8 @@ import polars as pl
 from deepprof.service.account import Accounts
 from deepprof.service.journal import Place
 from deepprof.service.session import RankSession
-from deepprof.service.views import HISTORY, Account, CollectorView, RankView
+from deepprof.service.views import HISTORY, Account, CollectorView, KindAccount, RankView
+from deepprof.wire.kinds import UNKNOWN_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +42,7 @@ class Item:
     records: Records | None = None  # of a batch
     devices: bytes = b""  # the table that describes them, as it came
     lost: int | None = None  # of a gap; None where the number is not known
+    missing: Mapping[str, int] = field(default_factory=dict)  # records that it says were not sent, by reason
     arrived_ns: int = 0  # on the daemon's monotonic clock
 
     @property
@@ -81,6 +83,9 @@ class SavedRank(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     account: dict[str, int]
     dropped: dict[str, int]
     session: bytes
+    kinds: dict[str, int] = {}  # accepted; these three came later, and states without them are still read
+    dropped_kinds: dict[str, dict[str, int]] = {}  # by kind and reason
+    missing: dict[str, int] = {}
 
 
 @dataclass(slots=True, eq=False)
@@ -130,6 +135,7 @@ class Rank:
     mined: int = 0  # the number behind the last record that the session took, or knows to be lost
     mined_end: bool = False
     mined_items: int = 0
+    counted: tuple[int, bool] = (0, False)  # up to which record the account is complete, and whether to the end
     devices: bytes = b""  # as last described
     settled: bool = False
     unsettled: bool = False  # it cannot be: not all records are kept, or they could not be analysed
@@ -242,8 +248,18 @@ class Rank:
         self.mined_end = self.mined_end or item.kind == "end"
         if item.kind == "gap":
             self.accounts.gap(item.lost or 0)
+        self.accounts.miss(item.missing)
         if self.failed and item.records is not None:
             self.session.take_names(item.records.names, item.records.first_name)
+
+    def note_counted(self) -> None:
+        """Take note that the account has everything that was mined."""
+        self.counted = self.mined, self.mined_end
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the account has all that is durable, and the end is among it."""
+        return self.counted == (self.durable, True)
 
     def give_up(self) -> None:
         """Mine no more: what was mined stays, where it can still be shown and saved."""
@@ -282,6 +298,9 @@ class Rank:
                 account={name: getattr(account, name) for name in counts},
                 dropped=dropped,
                 session=self.session.save(),
+                kinds={each.kind: each.accepted for each in account.kinds},
+                dropped_kinds={each.kind: dict(each.dropped) for each in account.kinds},
+                missing=dict(account.missing),
             )
         )
 
@@ -297,7 +316,7 @@ class Rank:
             number,
             hello,
             session,
-            Accounts(Account(**saved.account, dropped=saved.dropped)),
+            Accounts(restore_account(saved)),
             saved.first_seen_unix_ns,
             saved.last_record_unix_ns,
             saved.last_iteration_unix_ns,
@@ -306,6 +325,7 @@ class Rank:
             durable=saved.next,
             durable_items=saved.items,
             mined_items=saved.items,
+            counted=(saved.next, saved.ended),
             devices=saved.devices,
             durable_names=saved.names,
             names_nbytes=nbytes,
@@ -317,3 +337,17 @@ class Rank:
             settled=saved.settled,
             failed=saved.failed,
         )
+
+
+def restore_account(saved: SavedRank) -> Account:
+    """Return the account that a state has; of what was counted without its kind the kind stays unknown."""
+    kinds = saved.kinds.keys() | saved.dropped_kinds.keys()
+    return Account(
+        **saved.account,
+        dropped=saved.dropped,
+        kinds=tuple(
+            KindAccount(kind, saved.kinds.get(kind, 0), saved.dropped_kinds.get(kind, {}))
+            for kind in sorted(kinds - {UNKNOWN_KIND})
+        ),
+        missing=saved.missing,
+    )

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 PIECE = 16  # items of a rank mined at a time
 PIECE_NBYTES = 64 << 20  # … and of all together, before others are read
+DAMAGED = "damaged"  # why records are missing that the journal has lost
 
 
 @dataclass(slots=True)
@@ -98,6 +99,7 @@ def without_state(engine: Engine, stored: Stored, hello: pb.Hello) -> Rank:
             follow(engine, rank, place)
     if rank.durable and not rank.ended:
         add_gap(rank)
+    rank.note_counted()
     return rank
 
 
@@ -137,10 +139,11 @@ def take_again(engine: Engine, rank: Rank, place: Place, frame: Frame, found: Re
     item = read_item(rank, frame)
     if item is None:
         found.damaged += 1
-        item = Item("gap", b"", rank.next, max(0, frame.first + frame.count - rank.next), lost=frame.count or None)
+        missing = max(0, frame.first + frame.count - rank.next)
+        item = Item("gap", b"", rank.next, missing, lost=frame.count or None, missing={DAMAGED: frame.count})
     elif frame.first > rank.next:  # what was between was damaged
         lost = frame.first - rank.next
-        add(engine, rank, place, Item("gap", b"", rank.next, lost, lost=lost))
+        add(engine, rank, place, Item("gap", b"", rank.next, lost, lost=lost, missing={DAMAGED: lost}))
     add(engine, rank, place, item)
     found.messages += 1
     found.records += item.count if item.kind == "batch" else 0
@@ -179,4 +182,19 @@ def read_item(rank: Rank, frame: Frame) -> Item | None:
             return None
         return Item("batch", frame.payload, records.first, records.count, records, find_devices(batch))
     lost = frame.count or None if frame.kind == "gap" else None
-    return Item(frame.kind, frame.payload, frame.first, frame.count, lost=lost)
+    missing = read_missing(frame)
+    return (
+        None
+        if missing is None
+        else Item(frame.kind, frame.payload, frame.first, frame.count, lost=lost, missing=missing)
+    )
+
+
+def read_missing(frame: Frame) -> dict[str, int] | None:
+    """Return what a gap or an end says of records that were not sent, None where it cannot be read any more."""
+    try:
+        if frame.kind == "gap":
+            return {pb.Gap.FromString(frame.payload).reason: frame.count}
+        return dict(pb.End.FromString(frame.payload).dropped)
+    except DecodeError:
+        return None

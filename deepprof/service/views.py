@@ -11,7 +11,18 @@ import polars as pl
 
 from deepprof.metrics.iteration import ITERATIONS
 
-__all__ = ["BUCKETS_S", "HISTORY", "Account", "CollectorView", "DeviceView", "Level", "LoopView", "RankView", "State"]
+__all__ = [
+    "BUCKETS_S",
+    "HISTORY",
+    "Account",
+    "CollectorView",
+    "DeviceView",
+    "KindAccount",
+    "Level",
+    "LoopView",
+    "RankView",
+    "State",
+]
 
 State = Literal["learning", "locked", "lost"]
 Level = Literal["full", "duty", "off"]
@@ -27,10 +38,21 @@ HISTORY = pl.Schema({"device": pl.Int64(), "stream": pl.Int64(), "loop": pl.Int6
 
 
 @dataclass(frozen=True, slots=True)
+class KindAccount:
+    """What became of the durable records of one kind (`wire.kinds`): accepted, and dropped by reason."""
+
+    kind: str
+    accepted: int = 0
+    dropped: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """What became of the records received: `received == accepted + Σ dropped + invalid + duplicate`, always.
 
-    `gaps` counts gap messages, `lost` the records that they say are missing (those were never received).
+    `gaps` counts gap messages, `lost` the records that they say are missing (those were never received). `kinds` has
+    the accepted records by kind, and what was dropped of the durable ones. `missing` are those that the collector says
+    it has not sent, by reason: the lost ones, and those that its End counts.
     """
 
     received: int = 0
@@ -40,6 +62,8 @@ class Account:
     dropped: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     gaps: int = 0
     lost: int = 0
+    kinds: tuple[KindAccount, ...] = ()
+    missing: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def adds_up(self) -> bool:

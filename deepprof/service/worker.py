@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 from operator import attrgetter
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from deepprof.service.folder import StoreError
 from deepprof.service.history import Checkpoint
+from deepprof.wire.kinds import count_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,7 +40,7 @@ TICK_NS = 10**9 // 2
 class Worker:
     """Mines, saves, and does whatever else touches sessions or the history, one after the other.
 
-    `room` is called (from its thread) when items have been mined, `noticed` with a rank and what happened to it.
+    `room` is called (from its thread) with a rank whose items were mined, `noticed` with one and what happened to it.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Worker:
         history: History,
         clock: Clock,
         *,
-        room: Callable[[], None],
+        room: Callable[[Rank], None],
         noticed: Callable[[Rank, SessionEvent], None],
     ) -> None:
         self.journal, self.history, self.clock = journal, history, clock
@@ -159,37 +160,38 @@ class Worker:
         with self._wake:
             turn = next_turn(rank)
         items = [item for item, _ in turn]
-        count, before = sum(item.count for item in items if item.kind == "batch"), rank.mined_items
+        kinds, before = add_kinds(items), rank.mined_items
         try:
-            rank.accounts.take(count, self.take(rank, items))
+            rank.accounts.take(kinds, self.take(rank, items))
         except Exception:
-            self._give_up(rank, items[rank.mined_items - before :], count)
+            self._give_up(rank, items[rank.mined_items - before :], kinds)
+        rank.note_counted()
         rank.position, rank.unsaved = turn[-1][1], True
         rank.unsaved_nbytes += sum(len(item.payload) for item, _ in turn)
         rank.lag_ns = max(0, self.clock.monotonic_ns() - turn[-1][0].arrived_ns)
         self._pass(rank, items)
         rank.show()
 
-    def take(self, rank: Rank, items: Sequence[Item]) -> dict[str, int]:
-        """Give items to a rank's session; return how many records it has dropped on that occasion, by reason."""
+    def take(self, rank: Rank, items: Sequence[Item]) -> dict[str, Counter[str]]:
+        """Give items to a rank's session; return the records that it has dropped now, by reason and kind."""
         if rank.failed:
             for item in items:
                 rank.follow(item)
-            return {FAILED: sum(item.count for item in items if item.kind == "batch")}
-        before = dict(rank.session.dropped)
+            return {FAILED: add_kinds(items)}
+        before = {reason: Counter(kinds) for reason, kinds in rank.session.dropped_kinds.items()}
         for item in items:
             rank.take(item)
         self.advance(rank)
-        return {k: n - before.get(k, 0) for k, n in rank.session.dropped.items() if n != before.get(k, 0)}
+        return {k: Counter(kinds) - before.get(k, Counter()) for k, kinds in rank.session.dropped_kinds.items()}
 
-    def _give_up(self, rank: Rank, items: Sequence[Item], count: int) -> None:
+    def _give_up(self, rank: Rank, items: Sequence[Item], kinds: Counter[str]) -> None:
         """Mine a rank no more whose records have met a bug: the others go on, and its raw records are still kept.
 
-        `items` are those that nobody has looked at yet, `count` the records of the whole turn.
+        `items` are those that nobody has looked at yet, `kinds` the records of the whole turn.
         """
         log.exception("mining-failed", extra={"job": rank.hello.job, "rank": rank.hello.rank})
         rank.give_up()
-        rank.accounts.take(count, {FAILED: count})
+        rank.accounts.take(kinds, {FAILED: kinds})
         for item in items:
             rank.follow(item)
 
@@ -212,7 +214,7 @@ class Worker:
             self.queued_nbytes -= nbytes
             if rank.queue:
                 self._line_up(rank)
-        self._room()
+        self._room(rank)
 
     def save(self, ranks: Iterable[Rank]) -> None:
         """Put the state and the new iterations of ranks into the history, a few ranks in one transaction."""
@@ -259,7 +261,7 @@ class Worker:
             self._ready = deque(other for other in self._ready if other is not rank)
             rank.waiting = False
         rank.rows, rank.unsaved, rank.saved = [], False, rank.latest
-        self._room()
+        self._room(rank)
 
     def needed(self) -> Place:
         """Return from where on the journal is needed, whatever happens; all before is saved, and synced."""
@@ -279,6 +281,11 @@ def next_turn(rank: Rank) -> list[tuple[Item, Place]]:
             break
         turn.append((item, place))
     return turn
+
+
+def add_kinds(items: Iterable[Item]) -> Counter[str]:
+    """Return how many records of each kind the batches among the items have."""
+    return sum((count_kinds(item.records.tables) for item in items if item.records is not None), Counter[str]())
 
 
 def checkpoint_of(rank: Rank, rows: pl.DataFrame) -> Checkpoint:

@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from deepprof.v1 import records_pb2 as deepprof_dot_v1_dot_records__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x64\x65\x65pprof/v1/ingest.proto\x12\x0b\x64\x65\x65pprof.v1\x1a\x19\x64\x65\x65pprof/v1/records.proto\"\xcb\x01\n\x0bSendRequest\x12#\n\x05hello\x18\x01 \x01(\x0b\x32\x12.deepprof.v1.HelloH\x00\x12#\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x12.deepprof.v1.BatchH\x00\x12\x1f\n\x03gap\x18\x03 \x01(\x0b\x32\x10.deepprof.v1.GapH\x00\x12\x1f\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x10.deepprof.v1.EndH\x00\x12%\n\x06status\x18\x05 \x01(\x0b\x32\x13.deepprof.v1.StatusH\x00\x42\t\n\x07message\"S\n\x0cSendResponse\x12\x0f\n\x07\x64urable\x18\x01 \x01(\x04\x12\r\n\x05names\x18\x02 \x01(\r\x12\r\n\x05\x65nded\x18\x03 \x01(\x08\x12\x14\n\x0ctakes_status\x18\x04 \x01(\x08\x32I\n\x06Ingest\x12?\n\x04Send\x12\x18.deepprof.v1.SendRequest\x1a\x19.deepprof.v1.SendResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x64\x65\x65pprof/v1/ingest.proto\x12\x0b\x64\x65\x65pprof.v1\x1a\x19\x64\x65\x65pprof/v1/records.proto\"\xcb\x01\n\x0bSendRequest\x12#\n\x05hello\x18\x01 \x01(\x0b\x32\x12.deepprof.v1.HelloH\x00\x12#\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x12.deepprof.v1.BatchH\x00\x12\x1f\n\x03gap\x18\x03 \x01(\x0b\x32\x10.deepprof.v1.GapH\x00\x12\x1f\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x10.deepprof.v1.EndH\x00\x12%\n\x06status\x18\x05 \x01(\x0b\x32\x13.deepprof.v1.StatusH\x00\x42\t\n\x07message\"\x8b\x01\n\x0cSendResponse\x12\x0f\n\x07\x64urable\x18\x01 \x01(\x04\x12\r\n\x05names\x18\x02 \x01(\r\x12\r\n\x05\x65nded\x18\x03 \x01(\x08\x12\x14\n\x0ctakes_status\x18\x04 \x01(\x08\x12%\n\x07\x61\x63\x63ount\x18\x05 \x01(\x0b\x32\x14.deepprof.v1.Account\x12\x0f\n\x07\x63ounted\x18\x06 \x01(\x04\x32I\n\x06Ingest\x12?\n\x04Send\x12\x18.deepprof.v1.SendRequest\x1a\x19.deepprof.v1.SendResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -24,8 +24,8 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   _globals['_SENDREQUEST']._serialized_start=69
   _globals['_SENDREQUEST']._serialized_end=272
-  _globals['_SENDRESPONSE']._serialized_start=274
-  _globals['_SENDRESPONSE']._serialized_end=357
-  _globals['_INGEST']._serialized_start=359
-  _globals['_INGEST']._serialized_end=432
+  _globals['_SENDRESPONSE']._serialized_start=275
+  _globals['_SENDRESPONSE']._serialized_end=414
+  _globals['_INGEST']._serialized_start=416
+  _globals['_INGEST']._serialized_end=489
 # @@protoc_insertion_point(module_scope)

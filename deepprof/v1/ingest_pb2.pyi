@@ -20,13 +20,17 @@ class SendRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[_records_pb2.Hello, _Mapping]] = ..., batch: _Optional[_Union[_records_pb2.Batch, _Mapping]] = ..., gap: _Optional[_Union[_records_pb2.Gap, _Mapping]] = ..., end: _Optional[_Union[_records_pb2.End, _Mapping]] = ..., status: _Optional[_Union[_records_pb2.Status, _Mapping]] = ...) -> None: ...
 
 class SendResponse(_message.Message):
-    __slots__ = ("durable", "names", "ended", "takes_status")
+    __slots__ = ("durable", "names", "ended", "takes_status", "account", "counted")
     DURABLE_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     TAKES_STATUS_FIELD_NUMBER: _ClassVar[int]
+    ACCOUNT_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_FIELD_NUMBER: _ClassVar[int]
     durable: int
     names: int
     ended: bool
     takes_status: bool
-    def __init__(self, durable: _Optional[int] = ..., names: _Optional[int] = ..., ended: bool = ..., takes_status: bool = ...) -> None: ...
+    account: _records_pb2.Account
+    counted: int
+    def __init__(self, durable: _Optional[int] = ..., names: _Optional[int] = ..., ended: bool = ..., takes_status: bool = ..., account: _Optional[_Union[_records_pb2.Account, _Mapping]] = ..., counted: _Optional[int] = ...) -> None: ...

@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x64\x65\x65pprof/v1/records.proto\x12\x0b\x64\x65\x65pprof.v1\"<\n\x05Table\x12$\n\x04kind\x18\x01 \x01(\x0e\x32\x16.deepprof.v1.TableKind\x12\r\n\x05\x61rrow\x18\x02 \x01(\x0c\"\x84\x02\n\x05Hello\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x12\n\nworld_size\x18\x03 \x01(\r\x12\x11\n\tcollector\x18\x04 \x01(\t\x12!\n\x05\x63lock\x18\x05 \x01(\x0e\x32\x12.deepprof.v1.Clock\x12\x1a\n\repoch_unix_ns\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x17\n\x0f\x63lock_offset_ns\x18\x07 \x01(\x03\x12\x0c\n\x04host\x18\x08 \x01(\t\x12\x0e\n\x06\x66ormat\x18\t \x01(\t\x12\x0e\n\x06source\x18\n \x01(\t\x12\r\n\x05notes\x18\x0b \x03(\t\x12\x12\n\nrank_known\x18\x0c \x01(\x08\x42\x10\n\x0e_epoch_unix_ns\"x\n\x05\x42\x61tch\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\r\n\x05names\x18\x02 \x03(\t\x12\x12\n\nfirst_name\x18\x03 \x01(\r\x12\x19\n\x11\x63omplete_until_ns\x18\x04 \x01(\x03\x12\"\n\x06tables\x18\x05 \x03(\x0b\x32\x12.deepprof.v1.Table\"2\n\x03Gap\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\x0c\n\x04lost\x18\x02 \x01(\x04\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\xc5\x01\n\x03\x45nd\x12.\n\x07\x64ropped\x18\x01 \x03(\x0b\x32\x1d.deepprof.v1.End.DroppedEntry\x12.\n\x07\x66lagged\x18\x02 \x03(\x0b\x32\x1d.deepprof.v1.End.FlaggedEntry\x1a.\n\x0c\x44roppedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a.\n\x0c\x46laggedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xd2\x01\n\x06Status\x12*\n\x05level\x18\x01 \x01(\x0e\x32\x1b.deepprof.v1.CollectorLevel\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x15\n\rsince_unix_ns\x18\x03 \x01(\x03\x12\x12\n\nduty_ratio\x18\x04 \x01(\x01\x12\x16\n\x0eoverhead_ratio\x18\x05 \x01(\x01\x12\x14\n\x0cspool_nbytes\x18\x06 \x01(\x04\x12\x0c\n\x04lost\x18\x07 \x01(\x04\x12\x15\n\rlevel_changes\x18\x08 \x01(\x04\x12\x0e\n\x06notice\x18\t \x01(\t\"\xd1\x01\n\x07\x41\x63\x63ount\x12\x10\n\x08received\x18\x01 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x04\x12\x0f\n\x07invalid\x18\x03 \x01(\x04\x12\x11\n\tduplicate\x18\x04 \x01(\x04\x12\x32\n\x07\x64ropped\x18\x05 \x03(\x0b\x32!.deepprof.v1.Account.DroppedEntry\x12\x0c\n\x04gaps\x18\x06 \x01(\x04\x12\x0c\n\x04lost\x18\x07 \x01(\x04\x1a.\n\x0c\x44roppedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01*A\n\x05\x43lock\x12\x15\n\x11\x43LOCK_UNSPECIFIED\x10\x00\x12\x0e\n\nCLOCK_UNIX\x10\x01\x12\x11\n\rCLOCK_SESSION\x10\x02*\xff\x01\n\tTableKind\x12\x1a\n\x16TABLE_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18TABLE_KIND_DEVICE_EVENTS\x10\x01\x12\x1a\n\x16TABLE_KIND_HOST_EVENTS\x10\x02\x12\x1a\n\x16TABLE_KIND_ANNOTATIONS\x10\x03\x12\x1c\n\x18TABLE_KIND_MEMORY_EVENTS\x10\x04\x12\x16\n\x12TABLE_KIND_DEVICES\x10\x05\x12\x1a\n\x16TABLE_KIND_COLLECTIVES\x10\x06\x12\x17\n\x13TABLE_KIND_OPERANDS\x10\x07\x12\x15\n\x11TABLE_KIND_STACKS\x10\x08*~\n\x0e\x43ollectorLevel\x12\x1f\n\x1b\x43OLLECTOR_LEVEL_UNSPECIFIED\x10\x00\x12\x18\n\x14\x43OLLECTOR_LEVEL_FULL\x10\x01\x12\x18\n\x14\x43OLLECTOR_LEVEL_DUTY\x10\x02\x12\x17\n\x13\x43OLLECTOR_LEVEL_OFF\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x64\x65\x65pprof/v1/records.proto\x12\x0b\x64\x65\x65pprof.v1\"<\n\x05Table\x12$\n\x04kind\x18\x01 \x01(\x0e\x32\x16.deepprof.v1.TableKind\x12\r\n\x05\x61rrow\x18\x02 \x01(\x0c\"\x84\x02\n\x05Hello\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x12\n\nworld_size\x18\x03 \x01(\r\x12\x11\n\tcollector\x18\x04 \x01(\t\x12!\n\x05\x63lock\x18\x05 \x01(\x0e\x32\x12.deepprof.v1.Clock\x12\x1a\n\repoch_unix_ns\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x17\n\x0f\x63lock_offset_ns\x18\x07 \x01(\x03\x12\x0c\n\x04host\x18\x08 \x01(\t\x12\x0e\n\x06\x66ormat\x18\t \x01(\t\x12\x0e\n\x06source\x18\n \x01(\t\x12\r\n\x05notes\x18\x0b \x03(\t\x12\x12\n\nrank_known\x18\x0c \x01(\x08\x42\x10\n\x0e_epoch_unix_ns\"x\n\x05\x42\x61tch\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\r\n\x05names\x18\x02 \x03(\t\x12\x12\n\nfirst_name\x18\x03 \x01(\r\x12\x19\n\x11\x63omplete_until_ns\x18\x04 \x01(\x03\x12\"\n\x06tables\x18\x05 \x03(\x0b\x32\x12.deepprof.v1.Table\"2\n\x03Gap\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\x0c\n\x04lost\x18\x02 \x01(\x04\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\xdc\x01\n\x03\x45nd\x12.\n\x07\x64ropped\x18\x01 \x03(\x0b\x32\x1d.deepprof.v1.End.DroppedEntry\x12.\n\x07\x66lagged\x18\x02 \x03(\x0b\x32\x1d.deepprof.v1.End.FlaggedEntry\x12\x15\n\rawait_account\x18\x03 \x01(\x08\x1a.\n\x0c\x44roppedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a.\n\x0c\x46laggedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xd2\x01\n\x06Status\x12*\n\x05level\x18\x01 \x01(\x0e\x32\x1b.deepprof.v1.CollectorLevel\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x15\n\rsince_unix_ns\x18\x03 \x01(\x03\x12\x12\n\nduty_ratio\x18\x04 \x01(\x01\x12\x16\n\x0eoverhead_ratio\x18\x05 \x01(\x01\x12\x14\n\x0cspool_nbytes\x18\x06 \x01(\x04\x12\x0c\n\x04lost\x18\x07 \x01(\x04\x12\x15\n\rlevel_changes\x18\x08 \x01(\x04\x12\x0e\n\x06notice\x18\t \x01(\t\"\xde\x02\n\x07\x41\x63\x63ount\x12\x10\n\x08received\x18\x01 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x04\x12\x0f\n\x07invalid\x18\x03 \x01(\x04\x12\x11\n\tduplicate\x18\x04 \x01(\x04\x12\x32\n\x07\x64ropped\x18\x05 \x03(\x0b\x32!.deepprof.v1.Account.DroppedEntry\x12\x0c\n\x04gaps\x18\x06 \x01(\x04\x12\x0c\n\x04lost\x18\x07 \x01(\x04\x12\'\n\x05kinds\x18\x08 \x03(\x0b\x32\x18.deepprof.v1.KindAccount\x12\x32\n\x07missing\x18\t \x03(\x0b\x32!.deepprof.v1.Account.MissingEntry\x1a.\n\x0c\x44roppedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a.\n\x0cMissingEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x95\x01\n\x0bKindAccount\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x04\x12\x36\n\x07\x64ropped\x18\x03 \x03(\x0b\x32%.deepprof.v1.KindAccount.DroppedEntry\x1a.\n\x0c\x44roppedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01*A\n\x05\x43lock\x12\x15\n\x11\x43LOCK_UNSPECIFIED\x10\x00\x12\x0e\n\nCLOCK_UNIX\x10\x01\x12\x11\n\rCLOCK_SESSION\x10\x02*\xff\x01\n\tTableKind\x12\x1a\n\x16TABLE_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18TABLE_KIND_DEVICE_EVENTS\x10\x01\x12\x1a\n\x16TABLE_KIND_HOST_EVENTS\x10\x02\x12\x1a\n\x16TABLE_KIND_ANNOTATIONS\x10\x03\x12\x1c\n\x18TABLE_KIND_MEMORY_EVENTS\x10\x04\x12\x16\n\x12TABLE_KIND_DEVICES\x10\x05\x12\x1a\n\x16TABLE_KIND_COLLECTIVES\x10\x06\x12\x17\n\x13TABLE_KIND_OPERANDS\x10\x07\x12\x15\n\x11TABLE_KIND_STACKS\x10\x08*~\n\x0e\x43ollectorLevel\x12\x1f\n\x1b\x43OLLECTOR_LEVEL_UNSPECIFIED\x10\x00\x12\x18\n\x14\x43OLLECTOR_LEVEL_FULL\x10\x01\x12\x18\n\x14\x43OLLECTOR_LEVEL_DUTY\x10\x02\x12\x17\n\x13\x43OLLECTOR_LEVEL_OFF\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -27,12 +27,16 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_END_FLAGGEDENTRY']._serialized_options = b'8\001'
   _globals['_ACCOUNT_DROPPEDENTRY']._options = None
   _globals['_ACCOUNT_DROPPEDENTRY']._serialized_options = b'8\001'
-  _globals['_CLOCK']._serialized_start=1166
-  _globals['_CLOCK']._serialized_end=1231
-  _globals['_TABLEKIND']._serialized_start=1234
-  _globals['_TABLEKIND']._serialized_end=1489
-  _globals['_COLLECTORLEVEL']._serialized_start=1491
-  _globals['_COLLECTORLEVEL']._serialized_end=1617
+  _globals['_ACCOUNT_MISSINGENTRY']._options = None
+  _globals['_ACCOUNT_MISSINGENTRY']._serialized_options = b'8\001'
+  _globals['_KINDACCOUNT_DROPPEDENTRY']._options = None
+  _globals['_KINDACCOUNT_DROPPEDENTRY']._serialized_options = b'8\001'
+  _globals['_CLOCK']._serialized_start=1482
+  _globals['_CLOCK']._serialized_end=1547
+  _globals['_TABLEKIND']._serialized_start=1550
+  _globals['_TABLEKIND']._serialized_end=1805
+  _globals['_COLLECTORLEVEL']._serialized_start=1807
+  _globals['_COLLECTORLEVEL']._serialized_end=1933
   _globals['_TABLE']._serialized_start=42
   _globals['_TABLE']._serialized_end=102
   _globals['_HELLO']._serialized_start=105
@@ -42,15 +46,21 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_GAP']._serialized_start=489
   _globals['_GAP']._serialized_end=539
   _globals['_END']._serialized_start=542
-  _globals['_END']._serialized_end=739
-  _globals['_END_DROPPEDENTRY']._serialized_start=645
-  _globals['_END_DROPPEDENTRY']._serialized_end=691
-  _globals['_END_FLAGGEDENTRY']._serialized_start=693
-  _globals['_END_FLAGGEDENTRY']._serialized_end=739
-  _globals['_STATUS']._serialized_start=742
-  _globals['_STATUS']._serialized_end=952
-  _globals['_ACCOUNT']._serialized_start=955
-  _globals['_ACCOUNT']._serialized_end=1164
-  _globals['_ACCOUNT_DROPPEDENTRY']._serialized_start=645
-  _globals['_ACCOUNT_DROPPEDENTRY']._serialized_end=691
+  _globals['_END']._serialized_end=762
+  _globals['_END_DROPPEDENTRY']._serialized_start=668
+  _globals['_END_DROPPEDENTRY']._serialized_end=714
+  _globals['_END_FLAGGEDENTRY']._serialized_start=716
+  _globals['_END_FLAGGEDENTRY']._serialized_end=762
+  _globals['_STATUS']._serialized_start=765
+  _globals['_STATUS']._serialized_end=975
+  _globals['_ACCOUNT']._serialized_start=978
+  _globals['_ACCOUNT']._serialized_end=1328
+  _globals['_ACCOUNT_DROPPEDENTRY']._serialized_start=668
+  _globals['_ACCOUNT_DROPPEDENTRY']._serialized_end=714
+  _globals['_ACCOUNT_MISSINGENTRY']._serialized_start=1282
+  _globals['_ACCOUNT_MISSINGENTRY']._serialized_end=1328
+  _globals['_KINDACCOUNT']._serialized_start=1331
+  _globals['_KINDACCOUNT']._serialized_end=1480
+  _globals['_KINDACCOUNT_DROPPEDENTRY']._serialized_start=668
+  _globals['_KINDACCOUNT_DROPPEDENTRY']._serialized_end=714
 # @@protoc_insertion_point(module_scope)

@@ -108,7 +108,7 @@ class Gap(_message.Message):
     def __init__(self, first: _Optional[int] = ..., lost: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class End(_message.Message):
-    __slots__ = ("dropped", "flagged")
+    __slots__ = ("dropped", "flagged", "await_account")
     class DroppedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -125,9 +125,11 @@ class End(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     FLAGGED_FIELD_NUMBER: _ClassVar[int]
+    AWAIT_ACCOUNT_FIELD_NUMBER: _ClassVar[int]
     dropped: _containers.ScalarMap[str, int]
     flagged: _containers.ScalarMap[str, int]
-    def __init__(self, dropped: _Optional[_Mapping[str, int]] = ..., flagged: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    await_account: bool
+    def __init__(self, dropped: _Optional[_Mapping[str, int]] = ..., flagged: _Optional[_Mapping[str, int]] = ..., await_account: bool = ...) -> None: ...
 
 class Status(_message.Message):
     __slots__ = ("level", "reason", "since_unix_ns", "duty_ratio", "overhead_ratio", "spool_nbytes", "lost", "level_changes", "notice")
@@ -152,8 +154,15 @@ class Status(_message.Message):
     def __init__(self, level: _Optional[_Union[CollectorLevel, str]] = ..., reason: _Optional[str] = ..., since_unix_ns: _Optional[int] = ..., duty_ratio: _Optional[float] = ..., overhead_ratio: _Optional[float] = ..., spool_nbytes: _Optional[int] = ..., lost: _Optional[int] = ..., level_changes: _Optional[int] = ..., notice: _Optional[str] = ...) -> None: ...
 
 class Account(_message.Message):
-    __slots__ = ("received", "accepted", "invalid", "duplicate", "dropped", "gaps", "lost")
+    __slots__ = ("received", "accepted", "invalid", "duplicate", "dropped", "gaps", "lost", "kinds", "missing")
     class DroppedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class MissingEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -167,6 +176,8 @@ class Account(_message.Message):
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     GAPS_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
     received: int
     accepted: int
     invalid: int
@@ -174,4 +185,23 @@ class Account(_message.Message):
     dropped: _containers.ScalarMap[str, int]
     gaps: int
     lost: int
-    def __init__(self, received: _Optional[int] = ..., accepted: _Optional[int] = ..., invalid: _Optional[int] = ..., duplicate: _Optional[int] = ..., dropped: _Optional[_Mapping[str, int]] = ..., gaps: _Optional[int] = ..., lost: _Optional[int] = ...) -> None: ...
+    kinds: _containers.RepeatedCompositeFieldContainer[KindAccount]
+    missing: _containers.ScalarMap[str, int]
+    def __init__(self, received: _Optional[int] = ..., accepted: _Optional[int] = ..., invalid: _Optional[int] = ..., duplicate: _Optional[int] = ..., dropped: _Optional[_Mapping[str, int]] = ..., gaps: _Optional[int] = ..., lost: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[KindAccount, _Mapping]]] = ..., missing: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class KindAccount(_message.Message):
+    __slots__ = ("kind", "accepted", "dropped")
+    class DroppedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    accepted: int
+    dropped: _containers.ScalarMap[str, int]
+    def __init__(self, kind: _Optional[str] = ..., accepted: _Optional[int] = ..., dropped: _Optional[_Mapping[str, int]] = ...) -> None: ...

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from deepprof.agent.answers import Answer, Process
+from deepprof.agent.answers import UNKNOWN, Answer, Process, RecordAccount
 from deepprof.agent.asking import NotAnsweredError
 from deepprof.agent.doctor.findings import PROCESS, Finding, Report, State, note, ok, wrong
 from deepprof.agent.doctor.loading import examine_libraries
@@ -14,6 +14,7 @@ from deepprof.agent.doctor.machine import REFUSED_ADVICE, Surroundings, judge_si
 from deepprof.agent.doctor.suspect import Suspect, read_suspect
 from deepprof.agent.doctor.tree import Tree
 from deepprof.agent.injection import INJECTIONS
+from deepprof.agent.summary import REFUSED, list_missing
 
 __all__ = ["examine_process"]
 
@@ -139,10 +140,9 @@ def examine_words(
 
 def describe_known(process: Process) -> Iterator[Finding]:
     """Give how a process does that the agent knows."""
-    numbers = f"{process.kept:,} records, {process.lost:,} lost, {min(process.waiting, process.kept):,} not yet durable"
     place = f"job {process.job}, rank {'not yet known' if process.rank is None else process.rank}"
     if process.records:
-        yield ok("records", f"{place}: {numbers}")
+        yield from describe_records(process, place)
     elif process.ended:
         yield note("records", f"none ({place})", "it ran no kernel and no operator")
     else:
@@ -153,6 +153,28 @@ def describe_known(process: Process) -> Iterator[Finding]:
         yield note("level", f"collecting is off ({process.reason})", "it goes on by itself; --overhead allows more")
     for notice in process.notices:
         yield note(f"{process.collector or 'collector'} says", notice.text)
+
+
+def describe_records(process: Process, place: str) -> Iterator[Finding]:
+    """Give what became of a process's records, all together and of each kind."""
+    books = process.books
+    kept = "" if books.kept is None else f", {sum(books.kept.values()):,} kept by the daemon"
+    missing = ", ".join(list_missing(books.reasons, process.refusal)) or "0 lost"
+    why = f"{place}: {sum(books.made.values()):,} records{kept}, {missing}, {books.waiting:,} on their way"
+    if REFUSED in books.missing:
+        yield note("records", why, "the daemon's log says more; its limits may be too low for this agent")
+    else:
+        yield ok("records", why)
+    kinds = dict.fromkeys([*books.made, *(kind for of in books.missing.values() for kind in of)])
+    if list(kinds) != [UNKNOWN]:
+        yield ok("records by kind", "; ".join(describe_kind(books, kind) for kind in kinds))
+
+
+def describe_kind(books: RecordAccount, kind: str) -> str:
+    """Return what became of the records of one kind."""
+    kept = [] if books.kept is None else [f"{books.kept.get(kind, 0):,} kept"]
+    missing = list_missing({reason: kinds.get(kind, 0) for reason, kinds in books.missing.items()})
+    return ", ".join([f"{kind} {books.made.get(kind, 0):,} made", *kept, *missing])
 
 
 def judge_unknown(answer: Answer, suspect: Suspect) -> Finding:

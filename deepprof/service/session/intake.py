@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +11,6 @@ import polars as pl
 from deepprof.service.session.columns import (
     FARTHEST_NS,
     NOBODY,
-    Array,
     Columns,
     device_columns,
     select,
@@ -18,6 +18,7 @@ from deepprof.service.session.columns import (
 )
 from deepprof.service.session.names import Families, Names
 from deepprof.service.session.pending import Pending
+from deepprof.wire.kinds import count_kinds
 
 __all__ = ["TIMES", "Intake", "Queues", "call_columns", "range_columns"]
 
@@ -48,7 +49,7 @@ class Intake:
     """Checks rows against what was promised: what starts before `promise` is dropped.
 
     `floor` is by table what came before the last gap: rows that start before are too late, too. `devices` are those
-    followed, in the order in which they came. `dropped` counts by reason.
+    followed, in the order in which they came. `dropped` counts by reason, `dropped_kinds` by reason and kind.
     """
 
     most_devices: int
@@ -57,6 +58,7 @@ class Intake:
     newest: dict[str, int] = field(default_factory=dict)
     devices: list[int] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
+    dropped_kinds: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def admit(self, table: str, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of a record table that are handed on."""
@@ -68,17 +70,20 @@ class Intake:
             beyond = (time <= -FARTHEST_NS) | (time >= FARTHEST_NS)
             late = ~beyond & (time < self.promise)
             around = ~beyond & ~late & (time < oldest)
-            self.drop({"time": beyond, "late": late, "gap": around})
+            self.drop("time", count_kinds({table: rows.filter(beyond)}))
+            self.drop("late", count_kinds({table: rows.filter(late)}))
+            self.drop("gap", count_kinds({table: rows.filter(around)}))
             ready = ~(beyond | late | around)
         if ready.any():
             self.newest[table] = max(self.newest.get(table, -FARTHEST_NS), int(time[ready].max()))
         return rows if ready.all() else rows.filter(ready)
 
-    def drop(self, reasons: dict[str, Array]) -> None:
-        """Count rows that are not handed on."""
-        for reason, rows in reasons.items():
-            if count := int(rows.sum()):
-                self.dropped[reason] = self.dropped.get(reason, 0) + count
+    def drop(self, reason: str, kinds: Mapping[str, int]) -> None:
+        """Count records that are not handed on, by kind."""
+        for kind, count in kinds.items():
+            self.dropped[reason] = self.dropped.get(reason, 0) + count
+            of = self.dropped_kinds.setdefault(reason, {})
+            of[kind] = of.get(kind, 0) + count
 
     def interrupt(self) -> None:
         """Records are missing behind what came: from now on nothing may come that starts among it."""
@@ -93,7 +98,7 @@ class Intake:
             new = [n for n in numbers[np.argsort(first)].tolist() if n not in self.devices]
             self.devices.extend(new[: max(0, self.most_devices - len(self.devices))])
             foreign = ~np.isin(devices, self.devices)
-            self.drop({"device": foreign})
+            self.drop("device", count_kinds({"device_events": pl.DataFrame({"activity": found["activity"][foreign]})}))
             found = select(found, ~foreign) if foreign.any() else found
         found["end"] = np.clip(found["end"], found["start"], FARTHEST_NS)
         return found

@@ -245,6 +245,11 @@ class RankSession:
         return MappingProxyType(self._state.intake.dropped)
 
     @property
+    def dropped_kinds(self) -> Mapping[str, Mapping[str, int]]:
+        """The dropped records by reason and kind."""
+        return MappingProxyType(self._state.intake.dropped_kinds)
+
+    @property
     def devices(self) -> tuple[DeviceView, ...]:
         """What is shown of each device."""
         followers = self._state.followers

@@ -13,13 +13,15 @@ from deepprof.collectors.live.packets import (
     NO_TIME,
     NOTICE_HEAD,
     RANGE,
+    RECORD_KINDS,
     RECORDS_HEAD,
     TICK,
+    VERSION,
     Kind,
     Reason,
 )
 
-__all__ = ["end", "events", "hello", "kernels", "names", "notice", "packet", "ranges", "tick"]
+__all__ = ["counts", "end", "events", "head", "hello", "kernels", "names", "notice", "packet", "ranges", "tick"]
 
 SESSION = "0123456789abcdef0123456789abcdef"
 NEVER = 2**63 - 1
@@ -30,7 +32,14 @@ def packet(kind: int, payload: bytes) -> bytes:
 
 
 def hello(session: str = SESSION, collector: str = "cupti", **more: object) -> bytes:
-    words = {"version": 1, "pid": 1, "session": session, "collector": collector, "command": "python train.py", **more}
+    words = {
+        "version": VERSION,
+        "pid": 1,
+        "session": session,
+        "collector": collector,
+        "command": "python train.py",
+        **more,
+    }
     return "\n".join(f"{key.replace('__', ':')}={value}" for key, value in words.items()).encode()
 
 
@@ -52,17 +61,28 @@ def kernels(starts: list[int] | np.ndarray, length: int = 1000, *, name: int | n
     return rows
 
 
-def events(first: int, rows: np.ndarray, reason: int = Reason.NONE) -> bytes:
+def counts(**made: int) -> list[int]:
+    """Records of each kind, as heads and ticks tell them."""
+    assert made.keys() <= set(RECORD_KINDS)
+    return [made.get(kind, 0) for kind in RECORD_KINDS]
+
+
+def head(first: int, count: int, reason: int, made: dict[str, int] | None = None) -> bytes:
+    return np.array((first, count, reason, counts(**(made or {}))), RECORDS_HEAD).tobytes()
+
+
+def events(first: int, rows: np.ndarray, reason: int = Reason.NONE, **made: int) -> bytes:
+    """Events from `first` on; `made` are the records before them, by kind, as far as the process tells."""
     assert rows.dtype == EVENT
-    return np.array((first, len(rows), reason), RECORDS_HEAD).tobytes() + rows.tobytes()
+    return head(first, len(rows), reason, made) + rows.tobytes()
 
 
-def ranges(first: int, rows: np.ndarray, reason: int = Reason.NONE) -> bytes:
+def ranges(first: int, rows: np.ndarray, reason: int = Reason.NONE, **made: int) -> bytes:
     assert rows.dtype == RANGE
-    return np.array((first, len(rows), reason), RECORDS_HEAD).tobytes() + rows.tobytes()
+    return head(first, len(rows), reason, made) + rows.tobytes()
 
 
-def tick(now_ns: int, *, next: int = 0, offset_ns: int = 0, device: bool = True, **more: int) -> bytes:
+def tick(now_ns: int, *, next: int = 0, offset_ns: int = 0, device: bool = True, **more: object) -> bytes:
     """A tick at `now_ns` of one clock for device and host; Unix time is `offset_ns` ahead of it."""
     values = {
         "device_ns": now_ns if device else NO_TIME,
@@ -85,8 +105,8 @@ def notice(code: int, text: str) -> bytes:
     return np.array((code, len(text.encode())), NOTICE_HEAD).tobytes() + text.encode()
 
 
-def end(first: int, reason: int = Reason.NONE) -> bytes:
-    return np.array((first, 0, reason), RECORDS_HEAD).tobytes()
+def end(first: int, reason: int = Reason.NONE, **made: int) -> bytes:
+    return head(first, 0, reason, made)
 
 
 def whole(kind: Kind, payload: bytes) -> tuple[int, memoryview]:

@@ -25,6 +25,7 @@ class Listener:
     """What a rank was told, in order."""
 
     source_next: int = 0
+    is_renamed: bool = False
     promised_ns: int = -(2**62)
     naming: Naming = field(default_factory=Naming)
     said: list[tuple[str, object]] = field(default_factory=list)
@@ -116,7 +117,7 @@ def test_what_is_held_back_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert process.waiting <= 120
     process.end()
     assert device(rank).height == 2000
-    assert process.late == 0
+    assert process.dropped == {}
 
 
 def test_long_records_make_others_wait_longer() -> None:
@@ -217,7 +218,7 @@ def test_clock_set_ahead_is_a_gap() -> None:
     [
         (Kind.EVENTS, b""),
         (Kind.EVENTS, made.events(0, made.kernels([1]))[:-1]),
-        (Kind.EVENTS, np.array((2**63, 0, 0), [("a", "<u8"), ("b", "<u4"), ("c", "<u4")]).tobytes()),
+        (Kind.EVENTS, made.head(2**63, 0, 0)),
         (Kind.EVENTS, made.events(0, made.kernels([1]), 77)),
         (Kind.TICK, b"short"),
         (Kind.NAMES, made.names(["x"], first=2)),
@@ -242,7 +243,7 @@ def test_numbers_never_go_back() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"version=2\nsession=" + b"0" * 32, b"\xff" * 20, b"x" * 20_000, made.hello(session="../etc/passwd")]
+    "text", [b"", b"version=99\nsession=" + b"0" * 32, b"\xff" * 20, b"x" * 20_000, made.hello(session="../etc/passwd")]
 )
 def test_hello_of_strangers_is_refused(text: bytes) -> None:
     with pytest.raises(ProtocolError):

@@ -69,7 +69,7 @@ def test_nothing_follows_the_end() -> None:
 def test_an_end_has_no_records() -> None:
     process, _ = make()
     with pytest.raises(ProtocolError, match="size"):
-        say(process, (Kind.END, np.array((0, 5, 0), made.RECORDS_HEAD).tobytes()))
+        say(process, (Kind.END, made.head(0, 5, 0)))
 
 
 def test_a_packet_of_a_wrong_size_does_not_count() -> None:

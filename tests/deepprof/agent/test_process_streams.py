@@ -33,7 +33,7 @@ class Store(Listener):
     def reach(self, source_next: int) -> None:
         if self.process is not None and source_next >= self.source_next:
             self.source_next = source_next
-            self.left_out = sum(self.process.dropped.values()) + self.process.late
+            self.left_out = sum(self.process.dropped.values())
 
     def send(self, tables: Mapping[str, pl.DataFrame], until_ns: int, source_next: int = 0) -> bool:
         self.reach(source_next)
@@ -142,6 +142,9 @@ def test_every_record_is_accounted_for_once(stand_in: bool, steps: list[tuple]) 
                     each.order.held for each in (job.process.events, job.process.ranges) if not each.clock.is_set
                 )
             job.kill()
+        account = job.process.account
+        assert account.held.total() == job.process.waiting
+        assert account.counted.total() == job.process.next
     say(job.process, (Kind.END, made.end(job.next)))
     seen = job.rank.seen()
     assert len(seen) == len(set(seen))
@@ -168,7 +171,7 @@ def test_bytes_of_strangers_end_nothing_but_their_connection(data: st.DataObject
             rows = np.frombuffer(noise, dtype).copy()
             for row in rows:
                 row["start_ns"], row["end_ns"] = data.draw(edges), data.draw(edges)
-            head = np.array((process.next, count, 0), made.RECORDS_HEAD).tobytes()
+            head = made.head(process.next, count, 0)
             payload = head + rows.tobytes()
         try:
             say(process, (kind, payload))

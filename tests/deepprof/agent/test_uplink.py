@@ -204,7 +204,7 @@ def test_an_end_that_is_refused_for_ever_is_sent_bare(daemon: FakeDaemon, door: 
     daemon.scripts = [Script(after=1, code=grpc.StatusCode.INVALID_ARGUMENT, taken=True), refusal, refusal, refusal]
     send(door, intake.spool)
     rank = daemon.rank(3)
-    assert (rank.durable, rank.ended, rank.gaps, rank.messages[-1]) == (100, True, [], End())
+    assert (rank.durable, rank.ended, rank.gaps, rank.messages[-1]) == (100, True, [], End(await_account=True))
 
 
 def test_the_status_is_told_on_every_connection(daemon: FakeDaemon, door: Door, intake: Intake) -> None:

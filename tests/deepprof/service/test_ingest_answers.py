@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+from deepprof.service.account import Accounts
 from deepprof.service.ingest import Stream
 
 
@@ -17,6 +18,13 @@ class Told:
     ended: bool = False
     durable_names: int = 0
     submitted: int = 1
+    counted: tuple[int, bool] = (0, False)
+    broken: str = ""
+    accounts: Accounts = field(default_factory=Accounts)
+
+    @property
+    def is_counted(self) -> bool:
+        return self.counted == (self.durable, True)
 
 
 @dataclass
@@ -40,3 +48,27 @@ def test_the_end_is_told_though_it_came_while_an_answer_went_out() -> None:
     context.stream, stream.changed = stream, asyncio.Event()
     asyncio.run(asyncio.wait_for(stream.answer(), 10))
     assert context.answers == [(0, False), (7, True)]
+
+
+def test_who_waits_for_the_account_hears_it_before_the_stream_ends() -> None:
+    rank = Told(durable=7, ended=True, submitted=0)
+    rank.accounts.arrive(7)
+    told: list[Any] = []
+
+    class Client:
+        async def write(self, answer: Any) -> None:
+            told.append((answer.counted, answer.account.accepted))
+
+    async def run() -> None:
+        stream: Any = Stream(None, rank, Client())  # type: ignore[arg-type]
+        stream.changed, stream.done, stream.holds = asyncio.Event(), True, True
+        answering = asyncio.create_task(stream.answer())
+        while not told:
+            await asyncio.sleep(0)
+        rank.accounts.take({"kernel": 7}, {})
+        rank.counted = (7, True)
+        stream.changed.set()
+        await asyncio.wait_for(answering, 10)
+
+    asyncio.run(run())
+    assert told == [(0, 0), (7, 7)]
