@@ -146,7 +146,7 @@ class Uplink:
             for entry in self._begin(sender):
                 await sender.put(entry)
             await self._follow(sender)
-            while sender.window.ended and sender.awaits_account and not sender.is_over:
+            while sender.window.ended and not sender.is_over:  # until it is told what became of all records
                 await sender.wait()
             self._hear_account(sender)
         self._set(connected=False, durable=sender.window.durable, ended=True)

@@ -251,10 +251,11 @@ def find_devices(batch: pb.Batch) -> bytes:
 async def finish(answering: asyncio.Task[None]) -> None:
     """Let the last answer go out: gRPC bears no second operation beside a write, not even the call's end.
 
-    A client that does not read, or has gone, ends it too.
+    A client that does not read, or has gone, ends it too, also while we wait for it here.
     """
-    _, unfinished = await asyncio.wait({answering}, timeout=LAST_ANSWER_S)
-    for task in unfinished:
-        task.cancel()
-    with contextlib.suppress(asyncio.CancelledError, grpc.aio.BaseError, grpc.aio.UsageError):
-        await answering
+    try:
+        await asyncio.wait({answering}, timeout=LAST_ANSWER_S)
+    finally:
+        answering.cancel()
+        with contextlib.suppress(asyncio.CancelledError, grpc.aio.BaseError, grpc.aio.UsageError):
+            await answering

@@ -160,6 +160,23 @@ RANK: tuple[Family[RankView], ...] = (
         ("reason",),
         lambda view: [alone(reason) for reason in view.account.dropped],
     ),
+    Family(
+        "deepprof_records_kept_total",
+        "counter",
+        "Records that were taken and analysed, by kind: kernel, memcpy, memset, graph, sync, host_events, annotations, "
+        "memory_events, or unknown, from before kinds were counted.",
+        lambda view: [each.accepted for each in view.account.kinds],
+        ("kind",),
+        lambda view: [alone(each.kind) for each in view.account.kinds],
+    ),
+    Family(
+        "deepprof_records_missing_total",
+        "counter",
+        "Records that never arrived, by reason, as the collector says: lost ones, and those that it left out.",
+        lambda view: view.account.missing.values(),
+        ("reason",),
+        lambda view: [alone(reason) for reason in view.account.missing],
+    ),
     counter("records_invalid", "Records that break the protocol.", lambda view: view.account.invalid),
     counter("records_duplicate", "Records that had arrived before.", lambda view: view.account.duplicate),
     counter("records_lost", "Records that the collector says it could not send.", lambda view: view.account.lost),

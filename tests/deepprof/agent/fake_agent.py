@@ -29,6 +29,14 @@ def process(**fields: object) -> dict[str, object]:
     return {**of, "level": 1, "reason": 0, **done, "notices": [], **fields}
 
 
+def account(kept: int | None = 1000, waiting: int = 0, uncounted: int = 0, **missing: int) -> dict[str, object]:
+    """What became of the records of a process that made kernels; `missing` by reason, `_` for a dash."""
+    lost = {reason.replace("_", "-"): {"kernel": count} for reason, count in missing.items()}
+    made = {"kernel": (kept or 0) + waiting + sum(missing.values())}
+    of = {"made": made, "kept": None if kept is None else {"kernel": kept}, "missing": lost}
+    return {**of, "waiting": waiting, "uncounted": uncounted}
+
+
 def pack(kind: int, payload: bytes, *, magic: int = MAGIC, nbytes: int | None = None) -> bytes:
     size = len(payload) if nbytes is None else nbytes
     return np.array((magic, kind, 0, size, 0), HEAD).tobytes() + payload

@@ -29,7 +29,7 @@ def test_an_agent_answers(tmp_path):
     with answering(path, lambda: said) as heard:
         got = ask(path)
     assert np.frombuffer(heard[0], HEAD)[0].item() == (MAGIC, Kind.ASK, 0, 0, 0)
-    assert [each.waiting for each in got.processes] == [10, 0]
+    assert [each.unsent for each in got.processes] == [10, 0]
     assert got.processes[1].rank is None
     assert got.processes[1].notices[0].text == "busy"
     assert (got.connected, got.to, got.spool.limit_nbytes) == (True, "unix:/d", 1 << 30)

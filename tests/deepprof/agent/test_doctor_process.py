@@ -41,7 +41,28 @@ def test_a_process_that_is_collected_from(look):
     assert found["started"].why == "with deepprof run, job demo"
     assert found["library"].why == "loaded into the process"
     assert found["CUPTI"].why == CUPTI
-    assert found["records"].why == "job demo, rank 0: 1,000 records, 0 lost, 0 not yet durable"
+    assert found["records"].why == "job demo, rank 0: 1,000 records, 0 lost, 0 on their way"
+
+
+def test_the_books_of_a_process_are_shown_by_reason_and_by_kind(look):
+    made = {"kernel": 900, "memcpy": 90, "unknown": 10}
+    missing = {"late": {"kernel": 3, "memcpy": 1}, "driver-dropped": {"unknown": 10}}
+    books = {"made": made, "kept": {"kernel": 890, "memcpy": 89}, "missing": missing, "waiting": 7}
+    _, found = look({"processes": [{**LIVING, "account": books}]}, maps=(LOADER, INJECT))
+    assert found["records"].why == (
+        "job demo, rank 0: 1,000 records, 979 kept by the daemon, 10 driver-dropped, 4 late, 7 on their way"
+    )
+    assert found["records by kind"].why == (
+        "kernel 900 made, 890 kept, 3 late; memcpy 90 made, 89 kept, 1 late; unknown 10 made, 0 kept, 10 driver-dropped"
+    )
+
+
+def test_records_that_the_daemon_refused_are_a_note(look):
+    books = {"made": {"kernel": 9}, "kept": {"kernel": 4}, "missing": {"refused": {"kernel": 5}}}
+    told = {**LIVING, "account": books, "refusal": "the rows up to tables[0]: 9, at most 4"}
+    _, found = look({"processes": [told]}, maps=(LOADER, INJECT))
+    assert found["records"].state is State.NOTE
+    assert "5 refused (the rows up to tables[0]: 9, at most 4)" in found["records"].why
 
 
 def test_a_process_that_is_not_there(tree):
@@ -247,7 +268,7 @@ def test_one_that_has_said_that_nothing_more_comes(look):
     over = {**LIVING, "ended": True, "command": "python train.py"}
     report, found = look({"processes": [over]}, maps=(LOADER, INJECT))
     assert report.is_healthy
-    assert found["records"].why == "job demo, rank 0: 1,000 records, 0 lost, 0 not yet durable"
+    assert found["records"].why == "job demo, rank 0: 1,000 records, 0 lost, 0 on their way"
     assert found["collector"].why == "it has said that nothing more comes"
     _, found = look({"processes": [{**over, "records": 0}]}, maps=(LOADER, INJECT))
     assert found["records"].why == "none (job demo, rank 0)"

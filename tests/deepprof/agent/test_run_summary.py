@@ -16,6 +16,7 @@ from deepprof.agent.draining import drain, is_alive
 from deepprof.agent.process import CUT_TEXT
 from deepprof.agent.summary import Finished, add_up, describe, select
 
+from .fake_agent import account as books
 from .fake_agent import answer, answering, process
 
 
@@ -26,8 +27,45 @@ def summarize(alive=(), before=(), finished=None, **fields):
     return describe(said, finished or Finished("demo"), ours, account), account.settled
 
 
-def test_all_is_acknowledged():
-    line = "job demo: 2 ranks, 61,234 records acknowledged by unix:/d, 3 lost; deepprof watch --job demo"
+def test_all_is_kept():
+    ranks = [process(account=books(61_000)), process(rank=1, session="b", account=books(234))]
+    line = "job demo: 2 ranks, 61,234 records kept by unix:/d, 0 lost; deepprof watch --job demo"
+    assert summarize(processes=ranks) == (line, True)
+
+
+def test_every_record_that_is_not_kept_is_there_by_reason():
+    ranks = [process(account=books(900, late=40, buffer_full=60), refusal="names: too many")]
+    ranks += [process(rank=1, session="b", account=books(0, refused=700, late=2))]
+    line, settled = summarize(processes=ranks)
+    assert line == (
+        "job demo: 2 ranks, 1,702 records made, 900 kept by unix:/d, 700 refused (names: too many), 60 buffer-full, "
+        "42 late; deepprof watch --job demo"
+    )
+    assert settled
+
+
+def test_what_the_daemon_has_refused_it_never_calls_kept():
+    """All batches but those of one kind were refused, and the numbers acknowledged as a gap: none of it is kept."""
+    refused = process(records=40_145, next=40_145, durable=40_145, account=books(39_999, refused=146))
+    line, _ = summarize(processes=[refused])
+    assert "40,145 records made, 39,999 kept by unix:/d, 146 refused" in line
+    assert "lost" not in line
+
+
+def test_the_daemon_has_not_looked_at_all_that_it_has():
+    line, settled = summarize(processes=[process(account=books(600, waiting=400, uncounted=300))])
+    assert "1,000 records made, 600 kept by unix:/d, 100 wait on disk (they are on their way), 300 not yet look" in line
+    assert not settled
+
+
+def test_what_the_daemon_says_is_one_short_line():
+    (why,) = [summarize(processes=[process(account=books(0, refused=1), refusal="a\nb" * 200)])[0]]
+    assert "\n" not in why
+    assert len(why) < 300
+
+
+def test_all_is_acknowledged_by_a_daemon_that_does_not_say_what_it_kept():
+    line = "job demo: 2 ranks, 61,237 records made, 61,234 acknowledged by unix:/d, 3 lost; deepprof watch --job demo"
     ranks = [process(records=61_003, next=61_003, durable=61_003, lost=3)]
     ranks += [process(rank=1, records=234, next=900, durable=900, session="b")]
     assert summarize(processes=ranks) == (line, True)
@@ -40,7 +78,7 @@ def test_all_is_acknowledged():
 
 def test_something_waits():
     waiting = [process(durable=400)]
-    on_their_way = "400 records acknowledged by unix:/d, 600 wait on disk (they are on their way), 0 lost"
+    on_their_way = "400 acknowledged by unix:/d, 600 wait on disk (they are on their way), 0 lost"
     assert on_their_way in summarize(processes=waiting)[0]
     assert not summarize(processes=waiting)[1]
     assert "(the daemon is away)" in summarize(processes=waiting, connected=False)[0]
@@ -57,18 +95,18 @@ def test_something_waits():
 def test_lost_records_are_neither_acknowledged_nor_waiting():
     """A process has numbered its lost records too, and the gap that stands for them waits as they would."""
     full = {"records": 1000, "next": 1000, "lost": 999}
-    assert "1 records acknowledged by unix:/d, 999 lost" in summarize(processes=[process(**full)])[0]
-    waits = "0 records acknowledged by unix:/d, 1 wait on disk (they are on their way), 999 lost"
+    assert "1,000 records made, 1 acknowledged by unix:/d, 999 lost" in summarize(processes=[process(**full)])[0]
+    waits = "1,000 records made, 0 acknowledged by unix:/d, 1 wait on disk (they are on their way), 999 lost"
     assert waits in summarize(processes=[process(**full, durable=0)])[0]
     line, settled = summarize(processes=[process(**{**full, "lost": 1000})])
-    assert line == "job demo: 1 rank, 0 records acknowledged by unix:/d, 1,000 lost; deepprof watch --job demo"
+    assert "1 rank, 1,000 records made, 0 acknowledged by unix:/d, 1,000 lost; deepprof watch --job demo" in line
     assert settled
     assert not summarize(processes=[process(**{**full, "lost": 1000}, durable=0)])[1]  # the gap is on its way
 
 
 def test_one_rank_that_several_processes_carried():
     parts = [process(durable=1800, next=2000), process(session="b", durable=1800, next=2000)]
-    assert "1 rank, 1,600 records acknowledged by unix:/d, 400 wait" in summarize(processes=parts)[0]
+    assert "1 rank, 2,000 records made, 1,600 acknowledged by unix:/d, 400 wait" in summarize(processes=parts)[0]
 
 
 def test_what_was_there_before_is_not_ours():
@@ -93,9 +131,10 @@ def test_nothing_was_collected():
 def test_a_process_that_was_refused_is_no_rank_of_ours():
     taken = {"pid": 7, "why": "rank 0 of job demo is collected already (x)"}
     refused = process(pid=7, session="b", records=6, next=0, durable=0, rank=None)
+    refused |= {"account": books(0, not_collected=6)}
     line, _ = summarize(processes=[process(durable=0), refused], refused=[taken])
-    assert "job demo: 1 rank, 0 records acknowledged by unix:/d, 1,000 wait on disk" in line
-    assert "0 lost; refused: rank 0 of job demo is collected already (x)" in line
+    assert "job demo: 1 rank, 1,006 records made, 0 acknowledged by unix:/d, 1,000 wait on disk" in line
+    assert "6 not-collected; refused: rank 0 of job demo is collected already (x)" in line
     line, settled = summarize(processes=[refused], refused=[taken])
     assert (line, settled) == ("job demo: nothing was collected: rank 0 of job demo is collected already (x)", True)
     noted = {**refused, "notices": [{"code": 1, "text": "another profiler"}]}
@@ -169,7 +208,7 @@ def test_it_waits_until_all_is_durable(looks):
 
 def test_a_short_command_may_be_known_only_at_the_second_look(looks):
     account, count = looks(answer(), DONE)
-    assert (account.records, count) == (1000, 2)
+    assert (account.made, count) == (1000, 2)
     assert looks(answer())[1] == 2
 
 
