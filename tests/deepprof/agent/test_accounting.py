@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deepprof.agent import accounting, process, soundness, uplink
 from deepprof.agent.accounting import ProcessAccount, count_rows, describe_account
 from deepprof.agent.answers import RecordAccount
+from deepprof.agent.process import word_of
+from deepprof.agent.spool import intake, reading
 from deepprof.collectors.live.packets import RANGE, RECORD_KINDS, Kind, Reason
 from deepprof.v1 import records_pb2 as pb
 from tests.deepprof.agent import packets_made as made
@@ -254,6 +259,27 @@ def test_what_a_tick_says_to_be_missing_is_counted_once() -> None:
     say(process, (Kind.TICK, made.tick(NOW + 1, next=10, reason=Reason.BUSY, made=made.counts(kernel=10))))
     say(process, (Kind.END, made.end(10, Reason.BUFFER_FULL, kernel=10)))
     assert describe(process.account, arrived(10, kernel=3)).missing == {"buffer-full": {"kernel": 7}}
+
+
+def test_every_reason_is_explained_to_people() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "attach.md").read_text()
+    rows = "".join(line.partition("|")[2].partition("|")[0] for line in page.splitlines() if line.startswith("| `"))
+    told = set(re.findall(r"`([\w-]+)`", rows))
+    sources = [
+        Path(module.__file__).read_text() for module in (process, accounting, uplink, intake, reading, soundness)
+    ]
+    left_out = set(re.findall(r'(?:_leave_out\(|yield |NOT_COLLECTED = )"([\w-]+)"', "".join(sources)))
+    assert len(left_out) >= 6
+    constants = {
+        uplink.NOT_KEPT,
+        uplink.REFUSED,
+        intake.FULL,
+        reading.DAMAGED,
+        accounting.RESTARTED,
+        "unexplained",
+        "late",
+    }
+    assert {word_of(reason, opened=True) for reason in Reason} | left_out | constants <= told
 
 
 kinds = st.dictionaries(st.sampled_from(RECORD_KINDS), st.integers(1, 5), max_size=4)

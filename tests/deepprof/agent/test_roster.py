@@ -85,6 +85,25 @@ def test_one_that_was_ended_is_not_gone_on_with(tmp_path: Path) -> None:
     check(tmp_path, what)
 
 
+def test_one_that_comes_back_under_another_name_has_lost_nothing_of_what_was_sent_under_the_first(
+    tmp_path: Path,
+) -> None:
+    async def what(roster: Roster) -> None:
+        first = roster.open(identity())
+        first.gap("busy", 30, 30)
+        first.end()
+        again = roster.open(identity())
+        assert (again.spool.hello.collector, again.source_next, again.is_renamed) == ("cupti-a-2", 30, True)
+        again.gap("busy", 9, 39)
+        again.end()
+        third = roster.open(identity())
+        assert (third.spool.hello.collector, third.source_next) == ("cupti-a-3", 39)
+        other = roster.open(identity("cupti-b", 1))
+        assert (other.source_next, other.is_renamed) == (0, False)
+
+    check(tmp_path, what)
+
+
 def test_one_that_was_ended_and_came_back_keeps_its_second_name(tmp_path: Path) -> None:
     async def what(roster: Roster) -> None:
         roster.awaits = lambda collector: is_run_of(collector, "cupti-a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from deepprof.v1.records_pb2 import End
 from tests.deepprof.client.fake_daemon import ALLOWED, FakeDaemon, Script, listen, short_folder
 from tests.deepprof.service.inside import until
 
-from .spooling import hello, kernels
+from .spooling import find_segments, hello, kernels
 
 SMALL = 20_000  # bytes of a segment: a few batches
 QUICK = replace(POLICY, window_nbytes=1 << 16, silence_s=5)
@@ -166,11 +167,12 @@ def test_a_store_that_was_replaced_gets_what_is_kept_and_all_names(
     del rank.messages[kept // 50 :]
     fill(intake, 4)
     intake.end(End())
-    send(door, intake.spool)
+    uplink = send(door, intake.spool)
     rank = daemon.rank(3)
     (gap,) = rank.gaps
     assert (gap.first, gap.reason) == (kept, "not-kept")
     assert gap.lost == intake.spool.first - kept or gap.first + gap.lost <= 800
+    assert uplink.left_out == {"not-kept": {"unknown": gap.lost}}
     assert (rank.durable, rank.names, rank.ended) == (1000, names(20), True)
 
 
@@ -190,11 +192,67 @@ def test_a_message_that_is_refused_for_ever_becomes_a_gap(daemon: FakeDaemon, do
     refusal = Script(after=0, code=grpc.StatusCode.INVALID_ARGUMENT, details="tables[0]: no")
     daemon.scripts = [Script(after=1, code=grpc.StatusCode.INVALID_ARGUMENT, taken=True), refusal, refusal, refusal]
     told: list[str] = []
-    send(door, intake.spool, notice=told.append)
+    uplink = send(door, intake.spool, notice=told.append)
     rank = daemon.rank(3)
     assert [(gap.first, gap.lost, gap.reason) for gap in rank.gaps] == [(100, 50, "refused")]
     assert (rank.durable, rank.names, rank.ended) == (200, names(4), True)
     assert all("refused" in problem for problem in told)
+    assert uplink.left_out == {"refused": {"kernel": 50}}
+    assert uplink.refusal == "tables[0]: no"
+    assert uplink.account is not None
+    assert uplink.account.accepted == 150
+
+
+def test_what_was_refused_and_taken_later_is_not_called_refused(daemon: FakeDaemon, door: Door, intake: Intake) -> None:
+    """The gap in its place was refused too, and then whoever minds the daemon mended it."""
+    fill(intake, 4)
+    intake.end(End())
+    refusal = Script(after=0, code=grpc.StatusCode.INVALID_ARGUMENT, details="no")
+    daemon.scripts = [refusal, refusal, refusal, refusal]
+    uplink = send(door, intake.spool)
+    assert (daemon.rank(3).durable, daemon.rank(3).gaps, uplink.left_out) == (200, [], {})
+
+
+def test_it_is_over_once_the_daemon_has_said_what_became_of_all(daemon: FakeDaemon, door: Door, intake: Intake) -> None:
+    fill(intake, 2)
+    intake.end(End(await_account=True))
+    daemon.counting = threading.Event()
+
+    async def run() -> Uplink:
+        uplink = Uplink(door, intake.spool, policy=QUICK, clock=FastClock())
+        task = asyncio.create_task(uplink.run())
+        await until(lambda: uplink.state.durable == 100, "all is durable")
+        assert (uplink.account.accepted if uplink.account else 0, uplink.counted) == (0, 0)
+        assert not uplink.state.ended
+        daemon.counting.set()
+        await asyncio.wait_for(task, 30)
+        return uplink
+
+    uplink = asyncio.run(run())
+    assert uplink.account is not None
+    assert (uplink.account.accepted, uplink.counted) == (100, 100)
+
+
+def test_a_daemon_that_does_not_say_what_it_kept(daemon: FakeDaemon, door: Door, intake: Intake) -> None:
+    daemon.says_account = False
+    fill(intake, 2)
+    intake.end(End(await_account=True))
+    uplink = send(door, intake.spool)
+    assert (uplink.state.durable, uplink.account) == (100, None)
+
+
+def test_what_went_bad_on_the_disk_is_counted_as_missing(
+    daemon: FakeDaemon, door: Door, intake: Intake, tmp_path: Path
+) -> None:
+    fill(intake, 4)
+    intake.end(End())
+    segment, *_ = find_segments(tmp_path)
+    content = bytearray(segment.read_bytes())
+    content[len(content) // 2] ^= 0x40
+    segment.write_bytes(content)
+    uplink = send(door, intake.spool)
+    assert uplink.left_out == {"damaged": {"unknown": 50}}
+    assert [(gap.lost, gap.reason) for gap in daemon.rank(3).gaps] == [(50, "damaged")]
 
 
 def test_an_end_that_is_refused_for_ever_is_sent_bare(daemon: FakeDaemon, door: Door, intake: Intake) -> None:

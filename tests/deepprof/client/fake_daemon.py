@@ -95,6 +95,8 @@ class FakeDaemon(ingest_pb2_grpc.IngestServicer, query_pb2_grpc.QueryServicer, a
         self.connections = 0
         self.token: str | None = None
         self.takes_status = True
+        self.says_account = True
+        self.counting: threading.Event | None = None  # nothing is counted before it is set
         self.released = threading.Event()
         self.answers: dict[str, Any] = {}
         self.asked: dict[str, list[Any]] = defaultdict(list)
@@ -137,6 +139,9 @@ class FakeDaemon(ingest_pb2_grpc.IngestServicer, query_pb2_grpc.QueryServicer, a
             if number % script.ack_every == 0 or rank.ended:
                 yield self.answer(rank)
             if rank.ended:
+                if self.counting is not None and request.end.await_account:
+                    assert self.counting.wait(DEADLINE_S)
+                    yield self.answer(rank)
                 return
 
     def fail(self, script: Script, context: grpc.ServicerContext) -> None:
@@ -145,7 +150,13 @@ class FakeDaemon(ingest_pb2_grpc.IngestServicer, query_pb2_grpc.QueryServicer, a
         context.abort(script.code, script.details)
 
     def answer(self, rank: Rank) -> ingest_pb2.SendResponse:
-        known = {"names": len(rank.names), "takes_status": self.takes_status}
+        known: dict[str, Any] = {"names": len(rank.names), "takes_status": self.takes_status}
+        if self.says_account:
+            is_counted = self.counting is None or self.counting.is_set()
+            kept = sum(count_rows(batch) for batch in rank.batches) if is_counted else 0
+            kinds = [records_pb2.KindAccount(kind="kernel", accepted=kept)]
+            known |= {"account": records_pb2.Account(accepted=kept, kinds=kinds)}
+            known |= {"counted": rank.durable if is_counted else 0}
         return ingest_pb2.SendResponse(durable=rank.durable, ended=rank.ended, **known)
 
     def give(self, name: str, request: Any, context: grpc.ServicerContext, default: Any) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deepprof.service.account import Accounts
-from deepprof.service.ingest import Stream
+from deepprof.service.ingest import Stream, finish
 
 
 @dataclass
@@ -72,3 +72,15 @@ def test_who_waits_for_the_account_hears_it_before_the_stream_ends() -> None:
 
     asyncio.run(run())
     assert told == [(0, 0), (7, 7)]
+
+
+def test_a_client_that_goes_while_the_last_answer_is_due_leaves_nothing_behind() -> None:
+    async def run() -> bool:
+        answering = asyncio.create_task(asyncio.Event().wait())
+        finishing = asyncio.create_task(finish(answering))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        finishing.cancel()
+        await asyncio.wait({finishing})
+        return answering.cancelled() and finishing.cancelled()
+
+    assert asyncio.run(run())
