@@ -49,6 +49,6 @@ void dp_wake(void);                                    /* any thread; the worker
 /* Codes of notices; ranges have theirs from 32 on, the hook from 64. */
 enum dp_notice_code {
     DP_NAMES_FULL = 1, DP_NO_CUPTI = 2, DP_CUPTI_BUSY = 3, DP_CUPTI_DENIED = 4, DP_CUPTI_FAILED = 5, DP_BAD_TIMES = 6,
-    DP_DRIVER_LOST = 7, DP_ODD_RECORDS = 8, DP_NO_DEVICE = 9, DP_CUPTI_TAKEN = 10, DP_FRAGILE = 11
+    DP_DRIVER_LOST = 7, DP_ODD_RECORDS = 8, DP_NO_DEVICE = 9, DP_CUPTI_TAKEN = 10, DP_FRAGILE = 11, DP_CUPTI_NEWER = 12
 };
 #endif
