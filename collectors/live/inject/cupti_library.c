@@ -234,8 +234,8 @@ static int try_all(struct search *search)
 static void tell_newer(const struct search *search)
 {
     char text[200];
-    snprintf(text, sizeof text, "the only libcupti found is of CUDA %d, newer than the driver (CUDA %d), and may refuse to "
-             "work; install one of CUDA %d, or set CUDA_HOME", search->found, search->driver, search->driver);
+    snprintf(text, sizeof text, "the only libcupti found is of CUDA %d, newer than the driver (CUDA %d), and may refuse "
+             "to work; install one of CUDA %d, or set CUDA_HOME", search->found, search->driver, search->driver);
     dp_notice(DP_CUPTI_NEWER, text);
 }
 

@@ -1,7 +1,7 @@
 // A tool of rocprofiler-sdk that writes the same packets as the library for NVIDIA: kernels, copies and ROCTX ranges.
 //
-// UNTESTED: it was compiled against the headers and has never run on a GPU. Built by the Makefile beside it, where ROCm
-// is; loaded with ROCP_TOOL_LIBRARIES. C++ only because some of the SDK's headers are.
+// UNTESTED on a GPU: it was compiled against the headers of 0.5 and 1.0, and runs in tests with a made-up SDK. Built by the
+// Makefile beside it, where ROCm is; loaded with ROCP_TOOL_LIBRARIES. C++ only because some of the SDK's headers are.
 //
 // rocprofiler gives buffers on a thread of its own. That thread copies their records into `pending`, and the worker
 // takes them from there: only it may number records.
@@ -121,13 +121,13 @@ bool read(const rocprofiler_record_header_t &header, dp_event &event)
     return event.start_ns > 0 && event.end_ns >= event.start_ns;
 }
 
-// On rocprofiler's thread.
+// On rocprofiler's thread. What it has dropped is told as a total since the buffer was made.
 void take_buffer(rocprofiler_context_id_t, rocprofiler_buffer_id_t, rocprofiler_record_header_t **headers, size_t count,
-                 void *, uint64_t dropped)
+                 void *, uint64_t dropped_so_far)
 {
     std::lock_guard<std::mutex> held(lock);
-    dropped_by_driver += dropped;
-    lost += dropped;
+    lost += dropped_so_far - dropped_by_driver;
+    dropped_by_driver = dropped_so_far;
     for (size_t i = 0; i < count; i++) {
         dp_event event;
         if (pending.size() >= PENDING || !read(*headers[i], event))
@@ -190,10 +190,8 @@ void flush()
         until_ns = static_cast<int64_t>(before);
 }
 
-void drain(int idle)
+void give()
 {
-    if (idle || dp_now_ns() - flushed_ns > FLUSH_NS)
-        flush();
     uint64_t missing;
     {
         std::lock_guard<std::mutex> held(lock);
@@ -205,6 +203,20 @@ void drain(int idle)
     if (!taken.empty() || missing)
         dp_put(DP_EVENTS, taken.data(), static_cast<uint32_t>(taken.size()), missing,
                missing ? DP_DRIVER_DROPPED : DP_NO_GAP);
+}
+
+// By the clock alone: ranges may come all the time while rocprofiler holds the few records that there are.
+void drain(int)
+{
+    if (dp_now_ns() - flushed_ns > FLUSH_NS)
+        flush();
+    give();
+}
+
+void give_all()
+{
+    flush();
+    give();
 }
 
 void tick(dp_tick *now)
@@ -223,12 +235,10 @@ void set(int on)
     if (status != ROCPROFILER_STATUS_SUCCESS && on)
         dp_notice(FAILED_CODE, "rocprofiler does not start; another tool may have it");
     if (!on)
-        drain(1);
+        give_all();
 }
 
-void finish() { drain(1); }
-
-const dp_source source = {drain, tick, set, finish, 0, nullptr};
+const dp_source source = {drain, tick, set, give_all, 0, nullptr};
 
 #define TRY(call)                                                                                                      \
     if ((call) != ROCPROFILER_STATUS_SUCCESS)                                                                          \
@@ -246,8 +256,9 @@ int configure_names()
 int configure_records()
 {
     TRY(rocprofiler_create_context(&records_context));
-    // A full buffer that is not yet taken loses records and does not hold up the job.
-    TRY(rocprofiler_create_buffer(records_context, BUFFER_NBYTES, WATERMARK_NBYTES, ROCPROFILER_BUFFER_POLICY_DISCARD,
+    // There are two buffers, and each flush swaps them: without LOSSLESS the second has no room at all. Who completes a
+    // kernel while both are full waits until one is taken, which is a copy of it.
+    TRY(rocprofiler_create_buffer(records_context, BUFFER_NBYTES, WATERMARK_NBYTES, ROCPROFILER_BUFFER_POLICY_LOSSLESS,
                                   take_buffer, nullptr, &buffer));
     for (auto kind : {ROCPROFILER_BUFFER_TRACING_KERNEL_DISPATCH, ROCPROFILER_BUFFER_TRACING_MEMORY_COPY})
         TRY(rocprofiler_configure_buffer_tracing_service(records_context, kind, nullptr, 0, buffer));

@@ -1,14 +1,16 @@
-// What the tool for AMD GPUs uses of rocprofiler-sdk, in our own words: enough to see that it still fits our own headers.
-// The layouts are not the SDK's, and nothing that is built with this may run.
-#ifndef STUB_ROCPROFILER_H
-#define STUB_ROCPROFILER_H
+// What the tool for AMD GPUs uses of rocprofiler-sdk, in our own words. The layouts are not the SDK's: what is built with
+// this runs with mock.cpp beside it and with nothing else.
+#ifndef MOCK_ROCPROFILER_H
+#define MOCK_ROCPROFILER_H
 #include <cstddef>
 #include <cstdint>
 
-enum rocprofiler_status_t { ROCPROFILER_STATUS_SUCCESS };
+enum rocprofiler_status_t { ROCPROFILER_STATUS_SUCCESS, ROCPROFILER_STATUS_ERROR };
 enum rocprofiler_agent_version_t { ROCPROFILER_AGENT_INFO_VERSION_0 };
 enum rocprofiler_agent_type_t { ROCPROFILER_AGENT_TYPE_CPU, ROCPROFILER_AGENT_TYPE_GPU };
-enum rocprofiler_buffer_policy_t { ROCPROFILER_BUFFER_POLICY_DISCARD };
+enum rocprofiler_buffer_policy_t {
+    ROCPROFILER_BUFFER_POLICY_NONE, ROCPROFILER_BUFFER_POLICY_DISCARD, ROCPROFILER_BUFFER_POLICY_LOSSLESS
+};
 enum { ROCPROFILER_BUFFER_CATEGORY_TRACING = 1 };
 enum rocprofiler_buffer_tracing_kind_t {
     ROCPROFILER_BUFFER_TRACING_KERNEL_DISPATCH, ROCPROFILER_BUFFER_TRACING_MEMORY_COPY
@@ -56,10 +58,10 @@ struct rocprofiler_callback_tracing_record_t { uint32_t operation; int phase; vo
 struct rocprofiler_client_id_t { const char *name; };
 
 typedef void (*rocprofiler_client_finalize_t)(rocprofiler_client_id_t);
-typedef void (*stub_take_buffer)(rocprofiler_context_id_t, rocprofiler_buffer_id_t, rocprofiler_record_header_t **, size_t,
+typedef void (*mock_take_buffer)(rocprofiler_context_id_t, rocprofiler_buffer_id_t, rocprofiler_record_header_t **, size_t,
                                  void *, uint64_t);
-typedef void (*stub_take_callback)(rocprofiler_callback_tracing_record_t, rocprofiler_user_data_t *, void *);
-typedef rocprofiler_status_t (*stub_take_agents)(rocprofiler_agent_version_t, const void **, size_t, void *);
+typedef void (*mock_take_callback)(rocprofiler_callback_tracing_record_t, rocprofiler_user_data_t *, void *);
+typedef rocprofiler_status_t (*mock_take_agents)(rocprofiler_agent_version_t, const void **, size_t, void *);
 
 extern "C" {
 rocprofiler_status_t rocprofiler_get_timestamp(rocprofiler_timestamp_t *);
@@ -68,7 +70,7 @@ rocprofiler_status_t rocprofiler_create_context(rocprofiler_context_id_t *);
 rocprofiler_status_t rocprofiler_start_context(rocprofiler_context_id_t);
 rocprofiler_status_t rocprofiler_stop_context(rocprofiler_context_id_t);
 rocprofiler_status_t rocprofiler_create_buffer(rocprofiler_context_id_t, size_t, size_t, rocprofiler_buffer_policy_t,
-                                               stub_take_buffer, void *, rocprofiler_buffer_id_t *);
+                                               mock_take_buffer, void *, rocprofiler_buffer_id_t *);
 rocprofiler_status_t rocprofiler_configure_buffer_tracing_service(rocprofiler_context_id_t,
                                                                   rocprofiler_buffer_tracing_kind_t,
                                                                   const rocprofiler_tracing_operation_t *, size_t,
@@ -76,7 +78,7 @@ rocprofiler_status_t rocprofiler_configure_buffer_tracing_service(rocprofiler_co
 rocprofiler_status_t rocprofiler_configure_callback_tracing_service(rocprofiler_context_id_t,
                                                                     rocprofiler_callback_tracing_kind_t,
                                                                     const rocprofiler_tracing_operation_t *, size_t,
-                                                                    stub_take_callback, void *);
-rocprofiler_status_t rocprofiler_query_available_agents(rocprofiler_agent_version_t, stub_take_agents, size_t, void *);
+                                                                    mock_take_callback, void *);
+rocprofiler_status_t rocprofiler_query_available_agents(rocprofiler_agent_version_t, mock_take_agents, size_t, void *);
 }
 #endif

@@ -1,5 +1,5 @@
-#ifndef STUB_REGISTRATION_H
-#define STUB_REGISTRATION_H
+#ifndef MOCK_REGISTRATION_H
+#define MOCK_REGISTRATION_H
 #include <rocprofiler-sdk/rocprofiler.h>
 
 struct rocprofiler_tool_configure_result_t {
