@@ -5,13 +5,15 @@
  */
 #include <stddef.h>
 #include <stdint.h>
+#include <wchar.h>
 #include "core.h"
 #include "hooks.h"
 #include "labels.h"
 #include "ranges.h"
 
 enum { TABLE_OF_CALLBACKS = 1, CORE = 1, CORE2 = 5 };
-enum { ASCII = 1, REGISTERED = 3 };
+enum { ASCII = 1, WIDE = 2, REGISTERED = 3 };
+enum { TEXT_NBYTES = 1024 }; /* a label holds no more */
 
 typedef void (*function)(void);
 
@@ -20,7 +22,8 @@ struct callbacks {
     int (*find_module)(int module, function ***table, unsigned *size);
 };
 
-/* What is to be said of a range; older headers have shorter ones, all hold the message. */
+/* What is to be said of a range; older headers have shorter ones, all hold the message. Payload, color and category are
+ * left out: a record has no place for them, and no question that is asked of ranges needs them. */
 struct attributes {
     uint16_t version, nbytes;
     uint32_t category;
@@ -32,20 +35,47 @@ struct attributes {
     const void *message;
 };
 
+_Static_assert(sizeof(wchar_t) == 4, "NVTX's wide texts");
 _Static_assert(offsetof(struct attributes, message) == 40, "NVTX's event attributes");
 
-static uint32_t name_of_text(const char *text) { return dp_label_name(dp_label(text)); }
+/* Writes a character as UTF-8, and returns its length. */
+static size_t spell(char *text, uint32_t character)
+{
+    static const unsigned char LEADS[] = {0, 0xC0, 0xE0, 0xF0};
+    if (character > 0x10FFFF || (character >= 0xD800 && character < 0xE000))
+        character = 0xFFFD;
+    unsigned more = character < 0x80 ? 0 : character < 0x800 ? 1 : character < 0x10000 ? 2 : 3;
+    text[0] = (char)(LEADS[more] | character >> 6 * more);
+    for (unsigned i = 1; i <= more; i++)
+        text[i] = (char)(0x80 | (character >> 6 * (more - i) & 0x3F));
+    return more + 1;
+}
 
-/* Wide texts have one name: they are rare, and what a character is differs between systems. */
+/* A wide character has 32 bits on Linux. What does not fit is cut off between two of them. */
+static struct dp_label *label_of_wide(const wchar_t *wide)
+{
+    char text[TEXT_NBYTES + 4];
+    size_t length = 0, next = 0;
+    for (; wide && *wide && (next = length + spell(text + length, (uint32_t)*wide)) < TEXT_NBYTES; wide++)
+        length = next;
+    text[length] = 0;
+    return dp_label(wide ? text : "(NVTX)");
+}
+
+static struct dp_label *label_of(const char *text) { return dp_label(text ? text : "(NVTX)"); }
+static uint32_t name_of_text(const char *text) { return dp_label_name(label_of(text)); }
+static uint32_t name_of_wide(const wchar_t *text) { return dp_label_name(label_of_wide(text)); }
+
 static uint32_t name_of(const struct attributes *about)
 {
-    if (!about || about->nbytes < sizeof *about)
-        return name_of_text("(NVTX)");
-    if (about->message_type == REGISTERED && about->message)
-        return dp_label_name((struct dp_label *)about->message);
-    if (about->message_type == ASCII && about->message)
-        return name_of_text(about->message);
-    return name_of_text("(NVTX)");
+    if (!about || about->nbytes < sizeof *about || !about->message)
+        return name_of_text(NULL);
+    switch (about->message_type) {
+    case ASCII: return name_of_text(about->message);
+    case WIDE: return name_of_wide(about->message);
+    case REGISTERED: return dp_label_name((struct dp_label *)about->message);
+    default: return name_of_text(NULL);
+    }
 }
 
 static int begin(void *domain, uint32_t name) { return dp_range_begin((uintptr_t)domain, name, DP_ANNOTATION, DP_FROM_NVTX); }
@@ -64,12 +94,18 @@ static void mark_ascii(const char *text)
         mark(name_of_text(text));
 }
 
+static void mark_wide(const wchar_t *text)
+{
+    if (dp_ranges_wanted())
+        mark(name_of_wide(text));
+}
+
 static uint64_t start_ex(const struct attributes *about) { return dp_ranges_wanted() ? open(name_of(about)) : 0; }
 static uint64_t start_ascii(const char *text) { return dp_ranges_wanted() ? open(name_of_text(text)) : 0; }
-static uint64_t start_wide(const void *text) { return (void)text, start_ex(NULL); }
+static uint64_t start_wide(const wchar_t *text) { return dp_ranges_wanted() ? open(name_of_wide(text)) : 0; }
 static int push_ex(const struct attributes *about) { return dp_ranges_wanted() ? begin(NULL, name_of(about)) : 0; }
 static int push_ascii(const char *text) { return dp_ranges_wanted() ? begin(NULL, name_of_text(text)) : 0; }
-static int push_wide(const void *text) { return (void)text, push_ex(NULL); }
+static int push_wide(const wchar_t *text) { return dp_ranges_wanted() ? begin(NULL, name_of_wide(text)) : 0; }
 static int pop(void) { return dp_range_end(0); }
 
 static void domain_mark(void *domain, const struct attributes *about) { (void)domain, mark_ex(about); }
@@ -83,10 +119,10 @@ static int domain_push(void *domain, const struct attributes *about)
 }
 
 /* Domains and registered texts are both a label: one has to be told from another, nothing else. */
-static void *register_ascii(void *domain, const char *text) { return (void)domain, dp_label(text); }
-static void *register_wide(void *domain, const void *text) { return (void)domain, (void)text, dp_label("(NVTX)"); }
-static void *create_ascii(const char *name) { return dp_label(name); }
-static void *create_wide(const void *name) { return (void)name, dp_label("(NVTX domain)"); }
+static void *register_ascii(void *domain, const char *text) { return (void)domain, label_of(text); }
+static void *register_wide(void *domain, const wchar_t *text) { return (void)domain, label_of_wide(text); }
+static void *create_ascii(const char *name) { return label_of(name); }
+static void *create_wide(const wchar_t *name) { return label_of_wide(name); }
 
 struct place {
     int module;
@@ -95,13 +131,14 @@ struct place {
 };
 
 static const struct place PLACES[] = {
-    {CORE, 1, (function)mark_ex},        {CORE, 2, (function)mark_ascii},     {CORE, 4, (function)start_ex},
-    {CORE, 5, (function)start_ascii},    {CORE, 6, (function)start_wide},     {CORE, 7, (function)dp_range_close},
-    {CORE, 8, (function)push_ex},        {CORE, 9, (function)push_ascii},     {CORE, 10, (function)push_wide},
-    {CORE, 11, (function)pop},           {CORE2, 1, (function)domain_mark},   {CORE2, 2, (function)domain_start},
-    {CORE2, 3, (function)domain_stop},   {CORE2, 4, (function)domain_push},   {CORE2, 5, (function)domain_pop},
-    {CORE2, 10, (function)register_ascii}, {CORE2, 11, (function)register_wide}, {CORE2, 12, (function)create_ascii},
-    {CORE2, 13, (function)create_wide},
+    {CORE, 1, (function)mark_ex},          {CORE, 2, (function)mark_ascii},       {CORE, 3, (function)mark_wide},
+    {CORE, 4, (function)start_ex},         {CORE, 5, (function)start_ascii},      {CORE, 6, (function)start_wide},
+    {CORE, 7, (function)dp_range_close},   {CORE, 8, (function)push_ex},          {CORE, 9, (function)push_ascii},
+    {CORE, 10, (function)push_wide},       {CORE, 11, (function)pop},
+    {CORE2, 1, (function)domain_mark},     {CORE2, 2, (function)domain_start},    {CORE2, 3, (function)domain_stop},
+    {CORE2, 4, (function)domain_push},     {CORE2, 5, (function)domain_pop},
+    {CORE2, 10, (function)register_ascii}, {CORE2, 11, (function)register_wide},
+    {CORE2, 12, (function)create_ascii},   {CORE2, 13, (function)create_wide},
 };
 
 static void fill(const struct callbacks *callbacks, const struct place *place)

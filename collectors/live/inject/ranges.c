@@ -176,27 +176,6 @@ static void start_frame(struct ring *ring, struct frame *frame)
     finish_writing(ring);
 }
 
-int dp_range_begin(uintptr_t owner, uint32_t name, uint8_t category, uint8_t source)
-{
-    uint32_t now = gate_now();
-    struct ring *ring = now & 1 ? my_ring() : NULL;
-    if (!ring)
-        return 0;
-    if (ring->depth == STACK) {
-        ring->too_deep++;
-        dp_notice(TOO_DEEP, "ranges nested more than 512 deep are left out");
-        return STACK;
-    }
-    struct frame *frame = &ring->stack[ring->depth];
-    *frame = (struct frame){.owner = owner, .name = name, .gate = now, .category = category, .source = source};
-    frame->is_operator = category == 0 || (category == DP_BY_NAME && ring->operators);
-    frame->is_kept = !frame->is_operator || ring->operators <= depth_limit;
-    if (frame->is_kept)
-        start_frame(ring, frame);
-    ring->operators += frame->is_operator;
-    return (int)ring->depth++;
-}
-
 /* The place of the owner's innermost range, usually the last; -1: it has none. */
 static int find_frame(const struct ring *ring, uintptr_t owner)
 {
@@ -204,6 +183,43 @@ static int find_frame(const struct ring *ring, uintptr_t owner)
     while (place >= 0 && ring->stack[place].owner != owner)
         place--;
     return place;
+}
+
+/* Of an owner whose ranges found no frame the next ones get none either, until all of them have ended. */
+static int is_too_deep(const struct ring *ring, uintptr_t owner)
+{
+    return ring->depth == STACK || (ring->too_deep && ring->deep_owner == owner);
+}
+
+static int begin_too_deep(struct ring *ring, uintptr_t owner)
+{
+    if (!ring->too_deep)
+        ring->deep_owner = owner;
+    ring->too_deep += ring->deep_owner == owner;
+    dp_notice(TOO_DEEP, "ranges nested more than 512 deep are left out");
+    return STACK;
+}
+
+int dp_range_begin(uintptr_t owner, uint32_t name, uint8_t category, uint8_t source)
+{
+    uint32_t now = gate_now();
+    struct ring *ring = now & 1 ? my_ring() : NULL;
+    if (!ring)
+        return 0;
+    if (is_too_deep(ring, owner))
+        return begin_too_deep(ring, owner);
+    struct frame *frame = &ring->stack[ring->depth];
+    int around = find_frame(ring, owner);
+    *frame = (struct frame){.owner = owner, .name = name, .gate = now, .category = category, .source = source};
+    frame->depth = (uint16_t)ring->depth;
+    frame->level = around < 0 ? 0 : (uint16_t)(ring->stack[around].level + 1);
+    frame->is_operator = category == 0 || (category == DP_BY_NAME && ring->operators);
+    frame->is_kept = !frame->is_operator || ring->operators <= depth_limit;
+    if (frame->is_kept)
+        start_frame(ring, frame);
+    ring->operators += frame->is_operator;
+    ring->depth++;
+    return frame->level;
 }
 
 static void remove_frame(struct ring *ring, uint32_t place)
@@ -225,10 +241,10 @@ static void update_open(struct ring *ring)
         atomic_store_explicit(&ring->open_since_ns, since, memory_order_release);
 }
 
-static void write_frame(struct ring *ring, const struct frame *frame, uint32_t place)
+static void write_frame(struct ring *ring, const struct frame *frame)
 {
     struct dp_range range = {.start_ns = frame->start_ns, .name = frame->name, .thread = ring->thread,
-                             .depth = (uint16_t)place, .category = frame->category, .source = frame->source};
+                             .depth = frame->depth, .category = frame->category, .source = frame->source};
     if (begin_writing(ring, frame->gate)) {
         range.end_ns = dp_now_ns();
         write_range(ring, &range);
@@ -242,7 +258,7 @@ int dp_range_end(uintptr_t owner)
     struct ring *ring = mine;
     if (!ring || !(ring->depth | ring->too_deep))
         return -1;
-    if (ring->too_deep)
+    if (ring->too_deep && ring->deep_owner == owner)
         return STACK + (int)ring->too_deep--;
     int place = find_frame(ring, owner);
     if (place < 0)
@@ -250,10 +266,10 @@ int dp_range_end(uintptr_t owner)
     struct frame frame = ring->stack[place];
     remove_frame(ring, (uint32_t)place);
     if (frame.is_kept && frame.gate == gate_now())
-        write_frame(ring, &frame, (uint32_t)place);
+        write_frame(ring, &frame);
     else if (frame.is_kept)
         update_open(ring);
-    return place;
+    return frame.level;
 }
 
 void dp_range_mark(uint32_t name, uint8_t category, uint8_t source)

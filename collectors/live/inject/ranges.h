@@ -11,8 +11,9 @@ extern const struct dp_source dp_ranges;
 int dp_ranges_wanted(void);   /* one load: whether a range that begins now may be kept */
 
 /* Ranges of one `owner` (an ITT or NVTX domain) nest on a thread; those of two owners need not. A range that began while
- * none was wanted, or ends after collecting was switched off, is not kept. Begin returns the number of open ranges
- * around it. `category` 0 is an operator: nested in more than DEEPPROF_DEPTH operators it is left out, and so is, by
+ * none was wanted, or ends after collecting was switched off, is not kept. Both return the range's level, as NVTX has it:
+ * the number of open ranges of its owner around it. The depth in a record is that of all owners' ranges when it began:
+ * what ran inside what is the same question for all of them. End returns -1 where there is none. `category` 0 is an operator: nested in more than DEEPPROF_DEPTH operators it is left out, and so is, by
  * category DP_BY_NAME, what has no sign of an operator and lies in one, as the parts of a backward function do. */
 int dp_range_begin(uintptr_t owner, uint32_t name, uint8_t category, uint8_t source);
 int dp_range_end(uintptr_t owner);

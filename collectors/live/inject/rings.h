@@ -12,6 +12,7 @@ struct frame {
     uintptr_t owner;
     int64_t start_ns;
     uint32_t name, gate;
+    uint16_t depth, level; /* ranges around it when it began: of all owners, and of its own */
     uint8_t category, source, is_operator, is_kept;
 };
 
@@ -23,7 +24,9 @@ struct ring {
     _Atomic uint32_t writing, open_gate;
     atomic_int state;
     uint64_t lost_told;               /* the worker's; from here on the thread's */
-    uint32_t thread, depth, stale, operators, too_deep;  /* stale: frames from before the gate's last change */
+    uint32_t thread, depth, stale, operators;  /* stale: frames from before the gate's last change */
+    uint32_t too_deep;                /* open ranges of `deep_owner` that found no frame */
+    uintptr_t deep_owner;
     int is_dropping;
     struct frame stack[STACK];
     struct dp_range slots[SLOTS];
