@@ -25,8 +25,8 @@ struct itt_domain {
     volatile int flags;     /* 0: the static part does not call us */
     const char *name;
     void *wide;
-    int is_pytorch;         /* "reserved to the runtime", which we are */
-    void *reserved;
+    int is_pytorch;         /* this and the next are "reserved to the runtime", which we are */
+    struct itt_domain *own; /* ours of that name: one that the static part had made before we came has another address */
     struct itt_domain *next;
 };
 
@@ -68,7 +68,8 @@ static struct itt_domain *domain_of(const char *name)
     if (place == domain_count && place < DOMAINS - 1)
         domain_count++;
     if (!domains[place].flags)
-        domains[place] = (struct itt_domain){.flags = 1, .name = text, .is_pytorch = is_pytorch(text)};
+        domains[place] = (struct itt_domain){.flags = 1, .name = text, .is_pytorch = is_pytorch(text),
+                                             .own = &domains[place]};
     pthread_mutex_unlock(&adding);
     return &domains[place];
 }
@@ -84,17 +85,23 @@ static struct dp_label *label_of(struct dp_label *handle)
     return label;
 }
 
+static const struct itt_domain *owner_of(const struct itt_domain *domain) { return domain->own ? domain->own : domain; }
+
 static void task_begin(const struct itt_domain *domain, struct itt_id task, struct itt_id parent, struct dp_label *handle)
 {
     (void)task, (void)parent;
     if (!dp_ranges_wanted() || !domain || !handle)
         return;
     struct dp_label *label = label_of(handle);
-    uint8_t category = !domain->is_pytorch ? DP_ANNOTATION : label->is_operator ? 0 : DP_BY_NAME;
-    dp_range_begin((uintptr_t)domain, dp_label_name(label), category, DP_FROM_ITT);
+    uint8_t category = !owner_of(domain)->is_pytorch ? DP_ANNOTATION : label->is_operator ? 0 : DP_BY_NAME;
+    dp_range_begin((uintptr_t)owner_of(domain), dp_label_name(label), category, DP_FROM_ITT);
 }
 
-static void task_end(const struct itt_domain *domain) { dp_range_end((uintptr_t)domain); }
+static void task_end(const struct itt_domain *domain)
+{
+    if (domain)
+        dp_range_end((uintptr_t)owner_of(domain));
+}
 
 static const struct { const char *name; void *function; } OURS[] = {
     {"__itt_domain_create", (void *)(uintptr_t)domain_of},
@@ -126,7 +133,7 @@ DP_API void __itt_api_init(struct itt_global *global, int groups)
         return;
     }
     for (struct itt_domain *domain = global->domains; domain; domain = domain->next)
-        domain->is_pytorch = is_pytorch(domain->name);
+        domain->own = domain_of(domain->name);
     for (int k = 0; k < FUNCTIONS; k++)
         __atomic_store_n(places[k], OURS[k].function, __ATOMIC_RELEASE);
 }

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
-from deepprof.collectors.live.packets import ANNOTATION
+from deepprof.collectors.live.packets import ANNOTATION, BY_NAME
 
 from .building import HERE, build, compiler, run
 from .listener import Heard, Listener
 from .vendor_wheels import NVTX, include_folder
 
 PROGRAMS = HERE / "programs"
-FLAGS = ["-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"]
+# Position-independent: the pointers of the static part are to be those of the library that has it, not copies.
+FLAGS = ["-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-pthread"]
 FROM_ITT, FROM_NVTX = 0, 1
 Range = tuple[str, int]  # its text and its depth
 
@@ -104,3 +108,34 @@ def test_ranges_that_are_nested_too_deep_are_left_out_and_disturb_no_other_domai
     assert deep == [("under", 0), *(("deep", depth) for depth in range(1, 512))]
     assert [notice for notice in annotated[1].notices if "512 deep" in notice] == annotated[1].notices
     assert len(annotated[1].notices) == 1
+
+
+ITT = [("made before", 0), ("inner", 1), ("first of mine", 0), ("aten::add", 1)]
+ITT_REST = [("Optimizer.step", 0), ("by two names", 0), ("after", 0)]
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_itt_calls_arrive_through_the_part_that_pytorch_has(depth: int, listener: Listener, tmp_path: Path) -> None:
+    """Operators, and what has no sign of one within them, are kept to a depth; other domains' ranges always are."""
+    torch = importlib.util.find_spec("torch")
+    if torch is None or torch.origin is None:
+        pytest.skip("PyTorch is not installed (pip install torch)")
+    home, program = Path(torch.origin).parent, tmp_path / "itt_calls"
+    flags = [*FLAGS, f"-isystem{home}/include", f"-L{home}/lib", f"-Wl,-rpath,{home}/lib,--allow-shlib-undefined"]
+    run([compiler(), *flags, str(PROGRAMS / "itt_calls.c"), "-o", str(program), "-ltorch_cpu", "-ldl"])
+    variables = {"INTEL_LIBITTNOTIFY64": str(build("plain").library), "DEEPPROF_DEPTH": str(depth)}
+    _, heard = run_collected(listener, [str(program)], variables)
+    inside = [("aten::inside", 2), ("no operator", 2)]
+    assert ranges(heard) == [*ITT, *inside[:depth], *ITT_REST]
+    told = {heard.names[int(row["name"])]: int(row["category"]) for row in heard.ranges}
+    assert {told["made before"], told["first of mine"]} == {ANNOTATION}
+    assert (told["aten::add"], told["Optimizer.step"]) == (0, BY_NAME)
+    assert set(heard.ranges["source"].tolist()) == {FROM_ITT}
+
+
+def test_itt_calls_arrive_through_the_part_that_the_package_has(listener: Listener) -> None:
+    pytest.importorskip("ittapi", reason="ittapi is not installed (pip install ittapi)")
+    command = [sys.executable, str(PROGRAMS / "itt_package.py")]
+    _, heard = run_collected(listener, command, {"INTEL_LIBITTNOTIFY64": str(build("plain").library)})
+    twice = [("iteration", 0), ("forward", 1)] * 10
+    assert ranges(heard) == [*twice, ("outer", 0), ("inner", 1), ("ä€😀", 0)]
