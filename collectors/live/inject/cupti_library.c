@@ -184,16 +184,12 @@ static int try_anchors(struct search *search, const char *version)
 
 static const char EXTRAS[] = "/extras/CUPTI/lib64/", TOOLKIT[] = "/usr/local/cuda";
 
-/* Toolkits of CUDA 12 and later that say which they are, the newest first; those of 11 have but one of each library. */
+/* Toolkits that say which they are, the newest first. */
 static int try_toolkits(struct search *search, const char *version)
 {
     char directory[64];
-    if (strchr(version, '.')) {
-        snprintf(directory, sizeof directory, "%s-%s", TOOLKIT, version);
-        return try_directory(search, directory, EXTRAS, version);
-    }
     for (int minor = NEWEST_MINOR; *version && minor >= 0; minor--) {
-        snprintf(directory, sizeof directory, "%s-%s.%d", TOOLKIT, version, minor);
+        snprintf(directory, sizeof directory, "%s-%d.%d", TOOLKIT, atoi(version), minor);
         if (!try_directory(search, directory, EXTRAS, version))
             return 0;
     }

@@ -21,7 +21,7 @@ from .vendor_wheels import CUDA, cupti_library
 
 PROGRAMS = HERE / "programs"
 FACTS = INJECT / "cupti_facts.h"
-FUNCTIONS = PROGRAMS / "cupti_functions.h"
+SESSION = INJECT / "cupti_session.c"
 OF_NOBODY = re.compile(r"flags_\d+|reserved|padding|begin")  # places that we only step over
 
 COMMON = {"kind": "kind", "start": "start", "end": "end", "correlation": "correlationId"}
@@ -57,15 +57,15 @@ RECORDS: dict[str, tuple[str, dict[str, str]]] = {  # ours: the kind that it is 
     ),
     "cupti_graph": ("GRAPH_TRACE", COMMON | PLACE | {"graph": "graphId"}),
 }
-# The device that the last node of a graph ran on: 48 and 52 in every version that tells it.
-GRAPH_ENDS = {"endDeviceId": 48, "endContextId": 52}
-GRAPH_END = {"device": "endDeviceId", "context": "endContextId"}
-SUBSCRIBER = {
-    "nbytes": "structSize",
-    "name": "subscriberName",
-    "old_name": "oldSubscriberName",
-    "old_nbytes": "oldSubscriberSize",
-    "many": "allowMultipleSubscribers",
+LATER = {  # structures, and fields of them, that older versions do not have
+    "cupti_graph_end": {"device": "endDeviceId", "context": "endContextId"},
+    "cupti_subscriber": {
+        "nbytes": "structSize",
+        "name": "subscriberName",
+        "old_name": "oldSubscriberName",
+        "old_nbytes": "oldSubscriberSize",
+        "many": "allowMultipleSubscribers",
+    },
 }
 
 NUMBERS = {  # ours: NVIDIA's
@@ -88,13 +88,12 @@ NUMBERS = {  # ours: NVIDIA's
     "CUPTI_FLUSH_FORCED": "CUPTI_ACTIVITY_FLAG_FLUSH_FORCED",
     "ON_HOST": "INT_MAX",  # so the comments of CUpti_ActivityGraphTrace2
 }
-ATTRIBUTES = {  # numbers that cupti.c may set
-    "CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_SIZE": 0,
-    "CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT": 2,
-    "CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER": 9,  # from 12.9 on, or a little earlier
+ATTRIBUTES = {  # in cupti_session.c; not every version has all of them
+    "PER_THREAD_BUFFERS": "CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER",
+    "DEVICE_BUFFER_POOL_LIMIT": "CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT",
 }
 V2 = ["Subscribe_v2", "ActivityRegisterCallbacks_v2", "ActivityEnable_v2", "ActivityDisable_v2"]
-V2 += ["ActivitySetAttribute_v2", "ActivityGetNextRecord_v2", "ActivityGetNumDroppedRecords_v2", "GetTimestamp_v2"]
+V2 += ["ActivityGetNextRecord_v2", "ActivityGetNumDroppedRecords_v2", "GetTimestamp_v2"]
 V2 += ["ActivityGetEnabledKinds"]
 NOT_YET = {"11.8": set(V2), "12.1": set(V2), "12.9": set(V2), "13.0": set(V2) - {"Subscribe_v2"}, "13.5": set[str]()}
 
@@ -124,8 +123,13 @@ def numbers_of_facts() -> set[str]:
     return set(re.findall(r"\b([A-Z_]+) = \d+", without_comments(FACTS.read_text())))
 
 
-def functions_of(header: Path) -> set[str]:
-    (body,) = re.findall(r"struct cupti \{(.*?)\n\};", without_comments(header.read_text()), re.DOTALL)
+def attributes_of_session() -> dict[str, int]:
+    (body,) = re.findall(r"enum \{([^}]*)\}; /\* attributes \*/", SESSION.read_text())
+    return {name: int(number) for name, number in re.findall(r"(\w+) = (\d+)", body)}
+
+
+def functions_of_facts() -> set[str]:
+    (body,) = re.findall(r"struct cupti \{(.*?)\n\};", without_comments(FACTS.read_text()), re.DOTALL)
     return set(re.findall(r"^\s*int \(\*(\w+)\)\(", body, re.MULTILINE))
 
 
@@ -161,7 +165,7 @@ class CuptiHeaders:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class CuptiComparison:
     """What the compiled program printed, by what is compared: [ours, NVIDIA's]."""
 
     fields: dict[str, list[str]]  # offset+size
@@ -176,31 +180,22 @@ def lines_of_records(headers: CuptiHeaders) -> list[str]:
         theirs = headers.structure(kind)
         lines += [f"FIELD({ours}, {field}, {theirs}, {their_field});" for field, their_field in fields.items()]
         lines.append(f"SIZE({ours}, {theirs});")
-    later = {"cupti_graph_end": (headers.structure("GRAPH_TRACE"), GRAPH_END)}
-    later["cupti_subscriber"] = ("CUpti_SubscriberParams", SUBSCRIBER)
-    for ours, (theirs, fields) in later.items():
-        is_known = ours in fields_of_facts() and headers.has(theirs)
-        told = [pair for pair in fields.items() if is_known and headers.has(pair[1])]
+    names = {"cupti_graph_end": headers.structure("GRAPH_TRACE"), "cupti_subscriber": "CUpti_SubscriberParams"}
+    for ours, theirs in names.items():
+        told = [pair for pair in LATER[ours].items() if headers.has(theirs) and headers.has(pair[1])]
         lines += [f"FIELD({ours}, {field}, {theirs}, {their_field});" for field, their_field in told]
     return lines
 
 
 def lines_of_numbers(headers: CuptiHeaders) -> list[str]:
-    lines = [f"NUMBER({ours}, {theirs});" for ours, theirs in NUMBERS.items() if ours in numbers_of_facts()]
-    lines += [f"EXPECTED({name}, {number});" for name, number in ATTRIBUTES.items() if headers.has(name)]
-    graph = headers.structure("GRAPH_TRACE")
-    told = GRAPH_ENDS if graph != "CUpti_ActivityGraphTrace" else {}
-    return lines + [f"EXPECTED_AT({graph}, {field}, {place});" for field, place in told.items()]
+    lines = [f"NUMBER({ours}, {theirs});" for ours, theirs in NUMBERS.items()]
+    known = {ATTRIBUTES[name]: number for name, number in attributes_of_session().items()}
+    return lines + [f"EXPECTED({theirs}, {number});" for theirs, number in known.items() if headers.has(theirs)]
 
 
 def lines_of_functions(headers: CuptiHeaders) -> list[str]:
-    parts = {"facts": functions_of(FACTS), "more": functions_of(FUNCTIONS)}
-    return [
-        f"FUNCTION({part}::cupti::{name}, cupti{name});"
-        for part, names in parts.items()
-        for name in sorted(names)
-        if headers.has_function(name)
-    ]
+    there = sorted(name for name in functions_of_facts() if headers.has_function(name))
+    return [f"FUNCTION(facts::cupti::{name}, cupti{name});" for name in there]
 
 
 def write_program(headers: CuptiHeaders) -> str:
@@ -230,53 +225,51 @@ def headers(request: pytest.FixtureRequest) -> CuptiHeaders:
 
 
 @pytest.fixture(scope="module")
-def compared(headers: CuptiHeaders, tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+def compared(headers: CuptiHeaders, tmp_path_factory: pytest.TempPathFactory) -> CuptiComparison:
     printed = compile_and_run(headers, tmp_path_factory.mktemp("compare"))
     found: dict[str, dict[str, list[str]]] = {part: {} for part in ("field", "number", "function", "size")}
     for part, name, *values in map(str.split, printed.splitlines()):
         found[part][name] = values
-    return Comparison(found["field"], found["number"], found["function"], found["size"])
+    return CuptiComparison(found["field"], found["number"], found["function"], found["size"])
 
 
 def test_everything_in_our_header_is_compared() -> None:
     fields = {ours: set(fields) for ours, (_, fields) in RECORDS.items()}
-    later = {"cupti_graph_end": set(GRAPH_END), "cupti_subscriber": set(SUBSCRIBER)}
-    known = fields_of_facts()
-    assert known == {ours: (fields | later).get(ours) for ours in known}
-    assert set(RECORDS) <= set(known)
-    assert numbers_of_facts() <= set(NUMBERS)
+    assert fields_of_facts() == fields | {ours: set(fields) for ours, fields in LATER.items()}
+    assert numbers_of_facts() == set(NUMBERS)
+    assert set(attributes_of_session()) == set(ATTRIBUTES)
 
 
-def test_every_field_has_its_place_and_size(compared: Comparison) -> None:
+def test_every_field_has_its_place_and_size(compared: CuptiComparison) -> None:
     ours = {name: own for name, (own, _) in compared.fields.items()}
     assert ours == {name: theirs for name, (_, theirs) in compared.fields.items()}
     assert len(ours) >= sum(len(fields) for _, fields in RECORDS.values())
 
 
-def test_what_we_know_of_a_record_is_within_it(compared: Comparison) -> None:
+def test_what_we_know_of_a_record_is_within_it(compared: CuptiComparison) -> None:
     assert set(compared.sizes) == set(RECORDS)
     assert all(int(ours) <= int(theirs) for ours, theirs in compared.sizes.values()), compared.sizes
 
 
-def test_numbers_mean_the_same(compared: Comparison) -> None:
+def test_numbers_mean_the_same(compared: CuptiComparison) -> None:
     ours = {name: own for name, (own, _) in compared.numbers.items()}
     assert ours == {name: theirs for name, (_, theirs) in compared.numbers.items()}
-    assert len(ours) > len(numbers_of_facts())
+    assert set(NUMBERS) < set(ours)
 
 
-def test_functions_take_what_we_hand_them(compared: Comparison) -> None:
+def test_functions_take_what_we_hand_them(compared: CuptiComparison) -> None:
     assert {name for name, (fits,) in compared.functions.items() if fits != "1"} == set()
 
 
 def test_functions_are_there_from_the_version_on_that_we_ask_for(headers: CuptiHeaders) -> None:
-    known = functions_of(FACTS) | functions_of(FUNCTIONS)
+    known = functions_of_facts()
     missing = {name for name in known if not headers.has_function(name)}
     assert missing == NOT_YET[headers.version] & known
 
 
 def test_the_library_exports_every_function_of_its_header(headers: CuptiHeaders) -> None:
     exported = cupti_library(CUDA[headers.version].cupti).read_bytes()
-    known = functions_of(FACTS) | functions_of(FUNCTIONS)
+    known = functions_of_facts()
     assert {name for name in known if f"\0cupti{name}\0".encode() in exported} == known - NOT_YET[headers.version]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -17,13 +17,13 @@ from .vendor_wheels import CUDA, CUPTI_13_2, VendorWheel, cupti_library
 PROGRAMS = HERE / "programs"
 NO_DEVICE = 100  # what cuInit says
 DRIVERS: dict[str, dict[str, object]] = {
+    "is not there": {},
     "refuses": {"MOCK_INIT": NO_DEVICE, "MOCK_VERSION": 13050},
     "has no device": {"MOCK_DEVICES": 0, "MOCK_VERSION": 13050},
 }
-TICKS = 10  # 2.5 s: all first tries are over
-# It crashes in every call without a device, that for its version included.
-CRASHES = pytest.mark.xfail(strict=True, reason="CUPTI is called before the driver has shown a device")
-LIBRARIES = [*(CUDA[version].cupti for version in ("12.9", "13.0", "13.5")), pytest.param(CUPTI_13_2, marks=CRASHES)]
+CLAIMS: dict[str, object] = {"MOCK_DEVICES": 1, "MOCK_VERSION": 13050}  # and nothing behind the number is there
+TICKS = 3  # it has looked at the driver by then
+LIBRARIES = [CUDA[version].cupti for version in ("12.9", "13.0", "13.5")]
 
 
 @pytest.fixture(scope="module")
@@ -58,33 +58,39 @@ def start(programs: Path, library: Path, agent: Agent, settings: dict[str, objec
             job.kill()
 
 
-def await_tries(agent: Agent, job: subprocess.Popen[str]) -> None:
-    """Return when the collector has said that it cannot, when it has tried long enough, or when the job is gone."""
+def finish(agent: Agent, job: subprocess.Popen[str], is_enough: Callable[[Connection], bool]) -> Connection:
+    """Let the job end once enough was said, and return what was; it ends as it would alone."""
 
     def is_over() -> bool:
-        said = agent.connections[0] if agent.connections else None
-        return job.poll() is not None or (said is not None and (bool(said.notices) or len(said.ticks) >= TICKS))
+        return job.poll() is not None or (bool(agent.connections) and is_enough(agent.connections[0]))
 
-    await_truth(is_over, "the tries")
-
-
-def finish(agent: Agent, job: subprocess.Popen[str]) -> Connection:
-    """Let the job end, and return what was said; it ends as it would alone."""
-    await_tries(agent, job)
+    await_truth(is_over, "a word, or the end")
     assert job.communicate("\n", timeout=2 * PATIENCE_S) == ("", "")
     assert job.returncode == 0
     return agent.only()
 
 
-@pytest.mark.parametrize("wheel", LIBRARIES, ids=lambda wheel: wheel.version)
+@pytest.mark.parametrize("wheel", [*LIBRARIES, CUPTI_13_2], ids=lambda wheel: wheel.version)
 def test_a_job_without_a_device_goes_on(wheel: VendorWheel, programs: Path, tmp_path: Path) -> None:
+    """That of 13.2 crashes in every call without a device, that for its version included."""
     library = cupti_library(wheel)
-    alone: dict[str, dict[str, object]] = {"is not there": {}}
-    drivers = alone | {name: each | {"JOB_DRIVER": programs / "libcuda.so.1"} for name, each in DRIVERS.items()}
+    driver = {"JOB_DRIVER": programs / "libcuda.so.1"}
+    settings = {name: driver | each if each else each for name, each in DRIVERS.items()}
     with ExitStack() as stack:
-        agents = {name: stack.enter_context(Agent(tmp_path / f"{place}")) for place, name in enumerate(drivers)}
-        jobs = {name: stack.enter_context(start(programs, library, agents[name], drivers[name])) for name in drivers}
-        said = {name: finish(agents[name], jobs[name]) for name in drivers}
+        agents = {name: stack.enter_context(Agent(tmp_path / f"{place}")) for place, name in enumerate(settings)}
+        jobs = {name: stack.enter_context(start(programs, library, agents[name], settings[name])) for name in settings}
+        said = {name: finish(agents[name], jobs[name], lambda each: len(each.ticks) >= TICKS) for name in settings}
     assert all(each.ended and not each.count for each in said.values())
-    assert {name: len(said[name].notices) for name in DRIVERS} == dict.fromkeys(DRIVERS, 1)
-    assert len(said["is not there"].notices) <= 1
+    assert {name: len(each.notices) for name, each in said.items()} == dict.fromkeys(settings, 1)
+
+
+@pytest.mark.parametrize("wheel", LIBRARIES, ids=lambda wheel: wheel.version)
+def test_a_library_that_refuses_is_told_of(wheel: VendorWheel, programs: Path, tmp_path: Path) -> None:
+    """It is called, for the driver says that it has a device, and finds nothing of a real driver."""
+    settings = {"JOB_DRIVER": programs / "libcuda.so.1", **CLAIMS}
+    with Agent(tmp_path / "socket") as agent, start(programs, cupti_library(wheel), agent, settings) as job:
+        said = finish(agent, job, lambda each: bool(each.notices))
+    assert said.ended
+    assert not said.count
+    ((_, text),) = said.notices
+    assert "CUPTI cannot be used now" in text

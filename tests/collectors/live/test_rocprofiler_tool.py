@@ -29,7 +29,7 @@ MANY = 200_000  # several times what a buffer holds
 
 
 @dataclass(frozen=True, slots=True)
-class Rocm:
+class RocmPrograms:
     """The tool, the SDK and the job."""
 
     tool: Path
@@ -37,7 +37,7 @@ class Rocm:
 
 
 @pytest.fixture(scope="module")
-def rocm(tmp_path_factory: pytest.TempPathFactory) -> Rocm:
+def rocm(tmp_path_factory: pytest.TempPathFactory) -> RocmPrograms:
     cxx = shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
     if cxx is None:
         pytest.skip("no C++ compiler")
@@ -48,11 +48,11 @@ def rocm(tmp_path_factory: pytest.TempPathFactory) -> Rocm:
     settings["HIDDEN"] = "-O1 -fPIC -pthread -fvisibility=hidden"
     run(["make", "-C", str(TOOL), *(f"{name}={value}" for name, value in settings.items())])
     run([cxx, *FLAGS, str(MOCK / "job.cpp"), str(sdk), "-o", str(job), "-ldl"])
-    return Rocm(tool, job)
+    return RocmPrograms(tool, job)
 
 
 @dataclass(slots=True)
-class Device:
+class RocmJob:
     """A running job, and what it said at its end."""
 
     job: subprocess.Popen[str]
@@ -73,14 +73,14 @@ class Device:
 
 
 @contextmanager
-def start(rocm: Rocm, folder: Path, words: str, **settings: str) -> Iterator[Device]:
+def start(rocm: RocmPrograms, folder: Path, words: str, **settings: str) -> Iterator[RocmJob]:
     with Agent(folder / "socket") as agent:
         own = {"PATH": os.environ["PATH"], "JOB_TOOL": str(rocm.tool), "DEEPPROF_SOCKET": str(agent.path)}
         pipe = subprocess.PIPE
         command = [str(rocm.job), *words.split()]
         with subprocess.Popen(command, env=own | settings, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as job:
             try:
-                yield Device(job, agent)
+                yield RocmJob(job, agent)
             finally:
                 job.kill()
 
@@ -89,7 +89,7 @@ def texts(said: Connection) -> Counter[str]:
     return Counter(said.names.get(name, "") for name in said.events["name"].tolist())
 
 
-def test_no_record_is_lost_while_buffers_are_swapped(rocm: Rocm, tmp_path: Path) -> None:
+def test_no_record_is_lost_while_buffers_are_swapped(rocm: RocmPrograms, tmp_path: Path) -> None:
     with start(rocm, tmp_path, f"kernels {MANY}") as device:
         said = device.end()
     assert (device.kept, device.dropped) == (MANY, 0)
@@ -99,7 +99,7 @@ def test_no_record_is_lost_while_buffers_are_swapped(rocm: Rocm, tmp_path: Path)
     assert {reason for _, _, _, reason in said.frames} == {Reason.NONE}
 
 
-def test_what_the_sdk_drops_is_counted_once(rocm: Rocm, tmp_path: Path) -> None:
+def test_what_the_sdk_drops_is_counted_once(rocm: RocmPrograms, tmp_path: Path) -> None:
     """Its number is a total, told anew with each buffer."""
     words = f"hold kernels {MANY} release kernels 10 hold kernels {MANY} release kernels 10"
     with start(rocm, tmp_path, words, MOCK_LEAKY="1") as device:
@@ -111,7 +111,7 @@ def test_what_the_sdk_drops_is_counted_once(rocm: Rocm, tmp_path: Path) -> None:
     assert Reason.DRIVER_DROPPED in {reason for _, _, _, reason in said.frames}
 
 
-def test_records_come_while_the_host_is_busy_with_ranges(rocm: Rocm, tmp_path: Path) -> None:
+def test_records_come_while_the_host_is_busy_with_ranges(rocm: RocmPrograms, tmp_path: Path) -> None:
     """They are far from filling a buffer, and nothing ever rests."""
     with start(rocm, tmp_path, "kernels 10 line") as device:
         await_truth(lambda: device.agent.connections and device.agent.connections[0].count == 10, "the kernels")
@@ -124,7 +124,7 @@ def test_records_come_while_the_host_is_busy_with_ranges(rocm: Rocm, tmp_path: P
         device.end()
 
 
-def test_kernels_and_copies_are_told_as_they_were(rocm: Rocm, tmp_path: Path) -> None:
+def test_kernels_and_copies_are_told_as_they_were(rocm: RocmPrograms, tmp_path: Path) -> None:
     with start(rocm, tmp_path, "kernels 3 copies 5 ranges 2") as device:
         said = device.end()
     kernels, copies = said.events[:3], said.events[3:]
@@ -139,7 +139,7 @@ def test_kernels_and_copies_are_told_as_they_were(rocm: Rocm, tmp_path: Path) ->
     assert sum(count for kind, _, count, _ in said.frames if kind is Kind.RANGES) == 2
 
 
-def test_records_without_times_are_counted(rocm: Rocm, tmp_path: Path) -> None:
+def test_records_without_times_are_counted(rocm: RocmPrograms, tmp_path: Path) -> None:
     with start(rocm, tmp_path, "kernels 5 bad 2 kernels 5") as device:
         said = device.end()
     assert (device.kept, said.count, said.lost) == (12, 10, 2)

@@ -8,9 +8,6 @@
 namespace facts {
 #include "cupti_facts.h"
 }
-namespace more {
-#include "cupti_functions.h"
-}
 
 #define FUNCTION(ours, theirs) std::printf("function " #theirs " %d\n", (int)fit<decltype(ours), decltype(&theirs)>::value)
 #define PLACE(record, field) offsetof(record, field), sizeof(((record *)nullptr)->field)
@@ -19,5 +16,3 @@ namespace more {
 #define SIZE(record, theirs) std::printf("size " #record " %zu %zu\n", sizeof(facts::record), sizeof(theirs))
 #define NUMBER(ours, theirs) std::printf("number " #ours " %lld %lld\n", (long long)facts::ours, (long long)theirs)
 #define EXPECTED(theirs, ours) std::printf("number " #theirs " %lld %lld\n", (long long)ours, (long long)theirs)
-#define EXPECTED_AT(record, field, ours) \
-    std::printf("number " #record "." #field " %d %zu\n", ours, offsetof(record, field))
