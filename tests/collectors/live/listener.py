@@ -26,7 +26,7 @@ from deepprof.collectors.live.packets import (
     Reason,
 )
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @dataclass
