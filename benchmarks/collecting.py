@@ -1,7 +1,10 @@
-"""Collecting: records from C into the agent, to the daemon's durable acknowledgement, and over a long time.
+"""Collecting: from C into the agent and to the daemon's durable acknowledgement, beside a bare socket; what is lost.
 
 A job loads the real library as a driver would, and a made-up CUPTI gives it kernels at a fixed pace; job, agent and
-daemon are processes of their own. What collecting costs a job on a GPU `benchmarks.gpu_overhead` measures.
+daemon are processes of their own. For each path the pace is searched at which nothing is lost, between unthrottled and
+none; a loss is a row with its reasons. A bare socket carries the same bytes in packets of the same size to a reader in
+Python that does nothing else: what the kernel allows. What collecting costs a job on a GPU `benchmarks.gpu_overhead`
+measures.
 """
 
 from __future__ import annotations
@@ -9,13 +12,15 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,16 +30,42 @@ from rich.table import Table
 
 from benchmarks.serving import TICKS, Process, running
 from deepprof.agent.asking import NotAnsweredError, ask
+from deepprof.collectors.live.packets import EVENT, HEAD, RECORDS_HEAD
 from tests.collectors.live.building import Built, build
 
 if TYPE_CHECKING:
     from deepprof.agent import answers
 
-TO_AGENT, TO_DAEMON = 3_300_000, 1_150_000  # records/s that the job makes
-GOALS = "≥ 3 M", "≥ 1 M"
-SOAK, QUICK = 25_000_000, 500_000
 JOB = "bench"
 MEMORY = Path("/dev/shm")  # noqa: S108  # a folder of our own in it
+GOALS = "≥ 3 M", "≥ 1 M"
+FIRST, NEAR = 0.8, 1.1  # of the unthrottled rate, the first pace tried; a search ends where its bounds are so close
+STEADY = 0.9  # of the highest rate without a loss: the long run's pace
+LEAST_RECORDS = 100_000
+PACKET_NBYTES = 192 << 10  # of a full packet of the library (FULL in inject/queue.c)
+PACKET_RECORDS = (PACKET_NBYTES - HEAD.itemsize - RECORDS_HEAD.itemsize) // EVENT.itemsize
+NOWHERE = "unix:/nowhere/deepprof.sock"
+WRITER = """
+import socket, sys
+with socket.socket(fileno=int(sys.argv[1])) as door:
+    packet = bytes(int(sys.argv[2]))
+    for _ in range(int(sys.argv[3])):
+        door.sendall(packet)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured: records unthrottled, seconds of each paced run and how many, records of the long run."""
+
+    unthrottled: int = 10_000_000
+    run_s: float = 3.0
+    runs: int = 7
+    soak: int = 25_000_000
+    bare: int = 30_000_000
+
+
+QUICK = Sizes(unthrottled=300_000, run_s=0.2, runs=2, soak=500_000, bare=1_000_000)
 
 
 @dataclass
@@ -67,9 +98,11 @@ class Agent:
         return True
 
     def look(self) -> answers.Process | None:
-        """Return how the only process does."""
-        found = ask(self.socket).processes
-        return found[0] if found else None
+        """Return how the only process does, None where nobody knows: a busy agent may not answer in time."""
+        with suppress(NotAnsweredError):
+            found = ask(self.socket).processes
+            return found[0] if found else None
+        return None
 
     @property
     def pid(self) -> int:
@@ -110,7 +143,15 @@ def collecting(to: str, *, in_memory: bool = False) -> Iterator[Agent]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def start_job(built: Built, agent: Agent, records: int, pace: int) -> subprocess.Popen[bytes]:
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a job is to make: records, and how many a second, 0 for as fast as it can."""
+
+    records: int
+    pace: int = 0
+
+
+def start_job(built: Built, agent: Agent, load: Load) -> subprocess.Popen[str]:
     """Start a job that launches kernels at a pace."""
     told = {
         "JOB_LIBRARY": str(built.library),
@@ -120,56 +161,173 @@ def start_job(built: Built, agent: Agent, records: int, pace: int) -> subprocess
         "DEEPPROF_RANK": "0",
         "MOCK_PATIENT": "1",
     }
-    command = [str(built.job), "burst", str(records), str(pace)]
-    return subprocess.Popen(command, env={**os.environ, **told}, stdout=subprocess.DEVNULL)
+    command = [str(built.job), "burst", str(load.records), str(load.pace)]
+    return subprocess.Popen(command, env={**os.environ, **told}, stdout=subprocess.PIPE, text=True)
 
 
 @dataclass
-class Found:
-    """What a job's records went through: seconds from the first to the last, losses, costs, memory in MiB."""
+class Passage:
+    """What became of a job's records: seconds from the first to the last, losses, costs, memory in MiB.
 
-    records: int
+    `made` of them the device gave in `made_s` seconds, `driver_dropped` it had no place for, `numbered` the agent knows
+    of, `gaps` of these were lost on the way, by reason. `arrived` is whether the last one did.
+    """
+
+    load: Load
     seconds: float = 0.0
-    lost: int = 0
+    made: int = 0
+    made_s: float = 0.0
+    driver_dropped: int = 0
+    numbered: int = 0
+    gaps: dict[str, int] = field(default_factory=dict)
+    arrived: bool = True
     agent_cpu_s: float = 0.0
     agent_mib: list[float] = field(default_factory=list)
     job_mib: list[float] = field(default_factory=list)
 
     @property
+    def kept(self) -> int:
+        """Records that the agent took."""
+        return self.numbered - sum(self.gaps.values())
+
+    @property
     def rate_m(self) -> float:
-        """Million records a second."""
-        return self.records / self.seconds / 1e6
+        """Million records a second, those that were kept."""
+        return self.kept / self.seconds / 1e6
+
+    @property
+    def made_rate_m(self) -> float:
+        """Million records a second that the device gave."""
+        return self.made / max(self.made_s, 1e-3) / 1e6
+
+    @property
+    def losses(self) -> dict[str, int]:
+        """The records that did not arrive by reason; together with `kept` they are all that were asked for."""
+        made = self.made + self.driver_dropped
+        counts = {
+            "made while collecting was off": self.load.records - made,
+            **self.gaps,
+            "not heard before the job's end": made - self.numbered,
+        }
+        return {reason: count for reason, count in counts.items() if count}
+
+    @property
+    def lost(self) -> int:
+        return sum(self.losses.values())
+
+    def describe_losses(self) -> str:
+        """Return the share of lost records by reason."""
+        shares = [f"{count / self.load.records:.1%} {reason}" for reason, count in self.losses.items()]
+        late = "" if self.arrived else "; not all of the rest arrived in time"
+        return (", ".join(shares) or "nothing") + late
 
 
-def follow(built: Built, agent: Agent, records: int, pace: int, *, durable: bool) -> Found:
-    """Run a job to its end, and watch until the agent has its records, or the daemon (`durable`)."""
-    found, began, cpu = Found(records), 0.0, cpu_s(agent.pid)
-    job = start_job(built, agent, records, pace)
+def follow(built: Built, agent: Agent, load: Load, *, durable: bool) -> Passage:
+    """Run a job to its end, and watch until the agent has its records, or the daemon (`durable`), or time is out."""
+    found, began, cpu = Passage(load), 0.0, cpu_s(agent.pid)
+    job = start_job(built, agent, load)
+    patience_s = time.monotonic() + 60 + load.records / 100_000
     while True:
         process = agent.look()
         now = time.monotonic()
         began = began or (now if process is not None and process.records else 0.0)
         if process is not None and process.ended and (not durable or process.durable >= process.next):
             break
+        if now > patience_s or job.poll():
+            job.kill()
+            found.arrived = False
+            break
         found.agent_mib.append(rss_mib(agent.pid))
         found.job_mib.append(rss_mib(job.pid))
         time.sleep(0.02)
-    found.seconds, found.lost, found.agent_cpu_s = now - began, process.lost, cpu_s(agent.pid) - cpu
-    assert job.wait() == 0
-    assert process.records == records, (process.records, records)
+    found.seconds, found.agent_cpu_s = max(now - (began or now), 1e-3), cpu_s(agent.pid) - cpu
+    fill(found, process, job)
     return found
 
 
-def measure_agent(built: Built, records: int) -> Found:
+def fill(found: Passage, process: answers.Process | None, job: subprocess.Popen[str]) -> None:
+    """Add what agent and job counted. Raises `RuntimeError` for a job that failed: that is no loss but a bug."""
+    if process is not None:
+        found.numbered, found.gaps = process.records, process.lost_by
+    said, _ = job.communicate()
+    if job.returncode > 0:
+        raise RuntimeError(f"the job ended with {job.returncode}")
+    if said:
+        made, dropped, seconds = said.split()
+        found.made, found.driver_dropped, found.made_s = int(made), int(dropped), float(seconds)
+
+
+def measure_agent(built: Built, load: Load) -> Passage:
     """From C to the agent, which has them in order in its spool; no daemon is there, and 1.4 GB are no disk's test."""
-    with collecting("unix:/nowhere/deepprof.sock", in_memory=True) as agent:
-        return follow(built, agent, records, TO_AGENT, durable=False)
+    with collecting(NOWHERE, in_memory=True) as agent:
+        return follow(built, agent, load, durable=False)
 
 
-def measure_daemon(built: Built, records: int) -> tuple[Found, Process]:
+def measure_daemon(built: Built, load: Load) -> Passage:
     """From C to the daemon's durable acknowledgement."""
     with running(None) as daemon, collecting(f"unix:{daemon.folder}/d/s") as agent:
-        return follow(built, agent, records, TO_DAEMON, durable=True), daemon
+        return follow(built, agent, load, durable=True)
+
+
+def measure_soak(built: Built, load: Load) -> tuple[Passage, dict[str, int]]:
+    """Do as `measure_daemon`, and return what the daemon counted: `accepted`, and what it left out by reason."""
+    with running(None) as daemon, collecting(f"unix:{daemon.folder}/d/s") as agent:
+        found = follow(built, agent, load, durable=True)
+        return found, wait_for_daemon(daemon, found.kept)
+
+
+def wait_for_daemon(daemon: Process, records: int) -> dict[str, int]:
+    """Return how the daemon counted `records`, once it has looked at all of them, or after a while."""
+    until_s = time.monotonic() + 60 + records / 300_000
+    while sum((counts := count_mined(daemon)).values()) < records and time.monotonic() < until_s:
+        time.sleep(0.2)
+    return counts
+
+
+def count_mined(daemon: Process) -> dict[str, int]:
+    """Return how many records the daemon has accepted, and how many it left out by reason."""
+    counts = {"accepted": daemon.mined()}
+    for line in daemon.scrape().splitlines():
+        if line.startswith("deepprof_records_dropped_total"):
+            reason = line.partition('reason="')[2].partition('"')[0]
+            counts[reason] = counts.get(reason, 0) + int(float(line.split()[-1]))
+    return {reason: count for reason, count in counts.items() if count or reason == "accepted"}
+
+
+def search(measure: Callable[[int], Passage], unthrottled: Passage, most_runs: int) -> list[Passage]:
+    """Return runs at paces between none and the unthrottled rate: each halves where the highest lossless one can be."""
+    if not unthrottled.lost:
+        return []
+    low, high = 0.0, unthrottled.made_rate_m * 1e6
+    pace, tried = FIRST * high, list[Passage]()
+    while len(tried) < most_runs and (not low or high / low > NEAR):
+        tried.append(measure(int(pace)))
+        if tried[-1].lost:
+            high = pace
+        else:
+            low = pace
+        pace = (low + high) / 2
+    return tried
+
+
+def find_best(tried: list[Passage]) -> Passage | None:
+    """Return the fastest run that lost nothing."""
+    return max((each for each in tried if not each.lost), key=lambda each: each.rate_m, default=None)
+
+
+def measure_bare_socket(records: int) -> float:
+    """Return million records a second through a unix socket of usual size, to a reader that only reads."""
+    ours, theirs = socket.socketpair()
+    count, buffer = -(-records // PACKET_RECORDS), bytearray(1 << 20)
+    command = [sys.executable, "-c", WRITER, str(theirs.fileno()), str(PACKET_NBYTES), str(count)]
+    with ours, subprocess.Popen(command, pass_fds=[theirs.fileno()]):
+        theirs.close()
+        got = ours.recv_into(buffer)
+        began = time.perf_counter()
+        while nbytes := ours.recv_into(buffer):
+            got += nbytes
+        seconds = time.perf_counter() - began
+    return got / PACKET_NBYTES * PACKET_RECORDS / seconds / 1e6
 
 
 def eighths(samples: list[float]) -> str:
@@ -178,27 +336,65 @@ def eighths(samples: list[float]) -> str:
     return " ".join(f"{np.median(part):.0f}" for part in parts if len(part))
 
 
-def run(console: Console, quick: bool, soak: int = SOAK) -> None:
-    built = build("plain")
-    table = Table("what", "figure", "goal", title="Collecting, a made-up CUPTI, two cores")
-    found = measure_agent(built, QUICK if quick else 20_000_000)
-    add(table, "C → agent, in order in its spool", found, GOALS[0])
-    found, _ = measure_daemon(built, QUICK if quick else soak)
-    add(table, "C → durable acknowledgement", found, GOALS[1])
+def add_path(table: Table, what: str, measure: Callable[[Load], Passage], sizes: Sizes, goal: str) -> Passage:
+    """Measure a bare socket and a path, add their rows, and return the best run; one without a loss, if any."""
+    bare_m = measure_bare_socket(sizes.bare)
+    table.add_row(f"a bare socket, packets of {PACKET_NBYTES >> 10} KiB", f"{bare_m:.2f} M records/s", "")
+    unthrottled = measure(Load(sizes.unthrottled))
+    tried = search(lambda pace: measure(paced(pace, sizes.run_s)), unthrottled, sizes.runs)
+    best = find_best([unthrottled, *tried])
+    table.add_row(f"{what}, highest rate without a loss", describe_rate(best, bare_m), goal)
+    if best is not None:
+        table.add_row("… CPU of the agent for a million", f"{best.agent_cpu_s / best.kept * 1e6:.2f} s", "")
+    table.add_row("… paces tried, M records/s, and what was lost", describe_tries(tried), "")
+    table.add_row(f"… unthrottled, {unthrottled.made_rate_m:.2f} M records/s made", "", "")
+    table.add_row("… lost of those", unthrottled.describe_losses(), "")
+    return best or min(tried, key=lambda each: each.lost / each.load.records, default=unthrottled)
+
+
+def paced(pace: int, seconds: float) -> Load:
+    """Return a load that lasts about so long."""
+    return Load(max(LEAST_RECORDS, int(pace * seconds)), pace)
+
+
+def describe_rate(best: Passage | None, bare_m: float) -> str:
+    """Return a rate, and its share of what the kernel allows."""
+    if best is None:
+        return "none: something was lost at every pace tried"
+    return f"{best.rate_m:.2f} M records/s, {best.rate_m / bare_m:.0%} of a bare socket"
+
+
+def describe_tries(tried: list[Passage]) -> str:
+    """Return the paces of a search in the order tried."""
+    found = [f"{each.load.pace / 1e6:.2f}: {each.lost / each.load.records:.1%}" for each in tried]
+    return "; ".join(found) or "none: nothing is lost unthrottled"
+
+
+def add_soak(table: Table, built: Built, load: Load) -> None:
+    """Add the rows of a long run at a steady pace."""
+    found, counts = measure_soak(built, load)
+    what = f"{load.records / 1e6:g} M records at {load.pace / 1e6:.2f} M/s, to the durable acknowledgement"
+    table.add_row(what, f"{found.rate_m:.2f} M records/s", GOALS[1])
+    table.add_row("… lost", found.describe_losses(), "nothing")
+    said = ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
+    table.add_row(f"… counted by the daemon, of {found.kept:,}", said, "accepted")
     for who, samples in (("agent", found.agent_mib), ("job, the library in it", found.job_mib)):
         table.add_row(f"… memory of the {who}, MiB, medians of eighths", eighths(samples), "flat in the end")
+
+
+def run(console: Console, quick: bool, soak: int | None = None) -> None:
+    """Measure both paths and a long run, and print one table."""
+    built, sizes = build("plain"), QUICK if quick else Sizes()
+    table = Table("what", "figure", "goal", title=f"Collecting, a made-up CUPTI, {os.cpu_count()} cores for everybody")
+    add_path(table, "C → agent, in order in its spool", partial(measure_agent, built), sizes, GOALS[0])
+    best = add_path(table, "C → durable acknowledgement", partial(measure_daemon, built), sizes, GOALS[1])
+    add_soak(table, built, Load(soak or sizes.soak, int(STEADY * best.rate_m * 1e6)))
     console.print(table)
-
-
-def add(table: Table, what: str, found: Found, goal: str) -> None:
-    table.add_row(f"{what}, {found.records / 1e6:g} M records", f"{found.rate_m:.2f} M records/s", goal)
-    table.add_row("… lost", f"{found.lost:,}", "0")
-    table.add_row("… CPU of the agent for a million", f"{found.agent_cpu_s / found.records * 1e6:.2f} s", "")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--soak", type=int, metavar="M", default=SOAK // 10**6, help="million records to the daemon")
+    parser.add_argument("--soak", type=int, metavar="M", help="million records of the long run to the daemon")
     given = parser.parse_args()
-    run(Console(width=110), given.quick, given.soak * 10**6)
+    run(Console(width=110), given.quick, given.soak and given.soak * 10**6)
