@@ -1,110 +1,46 @@
-"""The loops that are measured, in a process of their own: `python -m benchmarks.gpu.loops MODE LOOP=N …` prints JSON.
+"""What runs in a process of its own: `python -m benchmarks.gpu.loops SCENARIO [LOOP=N …]` prints JSON.
 
-Every loop runs once to warm up, then `repeats` times; before and after the timed part the device rests, so that its
-records can be told from others by their times alone.
+It stops at named steps until it is told to go on (`benchmarks.gpu.programs`). Before and after what is measured the
+device rests, so that its records can be told from others by their times alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import select
 import sys
 import time
-from collections import Counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.gpu.mock import MockDevice
-from benchmarks.gpu.reader import plain
-from deepprof.collectors.live.torch_events import ACTIVITIES, kind_of
+from benchmarks.gpu.devices import open_device, work_without_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LOOPS = ("launch", "compute", "graph")
-TINY_KERNELS, BIG_PRODUCTS, GRAPH_NODES = 200, 8, 100
-SIDE = 4096  # of the matrices
-WORDS = {0: "kernel", 1: "memcpy", 2: "memset"}
+    from benchmarks.gpu.devices import Device
+
+__all__ = ["main"]
+
+WARM = 3  # iterations before marked ones
+CHUNK = 50  # replays of a graph between two looks at the clock
+Loops = dict[str, int]
 
 
-class Device(Protocol):
-    """What the loops need of a device; times are the caller's business."""
-
-    rest_s: float
-
-    def describe(self) -> dict[str, str]: ...
-    def prepare(self, loop: str) -> Callable[[], object]: ...
-    def synchronize(self) -> None: ...
-    def profile(self, run: Callable[[], object]) -> Counter[tuple[str, str]]: ...
+def print_json(**said: object) -> None:
+    print(json.dumps(said), flush=True)
 
 
-class TorchDevice:
-    """The first NVIDIA GPU, through torch."""
+def reach(step: str) -> None:
+    """Say where we are, and wait to be told to go on."""
+    print_json(step=step)
+    if not sys.stdin.readline():
+        sys.exit("nobody leads this program any more")
 
-    rest_s = 0.1
 
-    def __init__(self) -> None:
-        import torch
-
-        self.torch = torch
-
-    def describe(self) -> dict[str, str]:
-        torch = self.torch
-        return {"gpu": torch.cuda.get_device_name(0), "torch": torch.__version__, "cuda": str(torch.version.cuda)}
-
-    def prepare(self, loop: str) -> Callable[[], object]:
-        """Return one iteration of `loop`."""
-        return {"launch": self.launch, "compute": self.compute, "graph": self.graph}[loop]()
-
-    def launch(self) -> Callable[[], object]:
-        """Tiny kernels, a copy and a memset: the host is the bottleneck."""
-        torch = self.torch
-        small, zeros = torch.ones(64, device="cuda"), torch.ones(4096, device="cuda")
-        batch, target = torch.ones(4096).pin_memory(), torch.empty(4096, device="cuda")
-
-        def iterate() -> None:
-            target.copy_(batch, non_blocking=True)
-            zeros.zero_()
-            for _ in range(TINY_KERNELS):
-                small.add_(1)
-
-        return iterate
-
-    def compute(self) -> Callable[[], object]:
-        """Matrix products that keep the device busy: it is the bottleneck."""
-        torch = self.torch
-        left = torch.randn(SIDE, SIDE, device="cuda", dtype=torch.bfloat16)
-        out = torch.empty_like(left)
-
-        def iterate() -> None:
-            for _ in range(BIG_PRODUCTS):
-                torch.mm(left, left, out=out)
-
-        return iterate
-
-    def graph(self) -> Callable[[], object]:
-        """Tiny kernels in a CUDA graph: one launch, many nodes."""
-        torch = self.torch
-        small, graph = torch.ones(64, device="cuda"), torch.cuda.CUDAGraph()
-        small.add_(1)
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph):
-            for _ in range(GRAPH_NODES):
-                small.add_(1)
-        return graph.replay
-
-    def synchronize(self) -> None:
-        self.torch.cuda.synchronize()
-
-    def profile(self, run: Callable[[], object]) -> Counter[tuple[str, str]]:
-        """Return how often torch.profiler saw each (activity, name) while `run` ran."""
-        profiler = self.torch.profiler
-        with profiler.profile(activities=[profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA]) as made:
-            run()
-        found: Counter[tuple[str, str]] = Counter()
-        for event in made.profiler.kineto_results.events():
-            if (activity := WORDS.get(ACTIVITIES.get(kind_of(event), -1))) is not None:
-                found[activity, plain(event.name())] += 1
-        return found
+def has_line() -> bool:
+    """Whether a line has come since the last step."""
+    return bool(select.select([sys.stdin], [], [], 0)[0] and sys.stdin.readline())
 
 
 def measure(device: Device, iterate: Callable[[], object], iterations: int, repeats: int) -> dict[str, Any]:
@@ -123,34 +59,150 @@ def measure(device: Device, iterate: Callable[[], object], iterations: int, repe
     return {"seconds": seconds, "window_ns": [began_ns, ended_ns]}
 
 
+def mark(device: Device, iterate: Callable[[], object], iterations: int) -> list[list[int]]:
+    """Return when each iteration began and ended, Unix ns; between two of them the device does nothing."""
+    marks = []
+    device.synchronize()
+    for _ in range(iterations):
+        time.sleep(device.gap_s)
+        began_ns = time.time_ns()
+        iterate()
+        device.synchronize()
+        marks.append([began_ns, time.time_ns()])
+    time.sleep(device.gap_s)
+    return marks
+
+
+def warm_up(device: Device, iterate: Callable[[], object], iterations: int = WARM) -> Callable[[], object]:
+    """Run what is slower, or does more, than all that follows."""
+    for _ in range(iterations):
+        iterate()
+    device.synchronize()
+    return iterate
+
+
+# ---- scenarios ----
+
+
+def run_loops(device: Device, loops: Loops, options: argparse.Namespace) -> dict[str, Any]:
+    """Time loops, under torch.profiler where that is wanted."""
+    return {loop: run_loop(device, loop, count, options) for loop, count in loops.items()}
+
+
 def run_loop(device: Device, loop: str, iterations: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Return what one loop gave."""
-    iterate = device.prepare(loop)
-    measure(device, iterate, iterations, 1)
+    iterate = warm_up(device, device.prepare(loop), iterations)
     result: dict[str, Any] = {}
 
     def run() -> None:
         result.update(measure(device, iterate, iterations, options.repeats))
 
-    if options.mode in ("torch", "both"):
-        counts = device.profile(run)
+    if options.profile:
+        counts = device.profile(run, count=options.profile == "count")
         result["counts"] = [[*key, count] for key, count in sorted(counts.items())]
     else:
         run()
     return result
 
 
+def run_session(device: Device, loops: Loops, _: argparse.Namespace) -> dict[str, Any]:
+    """Mark iterations, have torch.profiler count as many in a session for each loop, and mark iterations again."""
+    iterates = {loop: device.prepare(loop) for loop in loops}
+
+    def mark_all() -> dict[str, list[list[int]]]:
+        """Mark all loops, once CUPTI's clock has been used: after a change some of its first times are of the other."""
+        for iterate in iterates.values():
+            warm_up(device, iterate)
+        time.sleep(device.rest_s)
+        return {loop: mark(device, iterates[loop], count) for loop, count in loops.items()}
+
+    def count(loop: str) -> list[list[Any]]:
+        counts = device.profile(lambda: measure(device, iterates[loop], loops[loop], 1))
+        return [[*key, number] for key, number in sorted(counts.items())]
+
+    before = mark_all()
+    counts = {loop: count(loop) for loop in loops}
+    reach("profiled")
+    time.sleep(device.settle_s)
+    return {"before": before, "counts": counts, "after": mark_all()}
+
+
+def run_windows(device: Device, loops: Loops, _: argparse.Namespace) -> dict[str, Any]:
+    """Capture a graph in one state of the collector, and replay it in another."""
+    iterate = device.prepare("graph")
+    reach("captured")
+    return {"nodes": device.nodes, "marks": mark(device, iterate, loops["graph"])}
+
+
+def run_replays(device: Device, loops: Loops, options: argparse.Namespace) -> dict[str, Any]:
+    """Replay a graph until so many kernels have run, or time is out, and look at the device's memory meanwhile."""
+    iterate, kernels = device.prepare("graph"), 0
+    samples = [[0, device.memory_nbytes()]]
+    began_s = sampled_s = time.monotonic()
+    while kernels < loops["graph"] and time.monotonic() - began_s < options.seconds:
+        count = min(CHUNK, -(-(loops["graph"] - kernels) // device.nodes))
+        warm_up(device, iterate, count)
+        kernels += count * device.nodes
+        if time.monotonic() - sampled_s >= device.sample_s:
+            sampled_s = time.monotonic()
+            samples.append([kernels, device.memory_nbytes()])
+    return {"kernels": kernels, "seconds": time.monotonic() - began_s, "samples": samples}
+
+
+def run_shares(device: Device, loops: Loops, options: argparse.Namespace) -> dict[str, Any]:
+    """Run one loop at each share of the device's memory, each until we are told to stop."""
+    (loop,) = loops
+    found: dict[str, Any] = {}
+    for share in options.shares:
+        problem, marks = "", list[list[int]]()
+        try:
+            device.allow(share)
+            iterate = warm_up(device, device.prepare(loop))
+        except RuntimeError as error:  # torch's OutOfMemoryError is one
+            problem = (str(error) or repr(error)).splitlines()[0]
+        reach(f"share {share:g}")
+        print_json(step="running")
+        while not has_line():
+            began_ns = time.time_ns()
+            if problem:
+                time.sleep(device.rest_s)
+                continue
+            iterate()
+            device.synchronize()
+            marks.append([began_ns, time.time_ns()])
+        found[f"{share:g}"] = {"marks": marks, "problem": problem}
+    return found
+
+
+SCENARIOS = {
+    "loops": run_loops,
+    "session": run_session,
+    "windows": run_windows,
+    "replays": run_replays,
+    "shares": run_shares,
+}
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=["nothing", "off", "deepprof", "torch", "both"])
-    parser.add_argument("loops", nargs="+", help="LOOP=ITERATIONS")
+    parser.add_argument("scenario", choices=[*SCENARIOS, "hidden"])
+    parser.add_argument("loops", nargs="*", help="LOOP=ITERATIONS")
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--profile", choices=["count", "time"], default="")
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--shares", type=float, nargs="*", default=[])
     parser.add_argument("--mock", default="")
     options = parser.parse_args(arguments)
-    device: Device = MockDevice(options.mode, options.mock) if options.mock else TorchDevice()
-    wanted = [(loop, int(count)) for loop, _, count in (words.partition("=") for words in options.loops)]
-    loops = {loop: run_loop(device, loop, count, options) for loop, count in wanted}
-    print(json.dumps({"device": device.describe(), "loops": loops}))
+    if options.scenario == "hidden":
+        work_without_device(options.mock)
+        reach("started")
+        print_json(hidden=True)
+        return 0
+    device = open_device(options.mock)
+    reach("started")
+    time.sleep(device.settle_s)
+    loops = {loop: int(count) for loop, _, count in (words.partition("=") for words in options.loops)}
+    found = SCENARIOS[options.scenario](device, loops, options)
+    print_json(device=device.describe(), found=found)
     return 0
 
 

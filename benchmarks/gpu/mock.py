@@ -1,30 +1,64 @@
 """A device that is none, for trying the benchmark out where there is no GPU: its figures mean nothing.
 
-The real library is loaded as a driver loads it, and its CUPTI is the tests' mock of one. `lossy` loses a record of each
-iteration, and `quiet` does not say that another profiler is there.
+The real library is loaded as a driver loads it, and its CUPTI is the tests' mock of one. But for `plain` every kind has
+a fault that a check has to find.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.gpu.reader import plain
+from deepprof.collectors.live.hook import find_hook
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WORK_S, PATIENCE_S = 0.002, 10
+__all__ = ["KINDS", "MockDevice"]
+
+KINDS = {
+    "plain": "nothing is wrong",
+    "lossy": "the first record of every other iteration is missing",
+    "intruding": "another profiler sees other kernels while we are there",
+    "quiet": "another profiler takes over, or no device is there, and nobody says so",
+    "foreign": "after another profiler's session times are ticks of another clock (Kineto's rdtsc)",
+    "stretched": "after another profiler's session the clock runs half as fast again",
+    "invalid": "from the 1,000th record on times are half a minute too early",
+    "leaking": "each iteration leaves 4 MiB of device memory behind",
+    "blind": "graphs captured while collecting is off give no kernels",
+    "dying": "the process dies beside another profiler, and without a device",
+    "slow": "iterations take twenty times as long with us",
+}
+WORK_S = 0.002
 KERNEL, MEMCPY, MEMSET, GRAPH = 10, 1, 2, 51  # kinds of CUPTI's records
 WORDS = {KERNEL: "kernel", MEMCPY: "memcpy", MEMSET: "memset", GRAPH: "graph"}
 CLOCK_NS = 500_000_000_000_000_000  # what the mock's clock is ahead of CLOCK_MONOTONIC
-NODES, HTOD, BUSY_CODE = 5, 1, 3
+FOREIGN_RATIO, STRETCHED_RATIO, EARLY_NS = 3, 1.5, 30_000_000_000
+INVALID_FROM, LEAK_NBYTES = 1000, 4 << 20
+NODES, HTOD, GRAPH_ID = 5, 1, 1
 GEMM, ADD, COPY, ZERO = (KERNEL, "gemm"), (KERNEL, "_Z3addv"), (MEMCPY, "Memcpy HtoD"), (MEMSET, "Memset")
 LAUNCH = (GRAPH, "CUDA graph 1")
-WORK = {"launch": [COPY, ZERO, *[ADD] * NODES], "compute": [GEMM] * 2, "graph": [ADD] * NODES}
+HOOK = str(find_hook())
+LAYERS = 12
+TRAIN = [
+    COPY,
+    *[(KERNEL, name) for name in ("gemm", "bias", "relu")] * LAYERS,
+    *[(KERNEL, name) for name in ("square", "mean", "mean_backward")],
+    *[(KERNEL, name) for name in ("relu_backward", "gemm_nt", "gemm_tn", "sum")] * LAYERS,
+    *[(KERNEL, name) for name in ("momentum", "scale", "update")],
+]
+WORK = {
+    "launch": [COPY, ZERO, *[ADD] * NODES],
+    "compute": [GEMM] * 2,
+    "graph": [ADD] * NODES,
+    "train": TRAIN,
+    "copy": [COPY, ADD, COPY],
+}
 
 
 class Record(ctypes.Structure):
@@ -36,55 +70,79 @@ class Record(ctypes.Structure):
         *((name, ctypes.c_uint32) for name in ("kind", "device", "context", "stream", "correlation", "graph", "type")),
         ("source", ctypes.c_uint8),
         ("target", ctypes.c_uint8),
+        ("end_device", ctypes.c_uint32),
     )
 
 
 class MockDevice:
     """Iterations of one length, whatever they do."""
 
+    settle_s = 0.0
     rest_s = 0.005
+    gap_s = 0.02
+    sample_s = 0.0
+    nodes = NODES
 
-    def __init__(self, mode: str, kind: str) -> None:
-        self.mode, self.kind, self.done = mode, kind, Counter[tuple[str, str]]()
-        self.number, self.names = 0, dict[str, bytes]()  # CUPTI never frees a name
+    def __init__(self, kind: str) -> None:
+        self.kind, self.done = kind, Counter[tuple[str, str]]()
+        self.number, self.iterations, self.names = 0, 0, dict[str, bytes]()  # CUPTI never frees a name
+        self.session_ended_ns = 0  # of another profiler; 0: there was none
         self.cupti: Any = None
         if path := os.environ.get("CUDA_INJECTION64_PATH"):
             self.cupti = ctypes.CDLL(os.environ["DEEPPROF_CUPTI"], mode=ctypes.RTLD_GLOBAL)
             self.library = ctypes.CDLL(path)
             self.library.InitializeInjection()
-            self.wait()
-
-    def wait(self) -> None:
-        """Wait until the agent has wanted records, if it will."""
-        patience_s = time.monotonic() + PATIENCE_S
-        while self.mode != "off" and not self.cupti.mock_is_enabled(KERNEL):
-            if time.monotonic() > patience_s:
-                raise TimeoutError("the library has enabled nothing")
-            time.sleep(0.001)
 
     def describe(self) -> dict[str, str]:
         return {"gpu": "none: a stand-in", "torch": "none", "cuda": "none"}
 
+    def find_none(self) -> None:
+        """Be no device."""
+        if self.kind == "dying":
+            os.kill(os.getpid(), signal.SIGSEGV)
+
     def prepare(self, loop: str) -> Callable[[], object]:
         as_launch = loop == "graph" and os.environ.get("DEEPPROF_GRAPHS") == "launches"
-        sent = [LAUNCH] if as_launch else WORK[loop][1 if self.kind == "lossy" else 0 :]
+        sent = [LAUNCH] if as_launch else WORK[loop]
+        if self.kind == "blind" and loop == "graph" and self.cupti is not None:
+            self.cupti.mock_capture(GRAPH_ID)
 
         def iterate() -> None:
-            time.sleep(WORK_S)
+            began_ns = time.monotonic_ns()
+            time.sleep(20 * WORK_S if self.kind == "slow" and self.is_collecting() else WORK_S)
+            self.iterations += 1
             self.done.update((WORDS[kind], plain(name)) for kind, name in WORK[loop])
-            if self.cupti is not None and self.mode != "both":
-                self.send(sent)
+            skipped = 1 if self.kind == "lossy" and self.iterations % 2 else 0
+            self.send(sent[skipped:], began_ns, is_graph=loop == "graph")
 
         return iterate
 
-    def send(self, records: list[tuple[int, str]]) -> None:
-        """Let the device have done this now."""
-        for kind, name in records:
+    def is_collecting(self) -> bool:
+        """Whether kernels are recorded now."""
+        return self.cupti is not None and bool(self.cupti.mock_is_enabled(KERNEL))
+
+    def send(self, records: list[tuple[int, str]], began_ns: int, *, is_graph: bool) -> None:
+        """Let the device have done this since then, one after the other."""
+        if self.cupti is None or not records:
+            return
+        each_ns = (time.monotonic_ns() - began_ns) // len(records)
+        for place, (kind, name) in enumerate(records):
             self.number += 1
-            now = time.monotonic_ns() + CLOCK_NS
-            record = Record(start=now, end=now + 1, kind=kind, correlation=self.number, stream=7, name=self.keep(name))
-            record.type, record.nbytes, record.graph = HTOD, 64, int(kind == GRAPH)
+            start_ns = began_ns + place * each_ns
+            times = self.to_device_clock(start_ns), self.to_device_clock(start_ns + each_ns - each_ns // 8)
+            record = Record(*times, kind=kind, correlation=self.number, stream=7, name=self.keep(name))
+            record.type, record.nbytes, record.graph = HTOD, 64, GRAPH_ID if is_graph else 0
             self.cupti.mock_emit(ctypes.byref(record))
+
+    def to_device_clock(self, time_ns: int) -> int:
+        """Return what a record says of a time of CLOCK_MONOTONIC."""
+        if self.session_ended_ns and self.kind == "foreign":
+            return FOREIGN_RATIO * time_ns
+        if self.session_ended_ns and self.kind == "stretched":
+            time_ns = self.session_ended_ns + int(STRETCHED_RATIO * (time_ns - self.session_ended_ns))
+        if self.kind == "invalid" and self.number > INVALID_FROM:
+            time_ns -= EARLY_NS
+        return time_ns + CLOCK_NS
 
     def keep(self, name: str) -> bytes:
         return self.names.setdefault(name, name.encode())
@@ -92,9 +150,31 @@ class MockDevice:
     def synchronize(self) -> None:
         pass
 
-    def profile(self, run: Callable[[], object]) -> Counter[tuple[str, str]]:
-        if self.cupti is not None and self.kind != "quiet":
-            self.library.deepprof_notice(BUSY_CODE, b"another profiler has the driver")
+    def profile(self, run: Callable[[], object], *, count: bool = True) -> Counter[tuple[str, str]]:
+        """Be another profiler, for which the hook steps aside."""
+        is_beside = self.cupti is not None
+        if is_beside and self.kind == "dying":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        has_hook = is_beside and self.kind != "quiet" and HOOK in os.environ.get("PYTHONPATH", "")
+        if has_hook:
+            self.library.deepprof_pause()
+        if is_beside:
+            self.cupti.mock_torch_profiler(1)
         self.done.clear()
         run()
-        return Counter(self.done)
+        found = Counter(self.done)
+        if is_beside:
+            self.cupti.mock_torch_profiler(0)
+        if has_hook:
+            self.library.deepprof_resume()
+        self.session_ended_ns = time.monotonic_ns()
+        if is_beside and self.kind == "intruding":
+            found[min(found)] -= 1
+            found["kernel", "odd"] += 1
+        return found if count else Counter()
+
+    def memory_nbytes(self) -> int:
+        return (1 << 30) + (LEAK_NBYTES * self.iterations if self.kind == "leaking" else 0)
+
+    def allow(self, share: float) -> None:
+        """There is no memory."""

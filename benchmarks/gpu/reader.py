@@ -1,4 +1,8 @@
-"""An agent that only counts: it takes in what a job sends as fast as it comes, and keeps what a check asks for."""
+"""An agent that only counts: it takes in what a job sends as fast as it comes, and lays it on the Unix clock.
+
+Device times become Unix times as in the real agent: by the ticks, in the order in which ticks and records come, with
+the agent's own `ClockFollower`. So a clock that is not what it says shows here as it would there.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,14 @@ import contextlib
 import ctypes
 import socket
 import threading
+import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from deepprof.agent.clocks import ClockFollower
 from deepprof.collectors.live.packets import (
     EVENT,
     HEAD,
@@ -27,38 +33,93 @@ from deepprof.collectors.live.packets import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+__all__ = ["EventLog", "Reader", "Session", "TimeCheck", "demangle", "plain"]
+
 ACTIVITIES = ("kernel", "memcpy", "memset", "graph", "sync")
+KERNEL = ACTIVITIES.index("kernel")
+WORK = tuple(ACTIVITIES.index(each) for each in ("kernel", "memcpy", "memset"))
+SLACK_NS = 50_000_000  # between two clocks, at the worst
+NO_EVENTS = np.zeros(0, EVENT)
+
+
+class Consumer(Protocol):
+    """Takes events whose times are Unix times."""
+
+    def take(self, events: Any) -> None: ...
+
+
+@dataclass
+class EventLog:
+    """Keeps all events."""
+
+    pieces: list[Any] = field(default_factory=list)
+
+    def take(self, events: Any) -> None:
+        self.pieces.append(events)
+
+    @property
+    def events(self) -> Any:
+        """All of them by start."""
+        found = np.concatenate([NO_EVENTS, *self.pieces])
+        return found[np.argsort(found["start_ns"], kind="stable")]
+
+
+@dataclass
+class TimeCheck:
+    """Keeps no event: counts kernels, and those whose times cannot be true; `since_ns` is before all of them."""
+
+    since_ns: int = field(default_factory=time.time_ns)
+    kernels: int = 0
+    impossible: int = 0
+    busy_ns: int = 0
+
+    def take(self, events: Any) -> None:
+        start, end = events["start_ns"], events["end_ns"]
+        good = (end >= start) & (start >= self.since_ns - SLACK_NS) & (end <= time.time_ns() + SLACK_NS)
+        self.impossible += len(events) - int(good.sum())
+        kernels = good & (events["activity"] == KERNEL)
+        self.kernels += int(kernels.sum())
+        self.busy_ns += int((end - start)[kernels].sum())
 
 
 @dataclass
 class Session:
-    """What one process sent."""
+    """What one process sent; `level` is what its last tick said, at `tick_ns` of CLOCK_MONOTONIC."""
 
+    consumer: Consumer | None = None
     hello: str = ""
     names: list[str] = field(default_factory=list)
-    pieces: list[Any] = field(default_factory=list)
-    ticks: list[Any] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
+    clock: ClockFollower = field(default_factory=ClockFollower)
+    waiting: list[Any] = field(default_factory=list)  # events whose next tick has not come
+    events: int = 0
     records: int = 0
     next: int = 0
+    level: int = Level.OFF
+    tick_ns: int = 0
     ended: bool = False
+
+    @property
+    def pid(self) -> int:
+        return next((int(line[4:]) for line in self.hello.splitlines() if line.startswith("pid=")), 0)
 
     @property
     def lost(self) -> int:
         return self.next - self.records
 
-    def take(self, kind: Kind, payload: bytes, keep: bool) -> None:
+    def take(self, kind: Kind, payload: bytes) -> None:
         if kind is Kind.HELLO:
             self.hello = payload.decode()
         elif kind is Kind.NAMES:
             self.take_names(payload)
         elif kind in (Kind.EVENTS, Kind.RANGES, Kind.END):
-            self.take_records(kind, payload, keep)
+            self.take_records(kind, payload)
         elif kind is Kind.TICK:
-            self.ticks.append(np.frombuffer(payload, TICK)[0])
+            self.take_tick(np.frombuffer(payload, TICK)[0])
         elif kind is Kind.NOTICE:
             self.notices.append(payload[NOTICE_HEAD.itemsize :].decode())
 
@@ -69,42 +130,53 @@ class Session:
             self.names.append(payload[at + 8 : end].decode())
             at = end
 
-    def take_records(self, kind: Kind, payload: bytes, keep: bool) -> None:
+    def take_records(self, kind: Kind, payload: bytes) -> None:
         head = np.frombuffer(payload[: RECORDS_HEAD.itemsize], RECORDS_HEAD)[0]
         self.next = int(head["first"]) + int(head["count"])
         self.records += int(head["count"])
         self.reasons[Reason(int(head["reason"])).name] += 1
         self.ended |= kind is Kind.END
-        if keep and kind is Kind.EVENTS:
-            self.pieces.append(np.frombuffer(payload[RECORDS_HEAD.itemsize :], EVENT))
+        if kind is Kind.EVENTS:
+            self.events += int(head["count"])
+            if self.consumer is not None:
+                self.waiting.append(np.frombuffer(payload, EVENT, offset=RECORDS_HEAD.itemsize))
 
-    def count(self, began_ns: int, ended_ns: int) -> Counter[tuple[str, str]]:
-        """Return how often each (activity, name) began between two moments of the Unix clock."""
-        events = np.concatenate([np.zeros(0, EVENT), *self.pieces])
-        starts = self.to_unix(events["start_ns"])
-        inside = events[(starts >= began_ns) & (starts <= ended_ns)]
-        keys, counts = np.unique(inside[["activity", "name"]], return_counts=True)
+    def take_tick(self, tick: Any) -> None:
+        if tick["device_ns"] != NO_TIME:
+            self.clock.tick(int(tick["device_ns"]), int(tick["unix_ns"]))
+            self.convert()
+        self.level, self.tick_ns = int(tick["level"]), int(tick["mono_ns"])  # last: who waits for it finds all else
+
+    def convert(self) -> None:
+        """Give on what waits, on the Unix clock; without any tick, as it is."""
+        for events in self.waiting:
+            moved = events.copy()
+            for name in ("start_ns", "end_ns") if self.clock.is_set else ():
+                moved[name] = self.clock.to_unix(events[name])
+            if self.consumer is not None:
+                self.consumer.take(moved)
+        self.waiting = []
+
+    def count(self, events: Any) -> Counter[tuple[str, str]]:
+        """Return how often each (activity, name) is among `events`."""
+        keys, counts = np.unique(events[["activity", "name"]], return_counts=True)
         found: Counter[tuple[str, str]] = Counter()
         for (activity, name), count in zip(keys.tolist(), counts.tolist(), strict=True):
             found[ACTIVITIES[activity], plain(self.names[name - 1] if name else "")] += count
         return found
 
-    def to_unix(self, times: Any) -> Any:
-        """Return device times on the Unix clock, by the ticks around them."""
-        ticks = np.array([tick for tick in self.ticks if tick["device_ns"] != NO_TIME], TICK)
-        if not len(ticks):
-            return times
-        offsets = ticks["unix_ns"] - ticks["device_ns"]
-        apart = np.interp(times, ticks["device_ns"], (offsets - offsets[0]).astype(np.float64))
-        return times + offsets[0] + apart.astype(np.int64)
-
 
 class Reader:
-    """Listens at `path`; `level` is what jobs hear, and with `keep` their events are kept for `Session.count`."""
+    """Listens at `path` and says at which level to collect; `make_consumer` makes what takes a session's events."""
 
-    def __init__(self, path: Path, level: Level = Level.ON, *, keep: bool = False) -> None:
-        self.level, self.keep = level, keep
+    def __init__(
+        self, path: Path, level: Level = Level.ON, make_consumer: Callable[[], Consumer] | None = None
+    ) -> None:
+        path.unlink(missing_ok=True)
+        self.path, self.level, self.make_consumer = path, level, make_consumer
         self.sessions: list[Session] = []
+        self.connections: list[socket.socket] = []
+        self.lock = threading.Lock()  # one that connects hears the level once, before or after it is switched
         self.server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.server.bind(str(path))
         self.server.listen(8)
@@ -122,28 +194,51 @@ class Reader:
             thread.join(10)
 
     @property
+    def is_on(self) -> bool:
+        return self.level == Level.ON
+
+    @property
     def main(self) -> Session:
         """The session with the most records: jobs may have children."""
         return max(self.sessions, key=lambda session: session.records, default=Session())
 
+    def of(self, pid: int) -> Session:
+        """Return the session of one process, an empty one before it has said hello."""
+        return next((session for session in self.sessions if session.pid == pid), Session())
+
+    def switch(self, level: Level) -> None:
+        """Tell all that are connected at which level to collect from now on."""
+        with self.lock:
+            self.level = level
+            for connection in self.connections:
+                with contextlib.suppress(OSError):
+                    connection.sendall(packet(Kind.LEVEL, np.array([level], "<u4").tobytes()))
+
     def accept(self) -> None:
         while True:
             try:
-                door, _ = self.server.accept()
+                connection, _ = self.server.accept()
             except OSError:
                 return
-            session = Session()
+            session = Session(self.make_consumer() if self.make_consumer else None)
             self.sessions.append(session)
-            self.threads.append(threading.Thread(target=self.read, args=(door, session), daemon=True))
+            self.threads.append(threading.Thread(target=self.read, args=(connection, session), daemon=True))
             self.threads[-1].start()
 
-    def read(self, door: socket.socket, session: Session) -> None:
-        words = np.array([VERSION, self.level], "<u4").tobytes()
-        with contextlib.suppress(OSError), door, door.makefile("rb", 1 << 22) as stream:
-            door.sendall(np.array([(MAGIC, Kind.WELCOME, 0, len(words), 0)], HEAD).tobytes() + words)
+    def read(self, connection: socket.socket, session: Session) -> None:
+        with contextlib.suppress(OSError), connection, connection.makefile("rb", 1 << 22) as stream:
+            with self.lock:
+                connection.sendall(packet(Kind.WELCOME, np.array([VERSION, self.level], "<u4").tobytes()))
+                self.connections.append(connection)
             while len(head := stream.read(HEAD.itemsize)) == HEAD.itemsize:
                 found = np.frombuffer(head, HEAD)[0]
-                session.take(Kind(int(found["kind"])), stream.read(int(found["nbytes"])), self.keep)
+                session.take(Kind(int(found["kind"])), stream.read(int(found["nbytes"])))
+        session.convert()
+
+
+def packet(kind: Kind, payload: bytes) -> bytes:
+    """Return a packet as the agent writes it."""
+    return np.array([(MAGIC, kind, 0, len(payload), 0)], HEAD).tobytes() + payload
 
 
 def plain(name: str) -> str:

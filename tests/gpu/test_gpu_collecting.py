@@ -6,21 +6,22 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from benchmarks import gpu_overhead
-from benchmarks.gpu.reader import Reader, Session
-from benchmarks.gpu_overhead import Outcome, Plan
+from benchmarks.gpu import devices, programs
+from benchmarks.gpu.programs import Plan
+from benchmarks.gpu.reader import EventLog, Reader, Session
+from benchmarks.gpu.rows import Verdict
+from benchmarks.gpu_overhead import CHECKS
 
 pytestmark = pytest.mark.gpu
-find_gpu = cache(gpu_overhead.find_gpu)
+find_gpu = cache(devices.find_gpu)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def gpu() -> None:
     """Skip without one; asked only here, since the answer costs an import of torch."""
     if (problem := find_gpu()) is not None:
@@ -58,26 +59,22 @@ collector.stop()
 """
 
 
-@pytest.fixture
-def plan(tmp_path: Path) -> Plan:
-    return Plan(tmp_path, gpu_overhead.build(tmp_path))
+@pytest.fixture(scope="module")
+def plan(gpu: None, tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    folder = tmp_path_factory.mktemp("built")
+    return Plan(folder, programs.build(folder), rounds=3, graph_records=3_000_000, graph_s=60)
 
 
-@pytest.mark.parametrize("part", [gpu_overhead.check_counts, gpu_overhead.check_graphs, gpu_overhead.check_coexistence])
-def test_records_are_those_of_torch_profiler(plan: Plan, part: Callable[[Plan, Outcome], None]) -> None:
-    outcome = Outcome()
-    part(plan, outcome)
-    assert outcome.good, outcome.lines
-
-
-def test_what_it_costs(plan: Plan) -> None:
-    outcome = gpu_overhead.compare(plan)
-    assert outcome.good, outcome.lines
+@pytest.mark.parametrize("name", CHECKS)
+def test_no_check_of_the_benchmark_fails(plan: Plan, name: str) -> None:
+    rows = list(CHECKS[name](plan))
+    assert rows
+    assert [row for row in rows if row.verdict is Verdict.FAILED] == []
 
 
 def collect(code: str, folder: Path) -> Session:
-    with Reader(folder / "a.sock", keep=True) as reader:
-        variables = {**os.environ, "DEEPPROF_SOCKET": str(folder / "a.sock"), "PYTHONPATH": str(gpu_overhead.ROOT)}
+    with Reader(folder / "a.sock", make_consumer=EventLog) as reader:
+        variables = {**os.environ, "DEEPPROF_SOCKET": str(folder / "a.sock"), "PYTHONPATH": str(programs.ROOT)}
         done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert reader.main.ended
@@ -86,7 +83,8 @@ def collect(code: str, folder: Path) -> Session:
 
 def kinds(session: Session) -> Counter[str]:
     found = Counter[str]()
-    for (activity, _), count in session.count(0, 2**63 - 1).items():
+    assert isinstance(session.consumer, EventLog)
+    for (activity, _), count in session.count(session.consumer.events).items():
         found[activity] += count
     return found
 
