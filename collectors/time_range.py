@@ -11,7 +11,7 @@ import polars as pl
 from deepprof.collectors.importers.flags import flag_events
 from deepprof.collectors.trace import RECORD_TABLES, Accounting, Trace
 
-__all__ = ["OUT_OF_RANGE", "SIDE_TABLES", "Range", "account_part", "cut", "cut_tables"]
+__all__ = ["OUT_OF_RANGE", "ROW", "SIDE_TABLES", "Range", "account_part", "cut", "cut_tables", "join_again"]
 
 OUT_OF_RANGE = "out-of-range"
 SIDE_TABLES = {"collectives": "device_events", "operands": "host_events"}  # joined by the row number in `event`

@@ -26,6 +26,7 @@ __all__ = [
     "OPERANDS",
     "STACKS",
     "Accounting",
+    "Process",
     "Trace",
     "empty_table",
 ]
@@ -172,12 +173,28 @@ class Accounting:
             raise ValueError(f"records lost: read {self.read} != kept {self.kept} + dropped {dict(self.dropped)}")
 
 
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process whose work on devices a trace holds: its id, its name, and the contexts that are its own.
+
+    `devices` gives each device number of the process an identity that holds beyond it, such as the device's UUID: two
+    processes with one identity share the device, whatever number it has in each. Empty where the recorder does not say.
+    """
+
+    id: int
+    name: str | None = None
+    contexts: tuple[int, ...] = ()
+    devices: tuple[tuple[int, str], ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """One rank's recorded trace.
 
-    `names` is a String series indexed by `name_id`. Tables are sorted by their first column. Raises `ValueError`
-    when a table does not have its schema or the accounting does not add up: that is an importer's bug.
+    `names` is a String series indexed by `name_id`. Tables are sorted by their first column. `processes` are those
+    whose work it holds, empty where the recorder does not say; of several, no two have a context in common, and
+    `collectors.processes` makes a trace of each. Raises `ValueError` when a table does not have its schema or the
+    accounting does not add up: that is an importer's bug.
     """
 
     path: str
@@ -197,6 +214,7 @@ class Trace:
     rank: int | None = None
     world_size: int | None = None
     notes: tuple[str, ...] = ()
+    processes: tuple[Process, ...] = ()
 
     def __post_init__(self) -> None:
         for table, schema in TABLES.items():

@@ -47,10 +47,10 @@ def flag_events(device: pl.DataFrame, host: pl.DataFrame) -> Counter[str]:
     calls = host.select("category", "correlation").filter(pl.col("category") == "runtime")
     launches = calls["correlation"].drop_nulls().unique()
     launched = device.filter(pl.col("activity") != "sync")["correlation"].is_in(launches.implode()).fill_null(False)
-    places = device.select("activity", "device", "stream", "start_ns", "end_ns")
+    places = device.select("activity", "device", "context", "stream", "start_ns", "end_ns")
     kernels = places.filter(pl.col("activity") == "kernel").select(
         zero=pl.col("start_ns") == pl.col("end_ns"),
-        overlaps=pl.col("start_ns") < pl.col("end_ns").shift(1).over("device", "stream"),
+        overlaps=pl.col("start_ns") < pl.col("end_ns").shift(1).over("device", "context", "stream"),
     )
     counts = {"unlinked": ~launched, "zero-duration": kernels["zero"], "overlapping": kernels["overlaps"]}
     return +Counter({flag: int(marks.sum() or 0) for flag, marks in counts.items()})

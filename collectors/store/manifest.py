@@ -15,7 +15,7 @@ import msgspec
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import read_bytes
-from deepprof.collectors.trace import Trace
+from deepprof.collectors.trace import Process, Trace
 
 __all__ = [
     "FOLDER",
@@ -62,10 +62,11 @@ class TableFile(msgspec.Struct, frozen=True, kw_only=True):
     crc32: Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 
 
-class RankManifest(msgspec.Struct, frozen=True, kw_only=True):
+class RankManifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything of a `Trace` but its tables, whose files it knows; `start_ns` is its first device event.
 
-    `path` and `format` are those of the file that the trace came from, `rank` is the one that file names.
+    `path` and `format` are those of the file that the trace came from, `rank` is the one that file names. `processes`
+    is not there where the trace knows none.
     """
 
     schema: str
@@ -80,6 +81,7 @@ class RankManifest(msgspec.Struct, frozen=True, kw_only=True):
     accounting: Counts
     tables: dict[str, TableFile]
     start_ns: Time | None
+    processes: tuple[Process, ...] = ()
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +117,7 @@ def describe_trace(trace: Trace, tables: dict[str, TableFile], version: str) -> 
         ),
         tables=tables,
         start_ns=start if isinstance(start, int) else None,
+        processes=trace.processes,
     )
 
 

@@ -117,6 +117,7 @@ class StoredRank:
                 rank=said.rank,
                 world_size=said.world_size,
                 notes=said.notes,
+                processes=said.processes,
                 **tables,
             )
         except ValueError as error:

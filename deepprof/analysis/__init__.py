@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from deepprof.analysis.merging import check_job, merge
 from deepprof.analysis.part import Question, examine
 from deepprof.analysis.result import BREAKDOWN, METRICS, Analysis, Recording, Summary
+from deepprof.collectors.processes import split_all
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Agreement, Loop
 from deepprof.metrics.operators import stand_ins
@@ -19,12 +21,19 @@ def analyze(
 ) -> Analysis:
     """Find the iterations of one job and diagnose them.
 
-    `traces` are its ranks. `counts` is the paper's mode: the iteration count, or one per loop of a program with
-    several. `stream` names the main stream as (device, stream) instead of choosing it. Raises `UsageError` for no
-    trace, two traces of one rank, a count below 2, or a stream that no trace has.
+    `traces` are its ranks; of a trace that holds the work of several processes, every one is a rank. `counts` is the
+    paper's mode: the iteration count, or one per loop of a program with several. `stream` names the main stream as
+    (device, stream) instead of choosing it. Raises `UsageError` for no trace, two traces of one rank, a count below 2,
+    or a stream that no trace has.
     """
-    given = stand_ins((traces,) if isinstance(traces, Trace) else traces)
+    given = stand_ins(separate((traces,) if isinstance(traces, Trace) else traces))
     question = Question(tuple(counts), stream, alone=len(given) < 2)
     check_job([trace.rank for trace in given], question)
     examined = [examine(trace, question) for trace in given]
     return merge([part for _, part in examined], question, [trace for trace, _ in examined])
+
+
+def separate(traces: Sequence[Trace]) -> Sequence[Trace]:
+    """Return the traces with those of several processes split, and then numbered anew."""
+    parts = split_all(traces)
+    return traces if len(parts) == len(traces) else [replace(part, rank=rank) for rank, part in enumerate(parts)]

@@ -146,7 +146,7 @@ def plan_orders(crew: Crew, opened: Sequence[Future[Any]], heads: Sequence[Seque
     numbers = assign_ranks([(head.rank, head.path) for head in told])
     by_rank = sorted(range(len(told)), key=lambda place: numbers[place].rank)
     offsets = measure(crew, opened, heads, by_rank[0])
-    members = [Member(numbers[place].rank, told[place].clock, offsets[place]) for place in by_rank]
+    members = [Member(numbers[place].rank, told[place].clock, offsets[place], told[place].session) for place in by_rank]
     corrections = dict(zip(by_rank, plan_corrections(members), strict=True))
     bare = not any(head.events for head in told)
     return [tasks.Order(number, corrections[place], bare) for place, number in enumerate(numbers)]

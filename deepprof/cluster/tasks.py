@@ -20,6 +20,7 @@ import polars as pl
 from deepprof.analysis.part import Question, RankPart, examine, without_timelines
 from deepprof.collectors.clocks import Clock, read_clock
 from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
+from deepprof.collectors.processes import session_of, split_all, split_processes
 from deepprof.collectors.store.rank import StoredRank
 from deepprof.collectors.trace import TABLES, Trace
 from deepprof.job import open_stored, read_rank
@@ -89,6 +90,7 @@ class Head:
     path: str
     events: int  # on devices
     clock: Clock
+    session: str | None = None  # the file of several processes that it is a part of
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,12 @@ def read_sources(how: Reading) -> Opened:
     sources = Sources([Path(how.place)])
     with closing(sources):
         sources.measure()  # opens an archive, so that `total` is known
-        return Opened(tuple(read_source(source, sources, how) for source in sources))
+        return Opened(tuple(part for source in sources for part in split(read_source(source, sources, how))))
+
+
+def split(rank: Trace | StoredRank) -> Sequence[Trace | StoredRank]:
+    """Return the processes of a trace as traces of their own; a stored rank, of which a part will be read, as it is."""
+    return split_processes(rank) if isinstance(rank, Trace) else [rank]
 
 
 def read_source(source: Source, sources: Sources, how: Reading) -> Trace | StoredRank:
@@ -175,14 +182,14 @@ def cut_parts(opened: Opened | Problem, zeros: Sequence[int], between: Between) 
     if isinstance(opened, Problem):
         return opened
     pairs = zip(opened.ranks, zeros, strict=True)
-    return attempt(None, lambda: Opened(tuple(read_part(rank, zero, between) for rank, zero in pairs)))
+    return attempt(None, lambda: Opened(tuple(split_all([read_part(rank, zero, between) for rank, zero in pairs]))))
 
 
 def tell_heads(opened: Opened | Problem) -> tuple[Head, ...] | Problem:
     """Return what the job must know of each trace."""
     if isinstance(opened, Problem):
         return opened
-    return tuple(Head(t.rank, t.path, t.device_events.height, read_clock(t)) for t in opened.traces)
+    return tuple(Head(t.rank, t.path, t.device_events.height, read_clock(t), session_of(t)) for t in opened.traces)
 
 
 def find_ends(opened: Opened, index: int) -> pl.DataFrame:

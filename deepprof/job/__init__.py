@@ -40,7 +40,8 @@ def read_job(
     """Read files, directories, archives, stores and globs (one, or several) as the ranks of one job, ordered by rank.
 
     A trace without a rank takes the one in its file's name; where that is not clear, or another trace has it, it gets
-    the next free number and a note. Clocks are aligned where the files allow it, and a note says what was done.
+    the next free number and a note. Clocks are aligned where the files allow it, and a note says what was done. Of a
+    file that holds the work of several processes every one is a rank.
 
     `jobs` is how many processes read, each a trace at a time; without it the variable DEEPPROF_JOBS says, or it is
     what the machine bears and the files are worth. `between` is a range of time in ns from the first device event;
@@ -65,6 +66,7 @@ def read_unaligned(
 ) -> list[Trace]:
     """Read the ranks of one job as `read_job` does, with their clocks as they were recorded."""
     from deepprof.collectors.importers.generic.columns import parse_columns
+    from deepprof.collectors.processes import split_all
     from deepprof.collectors.trace import Trace
     from deepprof.job.part import check_between, read_parts
 
@@ -73,7 +75,7 @@ def read_unaligned(
     mapping = None if columns is None else parse_columns(columns)
     ranks = read_ranks(find_paths(paths), jobs, watch, parts=between is not None, columns=mapping)
     traces = read_parts(ranks, between) if between is not None else [rank for rank in ranks if isinstance(rank, Trace)]
-    return number_ranks(traces)
+    return number_ranks(split_all(traces))
 
 
 def read_ranks(

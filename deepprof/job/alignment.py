@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from deepprof.collectors.clocks import Clock, read_clock, shift, to_unix, within_limit
+from deepprof.collectors.processes import session_of
 
 if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
@@ -58,12 +59,13 @@ class Offset:
 class Member:
     """One rank in the alignment: its number, its clock, and how far that is ahead of the first rank's (None: unknown).
 
-    The first rank itself has no offset.
+    The first rank itself has no offset. `session` tells the processes of one recording from others.
     """
 
     rank: int
     clock: Clock
     offset: Offset | None = None
+    session: str | None = None  # the file it was recorded in
 
     @property
     def movable(self) -> bool:
@@ -92,19 +94,26 @@ def align(traces: Sequence[Trace]) -> list[Trace]:
         return list(traces)
     ends = collective_ends(traces[0])
     offsets = [None, *(measure_offset(ends, collective_ends(trace)) for trace in traces[1:])]
-    members = [Member(t.rank or 0, read_clock(t), offset) for t, offset in zip(traces, offsets, strict=True)]
+    members = [
+        Member(t.rank or 0, read_clock(t), offset, session_of(t)) for t, offset in zip(traces, offsets, strict=True)
+    ]
     return [correct(trace, how) for trace, how in zip(traces, plan_corrections(members), strict=True)]
 
 
 def plan_corrections(members: Sequence[Member]) -> list[Correction]:
     """Return what is to be done to each trace; offsets are between the clocks as they were recorded."""
-    if len(members) < 2:
+    if len(members) < 2 or share_session(members):
         return [Correction() for _ in members]
     moved = on_unix(members)
     (first, *others), unix = moved or members, moved is not None
     notes = (*relate(members, first, others), *state(first, others))
     offsets = [each.offset.offset_ns if each.offset and each.movable else 0 for each in others]
     return [Correction(unix, notes=notes), *(Correction(unix, offset, first.clock) for offset in offsets)]
+
+
+def share_session(members: Sequence[Member]) -> bool:
+    """Return whether all members are processes of one recording, and so on one clock already."""
+    return members[0].session is not None and len({each.session for each in members}) == 1
 
 
 def on_unix(members: Sequence[Member]) -> list[Member] | None:
@@ -119,7 +128,7 @@ def put_on_unix(member: Member, further_ns: int) -> Member:
     """Return the member on the unix clock, which makes its clock by so much further ahead of the first one's."""
     found = member.offset
     offset = None if found is None else replace(found, offset_ns=found.offset_ns + further_ns)
-    return Member(member.rank, member.clock.on_unix(), offset)
+    return Member(member.rank, member.clock.on_unix(), offset, member.session)
 
 
 def correct(trace: Trace, how: Correction) -> Trace:

@@ -106,7 +106,7 @@ class Assembly:
             rank=hello.rank if hello.rank_known else None,
             world_size=hello.world_size or None,
             notes=(*hello.notes, *self.remarks()),
-            **tables,
+            **tables,  # type: ignore[arg-type]
         )
 
     def remarks(self) -> Iterator[str]:

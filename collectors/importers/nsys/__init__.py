@@ -18,6 +18,7 @@ from deepprof.collectors.importers.nsys import tables as nsys_tables
 from deepprof.collectors.importers.nsys.export import REPORT_MAGIC, REPORT_SUFFIXES, exported_database
 from deepprof.collectors.importers.nsys.names import read_strings
 from deepprof.collectors.importers.nsys.notes import read_devices, read_epoch, take_notes
+from deepprof.collectors.importers.nsys.processes import list_processes, read_processes, scope_contexts
 from deepprof.collectors.importers.nsys.tables import Source
 from deepprof.collectors.importers.sqlite.columns import SQLITE_MAGIC, open_database
 from deepprof.collectors.importers.sqlite.recognition import list_tables
@@ -110,7 +111,9 @@ def make_trace(database: Database, path: Path) -> Trace:
     annotations = nsys_tables.read_annotations(source)
     unnamed = sum(int(rows["unnamed"].sum()) for rows in (host, device, annotations))
     processes = list_processes(device, host)
-    device = nsys_tables.scope_correlations(device, processes).select(*DEVICE_EVENTS)
+    device = scope_contexts(nsys_tables.scope_correlations(device, processes))
+    workers = read_processes(database, device)
+    device = device.select(*DEVICE_EVENTS)
     host = nsys_tables.scope_correlations(host, processes).select(*HOST_EVENTS).sort("start_ns", maintain_order=True)
     # The order of launch decides where two start together.
     device = device.sort("start_ns", "end_ns", "correlation", nulls_last=True, maintain_order=True)
@@ -128,13 +131,8 @@ def make_trace(database: Database, path: Path) -> Trace:
         annotations=annotations,
         devices=read_devices(database),
         notes=take_notes(source, device, processes),
+        processes=workers,
     )
-
-
-def list_processes(device: pl.DataFrame, host: pl.DataFrame) -> list[int]:
-    """Return the ids of the processes that used CUDA, sorted."""
-    calls = host.filter(pl.col("category") == "runtime")["process"]
-    return sorted(pl.concat([device["process"], calls]).drop_nulls().unique().to_list())
 
 
 def account(source: Source, kept: tuple[pl.DataFrame, ...], flagged: Mapping[str, int]) -> Accounting:

@@ -82,10 +82,7 @@ def describe_capture(device: pl.DataFrame, processes: list[int], found: int) -> 
         )
     if len(processes) > 1:
         numbers = ", ".join(map(str, processes[:8])) + (" …" if len(processes) > 8 else "")
-        yield (
-            f"{len(processes)} processes used CUDA in this capture ({numbers}); "
-            "streams of one number on one device are shown as one"
-        )
+        yield f"{len(processes)} processes used CUDA in this capture ({numbers}); each counts its own streams"
 
 
 def describe_file(database: Database) -> Iterator[str]:

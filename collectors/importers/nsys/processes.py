@@ -1,0 +1,111 @@
+"""Whose work is what in a capture of several processes: their names, their contexts, and the devices behind numbers.
+
+Every process counts its contexts, its streams and its devices by itself. Contexts are numbered anew here, so that each
+belongs to one process.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from deepprof.collectors.trace import Process
+
+if TYPE_CHECKING:
+    from deepprof.collectors.importers.nsys.source import Database
+
+__all__ = ["list_processes", "list_workers", "read_processes", "scope_contexts"]
+
+GPUS, CUDA_DEVICES, SYSTEM = "TARGET_INFO_GPU", "TARGET_INFO_CUDA_DEVICE", "TARGET_INFO_SYSTEM_ENV"
+PID_BITS = 24
+MOST = 2**16  # processes or device numbers; more are a damaged table
+
+
+def list_processes(device: pl.DataFrame, host: pl.DataFrame) -> list[int]:
+    """Return the ids of the processes that used CUDA, sorted."""
+    calls = host.filter(pl.col("category") == "runtime")["process"]
+    return sorted(pl.concat([device["process"], calls]).drop_nulls().unique().to_list())
+
+
+def list_workers(device: pl.DataFrame) -> list[int]:
+    """Return the ids of the processes that had work on a device, sorted."""
+    return sorted(device["process"].drop_nulls().unique().to_list())
+
+
+def scope_contexts(device: pl.DataFrame) -> pl.DataFrame:
+    """Return the device rows with a context of one process alone each; those of the first process stay.
+
+    `device` has the column `process`. Rows of other processes that name no context get one as well.
+    """
+    workers = list_workers(device)
+    if len(workers) < 2:
+        return device
+    pairs = device.select("process", "context").unique().sort("process", "context").drop_nulls("process")
+    others = pairs.filter(pl.col("process") != workers[0])
+    own = pairs.filter(pl.col("process") == workers[0])["context"].drop_nulls().to_list()
+    first = max(own, default=-1) + 1
+    scoped = others.with_columns(scoped=first + pl.int_range(others.height, dtype=pl.UInt32))
+    joined = device.join(scoped, on=["process", "context"], how="left", nulls_equal=True, maintain_order="left")
+    return joined.with_columns(context=pl.coalesce("scoped", "context")).drop("scoped")
+
+
+def read_processes(database: Database, device: pl.DataFrame) -> tuple[Process, ...]:
+    """Return the processes with work on a device; `device` has `process`, and contexts that `scope_contexts` gave."""
+    names, identities = read_names(database), read_identities(database)
+    used = device.select("process", "context", "device").unique()
+    return tuple(
+        Process(
+            process,
+            names.get(process),
+            tuple(sorted(rows["context"].drop_nulls().unique().to_list())),
+            tuple((d, known) for d in sorted(rows["device"].unique()) if (known := identities(process, d)) is not None),
+        )
+        for process in list_workers(device)
+        for rows in [used.filter(pl.col("process") == process)]
+    )
+
+
+def read_names(database: Database) -> dict[int, str]:
+    """Return the names of processes by their ids."""
+    rows = database.integers("PROCESSES", {"globalPid": None})["globalPid"]
+    texts = database.texts("PROCESSES", "name")
+    pids = (rows // 2**PID_BITS) & (2**PID_BITS - 1)
+    return {pid: name for pid, name in zip(pids, texts, strict=True) if pid is not None and name}
+
+
+class Identities:
+    """What identifies the device behind a number of a process, as far as the capture tells."""
+
+    def __init__(self, gpus: dict[int, str], known: dict[tuple[int, int], str]) -> None:
+        self.gpus, self.known = gpus, known
+
+    def __call__(self, process: int, device: int) -> str | None:
+        """Return the identity; the only GPU of a machine has any number, of several only a table tells which it is."""
+        alone = next(iter(self.gpus.values())) if len(self.gpus) == 1 else None
+        return self.known.get((process, device), alone)
+
+
+def read_identities(database: Database) -> Identities:
+    """Return the identities of the devices that CUDA counts in each process.
+
+    A process sees the devices that CUDA_VISIBLE_DEVICES leaves it, so that device 0 of two processes need not be one.
+    """
+    rows = database.integers(GPUS, {"id": None}).with_columns(
+        uuid=database.texts(GPUS, "uuid"), bus=database.texts(GPUS, "busLocation")
+    )
+    host = read_host(database)
+    gpus = {gpu: uuid or f"{host} GPU {bus or gpu}" for gpu, uuid, bus in rows.drop_nulls("id").head(MOST).iter_rows()}
+    table = database.integers(CUDA_DEVICES, {"pid": None, "cudaId": None, "gpuId": None})
+    table = table.with_columns(uuid=database.texts(CUDA_DEVICES, "uuid"))  # of a slice, where the GPU is cut into some
+    known = {
+        (pid, device): uuid or gpus.get(gpu)
+        for pid, device, gpu, uuid in table.drop_nulls(["pid", "cudaId"]).head(MOST).iter_rows()
+    }
+    return Identities(gpus, {key: value for key, value in known.items() if value})
+
+
+def read_host(database: Database) -> str:
+    """Return the name of the host that the capture was taken on, "" where it is not recorded."""
+    names, values = database.texts(SYSTEM, "name"), database.texts(SYSTEM, "value")
+    return next((value for name, value in zip(names, values, strict=True) if name == "Hostname" and value), "")
