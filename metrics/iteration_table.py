@@ -17,7 +17,16 @@ from deepprof.metrics.series.statistics import bootstrap_median
 from deepprof.metrics.spans import Spans, covered, union
 from deepprof.mining.iterations import Iterations
 
-__all__ = ["Activity", "Measured", "as_table", "measure_iterations", "measure_rows", "summarize", "warmup_length"]
+__all__ = [
+    "Activity",
+    "Measured",
+    "as_table",
+    "find_edited",
+    "measure_iterations",
+    "measure_rows",
+    "summarize",
+    "warmup_length",
+]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -175,11 +184,17 @@ def warmup_length(table: pl.DataFrame) -> int:
     interval = complete["interval_ns"]
     duration = complete["operation_ns"] + interval.fill_null(interval.median() or 0)  # the last one's is not seen
     usual = float(duration.tail((complete.height + 1) // 2).median())  # type: ignore[arg-type]
-    edited = complete["edits"] > max(8, 4 * int(complete["edits"].median()))  # type: ignore[arg-type]
-    slow = ((duration > SLOW_START * usual) | edited).to_list()
+    slow = ((duration > SLOW_START * usual) | find_edited(complete)).to_list()
     leading = slow.index(False) if False in slow else 0
     leading = min(leading, complete.height // 2, complete.height - 2)
     return int(complete["index"][leading]) if leading else 0
+
+
+def find_edited(table: pl.DataFrame) -> pl.Series:
+    """Return which iterations have far more edits than complete ones usually have, as autotuning makes them."""
+    median = table.filter("complete")["edits"].median()
+    edited: pl.Series = table["edits"] > max(8, 4 * int(median or 0))  # type: ignore[arg-type]
+    return edited
 
 
 def summarize(table: pl.DataFrame) -> LoopMetrics:

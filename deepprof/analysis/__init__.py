@@ -12,22 +12,30 @@ from deepprof.collectors.processes import split_all
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Agreement, Loop
 from deepprof.metrics.operators import stand_ins
+from deepprof.metrics.sharing.places import find_shared, list_devices, read_shared
 
 __all__ = ["BREAKDOWN", "METRICS", "Agreement", "Analysis", "Loop", "Recording", "Summary", "analyze"]
 
 
 def analyze(
-    traces: Trace | Sequence[Trace], *, counts: Sequence[int] = (), stream: tuple[int, int] | None = None
+    traces: Trace | Sequence[Trace],
+    *,
+    counts: Sequence[int] = (),
+    stream: tuple[int, int] | None = None,
+    same_device: bool = False,
 ) -> Analysis:
     """Find the iterations of one job and diagnose them.
 
     `traces` are its ranks; of a trace that holds the work of several processes, every one is a rank. `counts` is the
     paper's mode: the iteration count, or one per loop of a program with several. `stream` names the main stream as
-    (device, stream) instead of choosing it. Raises `UsageError` for no trace, two traces of one rank, a count below 2,
-    or a stream that no trace has.
+    (device, stream) instead of choosing it. `same_device` says that the traces were recorded on one machine, on one
+    device where each has but one; without it only what they record of their devices shows that they shared any. Raises
+    `UsageError` for no trace, two traces of one rank, a count below 2, a stream that no trace has, or traces that
+    cannot have shared a device.
     """
     given = stand_ins(separate((traces,) if isinstance(traces, Trace) else traces))
-    question = Question(tuple(counts), stream, alone=len(given) < 2)
+    shared = find_shared([list_devices(trace) for trace in given], same_device=same_device)
+    question = Question(tuple(counts), stream, alone=len(given) < 2, shared=read_shared(shared, given))
     check_job([trace.rank for trace in given], question)
     examined = [examine(trace, question) for trace in given]
     return merge([part for _, part in examined], question, [trace for trace, _ in examined])

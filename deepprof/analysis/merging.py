@@ -17,6 +17,7 @@ from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.rules.straggler import straggler
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.comparison import RankComparison, compare_ranks
+from deepprof.metrics.sharing.devices import measure_device
 
 __all__ = ["check_job", "merge"]
 
@@ -42,6 +43,7 @@ def merge(parts: Sequence[RankPart], question: Question, traces: Sequence[Trace]
     loops = tuple(loop for part in parts for loop in part.loops)
     reasons = [(part.rank, *why) for part in parts for why in part.reasons]
     compared, late = compare(loops, parts)
+    shares = {(share.rank, share.device): share for part in parts for share in part.shares}
     return Analysis(
         traces=tuple(traces),
         recordings=tuple(part.recording for part in parts),
@@ -54,6 +56,7 @@ def merge(parts: Sequence[RankPart], question: Question, traces: Sequence[Trace]
         timelines={(part.rank, device): each for part in parts for device, each in part.timelines.items()},
         breakdown=pl.concat(part.breakdown for part in parts),
         ranks=compared,
+        sharing=tuple(measure_device(shared, shares) for shared in question.shared),
     )
 
 

@@ -17,6 +17,7 @@ from deepprof.analysis.result import BREAKDOWN, Recording, Summary, add_up, desc
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.engine import diagnose_loop
 from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.rules.shared_device import shared_device
 from deepprof.metrics.breakdown.table import with_parts
 from deepprof.metrics.breakdown.timeline import Timeline, lay_out
 from deepprof.metrics.clocks import on_one_clock
@@ -25,8 +26,11 @@ from deepprof.metrics.host import read_host
 from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.mined import find_loops
-from deepprof.metrics.ranks.facts import RankFacts, gather_facts
+from deepprof.metrics.ranks.facts import RankFacts, gather_facts, longest_loops
 from deepprof.metrics.sequence import main_sequence
+from deepprof.metrics.sharing.places import SharedWork
+from deepprof.metrics.sharing.shares import ShareOfDevice, keep_disturbed, measure_share
+from deepprof.metrics.sharing.work import Others
 from deepprof.metrics.spans import union
 from deepprof.metrics.streams import classify_streams
 
@@ -37,11 +41,15 @@ FEWEST = 6  # kernels: fewer on a main stream are not worth a look
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of every rank: the paper's `counts`, a main `stream` if one is named, if it is the only rank."""
+    """What is asked of every rank: the paper's `counts`, a main `stream` if one is named, if it is the only rank.
+
+    `shared` are the devices on which it has work beside other ranks.
+    """
 
     counts: tuple[int, ...] = ()
     stream: tuple[int, int] | None = None
     alone: bool = True
+    shared: tuple[SharedWork, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,6 +68,7 @@ class RankPart:
     timelines: Mapping[int, Timeline]  # by device
     breakdown: pl.DataFrame
     facts: RankFacts | None
+    shares: tuple[ShareOfDevice, ...] = ()  # of devices that other ranks use too
 
     @property
     def rank(self) -> int:
@@ -74,7 +83,12 @@ def examine(trace: Trace, question: Question) -> tuple[Trace, RankPart]:
     """
     trace = on_one_clock(trace)
     roles = classify_streams(trace, question.stream)
-    look = look_at(trace, roles, question.counts)
+    shared = find_own(trace.rank or 0, question)
+    look = look_at(
+        trace, roles, question.counts, {device: each.others(trace.rank or 0) for device, each in shared.items()}
+    )
+    shares = measure_shares(trace, look, shared)
+    found = [finding for loop in look.loops for finding in diagnose_loop(loop, trace)]
     number = pl.lit(trace.rank or 0, pl.Int64).alias("rank")
     part = RankPart(
         recording=describe_recording(trace),
@@ -82,12 +96,29 @@ def examine(trace: Trace, question: Question) -> tuple[Trace, RankPart]:
         streams=roles.select(number, pl.all()),
         loops=tuple(look.loops),
         reasons=tuple(look.reasons),
-        findings=tuple(finding for loop in look.loops for finding in diagnose_loop(loop, trace)),
+        findings=(*found, *shared_device(shares, look.loops, found)),
         timelines=look.timelines,
         breakdown=tell_parts(trace.rank or 0, look.timelines),
         facts=None if is_single(look, question) else gather_facts(look.loops, trace),
+        shares=shares,
     )
     return trace, part
+
+
+def find_own(rank: int, question: Question) -> dict[int, SharedWork]:
+    """Return what the ranks have on each device of one of them that others use too."""
+    return {work.device: shared for shared in question.shared for work in shared.works if work.rank == rank}
+
+
+def measure_shares(trace: Trace, look: Look, shared: Mapping[int, SharedWork]) -> tuple[ShareOfDevice, ...]:
+    """Return what the rank loses to others on each device that it shares."""
+    longest, rank = longest_loops(look.loops), trace.rank or 0
+    return tuple(
+        measure_share(trace, each, own, longest.get((rank, device)))
+        for device, each in shared.items()
+        for own in each.works
+        if (own.rank, own.device) == (rank, device)
+    )
 
 
 def is_single(look: Look, question: Question) -> bool:
@@ -115,11 +146,15 @@ class Look:
     reasons: list[tuple[str, str]]  # where, and why
 
 
-def look_at(trace: Trace, roles: pl.DataFrame, counts: Sequence[int]) -> Look:
-    """Return the loops on a trace's main streams, and for those without one where they are and the reason."""
+def look_at(trace: Trace, roles: pl.DataFrame, counts: Sequence[int], others: Mapping[int, Others]) -> Look:
+    """Return the loops on a trace's main streams, and for those without one where they are and the reason.
+
+    `others` is what other processes have on a device.
+    """
     host = read_host(trace)
     timelines = {
-        device: lay_out(trace, device, host.launches) for device in roles["device"].unique(maintain_order=True)
+        device: lay_out(trace, device, host.launches, others.get(device))
+        for device in roles["device"].unique(maintain_order=True)
     }
     main = roles.filter(pl.col("role") == "main")
     look = Look([], timelines, [] if main.height else [("", reason_without_kernels(trace))])
@@ -129,6 +164,8 @@ def look_at(trace: Trace, roles: pl.DataFrame, counts: Sequence[int]) -> Look:
             continue
         sequence = main_sequence(trace, device, number, host)
         found, reason = find_loops(trace, sequence, gather_evidence(trace, sequence, host), counts)
+        if device in others:
+            found = [keep_disturbed(loop, others[device]) for loop in found]
         look.loops.extend(with_parts(loop, trace, timelines[device]) for loop in found)
         look.reasons.extend([(f", device {device}", reason)] if reason else [])
     return look

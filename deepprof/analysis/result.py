@@ -19,6 +19,7 @@ from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import with_names
 from deepprof.metrics.ranks.comparison import RankComparison
+from deepprof.metrics.sharing.devices import SharedDevice
 
 __all__ = ["BREAKDOWN", "METRICS", "Analysis", "Recording", "Summary", "add_up", "describe_recording"]
 
@@ -108,6 +109,7 @@ class Analysis:
     timelines: Mapping[tuple[int, int], Timeline] = field(default_factory=dict)  # by rank and device
     breakdown: pl.DataFrame = field(default_factory=lambda: empty_table(BREAKDOWN))  # where each device's span goes
     ranks: RankComparison | None = None  # for a job of several ranks or devices
+    sharing: tuple[SharedDevice, ...] = ()  # devices that several of the ranks have work on
 
     @property
     def headline(self) -> Finding | None:

@@ -21,6 +21,7 @@ from deepprof.job import find_paths
 from deepprof.job.alignment import Member, Offset, plan_corrections
 from deepprof.job.part import check_between, check_parts, find_zeros
 from deepprof.job.ranks import assign_ranks
+from deepprof.metrics.sharing.places import RankDevices, SharedPlaces, SharedWork, find_shared
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -42,6 +43,7 @@ def analyze_on(  # noqa: PLR0913  options by name
     stream: tuple[int, int] | None = None,
     between: Between | None = None,
     columns: Mapped | None = None,
+    same_device: bool = False,
     watch: Watch | None = None,
 ) -> Analysis:
     """Analyse the job in `paths` on the workers of `client`, which must see the files under the same absolute paths.
@@ -60,7 +62,9 @@ def analyze_on(  # noqa: PLR0913  options by name
     if between is not None:
         check_parts([head.events for head in chain.from_iterable(heads)])
     orders = plan_orders(crew, opened, heads)
-    question = Question(tuple(counts), stream, alone=len(orders) < 2)
+    devices = sorted(map(list_devices, chain.from_iterable(heads), orders), key=lambda each: each.rank)
+    shared = read_shared(crew, opened, split(orders, heads), find_shared(devices, same_device=same_device))
+    question = Question(tuple(counts), stream, alone=len(orders) < 2, shared=shared)
     check_job([order.number.rank for order in orders], question)
     looks = crew.map(tasks.look, opened, split(orders, heads), question=question)
     for future in opened:
@@ -150,6 +154,28 @@ def plan_orders(crew: Crew, opened: Sequence[Future[Any]], heads: Sequence[Seque
     corrections = dict(zip(by_rank, plan_corrections(members), strict=True))
     bare = not any(head.events for head in told)
     return [tasks.Order(number, corrections[place], bare) for place, number in enumerate(numbers)]
+
+
+def list_devices(head: tasks.Head, order: tasks.Order) -> RankDevices:
+    """Return the devices of one rank, with the clock that it is put on."""
+    unix = order.correction.to_unix or head.clock.clock == "unix"
+    return RankDevices(order.number.rank, head.devices, "unix" if unix else head.session)
+
+
+def read_shared(
+    crew: Crew,
+    opened: Sequence[Future[Any]],
+    orders: Sequence[Sequence[tasks.Order]],
+    shared: Sequence[SharedPlaces],
+) -> tuple[SharedWork, ...]:
+    """Return what ranks have on the devices that they share."""
+    if not shared:
+        return ()
+    places = [place for each in shared for place in each.places]
+    devices = [[[d for rank, d in places if rank == order.number.rank] for order in group] for group in orders]
+    read = chain.from_iterable(crew.fetch(crew.map(tasks.read_works, opened, orders, devices)))
+    works = {(work.rank, work.device): work for work in chain.from_iterable(read)}
+    return tuple(SharedWork(each.identity, tuple(works[place] for place in each.places)) for each in shared)
 
 
 def measure(

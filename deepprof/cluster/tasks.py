@@ -29,6 +29,8 @@ from deepprof.job.part import Begin, Between, find_begin, read_part
 from deepprof.job.ranks import Numbered, put_number
 from deepprof.job.sources import Source, Sources
 from deepprof.metrics.operators import stand_in
+from deepprof.metrics.sharing.places import list_devices
+from deepprof.metrics.sharing.work import DeviceWork, read_work
 from deepprof.version import read_version
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ __all__ = [
     "look",
     "measure_offsets",
     "open_path",
+    "read_works",
     "tell_heads",
     "tell_versions",
 ]
@@ -91,6 +94,7 @@ class Head:
     events: int  # on devices
     clock: Clock
     session: str | None = None  # the file of several processes that it is a part of
+    devices: tuple[tuple[int, str | None], ...] = ()  # that it has work on, with what identifies each
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +193,21 @@ def tell_heads(opened: Opened | Problem) -> tuple[Head, ...] | Problem:
     """Return what the job must know of each trace."""
     if isinstance(opened, Problem):
         return opened
-    return tuple(Head(t.rank, t.path, t.device_events.height, read_clock(t), session_of(t)) for t in opened.traces)
+    return tuple(tell_head(trace) for trace in opened.traces)
+
+
+def read_works(
+    opened: Opened, orders: Sequence[Order], devices: Sequence[Sequence[int]]
+) -> tuple[tuple[DeviceWork, ...], ...]:
+    """Return what each trace has on those of its devices that other ranks use too."""
+    given = zip(opened.traces, orders, devices, strict=True)
+    return tuple(tuple(read_work(prepare(trace, order), device) for device in wanted) for trace, order, wanted in given)
+
+
+def tell_head(trace: Trace) -> Head:
+    """Return what the job must know of one trace."""
+    events, devices = trace.device_events.height, list_devices(trace).devices
+    return Head(trace.rank, trace.path, events, read_clock(trace), session_of(trace), devices)
 
 
 def find_ends(opened: Opened, index: int) -> pl.DataFrame:

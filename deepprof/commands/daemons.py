@@ -46,7 +46,10 @@ def add_daemon(parser: argparse.ArgumentParser) -> None:
 
 
 def analyze_window(args: argparse.Namespace) -> Analysis:
-    """Analyse what the daemon keeps of the job that `args` names, as `inputs.analyze_paths` does with files."""
+    """Analyse what the daemon keeps of the job that `args` names, as `inputs.analyze_paths` does with files.
+
+    With `--same-device` it may be several jobs, whose ranks are numbered one after the other.
+    """
     check_job(args)
     door = open_door(args.daemon, args)
     with progress("reading"):
@@ -55,18 +58,22 @@ def analyze_window(args: argparse.Namespace) -> Analysis:
 
         between = None if args.start is None and args.end is None else (args.start, args.end)
         with Daemon(door) as daemon:
-            traces = daemon.window(args.paths[0], between=between)
+            traces = [trace for job in args.paths for trace in daemon.window(job, between=between)]
     with progress("analysing"):
-        return analyze(traces, counts=args.iterations, stream=args.stream)
+        from deepprof.job import number_ranks
+
+        ranks = number_ranks(traces) if len(args.paths) > 1 else traces  # two jobs have a rank 0 each
+        return analyze(ranks, counts=args.iterations, stream=args.stream, same_device=args.same_device)
 
 
 def check_job(args: argparse.Namespace) -> None:
     """Raise `UsageError` for arguments that only files have."""
     from deepprof.collectors.errors import UsageError
 
-    if len(args.paths) != 1:
+    if len(args.paths) != 1 and not args.same_device:
         raise UsageError(
-            f"{len(args.paths)} jobs named; with --daemon name one: deepprof diagnose --daemon ADDRESS JOB"
+            f"{len(args.paths)} jobs named; with --daemon name one: deepprof diagnose --daemon ADDRESS JOB "
+            "(or several that use one device, with --same-device)"
         )
     if args.columns is not None:
         raise UsageError("--columns is for files; leave it out with --daemon")

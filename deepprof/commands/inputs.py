@@ -29,6 +29,8 @@ def add_inputs(parser: argparse.ArgumentParser, *, until: str = "--to") -> None:
     add("--stream", metavar="DEVICE:STREAM", type=parse_stream, help="main stream, instead of choosing it")
     add("--from", dest="start", metavar="TIME", type=parse_time, help="look only at what follows, such as 2.5s")
     add(until, dest="end", metavar="TIME", type=parse_time, help="look only at what comes before, such as 4s")
+    text = "the traces are of processes that ran on one machine at the same time, and on one device if each has but one"
+    add("--same-device", action="store_true", help=text)
     add("--jobs", metavar="N", type=parse_jobs, help="processes that read (default: what the machine bears)")
     add_columns(parser)
 
@@ -51,7 +53,8 @@ def analyze_in_cluster(args: argparse.Namespace) -> Analysis:
         between = None if args.start is None and args.end is None else (args.start, args.end)
         files = find_paths(args.paths)
         with connect(args.cluster, workers=min(args.jobs or processors(), len(files))) as client:
-            asked = {"counts": args.iterations, "stream": args.stream, "columns": args.columns}
+            asked = {name: getattr(args, name) for name in ("stream", "columns", "same_device")}
+            asked |= {"counts": args.iterations}
             return analyze_on(client, files, between=between, watch=watch, **asked)
 
 
@@ -65,4 +68,4 @@ def analyze_paths(args: argparse.Namespace, paths: Sequence[str] | None = None) 
         named = args.paths if paths is None else paths
         traces = read_job(named, jobs=args.jobs, between=between, watch=watch, columns=args.columns)
     with progress("analysing"):
-        return analyze(traces, counts=args.iterations, stream=args.stream)
+        return analyze(traces, counts=args.iterations, stream=args.stream, same_device=args.same_device)

@@ -15,6 +15,7 @@ __all__ = ["rank"]
 EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "graph-growth": frozenset({"host-bound", "launch-bound", "sync-bound", "slow-iterations", "drift"}),
+        "shared-device": frozenset({"slow-iterations", "drift"}),
         "straggler": frozenset({"communication-bound", "slow-iterations", "drift"}),
         "allocator-bound": frozenset({"sync-bound", "launch-bound", "slow-iterations", "host-bound"}),
         "copy-bound": frozenset(

@@ -29,6 +29,7 @@ WORDS = {
     "idle_host_ns": "idle: other host work",
     "idle_dependency_ns": "idle: other stream",
     "idle_startup_ns": "idle: kernel start-up",
+    "idle_shared_ns": "idle: another process",
     "idle_unknown_ns": "idle: cause unknown",
 }
 SMALL = 0.005  # of the time: smaller parts share a line

@@ -15,6 +15,7 @@ import polars as pl
 
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.render.ranks import RankBlock, SkewBlock, describe_ranks, describe_skews, list_missing
+from deepprof.render.sharing import SharedDeviceBlock, describe_sharing
 from deepprof.version import read_version
 
 if TYPE_CHECKING:
@@ -177,6 +178,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ranks: list[RankBlock]
     missing_ranks: list[int] | None
     collectives: list[SkewBlock]
+    shared_devices: list[SharedDeviceBlock]
     findings: list[FindingBlock]
 
 
@@ -197,6 +199,7 @@ def report(analysis: Analysis, *, limit: int | None = FINDINGS) -> Report:
         ranks=describe_ranks(analysis),
         missing_ranks=list_missing(analysis),
         collectives=describe_skews(analysis),
+        shared_devices=describe_sharing(analysis),
         findings=[describe_finding(finding) for finding in analysis.findings[:limit]],
     )
 

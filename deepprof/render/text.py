@@ -10,6 +10,7 @@ from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.render.breakdown import print_breakdown
 from deepprof.render.page import Page
 from deepprof.render.ranks import print_ranks
+from deepprof.render.sharing import print_sharing
 from deepprof.render.strip import draw_strip
 from deepprof.render.units import format_bytes, format_confidence, format_count, format_duration, format_ratio
 
@@ -46,6 +47,7 @@ def print_report(analysis: Analysis, console: Console, *, limit: int | None = 5)
         totals = {name: float(analysis.breakdown[name].sum()) for name in PART_NAMES}
         print_breakdown("where the devices' time goes", totals, page)
     print_ranks(analysis, page)
+    print_sharing(analysis, page)
     print_findings(analysis, page, limit)
 
 
@@ -76,7 +78,8 @@ def describe_run(analysis: Analysis) -> list[str]:
     formats = ", ".join(dict.fromkeys(recording.format for recording in recordings))
     ranks = f"rank {recordings[0].rank or 0}" if len(recordings) == 1 else format_count(len(recordings), "rank")
     models = [name for recording in recordings for name in recording.devices]
-    devices = analysis.streams.select("rank", "device").n_unique()
+    again = sum(len(shared.processes) - 1 for shared in analysis.sharing)  # one device, seen by each of them
+    devices = analysis.streams.select("rank", "device").n_unique() - again
     distinct = list(dict.fromkeys(models))
     kinds = ", ".join([*distinct[:MODELS], *(["…"] if len(distinct) > MODELS else [])])
     return [formats, ranks, format_count(devices, "device") + (f" ({kinds})" if kinds else "")]

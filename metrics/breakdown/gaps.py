@@ -13,9 +13,10 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
+from deepprof.metrics.sharing.work import Others, is_on_link
 from deepprof.metrics.spans import NOTHING, Spans, covered, union
 
-__all__ = ["NO_GAPS", "Endings", "Gaps", "find_gaps", "judge_gaps"]
+__all__ = ["NO_GAPS", "Endings", "Gaps", "find_gaps", "find_held", "judge_gaps"]
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -32,7 +33,7 @@ class Endings:
     """Every gap [start, end) of a device, with the event that ends it: its launch, and where the last work ran.
 
     `launch_ns` and `launched_ns` are begin and end of the launch call, meaningless where `linked` is false; `same`
-    says that the work which ended last ran on the same stream.
+    says that the work which ended last ran on the same stream. `event` is the number of the row that ends the gap.
     """
 
     start: Int64s
@@ -43,6 +44,7 @@ class Endings:
     stream: Int64s
     same: Bools
     latency_ns: int
+    event: Int64s
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Gaps:
     dependency: Spans
     startup: Spans
     unknown: Spans
+    held: tuple[Spans, Spans] = (NOTHING, NOTHING)  # while other processes have what kernels, or copies, wait for
 
 
 NO_GAPS = Gaps(NOTHING, NOTHING, NOTHING, NOTHING)
@@ -76,6 +79,7 @@ def find_gaps(work: pl.DataFrame) -> Endings:
         stream=stream[at],
         same=stream[at] == stream[newest[at - 1]],
         latency_ns=shortest_latency(start[linked] - begun[linked]),
+        event=at,
     )
 
 
@@ -89,10 +93,9 @@ def shortest_latency(latencies: Int64s) -> int:
 
 def judge_gaps(trace: Trace, device: int, gaps: Endings) -> Gaps:
     """Return which parts of the gaps the launch, another stream, the device or nothing in the trace explains."""
-    ready = np.maximum(gaps.launched_ns, gaps.launch_ns + gaps.latency_ns + gaps.latency_ns // 2)
-    late = gaps.linked & (ready >= gaps.start)
+    late = gaps.linked & (ready_ns(gaps) >= gaps.start)
     begun = np.clip(gaps.launch_ns, gaps.start, gaps.end)  # the host's part of the gap ends here
-    held = np.where(late, np.clip(ready, begun, gaps.end), gaps.start)  # from here on work is queued and ready
+    held = queued_since(gaps)
     rest = gaps.end - held
     startup = gaps.linked & gaps.same & (rest <= STARTUP_NS)
     handoff = gaps.linked & ~gaps.same & (rest <= HANDOFF_NS)
@@ -105,6 +108,30 @@ def judge_gaps(trace: Trace, device: int, gaps: Endings) -> Gaps:
         startup=select(held, gaps.end, startup),
         unknown=select(held, gaps.end, unknown),
     )
+
+
+def ready_ns(gaps: Endings) -> Int64s:
+    """Return from when on an idle device would have begun the event that ends each gap; means nothing unlinked."""
+    return np.maximum(gaps.launched_ns, gaps.launch_ns + gaps.latency_ns + gaps.latency_ns // 2)
+
+
+def queued_since(gaps: Endings) -> Int64s:
+    """Return from when on work is queued and ready in each gap, as far as that is known: else the whole gap."""
+    ready, begun = ready_ns(gaps), np.clip(gaps.launch_ns, gaps.start, gaps.end)
+    return np.where(gaps.linked & (ready >= gaps.start), np.clip(ready, begun, gaps.end), gaps.start)
+
+
+def find_held(work: pl.DataFrame, gaps: Endings, others: Others) -> tuple[Spans, Spans]:
+    """Return the parts of the gaps in which queued kernels, and queued copies, wait while others have the device.
+
+    Gaps that the device's own latency explains are left out. Without any launch record every longer gap may be one. A
+    copy is queued from its call on, though the call may not return before it is done.
+    """
+    copies = work.select(is_on_link()).to_series().to_numpy()[gaps.event]
+    asked = np.clip(gaps.launch_ns + gaps.latency_ns, gaps.start, gaps.end)
+    since = np.where(copies & gaps.linked, asked, queued_since(gaps))
+    counted = (gaps.end - since > STARTUP_NS) & (gaps.linked | (not gaps.linked.any()))
+    return others.hold(*(select(since, gaps.end, counted & which) for which in (~copies, copies)))
 
 
 def select(starts: Int64s, ends: Int64s, wanted: Bools) -> Spans:

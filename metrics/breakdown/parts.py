@@ -26,6 +26,7 @@ IDLE_PARTS = (
     "idle_host_ns",  # the host does other work, whatever it is
     "idle_dependency_ns",  # work is queued on one stream and waits for another one
     "idle_startup_ns",  # work is queued and ready; the device itself takes the time to begin it
+    "idle_shared_ns",  # work is queued, and the device works for another process
     "idle_unknown_ns",  # the trace does not say
 )
 PART_NAMES = (*BUSY_PARTS, *IDLE_PARTS)

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.breakdown.gaps import NO_GAPS, Gaps, find_gaps, judge_gaps
+from deepprof.metrics.breakdown.gaps import NO_GAPS, Gaps, find_gaps, find_held, judge_gaps
 from deepprof.metrics.breakdown.host_states import HostStates, read_states
 from deepprof.metrics.breakdown.parts import BUSY_PARTS, COPY_PARTS, PART_NAMES
 from deepprof.metrics.names import with_names
 from deepprof.metrics.operators import is_stand_in
-from deepprof.metrics.spans import Painted, Spans, paint, union
+from deepprof.metrics.sharing.work import WORK, Others
+from deepprof.metrics.spans import NOTHING, Painted, Spans, paint, union
 from deepprof.metrics.streams import is_collective
 
 __all__ = ["Timeline", "lay_out"]
 
 Int64s = npt.NDArray[np.int64]
 
-WORK = ("kernel", "memcpy", "memset", "graph")
 WHOLE_GRAPH = 1_000  # kernels: any number that is no few
 
 
@@ -31,13 +31,15 @@ class Timeline:
     """The span of one device, from its first event to its last, as segments [bounds[i], bounds[i + 1]).
 
     `parts[i]` indexes `PART_NAMES`. `host` is what the threads that feed the device were doing, None where the trace
-    does not say.
+    does not say. `held` is when kernels, and when copies, may have waited for other processes; without a host that is
+    not certain, and no part of its own.
     """
 
     device: int
     bounds: Int64s
     parts: npt.NDArray[np.int16]
     host: HostStates | None
+    held: tuple[Spans, Spans] = (NOTHING, NOTHING)
 
     def split(self, starts: Int64s, ends: Int64s) -> dict[str, Int64s]:
         """Return for each part how many nanoseconds of every window [start, end) are its; windows may overlap.
@@ -75,8 +77,11 @@ def within(bounds: Int64s, lengths: Int64s, starts: Int64s, ends: Int64s) -> Int
     return elapsed(ends) - elapsed(np.minimum(starts, ends))
 
 
-def lay_out(trace: Trace, device: int, launches: pl.DataFrame) -> Timeline:
-    """Return where the time of `device` goes; `launches` is `metrics.host.Host.launches` of the trace."""
+def lay_out(trace: Trace, device: int, launches: pl.DataFrame, others: Others | None = None) -> Timeline:
+    """Return where the time of `device` goes; `launches` is `metrics.host.Host.launches` of the trace.
+
+    `others` is what other processes have on the device.
+    """
     work = trace.device_events.filter((pl.col("device") == device) & pl.col("activity").is_in(WORK))
     if is_stand_in(trace):
         busy = busy_layers(with_names(work, trace.names))
@@ -85,7 +90,10 @@ def lay_out(trace: Trace, device: int, launches: pl.DataFrame) -> Timeline:
     linked = with_names(work, trace.names).join(launches, on="correlation", how="left", maintain_order="left")
     calls = feeding_calls(linked)
     host = read_states(trace, calls) if calls.height else None
-    gaps = judge_gaps(trace, device, find_gaps(linked))
+    found = find_gaps(linked)
+    gaps = judge_gaps(trace, device, found)
+    if others is not None:
+        gaps = replace(gaps, held=find_held(linked, found, others))
     return paint_parts(device, extent(work), busy_layers(linked), gaps, host)
 
 
@@ -143,10 +151,13 @@ def paint_parts(
     `bounds` are the begin and the end of the device's span.
     """
     layers: list[tuple[str, Spans]] = [*zip(BUSY_PARTS, busy, strict=True)]
+    held_kernels, held_copies = gaps.held if host is not None else NO_GAPS.held
     layers += [
+        ("idle_shared_ns", held_copies),  # before the call that waits for the copy
         ("idle_launch_ns", gaps.launching),
         ("idle_dependency_ns", gaps.dependency),
         ("idle_startup_ns", gaps.startup),
+        ("idle_shared_ns", held_kernels),
         ("idle_unknown_ns", gaps.unknown),
     ]
     if host is not None:
@@ -161,7 +172,7 @@ def paint_parts(
     layers.append((rest, union(*np.array(bounds, np.int64)[:, None])))
     numbers = np.array([PART_NAMES.index(name) for name, _ in layers], np.int16)
     painted = clip(paint([spans for _, spans in layers]), *bounds)
-    return Timeline(device, painted.bounds, numbers[painted.colours], host)
+    return Timeline(device, painted.bounds, numbers[painted.colours], host, gaps.held)
 
 
 def clip(painted: Painted, first: int, last: int) -> Painted:

@@ -57,7 +57,9 @@ def over_the_wire(trace, *, records=8192, limits=None):
 
 
 def assert_same(one, other):
-    one = replace(one, processes=())  # the wire has no word for the process behind a rank
+    """The first came over the wire, which has no word for the process behind a rank."""
+    assert one.processes == ()
+    other = replace(other, processes=())
     for field in fields(Trace):
         a, b = getattr(one, field.name), getattr(other, field.name)
         assert a.equals(b, null_equal=True) if hasattr(a, "equals") else a == b, field.name

@@ -1,0 +1,148 @@
+"""Another process on the device makes the iterations longer.
+
+It claims what is lost to the other's work on the device alone. The time that copies take is `copy-bound`'s, however slow
+they are: where that rule speaks, only those that wait are counted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
+from deepprof.metrics.breakdown.costs import Cost
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.ranks.facts import longest_loops
+from deepprof.metrics.sharing.shares import Manner, ShareOfDevice
+
+__all__ = ["shared_device"]
+
+LIMITS = Limits(warning=0.08, critical=0.3)
+FEWEST = 2  # iterations: one proves nothing
+NO_LEVEL = 0.85  # certainty without iterations that no other process touched
+UNPROVEN = 0.75  # without launch records, which show that work was queued
+UNSEEN = "host-bound"  # of a trace without launch records it claims all idle time between iterations
+CLAIMED = {"copy-bound": ("copies_slowed_ns",), UNSEEN: ("turns_ns", "copies_ns")}
+
+WAYS = {
+    "turns_ns": "its kernels wait for the other's turn",
+    "slowed_ns": "its kernels take longer beside the other's",
+    "copies_ns": "its copies wait for the other's",
+    "copies_slowed_ns": "its copies take longer beside the other's",
+}
+MOVE = "Move one of the jobs to another device, or run them one after the other where each needs it all the time."
+ADVICE: dict[Manner, str] = {
+    "in turn": (
+        f"{MOVE} If both must stay: on NVIDIA devices MPS (nvidia-cuda-mps-control) lets kernels of both run at once "
+        "where they fit beside each other, and MIG gives each a slice of its own; taking turns, the device does no "
+        "more work than for one job."
+    ),
+    "at once": (
+        f"{MOVE} If both must stay: a share for each (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE with MPS, or MIG slices of "
+        "their own) keeps the one from slowing the other beyond it."
+    ),
+    "not visible": MOVE,
+}
+LINK = (
+    "Both copy between host and device at the same time: copy less and earlier (pinned memory, prefetching), let the "
+    "jobs load at different times, or move one of them to a device with a link of its own."
+)
+
+
+def shared_device(
+    shares: Iterable[ShareOfDevice], loops: Sequence[Loop], found: Sequence[Finding]
+) -> Iterator[Finding]:
+    """Yield `shared-device` for each device on which the process' iterations lose time to another process.
+
+    `found` is what other rules say of its loops: what they claim is not claimed twice.
+    """
+    longest = longest_loops(loops)
+    for share in shares:
+        loop = longest.get((share.rank, share.device))
+        if loop is not None and share.losses.height >= FEWEST:
+            yield from judge(share, loop, found)
+
+
+def judge(share: ShareOfDevice, loop: Loop, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield the finding on one device, if its loop loses enough there."""
+    rivals = [each for each in found if is_about(each, loop)]
+    taken = {way for rule, ways in CLAIMED.items() if claims(rivals, rule, share) for way in ways}
+    finding = describe(share, loop, [way for way in WAYS if way not in taken])
+    if finding is not None:
+        yield finding
+
+
+def claims(found: Iterable[Finding], rule: str, share: ShareOfDevice) -> bool:
+    """Return whether one of the findings is of `rule` and claims what is lost to others as well."""
+    return any(each.rule == rule for each in found) and not (rule == UNSEEN and share.proven)
+
+
+def is_about(finding: Finding, loop: Loop) -> bool:
+    """Return whether a finding is about the main stream of `loop`."""
+    return (finding.rank, finding.device, finding.stream) == (loop.rank, loop.device, loop.stream)
+
+
+def describe(share: ShareOfDevice, loop: Loop, ways: Sequence[str]) -> Finding | None:
+    """Return the finding that what is lost in some `ways` is too much; None where it is not."""
+    cost = cost_of(share, ways)
+    certainty = (1.0 if share.alone_ns is not None else NO_LEVEL) * (1.0 if share.proven else UNPROVEN)
+    claim = Claim(rule="shared-device", loop=loop, cost=cost, limits=LIMITS, certainty=certainty)
+    if cost.share < LIMITS.warning:
+        return None
+    means = {way: share.mean_ns(way) or 0 for way in WAYS}
+    worst = max(ways, key=lambda way: means[way])
+    texts = Texts(
+        title=f"The device is shared, and {name_others(share)} takes time from every iteration",
+        summary=" ".join(summarize(share, cost, worst)),
+        advice=LINK if worst.startswith("copies") else ADVICE[share.manner],
+    )
+    evidence = {
+        "processes": 1 + len(share.neighbours),
+        "manner": share.manner,
+        **{f"{way.removesuffix('_ns')}_ns_per_iteration": ns for way, ns in means.items()},
+        "alone_iteration_ns": share.alone_ns,
+        "together_iteration_ns": share.together_ns,
+        "other_ns_per_iteration": share.mean_ns("together_ns"),
+        "other_rank": nearest(share),
+    }
+    return claim.conclude(texts, evidence)
+
+
+def cost_of(share: ShareOfDevice, ways: Sequence[str]) -> Cost:
+    """Return what an iteration loses in some ways, a mean over all usual ones, at most what it could save."""
+    rows = share.losses
+    lost = rows.select(lost=sum(rows[way] for way in ways)).to_series()
+    mean = min(float(lost.mean() or 0.0), float(share.headroom_ns or 0))  # type: ignore[arg-type]
+    return Cost(
+        mean_ns=mean,
+        whole_ns=float(rows["iteration_ns"].mean() or 0.0),  # type: ignore[arg-type]
+        steadiness=int((lost >= mean / 2).sum()) / max(1, rows.height),
+        iterations=rows.height,
+        bounds=(int(rows["index"][0]), int(rows["index"][-1])),
+    )
+
+
+def summarize(share: ShareOfDevice, cost: Cost, worst: str) -> Iterator[str]:
+    """Yield the sentences of the summary."""
+    rows = share.losses
+    touched = f"in {share.together_iterations} of {rows.height} iterations it has work there"
+    yield (
+        f"{format_ms(cost.mean_ns)} of an iteration ({100 * cost.share:.0f} %) are lost to {name_others(share)} on the "
+        f"same device ({touched}); mostly {WAYS[worst]}."
+    )
+    if share.alone_ns is not None and share.together_ns is not None:
+        yield f"An iteration takes {format_ms(share.together_ns)} beside it and {format_ms(share.alone_ns)} without."
+    if share.manner != "not visible":
+        yield f"Kernels of the processes run {share.manner}."
+
+
+def nearest(share: ShareOfDevice) -> int | None:
+    """Return the rank that has most work on the device during this one's iterations."""
+    most = max(share.neighbours, key=lambda each: each.together_ns, default=None)
+    return None if most is None else most.rank
+
+
+def name_others(share: ShareOfDevice) -> str:
+    """Return the other processes in words."""
+    others = [each for each in share.neighbours if each.together_ns]
+    return f"rank {others[0].rank}" if len(others) == 1 else f"{len(others)} other processes"

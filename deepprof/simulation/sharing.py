@@ -1,0 +1,326 @@
+"""Two jobs on one simulated device, with the truth about what each loses to the other.
+
+The device runs one kernel at a time and gives its processes turns of `TURN_NS`, at the end of a kernel, where both have
+work; a process without work gives its turn up. Or kernels run at once, each at half its speed while another one runs
+(as with MPS, where neither leaves room for the other). Copies of one direction have one engine, first come, first
+served. Every process has one stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from random import Random
+from typing import Literal
+
+from deepprof.simulation import Simulation, program
+from deepprof.simulation.capture import keep_head, keep_tail
+from deepprof.simulation.document import BASE_NS, START_NS, Place, make_document
+from deepprof.simulation.events import DEVICE, PROCESS, Event, describe_memory
+from deepprof.simulation.machine import GAP_NS, LATENCY_NS, Machine
+from deepprof.simulation.plan import Plan, Request
+from deepprof.simulation.steps import MAIN_STREAM, Copy, Fill, Launch, Replay, Step
+
+__all__ = [
+    "DEVICE_NBYTES",
+    "JOBS",
+    "Loss",
+    "Manner",
+    "Member",
+    "SharedRun",
+    "needs",
+    "play_together",
+    "simulate_shared",
+]
+
+Manner = Literal["in turn", "at once"]
+
+TURN_NS = 2_000_000
+HELD_NS = 3_000  # pause between two kernels in which a process keeps its turn
+LAUNCH_NS = 7_000  # about what the host needs until its launch call returns
+DEVICE_NBYTES = 85_031_714_816
+KERNELS = "kernels"  # the engine that is no copy engine
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """That something of a process began or lasted `ns` longer because of another one: `turns`, `slowed` or `copies`."""
+
+    time_ns: int
+    kind: str
+    ns: int
+
+
+@dataclass
+class SharedGpu:
+    """One device: until when each engine is taken, whose turn it is, and which kernels run."""
+
+    manner: Manner = "in turn"
+    taken: dict[str, int] = field(default_factory=dict)
+    owner: object = None
+    turn_ends: int = 0
+    running: dict[int, tuple[int, int]] = field(default_factory=dict)  # by process: its latest kernel
+
+    def begin(self, engine: str, ready_ns: int) -> int:
+        """Return when what is ready at `ready_ns` can begin."""
+        if engine == KERNELS and self.manner == "at once":
+            return ready_ns
+        return max(ready_ns, self.taken.get(engine, 0))
+
+    def take(self, engine: str, owner: object, span: tuple[int, int]) -> None:
+        """Note that an engine works for `owner`."""
+        if engine == KERNELS and (owner is not self.owner or span[0] >= self.turn_ends):
+            self.owner, self.turn_ends = owner, span[0] + TURN_NS
+        self.taken[engine] = max(span[1], self.taken.get(engine, 0))
+
+    def slow_down(self, process: int, begin_ns: int, ns: int) -> int:
+        """Return what a kernel of `ns` takes from `begin_ns` on beside the others that run now, at half its speed."""
+        if self.manner != "at once":
+            return ns
+        beside = max((end for pid, (_, end) in self.running.items() if pid != process), default=0) - begin_ns
+        slow = min(max(0, beside), 2 * ns)
+        taken = ns + slow // 2
+        self.running[process] = (begin_ns, begin_ns + taken)
+        return taken
+
+
+class SharedMachine(Machine):
+    """A process on a device that others use too; `losses` is the truth about what they cost it."""
+
+    def __init__(self, random: Random, start_ns: int, gpu: SharedGpu, pid: int, plan: Plan) -> None:
+        super().__init__(random, start_ns, pace=plan.pace, slowness=plan.slowness)
+        self.gpu, self.pid, self.engine = gpu, pid, KERNELS
+        self.losses: list[Loss] = []
+
+    def copy(self, step: Copy) -> None:
+        """Copy with the engine of that direction."""
+        self.engine = step.direction
+        super().copy(step)
+        self.engine = KERNELS
+
+    def occupy(self, stream: int, ns: int) -> tuple[int, int]:
+        """Reserve the stream and the engine, and note what others cost."""
+        own = max(self.host_ns + self.vary(LATENCY_NS, 0.2), self.free.get(stream, 0) + self.vary(GAP_NS, 0.2))
+        begin = self.gpu.begin(self.engine, own)
+        taken = self.gpu.slow_down(self.pid, begin, ns) if self.engine == KERNELS else ns
+        self.note(begin, "turns" if self.engine == KERNELS else "copies", begin - own)
+        self.note(begin, "slowed", taken - ns)
+        self.gpu.take(self.engine, self, (begin, begin + taken))
+        self.free[stream] = begin + taken
+        return begin, begin + taken
+
+    def note(self, time_ns: int, kind: str, ns: int) -> None:
+        """Write a loss down."""
+        if ns:
+            self.losses.append(Loss(time_ns, kind, ns))
+
+    def ready(self, step: Step) -> int:
+        """Return about when the work of a step is ready to begin."""
+        return max(self.host_ns + LAUNCH_NS + LATENCY_NS, self.free.get(stream_of(step), 0) + GAP_NS)
+
+
+def stream_of(step: Step) -> int:
+    """Return the stream that a step works on."""
+    return step.stream if isinstance(step, Copy) else MAIN_STREAM
+
+
+def engine_of(step: Step) -> str:
+    """Return the engine that a step needs."""
+    return step.direction if isinstance(step, Copy) else KERNELS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One job on the device: its program, its iterations, when it starts, and the memory that it takes (a share)."""
+
+    plan: Plan
+    iterations: int
+    start_ns: int = 0
+    memory_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedRun:
+    """One job's capture and its truth; `losses` is what others cost each complete iteration, in ns by kind of `Loss`.
+
+    `iterations_ns` are the times from start to start, `busy_ns` is how long the device works for the process from the
+    first iteration's start to the end of the last.
+    """
+
+    simulation: Simulation
+    iterations_ns: tuple[int, ...]
+    losses: tuple[dict[str, int], ...]
+    busy_ns: int
+
+
+class Player:
+    """A member as it plays: its machine, the steps to come, and where its iterations begin."""
+
+    def __init__(self, member: Member, machine: SharedMachine) -> None:
+        self.machine, self.firsts = machine, list[int]()
+        self.steps = self.tour(member.plan, member.iterations)
+        self.next: Step | None = None
+        self.proceed()
+
+    def tour(self, plan: Plan, iterations: int) -> Iterator[Step]:
+        """Yield the steps of a capture, and note where iterations begin."""
+        yield from keep_tail(list(plan.build(-1)))
+        for index in range(iterations):
+            self.firsts.append(len(self.machine.kernels))
+            yield from plan.build(index)
+        self.firsts.append(len(self.machine.kernels))
+        yield from keep_head(list(plan.build(iterations)))
+
+    def proceed(self) -> None:
+        """Play what needs no device, up to the next step that does; None: there is no more."""
+        for step in self.steps:
+            if isinstance(step, Launch | Copy | Fill | Replay):
+                self.next = step
+                return
+            self.machine.play(step)
+        self.next = None
+
+    def work(self) -> None:
+        """Play the step that needs the device."""
+        if self.next is not None:
+            self.machine.play(self.next)
+        self.proceed()
+
+
+def play_together(members: Sequence[Member], seed: str, manner: Manner = "in turn") -> list[SharedRun]:
+    """Let several jobs run on one device, and return the capture of each."""
+    gpu = SharedGpu(manner)
+    machines = [
+        SharedMachine(Random(f"{seed} {n}"), START_NS + each.start_ns, gpu, PROCESS + 100 * n, each.plan)  # noqa: S311
+        for n, each in enumerate(members)
+    ]
+    for each, machine in zip(members, machines, strict=True):
+        reserve(machine, each.memory_share)
+    players = [Player(each, machine) for each, machine in zip(members, machines, strict=True)]
+    while waiting := [player for player in players if player.next is not None]:
+        choose(waiting, gpu).work()
+    return [report(player, each, seed) for player, each in zip(players, members, strict=True)]
+
+
+def reserve(machine: SharedMachine, share: float) -> None:
+    """Write down that a process takes its share of the memory at its start, as TensorFlow does."""
+    if share:
+        nbytes = round(share * DEVICE_NBYTES)
+        machine.operators.append(describe_memory(machine.host_ns, nbytes, 1 << 40, (nbytes, nbytes)))
+
+
+def choose(players: Sequence[Player], gpu: SharedGpu) -> Player:
+    """Return whose work begins next; of several that wait for one engine, the turn's owner goes on until its end."""
+
+    def begins(player: Player) -> tuple[int, bool]:
+        machine, step = player.machine, player.next
+        assert step is not None  # noqa: S101  only those with a step are asked
+        begin = gpu.begin(engine_of(step), machine.ready(step))
+        free = gpu.taken.get(KERNELS, 0)
+        owns = gpu.owner is machine and engine_of(step) == KERNELS
+        if owns and free < gpu.turn_ends and begin - free <= HELD_NS:
+            return free, False
+        return begin, True
+
+    return min(players, key=begins)
+
+
+def report(player: Player, member: Member, seed: str) -> SharedRun:
+    """Return the capture of one job and the truth about it."""
+    machine, firsts = player.machine, player.firsts
+    starts = [machine.kernels[first][0] for first in firsts]
+    losses = [dict.fromkeys(("turns", "slowed", "copies"), 0) for _ in starts[1:]]
+    for loss in machine.losses:
+        at = next((n for n, (a, b) in enumerate(pairwise(starts)) if a <= loss.time_ns < b), None)
+        if at is not None:
+            losses[at][loss.kind] += loss.ns
+    return SharedRun(
+        simulation=describe(machine, member.plan, firsts, seed),
+        iterations_ns=tuple(after - before for before, after in pairwise(starts)),
+        losses=tuple(losses),
+        busy_ns=busy_between(machine, starts[0], starts[-1]),
+    )
+
+
+def busy_between(machine: Machine, start_ns: int, end_ns: int) -> int:
+    """Return how long events of the process run between two moments; they lie one behind the other on one stream."""
+    work = (e for e in machine.activities if e["cat"] in {"kernel", "gpu_memcpy", "gpu_memset"})
+    spans = ((round(e["ts"] * 1000), round((e["ts"] + e["dur"]) * 1000)) for e in work)
+    return sum(max(0, min(end, end_ns) - max(begin, start_ns)) for begin, end in spans)
+
+
+def describe(machine: SharedMachine, plan: Plan, firsts: Sequence[int], seed: str) -> Simulation:
+    """Return the capture with the truth about its iterations."""
+    starts = [machine.kernels[i][0] for i in firsts]
+    document = make_document(machine, Place())
+    document["traceEvents"] = [rename(each, machine.pid) for each in document["traceEvents"]]
+    return Simulation(
+        scenario=f"shared {seed}",
+        seed=0,
+        document=document,
+        iterations=len(firsts) - 1,
+        warmup=plan.warmup,
+        stream=MAIN_STREAM,
+        kernels=tuple(after - first for first, after in pairwise(firsts)),
+        first_kernels=tuple(firsts[:-1]),
+        starts_ns=tuple(BASE_NS + start for start in starts[:-1]),
+        intervals_ns=tuple(machine.kernels[i][0] - machine.kernels[i - 1][1] for i in firsts[1:]),
+        finding=None,
+    )
+
+
+def rename(event: Event, pid: int) -> Event:
+    """Return an event of the host as one of the process `pid`."""
+    return {**event, "pid": pid} if event["pid"] == PROCESS and PROCESS != DEVICE else event
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A program of the study: its name, what it does, and the memory that it needs."""
+
+    name: str
+    nbytes: int
+    copies: float  # strength of its copies; 0: it computes only
+
+    def plan(self, seed: int) -> Plan:
+        """Return the program."""
+        if not self.copies:
+            return program.plan_healthy(Request(random=Random(seed), iterations=1, strength=1.0))  # noqa: S311
+        request = Request(random=Random(seed), iterations=1, strength=self.copies)  # noqa: S311
+        return on_one_stream(program.plan_copy_bound(request))
+
+
+JOBS = {"compute": Job("compute", 6 * 10**9, 0.0), "io": Job("io", 11 * 10**9, 0.5)}
+
+
+def needs(job: str) -> float:
+    """Return the share of the device's memory from which on a program fits."""
+    return JOBS[job].nbytes / DEVICE_NBYTES
+
+
+def on_one_stream(plan: Plan) -> Plan:
+    """Return the program with all copies on its main stream."""
+
+    def build(index: int) -> Iterable[Step]:
+        return (replace(step, stream=MAIN_STREAM) if isinstance(step, Copy) else step for step in plan.build(index))
+
+    return replace(plan, build=build)
+
+
+def simulate_shared(
+    jobs: Sequence[str], *, memory_share: float, iterations: int = 12, seed: int = 0, manner: Manner = "in turn"
+) -> list[SharedRun]:
+    """Simulate programs of `JOBS` on one device, alone or together, each with a share of its memory.
+
+    Those that run together run for about the same time, so that each has the other beside it. Raises `ValueError`
+    for a share that a program does not fit in.
+    """
+    for job in jobs:
+        if needs(job) > memory_share:
+            raise ValueError(f"{job} takes {needs(job):.0%} of the device's memory, and has {memory_share:.0%}")
+    members = [
+        Member(plan=on_one_stream(JOBS[job].plan(seed)), iterations=iterations, memory_share=memory_share)
+        for job in jobs
+    ]
+    return play_together(members, f"{'+'.join(jobs)} {memory_share} {seed}", manner)

@@ -1,0 +1,71 @@
+"""A device and the processes that share it: how busy it is with one of them and with several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from deepprof.metrics.sharing.places import Place, SharedWork
+from deepprof.metrics.sharing.shares import Manner, ShareOfDevice
+from deepprof.metrics.sharing.work import DeviceWork, merge
+from deepprof.metrics.spans import NOTHING, Spans, intersect, union
+
+__all__ = ["SharedDevice", "Utilisation", "measure_device"]
+
+ABSENT_NS = 100_000_000  # a process without a loop that is silent for longer has gone; one with a loop: two iterations
+
+
+@dataclass(frozen=True, slots=True)
+class Utilisation:
+    """How long a number of processes was present, and for how long of that the device worked."""
+
+    span_ns: int
+    busy_ns: int
+
+    @property
+    def ratio(self) -> float | None:
+        """Share of the time in which the device works; None without any time."""
+        return self.busy_ns / self.span_ns if self.span_ns else None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SharedDevice:
+    """A device that several processes have work on, and each of them; `alone` is with one process present."""
+
+    identity: str | None
+    manner: Manner
+    alone: Utilisation
+    together: Utilisation
+    processes: tuple[ShareOfDevice, ...]
+
+
+def measure_device(shared: SharedWork, shares: Mapping[Place, ShareOfDevice]) -> SharedDevice:
+    """Return the device of `shared`; `shares` has that of each of its places."""
+    processes = tuple(shares[work.rank, work.device] for work in shared.works)
+    alone, together = measure_utilisation(
+        shared.works, [find_presence(w, s) for w, s in zip(shared.works, processes, strict=True)]
+    )
+    seen = [share.manner for share in processes if share.manner != "not visible"]
+    manner: Manner = "at once" if "at once" in seen else seen[0] if seen else "not visible"
+    return SharedDevice(identity=shared.identity, manner=manner, alone=alone, together=together, processes=processes)
+
+
+def measure_utilisation(works: Sequence[DeviceWork], present: Sequence[Spans]) -> tuple[Utilisation, Utilisation]:
+    """Return how busy the device is while one process is present, and while several are."""
+    both = merge([intersect(one, other) for one, other in combinations(present, 2)])
+    someone, busy = merge(present), merge([work.busy for work in works])
+    working = intersect(busy, both).total_ns
+    alone = Utilisation(someone.total_ns - both.total_ns, intersect(busy, someone).total_ns - working)
+    return alone, Utilisation(both.total_ns, working)
+
+
+def find_presence(work: DeviceWork, share: ShareOfDevice) -> Spans:
+    """Return when a process is at work, its pauses included: one for longer than two of its iterations is absent."""
+    busy, longest = work.busy, share.longest_ns
+    if not len(busy.starts):
+        return NOTHING
+    at = np.flatnonzero(busy.starts[1:] - busy.ends[:-1] > (ABSENT_NS if longest is None else 2 * longest))
+    return union(busy.starts[np.append(0, at + 1)], busy.ends[np.append(at, len(busy.ends) - 1)])

@@ -1,0 +1,99 @@
+"""What comes back in every iteration of a process, so that it can be compared with and without others beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.breakdown.parts import COPY_PARTS
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.sharing.work import WORK, is_on_link
+from deepprof.metrics.spans import NOTHING, Spans, covered
+
+__all__ = ["FEWEST", "Beside", "Repeated", "list_copies", "list_kernels", "look_beside"]
+
+Int64s = npt.NDArray[np.int64]
+Float64s = npt.NDArray[np.float64]
+
+FEWEST = 3  # runs of one event that tell how long it takes alone
+NOBODY = -1  # iteration of what runs between iterations
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """Events that come back in every iteration, `key` for `key`, in arrays of one length.
+
+    `iteration` is the row of `Loop.usual` that an event starts in. `counted_ns` is how much of it an iteration can lose
+    by: all of a kernel, of a copy what nothing hides.
+    """
+
+    start_ns: Int64s
+    end_ns: Int64s
+    iteration: Int64s
+    key: Int64s
+    counted_ns: Int64s
+
+    def sum_by_iteration(self, values: npt.ArrayLike, iterations: int) -> Float64s:
+        """Return the sum of `values`, one for each event, in every iteration."""
+        sums = np.bincount(self.iteration, np.asarray(values, np.float64), minlength=iterations)
+        return sums.astype(np.float64)  # of no event at all numpy makes integers
+
+
+def list_kernels(trace: Trace, loop: Loop) -> Repeated:
+    """Return the kernels of the main stream; the n-th of a name in an iteration is the n-th in every other."""
+    rows = rows_within(trace, loop, (pl.col("stream") == loop.stream) & pl.col("activity").is_in(["kernel", "graph"]))
+    rows = rows.with_columns(nth=pl.int_range(pl.len()).over("iteration", "name_id"))
+    return make_repeated(rows, ["name_id", "nth"], (rows["end_ns"] - rows["start_ns"]).to_numpy())
+
+
+def list_copies(trace: Trace, loop: Loop) -> Repeated:
+    """Return the copies from and to the device's outside; those of one direction and size are alike."""
+    rows = rows_within(trace, loop, pl.col("activity").is_in(WORK) & is_on_link())
+    exposed = NOTHING if loop.timeline is None else loop.timeline.spans(tuple(COPY_PARTS.values()))
+    counted = covered(exposed, rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+    return make_repeated(rows, ["copy_kind", "nbytes"], counted)
+
+
+def rows_within(trace: Trace, loop: Loop, which: pl.Expr) -> pl.DataFrame:
+    """Return the events of the loop's device that `which` selects and a usual iteration holds, with its number."""
+    rows = trace.device_events.filter((pl.col("device") == loop.device) & which)
+    start = loop.usual["start_ns"].to_numpy()
+    end = start + loop.usual["iteration_ns"].to_numpy()
+    times = rows["start_ns"].to_numpy()
+    at = np.searchsorted(start, times, side="right") - 1
+    inside = (at >= 0) & (times < end[np.maximum(at, 0)]) if len(start) else np.zeros(len(times), np.bool_)
+    return rows.with_columns(iteration=pl.Series(at, dtype=pl.Int64)).filter(pl.Series(inside, dtype=pl.Boolean))
+
+
+def make_repeated(rows: pl.DataFrame, keys: list[str], counted_ns: Int64s) -> Repeated:
+    """Return events with a number for each combination of `keys`."""
+    numbers = rows.select(pl.struct(keys).rank("dense").cast(pl.Int64)).to_series().to_numpy()
+    start, end, iteration = (rows[name].to_numpy() for name in ("start_ns", "end_ns", "iteration"))
+    return Repeated(start, end, iteration, numbers, counted_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Repeated events beside those of others: how long both ran, and how much longer than alone each took."""
+
+    overlap_ns: Int64s
+    extra_ns: Float64s
+
+
+def look_beside(events: Repeated, others: Spans) -> Beside:
+    """Return how events fare beside `others`.
+
+    Alone an event takes the median of its kind where nothing of others ran meanwhile. Where that was not often enough,
+    the shortest counts as alone, and what is found is a lower bound.
+    """
+    overlap = covered(others, events.start_ns, events.end_ns)
+    taken = events.end_ns - events.start_ns
+    frame = pl.DataFrame({"key": events.key, "taken": taken, "alone": overlap == 0})
+    undisturbed = pl.col("taken").filter("alone")
+    base = pl.when(pl.col("alone").sum() >= FEWEST).then(undisturbed.median()).otherwise(pl.col("taken").min())
+    alone = frame.select(base.over("key")).to_series().to_numpy()
+    return Beside(overlap, np.where(overlap > 0, taken - alone, 0.0))

@@ -1,0 +1,175 @@
+"""One process on a device that it shares: what its iterations lose to the others, and how they come onto the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.iteration_table import find_edited, summarize
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.sharing.losses import LOSSES, UNTOUCHED, Queued, find_level, measure_losses
+from deepprof.metrics.sharing.places import SharedWork
+from deepprof.metrics.sharing.repeated import Repeated, list_copies, list_kernels, look_beside
+from deepprof.metrics.sharing.work import DeviceWork, Others
+from deepprof.metrics.spans import Spans, covered, intersect
+
+__all__ = ["Manner", "Neighbour", "ShareOfDevice", "keep_disturbed", "measure_share"]
+
+# How kernels of several processes come onto one device: one after the other (time-sliced); at once (MPS, or slices of
+# the device that the recording does not tell apart); or they were never in each other's way, and nothing shows it.
+Manner = Literal["in turn", "at once", "not visible"]
+CONTENDED = 0.01  # of the time beside others: less shows no manner
+TOUCHING = 0.05  # of the contended time: overlap below it is the hand-over between turns
+EDGE_NS = 20_000  # of overlap: shorter ones say nothing about who stood still
+STOOD_STILL, WENT_ON = 0.8, 0.2  # of the overlap that a kernel took longer
+IN_BETWEEN = 0.3  # of the overlap: kernels that neither stood still nor went on are no more than that
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Another process on the device: how long it has work there in a mean iteration of this one."""
+
+    rank: int
+    device: int
+    together_ns: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ShareOfDevice:
+    """One process on a shared device; without a loop `losses` is empty, and what rests on it None.
+
+    `alone_ns` is the median iteration while no other process works, `together_ns` while one does, over so many
+    iterations; `losses` has a row per usual iteration of its longest loop (`losses.LOSSES`). `headroom_ns` is what a
+    mean iteration would save without the others: what it loses to them on the device, but no more than iterations
+    without them are shorter, where there are some. `proven`: launch records show that work was queued.
+    """
+
+    rank: int
+    device: int
+    pid: int | None
+    name: str | None
+    busy_ns: int
+    manner: Manner
+    neighbours: tuple[Neighbour, ...]
+    stream: int | None = None
+    losses: pl.DataFrame
+    alone_ns: int | None = None
+    alone_iterations: int = 0
+    together_ns: int | None = None
+    together_iterations: int = 0
+    headroom_ns: int | None = None
+    proven: bool = False
+
+    def mean_ns(self, column: str) -> int | None:
+        """Return the mean of a column of `losses`; None without a value."""
+        mean = self.losses[column].mean()
+        return None if mean is None else round(float(mean))  # type: ignore[arg-type]
+
+    @property
+    def longest_ns(self) -> int | None:
+        """The longest usual iteration."""
+        return max(self.losses["iteration_ns"].to_list(), default=None)
+
+
+def measure_share(trace: Trace, shared: SharedWork, own: DeviceWork, loop: Loop | None) -> ShareOfDevice:
+    """Return what the process of `trace` loses on a shared device; `loop` is its longest there, with its parts."""
+    pid, name = identify(trace)
+    beside, others = shared.beside(own.rank), shared.others(own.rank)
+    share = ShareOfDevice(
+        rank=own.rank,
+        device=own.device,
+        pid=pid,
+        name=name,
+        busy_ns=own.busy.total_ns,
+        manner="not visible",
+        neighbours=tuple(Neighbour(other.rank, other.device, 0) for other in beside),
+        losses=pl.DataFrame(schema=LOSSES),
+    )
+    if loop is None or loop.timeline is None or loop.usual.is_empty():
+        return share
+    queued = Queued(*loop.timeline.held, proven=loop.timeline.host is not None)
+    kernels, copies = list_kernels(trace, loop), list_copies(trace, loop)
+    losses = measure_losses(loop.usual, queued, kernels, copies, others)
+    manner = judge_manner(kernels, losses, others, own)
+    return replace(describe(share, loop, losses, beside), manner=manner, proven=queued.proven)
+
+
+def identify(trace: Trace) -> tuple[int | None, str | None]:
+    """Return id and name of the trace's process, as far as it says: else the one that makes most runtime calls."""
+    if len(trace.processes) == 1:
+        return trace.processes[0].id, trace.processes[0].name
+    calls = trace.host_events.filter(pl.col("category") == "runtime")["process"].drop_nulls()
+    found = calls.value_counts(sort=True)["process"].head(1).to_list()
+    return (found[0] if found else None), None
+
+
+def describe(share: ShareOfDevice, loop: Loop, losses: pl.DataFrame, beside: Sequence[DeviceWork]) -> ShareOfDevice:
+    """Return the share with the figures of its iterations."""
+    whole, together = losses["iteration_ns"].to_numpy(), losses["together_ns"].to_numpy()
+    level, touched = find_level(whole, together), whole[together > UNTOUCHED * whole]
+    return replace(
+        share,
+        stream=loop.stream,
+        losses=losses,
+        alone_ns=level,
+        alone_iterations=len(whole) - len(touched),
+        together_ns=round(float(np.median(touched))) if len(touched) else None,
+        together_iterations=len(touched),
+        headroom_ns=find_headroom(losses, level),
+        neighbours=tuple(find_neighbour(loop, other) for other in beside),
+    )
+
+
+def find_headroom(losses: pl.DataFrame, level_ns: int | None) -> int:
+    """Return what a mean iteration would save without the others."""
+    lost = float(losses["lost_ns"].mean())  # type: ignore[arg-type]
+    longer = lost if level_ns is None else float(losses["iteration_ns"].mean()) - level_ns  # type: ignore[arg-type]
+    return round(max(0.0, min(lost, longer)))
+
+
+def find_neighbour(loop: Loop, other: DeviceWork) -> Neighbour:
+    """Return how long another process works in a mean iteration of this one."""
+    start = loop.usual["start_ns"].to_numpy()
+    within = covered(other.busy, start, start + loop.usual["iteration_ns"].to_numpy())
+    return Neighbour(other.rank, other.device, round(float(within.mean())))
+
+
+def judge_manner(kernels: Repeated, losses: pl.DataFrame, others: Others, own: DeviceWork) -> Manner:
+    """Return how the kernels of this process and of others come onto the device.
+
+    A kernel that is put aside for another process' turn seems to run on, so that overlap alone does not tell. But then
+    one of two kernels stands still for as long as the other runs, and the other goes on as if alone; where they run at
+    once both go on, slower.
+    """
+    overlap, turns = intersect(own.kernels, others.kernels).total_ns, int(losses["turns_ns"].sum())
+    if overlap + turns <= CONTENDED * int(losses["together_ns"].sum()):
+        return "not visible"
+    if overlap <= TOUCHING * (overlap + turns):
+        return "in turn"
+    return "in turn" if stands_still(kernels, others.kernels) else "at once"
+
+
+def stands_still(kernels: Repeated, others: Spans) -> bool:
+    """Return whether some kernels stand still beside those of others, while the rest go on as if alone."""
+    beside = look_beside(kernels, others)
+    counted = beside.overlap_ns > EDGE_NS
+    weight, ratio = beside.overlap_ns[counted], beside.extra_ns[counted] / np.maximum(1, beside.overlap_ns[counted])
+    between = (ratio > WENT_ON) & (ratio < STOOD_STILL)
+    return bool((ratio >= STOOD_STILL).any()) and int(weight[between].sum()) <= IN_BETWEEN * int(weight.sum())
+
+
+def keep_disturbed(loop: Loop, others: Others) -> Loop:
+    """Return the loop with a warm-up that ends before the first iteration that is only slow because of others."""
+    rows = loop.iterations
+    start, whole = rows["start_ns"].to_numpy(), (rows["busy_ns"] + rows["idle_ns"]).to_numpy()
+    touched = covered(others.work, start, start + whole) > UNTOUCHED * whole
+    slow = rows["warmup"].to_numpy() & touched & ~find_edited(rows).to_numpy()
+    if not slow.any():
+        return loop
+    iterations = rows.with_columns(warmup=pl.col("warmup") & (pl.int_range(pl.len()) < int(np.argmax(slow))))
+    return replace(loop, iterations=iterations, metrics=summarize(iterations))

@@ -1,0 +1,87 @@
+"""What a process has on a device, and what it has to wait for there while others have the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.spans import NOTHING, Spans, intersect, union
+
+__all__ = ["BETWEEN_NS", "WORK", "DeviceWork", "Others", "is_on_link", "merge", "read_work"]
+
+Int64s = npt.NDArray[np.int64]
+
+WORK = ("kernel", "memcpy", "memset", "graph")
+BETWEEN_NS = 20_000  # of one process: between two of its kernels the device is its own still
+ON_LINK = ("HtoD", "DtoH", "PtoP")  # copies that an engine of their own makes; the device's own ones are like kernels
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceWork:
+    """When one process has kernels on a device, and when copies from and to its outside."""
+
+    rank: int
+    device: int
+    kernels: Spans
+    copies: Spans
+
+    @property
+    def busy(self) -> Spans:
+        """When the device works for the process."""
+        return merge([self.kernels, self.copies])
+
+
+def merge(several: Sequence[Spans]) -> Spans:
+    """Return the time that lies in any."""
+    if not several:
+        return NOTHING
+    return union(np.concatenate([s.starts for s in several]), np.concatenate([s.ends for s in several]))
+
+
+def read_work(trace: Trace, device: int) -> DeviceWork:
+    """Return what the process of `trace` has on a device."""
+    rows = trace.device_events.filter((pl.col("device") == device) & pl.col("activity").is_in(WORK))
+    link = rows.select(is_on_link()).to_series()
+    kernels, copies = (
+        union(r["start_ns"].to_numpy(), r["end_ns"].to_numpy()) for r in (rows.filter(~link), rows.filter(link))
+    )
+    return DeviceWork(trace.rank or 0, device, kernels, copies)
+
+
+def is_on_link() -> pl.Expr:
+    """Return whether an event is a copy from or to the device's outside; of one without a direction that is assumed."""
+    outward = pl.col("copy_kind").cast(pl.String).is_in(ON_LINK) | pl.col("copy_kind").is_null()
+    return (pl.col("activity") == "memcpy") & outward
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """When other processes have kernels, copies, or either on the device."""
+
+    kernels: Spans
+    copies: Spans
+    work: Spans
+
+    @classmethod
+    def of(cls, works: Sequence[DeviceWork]) -> Others:
+        """Return what several processes have there together."""
+        kernels, copies = merge([each.kernels for each in works]), merge([each.copies for each in works])
+        return cls(kernels, copies, merge([kernels, copies]))
+
+    def hold(self, kernels: Spans, copies: Spans) -> tuple[Spans, Spans]:
+        """Return the part of the time in which kernels and copies wait that others have what these wait for."""
+        return intersect(kernels, close_gaps(self.kernels)), intersect(copies, close_gaps(self.copies))
+
+
+def close_gaps(spans: Spans) -> Spans:
+    """Return the spans with pauses of up to `BETWEEN_NS` filled."""
+    if not len(spans.starts):
+        return spans
+    near = spans.starts[1:] - spans.ends[:-1] <= BETWEEN_NS
+    ends = np.where(np.append(near, False), np.append(spans.starts[1:], 0), spans.ends)
+    return union(spans.starts, ends)
