@@ -24,6 +24,8 @@ SCENARIOS = (
     *("recapture", "accumulation", "inference", "inference-launch-bound", "communication-bound"),
     *("communication-hidden", "straggler", "ranks-healthy"),
 )
+SHARED = "shared"  # two programs, whose study it prints
+ITERATIONS = 40
 LONGEST = 5_000  # iterations of all ranks together; beyond it they no longer fit a machine's memory
 HEAVY = {"small-kernels": 1_000, "accumulation": 1_000, "launch-bound": 1_500, "sync-bound": 2_500}  # more events each
 MOST_RANKS = 64  # the simulation takes no more
@@ -52,15 +54,19 @@ class Simulate:
       inference               nothing: tokens are decoded; inference-launch-bound: one launch after the other
       communication-bound     gradients are reduced when nothing hides it; communication-hidden: behind kernels
       straggler               of several ranks (--ranks) one lets the others wait; ranks-healthy: none does
+    And a study of two programs on one device, alone with a growing share of its memory and together:
+      shared                  prints what is found in their traces beside the truth; with -o, writes the traces into a
+                              directory, those of each run into one of their own
     """
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's arguments."""
-        parser.add_argument("scenario", metavar="SCENARIO", choices=SCENARIOS, help="one of those above")
-        help_text = "file to write; with --ranks, directory for one file per rank"
-        parser.add_argument("-o", "--output", metavar="FILE", required=True, help=help_text)
-        help_text = "complete iterations (default 40)"
-        parser.add_argument("--iterations", metavar="N", type=parse_count, default=40, help=help_text)
+        offered = (*SCENARIOS, SHARED)
+        parser.add_argument("scenario", metavar="SCENARIO", choices=offered, help="one of those above")
+        help_text = "file to write; with --ranks, directory for one file per rank; only shared goes without"
+        parser.add_argument("-o", "--output", metavar="FILE", help=help_text)
+        help_text = "complete iterations (default 40; shared: 12)"
+        parser.add_argument("--iterations", metavar="N", type=parse_count, help=help_text)
         help_text = "seed of the jitter, of the model and of the size of the problem (default 0)"
         parser.add_argument("--seed", metavar="N", type=parse_seed, default=0, help=help_text)
         help_text = "multiplies what is wrong: 0.5 is mild, 2 is strong (default 1)"
@@ -69,7 +75,11 @@ class Simulate:
         parser.add_argument("--annotate", action="store_true", help="write ProfilerStep ranges as well")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Write the file or files and say on stderr what is in them."""
+        """Write the file or files and say on stderr what is in them; or print the study."""
+        if args.scenario == SHARED:
+            return run_study(args)
+        check_named(args.output)
+        args.iterations = args.iterations or ITERATIONS
         check_length(args.scenario, args.iterations, args.ranks or 1)
         made = write_job(args) if args.ranks else [write_rank(args)]
         first = made[0]
@@ -77,6 +87,46 @@ class Simulate:
         ranks = f", {len(made)} ranks" if args.ranks else ""
         say(f"{args.output}: {first.scenario}, {what}{ranks}, seed {first.seed}")
         return 0
+
+
+def check_named(output: str | None) -> None:
+    """Raise `UsageError` where no file is named."""
+    from deepprof.collectors.errors import UsageError
+
+    if output is None:
+        raise UsageError("no file to write; name it with -o FILE")
+
+
+def run_study(args: argparse.Namespace) -> int:
+    """Print the study of two programs on one device, or write its traces."""
+    from deepprof.collectors.errors import UsageError
+    from deepprof.commands import shared_study
+    from deepprof.commands.output import capture, deliver
+    from deepprof.commands.progress import progress
+    from deepprof.render.page import Page
+
+    iterations = args.iterations or shared_study.ITERATIONS
+    if args.ranks or args.annotate or args.strength != 1:
+        raise UsageError("shared takes neither --ranks, --annotate nor --strength; leave them out")
+    if not shared_study.FEWEST <= iterations <= shared_study.LONGEST:
+        raise UsageError(f"--iterations {iterations}: shared takes {shared_study.FEWEST} to {shared_study.LONGEST}")
+    if args.output is not None:
+        return write_study(args.output, iterations, args.seed)
+    with progress("simulating"):
+        outcomes = shared_study.study(iterations, args.seed)
+    args.format = "text"
+    deliver(capture(lambda console: shared_study.print_study(outcomes, Page(console)), None), args)
+    return 0
+
+
+def write_study(output: str, iterations: int, seed: int) -> int:
+    """Write the traces of the study into the directory `output`, and say what to do with them."""
+    from deepprof.commands import shared_study
+
+    check_directory(output, {trial.name for trial in shared_study.list_trials()})
+    number = shared_study.write_traces(Path(output), iterations, seed)
+    say(f"{output}: shared, {number} traces; deepprof diagnose --same-device {output}/together-25, and so on")
+    return 0
 
 
 def parse_strength(text: str) -> float:

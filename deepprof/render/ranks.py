@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from deepprof.metrics.ranks.comparison import RankComparison
     from deepprof.render.page import Page
 
-__all__ = ["RankBlock", "SkewBlock", "describe_ranks", "describe_skews", "list_missing", "print_ranks"]
+__all__ = ["RankBlock", "SkewBlock", "describe_ranks", "describe_skews", "list_missing", "print_ranks", "print_table"]
 
 SHOWN = 8  # rows; JSON has all
 GAP = 3  # between columns

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from deepprof.render.plain import shorten
 from deepprof.render.ranks import print_table
 from deepprof.render.units import ABSENT, format_count, format_duration, format_ratio
 
@@ -19,7 +20,8 @@ __all__ = ["ProcessBlock", "SharedDeviceBlock", "describe_sharing", "print_shari
 
 SHOWN = 8  # processes of a device; JSON has all
 INDENT = 2
-LOST = {"turns_ns": "turns", "slowed_ns": "slower", "copies_ns": "copies", "copies_slowed_ns": "slower copies"}
+MEANS = ("turns_ns", "slowed_ns", "copies_ns", "copies_slowed_ns", "rest_ns")
+NAME = 12  # characters of a process' name
 MANNERS = {
     "in turn": "their kernels take turns (time-sliced)",
     "at once": "their kernels run at once (MPS, or slices that the recording does not tell apart)",
@@ -106,7 +108,7 @@ def describe_sharing(analysis: Analysis) -> list[SharedDeviceBlock]:
 
 def describe_process(share: ShareOfDevice) -> ProcessBlock:
     """Return the block of one process."""
-    means = {name: share.mean_ns(name) for name in (*LOST, "rest_ns")}
+    means = {name: share.mean_ns(name) for name in MEANS}
     return ProcessBlock(
         rank=share.rank,
         device=share.device,
@@ -150,15 +152,17 @@ def title(shared: SharedDevice) -> str:
 
 def list_cells(share: ShareOfDevice) -> dict[str, str]:
     """Return the cells of one process by their heading."""
-    means = {name: share.mean_ns(name) for name in LOST}
-    lost = {LOST[name]: format_duration(mean) for name, mean in means.items()}
+    name = f" {shorten(share.name, NAME)}" if share.name else ""
+    copies = [share.mean_ns(each) for each in ("copies_ns", "copies_slowed_ns")]
     return {
         "rank": str(share.rank),
-        "process": ABSENT if share.pid is None else str(share.pid) + (f" {share.name}" if share.name else ""),
+        "process": ABSENT if share.pid is None else f"{share.pid}{name}",
         "alone": format_duration(share.alone_ns),
         "together": format_duration(share.together_ns),
-        "lost to others": format_duration(share.headroom_ns),
-        **lost,
+        "lost": format_duration(share.headroom_ns),
+        "turns": format_duration(share.mean_ns("turns_ns")),
+        "slower": format_duration(share.mean_ns("slowed_ns")),
+        "copies": format_duration(None if None in copies else sum(each or 0 for each in copies)),
     }
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import count, pairwise
 from random import Random
 from typing import Literal
 
 from deepprof.simulation import Simulation, program
 from deepprof.simulation.capture import keep_head, keep_tail
 from deepprof.simulation.document import BASE_NS, START_NS, Place, make_document
-from deepprof.simulation.events import DEVICE, PROCESS, Event, describe_memory
+from deepprof.simulation.events import PROCESS, Event, describe_memory
 from deepprof.simulation.machine import GAP_NS, LATENCY_NS, Machine
 from deepprof.simulation.plan import Plan, Request
 from deepprof.simulation.steps import MAIN_STREAM, Copy, Fill, Launch, Replay, Step
@@ -92,6 +92,7 @@ class SharedMachine(Machine):
         super().__init__(random, start_ns, pace=plan.pace, slowness=plan.slowness)
         self.gpu, self.pid, self.engine = gpu, pid, KERNELS
         self.losses: list[Loss] = []
+        self.work: list[tuple[int, int]] = []
 
     def copy(self, step: Copy) -> None:
         """Copy with the engine of that direction."""
@@ -108,6 +109,7 @@ class SharedMachine(Machine):
         self.note(begin, "slowed", taken - ns)
         self.gpu.take(self.engine, self, (begin, begin + taken))
         self.free[stream] = begin + taken
+        self.work.append((begin, begin + taken))
         return begin, begin + taken
 
     def note(self, time_ns: int, kind: str, ns: int) -> None:
@@ -132,45 +134,75 @@ def engine_of(step: Step) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One job on the device: its program, its iterations, when it starts, and the memory that it takes (a share)."""
+    """One job on the device: its program, its iterations, when it starts, and the memory that it takes (a share).
+
+    One that `lasts` goes on after its iterations until all others have done theirs.
+    """
 
     plan: Plan
     iterations: int
     start_ns: int = 0
     memory_share: float = 0.0
+    lasts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedRun:
     """One job's capture and its truth; `losses` is what others cost each complete iteration, in ns by kind of `Loss`.
 
-    `iterations_ns` are the times from start to start, `busy_ns` is how long the device works for the process from the
-    first iteration's start to the end of the last.
+    `starts_ns` are the starts of the iterations and the end of the last, `work` what the device does for the process,
+    in the order of time.
     """
 
     simulation: Simulation
-    iterations_ns: tuple[int, ...]
+    starts_ns: tuple[int, ...]
     losses: tuple[dict[str, int], ...]
-    busy_ns: int
+    work: tuple[tuple[int, int], ...]
+
+    @property
+    def iterations_ns(self) -> tuple[int, ...]:
+        """Times of the iterations, from start to start."""
+        return tuple(after - before for before, after in pairwise(self.starts_ns))
+
+    @property
+    def execution_ns(self) -> int:
+        """Time from the first iteration's start to the end of the last."""
+        return self.starts_ns[-1] - self.starts_ns[0]
+
+
+def measure_busy(runs: Sequence[SharedRun]) -> tuple[int, int]:
+    """Return how long all of `runs` are in their iterations, and for how long of that the device works."""
+    start, end = max(run.starts_ns[0] for run in runs), min(run.starts_ns[-1] for run in runs)
+    busy, reach = 0, start
+    for begin, until in sorted(span for run in runs for span in run.work):
+        busy += max(0, min(until, end) - max(begin, reach))
+        reach = max(reach, min(until, end))
+    return end - start, busy
 
 
 class Player:
     """A member as it plays: its machine, the steps to come, and where its iterations begin."""
 
-    def __init__(self, member: Member, machine: SharedMachine) -> None:
-        self.machine, self.firsts = machine, list[int]()
-        self.steps = self.tour(member.plan, member.iterations)
+    def __init__(self, member: Member, machine: SharedMachine, everyone: list[Player]) -> None:
+        self.member, self.machine, self.firsts = member, machine, list[int]()
+        self.everyone = everyone
+        self.steps = self.tour(member.plan)
         self.next: Step | None = None
         self.proceed()
 
-    def tour(self, plan: Plan, iterations: int) -> Iterator[Step]:
+    def tour(self, plan: Plan) -> Iterator[Step]:
         """Yield the steps of a capture, and note where iterations begin."""
         yield from keep_tail(list(plan.build(-1)))
-        for index in range(iterations):
+        for index in count():
             self.firsts.append(len(self.machine.kernels))
+            if index >= self.member.iterations and not (self.member.lasts and self.awaits()):
+                break
             yield from plan.build(index)
-        self.firsts.append(len(self.machine.kernels))
-        yield from keep_head(list(plan.build(iterations)))
+        yield from keep_head(list(plan.build(index)))
+
+    def awaits(self) -> bool:
+        """Return whether any other member has iterations left to do."""
+        return any(len(each.firsts) <= each.member.iterations for each in self.everyone)
 
     def proceed(self) -> None:
         """Play what needs no device, up to the next step that does; None: there is no more."""
@@ -197,7 +229,9 @@ def play_together(members: Sequence[Member], seed: str, manner: Manner = "in tur
     ]
     for each, machine in zip(members, machines, strict=True):
         reserve(machine, each.memory_share)
-    players = [Player(each, machine) for each, machine in zip(members, machines, strict=True)]
+    players: list[Player] = []
+    for each, machine in zip(members, machines, strict=True):
+        players.append(Player(each, machine, players))
     while waiting := [player for player in players if player.next is not None]:
         choose(waiting, gpu).work()
     return [report(player, each, seed) for player, each in zip(players, members, strict=True)]
@@ -237,17 +271,10 @@ def report(player: Player, member: Member, seed: str) -> SharedRun:
             losses[at][loss.kind] += loss.ns
     return SharedRun(
         simulation=describe(machine, member.plan, firsts, seed),
-        iterations_ns=tuple(after - before for before, after in pairwise(starts)),
+        starts_ns=tuple(starts),
         losses=tuple(losses),
-        busy_ns=busy_between(machine, starts[0], starts[-1]),
+        work=tuple(machine.work),
     )
-
-
-def busy_between(machine: Machine, start_ns: int, end_ns: int) -> int:
-    """Return how long events of the process run between two moments; they lie one behind the other on one stream."""
-    work = (e for e in machine.activities if e["cat"] in {"kernel", "gpu_memcpy", "gpu_memset"})
-    spans = ((round(e["ts"] * 1000), round((e["ts"] + e["dur"]) * 1000)) for e in work)
-    return sum(max(0, min(end, end_ns) - max(begin, start_ns)) for begin, end in spans)
 
 
 def describe(machine: SharedMachine, plan: Plan, firsts: Sequence[int], seed: str) -> Simulation:
@@ -272,7 +299,7 @@ def describe(machine: SharedMachine, plan: Plan, firsts: Sequence[int], seed: st
 
 def rename(event: Event, pid: int) -> Event:
     """Return an event of the host as one of the process `pid`."""
-    return {**event, "pid": pid} if event["pid"] == PROCESS and PROCESS != DEVICE else event
+    return {**event, "pid": pid} if event["pid"] == PROCESS else event
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,14 +340,12 @@ def simulate_shared(
 ) -> list[SharedRun]:
     """Simulate programs of `JOBS` on one device, alone or together, each with a share of its memory.
 
-    Those that run together run for about the same time, so that each has the other beside it. Raises `ValueError`
+    Each runs so many iterations at least, and goes on until all have, so that it is never alone. Raises `ValueError`
     for a share that a program does not fit in.
     """
     for job in jobs:
         if needs(job) > memory_share:
             raise ValueError(f"{job} takes {needs(job):.0%} of the device's memory, and has {memory_share:.0%}")
-    members = [
-        Member(plan=on_one_stream(JOBS[job].plan(seed)), iterations=iterations, memory_share=memory_share)
-        for job in jobs
-    ]
+    plans = [on_one_stream(JOBS[job].plan(seed)) for job in jobs]
+    members = [Member(plan=plan, iterations=iterations, memory_share=memory_share, lasts=True) for plan in plans]
     return play_together(members, f"{'+'.join(jobs)} {memory_share} {seed}", manner)

@@ -1,9 +1,9 @@
 """What the other processes of a device cost every iteration of one, nanosecond by nanosecond.
 
 Four things can be seen: the device runs another one's kernel while one's own is queued (they take turns); one's own
-kernel takes longer than it does alone, because another one's runs beside it or the device has put it aside; a copy waits
-for another one's; and a copy takes longer beside another one's. What an iteration takes beyond its level without others,
-and none of these explain, is the host's, or hidden.
+kernel takes longer than it does alone, because another one's runs beside it or the device has put it aside; a copy
+waits for another one's; and a copy takes longer beside another one's. What an iteration takes beyond its level without
+others, and none of these explain, is the host's, or hidden.
 """
 
 from __future__ import annotations

@@ -67,6 +67,12 @@ CARRIERS = (
         "look for what is kept.",
     ),
     Carrier(
+        "another process",
+        ("idle_shared_ns",),
+        "Another process takes more and more of the device",
+        "Move one of the jobs to another device, or let them use it at different times.",
+    ),
+    Carrier(
         "host",
         ("idle_launch_ns", "idle_host_ns", "idle_sync_ns"),
         "The host becomes slower",

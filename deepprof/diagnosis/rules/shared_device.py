@@ -1,7 +1,7 @@
 """Another process on the device makes the iterations longer.
 
-It claims what is lost to the other's work on the device alone. The time that copies take is `copy-bound`'s, however slow
-they are: where that rule speaks, only those that wait are counted here.
+It claims what is lost to the other's work on the device alone. The time that copies take is `copy-bound`'s, however
+slow they are: where that rule speaks, only those that wait are counted here.
 """
 
 from __future__ import annotations

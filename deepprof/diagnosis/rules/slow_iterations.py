@@ -90,6 +90,12 @@ CAUSES = (
         "device.",
     ),
     Cause(
+        "another process",
+        ("idle_shared_ns",),
+        "Some iterations wait for another process on the device",
+        "Move one of the jobs to another device, or let them use it at different times.",
+    ),
+    Cause(
         "host",
         ("idle_host_ns", "idle_launch_ns", "idle_sync_ns"),
         "Some iterations wait for the host",
