@@ -83,7 +83,18 @@ def explains(cause: Finding, symptom: Finding) -> bool:
     """Return whether `cause` is a likely cause of `symptom`: it can be, is in the same place, and is large enough."""
     known = symptom.rule in EXPLAINS.get(cause.rule, frozenset()) and same_place(cause, symptom)
     late = cause.rule == "straggler" and symptom.rule in WHY_LATE and symptom.rank == cause.rank
-    return (known or late) and burden(cause) >= ENOUGH * burden(symptom)
+    return (known or late) and is_enough(cause, symptom)
+
+
+def is_enough(cause: Finding, symptom: Finding) -> bool:
+    """Return whether `cause` weighs enough to explain `symptom`.
+
+    Another process makes those iterations slow in which it works: what these lose is compared, not the mean of all.
+    """
+    touched = cause.evidence.get("lost_together_ns") if cause.rule == "shared-device" else None
+    if isinstance(touched, int):
+        return touched >= ENOUGH * (symptom.headroom_ns_per_iteration or 0)
+    return burden(cause) >= ENOUGH * burden(symptom)
 
 
 def same_place(cause: Finding, symptom: Finding) -> bool:

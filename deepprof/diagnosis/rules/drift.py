@@ -149,6 +149,7 @@ WORDS = {
     "communication": "waiting in collectives",
     "copies": "copying",
     "allocator": "allocating and freeing device memory",
+    "another process": "waiting for another process on the device",
     "host": "waiting for the host",
 }
 

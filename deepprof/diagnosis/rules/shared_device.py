@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import polars as pl
+
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
 from deepprof.metrics.breakdown.costs import Cost
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.facts import longest_loops
+from deepprof.metrics.sharing.losses import UNTOUCHED
 from deepprof.metrics.sharing.shares import Manner, ShareOfDevice
 
 __all__ = ["shared_device"]
@@ -102,16 +105,28 @@ def describe(share: ShareOfDevice, loop: Loop, ways: Sequence[str]) -> Finding |
         **{f"{way.removesuffix('_ns')}_ns_per_iteration": ns for way, ns in means.items()},
         "alone_iteration_ns": share.alone_ns,
         "together_iteration_ns": share.together_ns,
+        "lost_together_ns": find_touched(share, ways),
         "other_ns_per_iteration": share.mean_ns("together_ns"),
         "other_rank": nearest(share),
     }
     return claim.conclude(texts, evidence)
 
 
+def find_touched(share: ShareOfDevice, ways: Sequence[str]) -> int:
+    """Return what a mean iteration loses in some ways among those in which others work."""
+    rows = share.losses.filter(pl.col("together_ns") > UNTOUCHED * pl.col("iteration_ns"))
+    return round(float(rows.select(sum_of(ways)).to_series().mean() or 0))  # type: ignore[arg-type]
+
+
+def sum_of(ways: Sequence[str]) -> pl.Expr:
+    """Return what an iteration loses in some ways."""
+    return pl.sum_horizontal(ways).alias("lost")
+
+
 def cost_of(share: ShareOfDevice, ways: Sequence[str]) -> Cost:
     """Return what an iteration loses in some ways, a mean over all usual ones, at most what it could save."""
     rows = share.losses
-    lost = rows.select(lost=sum(rows[way] for way in ways)).to_series()
+    lost = rows.select(sum_of(ways)).to_series()
     mean = min(float(lost.mean() or 0.0), float(share.headroom_ns or 0))  # type: ignore[arg-type]
     return Cost(
         mean_ns=mean,

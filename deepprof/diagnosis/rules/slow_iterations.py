@@ -238,6 +238,7 @@ WORDS = {
     "copies": "copying",
     "additional kernels": "computing more",
     "slower kernels": "the same kernels taking longer",
+    "another process": "waiting for another process on the device",
     "host": "waiting for the host",
     "recorder": "the profiler's own work",
 }

@@ -1,0 +1,105 @@
+"""Two jobs on one device: who loses to whom, and twins of theirs in which nobody does.
+
+The traces carry what nsys records of a device, so that nobody has to say that it is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import deepprof
+from benchmarks.cases.case import HEALTHY, Case
+from benchmarks.cases.simulated import strip
+from deepprof.collectors.trace import Process, Trace
+from deepprof.simulation import SCENARIOS, write
+from deepprof.simulation.kernels import BLOCK_FORWARD
+from deepprof.simulation.plan import Plan, Request
+from deepprof.simulation.sharing import JOBS, Manner, Member, on_one_stream, play_together
+from deepprof.simulation.steps import Pause, Step
+
+__all__ = ["PAIRS", "SECTION", "Pair", "cases", "load_pair"]
+
+SECTION = "Two jobs on one device"
+SEED, ITERATIONS = 501, 14
+MS = 1_000_000
+TINY_PAUSE_NS = 12 * MS  # between the 0.1 ms that the tiny job computes
+DEVICE = "GPU-00000000"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two programs, `JOBS`, scenarios or `tiny`; the second starts `late_ns` after the first and does `second` rounds.
+
+    `lasts`: each goes on until the other is done. `together`: they are on one device, and the trace says so;
+    `bare`: there are no launch records.
+    """
+
+    programs: tuple[str, str]
+    manner: Manner = "in turn"
+    late_ns: int = 0
+    second: int = ITERATIONS
+    lasts: bool = True
+    together: bool = True
+    bare: bool = False
+
+
+PAIRS: dict[str, tuple[Pair, tuple[str, ...]]] = {
+    "two that compute": (Pair(("compute", "compute")), ("shared-device",)),
+    "two that compute, one of them late": (Pair(("compute", "compute"), late_ns=150 * MS), ("shared-device",)),
+    "two that copy": (Pair(("io", "io")), ("shared-device",)),
+    "one computes and one copies": (Pair(("compute", "io")), ("shared-device", "copy-bound")),
+    "two that compute at once": (Pair(("compute", "compute"), "at once", 150 * MS), ("shared-device",)),
+    "no launch records": (Pair(("compute", "compute"), late_ns=150 * MS, bare=True), ("shared-device",)),
+    "a device of its own": (Pair(("compute", "compute"), together=False), (HEALTHY,)),
+    "one after the other": (Pair(("compute", "compute"), late_ns=400 * MS, lasts=False), (HEALTHY,)),
+    "the other hardly works": (Pair(("compute", "tiny"), second=40), (HEALTHY,)),
+    "the other works once": (Pair(("compute", "compute"), second=1, lasts=False), (HEALTHY,)),
+    "slow input beside a tiny job": (Pair(("input-bound", "tiny"), second=40), ("input-bound",)),
+    "waits beside a tiny job": (Pair(("sync-bound", "tiny"), second=40), ("sync-bound",)),
+}
+
+
+def cases() -> Iterator[Case]:
+    """Yield a case per pair."""
+    for name, (pair, (label, *also)) in PAIRS.items():
+        yield Case(SECTION, name, label, partial(load_pair, pair), tuple(also))
+
+
+def load_pair(pair: Pair, scratch: Path) -> list[Trace]:
+    """Let two programs run, write their files as profilers would, and read them."""
+    first, second = (make_plan(program) for program in pair.programs)
+    members = [
+        Member(plan=first, iterations=ITERATIONS, lasts=pair.lasts),
+        Member(plan=second, iterations=pair.second, start_ns=pair.late_ns, lasts=pair.lasts),
+    ]
+    for rank, run in enumerate(play_together(members, f"{SEED} {pair.programs}", pair.manner)):
+        write(run.simulation, scratch / f"rank{rank}.json")
+    traces = deepprof.read_job(scratch)
+    kept = [strip(trace) for trace in traces] if pair.bare else traces
+    return [
+        replace(
+            trace, processes=(Process(1000 + rank, devices=((0, DEVICE if pair.together else f"{DEVICE}-{rank}"),)),)
+        )
+        for rank, trace in enumerate(kept)
+    ]
+
+
+def make_plan(program: str) -> Plan:
+    """Return a program of the study, of a scenario, or one that hardly needs the device."""
+    if program == "tiny":
+        return Plan(build=build_tiny, warmup=0)
+    if program in JOBS:
+        return on_one_stream(JOBS[program].plan(SEED))
+    random = Random(f"{program} {SEED}")
+    return on_one_stream(SCENARIOS[program].plan(Request(random=random, iterations=ITERATIONS, strength=1.0)))
+
+
+def build_tiny(index: int) -> Iterator[Step]:
+    """Yield a few kernels, which nothing repeats, and a long pause: somebody tries things out."""
+    random = Random(f"tiny {index}")
+    yield from random.choices(BLOCK_FORWARD, k=random.randint(1, 4))
+    yield Pause(TINY_PAUSE_NS)
