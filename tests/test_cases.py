@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.accuracy.tables import Table, read_rows, worse
-from benchmarks.cases import hard, real, simulated
+from benchmarks.cases import hard, real, sharing, simulated
 from benchmarks.cases.__main__ import SOURCES
 from benchmarks.cases.case import HEALTHY, SURE, Case, Verdict, judge
 from benchmarks.cases.scoring import COLUMNS, confusion, summary
@@ -18,7 +18,7 @@ from tests.programs.table import PROGRAMS
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "cases.md").read_text()
 README = (Path(__file__).parents[1] / "README.md").read_text()
 HARD, HARD_REAL = dict.fromkeys(case.section for case in hard.cases())
-SECTIONS = [*dict.fromkeys(case.section for case in simulated.cases()), HARD]
+SECTIONS = [*dict.fromkeys(case.section for case in simulated.cases()), HARD, sharing.SECTION]
 PROGRAM_ROW = "PyTorch programs on a CPU"
 
 
@@ -34,7 +34,8 @@ def assert_no_worse(cases: list[Case]) -> None:
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_no_section_of_simulated_jobs_gets_worse(section: str) -> None:
-    assert_no_worse([case for case in (*simulated.cases(), *hard.cases()) if case.section == section])
+    every = (*simulated.cases(), *hard.cases(), *sharing.cases())
+    assert_no_worse([case for case in every if case.section == section])
 
 
 @pytest.mark.traces
@@ -84,6 +85,6 @@ def test_the_matrix_holds_every_case_once() -> None:
 
 
 def test_every_rule_has_a_case() -> None:
-    labels = {case.label for source in ("simulated", "real", "programs") for case in SOURCES[source]()}
-    rules = {name.partition(":")[2].replace("_", "-") for name in BUILTIN_RULES} | {"straggler"}
+    labels = {case.label for source in ("simulated", "real", "sharing", "programs") for case in SOURCES[source]()}
+    rules = {name.partition(":")[2].replace("_", "-") for name in BUILTIN_RULES} | {"straggler", "shared-device"}
     assert rules - {"capture-incomplete"} <= labels  # which is never a headline

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from benchmarks.accuracy.workers import each
-from benchmarks.cases import hard, programs, real, simulated
+from benchmarks.cases import hard, programs, real, sharing, simulated
 from benchmarks.cases.case import Verdict, judge
 from benchmarks.cases.scoring import confusion, summary
 
@@ -25,12 +25,20 @@ diagnosed as `deepprof diagnose` does:
   whole microseconds, launches, operators or ranges missing, other names, threads and processes, stalls of the host, a
   part of the capture), jobs with two mistakes, of which the larger is the label, and healthy jobs that look ill (a slow
   loader or large copies behind computation, checkpoints, evaluation, a shared device, the profiler's own pauses).
+- *Two jobs on one device*: simulated pairs that take turns, run at once or copy beside each other, and their twins: on
+  devices of their own, one after the other, the other hardly at work, a mistake of its own beside a tiny job.
 - *PyTorch programs*: small training programs with a planted mistake, profiled on this machine's CPU.
 
-Real traces and hard cases were looked at while the rules were mended, and labels of the former come from their authors
-or from figures in them: the table says what holds, not what to expect of a trace that nobody has seen.
+Real traces, hard cases and pairs of jobs were looked at while the rules were mended, and labels of the first come from
+their authors or from figures in them: the table says what holds, not what to expect of a trace that nobody has seen.
 """
-SOURCES = {"simulated": simulated.cases, "real": real.cases, "hard": hard.cases, "programs": programs.cases}
+SOURCES = {
+    "simulated": simulated.cases,
+    "real": real.cases,
+    "hard": hard.cases,
+    "sharing": sharing.cases,
+    "programs": programs.cases,
+}
 
 
 def main() -> None:

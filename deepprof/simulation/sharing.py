@@ -45,7 +45,7 @@ KERNELS = "kernels"  # the engine that is no copy engine
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """That something of a process began or lasted `ns` longer because of another one: `turns`, `slowed` or `copies`."""
+    """That a process waited (`turns`, `copies`), or a kernel took longer (`slowed`), for `ns` up to `time_ns`."""
 
     time_ns: int
     kind: str
@@ -106,7 +106,7 @@ class SharedMachine(Machine):
         begin = self.gpu.begin(self.engine, own)
         taken = self.gpu.slow_down(self.pid, begin, ns) if self.engine == KERNELS else ns
         self.note(begin, "turns" if self.engine == KERNELS else "copies", begin - own)
-        self.note(begin, "slowed", taken - ns)
+        self.note(begin + taken, "slowed", taken - ns)
         self.gpu.take(self.engine, self, (begin, begin + taken))
         self.free[stream] = begin + taken
         self.work.append((begin, begin + taken))
@@ -266,7 +266,7 @@ def report(player: Player, member: Member, seed: str) -> SharedRun:
     starts = [machine.kernels[first][0] for first in firsts]
     losses = [dict.fromkeys(("turns", "slowed", "copies"), 0) for _ in starts[1:]]
     for loss in machine.losses:
-        at = next((n for n, (a, b) in enumerate(pairwise(starts)) if a <= loss.time_ns < b), None)
+        at = next((n for n, (a, b) in enumerate(pairwise(starts)) if a < loss.time_ns <= b), None)
         if at is not None:
             losses[at][loss.kind] += loss.ns
     return SharedRun(
