@@ -137,12 +137,12 @@ def read_sources(how: Reading) -> Opened:
     sources = Sources([Path(how.place)])
     with closing(sources):
         sources.measure()  # opens an archive, so that `total` is known
-        return Opened(tuple(part for source in sources for part in split(read_source(source, sources, how))))
+        return Opened(tuple(part for source in sources for part in split(read_source(source, sources, how), how)))
 
 
-def split(rank: Trace | StoredRank) -> Sequence[Trace | StoredRank]:
-    """Return the processes of a trace as traces of their own; a stored rank, of which a part will be read, as it is."""
-    return split_processes(rank) if isinstance(rank, Trace) else [rank]
+def split(rank: Trace | StoredRank, how: Reading) -> Sequence[Trace | StoredRank]:
+    """Return the processes of a trace as traces of their own; where it will be cut, that is done afterwards."""
+    return split_processes(rank) if isinstance(rank, Trace) and not how.stored else [rank]
 
 
 def read_source(source: Source, sources: Sources, how: Reading) -> Trace | StoredRank:

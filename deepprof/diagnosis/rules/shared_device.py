@@ -95,7 +95,7 @@ def describe(share: ShareOfDevice, loop: Loop, ways: Sequence[str]) -> Finding |
     means = {way: share.mean_ns(way) or 0 for way in WAYS}
     worst = max(ways, key=lambda way: means[way])
     texts = Texts(
-        title=f"The device is shared, and {name_others(share)} takes time from every iteration",
+        title="Another process on the device takes time from the iterations",
         summary=" ".join(summarize(share, cost, worst)),
         advice=LINK if worst.startswith("copies") else ADVICE[share.manner],
     )
@@ -140,13 +140,14 @@ def cost_of(share: ShareOfDevice, ways: Sequence[str]) -> Cost:
 def summarize(share: ShareOfDevice, cost: Cost, worst: str) -> Iterator[str]:
     """Yield the sentences of the summary."""
     rows = share.losses
-    touched = f"in {share.together_iterations} of {rows.height} iterations it has work there"
+    has = "they have" if len(share.neighbours) > 1 else "it has"
+    touched = f"in {share.together_iterations} of {rows.height} iterations {has} work there"
     yield (
         f"{format_ms(cost.mean_ns)} of an iteration ({100 * cost.share:.0f} %) are lost to {name_others(share)} on the "
         f"same device ({touched}); mostly {WAYS[worst]}."
     )
     if share.alone_ns is not None and share.together_ns is not None:
-        yield f"An iteration takes {format_ms(share.together_ns)} beside it and {format_ms(share.alone_ns)} without."
+        yield f"An iteration takes {format_ms(share.together_ns)} then, and {format_ms(share.alone_ns)} otherwise."
     if share.manner != "not visible":
         yield f"Kernels of the processes run {share.manner}."
 

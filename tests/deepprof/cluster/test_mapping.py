@@ -26,8 +26,10 @@ from deepprof.job import read_job
 from deepprof.job.conversion import convert
 from deepprof.render.text import print_report
 from deepprof.simulation import simulate, write
+from deepprof.simulation.sharing import simulate_shared
 from tests.deepprof.test_columns import FLAG
 from tests.deepprof.test_columns import write as write_table
+from tests.deepprof.test_shared_report import write_capture
 
 
 def tell(analysis: Analysis) -> tuple[str, str]:
@@ -71,6 +73,27 @@ def test_the_order_of_the_paths_is_not_that_of_the_ranks(client: Client, straggl
 @pytest.mark.parametrize("asked", [{"counts": (12,)}, {"stream": (0, 7)}, {"between": (60_000_000, None)}])
 def test_what_is_asked_for_is_done_by_the_workers(client: Client, straggling: Path, asked: dict[str, Any]) -> None:
     assert_same(client, straggling, **asked)
+
+
+def test_jobs_on_one_device(client: Client, tmp_path: Path) -> None:
+    """On the user's word, or because one recording of both says so."""
+    for run, name in zip(simulate_shared(["compute", "io"], memory_share=0.25, iterations=5), "ab", strict=True):
+        write(run.simulation, tmp_path / f"{name}.json")
+    found = assert_same(client, tmp_path, same_device=True)
+    assert {finding.rule for finding in found.findings} >= {"shared-device"}
+    assert_same(client, tmp_path)
+    assert outcome(lambda: analyze_on(client, tmp_path / "a.json", same_device=True)) == outcome(
+        lambda: here(tmp_path / "a.json", same_device=True)
+    )
+
+
+def test_processes_of_one_capture(client: Client, tmp_path: Path) -> None:
+    path = write_capture(tmp_path / "two.sqlite")
+    found = assert_same(client, path)
+    assert [device.identity for device in found.sharing] == ["be64e405"]
+    assert_same(client, path, between=(None, 15_000_000))
+    convert(path, tmp_path / "job.deepprof")
+    assert_same(client, tmp_path / "job.deepprof", between=(None, 15_000_000))
 
 
 def test_one_rank_is_a_job(client: Client, straggling: Path) -> None:

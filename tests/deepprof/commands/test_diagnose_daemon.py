@@ -8,6 +8,7 @@ import pytest
 
 from deepprof.commands import main
 from deepprof.simulation import simulate, write
+from deepprof.simulation.sharing import simulate_shared
 from deepprof.v1 import records_pb2
 from tests.deepprof.client.fake_daemon import FakeDaemon, Rank
 
@@ -56,6 +57,21 @@ def test_the_report_on_a_real_job_is_that_of_the_files(capsys, address, traces, 
     capsys.readouterr()
     online = json.loads(report(capsys, "--daemon", address, name, "--format", "json", "--all"))
     assert online == json.loads(report(capsys, path, "--format", "json", "--all"))
+
+
+def test_two_jobs_on_one_device_are_told_together(capsys, address, tmp_path):
+    runs = simulate_shared(["compute", "io"], memory_share=0.25, iterations=5)
+    paths = [tmp_path / f"{name}.json.gz" for name in ("one", "two")]
+    for run, path in zip(runs, paths, strict=True):
+        write(run.simulation, path)
+        assert main(["send", str(path), "--to", address, "--job", path.name.partition(".")[0]]) == 0
+    capsys.readouterr()
+    options = "--same-device", "--format", "json", "--all"
+    online = json.loads(report(capsys, "--daemon", address, "one", "two", *options))
+    offline = json.loads(report(capsys, *paths, *options))
+    assert len(online["shared_devices"][0]["processes"]) == 2
+    assert online["shared_devices"] == offline["shared_devices"]
+    assert online["findings"] == offline["findings"]
 
 
 def test_findings_decide_the_exit_code(capsys, address, recorded):
