@@ -26,9 +26,10 @@ from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
 from deepprof.collectors.importers import covers, look_at, read, recognise
 from deepprof.collectors.importers.archives import is_archive
 from deepprof.collectors.importers.nsys.export import REPORT_SUFFIXES
+from deepprof.collectors.processes import split_processes
 from deepprof.files import write_file
 from deepprof.job import read_unaligned
-from deepprof.job.ranks import rank_in_name
+from deepprof.job.ranks import number_ranks, rank_in_name
 
 if TYPE_CHECKING:
     from deepprof.agent.notices import Notices
@@ -99,7 +100,8 @@ def check_files(door: Door) -> None:
 def read_report(path: Path, job: str) -> Shipment | None:
     """Return what a file holds, None for one that is no report. Raises `TraceError` for one that cannot be read.
 
-    A file that names its rank, inside or by its name, is that rank of `job`; any other is a job of its own, `job/NAME`.
+    A file that names its rank, inside or by its name, is that rank of `job`; any other is a job of its own, `job/NAME`,
+    and each process whose work it holds a rank of it.
     """
     job = clean_name(job) or "reports"
     alone = clean_name(f"{job}/{name_of(path)}") or job
@@ -110,8 +112,11 @@ def read_report(path: Path, job: str) -> Shipment | None:
     if importer is None and not path.name.endswith(REPORTS):
         return None
     trace = read(path)
-    rank = trace.rank if trace.rank is not None else rank_in_name(str(path))
     beside = tuple(covers(importer, path)) if importer else ()
+    parts = split_processes(trace)
+    if len(parts) > 1:
+        return Shipment(alone, number_ranks(parts), beside)
+    rank = trace.rank if trace.rank is not None else rank_in_name(str(path))
     return Shipment(alone if rank is None else job, [replace(trace, rank=rank or 0)], beside)
 
 

@@ -157,10 +157,11 @@ class Daemon:
         `speed` is that of the recording's own time, None as fast as the daemon takes it.
         """
         from deepprof.client.replay import Replay, replay
+        from deepprof.collectors.processes import split_all
         from deepprof.collectors.trace import Trace
         from deepprof.job import number_ranks
 
-        ranks = number_ranks([traces] if isinstance(traces, Trace) else traces)
+        ranks = number_ranks(split_all([traces] if isinstance(traces, Trace) else traces))
         return replay(self.door, ranks, Replay(job, speed))
 
     def capture(self, job: str, rank: int) -> Capture:

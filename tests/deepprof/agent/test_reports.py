@@ -21,6 +21,7 @@ from deepprof.collectors.errors import UsageError
 from deepprof.collectors.importers import read
 from deepprof.simulation import simulate, write
 from tests.deepprof.client.fake_daemon import ALLOWED, FakeDaemon, listen, short_folder
+from tests.deepprof.test_shared_report import write_capture
 
 from .receiving import TurningClock
 
@@ -320,3 +321,10 @@ def test_a_token_that_is_just_being_replaced_says_nothing_of_a_report(tmp_path, 
     assert watch.source.counts == {"reports": 1, "records": kept}
     assert len(watch.lines) == 1
     assert "waits" in watch.lines[0]
+
+
+def test_each_process_of_a_report_is_a_rank_of_its_job(tmp_path):
+    path = write_capture(tmp_path / "rank3.sqlite")
+    shipment = read_report(path, "job")
+    assert shipment.job == "job/rank3"
+    assert [(trace.rank, trace.path) for trace in shipment.traces] == [(0, f"{path}:4100"), (1, f"{path}:4200")]
