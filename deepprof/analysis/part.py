@@ -84,9 +84,8 @@ def examine(trace: Trace, question: Question) -> tuple[Trace, RankPart]:
     trace = on_one_clock(trace)
     roles = classify_streams(trace, question.stream)
     shared = find_own(trace.rank or 0, question)
-    look = look_at(
-        trace, roles, question.counts, {device: each.others(trace.rank or 0) for device, each in shared.items()}
-    )
+    others = {device: each.others(trace.rank or 0) for device, each in shared.items()}
+    look = look_at(trace, roles, question.counts, others)
     shares = measure_shares(trace, look, shared)
     found = [finding for loop in look.loops for finding in diagnose_loop(loop, trace)]
     number = pl.lit(trace.rank or 0, pl.Int64).alias("rank")

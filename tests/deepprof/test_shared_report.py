@@ -49,9 +49,11 @@ def capture(tmp_path_factory) -> Path:
     return write_capture(tmp_path_factory.mktemp("capture") / "two.sqlite")
 
 
-def write_capture(path: Path) -> Path:
-    """Write the capture to `path`."""
+def write_capture(path: Path, *, pids: tuple[int, ...] = PIDS) -> Path:
+    """Write the capture to `path`, with the processes `pids`."""
     kernels, calls = play()
+    kernels = [row for row in kernels if row["globalPid"] >> 24 in pids]
+    calls = [row for row in calls if row["globalTid"] >> 24 in pids]
     return build(
         path,
         strings=STRINGS,
@@ -132,6 +134,14 @@ def test_a_part_a_store_and_a_directory_say_the_same(capsys, capture, tmp_path):
     ((first, second),) = (device["processes"] for device in part["shared_devices"])
     assert (first["turns_ns"], second["turns_ns"]) == (299 * US, 699 * US)
     assert len(first["iterations"]) < TURNS - 6
+
+
+def test_two_captures_of_one_device_say_the_same(capsys, capture, tmp_path):
+    """Each of one process, with the same GPU and a recorded start of its session."""
+    paths = [write_capture(tmp_path / f"{pid}.sqlite", pids=(pid,)) for pid in PIDS]
+    (whole,) = json.loads(report(capsys, capture, "--format", "json"))["shared_devices"]
+    (found,) = json.loads(report(capsys, *paths, "--format", "json"))["shared_devices"]
+    assert found == whole
 
 
 def test_the_capture_can_be_exported(capsys, capture, tmp_path):
