@@ -248,7 +248,7 @@ def follow(built: Built, agent: Agent, load: Load, *, durable: bool) -> Passage:
 def fill(found: Passage, process: answers.Process | None, job: subprocess.Popen[str]) -> None:
     """Add what agent and job counted. Raises `RuntimeError` for a job that failed: that is no loss but a bug."""
     if process is not None:
-        found.numbered, found.gaps = process.records, process.lost_by
+        found.numbered, found.gaps = process.records, process.books.reasons
     said, _ = job.communicate()
     if job.returncode > 0:
         raise RuntimeError(f"the job ended with {job.returncode}")
