@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from deepprof.metrics.loop import Loop
     from deepprof.v1 import query_pb2 as wire
 
-__all__ = ["LENGTH", "Figures", "Found", "Result", "main"]
+__all__ = ["LENGTH", "Figures", "Found", "FoundLoop", "Result", "main"]
 
 LENGTH = 4  # bytes, little endian, before each message
 CPU_S = 600
@@ -58,13 +58,25 @@ class Figures(msgspec.Struct, frozen=True):
     p95_iteration_ns: int | None
 
 
+class FoundLoop(msgspec.Struct, frozen=True):
+    """A loop as it is shown, without its iterations; `number` is that of their column `loop`."""
+
+    device: int
+    number: int
+    period: int
+    confidence: float
+    evidence: str
+    boundary_source: str
+
+
 class Result(msgspec.Struct, frozen=True):
-    """What an examination gives: the report (JSON), findings, figures, and the iterations as an Arrow IPC stream."""
+    """What an examination gives: the report (JSON), findings, loops, and the iterations as an Arrow IPC stream."""
 
     report: str
     findings: list[Found]
     figures: list[Figures]
     iterations: bytes
+    loops: list[FoundLoop] = []
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -124,6 +136,10 @@ def examine(traces: list[Trace]) -> Result:
         ],
         figures=[figures_of(number, loop) for number, loop in enumerate(analysis.loops)],
         iterations=iterations_of(analysis),
+        loops=[
+            FoundLoop(loop.device, number, loop.period, loop.confidence, loop.evidence, loop.boundary_source)
+            for number, loop in enumerate(analysis.loops)
+        ],
     )
 
 

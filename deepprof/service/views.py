@@ -85,7 +85,8 @@ class LoopView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceView:
-    """One device of a rank. Times in ns on the rank's clock; everything `_total` only ever grows.
+    """One device of a rank. Times in ns on the rank's clock; everything `_total` only ever grows while the rank runs:
+    at its end the iterations of the analysis of all its records take the place of the live ones.
 
     `loops` are those followed, the latest last; `loop` the one followed now or last, None before the first.
     `duration_counts` are iterations per bucket of `BUCKETS_S` (not cumulative), and one more for longer ones;

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from deepprof.service.clock import Clock
+    from deepprof.service.examination import FoundLoop
     from deepprof.service.history import History
     from deepprof.service.journal import Journal, Place
     from deepprof.service.rank import Item, Rank
@@ -235,10 +236,13 @@ class Worker:
         for rank in dirty:
             rank.saved, rank.unsaved_nbytes, rank.saved_ns, rank.unsaved = rank.position, 0, now, False
 
-    def settle(self, rank: Rank, rows: pl.DataFrame) -> None:
-        """Replace the iterations of a rank that has ended by better ones."""
+    def settle(self, rank: Rank, rows: pl.DataFrame, loops: Sequence[FoundLoop]) -> None:
+        """Replace the iterations of a rank that has ended by better ones, those of `loops`."""
         self.save([rank])
         self.history.settle(rank.number, rows)
+        rank.session.settle(rows, loops)
+        if rows.height and not rank.last_iteration_unix_ns:
+            rank.last_iteration_unix_ns = self.clock.unix_ns()
         rank.settled = rank.unsaved = True
         self.save([rank])
         rank.show()

@@ -167,7 +167,7 @@ class Examiner:
             return
         rows = pl.read_ipc_stream(io.BytesIO(result.iterations))
         self._postponed[rank.number] = self.engine.clock.monotonic_ns() + self.config.every_ns  # should that fail
-        await self.engine.order(lambda: self.engine.worker.settle(rank, rows))
+        await self.engine.order(lambda: self.engine.worker.settle(rank, rows, result.loops))
         if len(self.engine.roster.jobs.get(rank.hello.job, {})) == 1:
             known = self.known.setdefault(rank.hello.job, Examined())
             known.at_ns, known.records = self.engine.clock.monotonic_ns(), accepted([rank])

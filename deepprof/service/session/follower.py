@@ -6,9 +6,12 @@ into batches nor the moments at which somebody asks change anything.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
 from deepprof.metrics.iteration_table import Measured
 from deepprof.mining.online import Batch, OnlineMiner
@@ -30,10 +33,13 @@ from deepprof.service.session.launches import Launched, Launches
 from deepprof.service.session.limits import SessionLimits
 from deepprof.service.session.main_stream import MainStream, Rank, Reading
 from deepprof.service.session.ranges import RangeQueue
-from deepprof.service.session.rows import Rows
+from deepprof.service.session.rows import Rows, as_measured
 from deepprof.service.session.story import Story
 from deepprof.service.session.tally import LATEST, Tally
 from deepprof.service.views import DeviceView
+
+if TYPE_CHECKING:
+    from deepprof.service.examination import FoundLoop
 
 __all__ = ["Follower"]
 
@@ -235,6 +241,18 @@ class Follower:
         main.keep_from(main.miner.counts.given if needed is None else needed)
         if len(main.start):
             self.activity.keep_from(int(main.start[0]))
+
+    # -- settling --
+
+    def settle(self, iterations: pl.DataFrame, loops: Sequence[FoundLoop]) -> None:
+        """Show these iterations of the device, by start, in place of those that were given."""
+        self.tally.forget_iterations()
+        self.story.settle(loops)
+        for _, run in iterations.group_by(pl.col("loop").rle_id(), maintain_order=True):
+            self.story.current = int(run["loop"][0])
+            self.story.count(self.story.current, run.height)
+            self.tally.begin_loop(self.story.current)
+            self.tally.count_iterations(as_measured(run))
 
     # -- showing --
 

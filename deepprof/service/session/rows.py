@@ -16,7 +16,7 @@ from deepprof.service.session.columns import Columns, Int64s
 from deepprof.service.session.main_stream import MainStream
 from deepprof.service.views import HISTORY
 
-__all__ = ["Rows", "as_history"]
+__all__ = ["Rows", "as_history", "as_measured"]
 
 WIDTH = 6  # first, end, matched, edits, complete, loop
 
@@ -77,6 +77,12 @@ def as_history(parts: Sequence[Measured]) -> pl.DataFrame:
         return NOTHING
     columns = {name: np.concatenate([part.values[name] for part in parts]) for name in HISTORY}
     return as_table(Measured(columns, np.concatenate([part.adjacent for part in parts])), HISTORY)
+
+
+def as_measured(rows: pl.DataFrame) -> Measured:
+    """Return a table with the schema `HISTORY` as arrays, 0 for null."""
+    filled = rows.with_columns(pl.col("iteration_ns", "interval_ns", "overlap_ratio").fill_null(0))
+    return Measured({name: filled[name].to_numpy() for name in HISTORY}, rows["interval_ns"].is_not_null().to_numpy())
 
 
 def as_rows(batch: Batch) -> Int64s:

@@ -25,6 +25,7 @@ from deepprof.service.session.state import SavedSession, State, Stretch
 from deepprof.service.views import DeviceView
 
 if TYPE_CHECKING:
+    from deepprof.service.examination import FoundLoop
     from deepprof.wire.records import Records
 
 __all__ = ["Advance", "RankSession"]
@@ -230,6 +231,12 @@ class RankSession:
         self._read(queues, until, until)
 
     # -- what is shown --
+
+    def settle(self, iterations: pl.DataFrame, loops: Sequence[FoundLoop]) -> None:
+        """Show the iterations (`HISTORY`) and loops of a whole recording in place of those that came out of it."""
+        for device, follower in self._state.followers.items():
+            own = iterations.filter(pl.col("device") == device).sort("start_ns", maintain_order=True)
+            follower.settle(own, [loop for loop in loops if loop.device == device])
 
     @property
     def names(self) -> Sequence[str]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deepprof.mining.online import Event, OnlineMiner
 from deepprof.service.views import LoopView
+
+if TYPE_CHECKING:
+    from deepprof.service.examination import FoundLoop
 
 __all__ = ["Story"]
 
@@ -69,6 +73,14 @@ class Story:
             replace(loop, iterations=loop.iterations + iterations) if loop.number == number else loop
             for loop in self.loops
         ]
+
+    def settle(self, loops: Sequence[FoundLoop]) -> None:
+        """Take these loops, of which nothing was counted yet, in place of those that were followed."""
+        self.loops = [
+            LoopView(one.number, one.period, one.confidence, one.evidence, one.boundary_source, iterations=0)
+            for one in loops[-MOST_LOOPS:]
+        ]
+        self.current = -1
 
     def restart(self) -> None:
         """Another stream is followed from now on, by another miner."""

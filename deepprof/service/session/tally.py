@@ -16,6 +16,10 @@ from deepprof.service.views import BUCKETS_S
 
 __all__ = ["LATEST", "Tally"]
 
+ITERATED = (
+    *("iterations", "incomplete", "last_start_ns", "last_iteration_ns", "last_interval_ns", "last_events", "loop"),
+    *("latest", "counts", "duration_sum_ns", "interval_ns", "interval_copy_ns"),
+)
 BOUNDS_NS = np.array([round(bound * 1e9) for bound in BUCKETS_S], np.int64)
 LATEST = 256
 MOST = 2**62
@@ -28,7 +32,9 @@ def no_counts() -> Int64s:
 
 @dataclass(slots=True)
 class Tally:
-    """Everything but `last_…` and `latest` (the times of the loop's latest complete iterations) only ever grows."""
+    """Everything but `last_…` and `latest` (the times of the loop's latest complete iterations) only ever grows, until
+    the iterations of a whole recording take the place of those counted.
+    """
 
     events: int = 0
     busy: RunningUnion = field(default_factory=RunningUnion)
@@ -71,6 +77,12 @@ class Tally:
             total = int(nbytes[kinds == COPY[kind]].sum())
             if total:
                 self.copied_nbytes[kind] = min(MOST, self.copied_nbytes.get(kind, 0) + total)
+
+    def forget_iterations(self) -> None:
+        """Begin anew with counting iterations: others take the place of those counted so far."""
+        fresh = Tally()
+        for name in ITERATED:
+            setattr(self, name, getattr(fresh, name))
 
     def begin_loop(self, loop: int) -> None:
         """Iterations of a loop follow; those of another are no measure for them."""
