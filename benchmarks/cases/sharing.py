@@ -24,7 +24,7 @@ from deepprof.simulation.steps import Pause, Step
 __all__ = ["PAIRS", "SECTION", "Pair", "cases", "load_pair"]
 
 SECTION = "Two jobs on one device"
-SEED, ITERATIONS = 501, 14
+SEED, ITERATIONS = 501, 12
 MS = 1_000_000
 TINY_PAUSE_NS = 12 * MS  # between the 0.1 ms that the tiny job computes
 DEVICE = "GPU-00000000"
