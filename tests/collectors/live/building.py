@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-EARLY = HERE / "programs" / "early.c"
+EARLY, REPLAY = HERE / "programs" / "early.c", HERE / "programs" / "replay.c"
 INJECT = HERE.parents[2] / "collectors" / "live" / "inject"
 FLAGS = ["-std=c11", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-pthread", "-fvisibility=hidden"]
 SANITIZERS = {
@@ -26,13 +26,14 @@ SANITIZERS = {
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """Where the library, the mock of CUPTI and the jobs are: of single records, as programs train, and of ranges."""
+    """Where the library, the mock of CUPTI and the jobs are: of single records, as programs train, of ranges, and of recordings."""
 
     library: Path
     mock: Path
     job: Path
     training: Path
     early: Path
+    replay: Path
 
 
 def compiler() -> str:
@@ -52,10 +53,10 @@ def run(command: list[str]) -> None:
 def build(flavour: str) -> Built:
     """Return the programs of `flavour`; another process that builds the same makes the same files."""
     sources = sorted(INJECT.glob("*.c"))
-    texts = [*sources, *sorted(INJECT.glob("*.h")), *sorted(HERE.glob("*.[ch]")), EARLY]
+    texts = [*sources, *sorted(INJECT.glob("*.h")), *sorted(HERE.glob("*.[ch]")), EARLY, REPLAY]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in texts) + repr((FLAGS, SANITIZERS)).encode())
     home = Path(tempfile.gettempdir()) / f"deepprof-inject-{os.getuid()}-{digest.hexdigest()[:16]}-{flavour}"
-    built = Built(*(home / name for name in ("inject.so", "mock.so", "job", "training", "early")))
+    built = Built(*(home / name for name in ("inject.so", "mock.so", "job", "training", "early", "replay")))
     if not home.is_dir():
         work = Path(tempfile.mkdtemp(prefix="deepprof-inject-"))
         compile_all(compiler(), SANITIZERS[flavour], work, sources)
@@ -75,3 +76,4 @@ def compile_all(cc: str, flags: list[str], work: Path, sources: list[Path]) -> N
     for name in ("job", "training"):
         run([cc, *FLAGS, *flags, str(HERE / f"{name}.c"), str(HERE / "device.c"), "-o", str(work / name), "-ldl"])
     run([cc, *FLAGS, *flags, str(EARLY), "-o", str(work / "early"), "-ldl"])
+    run([cc, *FLAGS, *flags, "-rdynamic", str(REPLAY), "-o", str(work / "replay"), "-ldl"])

@@ -1,0 +1,187 @@
+"""Every real trace with kernels, replayed as the GPU job that it was: all views have the iterations of the file.
+
+A GPU job gives its device events alone, so what is expected is what the analysis says of those: the file's host side is
+left out, and events are as CUPTI tells them. `python -m benchmarks.replaying` shows what whole files add to that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import deepprof
+from deepprof.client.daemon import Daemon as Client
+from deepprof.client.errors import DaemonError
+from tests.collectors.live.building import build
+from tests.deepprof.agent.agents import AgentProcess, running_agent
+from tests.deepprof.agent.replaying import Job, as_collected, find_files, normal, playing, read_file
+from tests.deepprof.agent.views import Counts, diagnosed, exported, watched
+from tests.deepprof.service.daemons import Daemon, running, wait_for
+from tests.deepprof.service.sending import iterations_of, open_client, wait_settled
+
+BATCHES = 8
+# Of one device, with a loop that shows while the job runs, and no event so long that the agent holds back for seconds.
+LONG = {"param-linear", "param-resnet", "tb-resnet50-nw0", "tb-resnet50-nw4", "cs336-zx-2_7B-clean", "hta-diff-test"}
+UNDECIDED = 3
+# Of one stream and of several, with pauses, synchronisations, copies, graphs and several devices.
+SHORT = {"tb-resnet50-nw4", "hta-nccl-parser", "cs336-zx-base", "tl-resnet-ckpt", "tl-jax-conv-08", "hta-diff-test"}
+DRIFT_NS = 2_000_000  # by which the agent may lay the clocks otherwise on each other in such a time
+
+pytestmark = pytest.mark.traces
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Where jobs run: an agent and its daemon."""
+
+    daemon: Daemon
+    agent: AgentProcess
+    client: Client
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    with (
+        running(settings=["captures.count=0", "examine.every=1d"]) as daemon,
+        running_agent(daemon.folder, daemon.address, "--overhead", "1") as agent,
+        open_client(daemon) as client,
+    ):
+        yield Node(daemon, agent, client)
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_at_full_speed(batch: int, traces: Path, node: Node, tmp_path: Path) -> None:
+    jobs = [job for path in find_files(traces)[batch::BATCHES] if (job := read_file(path, tmp_path))]
+    assert len(jobs) >= 4
+    with playing(build("plain"), node.agent, jobs) as played:
+        assert [sum(each.dropped for each in ranks) for ranks in played.values()] == [0] * len(jobs)
+    wanted = {job.name: offline(node, job) for job in jobs}
+    found = {}
+    for job in sorted(jobs, key=lambda job: bool(wanted[job.name].loops)):
+        if wanted[job.name].loops:
+            wait_settled(node.client, job.name)
+        found[job.name] = differences(node, job, wanted[job.name], tmp_path / "report.json")
+        node.client.forget(job.name)  # without a loop nothing is to be settled: that would take longer than all else
+    assert {name: views for name, views in found.items() if views} == {}
+
+
+def test_at_the_recorded_speed(traces: Path, node: Node, tmp_path: Path) -> None:
+    jobs = read_some(traces, SHORT, "at-its-speed", tmp_path)
+    with playing(build("plain"), node.agent, jobs, recorded_speed=True):
+        pass
+    for job in jobs:
+        wait_settled(node.client, job.name)
+    assert {job.name: found for job in jobs if (found := differences_in_outline(node, job))} == {}
+
+
+def test_while_they_run(traces: Path, node: Node, tmp_path: Path) -> None:
+    jobs = read_some(traces, LONG, "running", tmp_path)
+    with playing(build("plain"), node.agent, jobs):
+        for job in jobs:
+            wait_for(lambda job=job: accepted(node.client, job) == job.records, f"the daemon has {job.name}")
+        assert {job.name: found for job in jobs if (found := differences_live(node, job))} == {}
+
+
+def read_some(traces: Path, folders: set[str], mark: str, scratch: Path) -> list[Job]:
+    """Return the jobs of some folders under names of their own."""
+    paths = [path for path in find_files(traces) if path.parent.name in folders]
+    assert {path.parent.name for path in paths} == folders
+    return [replace(job, name=f"{job.name}.{mark}") for path in paths if (job := read_file(path, scratch))]
+
+
+# -- a job that has ended --
+
+
+def offline(node: Node, job: Job) -> deepprof.Analysis:
+    """Return the analysis of what a job's file has of its devices, on the clock on which the daemon has it."""
+    return deepprof.analyze(as_collected(job, node.client.window(job.name)))
+
+
+def differences(node: Node, job: Job, wanted: deepprof.Analysis, scratch: Path) -> list[str]:
+    """Return in which views a job is not what its file is."""
+    window, counts = node.client.window(job.name), count(iterations_of(wanted))
+    equal = {
+        "records": all(normal(live).equals(normal(made)) for live, made in zip(window, wanted.traces, strict=True)),
+        "account": has_all(node.client, job),
+        "iterations": in_order(node.client.iterations(job.name)).equals(in_order(iterations_of(wanted))),
+        "watch": watched(node.daemon, job.name) == counts,
+        "prometheus": exported(node.daemon, job.name) == counts,
+        "diagnose": diagnosed(node.daemon, job.name, scratch) == json.loads(wanted.to_json()),
+    }
+    return [view for view, is_equal in equal.items() if not is_equal]
+
+
+def differences_in_outline(node: Node, job: Job) -> list[str]:
+    """Return in which views the iterations of a job are not those of its file, times aside where clocks may drift."""
+    wanted = in_order(iterations_of(offline(node, job)))
+    found = in_order(node.client.iterations(job.name))
+    equal = {
+        "account": has_all(node.client, job),
+        "kernels": found.select(OUTLINE).equals(wanted.select(OUTLINE)),
+        "starts": found.height == wanted.height and not far(found["start_ns"] - wanted["start_ns"]),
+        "watch": watched(node.daemon, job.name) == count(wanted),
+        "prometheus": exported(node.daemon, job.name) == count(wanted),
+    }
+    return [view for view, is_equal in equal.items() if not is_equal]
+
+
+OUTLINE = ["rank", "device", "stream", "loop", "index", "kernels", "edits", "complete"]
+
+
+def far(shifts: pl.Series) -> bool:
+    """Whether any shift is beyond what clocks may drift."""
+    return bool((shifts.abs() > DRIFT_NS).any())
+
+
+def has_all(client: Client, job: Job) -> bool:
+    """Whether the daemon has every record, and was told of none that is lost."""
+    accounts = [rank.account for rank in client.ranks(job.name)]
+    whole = sum(account.accepted for account in accounts) == job.records
+    return whole and not any(account.lost or account.gaps or account.invalid or account.dropped for account in accounts)
+
+
+def in_order(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.sort("rank", "device", "loop", "index")
+
+
+def count(iterations: pl.DataFrame) -> Counts:
+    """Return how many iterations each device of each rank has."""
+    found = iterations.group_by("rank", "device").len()
+    return {(rank, device): number for rank, device, number in found.iter_rows()}
+
+
+# -- a job that runs --
+
+
+def differences_live(node: Node, job: Job) -> list[str]:
+    """Return in which views the iterations of a job that still runs are not the first ones of its file.
+
+    The last ones, which may go on, and the figures that only the end of a recording decides are left out.
+    """
+    wanted = complete(iterations_of(offline(node, job)))
+    found = complete(node.client.iterations(job.name))
+    fewest = wanted.height - UNDECIDED
+    equal = {
+        "iterations": fewest <= found.height and found.equals(wanted.head(found.height)),
+        "watch": sum(watched(node.daemon, job.name).values()) >= fewest,
+        "prometheus": sum(exported(node.daemon, job.name).values()) >= fewest,
+    }
+    return [view for view, is_equal in equal.items() if not is_equal]
+
+
+def accepted(client: Client, job: Job) -> int:
+    """Return how many records of a job the daemon has."""
+    try:
+        return sum(rank.account.accepted for rank in client.ranks(job.name))
+    except DaemonError:  # it has not heard of it
+        return 0
+
+
+def complete(iterations: pl.DataFrame) -> pl.DataFrame:
+    """Return the complete iterations of a job with one device."""
+    return iterations.filter("complete").sort("start_ns").drop("index", "edits", "warmup")
