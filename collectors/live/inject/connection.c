@@ -95,7 +95,7 @@ static void start_text(enum dp_kind kind)
 
 static void end_text(void) { ((struct dp_head *)c.text)->nbytes = (uint32_t)(c.text_nbytes - sizeof(struct dp_head)); }
 
-/* Writes the next names into c.text, as many as it holds: at least one, since the longest is a sixteenth of it. */
+/* Writes the next names into c.text, as many as it holds: at least one, since the longest is a quarter of it. */
 static void write_names(void)
 {
     start_text(DP_NAMES);

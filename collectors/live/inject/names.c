@@ -11,7 +11,7 @@
 #include "parts.h"
 
 /* A job has some thousands of names; one that makes a new one for every iteration must not fill the memory. */
-enum { CHUNK = 1024, CHUNKS = 256, MOST_NAMES = CHUNK * CHUNKS, LONGEST = 16 << 10, MOST_NBYTES = 32 << 20 };
+enum { CHUNK = 1024, CHUNKS = 256, MOST_NAMES = CHUNK * CHUNKS, LONGEST = 64 << 10, MOST_NBYTES = 32 << 20 };
 enum { CACHED = 256 };
 
 struct name {
