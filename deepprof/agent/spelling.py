@@ -38,7 +38,7 @@ class Spelling:
             at, self.nbytes = at + head + nbytes, self.nbytes + nbytes
             if number > MOST_NAMES or self.nbytes > MOST_NBYTES:
                 raise ProtocolError("it has too many names")
-            self.texts.append(text.decode("utf-8", "replace"))
+            self.texts.append(text.decode("utf-8", "backslashreplace"))  # different names stay different
         if at != len(payload):
             raise ProtocolError("a packet of names is cut")
 
