@@ -21,7 +21,7 @@ Ids = npt.NDArray[np.uint32]
 Marks = npt.NDArray[np.bool_]
 
 HAS_CORRELATION = 1
-COPY, MEMSET = 1, 2
+COPY, MEMSET, SYNC = 1, 2, 4
 NO_STREAM = 2**32 - 1  # of a synchronisation that waits for no stream in particular
 OPERATOR = re.compile(r"::|^## Call CompiledFxGraph")  # as metrics.operators tells them, which is a floor above
 FRAMEWORK = re.compile(FRAMEWORK_RANGE)
@@ -39,8 +39,9 @@ def is_framework(text: str) -> bool:
 
 def device_events(rows: Rows, start_ns: Int64s, end_ns: Int64s, names: Ids) -> pl.DataFrame:
     """Return EVENT rows as device events; `names` are the rank's name ids, times are Unix nanoseconds."""
-    given = ("device", "context", "stream", "activity", "correlation", "nbytes", "copy_kind", "graph_node", "flags")
+    given = ("context", "stream", "activity", "correlation", "nbytes", "copy_kind", "graph_node", "flags")
     columns: dict[str, Any] = {name: np.ascontiguousarray(rows[name]) for name in given}
+    columns["device"] = find_devices(rows)
     raw = pl.DataFrame({"start_ns": start_ns, "end_ns": end_ns, "name_id": names, **columns})
     moves = pl.col("activity").is_between(COPY, MEMSET)
     return raw.select(
@@ -62,6 +63,23 @@ def device_events(rows: Rows, start_ns: Int64s, end_ns: Int64s, names: Ids) -> p
         .alias("copy_kind"),
         pl.when(pl.col("graph_node") > 0).then("graph_node").alias("graph_node"),
     )
+
+
+def find_devices(rows: Rows) -> npt.NDArray[np.uint32]:
+    """Return the devices of EVENT rows.
+
+    A synchronisation names its context alone, and the collector knows only those in which something has run: what ran
+    in it around that time tells of the others, where that was on one device.
+    """
+    devices: npt.NDArray[np.uint32] = np.ascontiguousarray(rows["device"])
+    waits = rows["activity"] == SYNC
+    if not devices.any() or not waits.any():
+        return devices
+    ran = np.unique(np.stack([rows["context"], devices])[:, ~waits], axis=1)
+    contexts, places, counts = np.unique(ran[0], return_index=True, return_counts=True)
+    for context, place in zip(contexts[counts == 1], places[counts == 1], strict=True):
+        devices[waits & (rows["context"] == context)] = ran[1, place]
+    return devices
 
 
 def host_tables(

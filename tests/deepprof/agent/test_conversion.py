@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.agent.conversion import device_events
+from deepprof.agent.conversion import device_events, find_devices
 from deepprof.collectors.live.packets import NO_COPY
 from deepprof.collectors.trace import ACTIVITIES, COPY_KINDS, DEVICE_EVENTS
 from deepprof.wire.decoding import decode_table, encode_table, measure_table
 from tests.deepprof.agent.packets_made import kernels
 
-KERNEL, MEMCPY = 0, 1
+KERNEL, MEMCPY, SYNC = 0, 1, 4
 
 
 def through_the_door(activities: list[int], copies: list[int]) -> pl.DataFrame:
@@ -40,3 +40,18 @@ def test_every_byte_of_a_copy_kind_passes_and_only_known_ones_are_kept(records: 
     table = through_the_door([a for a, _ in records], [k for _, k in records])
     assert table["activity"].to_list() == [ACTIVITIES[a] for a, _ in records]
     assert table["copy_kind"].to_list() == [COPY_KINDS[k] if k < len(COPY_KINDS) else None for _, k in records]
+
+
+def test_a_wait_is_of_the_device_on_which_something_ran_in_its_context() -> None:
+    rows = kernels(100 * np.arange(7))
+    rows["activity"] = [SYNC, KERNEL, SYNC, MEMCPY, KERNEL, SYNC, SYNC]
+    rows["context"] = [1, 1, 2, 2, 3, 4, 1]
+    rows["device"] = [0, 5, 0, 6, 0, 0, 5]
+    assert find_devices(rows).tolist() == [5, 5, 6, 6, 0, 0, 5]
+
+
+def test_a_context_of_several_devices_says_nothing_of_a_wait() -> None:
+    rows = kernels(100 * np.arange(4))
+    rows["activity"] = [SYNC, KERNEL, KERNEL, SYNC]
+    rows["device"] = [0, 1, 2, 2]
+    assert find_devices(rows).tolist() == [0, 1, 2, 2]
