@@ -16,13 +16,15 @@ import polars as pl
 
 import deepprof
 from deepprof.agent.injection import Injection, settings
+from deepprof.client.daemon import Daemon as Client
 from deepprof.collectors.trace import Trace
 from tests.collectors.live.building import Built
 from tests.collectors.live.recordings import Recording, record, shift
-from tests.deepprof.agent.agents import AgentProcess
-from tests.deepprof.service.daemons import wait_for
+from tests.deepprof.agent.agents import AgentProcess, running_agent
+from tests.deepprof.service.daemons import Daemon, running, wait_for
+from tests.deepprof.service.sending import open_client
 
-__all__ = ["Job", "Played", "as_collected", "find_files", "normal", "playing", "read_file"]
+__all__ = ["Job", "Node", "Played", "as_collected", "find_files", "normal", "playing", "read_file", "running_node"]
 
 DEADLINE_S = 300.0
 
@@ -49,6 +51,26 @@ class Job:
     def longest_ns(self) -> int:
         """The longest event's."""
         return max(int((each.rows["end"] - each.rows["start"]).max()) for each in self.recordings)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Where jobs run: an agent and its daemon."""
+
+    daemon: Daemon
+    agent: AgentProcess
+    client: Client
+
+
+@contextmanager
+def running_node() -> Iterator[Node]:
+    """Give a daemon that does nothing unasked but settle, and its agent."""
+    with (
+        running(settings=["captures.count=0", "examine.every=1d"]) as daemon,
+        running_agent(daemon.folder, daemon.address, "--overhead", "1") as agent,
+        open_client(daemon) as client,
+    ):
+        yield Node(daemon, agent, client)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ left out, and events are as CUPTI tells them. `python -m benchmarks.replaying` s
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -18,11 +17,10 @@ import deepprof
 from deepprof.client.daemon import Daemon as Client
 from deepprof.client.errors import DaemonError
 from tests.collectors.live.building import build
-from tests.deepprof.agent.agents import AgentProcess, running_agent
-from tests.deepprof.agent.replaying import Job, as_collected, find_files, normal, playing, read_file
+from tests.deepprof.agent.replaying import Job, Node, as_collected, find_files, normal, playing, read_file
 from tests.deepprof.agent.views import Counts, diagnosed, exported, watched
-from tests.deepprof.service.daemons import Daemon, running, wait_for
-from tests.deepprof.service.sending import iterations_of, open_client, wait_settled
+from tests.deepprof.service.daemons import wait_for
+from tests.deepprof.service.sending import iterations_of, wait_settled
 
 BATCHES = 8
 # Of one device, with a loop that shows while the job runs, and no event so long that the agent holds back for seconds.
@@ -33,25 +31,6 @@ SHORT = {"tb-resnet50-nw4", "hta-nccl-parser", "cs336-zx-base", "tl-resnet-ckpt"
 DRIFT_NS = 2_000_000  # by which the agent may lay the clocks otherwise on each other in such a time
 
 pytestmark = pytest.mark.traces
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """Where jobs run: an agent and its daemon."""
-
-    daemon: Daemon
-    agent: AgentProcess
-    client: Client
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    with (
-        running(settings=["captures.count=0", "examine.every=1d"]) as daemon,
-        running_agent(daemon.folder, daemon.address, "--overhead", "1") as agent,
-        open_client(daemon) as client,
-    ):
-        yield Node(daemon, agent, client)
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))

@@ -1,0 +1,15 @@
+"""An agent and a daemon for replayed jobs, which all tests of a process share: they take seconds to start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.deepprof.agent.replaying import Node, running_node
+
+
+@pytest.fixture(scope="session")
+def node() -> Iterator[Node]:
+    with running_node() as started:
+        yield started
