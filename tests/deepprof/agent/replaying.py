@@ -19,12 +19,25 @@ from deepprof.agent.injection import Injection, settings
 from deepprof.client.daemon import Daemon as Client
 from deepprof.collectors.trace import Trace
 from tests.collectors.live.building import Built
+from tests.collectors.live.reader import SANITIZED
 from tests.collectors.live.recordings import Recording, record, shift
 from tests.deepprof.agent.agents import AgentProcess, running_agent
 from tests.deepprof.service.daemons import Daemon, running, wait_for
 from tests.deepprof.service.sending import open_client
 
-__all__ = ["Job", "Node", "Played", "as_collected", "find_files", "normal", "playing", "read_file", "running_node"]
+__all__ = [
+    "Job",
+    "Node",
+    "Played",
+    "as_collected",
+    "find_files",
+    "has_taken",
+    "normal",
+    "playing",
+    "read_file",
+    "read_line",
+    "running_node",
+]
 
 DEADLINE_S = 300.0
 
@@ -156,7 +169,7 @@ def start_rank(built: Built, agent: AgentProcess, job: str, recording: Recording
     wish = Injection(
         built.library, Path("/nowhere"), agent.socket, job, graphs="launches" if recording.has_graphs else None
     )
-    environ = {"PATH": os.environ["PATH"], "RANK": str(number), **settings(wish)}
+    environ = {"PATH": os.environ["PATH"], **SANITIZED, "RANK": str(number), **settings(wish)}
     environ |= {"CUDA_INJECTION64_PATH": str(built.library), "DEEPPROF_CUPTI": str(built.mock)}
     pipe = subprocess.PIPE
     return subprocess.Popen(
@@ -177,7 +190,7 @@ def finish(ranks: Sequence[subprocess.Popen[str]]) -> None:
     """Let ranks end, and wait until they have."""
     for rank in ranks:
         _, said = rank.communicate(timeout=DEADLINE_S)
-        assert (rank.returncode, said) == (0, "")
+        assert (rank.returncode, said) == (0, ""), said
 
 
 def has_taken(agent: AgentProcess, job: Job) -> bool:

@@ -7,6 +7,10 @@ left out, and events are as CUPTI tells them. `python -m benchmarks.replaying` s
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +21,17 @@ import deepprof
 from deepprof.client.daemon import Daemon as Client
 from deepprof.client.errors import DaemonError
 from tests.collectors.live.building import build
-from tests.deepprof.agent.replaying import Job, Node, as_collected, find_files, normal, playing, read_file
+from tests.deepprof.agent.replaying import (
+    Job,
+    Node,
+    as_collected,
+    find_files,
+    has_taken,
+    normal,
+    playing,
+    read_file,
+    read_line,
+)
 from tests.deepprof.agent.views import Counts, diagnosed, exported, watched
 from tests.deepprof.service.daemons import wait_for
 from tests.deepprof.service.sending import iterations_of, wait_settled
@@ -39,13 +53,15 @@ def test_at_full_speed(batch: int, traces: Path, node: Node, tmp_path: Path) -> 
     assert len(jobs) >= 4
     with playing(build("plain"), node.agent, jobs) as played:
         assert [sum(each.dropped for each in ranks) for ranks in played.values()] == [0] * len(jobs)
+    for job in jobs:
+        wait_for(lambda job=job: accepted(node.client, job) == job.records, f"the daemon has {job.name}")
     wanted = {job.name: offline(node, job) for job in jobs}
     found = {}
     for job in sorted(jobs, key=lambda job: bool(wanted[job.name].loops)):
         if wanted[job.name].loops:
             wait_settled(node.client, job.name)
         found[job.name] = differences(node, job, wanted[job.name], tmp_path / "report.json")
-        node.client.forget(job.name)  # without a loop nothing is to be settled: that would take longer than all else
+        forget(node, [job])  # without a loop nothing is to be settled
     assert {name: views for name, views in found.items() if views} == {}
 
 
@@ -55,15 +71,23 @@ def test_at_the_recorded_speed(traces: Path, node: Node, tmp_path: Path) -> None
         pass
     for job in jobs:
         wait_settled(node.client, job.name)
-    assert {job.name: found for job in jobs if (found := differences_in_outline(node, job))} == {}
+    found = {job.name: differences_in_outline(node, job) for job in jobs}
+    forget(node, jobs)
+    assert {name: views for name, views in found.items() if views} == {}
 
 
 def test_while_they_run(traces: Path, node: Node, tmp_path: Path) -> None:
     jobs = read_some(traces, LONG, "running", tmp_path)
     with playing(build("plain"), node.agent, jobs):
-        for job in jobs:
-            wait_for(lambda job=job: accepted(node.client, job) == job.records, f"the daemon has {job.name}")
-        assert {job.name: found for job in jobs if (found := differences_live(node, job))} == {}
+        found = {job.name: differences_live(node, job) for job in jobs}
+    forget(node, jobs)
+    assert {name: views for name, views in found.items() if views} == {}
+
+
+def forget(node: Node, jobs: Sequence[Job]) -> None:
+    """Have the daemon do no more for jobs that have ended: it would analyse them once more, in a process for each."""
+    for job in jobs:
+        node.client.forget(job.name)
 
 
 def read_some(traces: Path, folders: set[str], mark: str, scratch: Path) -> list[Job]:
@@ -142,11 +166,13 @@ def differences_live(node: Node, job: Job) -> list[str]:
 
     The last ones, which may go on, and the figures that only the end of a recording decides are left out.
     """
+    wait_for(lambda: accepted(node.client, job) == job.records, f"the daemon has {job.name}")
     wanted = complete(iterations_of(offline(node, job)))
-    found = complete(node.client.iterations(job.name))
     fewest = wanted.height - UNDECIDED
+    wait_for(lambda: complete(node.client.iterations(job.name)).height >= fewest, f"{job.name} has {fewest}")
+    found = complete(node.client.iterations(job.name))
     equal = {
-        "iterations": fewest <= found.height and found.equals(wanted.head(found.height)),
+        "iterations": found.equals(wanted.head(found.height)),
         "watch": sum(watched(node.daemon, job.name).values()) >= fewest,
         "prometheus": sum(exported(node.daemon, job.name).values()) >= fewest,
     }
@@ -164,3 +190,29 @@ def accepted(client: Client, job: Job) -> int:
 def complete(iterations: pl.DataFrame) -> pl.DataFrame:
     """Return the complete iterations of a job with one device."""
     return iterations.filter("complete").sort("start_ns").drop("index", "edits", "warmup")
+
+
+# -- the command --
+
+
+def test_behind_deepprof_run(traces: Path, node: Node, tmp_path: Path) -> None:
+    [job] = read_some(traces, {"param-linear"}, "command", tmp_path)
+    job.recordings[0].write(tmp_path / "records")
+    built = build("plain")
+    command = [sys.executable, "-m", "deepprof", "run", "--job", job.name, "--agent", str(node.agent.socket), "--"]
+    environ = {name: text for name, text in os.environ.items() if not name.startswith("DEEPPROF_")}
+    with subprocess.Popen(
+        [*command, str(built.replay), str(tmp_path / "records"), "full"],
+        env=environ | {"DEEPPROF_CUPTI": str(built.mock), "RANK": "0"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert read_line(running).kept == job.records
+        wait_for(lambda: has_taken(node.agent, job), "the agent has all of it")
+        _, said = running.communicate()
+    assert running.returncode == 0, said
+    assert f": 1 rank, {job.records:,} records acknowledged by" in said
+    assert ", 0 lost;" in said
+    forget(node, [job])
