@@ -30,9 +30,10 @@ __all__ = ["Process", "Tick"]
 log = logging.getLogger(__name__)
 
 LEAST_HOLD_NS, MOST_HOLD_NS = 250_000_000, 10_000_000_000
-# A driver says that everything is out only when it rests. One that never does gives buffer after buffer, and what has
-# not come so long after what ended later is in none of them.
-BEHIND_NS = 1_000_000_000
+# The library says how far everything is out, but not while a record keeps its buffer from being given back, as a
+# collective that waits for another rank does; other collectors say it only when the driver rests. What has not come so
+# long after what ended later is not waited for.
+BEHIND_NS = 10_000_000_000
 HELD_NBYTES = 32 << 20  # of records that wait for their turn; beyond, the order is what has come
 EVERY_NS = 1_000_000_000  # between batches, unless there are
 MANY = 8192  # records: a small batch costs the daemon as much as a large one

@@ -17,7 +17,6 @@ enum { MOST_SOURCES = 8 };
 enum { REST_MS = 20, BLOCKED_MS = 5, ALONE_MS = 100 };
 static const uint64_t TICK_RECORDS = 1 << 17; /* the agent puts in order what lies between two: small pieces, no stalls */
 static const int64_t TICK_NS = 250000000, IDLE_NS = 100000000;
-static const int64_t FINISH_NS = 1000000000, LAST_WORDS_NS = 800000000;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t woken, changed; /* on CLOCK_MONOTONIC; the second tells of `stopped` and `finished` */
@@ -26,7 +25,7 @@ static atomic_uint source_count;
 static atomic_int on, wake_wanted, finishing;
 static int running, finished, paused; /* these and the next under the lock */
 static int stopped = 1;                /* no source collects */
-static uint64_t queue_limit, early_ms; /* the second: for the agent's first answer */
+static uint64_t queue_limit, early_ms, finish_ms; /* the second: for the agent's first answer; the third: at the end */
 
 /* The worker's own. */
 static struct {
@@ -35,6 +34,9 @@ static struct {
     int64_t tick_ns, early_until_ns;
     uint64_t tick_next;
 } w;
+
+/* So many tenths of what may be waited for at an end. */
+static int64_t finish_by_ns(int tenths) { return dp_now_ns() + (int64_t)finish_ms * 100000 * tenths; }
 
 int dp_is_on(void) { return atomic_load_explicit(&on, memory_order_relaxed); }
 
@@ -247,7 +249,7 @@ static void await_first_answer(int64_t until_ns)
 
 static void say_last_words(void)
 {
-    int64_t until_ns = dp_now_ns() + LAST_WORDS_NS;
+    int64_t until_ns = finish_by_ns(8); /* so that it can close its connection before nobody waits for it any more */
     await_first_answer(until_ns);
     atomic_store(&on, 0);
     FOR_SOURCES(source, 0, finish) source->finish();
@@ -351,6 +353,7 @@ int dp_start(const char *collector)
     if (!running && !failed) {
         queue_limit = setting("DEEPPROF_QUEUE_NBYTES", 64 << 20, 1 << 17, 1 << 30);
         early_ms = setting("DEEPPROF_EARLY_MS", 2000, 0, 60000);
+        finish_ms = setting("DEEPPROF_FINISH_MS", 1000, 0, 60000);
         failed = identity_take(collector) ? -1 : begin();
     }
     pthread_mutex_unlock(&lock);
@@ -359,7 +362,7 @@ int dp_start(const char *collector)
 
 void dp_finish(void)
 {
-    int64_t until_ns = dp_now_ns() + FINISH_NS;
+    int64_t until_ns = finish_by_ns(10);
     pthread_mutex_lock(&lock);
     if (running) {
         atomic_store(&finishing, 1);
@@ -373,7 +376,7 @@ void dp_finish(void)
 
 void dp_pause(void)
 {
-    int64_t until_ns = dp_now_ns() + FINISH_NS;
+    int64_t until_ns = finish_by_ns(10);
     pthread_mutex_lock(&lock);
     paused++;
     atomic_store(&wake_wanted, 1);

@@ -26,7 +26,7 @@ SANITIZERS = {
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """Where the library, the mock of CUPTI and the jobs are: of single records, as programs train, of ranges, and of recordings."""
+    """Where the library, the mock of CUPTI and the jobs are: records, as programs train, ranges, recordings."""
 
     library: Path
     mock: Path

@@ -113,7 +113,7 @@ def test_a_path_that_is_too_long_is_said_once_and_the_job_runs(tmp_path: Path) -
 def test_a_reader_that_never_reads_does_not_hold_up_the_end(tmp_path: Path) -> None:
     with Agent(tmp_path / "socket") as agent:
         agent.gate.clear()
-        settings = {"DEEPPROF_SOCKET": agent.path, "DEEPPROF_QUEUE_NBYTES": 1 << 20}
+        settings = {"DEEPPROF_SOCKET": agent.path, "DEEPPROF_QUEUE_NBYTES": 1 << 20, "DEEPPROF_FINISH_MS": 200}
         kept, dropped, _ = finish_job(start_job(build("plain"), ["burst", 300_000], settings))
         assert kept + dropped == 300_000  # and the job ended, though nobody took them
 

@@ -100,11 +100,25 @@ def test_what_may_still_be_overtaken_is_held_back() -> None:
 
 def test_a_driver_that_never_rests_is_followed_by_what_it_gives() -> None:
     process, rank = make()
-    for number in range(10):
+    for number in range(20):
         now = (100 + number) * SECOND
         say(process, (Kind.EVENTS, made.events(number, made.kernels([now - 1000]))))
         say(process, (Kind.TICK, made.tick(now, events_until_ns=-(2**63))))
-    assert device(rank)["start_ns"].to_list() == [(100 + number) * SECOND - 1000 for number in range(8)]
+    assert device(rank)["start_ns"].to_list() == [(100 + number) * SECOND - 1000 for number in range(9)]
+
+
+def test_what_stands_in_the_buffer_of_a_collective_that_waits_is_not_late() -> None:
+    """The library promises nothing beyond the request of that buffer, although later ones come."""
+    process, rank = make()
+    began = 100 * SECOND
+    say(process, (Kind.TICK, made.tick(began)))
+    for number in range(5):
+        now = began + (number + 1) * SECOND
+        say(process, (Kind.EVENTS, made.events(number, made.kernels([now - 1000]))))
+        say(process, (Kind.TICK, made.tick(now, events_until_ns=began)))
+    say(process, (Kind.EVENTS, made.events(5, made.kernels([began + 1000, began + 2000], 5 * SECOND))))
+    process.end()
+    assert (device(rank).height, process.dropped) == (7, {})
 
 
 def test_what_is_held_back_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
