@@ -26,7 +26,7 @@ SANITIZERS = {
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """Where the library, the mock of CUPTI and the jobs are: records, as programs train, ranges, recordings."""
+    """Where the library, the mock of CUPTI and the jobs are: single records, training, ranges, recordings."""
 
     library: Path
     mock: Path

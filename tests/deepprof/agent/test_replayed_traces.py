@@ -42,8 +42,6 @@ LONG = {"param-linear", "param-resnet", "tb-resnet50-nw0", "tb-resnet50-nw4", "c
 UNDECIDED = 3
 # Of one stream and of several, with pauses, synchronisations, copies, graphs and several devices.
 SHORT = {"tb-resnet50-nw4", "hta-nccl-parser", "cs336-zx-base", "tl-resnet-ckpt", "tl-jax-conv-08", "hta-diff-test"}
-DRIFT_NS = 2_000_000  # by which the agent may lay the clocks otherwise on each other in such a time
-
 pytestmark = pytest.mark.traces
 
 
@@ -51,29 +49,12 @@ pytestmark = pytest.mark.traces
 def test_at_full_speed(batch: int, traces: Path, node: Node, tmp_path: Path) -> None:
     jobs = [job for path in find_files(traces)[batch::BATCHES] if (job := read_file(path, tmp_path))]
     assert len(jobs) >= 4
-    with playing(build("plain"), node.agent, jobs) as played:
-        assert [sum(each.dropped for each in ranks) for ranks in played.values()] == [0] * len(jobs)
-    for job in jobs:
-        wait_for(lambda job=job: accepted(node.client, job) == job.records, f"the daemon has {job.name}")
-    wanted = {job.name: offline(node, job) for job in jobs}
-    found = {}
-    for job in sorted(jobs, key=lambda job: bool(wanted[job.name].loops)):
-        if wanted[job.name].loops:
-            wait_settled(node.client, job.name)
-        found[job.name] = differences(node, job, wanted[job.name], tmp_path / "report.json")
-        forget(node, [job])  # without a loop nothing is to be settled
-    assert {name: views for name, views in found.items() if views} == {}
+    assert replay(node, jobs, tmp_path, recorded_speed=False) == {}
 
 
 def test_at_the_recorded_speed(traces: Path, node: Node, tmp_path: Path) -> None:
     jobs = read_some(traces, SHORT, "at-its-speed", tmp_path)
-    with playing(build("plain"), node.agent, jobs, recorded_speed=True):
-        pass
-    for job in jobs:
-        wait_settled(node.client, job.name)
-    found = {job.name: differences_in_outline(node, job) for job in jobs}
-    forget(node, jobs)
-    assert {name: views for name, views in found.items() if views} == {}
+    assert replay(node, jobs, tmp_path, recorded_speed=True) == {}
 
 
 def test_while_they_run(traces: Path, node: Node, tmp_path: Path) -> None:
@@ -100,6 +81,22 @@ def read_some(traces: Path, folders: set[str], mark: str, scratch: Path) -> list
 # -- a job that has ended --
 
 
+def replay(node: Node, jobs: Sequence[Job], scratch: Path, *, recorded_speed: bool) -> dict[str, list[str]]:
+    """Replay jobs to their end, and return in which views which of them are not what their files are."""
+    with playing(build("plain"), node.agent, jobs, recorded_speed=recorded_speed) as played:
+        assert [sum(each.dropped for each in ranks) for ranks in played.values()] == [0] * len(jobs)
+    for job in jobs:
+        wait_for(lambda job=job: accepted(node.client, job) == job.records, f"the daemon has {job.name}")  # type: ignore[misc]
+    wanted = {job.name: offline(node, job) for job in jobs}
+    found = {}
+    for job in sorted(jobs, key=lambda job: bool(wanted[job.name].loops)):
+        if wanted[job.name].loops:
+            wait_settled(node.client, job.name)
+        found[job.name] = differences(node, job, wanted[job.name], scratch / "report.json")
+        forget(node, [job])  # without a loop nothing is to be settled
+    return {name: views for name, views in found.items() if views}
+
+
 def offline(node: Node, job: Job) -> deepprof.Analysis:
     """Return the analysis of what a job's file has of its devices, on the clock on which the daemon has it."""
     return deepprof.analyze(as_collected(job, node.client.window(job.name)))
@@ -117,28 +114,6 @@ def differences(node: Node, job: Job, wanted: deepprof.Analysis, scratch: Path) 
         "diagnose": diagnosed(node.daemon, job.name, scratch) == json.loads(wanted.to_json()),
     }
     return [view for view, is_equal in equal.items() if not is_equal]
-
-
-def differences_in_outline(node: Node, job: Job) -> list[str]:
-    """Return in which views the iterations of a job are not those of its file, times aside where clocks may drift."""
-    wanted = in_order(iterations_of(offline(node, job)))
-    found = in_order(node.client.iterations(job.name))
-    equal = {
-        "account": has_all(node.client, job),
-        "kernels": found.select(OUTLINE).equals(wanted.select(OUTLINE)),
-        "starts": found.height == wanted.height and not far(found["start_ns"] - wanted["start_ns"]),
-        "watch": watched(node.daemon, job.name) == count(wanted),
-        "prometheus": exported(node.daemon, job.name) == count(wanted),
-    }
-    return [view for view, is_equal in equal.items() if not is_equal]
-
-
-OUTLINE = ["rank", "device", "stream", "loop", "index", "kernels", "edits", "complete"]
-
-
-def far(shifts: pl.Series) -> bool:
-    """Whether any shift is beyond what clocks may drift."""
-    return bool((shifts.abs() > DRIFT_NS).any())
 
 
 def has_all(client: Client, job: Job) -> bool:
