@@ -11,7 +11,7 @@ import pytest
 
 from deepprof.agent.hello import ProtocolError, read_hello
 from deepprof.agent.naming import Naming
-from deepprof.agent.process import EVERY_NS, LEAST_HOLD_NS, Process
+from deepprof.agent.process import EVERY_NS, LEAST_HOLD_NS, PATIENCE_NS, Process
 from deepprof.collectors.live.packets import EVENT, RANGE, Kind, Reason
 from deepprof.collectors.trace import RECORD_TABLES, TABLES
 from tests.deepprof.agent import packets_made as made
@@ -119,6 +119,18 @@ def test_what_stands_in_the_buffer_of_a_collective_that_waits_is_not_late() -> N
     say(process, (Kind.EVENTS, made.events(5, made.kernels([began + 1000, began + 2000], 5 * SECOND))))
     process.end()
     assert (device(rank).height, process.dropped) == (7, {})
+
+
+def test_a_collector_that_says_what_is_complete_is_waited_for() -> None:
+    process, rank = make()
+    for number in range(14):  # a kernel that was launched after 100 s runs on, and others end beside it
+        now = (100 + number) * SECOND
+        say(process, (Kind.EVENTS, made.events(number, made.kernels([now - 1000]))))
+        say(process, (Kind.TICK, made.tick(now, events_until_ns=100 * SECOND)))
+        if now - 100 * SECOND <= PATIENCE_NS:
+            assert process.waiting == number + 1
+    given = device(rank)["start_ns"].to_list()
+    assert given == [(100 + number) * SECOND - 1000 for number in range(12)]
 
 
 def test_what_is_held_back_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

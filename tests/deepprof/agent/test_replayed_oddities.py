@@ -35,9 +35,9 @@ def trace_of(rows: Sequence[dict[str, Any]], **more: Any) -> Trace:
     )
 
 
-def check_arrives(node: Node, job: Job) -> None:
+def check_arrives(node: Node, job: Job, *, recorded_speed: bool = False) -> None:
     """Assert that the daemon has the records of a job as they were."""
-    with playing(build("plain"), node.agent, [job]):
+    with playing(build("plain"), node.agent, [job], recorded_speed=recorded_speed):
         pass
     window = node.client.window(job.name)
     node.client.forget(job.name)
@@ -110,3 +110,11 @@ def test_names_that_are_no_text_stay_apart(node: Node) -> None:
 def test_a_wait_before_the_first_kernel_of_its_context_is_of_that_device(node: Node) -> None:
     wait = {"activity": "sync", "name": "Stream Sync", "stream": 7}
     check_arrives(node, job_of("odd-wait", trace_of([wait | {"device": 1}, {"device": 1}, wait | {"device": 1}])))
+
+
+def test_a_long_kernel_beside_many_short_ones_makes_none_late(node: Node) -> None:
+    """CUPTI keeps the buffer in which the long one was launched, and gives those that were filled after it."""
+    second = 1_000_000_000
+    short = [{"start_ns": at, "end_ns": at + 100_000} for at in range(1000, 4 * second, second // 2000)]
+    long = {"start_ns": 0, "end_ns": 4 * second, "stream": 20, "name": "long"}
+    check_arrives(node, job_of("odd-long", trace_of([long, *short])), recorded_speed=True)
