@@ -30,10 +30,11 @@ __all__ = ["Process", "Tick"]
 log = logging.getLogger(__name__)
 
 LEAST_HOLD_NS, MOST_HOLD_NS = 250_000_000, 10_000_000_000
-# The library says how far everything is out, but not while a record keeps its buffer from being given back, as a
-# collective that waits for another rank does; other collectors say it only when the driver rests. What has not come so
-# long after what ended later is not waited for.
-BEHIND_NS = 10_000_000_000
+# A collector's word on what is complete is waited for so long: a kernel that still runs, as a collective that waits for
+# another rank does, keeps the buffer with all that was launched around it from coming, while later buffers come. Of a
+# collector that says nothing, or no more, what has not come so long after what ended later is in no buffer.
+PATIENCE_NS = 10_000_000_000
+BEHIND_NS = 1_000_000_000
 HELD_NBYTES = 32 << 20  # of records that wait for their turn; beyond, the order is what has come
 EVERY_NS = 1_000_000_000  # between batches, unless there are
 MANY = 8192  # records: a small batch costs the daemon as much as a large one
@@ -304,7 +305,10 @@ class Process:
         if tick.device_ns != NO_TIME:
             order = self.events.order
             hold = min(max(4 * order.longest_ns, LEAST_HOLD_NS), MOST_HOLD_NS)
-            known = min(max(tick.events_until_ns, order.last_end_ns - BEHIND_NS), tick.device_ns)
+            known = tick.events_until_ns
+            if known < tick.device_ns - PATIENCE_NS:
+                known = max(known, order.last_end_ns - BEHIND_NS)
+            known = min(known, tick.device_ns)
             self.events.until_ns = known - hold if known > tick.device_ns - FAR_NS else NO_TIME
         open_since = max(tick.open_since_ns, tick.ranges_until_ns - MOST_HOLD_NS)
         until = min(tick.ranges_until_ns, open_since, tick.mono_ns)
