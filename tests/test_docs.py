@@ -21,7 +21,7 @@ DOCUMENTS = [
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
-    *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")),
+    *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").rglob("*.md"))),
 ]
 README = (ROOT / "README.md").read_text()
 
@@ -75,6 +75,13 @@ def test_links_lead_somewhere(document: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)", path.read_text()):
         if "://" not in target:
             assert (path.parent / target).exists(), target
+
+
+def test_every_test_that_the_page_on_hardware_names_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "hardware.md").read_text()))
+    sources = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(named) > 30
+    assert not named - set(re.findall(r"^def (test_\w+)", sources, re.MULTILINE))
 
 
 def test_every_room_of_the_architecture_exists() -> None:

@@ -1,7 +1,7 @@
 """From the device to the daemon: emitted = kept by the daemon + missing by named reason, of every kind of record.
 
-The real library with a made-up CUPTI, a real agent and a real daemon, for every scenario of `job.c`. The table of the
-mixed one is printed by `pytest -s tests/deepprof/agent/test_true_numbers.py -k mixed`.
+The real library with a made-up CUPTI, a real agent and a real daemon, for every scenario of `job.c` and program of
+`training.c`. The table of the mixed one is printed by `pytest -s tests/deepprof/agent/test_true_numbers.py -k mixed`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ COPIES = (*range(len(COPY_KINDS)), NO_COPY)
 
 @dataclass(frozen=True)
 class Scenario:
-    """A job of `job.c`: its words, and what is known of its end.
+    """A job of `job.c`, or of `training.c`: its words, and what is known of its end.
 
     `enough`: it runs until so many records have come, and is told to end. `untold`: how many records it lost nobody
     can know, and a notice of this code says that there were some. `processes` have records.
@@ -54,6 +54,7 @@ class Scenario:
     untold: int = 0
     exit: int = 0
     processes: int = 1
+    program: str = "job"
 
     def __str__(self) -> str:
         return "-".join([self.name, *(str(value) for value in self.settings.values())])
@@ -82,6 +83,11 @@ SCENARIOS = [
     Scenario("beside", (10,), enough=50),
     Scenario("killed", (20_000,), untold=CUT, exit=-signal.SIGKILL),
     Scenario("fork", (500,), processes=3),
+    *(Scenario(name, (60,), program="training") for name in ("eager", "graphs", "devices", "workers", "checkpoints")),
+    Scenario("waiting", (60,), program="training"),
+    Scenario("profiled", (60,), program="training"),
+    Scenario("unannounced", (60,), {"DEEPPROF_RETRY_MS": 20}, program="training", untold=10),
+    Scenario("signalled", (200,), program="training", untold=CUT, exit=-signal.SIGTERM),
 ]
 
 
@@ -110,7 +116,7 @@ def run(scenario: Scenario, agent: AgentProcess, job: str, folder: Path) -> Emit
     """Run a scenario to its end; returns what its device has made."""
     truth = folder / "truth"
     settings = {"DEEPPROF_SOCKET": agent.socket, "DEEPPROF_JOB": job, "JOB_TRUTH": truth, **scenario.settings}
-    process = start_job(build("plain"), [scenario.name, *scenario.words], settings)
+    process = start_job(build("plain"), [scenario.name, *scenario.words], settings, scenario.program)
     if scenario.enough:
         wait_for(lambda: sum(each.records for each in select(agent.ask(), job, ())) >= scenario.enough, "records come")
         process.send_signal(signal.SIGTERM)
@@ -186,20 +192,24 @@ def test_what_the_device_makes_is_kept_or_missing_by_name(
 
 
 def check_daemon(daemon: Daemon, answer: Answer, job: str, books: RecordAccount) -> None:
-    """The daemon's own answer and its metrics say what the agent says, of the ranks that it still shows."""
+    """The daemon's own answer and its metrics come to say what the agent says, of the ranks that it still shows."""
     numbers = [each.rank for each in select(answer, job, ()) if each.rank is not None]
     if not numbers or len(set(numbers)) < len(numbers):  # of two processes that were one rank it shows the latter
         return
+    kept, missing = Counter(books.kept), Counter(books.reasons)
+    wait_for(lambda: ask_daemon(daemon, job) == (kept, missing), "the daemon to say what the agent says")
+    wait_for(lambda: read_metric(daemon, "records_missing", job, "reason") == missing, "its metrics to say it")
+    assert read_metric(daemon, "records_kept", job, "kind").total() == kept.total()
+
+
+def ask_daemon(daemon: Daemon, job: str) -> tuple[Counter[str], Counter[str]]:
+    """Return what the daemon has kept of a job, by kind, and what it knows to be missing, by reason."""
     with Client(find_door(daemon.address)) as client:
         ranks = client.ranks(job)
-    kept = Counter({"range": 0})
+    kept = Counter[str]()
     for each in (each for rank in ranks for each in rank.account.kinds):
         kept[each.kind if each.kind in ACTIVITIES else "range"] += each.accepted
-    assert +kept == Counter(books.kept)
-    missing = sum((Counter(rank.account.missing) for rank in ranks), Counter[str]())
-    assert missing == Counter(books.reasons)
-    assert read_metric(daemon, "records_missing", job, "reason") == missing
-    assert sum(read_metric(daemon, "records_kept", job, "kind").values()) == (+kept).total()
+    return +kept, sum((Counter(rank.account.missing) for rank in ranks), Counter[str]())
 
 
 def read_metric(daemon: Daemon, name: str, job: str, label: str) -> Counter[str]:
