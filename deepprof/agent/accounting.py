@@ -165,7 +165,8 @@ def describe_account(account: ProcessAccount, rank: Rank | None, *, ended: bool,
     told = rank.uplink.account
     if told is None:
         left = max(0, total(made) - sum(map(total, missing.values())))
-        return write(made, None, missing, waiting=min(left, max(0, rank.intake.next - rank.durable)))
+        waiting = total(account.held) + max(0, rank.intake.next - rank.durable)
+        return write(made, None, missing, waiting=min(left, waiting))
     kept = as_made({each.kind: each.accepted for each in told.kinds}, stand_in=stand_in)
     for each in told.kinds:
         for reason, count in each.dropped.items():

@@ -213,20 +213,21 @@ class Stream:
         await self.engine.submit(self.rank, item)
 
     async def answer(self) -> None:
-        """Say how far the records are durable and counted: at first, whenever that has changed, and at the end."""
-        told = (-1, False, (-1, False))
+        """Say how far the records are durable: at first, whenever that changes, once all are counted, at the end."""
+        told = None
         while True:
-            now = (self.rank.durable, self.rank.ended, self.rank.counted)
+            durable, ended, counted = self.rank.durable, self.rank.ended, self.rank.counted
+            now = (durable, ended, counted if counted[0] == durable else None)
             if now != told:
                 told = now
-                await self.context.write(self.make_answer(*now))
+                await self.context.write(self.make_answer(durable, ended, counted[0]))
                 continue  # more may have become durable meanwhile
             if self.done and not self.rank.submitted and not self.is_held():
                 return
             await self.changed.wait()
             self.changed.clear()
 
-    def make_answer(self, durable: int, ended: bool, counted: tuple[int, bool]) -> wire.SendResponse:
+    def make_answer(self, durable: int, ended: bool, counted: int) -> wire.SendResponse:
         """Return an answer; the account is looked at after `counted`, and has all that it says."""
         rank = self.rank
         return wire.SendResponse(
@@ -235,7 +236,7 @@ class Stream:
             ended=ended,
             takes_status=True,
             account=account_of(rank.accounts.view()),
-            counted=counted[0],
+            counted=counted,
         )
 
     def is_held(self) -> bool:

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from deepprof.agent.answers import CUT, Answer, RecordAccount
+from deepprof.agent.asking import ask
 from deepprof.agent.draining import is_alive
 from deepprof.agent.summary import add_up, select
 from deepprof.client.channel import find_door
@@ -118,7 +119,7 @@ def run(scenario: Scenario, agent: AgentProcess, job: str, folder: Path) -> Emit
     settings = {"DEEPPROF_SOCKET": agent.socket, "DEEPPROF_JOB": job, "JOB_TRUTH": truth, **scenario.settings}
     process = start_job(build("plain"), [scenario.name, *scenario.words], settings, scenario.program)
     if scenario.enough:
-        wait_for(lambda: sum(each.records for each in select(agent.ask(), job, ())) >= scenario.enough, "records come")
+        wait_for(lambda: count_records(agent, job) >= scenario.enough, "records come")
         process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, err) == (scenario.exit, "")
@@ -128,14 +129,21 @@ def run(scenario: Scenario, agent: AgentProcess, job: str, folder: Path) -> Emit
     return Emitted(kinds or Counter(kernel=launched), sum(int(dropped) for _, dropped, _ in numbers))
 
 
+def count_records(agent: AgentProcess, job: str) -> int:
+    """Return how many records of a job the agent has heard of."""
+    return sum(each.records for each in select(ask(agent.socket, DEADLINE_S), job, ()))
+
+
 def wait_settled(agent: AgentProcess, job: str, processes: int) -> Answer:
     """Return the agent's answer once so many processes of the job have ended, and nothing of them waits."""
 
-    def is_settled(answer: Answer) -> bool:
+    def look() -> Answer | None:
+        answer = ask(agent.socket, DEADLINE_S)
         ours = select(answer, job, ())
-        return len(ours) >= processes and all(each.ended for each in ours) and add_up(ours, is_alive).settled
+        is_over = len(ours) >= processes and all(each.ended for each in ours)
+        return answer if is_over and add_up(ours, is_alive).settled else None
 
-    return agent.wait(is_settled, f"everything of {job} is counted")
+    return wait_for(look, f"everything of {job} is counted")
 
 
 def add_books(answer: Answer, job: str) -> RecordAccount:
@@ -274,7 +282,7 @@ def test_records_that_the_daemon_refuses_are_never_called_kept(tmp_path: Path) -
     with running(settings=["limits.batch_records=1000"]) as strict, running_agent(strict.folder, strict.address) as own:
         command = "MOCK_PATIENT=1 RANK=0 $JOB backward 100; MOCK_PATIENT=1 RANK=1 $JOB backward 5000"
         line = start_run(own, "refused", "sh", "-c", command).stderr.splitlines()[-1]
-        answer = own.ask()
+        answer = ask(own.socket, DEADLINE_S)
         with Client(find_door(strict.address)) as client:
             accounts = [rank.account for rank in client.ranks("refused")]
     kept, refused = sum(a.accepted for a in accounts), sum(a.missing.get("refused", 0) for a in accounts)
@@ -295,10 +303,10 @@ def test_what_an_agent_that_is_killed_had_in_hand_is_missing_by_kind(daemon: Dae
     process = start_job(build("plain"), ["steady", FOREVER], settings)
     try:
         own.start()
-        own.wait(lambda answer: any(each.durable > 1000 for each in answer.processes), "some have arrived")
+        wait_for(lambda: any(each.durable > 1000 for each in ask(own.socket, DEADLINE_S).processes), "some arrived")
         own.kill()
         own.start()
-        own.wait(lambda answer: any(each.records for each in answer.processes), "the job goes on")
+        wait_for(lambda: count_records(own, "restarted") > 0, "the job goes on")
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=DEADLINE_S)
         books = add_books(wait_settled(own, "restarted", 1), "restarted")

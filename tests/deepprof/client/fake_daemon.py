@@ -43,6 +43,7 @@ class Rank:
     hello: records_pb2.Hello
     messages: list[Any] = field(default_factory=list)
     durable: int = 0
+    kept: int = 0  # of them in batches
     duplicate: int = 0
     names: list[str] = field(default_factory=list)
     ended: bool = False
@@ -65,6 +66,7 @@ class Rank:
                 self.duplicate += count
                 return True
             self.durable += count
+            self.kept += count if kind == "batch" else 0
         if kind == "batch":
             assert message.first_name <= len(self.names) or not message.names
             self.names[message.first_name :] = (
@@ -153,7 +155,7 @@ class FakeDaemon(ingest_pb2_grpc.IngestServicer, query_pb2_grpc.QueryServicer, a
         known: dict[str, Any] = {"names": len(rank.names), "takes_status": self.takes_status}
         if self.says_account:
             is_counted = self.counting is None or self.counting.is_set()
-            kept = sum(count_rows(batch) for batch in rank.batches) if is_counted else 0
+            kept = rank.kept if is_counted else 0
             kinds = [records_pb2.KindAccount(kind="kernel", accepted=kept)]
             known |= {"account": records_pb2.Account(accepted=kept, kinds=kinds)}
             known |= {"counted": rank.durable if is_counted else 0}
