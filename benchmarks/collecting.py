@@ -315,19 +315,23 @@ def find_best(tried: list[Passage]) -> Passage | None:
     return max((each for each in tried if not each.lost), key=lambda each: each.rate_m, default=None)
 
 
-def measure_bare_socket(records: int) -> float:
-    """Return million records a second through a unix socket of usual size, to a reader that only reads."""
+def measure_bare_socket(records: int) -> tuple[float, float]:
+    """Send records through a unix socket of usual size to a reader that only reads.
+
+    Returns million records a second, and the reader's seconds of processor time for a million.
+    """
     ours, theirs = socket.socketpair()
     count, buffer = -(-records // PACKET_RECORDS), bytearray(1 << 20)
     command = [sys.executable, "-c", WRITER, str(theirs.fileno()), str(PACKET_NBYTES), str(count)]
     with ours, subprocess.Popen(command, pass_fds=[theirs.fileno()]):
         theirs.close()
         got = ours.recv_into(buffer)
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         while nbytes := ours.recv_into(buffer):
             got += nbytes
-        seconds = time.perf_counter() - began
-    return got / PACKET_NBYTES * PACKET_RECORDS / seconds / 1e6
+        seconds, used = time.perf_counter() - began, time.process_time() - cpu
+    read_m = got / PACKET_NBYTES * PACKET_RECORDS / 1e6
+    return read_m / seconds, used / read_m
 
 
 def eighths(samples: list[float]) -> str:
@@ -338,8 +342,9 @@ def eighths(samples: list[float]) -> str:
 
 def add_path(table: Table, what: str, measure: Callable[[Load], Passage], sizes: Sizes, goal: str) -> Passage:
     """Measure a bare socket and a path, add their rows, and return the best run; one without a loss, if any."""
-    bare_m = measure_bare_socket(sizes.bare)
+    bare_m, bare_s = measure_bare_socket(sizes.bare)
     table.add_row(f"a bare socket, packets of {PACKET_NBYTES >> 10} KiB", f"{bare_m:.2f} M records/s", "")
+    table.add_row("… CPU of its reader for a million", f"{bare_s:.3f} s", "")
     unthrottled = measure(Load(sizes.unthrottled))
     tried = search(lambda pace: measure(paced(pace, sizes.run_s)), unthrottled, sizes.runs)
     best = find_best([unthrottled, *tried])
@@ -361,7 +366,7 @@ def describe_rate(best: Passage | None, bare_m: float) -> str:
     """Return a rate, and its share of what the kernel allows."""
     if best is None:
         return "none: something was lost at every pace tried"
-    return f"{best.rate_m:.2f} M records/s, {best.rate_m / bare_m:.0%} of a bare socket"
+    return f"{best.rate_m:.2f} M records/s, {best.rate_m / bare_m:.1%} of a bare socket"
 
 
 def describe_tries(tried: list[Passage]) -> str:

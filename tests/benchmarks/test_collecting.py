@@ -60,7 +60,7 @@ def test_a_record_is_kept_or_lost_for_one_reason() -> None:
 
 
 def test_a_loss_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collecting, "measure_bare_socket", lambda _: 100.0)
+    monkeypatch.setattr(collecting, "measure_bare_socket", lambda _: (100.0, 0.01))
     table = Table("what", "figure", "goal")
     sizes = collecting.Sizes(runs=2)
     best = collecting.add_path(table, "here", lambda load: passage(load.pace, lost=200_000), sizes, "≥ 3 M")
