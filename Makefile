@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 DEMO := demo.json.gz
 
-.PHONY: demo test check lint types layers docs bench accuracy cases proto protocol clean
+.PHONY: demo test fuzz check lint types layers docs bench accuracy cases proto protocol clean
 
 .venv/test: pyproject.toml $(wildcard mining/*.[ch] collectors/importers/*/*.[ch] collectors/live/*/*.[ch])
 	@test -n "$(PYTHON)" || { echo "make: no Python ≥ 3.11 found; set PYTHON=/path/to/python3" >&2; exit 2; }
@@ -23,6 +23,9 @@ demo: .venv/test ## write a simulated job whose graph grows, and diagnose it
 
 test: .venv/test ## all tests
 	$(BIN)/python -m pytest -n auto -q
+
+fuzz: .venv/test ## examples that no test run has seen: what fails is new, and says how to repeat it
+	DEEPPROF_EXPLORE=1 $(BIN)/python -m pytest -n auto -q $$(grep -rl "import.*given" tests) tests/fuzz
 
 lint: .venv/lint
 	$(BIN)/ruff check .

@@ -9,8 +9,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# How long an example takes is the machine's business, and no test here is about it.
-settings.register_profile("deepprof", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes is the machine's business, and no test here is about it. The examples are the same in every
+# run, so that none passes or fails by luck; `make fuzz` looks at others.
+settings.register_profile(
+    "deepprof",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="DEEPPROF_EXPLORE" not in os.environ,
+)
 settings.load_profile("deepprof")
 
 ROOT = Path(__file__).resolve().parents[1]
