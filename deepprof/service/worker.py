@@ -166,12 +166,13 @@ class Worker:
             rank.accounts.take(kinds, self.take(rank, items))
         except Exception:
             self._give_up(rank, items[rank.mined_items - before :], kinds)
-        rank.note_counted()
         rank.position, rank.unsaved = turn[-1][1], True
         rank.unsaved_nbytes += sum(len(item.payload) for item, _ in turn)
         rank.lag_ns = max(0, self.clock.monotonic_ns() - turn[-1][0].arrived_ns)
         self._pass(rank, items)
         rank.show()
+        rank.note_counted()  # whoever hears of it may ask, and finds it shown
+        self._room(rank)
 
     def take(self, rank: Rank, items: Sequence[Item]) -> dict[str, Counter[str]]:
         """Give items to a rank's session; return the records that it has dropped now, by reason and kind."""
@@ -215,7 +216,6 @@ class Worker:
             self.queued_nbytes -= nbytes
             if rank.queue:
                 self._line_up(rank)
-        self._room(rank)
 
     def save(self, ranks: Iterable[Rank]) -> None:
         """Put the state and the new iterations of ranks into the history, a few ranks in one transaction."""
