@@ -63,6 +63,7 @@ def test_records_before_what_came_before_a_gap_are_dropped() -> None:
     session.end()
     session.advance()
     assert dict(session.dropped) == {"gap": 99}  # the one that begins with the last one before stays
+    assert session.dropped_kinds == {"gap": {"kernel": 99}}
 
 
 def test_gaps_without_records_are_no_trouble() -> None:
@@ -92,6 +93,8 @@ def test_late_records_are_dropped_and_counted() -> None:
     session.end()
     assert session.advance().iterations.height == 60
     assert dict(session.dropped) == {"late": 10}
+    assert session.dropped_kinds == {"late": {"kernel": 10}}
+    assert RankSession.restore(session.save()).dropped_kinds == session.dropped_kinds
 
 
 @pytest.mark.parametrize("kernels", [0, 1, 5])

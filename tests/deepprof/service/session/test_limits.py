@@ -133,6 +133,7 @@ def test_devices_beyond_the_limit_are_dropped_and_counted() -> None:
     session.advance()
     assert [view.device for view in session.devices] == [0, 1, 2]
     assert dict(session.dropped) == {"device": 2 * BATCH - 3}
+    assert sum(session.dropped_kinds["device"].values()) == 2 * BATCH - 3
 
 
 def test_times_beyond_all_clocks_are_dropped_and_counted() -> None:
