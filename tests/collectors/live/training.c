@@ -147,11 +147,9 @@ static void run_profiled(long count)
     run_eager(count);
 }
 
-/* Another client comes without a word, stays until we have noticed, and goes. */
-static void be_displaced(void (*client)(int), long count)
+/* Beside another client, which must be left alone; and on alone once it has gone. */
+static void run_beside(void (*client)(int), long count)
 {
-    run_eager(count);
-    client(1);
     for (int i = 0; i < 100; i++) {
         iterate_for_a_while(1);
         if (!other_is_whole())
@@ -162,20 +160,21 @@ static void be_displaced(void (*client)(int), long count)
     run_eager(count);
 }
 
+/* It comes without a word, and stays until we have noticed. */
+static void be_displaced(void (*client)(int), long count)
+{
+    run_eager(count);
+    client(1);
+    run_beside(client, count);
+}
+
 /* It was there first. */
 static void wait_for_it(void (*client)(int), long count)
 {
     pause_all();
     client(1);
     resume_all();
-    for (int i = 0; i < 100; i++) {
-        iterate_for_a_while(1);
-        if (!other_is_whole())
-            exit(10);
-    }
-    client(0);
-    await(KERNEL, 1);
-    run_eager(count);
+    run_beside(client, count);
 }
 
 static void join_it(void (*client)(int), long count)
