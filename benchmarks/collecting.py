@@ -42,6 +42,7 @@ GOALS = "≥ 3 M", "≥ 1 M"
 FIRST, NEAR = 0.8, 1.1  # of the unthrottled rate, the first pace tried; a search ends where its bounds are so close
 STEADY = 0.9  # of the highest rate without a loss: the long run's pace
 LEAST_RECORDS = 100_000
+UNREACHED = 100_000_000  # a second: no job makes as many
 PACKET_NBYTES = 192 << 10  # of a full packet of the library (FULL in inject/queue.c)
 PACKET_RECORDS = (PACKET_NBYTES - HEAD.itemsize - RECORDS_HEAD.itemsize) // EVENT.itemsize
 NOWHERE = "unix:/nowhere/deepprof.sock"
@@ -161,7 +162,7 @@ def start_job(built: Built, agent: Agent, load: Load) -> subprocess.Popen[str]:
         "DEEPPROF_RANK": "0",
         "MOCK_PATIENT": "1",
     }
-    command = [str(built.job), "burst", str(load.records), str(load.pace)]
+    command = [str(built.job), "burst", str(load.records), str(load.pace or UNREACHED)]
     return subprocess.Popen(command, env={**os.environ, **told}, stdout=subprocess.PIPE, text=True)
 
 
