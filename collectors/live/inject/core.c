@@ -84,6 +84,8 @@ static void drain(int idle)
     FOR_SOURCES(source, 0, drain) source->drain(idle);
 }
 
+void core_tick_now(void) { w.tick_ns = 0; }
+
 static void tick(void)
 {
     struct dp_tick now = {.device_ns = DP_NO_TIME, .events_until_ns = DP_NO_TIME, .open_since_ns = DP_NEVER};

@@ -15,7 +15,7 @@
 #include "cupti_parts.h"
 #include "parts.h"
 
-enum { BATCH = 1024 };
+enum { BATCH = 1024, BUFFERS_A_TURN = 32 /* some 80,000 kernels: the clocks are told in between, however fast they come */ };
 /* A flush asks for buffers that are not full: those of a job that rests, and of threads beside a busy one. */
 static const int64_t IDLE_NS = 100000000, FLUSH_NS = 200000000, BUSY_FLUSH_NS = 500000000;
 static const int64_t FIRST_PAUSE_NS = 50000000, PATIENCE_NS = 1000000000;
@@ -41,6 +41,7 @@ static struct {
     int graphs;    /* records of replayed graphs have come */
     int was_busy;  /* records are missing for another's sake */
     int forced;    /* CUPTI gives what it has, finished or not */
+    unsigned pool; /* how many buffers there can be */
     int64_t retry_ns, pause_ns, flush_ns, came_ns, asked_ns; /* the last but one: a buffer */
     int64_t since_ns;            /* CLOCK_MONOTONIC: when collecting began */
     int64_t until_ns;            /* our device clock: everything that was launched before has been given, or DP_NO_TIME */
@@ -125,18 +126,27 @@ static void walk(struct buffer *buffer)
 
 /* A record has its place in a buffer from its launch on. So whatever was launched before the oldest buffer that CUPTI
  * holds was requested is in one that has come back, or on its way from none. */
-static void walk_all(void)
+static void walk_up_to(unsigned most)
 {
     int64_t now = dp_now_ns(), oldest = buffers_oldest_ns();
-    for (struct buffer *buffer; (buffer = buffers_take()); buffers_give_back(buffer)) {
+    struct buffer *buffer = NULL;
+    for (unsigned i = 0; i < most && (buffer = buffers_take()); i++) {
         s.came_ns = now;
         if (!s.muted)
             walk(buffer);
+        buffers_give_back(buffer);
     }
     lose_in_driver(buffers_scrapped());
+    if (buffer) {
+        dp_wake(); /* there may be more */
+        return;
+    }
     int64_t until = clock_from_mono(oldest < now ? oldest : now);
     s.until_ns = until > s.until_ns ? until : s.until_ns;
 }
+
+/* There are no more at a time; what is filled again meanwhile is for the next turn, or this one would never end. */
+static void walk_all(void) { walk_up_to(s.pool); }
 
 static int is_fragile(void) { return session_version() == FRAGILE_VERSION; }
 
@@ -190,8 +200,9 @@ static int find(void)
         dp_notice(DP_NO_CUPTI, "no libcupti that can be loaded was found; set CUDA_HOME, or pip install nvidia-cuda-cupti");
         return -1;
     }
-    unsigned parts = is_fragile() ? BUFFER_NBYTES / FRAGILE_NBYTES : 1;
-    buffers_prepare(parts * settings.most_buffers, BUFFER_NBYTES / parts, session_version() >= REFUSING_VERSION);
+    size_t nbytes = is_fragile() ? FRAGILE_NBYTES : BUFFER_NBYTES;
+    s.pool = settings.most_buffers * (unsigned)(BUFFER_NBYTES / nbytes);
+    buffers_prepare(s.pool, nbytes, session_version() >= REFUSING_VERSION);
     if (is_fragile())
         dp_notice(DP_FRAGILE, "this CUPTI (13.0 without Update 1) can hang or crash jobs with CUDA graphs: it is never switched "
                               "off nor flushed, so that the last records are lost; pip install -U \"nvidia-cuda-cupti>=13.0.85\"");
@@ -312,11 +323,14 @@ static void drain(int idle)
         try_to_collect();
     if (!s.active)
         return;
-    if (clock_is_known())
-        walk_all();
+    int was_known = clock_is_known();
+    if (was_known)
+        walk_up_to(BUFFERS_A_TURN);
     enum clock_news news = clock_look();
     if (news == CLOCK_CHANGED)
         give_way("its clock is another one");
+    else if (news == CLOCK_SAME && !was_known)
+        core_tick_now(); /* the agent keeps no records for long that it cannot lay on a clock */
     else if (news == CLOCK_SAME) {
         flush_when_due();
         look_for_others();

@@ -224,6 +224,15 @@ def test_kernels_come_while_ranges_do(tmp_path: Path) -> None:
     assert ranges
 
 
+def test_the_clock_is_told_before_any_record(tmp_path: Path) -> None:
+    """However fast they come: the agent keeps little of what it cannot lay on a clock."""
+    with Agent(tmp_path / "socket", keep=False) as agent:
+        finish_job(start_job(build("plain"), ["burst", 300_000], {"DEEPPROF_SOCKET": agent.path}))
+        said = agent.only()
+    before = said.order[: said.order.index(Kind.EVENTS)].count(Kind.TICK)
+    assert int(said.ticks[before - 1]["device_ns"]) != packets.NO_TIME
+
+
 def test_buffers_of_another_client_are_left_alone(tmp_path: Path) -> None:
     with Agent(tmp_path / "socket") as agent:
         finish_job(start_job(build("plain"), ["stray", 200], {"DEEPPROF_SOCKET": agent.path}))
