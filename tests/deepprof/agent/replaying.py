@@ -17,6 +17,7 @@ import polars as pl
 import deepprof
 from deepprof.agent.injection import Injection, settings
 from deepprof.client.daemon import Daemon as Client
+from deepprof.client.errors import DaemonError
 from deepprof.collectors.trace import Trace
 from tests.collectors.live.building import Built
 from tests.collectors.live.reader import SANITIZED
@@ -31,6 +32,7 @@ __all__ = [
     "Played",
     "as_collected",
     "find_files",
+    "forget",
     "has_taken",
     "normal",
     "playing",
@@ -202,6 +204,19 @@ def has_arrived(agent: AgentProcess, job: Job) -> bool:
     """Return whether all ranks of a job have ended and are durable at the daemon."""
     there = [process for process in agent.ask().processes if process.job == job.name and process.ended]
     return len(there) == len(job.recordings) and all(process.durable >= process.next > 0 for process in there)
+
+
+def forget(node: Node, job: Job) -> None:
+    """Have the daemon do no more for a job that has ended: it would analyse it once more, in a process of its own."""
+
+    def is_forgotten() -> bool:
+        try:
+            node.client.forget(job.name)
+        except DaemonError:  # the stream of one that has just ended may still be open
+            return False
+        return True
+
+    wait_for(is_forgotten, f"the daemon lets go of {job.name}")
 
 
 def normal(trace: Trace) -> pl.DataFrame:

@@ -12,7 +12,7 @@ import pytest
 from deepprof.collectors.trace import DEVICE_EVENTS, Accounting, Trace
 from tests.collectors.live.building import build
 from tests.collectors.live.recordings import record
-from tests.deepprof.agent.replaying import Job, Node, as_collected, normal, playing
+from tests.deepprof.agent.replaying import Job, Node, as_collected, forget, normal, playing
 
 LONG = "_Z" + "N7cutlass" * 3000  # 27,000 characters; names of more than 10,000 are in real traces
 KERNEL = {"device": 0, "context": 1, "stream": 7, "activity": "kernel", "name": "k", "correlation": None}
@@ -40,7 +40,7 @@ def check_arrives(node: Node, job: Job, *, recorded_speed: bool = False) -> None
     with playing(build("plain"), node.agent, [job], recorded_speed=recorded_speed):
         pass
     window = node.client.window(job.name)
-    node.client.forget(job.name)
+    forget(node, job)
     for live, made in zip(window, as_collected(job, window), strict=True):
         assert normal(live).to_dicts() == normal(made).to_dicts()
 

@@ -26,6 +26,7 @@ from tests.deepprof.agent.replaying import (
     Node,
     as_collected,
     find_files,
+    forget,
     has_taken,
     normal,
     playing,
@@ -61,14 +62,9 @@ def test_while_they_run(traces: Path, node: Node, tmp_path: Path) -> None:
     jobs = read_some(traces, LONG, "running", tmp_path)
     with playing(build("plain"), node.agent, jobs):
         found = {job.name: differences_live(node, job) for job in jobs}
-    forget(node, jobs)
-    assert {name: views for name, views in found.items() if views} == {}
-
-
-def forget(node: Node, jobs: Sequence[Job]) -> None:
-    """Have the daemon do no more for jobs that have ended: it would analyse them once more, in a process for each."""
     for job in jobs:
-        node.client.forget(job.name)
+        forget(node, job)
+    assert {name: views for name, views in found.items() if views} == {}
 
 
 def read_some(traces: Path, folders: set[str], mark: str, scratch: Path) -> list[Job]:
@@ -93,7 +89,7 @@ def replay(node: Node, jobs: Sequence[Job], scratch: Path, *, recorded_speed: bo
         if wanted[job.name].loops:
             wait_settled(node.client, job.name)
         found[job.name] = differences(node, job, wanted[job.name], scratch / "report.json")
-        forget(node, [job])  # without a loop nothing is to be settled
+        forget(node, job)  # without a loop nothing is to be settled
     return {name: views for name, views in found.items() if views}
 
 
@@ -190,4 +186,4 @@ def test_behind_deepprof_run(traces: Path, node: Node, tmp_path: Path) -> None:
     assert running.returncode == 0, said
     assert f": 1 rank, {job.records:,} records acknowledged by" in said
     assert ", 0 lost;" in said
-    forget(node, [job])
+    forget(node, job)
