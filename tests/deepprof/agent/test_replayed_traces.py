@@ -184,6 +184,6 @@ def test_behind_deepprof_run(traces: Path, node: Node, tmp_path: Path) -> None:
         wait_for(lambda: has_taken(node.agent, job), "the agent has all of it")
         _, said = running.communicate()
     assert running.returncode == 0, said
-    assert f": 1 rank, {job.records:,} records acknowledged by" in said
+    assert f": 1 rank, {job.records:,} records kept by" in said
     assert ", 0 lost;" in said
     forget(node, job)
