@@ -130,11 +130,12 @@ enum clock_news clock_look(void)
     return news;
 }
 
-/* Whoever has to know at once waits: the end of a job that has just begun. */
+/* Whoever has to know at once waits: the end of a job that has just begun. A clock that stands still is never known. */
 int clock_settle(void)
 {
     struct timespec while_measuring = {0, MEASURED_NS / 10};
-    while (clock_look() != CLOCK_SAME && c.state == MEASURING)
+    int64_t until_ns = dp_now_ns() + 4 * MEASURED_NS;
+    while (clock_look() != CLOCK_SAME && c.state == MEASURING && dp_now_ns() < until_ns)
         nanosleep(&while_measuring, NULL);
     return c.state == KNOWN ? 0 : -1;
 }
