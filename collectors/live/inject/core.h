@@ -43,6 +43,7 @@ uint32_t dp_intern(const char *text);                  /* any thread; the name's
 /* Worker thread only. Numbers `count` records that follow `lost` missing ones, and queues them; what does not fit is
  * dropped as a whole stretch until half of the queue is free, and the next that fits says DP_BUFFER_FULL. */
 void dp_put(enum dp_kind kind, const void *records, uint32_t count, uint64_t lost, enum dp_reason reason);
+void dp_made(enum dp_activity kind, uint64_t count);    /* of those that dp_put is told next to be lost: what they were */
 void dp_notice(uint32_t code, const char *text);       /* any thread; a line for people, each code once a connection */
 void dp_wake(void);                                    /* any thread; the worker looks at its sources now */
 

@@ -46,7 +46,7 @@ static struct {
     int64_t since_ns;            /* CLOCK_MONOTONIC: when collecting began */
     int64_t until_ns;            /* our device clock: everything that was launched before has been given, or DP_NO_TIME */
     uint64_t driver_dropped, lost; /* all so far; those that no packet has told of yet */
-    uint64_t unfinished;         /* cut off at the end of a window: lost after its last record */
+    uint64_t unfinished[DP_RECORD_KINDS]; /* cut off at the end of a window: lost after its last record */
 } s = {.until_ns = DP_NO_TIME};
 
 static struct dp_event batch[BATCH];
@@ -94,10 +94,11 @@ static uint32_t take_record(struct buffer *buffer, void *record, struct window w
     int how = decode(record, buffer->valid_nbytes - place, window, &batch[count]);
     s.graphs |= batch[count].graph != 0;
     if (how == UNFINISHED && s.forced)
-        s.unfinished++;
-    else if (how == BAD_TIMES || how == UNFINISHED)
+        s.unfinished[batch[count].activity]++;
+    else if (how == BAD_TIMES || how == UNFINISHED) {
+        dp_made(batch[count].activity, 1);
         lose(1, DP_BAD_TIMES, "CUPTI gave records without a time that can be true; they are left out");
-    else if (how == ODD_RECORD)
+    } else if (how == ODD_RECORD)
         lose(1, DP_ODD_RECORDS, "CUPTI gave records of a size that is not known; they are left out");
     return count + (how == DECODED);
 }
@@ -150,15 +151,24 @@ static void walk_all(void) { walk_up_to(s.pool); }
 
 static int is_fragile(void) { return session_version() == FRAGILE_VERSION; }
 
+static void lose_unfinished(void)
+{
+    for (int kind = 0; kind < DP_RECORD_KINDS; kind++) {
+        dp_made((enum dp_activity)kind, s.unfinished[kind]);
+        s.lost += s.unfinished[kind];
+        s.unfinished[kind] = 0;
+    }
+    put(0);
+}
+
 static void flush(uint32_t flag)
 {
     s.forced = flag == CUPTI_FLUSH_FORCED;
     if (!is_fragile())
         session_flush(flag);
     walk_all();
-    s.lost += s.unfinished;
-    put(0);
-    s.unfinished = s.forced = 0;
+    lose_unfinished();
+    s.forced = 0;
     s.flush_ns = dp_now_ns();
 }
 

@@ -110,12 +110,14 @@ static void count_made(enum dp_kind kind, const void *records, uint32_t count)
             made[events[i].activity]++;
 }
 
+void dp_made(enum dp_activity kind, uint64_t count) { made[kind] += count; }
+
 void dp_put(enum dp_kind kind, const void *records, uint32_t count, uint64_t lost, enum dp_reason reason)
 {
     const unsigned char *from = records;
     queue_gap(reason);
     next += lost;
-    made[DP_RANGE] += kind == DP_RANGES ? lost : 0; /* of lost events nobody knows what they were */
+    made[DP_RANGE] += kind == DP_RANGES ? lost : 0; /* of lost events only who lost them may know what they were */
     put_ns = dp_now_ns();
     while (count) {
         uint32_t done = is_open ? put_some(kind, from, count) : count;

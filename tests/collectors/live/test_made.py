@@ -72,7 +72,13 @@ def test_a_tick_tells_why_the_latest_are_missing(tmp_path: Path) -> None:
     tick = said.ticks[-1]
     assert dropped == 0
     assert (int(tick["next"]), int(tick["reason"])) == (600, Reason.DRIVER_DROPPED)
-    assert by_kind(tick["made"]) == {"kernel": 300}
+    assert by_kind(tick["made"]) == {"kernel": 600}
+
+
+def test_records_without_a_time_that_can_be_true_are_known_by_kind(tmp_path: Path) -> None:
+    said, _ = collect(tmp_path, ["garbage", 5000])
+    assert (said.lost, said.count) == (500, 4500)
+    assert by_kind(said.made[-1]) == {"kernel": 5000}
 
 
 def test_of_what_the_driver_drops_no_kind_is_known(tmp_path: Path) -> None:
