@@ -262,7 +262,7 @@ static void look_for_others(void)
     if (session_is_joined() || now - s.came_ns < silent_ns || now - s.asked_ns < settings.longest_pause_ns)
         return;
     s.asked_ns = now;
-    if (session_ask())
+    if (session_is_taken())
         give_way("it has subscribed");
 }
 

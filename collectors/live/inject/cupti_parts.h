@@ -16,7 +16,7 @@ int cupti_sees_other_profiler(void);        /* a library of Nsight's is in this 
 /* cupti_session.c: results are CUPTI's. Only once the driver is ready. Worker thread, but for session_dropped. */
 int session_find(void);                     /* 0: a libcupti is there */
 uint32_t session_version(void);             /* of its interface; 0: it does not say */
-int session_ask(void);                      /* CUPTI_OK: nobody else collects, as far as can be seen */
+int session_is_taken(void);                 /* another client has subscribed meanwhile */
 int session_begin(int graphs_as_launches);
 int session_is_joined(void);                /* beside another client: what is flushed by force is cut off for it too */
 void session_disable(void);                 /* records of before may still come */

@@ -28,7 +28,7 @@ static struct {
     int found;
     uint32_t version;
     void *_Atomic subscriber; /* of a session that we have joined, else NULL */
-    int enabled;      /* how many of KINDS */
+    int enabled, left; /* how many of KINDS; how many were when another client took our place */
 } s;
 
 /* Threads that CUPTI makes inherit the name of the one that calls it first; they are the driver's, not ours. */
@@ -66,23 +66,41 @@ static void hear_nothing(void *unused, int domain, uint32_t number, const void *
     (void)unused, (void)domain, (void)number, (void)data;
 }
 
-/* Newer ones know what is enabled: torch.profiler does not subscribe. */
-static int is_enabled_by_another(void)
+/* A client that took our place has let the kinds stay enabled that it has no use for; kernels every client has. */
+static int is_left_by_us(int kind)
 {
-    uint32_t room = 0, count = 0;
-    return s.api.ActivityGetEnabledKinds && !s.api.ActivityGetEnabledKinds(NULL, NULL, &room, &count) && count;
+    for (int i = 1; i < s.left; i++)
+        if (KINDS[i] == kind)
+            return 1;
+    return 0;
 }
 
-int session_ask(void)
+/* From 13.2 on CUPTI tells what is enabled: torch.profiler does not subscribe. Its header does not say whether the room is
+ * counted in bytes or in kinds; there is enough for either. */
+static int is_enabled_by_another(void)
+{
+    enum { ROOM = 256 };
+    int kinds[ROOM] = {0};
+    uint32_t room = ROOM, count = 0;
+    if (!s.api.ActivityGetEnabledKinds || s.api.ActivityGetEnabledKinds(NULL, kinds, &room, &count))
+        return 0;
+    for (uint32_t i = 0; i < count && i < ROOM; i++)
+        if (kinds[i] && !is_left_by_us(kinds[i]))
+            return 1;
+    return 0;
+}
+
+/* Whether somebody has subscribed. */
+static int ask(void)
 {
     void *subscriber = NULL;
-    if (!s.enabled && is_enabled_by_another())
-        return CUPTI_ONE_SUBSCRIBER;
     int result = s.api.Subscribe(&subscriber, hear_nothing, NULL);
     if (!result)
         s.api.Unsubscribe(subscriber);
     return session_is_busy(result) ? result : CUPTI_OK;
 }
+
+int session_is_taken(void) { return ask() != CUPTI_OK; }
 
 /* Returns CUPTI_OK where who is there allows others. */
 static int join(void)
@@ -138,9 +156,9 @@ static int register_buffers(void)
 
 static int begin(int graphs_as_launches)
 {
-    int result = session_ask();
-    if (result && (result = join()))
-        return session_is_busy(result) ? result : CUPTI_ONE_SUBSCRIBER;
+    int result = ask();
+    if (result ? join() : is_enabled_by_another())
+        return result ? result : CUPTI_ONE_SUBSCRIBER;
     result = register_buffers();
     return result ? result : enable_kinds(graphs_as_launches ? ALL_KINDS : ALL_KINDS - 1);
 }
@@ -154,7 +172,8 @@ int session_begin(int graphs_as_launches)
     if (result) {
         session_disable();
         session_leave();
-    }
+    } else
+        s.left = 0; /* ours again */
     return result;
 }
 
@@ -208,11 +227,15 @@ const char *session_describe(int result)
     return text ? text : "an error";
 }
 
-void session_abandon(void) { s.enabled = 0; }
+void session_abandon(void)
+{
+    s.left = s.enabled;
+    s.enabled = 0;
+}
 
 /* The child's driver is its own, and the library is found again: what is known of it stays. */
 void session_forget(void)
 {
     s.subscriber = NULL;
-    s.enabled = 0;
+    s.enabled = s.left = 0;
 }

@@ -26,7 +26,7 @@
 
 enum { SLOTS = 64, KINDS = 64, BUFFERS = 4096, GRAPHS = 1024, ATTRIBUTES = 32 };
 enum { OK = 0, INVALID_PARAMETER = 1, END = 12, INVALID_KIND = 21, ONE_SUBSCRIBER = 39 };
-enum { REFUSING = 27, FRAGILE = 130000, PER_THREAD = 9, PER_THREAD_FROM = 130000, MANY_FROM = 130300 };
+enum { REFUSING = 27, FRAGILE = 130000, PER_THREAD = 9, PER_THREAD_FROM = 130000, TELLS_FROM = 130200, MANY_FROM = 130300 };
 enum { NOT_READY = 3, NO_DEVICE = 100 };
 
 typedef void (*request_function)(uint8_t **, size_t *, size_t *);
@@ -196,6 +196,24 @@ int cuptiActivityDisable(int kind)
     call();
     check_fragile("a kind was disabled");
     return set_kind(&shared, kind, 0);
+}
+
+/* What is enabled by anybody, where the version can tell. */
+int cuptiActivityGetEnabledKinds(void *subscriber, int *kinds, uint32_t *room, uint32_t *count)
+{
+    call();
+    if (subscriber || version < TELLS_FROM)
+        return INVALID_PARAMETER;
+    *count = 0;
+    pthread_mutex_lock(&lock);
+    for (int kind = 0; kind < KINDS; kind++)
+        if (shared.enabled[kind] || joined[0].enabled[kind] || joined[1].enabled[kind]) {
+            if (*count < *room)
+                kinds[*count] = kind;
+            ++*count;
+        }
+    pthread_mutex_unlock(&lock);
+    return OK;
 }
 
 int cuptiActivitySetAttribute(int attribute, size_t *nbytes, void *value)

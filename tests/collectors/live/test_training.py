@@ -148,15 +148,26 @@ def test_after_torch_profiler_times_are_nanoseconds_as_before(tmp_path: Path) ->
         assert tick["device_ns"] < 0 or abs(int(tick["device_ns"]) - int(tick["mono_ns"]) - CLOCK_NS) < 50_000_000
 
 
+@pytest.mark.parametrize("api", [NOW, JOINED])
 @pytest.mark.parametrize("program", ["unannounced", "proton-later"])
-def test_who_comes_later_is_left_alone_and_told(tmp_path: Path, program: str) -> None:
-    """The program itself looks whether what the other client enabled stays so."""
-    said, rows = train(tmp_path, program, DEEPPROF_RETRY_MS=20)
+def test_who_comes_later_is_left_alone_and_told(tmp_path: Path, program: str, api: int) -> None:
+    """The program itself looks whether what the other client enabled stays so.
+
+    Of ours the other one has switched off what it used itself; the rest is no sign that somebody collects.
+    """
+    said, rows = train(tmp_path, program, api, DEEPPROF_RETRY_MS=20)
     assert 10 in [code for code, _ in said.notices]
     assert Reason.BUSY in reasons(said)
     assert not Counter(said.events["correlation"].tolist()) - Counter(rows["correlation"].tolist())
     last = rows["correlation"].max()
     assert last in said.events["correlation"]
+
+
+def test_what_is_enabled_tells_of_one_that_does_not_subscribe(tmp_path: Path) -> None:
+    """torch.profiler does not; from 13.2 on CUPTI itself can be asked."""
+    said, rows = train(tmp_path, "torch-first", JOINED)
+    assert sum(missing(said, rows).values()) == said.lost == 1  # the first after it has a time of the wrong clock
+    assert (reasons(said), {code for code, _ in said.notices}) == ({Reason.BUSY}, {3, 6})
 
 
 def test_who_is_there_first_is_left_alone(tmp_path: Path) -> None:

@@ -252,6 +252,7 @@ static int run(const char *program, long count)
     else if (!strcmp(program, "unannounced")) be_displaced(torch_profiler, count);
     else if (!strcmp(program, "proton-later")) be_displaced(proton, count);
     else if (!strcmp(program, "proton-first")) wait_for_it(proton, count);
+    else if (!strcmp(program, "torch-first")) wait_for_it(torch_profiler, count);
     else if (!strcmp(program, "monitor-first")) join_it(monitor, count);
     else if (!strcmp(program, "checkpoints")) run_checkpoints(count);
     else if (!strcmp(program, "waiting")) run_waiting(count);
