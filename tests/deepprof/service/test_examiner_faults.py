@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import deepprof
@@ -141,6 +142,7 @@ def test_an_examination_that_dies_is_a_line_in_the_log(
             await until(lambda: rank.unsettled, "it was tried")
             assert not task.done()
         monkeypatch.setattr(asyncio, "create_subprocess_exec", real)
+        daemon.examiner.config = msgspec.structs.replace(daemon.examiner.config, timeout_ns=60 * 10**9)
         other = await daemon.send(trace, "lucky")
         async with looking(daemon.examiner):
             await until(lambda: other.settled, "the next one is settled")
