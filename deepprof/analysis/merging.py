@@ -14,6 +14,7 @@ from deepprof.collectors.errors import UsageError
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.causes import rank
 from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.ledger import settle
 from deepprof.diagnosis.rules.straggler import straggler
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.comparison import RankComparison, compare_ranks
@@ -51,7 +52,7 @@ def merge(parts: Sequence[RankPart], question: Question, traces: Sequence[Trace]
         streams=streams,
         loops=loops,
         no_loop_reason=None if loops else "; ".join(dict.fromkeys(why for *_, why in reasons)),
-        findings=rank(chain.from_iterable((*(part.findings for part in parts), late))),
+        findings=settle(rank(chain.from_iterable((*(part.findings for part in parts), late))), loops),
         missing=tuple(f"rank {number}{place}: no iteration found: {why}" for number, place, why in reasons if loops),
         timelines={(part.rank, device): each for part in parts for device, each in part.timelines.items()},
         breakdown=pl.concat(part.breakdown for part in parts),

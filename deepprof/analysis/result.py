@@ -11,6 +11,7 @@ from typing import Literal
 import polars as pl
 
 from deepprof.collectors.trace import Accounting, Trace, empty_table
+from deepprof.diagnosis.coverage import Unnamed, find_unnamed
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.breakdown.parts import PART_NAMES, PARTS
 from deepprof.metrics.breakdown.timeline import Timeline
@@ -119,6 +120,11 @@ class Analysis:
         """
         told = (f for f in self.findings if f.severity != "info" and f.caused_by is None)
         return next((finding for finding in told if finding.rule != "capture-incomplete"), None)
+
+    @cached_property
+    def unnamed(self) -> tuple[Unnamed, ...]:
+        """The large parts of the loops' time that no finding names, with the reason."""
+        return tuple(find_unnamed(self.loops, self.findings))
 
     @cached_property
     def events(self) -> pl.DataFrame:

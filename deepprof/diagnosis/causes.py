@@ -34,7 +34,7 @@ ENOUGH = 0.8  # of the symptom's weight: a smaller cause does not explain it
 
 
 def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return the findings: each root cause, the most severe first, before what it explains; then repetitions.
+    """Return the findings: each root cause, the largest loss first, before what it explains; then repetitions.
 
     What several main streams share is told of the worst of them; the others follow at the end, `caused_by` the same
     rule.
@@ -112,6 +112,6 @@ def burden(finding: Finding) -> float:
     return (finding.headroom_ns_per_iteration or 0) * finding.confidence
 
 
-def weight(finding: Finding) -> tuple[int, float]:
-    """Return what findings are ordered by."""
-    return SEVERITIES.index(finding.severity), math.log1p(burden(finding))
+def weight(finding: Finding) -> tuple[bool, float, int]:
+    """Return what findings are ordered by: remarks come last, and what could save most first."""
+    return finding.severity != "info", math.log1p(burden(finding)), SEVERITIES.index(finding.severity)

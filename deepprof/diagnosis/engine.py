@@ -17,6 +17,8 @@ GROUP = "deepprof.rules"
 BUILTIN_RULES = (
     "deepprof.diagnosis.rules.graph_growth:graph_growth",
     "deepprof.diagnosis.rules.copy_bound:copy_bound",
+    "deepprof.diagnosis.rules.device_copies:device_copies",
+    "deepprof.diagnosis.rules.dependency_bound:dependency_bound",
     "deepprof.diagnosis.rules.starving:sync_bound",
     "deepprof.diagnosis.rules.starving:launch_bound",
     "deepprof.diagnosis.rules.small_kernels:small_kernels",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 __all__ = ["SEVERITIES", "Finding", "Severity"]
@@ -18,7 +18,8 @@ class Finding:
 
     `headroom_ns_per_iteration` is what one iteration would save if the cause were gone (null: not known),
     `iterations` the first and last affected index, `confidence` in 0..1. `caused_by` names the rule of the finding that
-    explains this one: it is a symptom, and is listed under its cause.
+    explains this one: it is a symptom, and is listed under its cause. `parts` says of which parts of the iteration
+    time (`metrics.breakdown.parts`) the headroom is made, in ns per iteration: no two findings claim the same ones.
     """
 
     rule: str
@@ -35,3 +36,4 @@ class Finding:
     iterations: tuple[int, int] | None = None
     location: Mapping[str, int | str] | None = None
     caused_by: str | None = None
+    parts: Mapping[str, int] = field(default_factory=dict)

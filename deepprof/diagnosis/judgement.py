@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from deepprof.diagnosis.finding import Finding, Severity
-from deepprof.metrics.breakdown.costs import Cost
+from deepprof.metrics.breakdown.costs import Cost, mean_of
 from deepprof.metrics.loop import Loop
+from deepprof.metrics.series.outliers import cost_beside_slow
 
-__all__ = ["Claim", "Limits", "Texts", "format_ms", "many"]
+__all__ = ["Claim", "Limits", "Texts", "format_ms", "format_percent", "many", "share_out"]
 
 Numbers = Mapping[str, int | float | str | None]
 Place = Mapping[str, int | str] | None
 
-STEADY = 0.6  # of the iterations must show it, or it is no property of the iteration
+STEADY = 0.6  # of the iterations show it: it is a property of the iteration
 BORDERLINE = 0.6  # confidence at the limit; it is full where the share is twice as large
 FEW = 5  # iterations below which a mean says less
+SEEN = {1: 0.5, 2: 0.75}  # certainty of what is in so many iterations only; in more: 0.9
+OFTEN = 0.9
+FEWEST = 2  # iterations that show it: in one it may be chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """That `cost` is what `rule` is about.
+    """That `cost` is what `rule` is about: the time of `parts`.
 
     `certainty` is how far the trace shows the cause, and not only the time; `headroom_ns` what could be saved where
     that is not the whole cost.
@@ -47,14 +51,23 @@ class Claim:
     rule: str
     loop: Loop
     cost: Cost
+    parts: Sequence[str]
     limits: Limits
     certainty: float = 1.0
     headroom_ns: float | None = None
 
     @property
     def holds(self) -> bool:
-        """Whether the cost is large enough, and one of most iterations."""
-        return self.cost.share >= self.limits.warning and self.cost.steadiness >= STEADY
+        """Whether the cost is large, in most iterations or in some that no other finding names."""
+        if self.is_steady and self.cost.usual_share >= self.limits.warning:
+            return True
+        rest = cost_beside_slow(self.loop, self.parts)
+        return rest is not None and rest.share >= self.limits.warning and rest.affected >= FEWEST
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether most iterations have the cost."""
+        return self.cost.steadiness >= STEADY
 
     @property
     def severity(self) -> Severity:
@@ -63,10 +76,18 @@ class Claim:
 
     @property
     def confidence(self) -> float:
-        """How sure it is that the cost matters: far above the limit, in all of many iterations."""
-        above = min(1.0, BORDERLINE + (1 - BORDERLINE) * (self.cost.share / self.limits.warning - 1))
-        enough = many(self.cost.iterations)
-        return round(self.loop.confidence * self.certainty * above * self.cost.steadiness * enough, 3)
+        """How sure it is that the cost matters: far above the limit, in many of many iterations."""
+        share = max(self.cost.share, self.cost.usual_share)
+        above = min(1.0, BORDERLINE + (1 - BORDERLINE) * (share / self.limits.warning - 1))
+        seen = self.cost.steadiness if self.is_steady else SEEN.get(self.cost.affected, OFTEN)
+        return round(self.loop.confidence * self.certainty * above * seen * many(self.cost.iterations), 3)
+
+    @property
+    def amount(self) -> str:
+        """The cost in words, with the percentage of the table of parts, and where it is unsteady how it is spread."""
+        cost = self.cost
+        spread = "" if self.is_steady else f", in {cost.affected} of {cost.iterations}, up to {format_ms(cost.most_ns)}"
+        return f"{format_ms(cost.mean_ns)} of an iteration ({format_percent(cost.share)}{spread})"
 
     def conclude(self, texts: Texts, evidence: Numbers, location: Place = None) -> Finding:
         """Return the finding."""
@@ -86,7 +107,17 @@ class Claim:
             stream=loop.stream,
             iterations=cost.bounds,
             location=location,
+            parts=share_out(saved, loop, self.parts),
         )
+
+
+def share_out(saved_ns: float, loop: Loop, parts: Sequence[str]) -> dict[str, int]:
+    """Return what is saved of each part, in proportion to what an iteration spends on them; empty without a table."""
+    if not parts or loop.parts.is_empty():
+        return {}
+    spent = {part: mean_of(loop, part) for part in parts}
+    whole = sum(spent.values())
+    return {part: round(saved_ns * ns / whole) for part, ns in spent.items() if ns > 0} if whole else {}
 
 
 def many(iterations: int) -> float:
@@ -101,7 +132,14 @@ def describe_cost(cost: Cost) -> dict[str, int | float]:
         "share_ratio": round(cost.share, 4),
         "iteration_ns": round(cost.whole_ns),
         "iterations": cost.iterations,
+        "affected_iterations": cost.affected,
+        "most_ns": round(cost.most_ns),
     }
+
+
+def format_percent(share: float) -> str:
+    """Return a share as the table of parts shows it."""
+    return f"{100 * share:.1f} %"
 
 
 def format_ms(ns: float) -> str:

@@ -165,6 +165,7 @@ class FindingBlock(msgspec.Struct, frozen=True, kw_only=True):
     advice: str
     device: int | None
     stream: int | None
+    parts: dict[str, int]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What one part of the time costs an iteration, and whether it does so in most of them."""
+"""What one part of the time costs an iteration, and in how many of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import polars as pl
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import NOTHING, Spans, intersect, union
 
-__all__ = ["Cost", "cost_of", "mean_of", "regular", "spans_of_parts", "threads_of"]
+__all__ = ["Cost", "cost_of", "mean_of", "regular", "spans_of_parts", "threads_of", "windows_of"]
 
 OUTLIER = 1.5  # times the median: an iteration that takes longer is not what the loop usually costs
 FEWEST = 2  # iterations: one proves nothing
@@ -18,9 +18,10 @@ FEWEST = 2  # iterations: one proves nothing
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Mean time of some parts over regular iterations.
+    """Mean time of some parts over the iterations that the table of parts is a mean of (`Loop.usual`).
 
-    `share` is of the iteration time, `steadiness` the share of the iterations that have at least half of the mean.
+    `steadiness` is the share of the regular iterations that have at least half of their own mean, and `usual_share`
+    what the parts are of these alone. `affected` of all `iterations` have half of the mean, `most_ns` is the largest.
     """
 
     mean_ns: float
@@ -28,46 +29,55 @@ class Cost:
     steadiness: float
     iterations: int
     bounds: tuple[int, int]
+    affected: int = 0
+    most_ns: float = 0.0
+    usual_share: float = 0.0
 
     @property
     def share(self) -> float:
-        """Share of the iteration's time."""
+        """Share of the iterations' time, as in the table of parts."""
         return self.mean_ns / max(1.0, self.whole_ns)
 
 
 def regular(loop: Loop) -> pl.DataFrame:
-    """Return the rows of `Loop.usual` that are no outliers: rules on what every iteration costs rest on them."""
+    """Return the rows of `Loop.usual` that are no outliers: what the loop does all the time."""
     usual = loop.usual
     return usual.filter(pl.col("iteration_ns") <= OUTLIER * pl.col("iteration_ns").median())
 
 
 def cost_of(loop: Loop, parts: Sequence[str]) -> Cost | None:
-    """Return what `parts` cost together; None where the loop has too few regular iterations or no parts."""
-    rows = regular(loop)
+    """Return what `parts` cost together; None where the loop has too few iterations or no parts."""
+    rows, ordinary = loop.usual, regular(loop)
     if rows.height < FEWEST or loop.parts.is_empty():
         return None
-    taken = rows.select(pl.sum_horizontal(parts)).to_series()
-    mean = float(taken.mean())  # type: ignore[arg-type]
+    taken, usually = (each.select(pl.sum_horizontal(parts)).to_series() for each in (rows, ordinary))
+    mean, usual = float(taken.mean()), float(usually.mean())  # type: ignore[arg-type]
     return Cost(
         mean_ns=mean,
         whole_ns=float(rows["iteration_ns"].mean()),  # type: ignore[arg-type]
-        steadiness=int((taken >= mean / 2).sum()) / rows.height,
+        steadiness=int((usually >= usual / 2).sum()) / ordinary.height,
         iterations=rows.height,
         bounds=(int(rows["index"][0]), int(rows["index"][-1])),
+        affected=int((taken >= max(1.0, mean / 2)).sum()),
+        most_ns=float(taken.max()),  # type: ignore[arg-type]
+        usual_share=usual / max(1.0, float(ordinary["iteration_ns"].mean())),  # type: ignore[arg-type]
     )
 
 
 def mean_of(loop: Loop, *columns: str) -> float:
-    """Return the mean per regular iteration of one of `Loop.table`'s columns, or the sum of several."""
-    return float(regular(loop).select(pl.sum_horizontal(columns).mean()).item() or 0.0)
+    """Return the mean per usual iteration of one of `Loop.table`'s columns, or the sum of several."""
+    return float(loop.usual.select(pl.sum_horizontal(columns).mean()).item() or 0.0)
+
+
+def windows_of(loop: Loop) -> Spans:
+    """Return the time that the loop's usual iterations fill."""
+    start = loop.usual["start_ns"].to_numpy()
+    return union(start, start + loop.usual["iteration_ns"].to_numpy())
 
 
 def spans_of_parts(loop: Loop, parts: Sequence[str]) -> Spans:
-    """Return when the device spends its time on `parts`, within the loop's regular iterations."""
-    rows = regular(loop)
-    start = rows["start_ns"].to_numpy()
-    windows = union(start, start + rows["iteration_ns"].to_numpy())
-    return NOTHING if loop.timeline is None else intersect(loop.timeline.spans(parts), windows)
+    """Return when the device spends its time on `parts`, within the loop's usual iterations."""
+    return NOTHING if loop.timeline is None else intersect(loop.timeline.spans(parts), windows_of(loop))
 
 
 def threads_of(loop: Loop) -> pl.DataFrame | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
@@ -15,10 +16,12 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import rows_named
 from deepprof.metrics.operators import COMPILER_RANGE
 from deepprof.metrics.series.memory import find_floors
+from deepprof.metrics.series.statistics import deviation
 from deepprof.metrics.series.trend import Trend, find_trend
 from deepprof.metrics.spans import Spans, covered, intersect, union
 
 __all__ = [
+    "UNEXPLAINED",
     "CountGrowth",
     "IntervalGrowth",
     "MemoryGrowth",
@@ -34,6 +37,10 @@ FEWEST = 6  # iterations: five in a row that grow are one chance in 120, not eno
 
 SMALL_OVERLAP = 0.3  # copies fill less of the interval than this, or they are the cause
 LARGE_SHARE = 0.2  # of the iteration's time: below, the interval is no headline
+# Idle time that has a cause of its own, which is told: what is left of an interval may be the graph's.
+EXPLAINED = ("idle_input_ns", "idle_allocator_ns", "idle_dependency_ns", "idle_shared_ns")
+UNEXPLAINED = tuple(part for part in IDLE_PARTS if part not in EXPLAINED)
+BEYOND = 3.0  # deviations of the intervals around their line that the growth over the capture is
 INTERVAL_GROWTH = 0.5  # the interval grows by half of its median over the capture
 
 COUNTS = ("kernels", "events")  # launches are counted by device time, which the host is ahead of
@@ -59,10 +66,19 @@ COMPILE = (
 
 @dataclass(frozen=True, slots=True)
 class IntervalGrowth:
-    """The paper's growth: large intervals between iterations that become larger."""
+    """The paper's growth: large intervals between iterations that become larger.
+
+    `unexplained_ns` is each iteration's interval without what has another cause, of which `trend` is the trend.
+    """
 
     intervals: Intervals
+    unexplained_ns: npt.NDArray[np.int64]
     trend: Trend
+
+    @property
+    def waiting_ns(self) -> float:
+        """The mean interval without what has another cause."""
+        return float(self.unexplained_ns.mean())
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +134,27 @@ def find_interval_growth(loop: Loop) -> IntervalGrowth | None:
     intervals = intervals_of(loop)
     if intervals is None or intervals.overlap_ratio >= SMALL_OVERLAP:
         return None
-    if intervals.interval_ns < LARGE_SHARE * intervals.whole_ns:
+    waits = unexplained(loop, intervals)
+    if float(waits.mean()) < LARGE_SHARE * intervals.whole_ns:
         return None
-    trend = find_trend(intervals.iterations["interval_ns"].to_numpy())
-    if trend is None or trend.growth < INTERVAL_GROWTH or trend.p_value >= CHANCE:
+    trend = find_trend(waits)
+    if trend is None or trend.growth < INTERVAL_GROWTH or trend.p_value >= CHANCE or not beyond_noise(waits, trend):
         return None
-    return IntervalGrowth(intervals, trend)
+    return IntervalGrowth(intervals, waits, trend)
+
+
+def unexplained(loop: Loop, intervals: Intervals) -> npt.NDArray[np.int64]:
+    """Return every interval without the idle time of its iteration that has a cause of its own."""
+    known = loop.parts.select("index", known=pl.sum_horizontal(EXPLAINED))
+    rows = intervals.iterations.join(known, on="index", how="left", maintain_order="left")
+    left = (pl.col("interval_ns") - pl.col("known").fill_null(0)).clip(lower_bound=0)
+    return rows.select(left.cast(pl.Int64)).to_series().to_numpy()
+
+
+def beyond_noise(values: npt.NDArray[np.int64], trend: Trend) -> bool:
+    """Return whether the last values are larger than the first by more than they scatter around their line."""
+    residuals = values - trend.slope * np.arange(len(values))
+    return float(np.mean(values[-3:]) - np.mean(values[:3])) > BEYOND * deviation(residuals)
 
 
 def find_count_growth(loop: Loop) -> CountGrowth | None:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from deepprof.metrics.breakdown.costs import Cost, cost_of
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.statistics import deviation, local_median
-from deepprof.metrics.spans import Spans, intersect, union
+from deepprof.metrics.spans import NOTHING, Spans, covered, intersect, union
 
-__all__ = ["FEWEST", "Outliers", "extra_spans", "find_outliers", "split_cycles"]
+__all__ = [
+    "FEWEST",
+    "RECORDED",
+    "WARNING",
+    "WORTH",
+    "Outliers",
+    "Slow",
+    "cost_beside_slow",
+    "extra_spans",
+    "find_outliers",
+    "find_slow",
+]
 
 Float64s = npt.NDArray[np.float64]
 
@@ -23,6 +36,11 @@ CLEAR = 4.0  # deviations above it, which normal noise exceeds once in 30,000 it
 LARGE = 0.2  # of the usual time: less is noise that a short capture does not show
 # What says how an iteration differs, beside its time and its parts.
 DIFFERENCES = ("kernels", "events", "edits", "launches", "waits", "allocations", "builds", "htod_bytes")
+# Of the time of all iterations together. Less than 3 % is not worth a word, and one stall in a capture is that often.
+WORTH, WARNING = 0.03, 0.1
+CHANCE = 1  # a single slow iteration may be the profiler's or the system's: it is told when it cost a tenth
+RECORDED = "idle_unknown_ns"  # part that the profiler's own work is
+MOST = 0.5  # of the additional time is the profiler's
 REGULAR = 2 / 3  # of the places where a cycle should be slow are, and of the slow ones lie there
 
 
@@ -70,6 +88,62 @@ def find_outliers(loop: Loop) -> Outliers | None:
     rows = usual.select("index", "start_ns", "iteration_ns", extra_ns=pl.Series(extra))
     differences = differ(usual, ~slow)
     return Outliers(rows.hstack(differences).filter(pl.Series(slow)), usual.height, int(usual["iteration_ns"].sum()))
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """The slow iterations that are worth telling, by kind: the profiler's, those without rhythm, those of a cycle.
+
+    `every` is how often the cycle comes, None without one. Where those without rhythm are told, a cycle is not.
+    """
+
+    recorded: Outliers | None = None
+    irregular: Outliers | None = None
+    cyclic: Outliers | None = None
+    every: int | None = None
+
+    @property
+    def told(self) -> tuple[Outliers, ...]:
+        """All that are worth telling."""
+        return tuple(each for each in (self.recorded, self.irregular, self.cyclic) if each is not None)
+
+
+def find_slow(loop: Loop) -> Slow:
+    """Return which slow iterations cost enough to be told."""
+    outliers = find_outliers(loop)
+    if outliers is None or outliers.share < WORTH:
+        return Slow()
+    own, recorded = split_recorder(loop, outliers)
+    irregular, cyclic, every = split_cycles(loop, own)
+    told = irregular.share >= (WARNING if irregular.rows.height <= CHANCE else WORTH)
+    return Slow(
+        recorded if recorded.share >= WORTH else None,
+        irregular if told else None,
+        cyclic if not told and every is not None and cyclic.share >= WORTH else None,
+        every,
+    )
+
+
+def split_recorder(loop: Loop, outliers: Outliers) -> tuple[Outliers, Outliers]:
+    """Return the outliers of the job itself, and those of which most is the profiler's own work while all waits."""
+    start, length = outliers.rows["start_ns"].to_numpy(), outliers.rows["iteration_ns"].to_numpy()
+    host = loop.timeline.host if loop.timeline else None
+    idle = intersect(host.recorder, loop.timeline.spans([RECORDED])) if loop.timeline and host else NOTHING
+    recorded = covered(idle, start, start + length) >= MOST * outliers.rows["extra_ns"].to_numpy()
+    return outliers.among(~recorded), outliers.among(recorded)
+
+
+def cost_beside_slow(loop: Loop, parts: Sequence[str]) -> Cost | None:
+    """Return what `parts` cost in those iterations that `find_slow` does not tell, as a share of all the time."""
+    told = [index for each in find_slow(loop).told for index in each.rows["index"].to_list()]
+    whole = cost_of(loop, parts)
+    if whole is None or not told:
+        return whole
+    rest = loop.iterations.filter(~pl.col("index").is_in(told))
+    cost = cost_of(replace(loop, iterations=rest), parts)
+    if cost is None:
+        return None
+    return replace(cost, mean_ns=cost.mean_ns * cost.iterations / whole.iterations, whole_ns=whole.whole_ns)
 
 
 def differ(usual: pl.DataFrame, ordinary: npt.NDArray[np.bool_]) -> pl.DataFrame:

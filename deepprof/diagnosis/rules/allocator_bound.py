@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
+from deepprof.diagnosis.judgement import Claim, Limits, Texts
 from deepprof.metrics.breakdown.costs import cost_of, mean_of, spans_of_parts, threads_of
 from deepprof.metrics.breakdown.places import find_place
 from deepprof.metrics.loop import Loop
@@ -18,18 +18,18 @@ LIMITS = Limits(warning=0.05, critical=0.2)  # in a steady loop the caching allo
 
 
 def allocator_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
-    """Yield `allocator-bound` when the device idles in most iterations during calls such as cudaMalloc and cudaFree."""
+    """Yield `allocator-bound` when the device idles during calls such as cudaMalloc and cudaFree."""
     cost = cost_of(loop, PARTS)
     if cost is None:
         return
-    claim = Claim(rule="allocator-bound", loop=loop, cost=cost, limits=LIMITS)
+    claim = Claim(rule="allocator-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
     if not claim.holds:
         return
     calls = mean_of(loop, "allocations")
     texts = Texts(
         title="The device waits for memory to be allocated and freed",
         summary=(
-            f"{format_ms(cost.mean_ns)} of an iteration ({100 * cost.share:.0f} %) the device has nothing to do while "
+            f"{claim.amount} the device has nothing to do while "
             f"the host allocates or frees device memory, {calls:.1f} calls per iteration; a free waits for the device."
         ),
         advice=(

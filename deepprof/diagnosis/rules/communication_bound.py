@@ -9,7 +9,7 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
-from deepprof.metrics.breakdown.costs import cost_of, regular
+from deepprof.metrics.breakdown.costs import cost_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import with_names
 from deepprof.metrics.spans import covered, union
@@ -22,11 +22,11 @@ LIMITS = Limits(warning=0.15, critical=0.4)
 
 
 def communication_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
-    """Yield `communication-bound` when collectives run for a large part of most iterations and nothing computes."""
+    """Yield `communication-bound` when collectives run for a large part of the time and nothing computes."""
     cost = cost_of(loop, PARTS)
     if cost is None:
         return
-    claim = Claim(rule="communication-bound", loop=loop, cost=cost, limits=LIMITS)
+    claim = Claim(rule="communication-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
     if not claim.holds:
         return
     whole, count, name = describe_collectives(loop, trace)
@@ -34,7 +34,7 @@ def communication_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     texts = Texts(
         title="Communication is not hidden behind computation",
         summary=(
-            f"{format_ms(cost.mean_ns)} of an iteration ({100 * cost.share:.0f} %) only collectives run; "
+            f"{claim.amount} only collectives run; "
             f"{100 * hidden:.0f} % of the {format_ms(whole)} that they take overlaps with computation. In that time a "
             "rank may also be waiting for a slower one."
         ),
@@ -53,8 +53,8 @@ def communication_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
 
 
 def describe_collectives(loop: Loop, trace: Trace) -> tuple[float, float, str]:
-    """Return the time and the number of collectives per regular iteration, and the name that takes most time."""
-    rows = regular(loop)
+    """Return the time and the number of collectives per usual iteration, and the name that takes most time."""
+    rows = loop.usual
     start = rows["start_ns"].to_numpy()
     until = start + rows["iteration_ns"].to_numpy()
     device = trace.device_events.filter(pl.col("device") == loop.device)

@@ -8,35 +8,35 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
-from deepprof.metrics.breakdown.costs import cost_of, regular
+from deepprof.diagnosis.judgement import Claim, Limits, Texts
+from deepprof.metrics.breakdown.costs import cost_of, windows_of
 from deepprof.metrics.intervals import intervals_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import with_names
-from deepprof.metrics.spans import covered, union
+from deepprof.metrics.spans import covered
 
 __all__ = ["copy_bound"]
 
 PARTS = ("exposed_htod_ns", "exposed_dtoh_ns", "exposed_copy_ns")
 LIMITS = Limits(warning=0.1, critical=0.3)
+PIN = "pinned memory (pin_memory=True), "  # advice for copies that are not said to be pinned
+ONE_WAY = 0.8  # of the time: copies go that way, and not both
 WAYS = {"HtoD": "from the host", "DtoH": "to the host"}
 
 
 def copy_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
-    """Yield `copy-bound` when copies between host and device run for a large part of most iterations, exposed."""
+    """Yield `copy-bound` when copies between host and device run for a large part of the time, exposed."""
     cost = cost_of(loop, PARTS)
     if cost is None:
         return
-    claim = Claim(rule="copy-bound", loop=loop, cost=cost, limits=LIMITS)
+    claim = Claim(rule="copy-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
     if claim.holds:
         yield describe(claim, exposed_copies(loop, trace))
 
 
 def exposed_copies(loop: Loop, trace: Trace) -> pl.DataFrame:
-    """Return the copies between host and device in the loop's regular iterations, with their `name`."""
-    rows = regular(loop)
-    start = rows["start_ns"].to_numpy()
-    windows = union(start, start + rows["iteration_ns"].to_numpy())
+    """Return the copies between host and device in the loop's usual iterations, with their `name`."""
+    windows = windows_of(loop)
     copies = trace.device_events.filter(
         (pl.col("activity") == "memcpy")
         & (pl.col("device") == loop.device)
@@ -50,19 +50,19 @@ def describe(claim: Claim, copies: pl.DataFrame) -> Finding:
     """Return the finding with the direction, the size, the speed and the kind of memory of the copies."""
     cost, intervals = claim.cost, intervals_of(claim.loop)
     taken, nbytes = int((copies["end_ns"] - copies["start_ns"]).sum()), int(copies["nbytes"].sum() or 0)
-    per_second, pageable = nbytes / max(1, taken) * 1e9, bool(copies["name"].str.contains("(?i)pageable").any())
+    per_second = nbytes / max(1, taken) * 1e9
+    pageable, pinned = (bool(copies["name"].str.contains(f"(?i){kind}").any()) for kind in ("pageable", "pinned"))
     way = WAYS.get(main_direction(copies), "between host and device")
     size = f": {nbytes / cost.iterations / 1e6:.1f} MB at {per_second / 1e9:.1f} GB/s" if nbytes else ""
     texts = Texts(
         title=f"Copies {way} are not hidden behind computation",
         summary=(
-            f"{format_ms(cost.mean_ns)} of an iteration ({100 * cost.share:.0f} %) the device only copies {way}{size}"
-            f"{', from or to pageable memory' if pageable else ''}."
+            f"{claim.amount} the device only copies {way}{size}{', from or to pageable memory' if pageable else ''}."
         ),
         advice=(
             "Copy less (smaller types, only what the model reads, keep constants on the device), and copy earlier: "
-            "pinned memory (pin_memory=True), .to(device, non_blocking=True), and the next batch prefetched on its "
-            "own stream while this one computes."
+            f"{'' if pinned and not pageable else PIN}.to(device, non_blocking=True), and the next batch prefetched on "
+            "its own stream while this one computes."
         ),
     )
     evidence = {
@@ -76,6 +76,7 @@ def describe(claim: Claim, copies: pl.DataFrame) -> Finding:
 
 
 def main_direction(copies: pl.DataFrame) -> str:
-    """Return the direction in which most time is spent."""
+    """Return the direction in which nearly all of the time is spent, empty where both are."""
     taken = copies.group_by("copy_kind").agg(taken=(pl.col("end_ns") - pl.col("start_ns")).sum())
-    return str(taken.sort("taken", descending=True)["copy_kind"][0]) if taken.height else ""
+    most = taken.filter(pl.col("taken") >= ONE_WAY * pl.col("taken").sum())
+    return str(most["copy_kind"][0]) if most.height == 1 else ""

@@ -101,13 +101,26 @@ def drift(loop: Loop, trace: Trace) -> Iterator[Finding]:
         summary=summarize(found, carrier, share),
         evidence=measure(found) | {"carrier": carrier.word, "carrier_share_ratio": round(share, 3)},
         advice=carrier.advice + advise_library(found),
-        headroom_ns_per_iteration=round(found.lost_ns),
+        headroom_ns_per_iteration=round(mean_lost_ns(found, loop)),
         confidence=round(loop.confidence * found.separation * (0.7 if found.kind == "ends" else 1.0), 3),
         rank=loop.rank,
         device=loop.device,
         stream=loop.stream,
         iterations=(int(found.late["index"][0]), int(found.late["index"][-1])),
+        parts=claim_parts(found, mean_lost_ns(found, loop)),
     )
+
+
+def mean_lost_ns(found: Drift, loop: Loop) -> float:
+    """Return what an iteration loses on average, early ones among them."""
+    return float((loop.usual["iteration_ns"] - found.before_ns).clip(lower_bound=0).mean() or 0.0)  # type: ignore[arg-type]
+
+
+def claim_parts(found: Drift, lost_ns: float) -> dict[str, int]:
+    """Return of which parts the loss is made, per iteration."""
+    grown = {part: ns for part, ns in found.parts.items() if ns > 0}
+    whole = max(1.0, sum(grown.values()))
+    return {part: round(lost_ns * ns / whole) for part, ns in grown.items()}
 
 
 def find_carrier(found: Drift) -> tuple[Carrier, float]:

@@ -11,12 +11,14 @@ from collections.abc import Iterator
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding, Severity
-from deepprof.diagnosis.judgement import format_ms, many
+from deepprof.diagnosis.judgement import format_ms, many, share_out
 from deepprof.metrics.breakdown.costs import threads_of
+from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.breakdown.places import find_place
 from deepprof.metrics.intervals import mean
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.growth import (
+    UNEXPLAINED,
     CountGrowth,
     IntervalGrowth,
     MemoryGrowth,
@@ -88,13 +90,14 @@ def describe_interval(loop: Loop, trace: Trace, growth: IntervalGrowth) -> Findi
             "graphs), losses or metrics kept with their autograd history (use .item() or .detach()), hooks or "
             "callbacks registered again, re-compilation for new shapes. Build it once before the loop."
         ),
-        headroom_ns_per_iteration=round(intervals.interval_ns),
+        headroom_ns_per_iteration=round(growth.waiting_ns),
         confidence=round(loop.confidence * min(1.0, abs(trend.tau) + 0.1), 3),
         rank=loop.rank,
         device=loop.device,
         stream=loop.stream,
         iterations=intervals.bounds,
         location=find_place(trace, intervals.spans, threads_of(loop)),
+        parts=share_out(growth.waiting_ns, loop, UNEXPLAINED),
     )
 
 
@@ -136,6 +139,7 @@ def describe_count(loop: Loop, growth: CountGrowth) -> Finding:
         device=loop.device,
         stream=loop.stream,
         iterations=growth.bounds,
+        parts=share_out(growth.lost_ns, loop, PART_NAMES),
     )
 
 
@@ -176,6 +180,7 @@ def describe_rebuilding(loop: Loop, found: Rebuilding) -> Finding:
         stream=loop.stream,
         iterations=found.bounds,
         location={"call" if found.graphs else "range": found.name},
+        parts=share_out(found.idle_ns, loop, UNEXPLAINED),
     )
 
 

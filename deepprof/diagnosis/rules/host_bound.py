@@ -12,6 +12,7 @@ from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, threads_of
 from deepprof.metrics.breakdown.places import find_place
 from deepprof.metrics.intervals import intervals_of
 from deepprof.metrics.loop import Loop
+from deepprof.metrics.spans import intersect
 
 __all__ = ["host_bound"]
 
@@ -36,7 +37,7 @@ def host_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     cost = cost_of(loop, OTHER)
     if cost is None:
         return
-    claim = Claim(rule="host-bound", loop=loop, cost=cost, limits=LIMITS)
+    claim = Claim(rule="host-bound", loop=loop, cost=cost, parts=OTHER, limits=LIMITS)
     if not claim.holds:
         return
     place = find_place(trace, spans_of_parts(loop, OTHER), threads_of(loop))
@@ -44,8 +45,8 @@ def host_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     texts = Texts(
         title="The device waits while the host does other work",
         summary=(
-            f"{format_ms(cost.mean_ns)} of an iteration ({100 * cost.share:.0f} %) the device has nothing to do, and "
-            f"the host neither launches, waits nor loads data: it is at other work{doing}."
+            f"{claim.amount} the device has nothing to do, and the host neither launches, waits nor "
+            f"loads data: it is at other work{doing}."
         ),
         advice=ADVICE,
     )
@@ -57,18 +58,20 @@ def without_evidence(loop: Loop, trace: Trace) -> Iterator[Finding]:
     cost, intervals = cost_of(loop, UNKNOWN), intervals_of(loop)
     if cost is None or intervals is None:
         return
-    between = intervals.interval_ns * (1 - intervals.overlap_ratio)  # idle time within iterations is left out
-    cost = replace(cost, mean_ns=min(cost.mean_ns, between))
-    claim = Claim(rule="host-bound", loop=loop, cost=cost, limits=LIMITS, certainty=UNSEEN)
-    if not claim.holds:
+    between_ns = intersect(spans_of_parts(loop, UNKNOWN), intervals.spans).total_ns / intervals.iterations.height
+    all_idle = Claim(rule="host-bound", loop=loop, cost=cost, parts=UNKNOWN, limits=LIMITS)
+    share = between_ns / max(1.0, cost.whole_ns)
+    between = replace(cost, mean_ns=min(cost.mean_ns, between_ns), usual_share=min(cost.usual_share, share))
+    claim = replace(all_idle, cost=between, certainty=UNSEEN)
+    if share < LIMITS.warning or not claim.holds:
         return
     place = find_place(trace, intervals.spans)
+    meanwhile = f"; meanwhile the host is in {next(iter(place.values()))}" if place else ""
     texts = Texts(
         title="The device waits between iterations, and the trace does not say why",
         summary=(
-            f"{format_ms(intervals.interval_ns)} of idle device time between iterations "
-            f"({100 * intervals.interval_ns / intervals.whole_ns:.0f} % of an iteration); the trace has no launch "
-            "records" + (f"; meanwhile the host is in {next(iter(place.values()))}." if place else ".")
+            f"{all_idle.amount} the device is idle, {format_ms(between_ns)} of that between iterations; the trace has no "
+            f"launch records{meanwhile}."
         ),
         advice="Record the host's side too (runtime calls), so that the cause can be told. " + ADVICE,
     )

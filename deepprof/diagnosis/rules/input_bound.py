@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
+from deepprof.diagnosis.judgement import Claim, Limits, Texts
 from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, threads_of
 from deepprof.metrics.breakdown.places import find_place
 from deepprof.metrics.loop import Loop
@@ -18,11 +18,11 @@ LIMITS = Limits(warning=0.08, critical=0.3)
 
 
 def input_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
-    """Yield `input-bound` when the device idles in most iterations while the host is loading data."""
+    """Yield `input-bound` when the device idles while the host is loading data."""
     cost = cost_of(loop, PARTS)
     if cost is None:
         return
-    claim = Claim(rule="input-bound", loop=loop, cost=cost, limits=LIMITS)
+    claim = Claim(rule="input-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
     if not claim.holds:
         return
     place = find_place(trace, spans_of_parts(loop, PARTS), threads_of(loop))
@@ -30,8 +30,7 @@ def input_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     texts = Texts(
         title="The device waits for data",
         summary=(
-            f"{format_ms(cost.mean_ns)} of an iteration ({100 * cost.share:.0f} %) the device has nothing to do while "
-            f"the host loads data{f' in {name}' if name else ''}."
+            f"{claim.amount} the device has nothing to do while the host loads data{f' in {name}' if name else ''}."
         ),
         advice=(
             "Load the next batch while this one computes: more DataLoader workers (num_workers, persistent_workers), a "

@@ -20,6 +20,7 @@ from deepprof.metrics.sharing.shares import Manner, ShareOfDevice
 
 __all__ = ["shared_device"]
 
+PARTS = ("idle_shared_ns",)
 LIMITS = Limits(warning=0.08, critical=0.3)
 FEWEST = 2  # iterations: one proves nothing
 NO_LEVEL = 0.85  # certainty without iterations that no other process touched
@@ -89,7 +90,7 @@ def describe(share: ShareOfDevice, loop: Loop, ways: Sequence[str]) -> Finding |
     """Return the finding that what is lost in some `ways` is too much; None where it is not."""
     cost = cost_of(share, ways)
     certainty = (1.0 if share.alone_ns is not None else NO_LEVEL) * (1.0 if share.proven else UNPROVEN)
-    claim = Claim(rule="shared-device", loop=loop, cost=cost, limits=LIMITS, certainty=certainty)
+    claim = Claim(rule="shared-device", loop=loop, cost=cost, parts=PARTS, limits=LIMITS, certainty=certainty)
     if cost.share < LIMITS.warning:
         return None
     means = {way: share.mean_ns(way) or 0 for way in WAYS}

@@ -8,20 +8,18 @@ from dataclasses import dataclass
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding, Severity
 from deepprof.diagnosis.judgement import format_ms
-from deepprof.metrics.breakdown.parts import COPY_PARTS
+from deepprof.metrics.breakdown.parts import COPY_PARTS, PART_NAMES
 from deepprof.metrics.breakdown.places import find_place
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.series.outliers import Outliers, extra_spans, find_outliers, split_cycles
-from deepprof.metrics.spans import NOTHING, covered, intersect
+from deepprof.metrics.series.outliers import RECORDED, WARNING, Outliers, extra_spans, find_slow
 
 __all__ = ["slow_iterations"]
 
-# Of the time of all iterations together. Less than 3 % is not worth a word, and one stall in a capture is that often.
-WORTH, WARNING, CRITICAL = 0.03, 0.1, 0.3
+CRITICAL = 0.3  # of the time of all iterations together
 MOST = 0.5  # of the additional time has one cause, or there is none in common
 NAMED = 6  # slow iterations that the summary lists
 SEEN = {1: 0.5, 2: 0.75}  # confidence that so many slow iterations say something of the job; more: 0.9
-CHANCE = 1  # a single slow iteration may be the profiler's or the system's: it is told when it cost a tenth, as info
+CHANCE = 1  # a single slow iteration is told as info
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +103,7 @@ CAUSES = (
 )
 RECORDER = Cause(
     "recorder",
-    ("idle_unknown_ns",),
+    (RECORDED,),
     "The profiler makes some iterations slow",
     "Without it they are as fast as the others; a larger buffer or a shorter recording makes it write less often.",
 )
@@ -120,26 +118,13 @@ UNKNOWN = Cause(
 
 def slow_iterations(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `slow-iterations` when slow ones without rhythm cost much, or those of a known cycle do."""
-    outliers = find_outliers(loop)
-    if outliers is None or outliers.share < WORTH:
-        return
-    own, recorded = split_recorder(loop, outliers)
-    irregular, regular, every = split_cycles(loop, own)
-    if recorded.share >= WORTH:
-        yield describe(loop, trace, recorded, RECORDER)
-    if irregular.share >= (WARNING if irregular.rows.height <= CHANCE else WORTH):
-        yield describe(loop, trace, irregular)
-    elif every is not None and regular.share >= WORTH:
-        yield describe_cycle(loop, regular, every)
-
-
-def split_recorder(loop: Loop, outliers: Outliers) -> tuple[Outliers, Outliers]:
-    """Return the outliers of the job itself, and those of which most is the profiler's own work while all waits."""
-    start, length = outliers.rows["start_ns"].to_numpy(), outliers.rows["iteration_ns"].to_numpy()
-    host = loop.timeline.host if loop.timeline else None
-    idle = intersect(host.recorder, loop.timeline.spans(RECORDER.parts)) if loop.timeline and host else NOTHING
-    recorded = covered(idle, start, start + length) >= MOST * outliers.rows["extra_ns"].to_numpy()
-    return outliers.among(~recorded), outliers.among(recorded)
+    slow = find_slow(loop)
+    if slow.recorded is not None:
+        yield describe(loop, trace, slow.recorded, RECORDER)
+    if slow.irregular is not None:
+        yield describe(loop, trace, slow.irregular)
+    if slow.cyclic is not None and slow.every is not None:
+        yield describe_cycle(loop, slow.cyclic, slow.every)
 
 
 def find_cause(outliers: Outliers) -> tuple[Cause, float]:
@@ -188,6 +173,7 @@ def describe(loop: Loop, trace: Trace, outliers: Outliers, known: Cause | None =
         stream=loop.stream,
         iterations=(int(rows["index"][0]), int(rows["index"][-1])),
         location=place,
+        parts=claim_parts(outliers),
     )
 
 
@@ -212,7 +198,15 @@ def describe_cycle(loop: Loop, outliers: Outliers, every: int) -> Finding:
         device=loop.device,
         stream=loop.stream,
         iterations=(int(outliers.rows["index"][0]), int(outliers.rows["index"][-1])),
+        parts=claim_parts(outliers),
     )
+
+
+def claim_parts(outliers: Outliers) -> dict[str, int]:
+    """Return of which parts the additional time is made, per iteration; together at most that time."""
+    grown = {part: float(outliers.rows[part].clip(lower_bound=0).sum()) for part in PART_NAMES}
+    scale = min(1.0, outliers.extra_ns / max(1.0, sum(grown.values()))) / max(1, outliers.iterations)
+    return {part: round(ns * scale) for part, ns in grown.items() if round(ns * scale)}
 
 
 def list_indices(outliers: Outliers) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
-from deepprof.metrics.breakdown.costs import Cost, cost_of, mean_of, regular
+from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms, format_percent
+from deepprof.metrics.breakdown.costs import cost_of, mean_of, windows_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.spans import covered, intersect, union
@@ -17,25 +18,28 @@ from deepprof.metrics.spans import covered, intersect, union
 __all__ = ["small_kernels"]
 
 SHORT_NS = 6_000  # twice what an empty kernel takes with its start: below, a kernel is mostly overhead
+PARTS = ("idle_startup_ns",)
 MANY = 50  # per iteration
 LIMITS = Limits(warning=0.3, critical=0.7)
 
 
 def small_kernels(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `small-kernels` when short kernels and the gaps between queued ones take much of most iterations."""
-    startup = cost_of(loop, ("idle_startup_ns",))
+    startup = cost_of(loop, PARTS)
     if startup is None or is_stand_in(trace):
         return
     count, taken_ns, typical_ns = measure_short(loop, trace)
-    cost = Cost(startup.mean_ns + taken_ns, startup.whole_ns, 1.0, startup.iterations, startup.bounds)
-    claim = Claim(rule="small-kernels", loop=loop, cost=cost, limits=LIMITS, headroom_ns=startup.mean_ns)
+    cost = replace(startup, mean_ns=startup.mean_ns + taken_ns, steadiness=1.0)
+    cost = replace(cost, usual_share=cost.share)
+    claim = Claim(rule="small-kernels", loop=loop, cost=cost, parts=PARTS, limits=LIMITS, headroom_ns=startup.mean_ns)
     if count < MANY or not claim.holds:
         return
     texts = Texts(
         title="Most kernels are too short for the device",
         summary=(
             f"{count:.0f} kernels per iteration take {typical_ns / 1e3:.1f} µs in the middle: they and the pauses "
-            f"before queued kernels ({format_ms(startup.mean_ns)}) are {100 * cost.share:.0f} % of an iteration, "
+            f"before queued kernels ({format_ms(startup.mean_ns)}, {format_percent(startup.share)}) are "
+            f"{format_percent(cost.share)} of an iteration, "
             "whatever the host does."
         ),
         advice=(
@@ -54,13 +58,11 @@ def small_kernels(loop: Loop, trace: Trace) -> Iterator[Finding]:
 
 
 def measure_short(loop: Loop, trace: Trace) -> tuple[float, float, float]:
-    """Return number and time of short kernels per regular iteration, and the median time of one.
+    """Return number and time of short kernels per usual iteration, and the median time of one.
 
     Time counts once where they overlap, and not at all where something longer runs beside them.
     """
-    rows = regular(loop)
-    start = rows["start_ns"].to_numpy()
-    windows = union(start, start + rows["iteration_ns"].to_numpy())
+    windows = windows_of(loop)
     work = trace.device_events.filter((pl.col("device") == loop.device) & (pl.col("activity") != "sync"))
     short = (pl.col("activity") == "kernel") & (pl.col("end_ns") - pl.col("start_ns") < SHORT_NS)
     kernels, rest = work.filter(short), work.filter(~short)
@@ -70,4 +72,4 @@ def measure_short(loop: Loop, trace: Trace) -> tuple[float, float, float]:
     running = intersect(union(begin, end), windows)
     beside = intersect(running, union(rest["start_ns"].to_numpy(), rest["end_ns"].to_numpy()))
     alone_ns = running.total_ns - beside.total_ns
-    return len(used) / rows.height, alone_ns / rows.height, float(pl.Series(used).median() or 0)  # type: ignore[arg-type]
+    return len(used) / loop.usual.height, alone_ns / loop.usual.height, float(pl.Series(used).median() or 0)  # type: ignore[arg-type]

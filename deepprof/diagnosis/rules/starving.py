@@ -7,48 +7,49 @@ device, it could have launched ahead instead, and the waits are the cause; where
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
-from deepprof.metrics.breakdown.costs import Cost, cost_of, mean_of, regular, spans_of_parts, threads_of
+from deepprof.metrics.breakdown.costs import cost_of, mean_of, spans_of_parts, threads_of, windows_of
 from deepprof.metrics.breakdown.host_states import WAIT
 from deepprof.metrics.breakdown.places import find_calls, find_place
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
-from deepprof.metrics.spans import Spans, intersect, union
+from deepprof.metrics.spans import Spans, intersect
 
 __all__ = ["launch_bound", "sync_bound"]
 
 SYNC, LAUNCH = ("idle_sync_ns",), ("idle_launch_ns",)
 SYNC_LIMITS = Limits(warning=0.1, critical=0.3)
+EXCUSED = 0.5  # of the idle time is as long as the waits: it is theirs
 LAUNCH_LIMITS = Limits(warning=0.15, critical=0.5)
 
 
-def avoidable(loop: Loop) -> Cost | None:
-    """Return the idle time that the host could have used to launch ahead, had it not waited for the device.
+def blamed_on_waits(loop: Loop) -> tuple[str, ...]:
+    """Return the parts that the host's waits are the cause of.
 
-    That is the idle time after waits and while launching, as far as the host waited for that long in the iteration.
+    Launching too late is one of them where the host could have used its waits to launch ahead: they are long enough.
     """
-    cost = cost_of(loop, (*SYNC, *LAUNCH))
-    return None if cost is None else replace(cost, mean_ns=min(cost.mean_ns, mean_of(loop, "waiting_ns")))
+    starved = mean_of(loop, *SYNC, *LAUNCH)
+    return (*SYNC, *LAUNCH) if mean_of(loop, "waiting_ns") >= EXCUSED * starved else SYNC
 
 
 def sync_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `sync-bound` when the host's waits, and not its speed, leave the device without work."""
-    cost = avoidable(loop)
+    parts = blamed_on_waits(loop)
+    cost = cost_of(loop, parts)
     if cost is None or mean_of(loop, "waits") < 1:
         return
-    claim = Claim(rule="sync-bound", loop=loop, cost=cost, limits=SYNC_LIMITS)
+    headroom_ns = min(cost.mean_ns, mean_of(loop, "waiting_ns"))
+    claim = Claim(rule="sync-bound", loop=loop, cost=cost, parts=parts, limits=SYNC_LIMITS, headroom_ns=headroom_ns)
     if not claim.holds:
         return
-    waits, rows = mean_of(loop, "waits"), regular(loop)
-    start = rows["start_ns"].to_numpy()
+    waits = mean_of(loop, "waits")
     host = loop.timeline.host if loop.timeline else None
-    waiting = intersect(host.waiting, union(start, start + rows["iteration_ns"].to_numpy())) if host else None
+    waiting = intersect(host.waiting, windows_of(loop)) if host else None
     place = place_of_waits(trace, waiting, threads_of(loop)) if waiting else {}
     doing = f", in {place['operator']}" if "operator" in place else f", in {place['call']}" if "call" in place else ""
     texts = Texts(
@@ -56,7 +57,7 @@ def sync_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
         summary=(
             f"{waits:.1f} times per iteration the host waits until the device is done{doing}, "
             f"{format_ms(mean_of(loop, 'waiting_ns'))} in all; after that the device has nothing queued. "
-            f"{format_ms(cost.mean_ns)} of an iteration ({100 * cost.share:.0f} %) are idle because of it."
+            f"{claim.amount} are idle because of it."
         ),
         advice=(
             "Read values back less often: no .item(), .cpu(), print of a tensor, if on a tensor's value or "
@@ -81,20 +82,21 @@ def place_of_waits(trace: Trace, waiting: Spans, threads: pl.DataFrame | None) -
 
 def launch_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `launch-bound` when the host launches too slowly to keep the device busy, though it does not wait."""
-    cost, excused = cost_of(loop, LAUNCH), avoidable(loop)
-    if cost is None or excused is None or is_stand_in(trace):
+    cost = cost_of(loop, LAUNCH)
+    if cost is None or is_stand_in(trace):
         return
-    cost = replace(cost, mean_ns=cost.mean_ns - max(0.0, excused.mean_ns - mean_of(loop, *SYNC)))
-    claim = Claim(rule="launch-bound", loop=loop, cost=cost, limits=LAUNCH_LIMITS)
+    if mean_of(loop, "waits") >= 1 and blamed_on_waits(loop) != SYNC:
+        return
+    claim = Claim(rule="launch-bound", loop=loop, cost=cost, parts=LAUNCH, limits=LAUNCH_LIMITS)
     if not claim.holds:
         return
     launches = mean_of(loop, "launches")
-    each = (cost.whole_ns - mean_of(loop, "waiting_ns")) / max(1.0, launches)
+    each = cost.mean_ns / max(1.0, launches)
     texts = Texts(
         title="The host launches too slowly: the device's queue is empty",
         summary=(
-            f"{format_ms(cost.mean_ns)} of an iteration ({100 * cost.share:.0f} %) the device waits for the next "
-            f"launch; the host needs {each / 1e3:.1f} µs per launch, {launches:.0f} times per iteration."
+            f"{claim.amount} the device waits for the next launch: {launches:.0f} launches per iteration, each "
+            f"{each / 1e3:.1f} µs too late on average."
         ),
         advice=(
             "Launch less: CUDA graphs (torch.cuda.graphs, torch.compile(mode='reduce-overhead')), torch.compile to "

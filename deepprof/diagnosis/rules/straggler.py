@@ -214,6 +214,7 @@ def conclude(verdict: Verdict, comparison: RankComparison) -> Finding:
         device=loop.device,
         iterations=affected(verdict),
         location=location,
+        parts={"exposed_communication_ns": round(verdict.worst.headroom_ns)},
     )
 
 

@@ -90,9 +90,9 @@ def test_causes_explain_in_one_direction_only() -> None:
         reach(rule)
 
 
-def test_the_most_severe_comes_first_then_the_most_costly() -> None:
+def test_the_largest_loss_comes_first_and_remarks_last() -> None:
     some = [finding("a", 9, "info"), finding("b", 1), finding("c", None, "critical"), finding("d", 2)]
-    assert [f.rule for f in rank(some)] == ["c", "d", "b", "a"]
+    assert [f.rule for f in rank(some)] == ["d", "b", "c", "a"]
 
 
 def test_a_symptom_stands_under_its_cause_though_it_is_more_severe() -> None:

@@ -26,7 +26,7 @@ def step(before: float, after: float) -> list[float]:
 def test_the_same_kernels_become_slower() -> None:
     (found,) = drift(make_loop(LATER), make_trace())
     assert (found.rule, found.severity, found.title) == ("drift", "warning", "The same kernels become slower")
-    assert found.headroom_ns_per_iteration == 40 * MS
+    assert found.headroom_ns_per_iteration == round(40 * MS * 16 / 30)  # the others do not lose it
     assert (found.evidence["kind"], found.evidence["at_iteration"]) == ("shift", 14)
     assert (found.evidence["early_median_ns"], found.evidence["late_median_ns"]) == (100 * MS, 140 * MS)
     assert found.iterations == (14, 29)

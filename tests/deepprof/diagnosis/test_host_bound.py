@@ -14,7 +14,7 @@ def test_a_long_pause_of_the_launching_thread_is_other_work() -> None:
     (found,) = Job(LENGTH, [compute(60_000)]).found(host_bound)
     assert (found.severity, found.confidence, found.location) == ("warning", 1.0, None)
     assert found.headroom_ns_per_iteration == (40_000 - START_US) * 1_000
-    assert "40 %" in found.summary
+    assert "40.0 %" in found.summary
 
 
 def test_what_the_host_does_is_named() -> None:

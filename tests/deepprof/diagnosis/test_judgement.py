@@ -15,10 +15,17 @@ TEXTS = Texts("title", "summary", "advice")
 
 
 def claim(
-    share: float, *, steadiness: float = 1.0, iterations: int = 9, loop: float = 1.0, certainty: float = 1.0
+    share: float,
+    *,
+    steadiness: float = 1.0,
+    iterations: int = 9,
+    loop: float = 1.0,
+    certainty: float = 1.0,
+    affected: int = 9,
 ) -> Claim:
-    cost = Cost(share * 1e6, 1e6, steadiness, iterations, (1, 9))
-    return Claim(rule="x", loop=build_loop(confidence=loop), cost=cost, limits=LIMITS, certainty=certainty)
+    cost = Cost(share * 1e6, 1e6, steadiness, iterations, (1, 9), affected, 2 * share * 1e6, share)
+    built = build_loop(confidence=loop)
+    return Claim(rule="x", loop=built, cost=cost, parts=(), limits=LIMITS, certainty=certainty)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +54,9 @@ def test_severity(share: float, severity: str) -> None:
         (claim(0.9, iterations=4), 0.92),
         (claim(0.9, iterations=2), 0.76),
         (claim(0.9, steadiness=0.6), 0.6),
+        (claim(0.9, steadiness=0.5, affected=1), 0.5),
+        (claim(0.9, steadiness=0.5, affected=2), 0.75),
+        (claim(0.9, steadiness=0.5, affected=3), 0.9),
         (claim(0.9, loop=0.5, certainty=0.5), 0.25),
     ],
 )
@@ -67,6 +77,8 @@ def test_a_finding_carries_its_numbers() -> None:
         "share_ratio": 0.25,
         "iteration_ns": 1_000_000,
         "iterations": 9,
+        "affected_iterations": 9,
+        "most_ns": 500_000,
         "calls": 3,
     }
     assert (found.headroom_ns_per_iteration, found.iterations, found.location) == (250_000, (1, 9), {"range": "r"})
@@ -75,7 +87,7 @@ def test_a_finding_carries_its_numbers() -> None:
 
 def test_headroom_may_be_less_than_the_cost() -> None:
     cost = Cost(3e5, 1e6, 1.0, 9, (0, 9))
-    made = Claim(rule="x", loop=build_loop(), cost=cost, limits=LIMITS, headroom_ns=1e5)
+    made = Claim(rule="x", loop=build_loop(), cost=cost, parts=(), limits=LIMITS, headroom_ns=1e5)
     assert made.conclude(TEXTS, {}).headroom_ns_per_iteration == 100_000
 
 

@@ -18,16 +18,17 @@ INPUT = ("idle_input_ns",)
 def test_the_mean_of_several_parts_over_the_iterations_that_are_followed() -> None:
     loop = make_loop([100] * 4, idle_input_ns=[10, 20, 10, 20], idle_sync_ns=5)
     cost = cost_of(loop, ("idle_input_ns", "idle_sync_ns"))
-    assert cost == Cost(20.0 * MS, 100.0 * MS, 1.0, 4, (0, 3))
+    assert cost == Cost(20.0 * MS, 100.0 * MS, 1.0, 4, (0, 3), 4, 25.0 * MS, 0.2)
     assert cost.share == 0.2
 
 
-def test_outliers_and_warm_up_are_left_out() -> None:
+def test_warm_up_is_left_out_and_outliers_are_in_the_mean_alone() -> None:
     loop = make_loop([500, 100, 100, 188, 150], warmup=1, idle_input_ns=[400, 10, 10, 98, 10])
     assert regular(loop)["index"].to_list() == [1, 2, 4]  # the median of those after warm-up is 125 ms
     cost = cost_of(make_loop([100, 100, 151, 100], idle_input_ns=[10, 10, 61, 10]), INPUT)
     assert cost is not None
-    assert (cost.mean_ns, cost.iterations, cost.bounds) == (10 * MS, 3, (0, 3))
+    assert (cost.iterations, cost.bounds, cost.affected, cost.most_ns) == (4, (0, 3), 1, 61 * MS)
+    assert (cost.mean_ns, cost.usual_share, cost.steadiness) == (22.75 * MS, 0.1, 1.0)
 
 
 @pytest.mark.parametrize(

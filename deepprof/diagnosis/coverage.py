@@ -1,0 +1,102 @@
+"""Which large parts of a loop's time no finding names, and why not: no cost in the table goes without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import polars as pl
+
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.rules import (
+    allocator_bound,
+    communication_bound,
+    copy_bound,
+    dependency_bound,
+    device_copies,
+    host_bound,
+    input_bound,
+    shared_device,
+    small_kernels,
+    starving,
+)
+from deepprof.metrics.breakdown.costs import cost_of
+from deepprof.metrics.loop import Loop
+
+__all__ = ["LIMITS", "Unnamed", "find_unnamed"]
+
+# Share of the iteration time from which on a part is worth a finding: the limit of the rule that it belongs to.
+LIMITS: Mapping[str, float] = MappingProxyType(
+    {
+        **dict.fromkeys(communication_bound.PARTS, communication_bound.LIMITS.warning),
+        **dict.fromkeys(copy_bound.PARTS, copy_bound.LIMITS.warning),
+        **dict.fromkeys(device_copies.PARTS, device_copies.LIMITS.warning),
+        **dict.fromkeys(input_bound.PARTS, input_bound.LIMITS.warning),
+        **dict.fromkeys(allocator_bound.PARTS, allocator_bound.LIMITS.warning),
+        **dict.fromkeys(starving.SYNC, starving.SYNC_LIMITS.warning),
+        **dict.fromkeys(starving.LAUNCH, starving.LAUNCH_LIMITS.warning),
+        **dict.fromkeys(host_bound.OTHER, host_bound.LIMITS.warning),
+        **dict.fromkeys(host_bound.UNKNOWN, host_bound.LIMITS.warning),
+        **dict.fromkeys(dependency_bound.PARTS, dependency_bound.LIMITS.warning),
+        **dict.fromkeys(small_kernels.PARTS, small_kernels.LIMITS.warning),
+        **dict.fromkeys(shared_device.PARTS, shared_device.LIMITS.warning),
+    }
+)
+ONCE = "nearly all of it is in one iteration, which may be chance: record more of them"
+WHY = {
+    "idle_unknown_ns": "the trace does not say why: record the runtime calls that launch the kernels",
+    "idle_startup_ns": "the device itself takes the time to begin kernels, which are few: run several jobs or streams",
+    "idle_launch_ns": "the operators of a CPU follow one another: nothing waits for them",
+    "idle_sync_ns": "the host hardly waits: it needs the time to begin again",
+}
+FEW = "too few iterations show it"
+
+
+@dataclass(frozen=True, slots=True)
+class Unnamed:
+    """A part of one loop's iteration time that is above its limit, and `why` no finding names it."""
+
+    rank: int
+    device: int
+    stream: int
+    part: str
+    share: float
+    why: str
+
+
+def find_unnamed(loops: Sequence[Loop], findings: Sequence[Finding]) -> Iterator[Unnamed]:
+    """Yield the large parts of the loops' time that no finding claims, by loop, the largest first."""
+    for loop in loops:
+        named = {part for finding in findings if is_about(finding, loop) for part in finding.parts}
+        for part, share in large_parts(loop):
+            if part not in named:
+                yield Unnamed(loop.rank, loop.device, loop.stream, part, share, explain(loop, part))
+
+
+def is_about(finding: Finding, loop: Loop) -> bool:
+    """Return whether a finding is about a loop, or about the whole job."""
+    return finding.stream is None or (finding.rank, finding.device, finding.stream) == (
+        loop.rank,
+        loop.device,
+        loop.stream,
+    )
+
+
+def large_parts(loop: Loop) -> list[tuple[str, float]]:
+    """Return the parts above their limits with their shares of the mean iteration, the largest first."""
+    rows = loop.usual
+    if rows.height < 1 or loop.parts.is_empty():
+        return []
+    means = rows.select(pl.col([*LIMITS, "iteration_ns"]).mean().fill_null(0)).row(0, named=True)
+    whole = max(1.0, means.pop("iteration_ns"))
+    large = [(part, mean / whole) for part, mean in means.items() if mean >= LIMITS[part] * whole]
+    return sorted(large, key=lambda each: -each[1])
+
+
+def explain(loop: Loop, part: str) -> str:
+    """Return why nothing is said of a part."""
+    cost = cost_of(loop, [part])
+    if cost is None:
+        return FEW
+    return ONCE if cost.affected < 2 else WHY.get(part, FEW)

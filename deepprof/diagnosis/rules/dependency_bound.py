@@ -1,0 +1,36 @@
+"""Work is queued on one stream and waits for another one, while nothing runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from deepprof.collectors.trace import Trace
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.judgement import Claim, Limits, Texts
+from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, threads_of
+from deepprof.metrics.breakdown.places import find_place
+from deepprof.metrics.loop import Loop
+
+__all__ = ["dependency_bound"]
+
+PARTS = ("idle_dependency_ns",)
+LIMITS = Limits(warning=0.15, critical=0.5)
+
+
+def dependency_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
+    """Yield `dependency-bound` when the handing over of work between streams leaves the device idle."""
+    cost = cost_of(loop, PARTS)
+    if cost is None:
+        return
+    claim = Claim(rule="dependency-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
+    if not claim.holds:
+        return
+    texts = Texts(
+        title="Streams wait for each other while the device idles",
+        summary=f"{claim.amount} the device has nothing to do although work is queued: it waits for another stream.",
+        advice=(
+            "Hand work over between streams less often: keep short kernels that depend on each other on one stream, "
+            "and wait for an event (wait_event) only where its result is needed; larger pieces hide the handing over."
+        ),
+    )
+    yield claim.conclude(texts, {}, find_place(trace, spans_of_parts(loop, PARTS), threads_of(loop)))

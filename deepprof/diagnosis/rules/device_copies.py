@@ -1,0 +1,52 @@
+"""Copies and memsets on the device, or between devices, that run while nothing computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.judgement import Claim, Limits, Texts
+from deepprof.metrics.breakdown.costs import cost_of, windows_of
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.spans import covered
+
+__all__ = ["device_copies"]
+
+PARTS = ("exposed_dtod_ns", "exposed_ptop_ns", "exposed_memset_ns")
+LIMITS = Limits(warning=0.1, critical=0.3)
+ADVICE = (
+    "Find what copies: .contiguous() and .clone(), torch.cat and stack, changes of layout (channels_last) or of type, "
+    "inputs copied into the tensors of a captured graph, buffers filled with zeros that are overwritten anyway. Work "
+    "on views, write results where they are needed (out=), or let a compiler fuse the copy into the kernel beside it."
+)
+
+
+def device_copies(loop: Loop, trace: Trace) -> Iterator[Finding]:
+    """Yield `device-copies` when exposed copies within and between devices, and memsets, take much of the time."""
+    cost = cost_of(loop, PARTS)
+    if cost is None:
+        return
+    claim = Claim(rule="device-copies", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
+    if not claim.holds:
+        return
+    count, nbytes = count_copies(loop, trace)
+    size = f" and {nbytes / cost.iterations / 1e6:.1f} MB" if nbytes else ""
+    each = count / cost.iterations
+    texts = Texts(
+        title="Copies within the device are not hidden behind computation",
+        summary=f"{claim.amount} the device only copies or fills its own memory: {each:.0f} times{size} per iteration.",
+        advice=ADVICE,
+    )
+    evidence = {"copies_per_iteration": round(each, 2), "copied_bytes_per_iteration": round(nbytes / cost.iterations)}
+    yield claim.conclude(texts, evidence)
+
+
+def count_copies(loop: Loop, trace: Trace) -> tuple[int, int]:
+    """Return how many copies and memsets the loop's usual iterations hold, and their bytes."""
+    on_device = pl.col("copy_kind").is_in(["DtoD", "PtoP"]).fill_null(value=False) | (pl.col("activity") == "memset")
+    rows = trace.device_events.filter((pl.col("device") == loop.device) & on_device)
+    inside = rows.filter(covered(windows_of(loop), rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()) > 0)
+    return inside.height, int(inside["nbytes"].sum() or 0)
