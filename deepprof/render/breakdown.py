@@ -26,6 +26,7 @@ WORDS = {
     "idle_launch_ns": "idle: launching",
     "idle_sync_ns": "idle: synchronisation",
     "idle_allocator_ns": "idle: allocator",
+    "idle_first_use_ns": "idle: first use, code loading",
     "idle_host_ns": "idle: other host work",
     "idle_dependency_ns": "idle: other stream",
     "idle_startup_ns": "idle: kernel start-up",

@@ -22,6 +22,7 @@ __all__ = ["WAIT", "HostStates", "on_threads", "read_states"]
 Int64s = npt.NDArray[np.int64]
 
 PAUSE_NS = 1_000_000  # between two runtime calls: frameworks dispatch an operator in 5 to 200 µs, profiled ones in 500
+BEFORE_NS = -(1 << 61)  # before any record; what comes after them is as far away
 FEW = 8  # kernels launched within a range that only loads data (a batch that is normalised on the device)
 FEEDS = 0.05  # of the busiest thread's kernels: one with fewer does something on the side, like decoding images
 INPUT = (
@@ -36,6 +37,9 @@ ALLOCATOR = (
 WAIT = r"Synchronize|^(?:cuda|hip|cu)Mem(?:cpy|set)"
 UNWAITED = "Async"
 HELD_NS = 100_000  # an asynchronous copy returns after 5 to 20 µs; a longer one waits, as from pageable memory
+FAR = 100  # times the median of calls of its name: the first use of something, which loads code or starts a library
+FIRST_USE_NS = 50_000_000  # that such a call takes at least; a collection of garbage takes 10 ms
+FEW_CALLS = 3  # of a name: fewer have no usual length
 BUILD = r"(?:Module|Library)Load|BeginCapture|GraphInstantiate|^nvrtcCompile|^hiprtcCompile"
 
 
@@ -45,7 +49,8 @@ class HostStates:
 
     `waiting` is inside calls that wait for the device; `sync` adds the short pause between a wait and the next call,
     when the host begins again and the device is dry. `other` holds pauses of more than `PAUSE_NS` and the building of
-    code and graphs. `recorder` is the profiler's work. `threads` are their process and thread.
+    code and graphs. `without` is the time before their first call and after the last. `first_use` is inside calls that
+    take far longer than others of their name. `recorder` is the profiler's work. `threads` are their process and thread.
     """
 
     threads: pl.DataFrame
@@ -54,6 +59,8 @@ class HostStates:
     waiting: Spans
     sync: Spans
     other: Spans
+    without: Spans
+    first_use: Spans
     recorder: Spans
     launches_ns: Int64s
     waits_ns: Int64s
@@ -75,7 +82,8 @@ def read_states(trace: Trace, launches: pl.DataFrame, operators: Spans | None = 
         rows_named(calls, trace.names, BUILD),
     )
     waiting, launched = spans_of(waits), launches.sort("launch_ns")
-    after_wait, long = split_pauses(spans_of(calls) if operators is None else operators, waiting)
+    seen = spans_of(calls) if operators is None else operators
+    after_wait, long = split_pauses(seen, waiting)
     return HostStates(
         threads=threads,
         input=input_spans(trace, threads, launches),
@@ -83,6 +91,8 @@ def read_states(trace: Trace, launches: pl.DataFrame, operators: Spans | None = 
         waiting=waiting,
         sync=union(*joined(waiting, after_wait)),
         other=union(*joined(spans_of(builds), long)),
+        without=time_without(seen),
+        first_use=spans_of(find_first_uses(trace, calls)),
         recorder=spans_of(rows.filter(pl.col("category") == "overhead")),
         launches_ns=launched["launch_ns"].to_numpy(),
         waits_ns=waits["start_ns"].to_numpy(),
@@ -109,6 +119,15 @@ def find_waits(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(~returning | (pl.col("end_ns") - pl.col("start_ns") > HELD_NS))
 
 
+def find_first_uses(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls that take far longer than usual ones of their name, waits and the building of graphs left out."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    usual = pl.when(pl.len() < FEW_CALLS).then(0).otherwise(length.median()).over("name_id")
+    long = calls.filter((length >= FIRST_USE_NS) & (length >= FAR * usual))
+    told = trace.names.gather(long["name_id"]).str.contains(f"{WAIT}|{BUILD}").fill_null(value=False)
+    return long.filter(~told)
+
+
 def spans_of(rows: pl.DataFrame) -> Spans:
     """Return the union of the rows' times."""
     return union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
@@ -125,6 +144,12 @@ def split_pauses(calls: Spans, waiting: Spans) -> tuple[Spans, Spans]:
     long = ends - starts > PAUSE_NS
     after_wait = np.isin(starts, waiting.ends) & ~long
     return Spans(starts[after_wait], ends[after_wait]), Spans(starts[long], ends[long])
+
+
+def time_without(calls: Spans) -> Spans:
+    """Return the time up to `PAUSE_NS` before the first call, and from `PAUSE_NS` after the last; all without any."""
+    starts = np.array([BEFORE_NS, *(calls.ends[-1:] + PAUSE_NS)])
+    return Spans(starts, np.array([*(calls.starts[:1] - PAUSE_NS), -BEFORE_NS]))
 
 
 def input_spans(trace: Trace, threads: pl.DataFrame, launched: pl.DataFrame) -> Spans:

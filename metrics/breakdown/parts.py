@@ -23,6 +23,7 @@ IDLE_PARTS = (
     "idle_launch_ns",  # the host is launching, and too slow at it
     "idle_sync_ns",  # the host waited for the device, which then had nothing queued
     "idle_allocator_ns",  # the host is in cudaMalloc, cudaFree or their like
+    "idle_first_use_ns",  # the host is in a call far longer than its kind: code is loaded, a library starts
     "idle_host_ns",  # the host does other work, whatever it is
     "idle_dependency_ns",  # work is queued on one stream and waits for another one
     "idle_startup_ns",  # work is queued and ready; the device itself takes the time to begin it

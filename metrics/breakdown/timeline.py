@@ -153,6 +153,7 @@ def paint_parts(
     layers: list[tuple[str, Spans]] = [*zip(BUSY_PARTS, busy, strict=True)]
     held_kernels, held_copies = gaps.held if host is not None else NO_GAPS.held
     layers += [
+        ("idle_first_use_ns", NOTHING if host is None else host.first_use),
         ("idle_shared_ns", held_copies),  # before the call that waits for the copy
         ("idle_launch_ns", gaps.launching),
         ("idle_dependency_ns", gaps.dependency),
@@ -167,6 +168,7 @@ def paint_parts(
             ("idle_allocator_ns", host.allocator),
             ("idle_sync_ns", host.sync),
             ("idle_host_ns", host.other),
+            ("idle_host_ns", host.without),
         ]
     rest = "idle_unknown_ns" if host is None else "idle_launch_ns"
     layers.append((rest, union(*np.array(bounds, np.int64)[:, None])))

@@ -74,7 +74,7 @@ CARRIERS = (
     ),
     Carrier(
         "host",
-        ("idle_launch_ns", "idle_host_ns", "idle_sync_ns"),
+        ("idle_launch_ns", "idle_host_ns", "idle_sync_ns", "idle_first_use_ns"),
         "The host becomes slower",
         "Look at the host over time: other processes on its cores, lists and logs that grow, garbage collection, "
         "clock limits.",

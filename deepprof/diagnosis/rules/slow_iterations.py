@@ -60,6 +60,12 @@ CAUSES = (
         sign="builds",
     ),
     Cause(
+        "first use",
+        ("idle_first_use_ns",),
+        "Some iterations use something for the first time: code is loaded",
+        "Run such an iteration before the training that counts; CUDA_MODULE_LOADING=EAGER loads all code at the start.",
+    ),
+    Cause(
         "communication",
         ("exposed_communication_ns",),
         "Some iterations wait for other ranks",
@@ -95,7 +101,7 @@ CAUSES = (
     ),
     Cause(
         "host",
-        ("idle_host_ns", "idle_launch_ns", "idle_sync_ns"),
+        ("idle_host_ns", "idle_first_use_ns", "idle_launch_ns", "idle_sync_ns"),
         "Some iterations wait for the host",
         "Find out what the host does in these iterations: checkpoints, logging, garbage collection, other processes "
         "on the same cores. Move it to another thread, or do it less often.",
@@ -227,6 +233,7 @@ def say_common(cause: Cause, share: float, outliers: Outliers) -> str:
 WORDS = {
     "input": "waiting for data",
     "allocator": "allocating and freeing device memory",
+    "first use": "loading code or starting a library",
     "builds": "building code or graphs",
     "communication": "waiting in collectives",
     "copies": "copying",

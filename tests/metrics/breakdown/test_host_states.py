@@ -245,3 +245,27 @@ def test_launches_are_counted_as_one_by_one(data: st.DataObject) -> None:
     found = launches_within(rows.with_columns(process=pl.lit(1, pl.Int64)), launched)
     wanted = [sum(k for at, thread, k in calls if a <= at < b and thread == own) for a, b, own in ends]
     assert found.to_list() == wanted
+
+
+def test_a_call_far_longer_than_others_of_its_name_is_a_first_use() -> None:
+    usual = [launch(i, i * MS, i * MS + 10 * US) for i in range(1, 9)]
+    loading = launch(9, 100 * MS, 700 * MS)
+    assert pairs(state(["cudaLaunchKernel"], [*usual, loading]).first_use) == [(100 * MS, 700 * MS)]
+    assert pairs(state(["cudaLaunchKernel"], [*usual, launch(9, 100 * MS, 149 * MS)]).first_use) == []
+
+
+def test_calls_that_are_all_long_are_no_first_use() -> None:
+    slow = [launch(i, i * 1_000 * MS, i * 1_000 * MS + 60 * MS) for i in range(1, 9)]
+    assert pairs(state(["cudaMalloc"], slow).first_use) == []
+
+
+def test_the_only_long_call_of_its_name_is_a_first_use_unless_it_waits_or_builds() -> None:
+    for name, is_first in (("cudaFree", True), ("cudaDeviceSynchronize", False), ("cuModuleLoadData", False)):
+        found = pairs(state([name], [launch(1, 0, 400 * MS)]).first_use)
+        assert found == ([(0, 400 * MS)] if is_first else []), name
+
+
+def test_before_the_first_call_and_after_the_last_the_host_is_at_other_work() -> None:
+    found = state(["cudaLaunchKernel"], [launch(1, 10 * MS, 11 * MS), launch(2, 12 * MS, 13 * MS)])
+    (_, first), (last, _) = pairs(found.without)
+    assert (first, last) == (9 * MS, 14 * MS)

@@ -250,6 +250,24 @@ def test_a_device_clock_behind_the_hosts_leaves_the_gap_to_the_host() -> None:
     assert totals(made(device, host)) == {"compute_ns": 150 * US, "idle_launch_ns": 50 * US}
 
 
+def test_a_stretch_without_any_call_is_not_launching() -> None:
+    device = [event(1, 5 * US, 100 * US, correlation=1), copy(500_000 * US, 500_100 * US, 1)]
+    device.append(event(1, 600_005 * US, 600_100 * US, correlation=2))
+    host = [call("cudaLaunchKernel", 0, 4 * US, 1), call("cudaLaunchKernel", 600_000 * US, 600_004 * US, 2)]
+    found = totals(made(device, host))
+    assert found["idle_host_ns"] + found["idle_unknown_ns"] > 590_000 * US
+    assert found.get("idle_launch_ns", 0) < 2_000 * US
+
+
+def test_code_that_is_loaded_by_a_launch_is_not_launching() -> None:
+    times = [(i * 100 * US, i * 100 * US + 4 * US, i + 1) for i in range(8)]
+    device = [event(1, begin + 5 * US, begin + 90 * US, correlation=number) for begin, _, number in times]
+    host = [call("cudaLaunchKernel", begin, end, number) for begin, end, number in times]
+    device.append(event(1, 601_000 * US, 601_100 * US, correlation=9))
+    host.append(call("cudaLaunchKernel", 1_000 * US, 600_995 * US, 9))
+    assert totals(made(device, host))["idle_first_use_ns"] > 599_000 * US
+
+
 def waiting_host(thread: int, name: str = "cudaStreamSynchronize") -> dict[str, int]:
     """Return the parts when a thread is in a call from 0 to 1 ms, and thread 1 launches at both ends of it."""
     device = [event(1, 10 * US, 100 * US, correlation=1), event(1, 1_010 * US, 1_100 * US, correlation=2)]
