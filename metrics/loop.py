@@ -15,9 +15,10 @@ from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.iteration import LoopMetrics
 from deepprof.mining.nesting import Nested
 
-__all__ = ["Agreement", "BoundarySource", "Loop", "Outside"]
+__all__ = ["Agreement", "BoundarySource", "Loop", "Outside", "Single"]
 
 BoundarySource = Literal["annotation", "framework", "mined"]
+Single = Literal["marked step", "recording"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ class Loop:
     `period` is in kernels of the main stream. `confidence` is that the iterations are right, first kernels included;
     `boundary_confidence` its part that concerns where in the period they begin. `prologue` is what ran before the
     first iteration, `epilogue` what ran after the last. `cycles` and `nested` have the keys of the report; `blocks`
-    are all the large blocks of the template, each with its place in it.
+    are all the large blocks of the template, each with its place in it. `single` says that it is no loop at all but one
+    stretch that is measured as an iteration (`metrics.single`).
     """
 
     rank: int
@@ -72,6 +74,7 @@ class Loop:
     parts: pl.DataFrame = field(default_factory=lambda: empty_table(PARTS))
     timeline: Timeline | None = None
     blocks: tuple[Nested, ...] = ()
+    single: Single | None = None
 
     @cached_property
     def table(self) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
@@ -31,6 +31,7 @@ from deepprof.metrics.sequence import main_sequence
 from deepprof.metrics.sharing.places import SharedWork
 from deepprof.metrics.sharing.shares import ShareOfDevice, keep_disturbed, measure_share
 from deepprof.metrics.sharing.work import Others
+from deepprof.metrics.single import measure_single
 from deepprof.metrics.spans import union
 from deepprof.metrics.streams import classify_streams
 
@@ -87,7 +88,7 @@ def examine(trace: Trace, question: Question) -> tuple[Trace, RankPart]:
     others = {device: each.others(trace.rank or 0) for device, each in shared.items()}
     look = look_at(trace, roles, question.counts, others)
     shares = measure_shares(trace, look, shared)
-    found = [finding for loop in look.loops for finding in diagnose_loop(loop, trace)]
+    found = [finding for loop in (*look.loops, *look.singles) for finding in diagnose_loop(loop, trace)]
     number = pl.lit(trace.rank or 0, pl.Int64).alias("rank")
     part = RankPart(
         recording=describe_recording(trace),
@@ -143,6 +144,7 @@ class Look:
     loops: list[Loop]
     timelines: dict[int, Timeline]
     reasons: list[tuple[str, str]]  # where, and why
+    singles: list[Loop] = field(default_factory=list)  # what stands in for a loop where there is none
 
 
 def look_at(trace: Trace, roles: pl.DataFrame, counts: Sequence[int], others: Mapping[int, Others]) -> Look:
@@ -162,7 +164,10 @@ def look_at(trace: Trace, roles: pl.DataFrame, counts: Sequence[int], others: Ma
             look.reasons.append((f", device {device}", f"only {kernels} kernels on the main stream, too few to repeat"))
             continue
         sequence = main_sequence(trace, device, number, host)
-        found, reason = find_loops(trace, sequence, gather_evidence(trace, sequence, host), counts)
+        evidence = gather_evidence(trace, sequence, host)
+        found, reason = find_loops(trace, sequence, evidence, counts)
+        if not found:
+            look.singles.extend(filter(None, [measure_single(trace, sequence, evidence.families, timelines[device])]))
         if device in others:
             found = [keep_disturbed(loop, others[device]) for loop in found]
         look.loops.extend(with_parts(loop, trace, timelines[device]) for loop in found)

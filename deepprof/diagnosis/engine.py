@@ -26,6 +26,7 @@ BUILTIN_RULES = (
     "deepprof.diagnosis.rules.communication_bound:communication_bound",
     "deepprof.diagnosis.rules.allocator_bound:allocator_bound",
     "deepprof.diagnosis.rules.input_bound:input_bound",
+    "deepprof.diagnosis.rules.first_use:first_use",
     "deepprof.diagnosis.rules.slow_iterations:slow_iterations",
     "deepprof.diagnosis.rules.drift:drift",
     "deepprof.diagnosis.rules.capture_incomplete:capture_incomplete",

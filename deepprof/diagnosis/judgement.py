@@ -70,8 +70,15 @@ class Claim:
         return self.cost.steadiness >= STEADY
 
     @property
+    def per(self) -> str:
+        """To what counts belong, in words."""
+        return f"in the {self.loop.single}" if self.loop.single else "per iteration"
+
+    @property
     def severity(self) -> Severity:
-        """How bad the cost is."""
+        """How bad the cost is; what is in one recording alone is a remark."""
+        if self.loop.single == "recording":
+            return "info"
         return "critical" if self.cost.share >= self.limits.critical else "warning"
 
     @property
@@ -87,7 +94,8 @@ class Claim:
         """The cost in words, with the percentage of the table of parts, and where it is unsteady how it is spread."""
         cost = self.cost
         spread = "" if self.is_steady else f", in {cost.affected} of {cost.iterations}, up to {format_ms(cost.most_ns)}"
-        return f"{format_ms(cost.mean_ns)} of an iteration ({format_percent(cost.share)}{spread})"
+        whole = f"the {self.loop.single}" if self.loop.single else "an iteration"
+        return f"{format_ms(cost.mean_ns)} of {whole} ({format_percent(cost.share)}{spread})"
 
     def conclude(self, texts: Texts, evidence: Numbers, location: Place = None) -> Finding:
         """Return the finding."""
@@ -100,14 +108,14 @@ class Claim:
             summary=texts.summary,
             evidence={**describe_cost(cost), **evidence},
             advice=texts.advice,
-            headroom_ns_per_iteration=round(saved),
+            headroom_ns_per_iteration=None if loop.single == "recording" else round(saved),
             confidence=self.confidence,
             rank=loop.rank,
             device=loop.device,
             stream=loop.stream,
-            iterations=cost.bounds,
+            iterations=None if loop.single else cost.bounds,
             location=location,
-            parts=share_out(saved, loop, self.parts),
+            parts={} if loop.single else share_out(saved, loop, self.parts),
         )
 
 
@@ -143,6 +151,8 @@ def format_percent(share: float) -> str:
 
 
 def format_ms(ns: float) -> str:
-    """Return nanoseconds as milliseconds, with as many digits as they need."""
+    """Return nanoseconds as milliseconds, with as many digits as they need; from ten seconds on as seconds."""
     ms = ns / 1e6
+    if ms >= 10_000:
+        return f"{ms / 1e3:.1f} s"
     return f"{ms:.1f} ms" if ms >= 1 else f"{ms:.3f} ms"

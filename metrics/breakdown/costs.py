@@ -48,7 +48,7 @@ def regular(loop: Loop) -> pl.DataFrame:
 def cost_of(loop: Loop, parts: Sequence[str]) -> Cost | None:
     """Return what `parts` cost together; None where the loop has too few iterations or no parts."""
     rows, ordinary = loop.usual, regular(loop)
-    if rows.height < FEWEST or loop.parts.is_empty():
+    if rows.height < (1 if loop.single else FEWEST) or loop.parts.is_empty():
         return None
     taken, usually = (each.select(pl.sum_horizontal(parts)).to_series() for each in (rows, ordinary))
     mean, usual = float(taken.mean()), float(usually.mean())  # type: ignore[arg-type]

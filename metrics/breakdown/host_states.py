@@ -50,7 +50,7 @@ class HostStates:
     `waiting` is inside calls that wait for the device; `sync` adds the short pause between a wait and the next call,
     when the host begins again and the device is dry. `other` holds pauses of more than `PAUSE_NS` and the building of
     code and graphs. `without` is the time before their first call and after the last. `first_use` is inside calls that
-    take far longer than others of their name. `recorder` is the profiler's work. `threads` are their process and thread.
+    take far longer than others of their name. `recorder` is the profiler's work. `threads` are those.
     """
 
     threads: pl.DataFrame
@@ -120,7 +120,7 @@ def find_waits(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_first_uses(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls that take far longer than usual ones of their name, waits and the building of graphs left out."""
+    """Return the calls that take far longer than usual ones of their name; waits and the building of graphs are none."""
     length = pl.col("end_ns") - pl.col("start_ns")
     usual = pl.when(pl.len() < FEW_CALLS).then(0).otherwise(length.median()).over("name_id")
     long = calls.filter((length >= FIRST_USE_NS) & (length >= FAR * usual))

@@ -30,7 +30,7 @@ def allocator_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
         title="The device waits for memory to be allocated and freed",
         summary=(
             f"{claim.amount} the device has nothing to do while "
-            f"the host allocates or frees device memory, {calls:.1f} calls per iteration; a free waits for the device."
+            f"the host allocates or frees device memory, {calls:.1f} calls {claim.per}; a free waits for the device."
         ),
         advice=(
             "Let the framework's caching allocator keep what it has: remove torch.cuda.empty_cache() from the loop, "

@@ -43,7 +43,7 @@ ADVICE = (
 
 def capture_incomplete(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `capture-incomplete` with all that the recording lacks: a warning where the results depend on it."""
-    lacks = find_lacks(loop, trace)
+    lacks = [] if loop.single else find_lacks(loop, trace)
     if not lacks:
         return
     decisive = lacks[0].decisive

@@ -37,7 +37,7 @@ def device_copies(loop: Loop, trace: Trace) -> Iterator[Finding]:
     each = count / cost.iterations
     texts = Texts(
         title="Copies within the device are not hidden behind computation",
-        summary=f"{claim.amount} the device only copies or fills its own memory: {each:.0f} times{size} per iteration.",
+        summary=f"{claim.amount} the device only copies or fills its own memory: {each:.0f} times{size} {claim.per}.",
         advice=ADVICE,
     )
     evidence = {"copies_per_iteration": round(each, 2), "copied_bytes_per_iteration": round(nbytes / cost.iterations)}

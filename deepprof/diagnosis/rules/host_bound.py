@@ -70,8 +70,8 @@ def without_evidence(loop: Loop, trace: Trace) -> Iterator[Finding]:
     texts = Texts(
         title="The device waits between iterations, and the trace does not say why",
         summary=(
-            f"{all_idle.amount} the device is idle, {format_ms(between_ns)} of that between iterations; the trace has no "
-            f"launch records{meanwhile}."
+            f"{all_idle.amount} the device is idle, {format_ms(between_ns)} of that between iterations; the "
+            f"trace has no launch records{meanwhile}."
         ),
         advice="Record the host's side too (runtime calls), so that the cause can be told. " + ADVICE,
     )

@@ -37,9 +37,9 @@ def small_kernels(loop: Loop, trace: Trace) -> Iterator[Finding]:
     texts = Texts(
         title="Most kernels are too short for the device",
         summary=(
-            f"{count:.0f} kernels per iteration take {typical_ns / 1e3:.1f} µs in the middle: they and the pauses "
+            f"{count:.0f} kernels {claim.per} take {typical_ns / 1e3:.1f} µs in the middle: they and the pauses "
             f"before queued kernels ({format_ms(startup.mean_ns)}, {format_percent(startup.share)}) are "
-            f"{format_percent(cost.share)} of an iteration, "
+            f"{format_percent(cost.share)} of the time, "
             "whatever the host does."
         ),
         advice=(

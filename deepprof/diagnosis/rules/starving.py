@@ -55,7 +55,7 @@ def sync_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     texts = Texts(
         title="The host waits for the device, then the device waits for the host",
         summary=(
-            f"{waits:.1f} times per iteration the host waits until the device is done{doing}, "
+            f"{waits:.1f} times {claim.per} the host waits until the device is done{doing}, "
             f"{format_ms(mean_of(loop, 'waiting_ns'))} in all; after that the device has nothing queued. "
             f"{claim.amount} are idle because of it."
         ),
@@ -95,7 +95,7 @@ def launch_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     texts = Texts(
         title="The host launches too slowly: the device's queue is empty",
         summary=(
-            f"{claim.amount} the device waits for the next launch: {launches:.0f} launches per iteration, each "
+            f"{claim.amount} the device waits for the next launch: {launches:.0f} launches {claim.per}, each "
             f"{each / 1e3:.1f} µs too late on average."
         ),
         advice=(

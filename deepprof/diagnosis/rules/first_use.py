@@ -1,0 +1,42 @@
+"""The host uses something for the first time: a kernel's code is loaded, a library starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from deepprof.collectors.trace import Trace
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.judgement import Claim, Limits, Texts
+from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, threads_of
+from deepprof.metrics.breakdown.places import find_calls
+from deepprof.metrics.loop import Loop
+
+__all__ = ["first_use"]
+
+PARTS = ("idle_first_use_ns",)
+LIMITS = Limits(warning=0.1, critical=0.3)
+
+
+def first_use(loop: Loop, trace: Trace) -> Iterator[Finding]:
+    """Yield `first-use` when calls that load code take much of the time; a remark, as that is over once it is done."""
+    cost = cost_of(loop, PARTS)
+    if cost is None:
+        return
+    claim = Claim(rule="first-use", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
+    if not claim.holds:
+        return
+    place = find_calls(trace, "", spans_of_parts(loop, PARTS), threads_of(loop))
+    texts = Texts(
+        title="The host uses something for the first time",
+        summary=(
+            f"{claim.amount} the device has nothing to do while the host is in calls that take more than a hundred "
+            f"times as long as usual{f' ({next(iter(place.values()))})' if place else ''}: code is loaded, or a library "
+            "starts."
+        ),
+        advice=(
+            "Leave it out of what you measure: begin to record after some iterations. To be rid of it in short runs, "
+            "load code while the data is prepared (CUDA_MODULE_LOADING=EAGER), and keep the process."
+        ),
+    )
+    yield replace(claim.conclude(texts, {}, place), severity="info")

@@ -1,0 +1,87 @@
+"""A stretch of time that is measured as one iteration where no loop was found: a marked step, or the whole recording.
+
+A capture of one step, of a single pass or of one request repeats nothing, but where its time goes is as certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as List
+
+import numpy as np
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.breakdown.table import with_parts
+from deepprof.metrics.breakdown.timeline import Timeline
+from deepprof.metrics.iteration import ITERATIONS
+from deepprof.metrics.iteration_table import Activity, as_table, measure_rows, summarize
+from deepprof.metrics.loop import Loop, Single
+from deepprof.metrics.sequence import Sequence
+from deepprof.mining.evidence import Family
+from deepprof.mining.iterations import Iterations
+
+__all__ = ["measure_single"]
+
+CONFIDENCE: dict[Single, float] = {"marked step": 0.9, "recording": 0.7}  # that this is what the job does all the time
+FEWEST = 2  # kernels
+
+
+def measure_single(trace: Trace, sequence: Sequence, families: List[Family], timeline: Timeline) -> Loop | None:
+    """Return the marked steps, or else all that was recorded, as a loop of one iteration; None for too few kernels."""
+    count = len(sequence.symbols)
+    if count < FEWEST:
+        return None
+    what, first, end = find_step(families, count) or ("recording", 0, count)
+    table = measure_stretch(trace, sequence, first, end)
+    if what == "recording":
+        table = stretch_to_span(table, timeline)
+    loop = Loop(
+        rank=trace.rank or 0,
+        device=sequence.device,
+        stream=sequence.stream,
+        period=end - first,
+        confidence=CONFIDENCE[what],
+        evidence=f"the {what}",
+        boundary_source="annotation" if what == "marked step" else "mined",
+        boundary_confidence=CONFIDENCE[what],
+        agreement=None,
+        iterations=table,
+        metrics=summarize(table),
+        single=what,
+    )
+    return with_parts(loop, trace, timeline)
+
+
+def find_step(families: List[Family], count: int) -> tuple[Single, int, int] | None:
+    """Return the longest step that a marker says, in kernels; None without one that holds several."""
+    steps = [(family.positions, family.ends) for family in families if family.trust == "step"]
+    known = [(first, np.minimum(ends, count)) for first, ends in steps if ends is not None]
+    bounds = [(int(e - f), int(f)) for pair in known for f, e in zip(*pair, strict=True) if e - f >= FEWEST]
+    if not bounds:
+        return None
+    length, first = max(bounds)
+    return "marked step", first, first + length
+
+
+def measure_stretch(trace: Trace, sequence: Sequence, first: int, end: int) -> pl.DataFrame:
+    """Return the kernels [first, end) as a table `ITERATIONS` of one row, which is complete."""
+    one = np.ones(1, np.int64)
+    found = Iterations(one * first, one * end, one, one * 0, one == 1)
+    measured = measure_rows(Activity.of(trace, sequence.device), sequence, found)
+    values = dict(measured.values) | {"index": one * 0, "warmup": one == 0}
+    table = as_table(type(measured)(values, np.ones(1, bool)), ITERATIONS)
+    return table.with_columns(interval_ns=pl.lit(None, pl.Int64), overlap_ratio=pl.lit(None, pl.Float64))
+
+
+def stretch_to_span(table: pl.DataFrame, timeline: Timeline) -> pl.DataFrame:
+    """Return the row with the device's whole span, copies before the first kernel and after the last among it."""
+    first, last = int(timeline.bounds[0]), int(timeline.bounds[-1])
+    busy = sum(ns for part, ns in timeline.totals_ns.items() if not part.startswith("idle_"))
+    return table.with_columns(
+        start_ns=pl.lit(first),
+        end_ns=pl.lit(last),
+        iteration_ns=pl.lit(last - first),
+        operation_ns=pl.lit(last - first),
+        busy_ns=pl.lit(busy),
+        idle_ns=pl.lit(last - first - busy),
+    )
