@@ -11,11 +11,14 @@ import pytest
 TRACES = Path(os.environ.get("DEEPPROF_TRACES", Path(__file__).resolve().parents[1] / "../shared/traces")).resolve()
 
 
-def rows(*formats: str) -> list[pytest.ParameterSet]:
+MORE = TRACES.with_name("more_traces")  # files that were judged before anybody here had seen them
+
+
+def rows(*formats: str, folder: Path = TRACES) -> list[pytest.ParameterSet]:
     """Return one parameter per file of the given formats (all without); a skipped one where there are no traces."""
-    manifest = TRACES / "manifest.csv"
+    manifest = folder / "manifest.csv"
     if not manifest.is_file():
-        reason = f"no real traces in {TRACES} (set DEEPPROF_TRACES)"
+        reason = f"no real traces in {folder} (set DEEPPROF_TRACES)"
         return [pytest.param({}, id="absent", marks=pytest.mark.skip(reason=reason))]
     with manifest.open(newline="") as lines:
         listed = [row for row in csv.DictReader(lines) if not formats or row["format"] in formats]

@@ -38,12 +38,13 @@ LABELS: dict[str, tuple[str, ...]] = {
     "jaxtb-maxtext-fsdp4": (HEALTHY,),
     # five kernels, then 20 ms of Python on eight devices
     "tl-jax-conv-08": ("host-bound",),
-    # nothing repeats often enough: nothing is said
+    # one marked step, in which the device waits for launches for most of the time and the host never waits
+    "tl-h100-falcon": ("launch-bound",),
+    "tl-mi300-falcon": ("launch-bound",),
+    "tl-b200-eager": ("launch-bound",),
+    # nothing repeats often enough, and no step is marked that waits: no headline
     "tl-h100-qwen": (HEALTHY,),
     "tl-mi300-qwen": (HEALTHY,),
-    "tl-h100-falcon": (HEALTHY,),
-    "tl-mi300-falcon": (HEALTHY,),
-    "tl-b200-eager": (HEALTHY,),
     "tl-sglang-prefilldecode": (HEALTHY,),
     "tl-vllm-pd-piecewise": (HEALTHY,),
     "tl-vllm-decode-capture": (HEALTHY,),

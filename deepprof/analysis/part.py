@@ -21,6 +21,7 @@ from deepprof.diagnosis.rules.shared_device import shared_device
 from deepprof.metrics.breakdown.table import with_parts
 from deepprof.metrics.breakdown.timeline import Timeline, lay_out
 from deepprof.metrics.clocks import on_one_clock
+from deepprof.metrics.closing import close_last
 from deepprof.metrics.evidence import gather_evidence
 from deepprof.metrics.host import read_host
 from deepprof.metrics.iteration_table import BUSY
@@ -170,7 +171,8 @@ def look_at(trace: Trace, roles: pl.DataFrame, counts: Sequence[int], others: Ma
             look.singles.extend(filter(None, [measure_single(trace, sequence, evidence.families, timelines[device])]))
         if device in others:
             found = [keep_disturbed(loop, others[device]) for loop in found]
-        look.loops.extend(with_parts(loop, trace, timelines[device]) for loop in found)
+        closed = [close_last(loop, trace, sequence, host) for loop in found]
+        look.loops.extend(with_parts(loop, trace, timelines[device]) for loop in closed)
         look.reasons.extend([(f", device {device}", reason)] if reason else [])
     return look
 

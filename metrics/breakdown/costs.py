@@ -13,7 +13,6 @@ from deepprof.metrics.spans import NOTHING, Spans, intersect, union
 __all__ = ["Cost", "cost_of", "mean_of", "regular", "spans_of_parts", "threads_of", "windows_of"]
 
 OUTLIER = 1.5  # times the median: an iteration that takes longer is not what the loop usually costs
-FEWEST = 2  # iterations: one proves nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +45,9 @@ def regular(loop: Loop) -> pl.DataFrame:
 
 
 def cost_of(loop: Loop, parts: Sequence[str]) -> Cost | None:
-    """Return what `parts` cost together; None where the loop has too few iterations or no parts."""
+    """Return what `parts` cost together; None where the loop has no usual iteration, or no parts."""
     rows, ordinary = loop.usual, regular(loop)
-    if rows.height < (1 if loop.single else FEWEST) or loop.parts.is_empty():
+    if rows.is_empty() or loop.parts.is_empty():
         return None
     taken, usually = (each.select(pl.sum_horizontal(parts)).to_series() for each in (rows, ordinary))
     mean, usual = float(taken.mean()), float(usually.mean())  # type: ignore[arg-type]

@@ -120,7 +120,7 @@ def find_waits(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_first_uses(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls that take far longer than usual ones of their name; waits and the building of graphs are none."""
+    """Return the calls that take far longer than usual ones of their name; waits and building graphs are left out."""
     length = pl.col("end_ns") - pl.col("start_ns")
     usual = pl.when(pl.len() < FEW_CALLS).then(0).otherwise(length.median()).over("name_id")
     long = calls.filter((length >= FIRST_USE_NS) & (length >= FAR * usual))

@@ -27,12 +27,12 @@ def first_use(loop: Loop, trace: Trace) -> Iterator[Finding]:
     if not claim.holds:
         return
     place = find_calls(trace, "", spans_of_parts(loop, PARTS), threads_of(loop))
+    called = f" ({next(iter(place.values()))})" if place else ""
     texts = Texts(
         title="The host uses something for the first time",
         summary=(
             f"{claim.amount} the device has nothing to do while the host is in calls that take more than a hundred "
-            f"times as long as usual{f' ({next(iter(place.values()))})' if place else ''}: code is loaded, or a library "
-            "starts."
+            f"times as long as usual{called}: code is loaded, or a library starts."
         ),
         advice=(
             "Leave it out of what you measure: begin to record after some iterations. To be rid of it in short runs, "

@@ -60,13 +60,16 @@ def test_one_mistake_is_one_finding(job: Job, rule: str) -> None:
         Job(100_000, [compute(99_990)], iterations=20),
         Job(100_000, [compute(95_000), Work(95_000, 99_990, 1, "Memcpy", 9, "memcpy", {"copy_kind": "HtoD"})]),
         Job(100_000, [compute(1)], iterations=1),
-        Job(100_000, [compute(1)], iterations=2),
         Job(100_000, [compute(60_000, launched=None)], iterations=1),
     ],
-    ids=["busy", "small copies", "one", "two", "one, unlinked"],
+    ids=["busy", "small copies", "one", "one, unlinked"],
 )
 def test_rules_are_silent_where_there_is_little_to_say(job: Job) -> None:
     assert set(rules_that_speak(job)) <= {"capture-incomplete"}  # which says that there is little
+
+
+def test_one_followed_iteration_says_what_is_certain_of_it() -> None:
+    assert set(rules_that_speak(Job(100_000, [compute(1)], iterations=2))) == {"capture-incomplete", "host-bound"}
 
 
 HOST = [launch(1, 0, 90, 1)]

@@ -1,0 +1,48 @@
+"""The conservation of blame: what an analysis must satisfy, whatever it is of."""
+
+from __future__ import annotations
+
+import pytest
+
+from deepprof.analysis.result import Analysis
+from deepprof.diagnosis.coverage import LIMITS, is_about
+from deepprof.diagnosis.finding import Finding
+from deepprof.metrics.loop import Loop
+
+__all__ = ["check_books"]
+
+ROUNDING_NS = 50
+
+
+def check_books(analysis: Analysis) -> None:
+    """Fail where a nanosecond is in two findings, or a large part of an iteration is in none and nothing says why."""
+    for loop in analysis.loops:
+        means = mean_parts(loop)
+        own = [f for f in analysis.findings if f.stream is not None and is_about(f, loop)]
+        claimed = {part: sum(f.parts.get(part, 0) for f in own) for part in means}
+        assert all(claimed[part] <= means[part] + ROUNDING_NS for part in means), claimed
+        told = {part for f in analysis.findings if is_about(f, loop) for part in f.parts}
+        excused = {u.part for u in analysis.unnamed if (u.rank, u.device, u.stream) == place(loop)}
+        whole = max(1.0, sum(means.values()))
+        assert {part for part in LIMITS if means[part] >= 1.0001 * LIMITS[part] * whole} <= told | excused
+        assert not excused & told
+    for finding in analysis.findings:
+        check_headroom(finding)
+
+
+def check_headroom(finding: Finding) -> None:
+    """Fail where a finding's headroom is not the sum of what it claims."""
+    if finding.parts and finding.stream is not None:
+        assert finding.headroom_ns_per_iteration == pytest.approx(sum(finding.parts.values()), abs=ROUNDING_NS)
+
+
+def place(loop: Loop) -> tuple[int, int, int]:
+    """Return the main stream of a loop."""
+    return loop.rank, loop.device, loop.stream
+
+
+def mean_parts(loop: Loop) -> dict[str, float]:
+    """Return the mean of each part over the usual iterations, one by one."""
+    rows = [row for row in loop.table.iter_rows(named=True) if row["complete"] and not row["warmup"]]
+    rows = [row for row in rows if row["iteration_ns"] is not None]
+    return {part: sum(row[part] or 0 for row in rows) / max(1, len(rows)) for part in (*LIMITS, "compute_ns")}

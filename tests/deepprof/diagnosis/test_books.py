@@ -1,0 +1,140 @@
+"""No nanosecond in two findings, and no large part without a word: on drawn mixtures, and on every real trace."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from pathlib import Path
+
+import pytest
+from _pytest.mark import ParameterSet
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deepprof.analysis import analyze
+from deepprof.analysis.result import Analysis
+from deepprof.collectors.errors import DeepProfError
+from deepprof.diagnosis.causes import rank
+from deepprof.diagnosis.coverage import LIMITS, find_unnamed
+from deepprof.diagnosis.engine import diagnose_loop
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.ledger import settle
+from deepprof.job import read_job
+from deepprof.metrics.breakdown.parts import PART_NAMES
+from deepprof.metrics.loop import Loop
+from tests.deepprof.diagnosis.books import check_books, mean_parts
+from tests.loops import MS, make_loop
+from tests.manifest import MORE, TRACES, rows
+from tests.tables import make_trace
+
+
+def located(folder: Path, param: ParameterSet) -> ParameterSet:
+    """Return the parameter with the folder that its file is in."""
+    return pytest.param(folder, *param.values, id=f"{folder.name}/{param.id}", marks=param.marks)
+
+
+def diagnosed(loop: Loop) -> tuple[Finding, ...]:
+    return settle(rank(diagnose_loop(loop, make_trace())), [loop])
+
+
+def analysis_of(loop: Loop) -> Analysis:
+    """Return an analysis that holds nothing but the loop and what is found in it."""
+    analysis = analyze(make_trace())
+    return type(analysis)(**{**vars(analysis), "loops": (loop,), "findings": diagnosed(loop)})
+
+
+@st.composite
+def mixtures(draw: st.DrawFn) -> Loop:
+    """Draw iterations whose parts are steady, rare, in bursts, growing or in one iteration alone, several at once."""
+    count = draw(st.integers(1, 30))
+    columns = {}
+    for part in draw(st.lists(st.sampled_from([p for p in PART_NAMES if p != "compute_ns"]), max_size=4, unique=True)):
+        size = draw(st.floats(0.5, 200))
+        how = draw(st.sampled_from(["steady", "alternate", "burst", "growing", "once"]))
+        shape = {
+            "steady": [1.0] * count,
+            "alternate": [float(i % 2) for i in range(count)],
+            "burst": [float(i % 7 < 2) for i in range(count)],
+            "growing": [(i + 1) / count for i in range(count)],
+            "once": [float(i == count // 2) for i in range(count)],
+        }[how]
+        columns[part] = [size * factor for factor in shape]
+    compute = draw(st.floats(1, 300))
+    times = [compute + sum(values[i] for values in columns.values()) for i in range(count)]
+    return make_loop(times, launches=20, **columns)
+
+
+@settings(max_examples=150)
+@given(mixtures())
+def test_every_mixture_keeps_the_books(loop: Loop) -> None:
+    check_books(analysis_of(loop))
+
+
+@settings(max_examples=60)
+@given(mixtures())
+def test_the_headline_is_the_largest_avoidable_loss(loop: Loop) -> None:
+    told = [f for f in rank(diagnose_loop(loop, make_trace())) if f.severity != "info" and f.caused_by is None]
+    losses = [(f.headroom_ns_per_iteration or 0) * f.confidence for f in told]
+    assert losses == sorted(losses, reverse=True)
+
+
+def test_two_claims_on_one_part_are_cut_to_what_there_is() -> None:
+    loop = make_loop([100] * 8, compute_ns=60, idle_input_ns=40)
+    first = Finding(
+        rule="a",
+        severity="warning",
+        title="",
+        summary="",
+        evidence={},
+        advice="",
+        confidence=1.0,
+        headroom_ns_per_iteration=30 * MS,
+        rank=0,
+        device=0,
+        stream=7,
+        parts={"idle_input_ns": 30 * MS},
+    )
+    one, two = settle([first, first], [loop])
+    assert (one.headroom_ns_per_iteration, two.headroom_ns_per_iteration) == (30 * MS, 10 * MS)
+    assert two.parts == {"idle_input_ns": 10 * MS}
+
+
+def test_a_loss_of_the_whole_job_is_taken_out_of_every_rank() -> None:
+    loop = make_loop([100] * 8, compute_ns=60, exposed_communication_ns=40)
+    job = Finding(
+        rule="straggler",
+        severity="warning",
+        title="",
+        summary="",
+        evidence={},
+        advice="",
+        confidence=1.0,
+        headroom_ns_per_iteration=35 * MS,
+        rank=3,
+        parts={"exposed_communication_ns": 35 * MS},
+    )
+    (_, own) = settle([job, *diagnose_loop(loop, make_trace())][:2], [loop])
+    assert own.rule == "communication-bound"
+    assert own.headroom_ns_per_iteration == 5 * MS
+
+
+def test_a_part_in_one_iteration_alone_has_a_sentence() -> None:
+    loop = make_loop([100] * 19 + [290], compute_ns=100, idle_allocator_ns=[0] * 19 + [190])
+    (left,) = find_unnamed([loop], diagnosed(loop))
+    assert (left.part, "one iteration" in left.why) == ("idle_allocator_ns", True)
+    assert left.share == pytest.approx(190 / 2190)
+
+
+def test_every_limit_is_of_a_part() -> None:
+    assert set(LIMITS) == set(PART_NAMES) - {"compute_ns"}
+    assert mean_parts(make_loop([100] * 3, compute_ns=100))["compute_ns"] == 100 * MS
+
+
+FILES = [located(folder, each) for folder in (TRACES, MORE) for each in rows(folder=folder)]
+
+
+@pytest.mark.parametrize(("folder", "row"), FILES)
+def test_real_traces_keep_the_books(folder: Path, row: dict[str, str]) -> None:
+    with warnings.catch_warnings(), contextlib.suppress(DeepProfError):  # some are no traces that can be read
+        warnings.simplefilter("ignore")
+        check_books(analyze(read_job(folder / row["file"], jobs=1)))
