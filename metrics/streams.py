@@ -13,11 +13,16 @@ ROLES = ("main", "copy", "assist", "communication")
 # NCCL and RCCL device kernels: ncclKernel_*, ncclDevKernel_*, and the generic ones of newer releases. Ranges such as
 # gloo:all_reduce are device events only where the CPU stands for a device (metrics/operators.py).
 COLLECTIVE_RANGE = r"^(?:nccl|gloo|mpi|ucc):"
-COLLECTIVE = rf"^(?:void )?(?:nccl|rccl)\w*Kernel|{COLLECTIVE_RANGE}"
+# XLA's own names, where a recorder gives the operations of its programs instead of kernels (nsys-jax).
+COLLECTIVE_HLO = (
+    r"^(?:all-gather|all-reduce|reduce-scatter|(?:ragged-)?all-to-all|collective-(?:permute|broadcast))"
+    r"(?:-start|-done)?(?:\.|$)"
+)
+COLLECTIVE = rf"^(?:void )?(?:nccl|rccl)\w*Kernel|{COLLECTIVE_RANGE}|{COLLECTIVE_HLO}"
 
 
 def is_collective() -> pl.Expr:
-    """Return whether a device event with a `name` column is a collective of NCCL or RCCL."""
+    """Return whether a device event with a `name` column is a collective of NCCL, RCCL or XLA."""
     return pl.col("name").str.contains(COLLECTIVE) & (pl.col("activity") == "kernel")
 
 

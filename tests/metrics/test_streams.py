@@ -58,3 +58,23 @@ def test_nothing_that_runs_means_no_stream(rows: list[Row]) -> None:
 
 def test_copies_alone_make_no_main_stream() -> None:
     assert roles([copy(0, 5, 10)]) == {(0, 7): "copy"}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        ("all-gather-start.4", True),
+        ("reduce-scatter.60", True),
+        ("all-reduce", True),
+        ("all-to-all.3", True),
+        ("collective-permute-done.1", True),
+        ("all-reduce-scatter-fusion", False),
+        ("fusion.12", False),
+        ("ncclDevKernel_AllGather_RING_LL", True),
+        ("reduce_kernel", False),
+    ],
+)
+def test_collectives_have_the_names_of_nccl_and_of_xla(name: str, is_one: bool) -> None:
+    rows = [event(0, 0, 90, stream=40), event(1, 0, 10)]
+    table = classify_streams(make_trace(rows, names=(name,)))
+    assert table.filter(stream=40)["collectives"].item() == int(is_one)

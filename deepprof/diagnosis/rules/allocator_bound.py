@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import Claim, Limits, Texts
 from deepprof.metrics.breakdown.costs import cost_of, mean_of, spans_of_parts, threads_of
 from deepprof.metrics.breakdown.places import find_place
@@ -15,6 +16,18 @@ __all__ = ["allocator_bound"]
 
 PARTS = ("idle_allocator_ns",)
 LIMITS = Limits(warning=0.05, critical=0.2)  # in a steady loop the caching allocator asks the driver for nothing
+KEEP_MEMORY = (
+    "Keep the memory from one iteration to the next instead of freeing it: a caching allocator or a pool, buffers made "
+    "once; shapes that do not change in every iteration (pad or bucket them), and a little less memory in use."
+)
+KEEP_MEMORY_IN = {
+    "pytorch": (
+        "No torch.cuda.empty_cache() in the loop; PYTORCH_NO_CUDA_MEMORY_CACHING must not be set; "
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True against fragmentation."
+    ),
+    "jax": "XLA_PYTHON_CLIENT_PREALLOCATE must not be false, nor XLA_PYTHON_CLIENT_ALLOCATOR=platform.",
+    "tensorflow": "TF_FORCE_GPU_ALLOW_GROWTH makes it ask again and again; TF_GPU_ALLOCATOR=cuda_malloc_async pools.",
+}
 
 
 def allocator_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
@@ -32,11 +45,7 @@ def allocator_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
             f"{claim.amount} the device has nothing to do while "
             f"the host allocates or frees device memory, {calls:.1f} calls {claim.per}; a free waits for the device."
         ),
-        advice=(
-            "Let the framework's caching allocator keep what it has: remove torch.cuda.empty_cache() from the loop, "
-            "avoid shapes that change in every iteration (pad or bucket them), set PYTORCH_CUDA_ALLOC_CONF="
-            "expandable_segments:True against fragmentation, or use a little less memory so that it need not retry."
-        ),
+        advice=advise(trace, KEEP_MEMORY, **KEEP_MEMORY_IN),
     )
     place = find_place(trace, spans_of_parts(loop, PARTS), threads_of(loop))
     yield claim.conclude(texts, {"allocations_per_iteration": round(calls, 2)}, place)

@@ -23,7 +23,7 @@ ADVICE = (
     (
         "nsys",
         "`nsys profile --trace=cuda,nvtx,osrt --cuda-graph-trace=node`, over twenty iterations or more; end the range "
-        "with torch.cuda.profiler.stop() or let the program end by itself, so that nothing is lost at the end.",
+        "with cudaProfilerStop (torch.cuda.profiler.stop()) or let the program end by itself, so that nothing is lost.",
     ),
     (
         "nvprof",

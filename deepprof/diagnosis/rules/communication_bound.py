@@ -8,6 +8,7 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
 from deepprof.metrics.breakdown.costs import cost_of
 from deepprof.metrics.loop import Loop
@@ -19,6 +20,16 @@ __all__ = ["communication_bound"]
 
 PARTS = ("exposed_communication_ns",)
 LIMITS = Limits(warning=0.15, critical=0.4)
+OVERLAP = (
+    "Overlap it with computation, send less (gradients in bf16, reduce-scatter), or send less often. Diagnose all "
+    "ranks together to see whether one is late: then collectives are only where the others wait."
+)
+OVERLAP_IN = {
+    "pytorch": (
+        "Gradients: DistributedDataParallel's bucket_cap_mb, FSDP's prefetching, no_sync() while they accumulate."
+    ),
+    "jax": "--xla_gpu_enable_latency_hiding_scheduler=true; larger combine thresholds for fewer collectives.",
+}
 
 
 def communication_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
@@ -38,11 +49,7 @@ def communication_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
             f"{100 * hidden:.0f} % of the {format_ms(whole)} that they take overlaps with computation. In that time a "
             "rank may also be waiting for a slower one."
         ),
-        advice=(
-            "Overlap it: gradients in buckets (DistributedDataParallel's bucket_cap_mb, FSDP's prefetching), "
-            "accumulate gradients locally with no_sync(), send less (bf16 gradients, reduce-scatter). Diagnose all "
-            "ranks together to see whether one is late: then collectives are only where the others wait."
-        ),
+        advice=advise(trace, OVERLAP, **OVERLAP_IN),
     )
     evidence = {
         "communication_ns_per_iteration": round(whole),

@@ -8,6 +8,7 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import Claim, Limits, Texts
 from deepprof.metrics.breakdown.costs import cost_of, windows_of
 from deepprof.metrics.intervals import intervals_of
@@ -19,9 +20,18 @@ __all__ = ["copy_bound"]
 
 PARTS = ("exposed_htod_ns", "exposed_dtoh_ns", "exposed_copy_ns")
 LIMITS = Limits(warning=0.1, critical=0.3)
-PIN = "pinned memory (pin_memory=True), "  # advice for copies that are not said to be pinned
 ONE_WAY = 0.8  # of the time: copies go that way, and not both
 WAYS = {"HtoD": "from the host", "DtoH": "to the host"}
+COPY_LESS = (
+    "Copy less (smaller types, only what the model reads, constants kept on the device), and earlier: the next batch "
+    "on a stream of its own while this one computes."
+)
+PIN = "From pinned memory copies are faster and need not wait."
+COPY_LESS_IN = {
+    "pytorch": "DataLoader(pin_memory=True), .to(device, non_blocking=True).",
+    "jax": "jax.device_put of the next batch before this step's result is awaited.",
+    "tensorflow": "tf.data's prefetch_to_device.",
+}
 
 
 def copy_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
@@ -31,7 +41,7 @@ def copy_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
         return
     claim = Claim(rule="copy-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
     if claim.holds:
-        yield describe(claim, exposed_copies(loop, trace))
+        yield describe(claim, exposed_copies(loop, trace), trace)
 
 
 def exposed_copies(loop: Loop, trace: Trace) -> pl.DataFrame:
@@ -46,7 +56,7 @@ def exposed_copies(loop: Loop, trace: Trace) -> pl.DataFrame:
     return with_names(copies.filter(pl.Series(inside)), trace.names)
 
 
-def describe(claim: Claim, copies: pl.DataFrame) -> Finding:
+def describe(claim: Claim, copies: pl.DataFrame, trace: Trace) -> Finding:
     """Return the finding with the direction, the size, the speed and the kind of memory of the copies."""
     cost, intervals = claim.cost, intervals_of(claim.loop)
     taken, nbytes = int((copies["end_ns"] - copies["start_ns"]).sum()), int(copies["nbytes"].sum() or 0)
@@ -59,11 +69,7 @@ def describe(claim: Claim, copies: pl.DataFrame) -> Finding:
         summary=(
             f"{claim.amount} the device only copies {way}{size}{', from or to pageable memory' if pageable else ''}."
         ),
-        advice=(
-            "Copy less (smaller types, only what the model reads, keep constants on the device), and copy earlier: "
-            f"{'' if pinned and not pageable else PIN}.to(device, non_blocking=True), and the next batch prefetched on "
-            "its own stream while this one computes."
-        ),
+        advice=advise(trace, COPY_LESS if pinned and not pageable else f"{COPY_LESS} {PIN}", **COPY_LESS_IN),
     )
     evidence = {
         "copied_bytes_per_iteration": round(nbytes / cost.iterations),

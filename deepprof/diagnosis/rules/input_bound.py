@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import Claim, Limits, Texts
 from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, threads_of
 from deepprof.metrics.breakdown.places import find_place
@@ -15,6 +16,15 @@ __all__ = ["input_bound"]
 
 PARTS = ("idle_input_ns",)
 LIMITS = Limits(warning=0.08, critical=0.3)
+LOAD_AHEAD = (
+    "Load the next batch while this one computes, in more processes; decode and augment ahead of time or on the "
+    "device; keep hot files on a local disk."
+)
+LOAD_AHEAD_IN = {
+    "pytorch": "DataLoader: more num_workers, persistent_workers=True, a larger prefetch_factor, pin_memory=True.",
+    "jax": "Grain or tf.data with prefetch(), and the next batch put on the device before the step is awaited.",
+    "tensorflow": "tf.data: map(num_parallel_calls=tf.data.AUTOTUNE), cache() and prefetch(tf.data.AUTOTUNE).",
+}
 
 
 def input_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
@@ -32,10 +42,6 @@ def input_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
         summary=(
             f"{claim.amount} the device has nothing to do while the host loads data{f' in {name}' if name else ''}."
         ),
-        advice=(
-            "Load the next batch while this one computes: more DataLoader workers (num_workers, persistent_workers), a "
-            "larger prefetch_factor, pinned memory; decode and augment ahead of time or on the device; keep hot files "
-            "on a local disk."
-        ),
+        advice=advise(trace, LOAD_AHEAD, **LOAD_AHEAD_IN),
     )
     yield claim.conclude(texts, {}, place)

@@ -9,6 +9,7 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms, format_percent
 from deepprof.metrics.breakdown.costs import cost_of, mean_of, windows_of
 from deepprof.metrics.loop import Loop
@@ -21,6 +22,15 @@ SHORT_NS = 6_000  # twice what an empty kernel takes with its start: below, a ke
 PARTS = ("idle_startup_ns",)
 MANY = 50  # per iteration
 LIMITS = Limits(warning=0.3, critical=0.7)
+FUSE = (
+    "Fuse chains of element-wise operators into one kernel; fewer and larger tensors (one packed buffer instead of "
+    "many parameters), larger batches."
+)
+FUSE_IN = {
+    "pytorch": "torch.compile, fused or foreach optimizers.",
+    "jax": "One jit around the whole step, so that XLA sees all of it.",
+    "tensorflow": "tf.function(jit_compile=True).",
+}
 
 
 def small_kernels(loop: Loop, trace: Trace) -> Iterator[Finding]:
@@ -42,10 +52,7 @@ def small_kernels(loop: Loop, trace: Trace) -> Iterator[Finding]:
             f"{format_percent(cost.share)} of the time, "
             "whatever the host does."
         ),
-        advice=(
-            "Fuse: torch.compile or hand-written kernels for chains of element-wise operators, fused optimizers, fewer "
-            "and larger tensors (one packed buffer instead of many parameters), larger batches."
-        ),
+        advice=advise(trace, FUSE, **FUSE_IN),
     )
     evidence = {
         "short_kernels_per_iteration": round(count, 1),

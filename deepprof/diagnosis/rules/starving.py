@@ -12,6 +12,7 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
 from deepprof.metrics.breakdown.costs import cost_of, mean_of, spans_of_parts, threads_of, windows_of
 from deepprof.metrics.breakdown.host_states import WAIT
@@ -26,6 +27,37 @@ SYNC, LAUNCH = ("idle_sync_ns",), ("idle_launch_ns",)
 SYNC_LIMITS = Limits(warning=0.1, critical=0.3)
 EXCUSED = 0.5  # of the idle time is as long as the waits: it is theirs
 LAUNCH_LIMITS = Limits(warning=0.15, critical=0.5)
+
+WAIT_LESS = (
+    "Read values back less often: keep sums on the device and fetch them every so many iterations; copy "
+    "asynchronously, from and to pinned memory."
+)
+WAIT_LESS_IN = {
+    "pytorch": (
+        "No .item(), .cpu(), print of a tensor, if on a tensor's value or torch.cuda.synchronize() in the loop; "
+        ".to(device, non_blocking=True). torch.cuda.set_sync_debug_mode('warn') names the lines."
+    ),
+    "jax": (
+        "No float(), print or numpy of a result, and no block_until_ready() in every step: return metrics and look at "
+        "those of an earlier step, so that dispatch runs ahead."
+    ),
+    "tensorflow": "No .numpy() or print of a tensor in every step; log metrics every so many (steps_per_execution).",
+}
+LAUNCH_LESS = (
+    "Launch less: CUDA graphs, fused kernels, larger batches. Profilers slow launches down: compare with a recording "
+    "that holds less."
+)
+LAUNCH_LESS_IN = {
+    "pytorch": (
+        "torch.compile (mode='reduce-overhead' uses CUDA graphs), torch.cuda.graphs, fused or foreach optimizers; "
+        "record without stacks and shapes."
+    ),
+    "jax": (
+        "Put more into one jit: the whole step with its optimizer, several steps with lax.scan; donate the arguments. "
+        "XLA's command buffers (--xla_gpu_enable_command_buffer) replay it as a graph."
+    ),
+    "tensorflow": "tf.function(jit_compile=True) around the whole step; steps_per_execution in Keras' compile().",
+}
 
 
 def blamed_on_waits(loop: Loop) -> tuple[str, ...]:
@@ -59,12 +91,7 @@ def sync_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
             f"{format_ms(mean_of(loop, 'waiting_ns'))} in all; after that the device has nothing queued. "
             f"{claim.amount} are idle because of it."
         ),
-        advice=(
-            "Read values back less often: no .item(), .cpu(), print of a tensor, if on a tensor's value or "
-            "torch.cuda.synchronize() in the loop; keep sums on the device and fetch them every so many iterations; "
-            "copy with non_blocking=True from and to pinned memory. torch.cuda.set_sync_debug_mode('warn') names the "
-            "lines."
-        ),
+        advice=advise(trace, WAIT_LESS, **WAIT_LESS_IN),
     )
     evidence = {
         "waits_per_iteration": round(waits, 2),
@@ -98,11 +125,7 @@ def launch_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
             f"{claim.amount} the device waits for the next launch: {launches:.0f} launches {claim.per}, each "
             f"{each / 1e3:.1f} µs too late on average."
         ),
-        advice=(
-            "Launch less: CUDA graphs (torch.cuda.graphs, torch.compile(mode='reduce-overhead')), torch.compile to "
-            "fuse operators, fused or foreach optimizers, larger batches. Profilers slow launches down: compare with a "
-            "recording without stacks and shapes."
-        ),
+        advice=advise(trace, LAUNCH_LESS, **LAUNCH_LESS_IN),
     )
     evidence = {"launches_per_iteration": round(launches, 1), "host_ns_per_launch": round(each)}
     place = find_place(trace, spans_of_parts(loop, LAUNCH), threads_of(loop))

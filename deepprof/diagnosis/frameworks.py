@@ -1,0 +1,34 @@
+"""Which framework a trace is of, so that advice names what its user has."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from deepprof.collectors.trace import Trace
+
+__all__ = ["Framework", "advise", "framework_of"]
+
+Framework = Literal["pytorch", "jax", "tensorflow", "other"]
+
+# Names that only one of them writes, of kernels, operators and ranges; the first that fits. Torch before JAX: XLA runs
+# beneath both TensorFlow and JAX, and a program may use several.
+SIGNS: tuple[tuple[Framework, str], ...] = (
+    ("pytorch", r"^aten::|at::native|c10::|^ProfilerStep#|Optimizer\.step#|^torch/|[/\\]torch[/\\]|autograd::"),
+    ("tensorflow", r"tensorflow::|^tf_|[/\\]tensorflow[/\\]|^(?:Resource)?Apply(?:Adam|GradientDescent|Momentum)"),
+    ("jax", r"^(?:PjRt|PjitFunction|jit_|jit\()|[/\\]jax[/\\]|PjRtStreamExecutor|^XlaModule"),
+)
+FORMATS: tuple[tuple[str, Framework], ...] = (("kineto", "pytorch"), ("nsys-jax", "jax"), ("xplane", "jax"))
+
+
+def framework_of(trace: Trace) -> Framework:
+    """Return the framework whose names the trace holds, or that alone writes its format."""
+    for framework, pattern in SIGNS:
+        if trace.names.str.contains(pattern).any():
+            return framework
+    return next((framework for prefix, framework in FORMATS if trace.format.startswith(prefix)), "other")
+
+
+def advise(trace: Trace, general: str, **special: str) -> str:
+    """Return the general advice, followed by how to do it with the trace's framework where `special` has that."""
+    more = special.get(framework_of(trace))
+    return f"{general} {more}" if more else general
