@@ -52,6 +52,7 @@ WHY = {
     "idle_launch_ns": "the operators of a CPU follow one another: nothing waits for them",
     "idle_sync_ns": "the host hardly waits: it needs the time to begin again",
 }
+QUEUED = "work was launched and did not begin, or the launch was not recorded: the trace does not say more"
 FEW = "too few iterations show it"
 
 
@@ -101,4 +102,7 @@ def explain(loop: Loop, part: str) -> str:
     cost = cost_of(loop, [part])
     if cost is None:
         return FEW
-    return ONCE if cost.affected < 2 else WHY.get(part, FEW)
+    if cost.affected < 2 < cost.iterations:
+        return ONCE
+    seen = loop.timeline is not None and loop.timeline.host is not None
+    return QUEUED if part == "idle_unknown_ns" and seen else WHY.get(part, FEW)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from deepprof.analysis import Agreement, Analysis, Loop, Recording
-    from deepprof.diagnosis.finding import Finding
+    from deepprof.diagnosis.coverage import Unnamed
+from deepprof.diagnosis.finding import Finding
 
 __all__ = ["FINDINGS", "SCHEMA", "Report", "encode", "report"]
 
@@ -168,6 +169,17 @@ class FindingBlock(msgspec.Struct, frozen=True, kw_only=True):
     parts: dict[str, int]
 
 
+class UnnamedBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """A large part of a loop's time that no finding is about."""
+
+    rank: int
+    device: int
+    stream: int
+    part: str
+    share_ratio: float
+    why: str
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The whole report."""
 
@@ -181,6 +193,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     collectives: list[SkewBlock]
     shared_devices: list[SharedDeviceBlock]
     findings: list[FindingBlock]
+    unnamed: list[UnnamedBlock]
 
 
 def encode(analysis: Analysis, *, limit: int | None = FINDINGS) -> str:
@@ -202,6 +215,7 @@ def report(analysis: Analysis, *, limit: int | None = FINDINGS) -> Report:
         collectives=describe_skews(analysis),
         shared_devices=describe_sharing(analysis),
         findings=[describe_finding(finding) for finding in analysis.findings[:limit]],
+        unnamed=[describe_unnamed(left) for left in analysis.unnamed],
     )
 
 
@@ -247,6 +261,13 @@ def add_up(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for each in counts:
         total.update(each)
     return dict(sorted(total.items()))
+
+
+def describe_unnamed(left: Unnamed) -> UnnamedBlock:
+    """Return the block of a part without a finding."""
+    values = asdict(left)
+    share = values.pop("share")
+    return UnnamedBlock(**values, share_ratio=round(share, 4))
 
 
 def describe_loop(loop: Loop) -> LoopBlock:

@@ -15,7 +15,7 @@ from deepprof.version import read_version
 from .builders import build_analysis, build_finding, build_loop, build_metrics, build_trace
 
 KEYS = {
-    "": "schema deepprof trace loops no_loop_reason ranks missing_ranks collectives shared_devices findings",
+    "": "schema deepprof trace loops no_loop_reason ranks missing_ranks collectives shared_devices findings unnamed",
     "trace": "paths format clock ranks span_ns busy_ns idle_ns breakdown events accounting streams notes",
     "trace.events": "kernel memcpy memset graph",
     "trace.accounting": "read kept dropped flagged",
@@ -31,7 +31,7 @@ KEYS = {
     " breakdown",
     "loops.0.metrics.iteration_ns": "median p5 p95 ci95 warmup_excluded",
     "findings.0": "rule severity title summary evidence headroom_ns_per_iteration confidence rank iterations location"
-    " caused_by advice device stream",
+    " caused_by advice device stream parts",
 }
 
 
