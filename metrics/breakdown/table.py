@@ -11,7 +11,7 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.host_states import HostStates
 from deepprof.metrics.breakdown.parts import COUNTS, PARTS
-from deepprof.metrics.breakdown.timeline import Timeline
+from deepprof.metrics.breakdown.timeline import Timeline, extend
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import covered
 
@@ -24,6 +24,7 @@ def with_parts(loop: Loop, trace: Trace, timeline: Timeline) -> Loop:
     """Return the loop with the parts of its iterations, which lie on the device of `timeline`."""
     start = loop.iterations["start_ns"].to_numpy()
     until = start + (loop.iterations["busy_ns"] + loop.iterations["idle_ns"]).to_numpy()
+    timeline = extend(timeline, int(until.max(initial=0)))
     columns = {
         "index": loop.iterations["index"],
         **timeline.split(start, until),

@@ -19,7 +19,7 @@ from deepprof.metrics.sharing.work import WORK, Others
 from deepprof.metrics.spans import NOTHING, Painted, Spans, paint, union
 from deepprof.metrics.streams import is_collective
 
-__all__ = ["Timeline", "lay_out"]
+__all__ = ["Timeline", "extend", "lay_out"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -175,6 +175,16 @@ def paint_parts(
     numbers = np.array([PART_NAMES.index(name) for name, _ in layers], np.int16)
     painted = clip(paint([spans for _, spans in layers]), *bounds)
     return Timeline(device, painted.bounds, numbers[painted.colours], host, gaps.held)
+
+
+def extend(timeline: Timeline, until_ns: int) -> Timeline:
+    """Return the timeline with the idle time after the device's last event, up to `until_ns`, put down to the host."""
+    if not len(timeline.parts) or until_ns <= timeline.bounds[-1]:
+        return timeline
+    last_ns = int(timeline.bounds[-1])
+    tail = paint_parts(timeline.device, (last_ns, until_ns), [NOTHING] * len(BUSY_PARTS), NO_GAPS, timeline.host)
+    bounds, parts = np.append(timeline.bounds, tail.bounds[1:]), np.append(timeline.parts, tail.parts)
+    return replace(timeline, bounds=bounds, parts=parts)
 
 
 def clip(painted: Painted, first: int, last: int) -> Painted:

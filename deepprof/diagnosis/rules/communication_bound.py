@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import polars as pl
@@ -21,15 +22,30 @@ __all__ = ["communication_bound"]
 PARTS = ("exposed_communication_ns",)
 LIMITS = Limits(warning=0.15, critical=0.4)
 OVERLAP = (
-    "Overlap it with computation, send less (gradients in bf16, reduce-scatter), or send less often. Diagnose all "
-    "ranks together to see whether one is late: then collectives are only where the others wait."
+    "Overlap it with computation, send less (bf16 instead of fp32), or send less often. Diagnose all ranks together to "
+    "see whether one is late: then collectives are only where the others wait."
 )
-OVERLAP_IN = {
-    "pytorch": (
-        "Gradients: DistributedDataParallel's bucket_cap_mb, FSDP's prefetching, no_sync() while they accumulate."
+LATENCY_HIDING = "--xla_gpu_enable_latency_hiding_scheduler=true; larger combine thresholds for fewer collectives."
+# What to do with the kind of collective that takes most of the time, by a pattern in its name; the first that fits.
+KINDS = (
+    (
+        "(?i)all.?to.?all",
+        "all-to-all",
+        "Exchange embeddings or experts' tokens while the dense part computes, and balance what each rank sends.",
     ),
-    "jax": "--xla_gpu_enable_latency_hiding_scheduler=true; larger combine thresholds for fewer collectives.",
-}
+    (
+        "(?i)all.?gather|reduce.?scatter",
+        "gathering and scattering",
+        "FSDP: prefetch the next layer's parameters (forward_prefetch, backward_prefetch), larger units to wrap.",
+    ),
+    (
+        "(?i)all.?reduce",
+        "all-reduce",
+        "DistributedDataParallel: gradients in buckets (bucket_cap_mb), no_sync() while they accumulate.",
+    ),
+)
+MANY, SHORT_NS = 50, 100_000  # collectives per iteration, of which each takes less: they should be fewer
+FEWER = "They are many and short: pack them into fewer, larger ones."
 
 
 def communication_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
@@ -41,15 +57,18 @@ def communication_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     if not claim.holds:
         return
     whole, count, name = describe_collectives(loop, trace)
+    kind, how = next(((word, text) for pattern, word, text in KINDS if re.search(pattern, name)), ("", ""))
+    serial = count >= MANY and whole < SHORT_NS * count
     hidden = max(0.0, 1 - cost.mean_ns / whole) if whole else 0.0
     texts = Texts(
         title="Communication is not hidden behind computation",
         summary=(
             f"{claim.amount} only collectives run; "
-            f"{100 * hidden:.0f} % of the {format_ms(whole)} that they take overlaps with computation. In that time a "
-            "rank may also be waiting for a slower one."
+            f"{100 * hidden:.0f} % of the {format_ms(whole)} that they take overlaps with computation. They are "
+            f"{count:.0f} {claim.per}{f', mostly {kind}' if kind else ''}; in that time a rank may also be waiting for "
+            "a slower one."
         ),
-        advice=advise(trace, OVERLAP, **OVERLAP_IN),
+        advice=advise(trace, f"{OVERLAP} {FEWER}" if serial else OVERLAP, pytorch=how, jax=LATENCY_HIDING),
     )
     evidence = {
         "communication_ns_per_iteration": round(whole),

@@ -1,0 +1,72 @@
+"""Where no loop is found, a marked step or the recording is measured as one iteration."""
+
+from __future__ import annotations
+
+import pytest
+
+from deepprof.analysis import analyze
+from deepprof.analysis.result import Analysis
+from deepprof.metrics.breakdown.parts import PART_NAMES
+from deepprof.metrics.breakdown.timeline import lay_out
+from deepprof.metrics.evidence import gather_evidence
+from deepprof.metrics.host import read_host
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.sequence import main_sequence
+from deepprof.metrics.single import measure_single
+from tests.deepprof.diagnosis.loops import MAIN, Did, Job, Work
+
+# Forty kernels, all of them different, 90 µs apart, each launched just before it begins.
+WORK = [Work(90 * i, 90 * i + 10, 90 * i - 5, name=f"kernel_{i}_") for i in range(40)]
+STEP = Did("ProfilerStep#1", 890, 2_690, "range")
+
+
+def measured(job: Job) -> Loop | None:
+    trace = job.trace()
+    host = read_host(trace)
+    sequence = main_sequence(trace, 0, MAIN, host)
+    return measure_single(
+        trace, sequence, gather_evidence(trace, sequence, host).families, lay_out(trace, 0, host.launches)
+    )
+
+
+def test_a_marked_step_is_measured_from_its_first_kernel_to_its_last() -> None:
+    loop = measured(Job(4_000, WORK, [STEP], iterations=1))
+    assert loop is not None
+    assert (loop.single, loop.period, loop.iterations.height) == ("marked step", 20, 1)
+    assert loop.iterations["start_ns"].item() == 900_000
+    assert loop.usual["iteration_ns"].item() == sum(loop.parts.select(PART_NAMES).row(0))
+
+
+def test_without_a_marker_all_that_was_recorded_is_measured() -> None:
+    copy = Work(4_000, 5_000, 3_990, "Memcpy HtoD", 9, "memcpy", {"copy_kind": "HtoD"})
+    loop = measured(Job(6_000, [*WORK, copy], iterations=1))
+    assert loop is not None
+    assert (loop.single, loop.usual["iteration_ns"].item()) == ("recording", 5_000_000)
+    assert sum(loop.parts.select(PART_NAMES).row(0)) == 5_000_000
+
+
+@pytest.mark.parametrize("kernels", [0, 1])
+def test_next_to_no_kernels_are_no_stretch(kernels: int) -> None:
+    assert kernels == 0 or measured(Job(4_000, WORK[:kernels], iterations=1)) is None
+
+
+def analysis(*host: Did) -> Analysis:
+    return analyze([Job(4_000, WORK, list(host), iterations=1).trace()])
+
+
+def test_a_marked_step_that_waits_for_launches_has_a_headline_of_less_confidence() -> None:
+    found = analysis(STEP)
+    assert found.loops == ()
+    assert found.headline is not None
+    assert found.headline.rule == "launch-bound"
+    assert 0.3 <= found.headline.confidence <= 0.68
+    assert "of the marked step" in found.headline.summary
+    assert found.headline.iterations is None
+
+
+def test_of_an_unmarked_recording_everything_is_a_remark() -> None:
+    found = analysis()
+    assert found.headline is None
+    assert [(f.rule, f.severity) for f in found.findings] == [("launch-bound", "info")]
+    assert found.findings[0].headroom_ns_per_iteration is None
+    assert "of the recording" in found.findings[0].summary
