@@ -46,11 +46,9 @@ def find_end(host: Host, sequence: Sequence, start_ns: int) -> int | None:
     first = int(np.searchsorted(sequence.start_ns, start_ns))
     launched_ns = int(sequence.launch_ns[first]) if sequence.linked else start_ns
     around = (pl.col("start_ns") <= launched_ns) & (pl.col("end_ns") > launched_ns) & ~pl.col("framework")
-    rows = host.ranges.filter((pl.col("side") == "host") & around)
-    steps = [
-        end for name, end in rows.select("family", "end_ns").iter_rows() if trust_in(name, framework=False) == "step"
-    ]
-    return min(steps, default=None)
+    rows = host.ranges.filter((pl.col("side") == "host") & around).sort("start_ns", descending=True)
+    named = rows.select("family", "end_ns").iter_rows()  # the innermost first
+    return next((end for name, end in named if trust_in(name, framework=False) == "step"), None)
 
 
 def with_last(loop: Loop, trace: Trace, whole_ns: int) -> Loop:

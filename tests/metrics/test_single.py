@@ -24,9 +24,8 @@ def measured(job: Job) -> Loop | None:
     trace = job.trace()
     host = read_host(trace)
     sequence = main_sequence(trace, 0, MAIN, host)
-    return measure_single(
-        trace, sequence, gather_evidence(trace, sequence, host).families, lay_out(trace, 0, host.launches)
-    )
+    families = gather_evidence(trace, sequence, host).families
+    return measure_single(trace, sequence, families, lay_out(trace, 0, host.launches))
 
 
 def test_a_marked_step_is_measured_from_its_first_kernel_to_its_last() -> None:
