@@ -43,6 +43,7 @@ class Diagnose:
         )
         add_inputs(parser)
         add_cluster(parser)
+        add("-v", "--verbose", action="store_true", help="also how the iteration was found, and all notes")
         add("--all", action="store_true", help=f"all findings instead of the first {FINDINGS}")
         add_daemon(parser)
 
@@ -51,7 +52,7 @@ class Diagnose:
         check_output(args)
         analysis = choose_source(args)(args)
         limit = None if args.all else FINDINGS
-        content = render_json(analysis, limit) if args.format == "json" else render_text(analysis, limit, args.output)
+        content = render_json(analysis, limit) if args.format == "json" else render_text(analysis, limit, args)
         deliver(content, args)
         return FAILED if args.fail_on and fails(analysis, args.fail_on) else 0
 
@@ -70,11 +71,11 @@ def render_json(analysis: Analysis, limit: int | None) -> str:
     return encode(analysis, limit=limit)
 
 
-def render_text(analysis: Analysis, limit: int | None, output: str | None) -> str:
+def render_text(analysis: Analysis, limit: int | None, args: argparse.Namespace) -> str:
     """Return the report as text."""
     from deepprof.render.text import print_report
 
-    return capture(lambda console: print_report(analysis, console, limit=limit), output)
+    return capture(lambda console: print_report(analysis, console, limit=limit, verbose=args.verbose), args.output)
 
 
 def fails(analysis: Analysis, severity: str) -> bool:

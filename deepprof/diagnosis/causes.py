@@ -114,4 +114,6 @@ def burden(finding: Finding) -> float:
 
 def weight(finding: Finding) -> tuple[bool, float, int]:
     """Return what findings are ordered by: remarks come last, and what could save most first."""
-    return finding.severity != "info", math.log1p(burden(finding)), SEVERITIES.index(finding.severity)
+    cost = finding.evidence.get("cost_ns_per_iteration")  # of a recording nothing is said per iteration
+    known = burden(finding) or (finding.confidence * float(cost) if isinstance(cost, int | float) else 0.0)
+    return finding.severity != "info", math.log1p(known), SEVERITIES.index(finding.severity)

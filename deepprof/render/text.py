@@ -1,4 +1,4 @@
-"""The report for people: what one iteration is, how the run went, what costs time and what to do about it."""
+"""The report for people: the answer, where the time goes, what costs it, and how the iteration was found."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from deepprof.metrics.breakdown.parts import PART_NAMES
-from deepprof.render.breakdown import print_breakdown
+from deepprof.render.answer import choose_loop, describe_location, find_mean, print_answer
+from deepprof.render.breakdown import WORDS, print_breakdown
+from deepprof.render.origin import LOOPS, print_origin
 from deepprof.render.page import Page
 from deepprof.render.ranks import print_ranks
 from deepprof.render.sharing import print_sharing
 from deepprof.render.strip import draw_strip
-from deepprof.render.units import format_bytes, format_confidence, format_count, format_duration, format_ratio
+from deepprof.render.units import format_confidence, format_count, format_duration, format_ratio
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,24 +23,27 @@ if TYPE_CHECKING:
 
     from deepprof.analysis import Analysis, Loop
     from deepprof.diagnosis.finding import Finding
-    from deepprof.metrics.iteration import LoopMetrics
 
 __all__ = ["print_report"]
 
-LOOPS = 8  # printed in full; a job of 64 ranks has one per rank
 PATHS = 3
-NESTED = 3  # inner loops; JSON has all
-NOTES = 4  # the same
+NOTES = 4  # in full with -v
+ALIKE = 0.02  # of the kernels of an iteration: ranks of one program differ by as much
+LONG = 200  # characters of a note: recorders quote whole paths and commands
 PLACES = 4  # of repeated findings
 MODELS = 4  # names of devices
 STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "bold blue"}
 ICONS = {"critical": "✖", "warning": "▲", "info": "●"}
 
 
-def print_report(analysis: Analysis, console: Console, *, limit: int | None = 5) -> None:
-    """Print the report on `console`, at its width, in ASCII where its encoding has no more; `limit` as in JSON."""
+def print_report(analysis: Analysis, console: Console, *, limit: int | None = 5, verbose: bool = False) -> None:
+    """Print the report on `console`, at its width, in ASCII where its encoding has no more; `limit` as in JSON.
+
+    With `verbose` the evidence for the iterations, the paper's figures and all notes follow.
+    """
     page = Page(console)
     print_run(analysis, page)
+    print_answer(analysis, page)
     print_loops(analysis, page)
     if analysis.no_loop_reason:
         page.skip()
@@ -49,6 +54,9 @@ def print_report(analysis: Analysis, console: Console, *, limit: int | None = 5)
     print_ranks(analysis, page)
     print_sharing(analysis, page)
     print_findings(analysis, page, limit)
+    print_unnamed(analysis, page)
+    print_origin(analysis, page, verbose=verbose)
+    print_notes([note for recording in analysis.recordings for note in recording.notes], page, verbose=verbose)
 
 
 def print_run(analysis: Analysis, page: Page) -> None:
@@ -59,17 +67,21 @@ def print_run(analysis: Analysis, page: Page) -> None:
     page.line(", ".join(names + more), "bold")
     page.line(" · ".join(describe_run(analysis)))
     busy = summary.busy_ns / summary.span_ns if summary.span_ns else None
-    page.line(f"span {format_duration(summary.span_ns)} · busy {format_ratio(busy)} · {count_events(analysis)}")
-    print_notes([note for recording in recordings for note in recording.notes], page)
+    span = "span" if len(recordings) == 1 else "devices together"
+    page.line(f"{span} {format_duration(summary.span_ns)} · busy {format_ratio(busy)} · {count_events(analysis)}")
 
 
-def print_notes(notes: Iterable[str], page: Page) -> None:
+def print_notes(notes: Iterable[str], page: Page, *, verbose: bool = False) -> None:
     """Print the first notes, each once, and how many more there are."""
     distinct = list(dict.fromkeys(notes))
-    for note in distinct[:NOTES]:
-        page.line(f"note: {note}", "yellow", hang=6)
-    if len(distinct) > NOTES:
-        page.line(f"… and {len(distinct) - NOTES} more (see --format json)", "yellow", indent=6)
+    shown = distinct if verbose else distinct[:NOTES]
+    if shown:
+        page.skip()
+    for note in shown:
+        text = note if verbose or len(note) <= LONG else note[:LONG].rsplit(" ", 1)[0] + " …"
+        page.line(f"note: {text}", "yellow", hang=6)
+    if len(distinct) > len(shown):
+        page.line(f"… and {len(distinct) - len(shown)} more (-v shows them)", "yellow", indent=6)
 
 
 def describe_run(analysis: Analysis) -> list[str]:
@@ -98,21 +110,45 @@ def count_events(analysis: Analysis) -> str:
 
 
 def print_loops(analysis: Analysis, page: Page) -> None:
-    """Print the first loops, and which main streams have none."""
-    several = len(analysis.loops) > 1
+    """Print the loops, alike ones of other ranks and devices once, and which main streams have none."""
+    groups = group_alike(analysis.loops, choose_loop(analysis))
     spread = has_places(analysis)
-    for number, loop in enumerate(analysis.loops[:LOOPS], 1):
+    for number, (loop, *alike) in enumerate(groups[:LOOPS], 1):
         place = describe_place(loop.rank, loop.device, loop.stream) if spread else f"stream {loop.stream}"
         page.skip()
-        page.line(f"{f'Loop {number}: ' if several else ''}{describe_iteration(loop)} on {place}", "bold")
+        page.line(f"{f'Loop {number}: ' if len(groups) > 1 else ''}{describe_iteration(loop)} on {place}", "bold")
+        if alike:
+            places = [describe_place(each.rank, each.device, None) for each in alike]
+            more = f" and {len(places) - PLACES} more" if len(places) > PLACES else ""
+            page.line(
+                f"one of {len(alike) + 1} alike; the others: {'; '.join(places[:PLACES])}{more}", indent=2, hang=2
+            )
         print_loop(loop, page)
-    hidden = len(analysis.loops) - LOOPS
+    hidden = len(groups) - LOOPS
     if hidden > 0:
         page.skip()
         page.line(f"and {format_count(hidden, 'more loop')}; --format json has all of them", "dim")
     if analysis.missing:
         page.skip()
         print_notes(analysis.missing, page)
+
+
+def group_alike(loops: Iterable[Loop], chosen: Loop | None) -> list[list[Loop]]:
+    """Return the loops in groups that run one program on several ranks or devices: `chosen`, or the slowest first."""
+    groups: list[list[Loop]] = []
+    for loop in loops:
+        mine = next((group for group in groups if is_alike(loop, group)), None)
+        if mine is None:
+            groups.append([loop])
+        else:
+            mine.append(loop)
+    return [sorted(group, key=lambda each: (each is not chosen, -(find_mean(each) or 0.0))) for group in groups]
+
+
+def is_alike(loop: Loop, group: Iterable[Loop]) -> bool:
+    """Return whether a loop has about as many kernels as those of the group, and is on another rank or device."""
+    near = all(abs(loop.period - other.period) <= ALIKE * other.period for other in group)
+    return near and all((loop.rank, loop.device) != (other.rank, other.device) for other in group)
 
 
 def has_places(analysis: Analysis) -> bool:
@@ -138,8 +174,6 @@ def print_loop(loop: Loop, page: Page) -> None:
     page.skip()
     for row, style in draw_strip(loop.iterations, page.width - 2, ascii_only=page.ascii):
         page.line(row, style, indent=2)
-    page.skip()
-    page.columns(list_metrics(loop.metrics), indent=2)
     usual = loop.usual
     if usual.height and loop.parts.height:
         means = usual.select(pl.col(PART_NAMES).mean()).row(0, named=True)
@@ -147,61 +181,23 @@ def print_loop(loop: Loop, page: Page) -> None:
 
 
 def describe_loop(loop: Loop) -> Iterable[str]:
-    """Yield how many iterations there are, how sure that is and what repeats around and inside them."""
+    """Yield how many iterations there are and what comes around every so often."""
     spread = loop.metrics.iteration_ns
     median = f", median {format_duration(spread.median)}" if spread else ""
     partial = int((~loop.iterations["complete"]).sum())
     counted = format_count(loop.iterations.height, "iteration") + (f" ({partial} incomplete)" if partial else "")
-    yield f"{counted}{median}, confidence {format_confidence(loop.confidence)}"
-    yield describe_boundaries(loop)
-    if loop.metrics.warmup_excluded:
-        yield f"{format_count(loop.metrics.warmup_excluded, 'warm-up iteration')} not in the figures below"
-    yield from describe_outside(loop)
+    warm = loop.metrics.warmup_excluded
+    yield f"{counted}{median}" + (f"; {format_count(warm, 'warm-up iteration')} first, in no figure" if warm else "")
     for cycle in loop.cycles:
         extra, kind = cycle.get("extra_events", 0), cycle.get("kind", "unknown")
         yield f"every {cycle.get('every')} iterations {extra:+,} kernels" + ("" if kind == "unknown" else f" ({kind})")
-    for level in loop.nested[:NESTED]:
-        yield f"inside: {level.get('repeats')} times {format_count(level.get('events', 0), 'kernel')}"
-
-
-def describe_outside(loop: Loop) -> Iterable[str]:
-    """Yield what ran before and after all iterations."""
-    for name, part in (("before them", loop.prologue), ("after them", loop.epilogue)):
-        if part.kernels:
-            yield f"{name}: {format_count(part.kernels, 'kernel')} in {format_duration(part.span_ns)}"
-
-
-def describe_boundaries(loop: Loop) -> str:
-    """Return where an iteration begins and who says so."""
-    sources = {
-        "annotation": "the user's annotation",
-        "framework": "the framework's ranges",
-        "mined": "the kernels and their launches",
-    }
-    source = sources[loop.boundary_source]
-    if loop.agreement is None:
-        return f"boundaries from {source}: {loop.evidence}"
-    agreement = loop.agreement
-    met = f"{format_ratio(agreement.ratio)} of {agreement.iterations} {agreement.name} ranges agree"
-    return f"boundaries from {source}: {loop.evidence}; {met}"
-
-
-def list_metrics(metrics: LoopMetrics) -> list[tuple[str, str]]:
-    """Return Table III with the paper's names."""
-    return [
-        ("avg interval", format_duration(metrics.avg_interval_ns)),
-        ("max interval", format_duration(metrics.max_interval_ns)),
-        ("avg overlap", format_ratio(metrics.avg_overlap_ratio)),
-        ("avg operation", format_duration(metrics.avg_operation_ns)),
-        ("avg size", format_bytes(metrics.avg_size_bytes)),
-    ]
 
 
 def print_findings(analysis: Analysis, page: Page, limit: int | None) -> None:
     """Print the findings, the first `limit` of them."""
     page.skip()
     if not analysis.findings:
-        page.line("No findings" if analysis.loops else "No findings without an iteration to measure", "bold")
+        page.line("No findings", "bold")
         return
     page.line("Findings", "bold")
     shown = analysis.findings[:limit]
@@ -222,8 +218,8 @@ def print_symptoms(symptoms: Iterable[Finding], page: Page) -> None:
         if finding.rule != finding.caused_by:
             worst.setdefault(finding.rule, []).append(finding)
     for rule, (first, *others) in worst.items():
-        cost = first.headroom_ns_per_iteration
-        share = f", {format_duration(cost)} per iteration" if cost is not None else ""
+        cost = first.headroom_ns_per_iteration  # what its cause leaves
+        share = f", {format_duration(cost)} more per iteration" if cost else ""
         more = f"; {len(others)} more like it" if others else ""
         page.line(f"explains {rule}: {first.title}{share}{more}", "dim", indent=5, hang=2)
 
@@ -250,27 +246,39 @@ def describe_cost(finding: Finding, analysis: Analysis) -> str:
     """Return headroom, place and confidence in one line."""
     parts = []
     if finding.headroom_ns_per_iteration is not None:
-        share = describe_share(finding.headroom_ns_per_iteration, find_median(finding, analysis.loops))
-        parts.append(f"up to {format_duration(finding.headroom_ns_per_iteration)} per iteration{share}")
+        share = describe_share(finding.headroom_ns_per_iteration, find_time(finding, analysis.loops))
+        per = " per iteration" if analysis.loops else ""
+        parts.append(f"up to {format_duration(finding.headroom_ns_per_iteration)}{per}{share}")
     if finding.rank is not None:
         device, stream = (finding.device, finding.stream) if has_places(analysis) else (None, None)
         parts.append(describe_place(finding.rank, device, stream))
     if finding.iterations is not None:
         parts.append("iterations {} to {}".format(*finding.iterations))
+    place = describe_location(finding.location or {})
+    if place and str(place).split(" ", 1)[1] not in finding.summary:
+        parts.append(f"in {place}")
     return " · ".join([*parts, f"confidence {format_confidence(finding.confidence)}"])
 
 
-def describe_share(headroom_ns: int, median_ns: int | None) -> str:
-    """Return the headroom as a share of the median, nothing where there is none."""
-    return f" ({format_ratio(headroom_ns / median_ns)} of the median)" if median_ns else ""
+def describe_share(headroom_ns: int, mean_ns: float | None) -> str:
+    """Return the headroom as a share of the mean iteration, as in the table of parts; nothing where there is none."""
+    return f" ({format_ratio(headroom_ns / mean_ns)})" if mean_ns else ""
 
 
-def find_median(finding: Finding, loops: Iterable[Loop]) -> int | None:
-    """Return the median iteration time of the loop that a finding is about; None where several could be meant."""
+def find_time(finding: Finding, loops: Iterable[Loop]) -> float | None:
+    """Return the mean iteration time of the loop that a finding is about; None where several could be meant."""
     wanted = (finding.rank, finding.device, finding.stream)
     meant = [loop for loop in loops if matches(wanted, (loop.rank, loop.device, loop.stream))]
-    spread = meant[0].metrics.iteration_ns if len(meant) == 1 else None
-    return spread.median if spread else None
+    return find_mean(meant[0]) if len(meant) == 1 else None
+
+
+def print_unnamed(analysis: Analysis, page: Page) -> None:
+    """Print which large parts no finding names, and why; what several loops share once."""
+    told: dict[tuple[str, str], float] = {}
+    for left in analysis.unnamed:
+        told[left.part, left.why] = max(left.share, told.get((left.part, left.why), 0.0))
+    for (part, why), share in told.items():
+        page.line(f"not explained: {WORDS[part]}, {format_ratio(share)}: {why}", indent=2, hang=2)
 
 
 def matches(wanted: Iterable[int | None], place: Iterable[int]) -> bool:

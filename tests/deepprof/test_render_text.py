@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from deepprof.collectors.trace import DEVICES
-from deepprof.metrics.iteration import ITERATIONS, Spread
+from deepprof.metrics.iteration import ITERATIONS
 from deepprof.render.strip import BLOCKS, draw_strip
 from deepprof.render.text import print_report
 
@@ -50,10 +50,31 @@ def test_no_line_is_wider_than_the_console(case, width):
 def test_headline_says_what_one_iteration_is():
     text = show(build_analysis())
     assert "1 iteration = 335 kernels on stream 7" in text
-    assert "8 iterations (1 incomplete), median 57.1 ms, confidence 0.98" in text
-    assert "100 % of 8 ProfilerStep ranges agree" in words(text)
+    assert "8 iterations (1 incomplete), median 57.1 ms" in text
     assert "every 10 iterations +12 kernels (statistics)" in text
-    assert "inside: 8 times 13 kernels" in text
+
+
+def test_the_evidence_comes_last_and_in_full_only_when_asked_for():
+    short, full = show(build_analysis()), show(build_analysis(), verbose=True)
+    assert "inside: 8 times 13 kernels" in full.partition("How the iteration was found")[2]
+    assert "100 % of 8 ProfilerStep ranges agree" in words(full)
+    assert "inside" not in short
+    assert "confidence 0.98" in short.partition("How the iteration was found")[2]
+    assert "-v shows" in short
+
+
+def test_the_answer_stands_before_everything_else():
+    analysis = build_analysis(loops=(build_loop([57_100_000] * 8),))
+    text = words(show(analysis).partition("1 iteration =")[0])
+    assert "An iteration takes 57.1 ms (mean of 6)." in text
+    assert "The largest avoidable loss: the graph grows with every iteration, up to 48.0 ms (84.1 %)" in text
+    assert "What to do: Build the graph once" in text
+
+
+def test_without_a_loss_the_answer_says_so():
+    text = words(show(build_analysis(findings=())).partition("1 iteration =")[0])
+    assert "Below stands where the time goes" in text
+    assert "avoidable" not in text
 
 
 def test_the_run_line_counts_what_was_there():
@@ -64,7 +85,7 @@ def test_the_run_line_counts_what_was_there():
 
 @pytest.mark.parametrize("width", [40, 200])
 def test_table_three_has_the_papers_names_at_any_width(width):
-    text = show(build_analysis(), width)
+    text = show(build_analysis(), width, verbose=True)
     for label, value in (
         ("interval", "12.3 ms"),
         ("max interval", "92.4 ms"),
@@ -80,7 +101,7 @@ def test_a_loop_without_figures_prints_dashes():
         ("avg_interval_ns", "max_interval_ns", "avg_overlap_ratio", "avg_operation_ns", "avg_size_bytes")
     )
     loop = build_loop([5], metrics=build_metrics(**empty, iteration_ns=None, warmup_excluded=0), agreement=None)
-    text = show(build_analysis(loops=(loop,)), 40)
+    text = show(build_analysis(loops=(loop,)), 40, verbose=True)
     assert re.search(r"avg overlap +-\n", text)
     assert "median" not in text.partition("Findings")[0]
 
@@ -88,13 +109,14 @@ def test_a_loop_without_figures_prints_dashes():
 def test_a_missing_loop_is_explained():
     text = show(build_analysis(loops=(), findings=()))
     assert "No iteration found\n  only 2 repetitions were seen; 3 are needed" in text
-    assert "No findings without an iteration to measure" in text
+    assert "No findings" in text
+    assert "No iteration was found; what is certain" in text
 
 
 def test_findings_carry_severity_cost_and_advice():
-    text = show(build_analysis())
+    text = show(build_analysis(loops=(build_loop([57_100_000] * 8),)))
     assert "1. ✖ critical graph-growth: the graph grows with every iteration" in text
-    assert "up to 48.0 ms per iteration (84.1 % of the median) · rank 0 · iterations 1 to 39" in text
+    assert "up to 48.0 ms per iteration (84.1 %) · rank 0 · iterations 1 to 39" in text
     assert "→ Build the graph once" in text
 
 
@@ -107,8 +129,13 @@ def test_only_the_first_findings_are_shown_unless_all_are_asked_for():
 
 def test_many_loops_are_cut():
     text = show(CASES["ten ranks"])
+    assert text.count("1 iteration = ") == 1
+    assert "one of 10 alike; the others: rank 1, device 0; rank 2, device 0;" in words(text)
+    assert "rank 4, device 0 and 5 more" in words(text)
+    unlike = tuple(build_loop(rank=rank, period=100 * (rank + 1)) for rank in range(10))
+    text = show(build_analysis(loops=unlike))
     assert text.count("1 iteration = ") == 8
-    assert "Loop 8: 1 iteration = 335 kernels on rank 7, device 0, stream 7" in text
+    assert "Loop 8: 1 iteration = 800 kernels on rank 7, device 0, stream 7" in text
     assert "and 2 more loops" in text
 
 
@@ -137,18 +164,18 @@ def test_main_streams_without_a_loop_are_told_after_the_loops():
     assert text.index("1 iteration =") < text.index("rank 0: no iteration found") < text.index("Findings")
     assert "rank 3: no" in text
     assert "rank 4: no" not in text
-    assert "… and 5 more (see --format json)" in text
+    assert "… and 5 more (-v shows them)" in text
 
 
 def test_many_notes_are_cut():
     text = show(build_analysis(traces=(build_trace(notes=tuple(f"note {k}" for k in range(12))),)))
     assert text.count("note: ") == 4
-    assert "… and 8 more (see --format json)" in text
-    assert "more (see" not in show(build_analysis(traces=(build_trace(notes=("a", "b", "c", "d")),)))
+    assert "… and 8 more (-v shows them)" in text
+    assert "more (-v" not in show(build_analysis(traces=(build_trace(notes=("a", "b", "c", "d")),)))
 
 
 def place(rank, median, **changes):
-    return build_loop(rank=rank, metrics=build_metrics(iteration_ns=Spread(median, 1, median)), **changes)
+    return build_loop([median] * 8, rank=rank, **changes)
 
 
 @pytest.mark.parametrize(
@@ -164,9 +191,9 @@ def place(rank, median, **changes):
         ((place(0, 100_000_000), place(0, 96_000_000, device=1)), {"rank": 0, "device": 1, "stream": 7}, "50.0 %"),
     ],
 )
-def test_a_share_is_of_the_median_of_the_findings_own_loop(loops, finding, share):
+def test_a_share_is_of_the_mean_iteration_of_the_findings_own_loop(loops, finding, share):
     text = show(build_analysis(loops=loops, findings=(build_finding(**finding),)))
-    assert re.findall(r"\(([^(]*) of the median", text) == ([share] if share else [])
+    assert re.findall(r"per iteration \(([^(]*)\)", text) == ([share] if share else [])
 
 
 def test_a_finding_says_its_device_where_there_are_several():
@@ -182,7 +209,7 @@ def test_confidence_short_of_certain_is_not_1():
 
 def test_at_most_three_inner_loops():
     loop = build_loop(nested=tuple({"events": k + 1, "repeats": 9, "gap_above_ns": 5} for k in range(5)))
-    assert re.findall("inside: .*", show(build_analysis(loops=(loop,)))) == [
+    assert re.findall("inside: .*", show(build_analysis(loops=(loop,)), verbose=True)) == [
         "inside: 9 times 1 kernel",
         "inside: 9 times 2 kernels",
         "inside: 9 times 3 kernels",

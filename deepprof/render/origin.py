@@ -1,0 +1,92 @@
+"""How the iteration was found: in a line, or with all the evidence and the paper's figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deepprof.render.units import format_bytes, format_confidence, format_count, format_duration, format_ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from deepprof.analysis import Analysis, Loop
+    from deepprof.metrics.iteration import LoopMetrics
+    from deepprof.render.page import Page
+
+__all__ = ["LOOPS", "print_origin"]
+
+LOOPS = 8  # told one by one; a job of 64 ranks has one per rank
+NESTED = 3  # inner loops; JSON has all
+SOURCES = {
+    "annotation": "the user's annotation",
+    "framework": "the framework's ranges",
+    "mined": "the kernels and their launches",
+}
+NEXT = "-v shows the evidence and the paper's figures; deepprof export --to perfetto draws every iteration"
+GOOD = 0.9  # agreement with the user's own ranges: less is said also where it is short
+
+
+def print_origin(analysis: Analysis, page: Page, *, verbose: bool) -> None:
+    """Print why these are the iterations."""
+    if not analysis.loops:
+        return
+    page.skip()
+    page.line("How the iteration was found", "bold")
+    if verbose:
+        print_evidence(analysis, page)
+        return
+    told = [f"from {SOURCES[loop.boundary_source]}{doubt(loop)}" for loop in analysis.loops[:LOOPS]]
+    for sentence in dict.fromkeys(told):
+        page.line(sentence, indent=2, hang=2)
+    page.line(NEXT, "dim", indent=2, hang=2)
+
+
+def print_evidence(analysis: Analysis, page: Page) -> None:
+    """Print the evidence and Table III of the first loops."""
+    for number, loop in enumerate(analysis.loops[:LOOPS], 1):
+        label = f"loop {number}: " if len(analysis.loops) > 1 else ""
+        for sentence in describe_loop(loop):
+            page.line(f"{label}{sentence}", indent=2, hang=2)
+        page.skip()
+        page.columns(list_metrics(loop.metrics), indent=2)
+
+
+def doubt(loop: Loop) -> str:
+    """Return how sure it is, and with which of the user's ranges it does not agree."""
+    agreement = loop.agreement
+    sure = f", confidence {format_confidence(loop.confidence)}"
+    if agreement is None or agreement.ratio >= GOOD:
+        return sure
+    return f"{sure}; only {describe_agreement(loop)}"
+
+
+def describe_agreement(loop: Loop) -> str:
+    """Return how many of the user's ranges meet an iteration."""
+    agreement = loop.agreement
+    if agreement is None:
+        return ""
+    ranges = format_count(agreement.iterations, f"{agreement.name.strip()} range")
+    return f"{format_ratio(agreement.ratio)} of {ranges} agree"
+
+
+def describe_loop(loop: Loop) -> Iterable[str]:
+    """Yield the evidence, and what repeats around and inside the iterations."""
+    agreement = f"; {describe_agreement(loop)}" if loop.agreement else ""
+    yield f"boundaries from {SOURCES[loop.boundary_source]}: {loop.evidence}{agreement}"
+    yield f"confidence {format_confidence(loop.confidence)}"
+    for name, part in (("before them", loop.prologue), ("after them", loop.epilogue)):
+        if part.kernels:
+            yield f"{name}: {format_count(part.kernels, 'kernel')} in {format_duration(part.span_ns)}"
+    for level in loop.nested[:NESTED]:
+        yield f"inside: {level.get('repeats')} times {format_count(level.get('events', 0), 'kernel')}"
+
+
+def list_metrics(metrics: LoopMetrics) -> Sequence[tuple[str, str]]:
+    """Return Table III with the paper's names: intervals are idle time between iterations, sizes those of copies."""
+    return [
+        ("avg interval", format_duration(metrics.avg_interval_ns)),
+        ("max interval", format_duration(metrics.max_interval_ns)),
+        ("avg overlap", format_ratio(metrics.avg_overlap_ratio)),
+        ("avg operation", format_duration(metrics.avg_operation_ns)),
+        ("avg size", format_bytes(metrics.avg_size_bytes)),
+    ]
