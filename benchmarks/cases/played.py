@@ -20,7 +20,7 @@ from deepprof.simulation.document import START_NS, Place, make_document
 from deepprof.simulation.machine import Machine
 from deepprof.simulation.plan import Plan, Request
 
-__all__ = ["Job", "NoisyMachine", "SharedMachine", "play", "time_iteration"]
+__all__ = ["Job", "NoisyMachine", "SharedMachine", "play", "read_machine", "run", "time_iteration"]
 
 STRENGTH = 1.0
 
@@ -49,22 +49,26 @@ class Job:
 
     plan: Callable[[Request], Plan]
     iterations: int = 16
-    seed: int = 301
+    seed: int | str = 301
     machine: type[Machine] = Machine
 
 
-def run(job: Job) -> tuple[Machine, list[int]]:
+def run(job: Job, *, annotate: bool = False) -> tuple[Machine, list[int]]:
     """Let the job happen; return the machine and each iteration's first kernel."""
     request = Request(random=Random(f"{job.seed} plan"), iterations=job.iterations, strength=STRENGTH)
     plan = job.plan(request)
     machine = job.machine(Random(f"{job.seed}"), START_NS, pace=plan.pace, slowness=plan.slowness)
-    (firsts,) = record([machine], [plan], job.iterations, annotate=False)
+    (firsts,) = record([machine], [plan], job.iterations, annotate=annotate)
     return machine, firsts
 
 
 def play(job: Job) -> Trace:
     """Return what a profiler would have recorded of the job."""
-    machine, _ = run(job)
+    return read_machine(run(job)[0])
+
+
+def read_machine(machine: Machine) -> Trace:
+    """Return what a profiler would have recorded of the machine's work."""
     with tempfile.TemporaryDirectory(prefix="deepprof-case-") as scratch:
         path = Path(scratch) / "rank0.json"
         path.write_bytes(msgspec.json.encode(make_document(machine, Place())))
