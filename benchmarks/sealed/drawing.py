@@ -75,7 +75,7 @@ def draw_once(random: Random, seed: str, number: int) -> Drawn:
     job = Job(mistakes.plan, iterations, seed, machine)
     without = {name: replace(job, plan=replace(mistakes, **{name: 0.0}).plan) for name in planted}
     bend = random.choice((0.0, 0.0, 0.1, 0.2))
-    truth = find_truth(job, without, {name: RULES[name] for name in planted}, missing, flavour)
+    truth = find_truth(job, without, {name: RULES[name] for name in planted}, missing)
     return Drawn(number, kind, flavour, random.random() < 0.4, missing, mistakes, job, cut, bend, truth)
 
 

@@ -14,8 +14,8 @@ CODE = ("collectors", "mining", "metrics", "deepprof")
 
 def read_seed(root: Path = ROOT) -> str:
     """Return the hash of the commit that is checked out, or that of the sources outside git."""
-    asked = subprocess.run(  # noqa: S603  a fixed command
-        ["git", "-C", str(root), "rev-parse", "HEAD"],  # noqa: S607  whichever git there is
+    asked = subprocess.run(
+        ["git", "-C", str(root), "rev-parse", "HEAD"],
         capture_output=True,
         text=True,
         check=False,

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
-import polars as pl
-
-from benchmarks.cases.disturbances import drop_operators, rebuild
+from benchmarks.cases.defects import UPDATE
+from benchmarks.cases.disturbances import drop_operators
+from benchmarks.cases.dressing import dress, mark_step
 from benchmarks.cases.played import read_machine
 from benchmarks.cases.simulated import strip
-from benchmarks.sealed.recording import dress
-from deepprof.collectors.trace import ANNOTATIONS, Trace
+from deepprof.collectors.trace import Trace
 from deepprof.simulation.document import START_NS
 from deepprof.simulation.kernels import Launch
 from deepprof.simulation.machine import Machine
@@ -24,7 +23,6 @@ __all__ = ["PASSES", "Pass", "draw_pass", "record_pass"]
 
 PASSES = ("forward pass", "training step", "TensorFlow step")
 VARIABLES = (1, 6)  # of a layer, updated as soon as their gradient is there
-UPDATE = "void tensorflow::functor::ApplyAdamKernel<float, false>(int, float*, float*, float*, float const*)"
 MOST_KERNELS = 1_200
 
 
@@ -85,19 +83,3 @@ def backward_of(drawn: Pass) -> Iterator[Step]:
         yield from (Launch("ApplyAdam", UPDATE, 4_000),) * (drawn.variables * inside)
     yield from model.stem_backward
     yield from () if inside else model.optimizer
-
-
-def mark_step(trace: Trace) -> Trace:
-    """Return the trace with the one device range of the line `Steps`, as XPlane has it."""
-    work = trace.device_events
-    values = {
-        "start_ns": int(work["start_ns"].min()),  # type: ignore[arg-type]
-        "end_ns": int(work["end_ns"].max()),  # type: ignore[arg-type]
-        "side": "device",
-        "device": 0,
-        "name_id": len(trace.names),
-        "framework": True,
-    }
-    row = pl.DataFrame([{name: values.get(name) for name in ANNOTATIONS.names()}], schema=ANNOTATIONS)
-    named = replace(trace, names=trace.names.extend_constant("1", 1))
-    return rebuild(named, annotations=pl.concat([trace.annotations, row]).sort("start_ns"))

@@ -25,6 +25,7 @@ LIMITS = {  # shares of an iteration that are worth a word, as docs/rules.md has
 }
 ABOVE, BELOW = 1.7, 0.6  # times the limit: between them it is a matter of taste
 AS_GOOD = 1.5  # times as large: two mistakes of about one size
+LASTS = {"growth": 2, "slower": 2}  # times the mean: what the capture ends with, and every later iteration has
 WARMUP = 3  # iterations that are not measured
 NEAR = {  # what is as true of a mistake, whatever was recorded
     "often": ("slow-iterations",),
@@ -64,17 +65,18 @@ class Truth:
     kernels: int
 
 
-def find_truth(job: Job, without: Mapping[str, Job], rules: Mapping[str, str], missing: str, flavour: str) -> Truth:
+def find_truth(job: Job, without: Mapping[str, Job], rules: Mapping[str, str], missing: str) -> Truth:
     """Return the truth about a job; `without` has it without one of its mistakes each."""
     starts, lengths = play_starts(job)
     whole = mean_ns(starts)
     shares = {name: 1 - mean_ns(play_starts(other)[0]) / whole for name, other in without.items()}
-    label, also, clear = judge_shares(shares, rules, missing, flavour)
+    ahead = {name: LASTS.get(name, 1) * share for name, share in shares.items()}
+    label, also, clear = judge_shares(ahead, rules, missing)
     return Truth(label, also, clear, shares, tuple(starts), sorted(lengths)[len(lengths) // 2])
 
 
 def judge_shares(
-    shares: Mapping[str, float], rules: Mapping[str, str], missing: str, flavour: str
+    shares: Mapping[str, float], rules: Mapping[str, str], missing: str
 ) -> tuple[str, tuple[str, ...], bool]:
     """Return the best headline, as true ones, and whether the largest share is well above or all well below limits."""
     sizes = {name: share / LIMITS[rules[name]] for name, share in shares.items()}
@@ -82,16 +84,16 @@ def judge_shares(
         return HEALTHY, (), True
     largest = max(shares, key=lambda name: shares[name])
     close = [name for name in shares if AS_GOOD * shares[name] >= shares[largest]]
-    told = [answer for name in (largest, *close) for answer in answers(name, rules[name], missing, flavour)]
+    told = [answer for name in (largest, *close) for answer in answers(name, rules[name], missing)]
     # Where the largest cannot be seen, the next one that can is the headline.
     hidden = told[0] == HEALTHY
-    told += [a for n in shares if hidden and n != largest for a in answers(n, rules[n], missing, flavour)]
+    told += [a for n in shares if hidden and n != largest for a in answers(n, rules[n], missing)]
     clear = sizes[largest] >= ABOVE and all(sizes[name] >= ABOVE for name in close)
     label, *also = dict.fromkeys(told)
     return label, tuple(also), clear
 
 
-def answers(name: str, rule: str, missing: str, flavour: str) -> tuple[str, ...]:
+def answers(name: str, rule: str, missing: str) -> tuple[str, ...]:
     """Return what may be said of a mistake as it was recorded, the best first."""
     told = (rule, *NEAR.get(name, ()))
     if missing in ("launch records", "the host"):
