@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from benchmarks.accuracy.workers import each
-from benchmarks.cases import hard, programs, real, sharing, simulated
+from benchmarks.cases import hard, programs, real, sharing, simulated, twins
 from benchmarks.cases.case import Verdict, judge
 from benchmarks.cases.scoring import confusion, summary
 
@@ -37,6 +37,7 @@ SOURCES = {
     "real": real.cases,
     "hard": hard.cases,
     "sharing": sharing.cases,
+    "twins": twins.cases,
     "programs": programs.cases,
 }
 

@@ -21,7 +21,9 @@ SURE = 0.8  # confidence from which on a wrong headline does harm
 class Case:
     """`load` reads the ranks into a scratch directory's files; `label` is a rule's name or `HEALTHY`.
 
-    `also` are headlines that are as true: two causes of about one size, or one seen with less evidence.
+    `also` are headlines that are as true: two causes of about one size, or one seen with less evidence. `never` are
+    rules that may not be among the findings, told as a cause or as a symptom. `loops` are the fewest and the most loops
+    that there are, where the case is about that.
     """
 
     section: str
@@ -29,6 +31,8 @@ class Case:
     label: str
     load: Callable[[Path], list[Trace]]
     also: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+    loops: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -38,16 +42,20 @@ class Verdict:
     case: Case
     headline: str
     confidence: float
+    rules: frozenset[str] = frozenset()
+    loops: int = 0
 
     @property
     def right(self) -> bool:
-        """Whether the headline is the label."""
-        return self.headline in (self.case.label, *self.case.also)
+        """Whether the headline is the label, and nothing is told that may not be."""
+        if self.case.loops is not None and not self.case.loops[0] <= self.loops <= self.case.loops[1]:
+            return False
+        return self.headline in (self.case.label, *self.case.also) and not self.rules & set(self.case.never)
 
     @property
     def abstains(self) -> bool:
         """Whether a mistake was not seen, and nothing else blamed."""
-        return not self.right and self.headline == HEALTHY
+        return not self.right and self.headline == HEALTHY != self.case.label
 
     @property
     def wrong(self) -> bool:
@@ -59,5 +67,7 @@ def judge(case: Case) -> Verdict:
     """Return the verdict on a case, which has a scratch directory of its own."""
     with warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="deepprof-case-") as scratch:
         warnings.simplefilter("ignore")
-        found = analyze(case.load(Path(scratch))).headline
-    return Verdict(case, found.rule if found else HEALTHY, found.confidence if found else 0.0)
+        analysis = analyze(case.load(Path(scratch)))
+    found, rules = analysis.headline, frozenset(finding.rule for finding in analysis.findings)
+    said = (found.rule, found.confidence) if found else (HEALTHY, 0.0)
+    return Verdict(case, *said, rules, len(analysis.loops))

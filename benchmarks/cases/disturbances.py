@@ -19,6 +19,7 @@ from deepprof.collectors.trace import RECORD_TABLES, Accounting, Trace
 __all__ = [
     "bend_time",
     "cut_part",
+    "drop_calls",
     "drop_launches",
     "drop_operators",
     "drop_ranges",
@@ -144,6 +145,12 @@ def drop_launches(trace: Trace, share: float) -> Trace:
     drawn = pl.Series(np.random.default_rng(SEED + 2).random(rows.height) < share)
     lost = (rows["category"] == "runtime") & linked & drawn
     return rebuild(trace, host_events=rows.filter(~lost.fill_null(value=False)))
+
+
+def drop_calls(trace: Trace) -> Trace:
+    """Return the trace without its runtime calls: operators and ranges are left, and what ran on the device."""
+    rows = numbered(trace, "host_events")
+    return rebuild(trace, host_events=rows.filter(pl.col("category") != "runtime"))
 
 
 def drop_operators(trace: Trace) -> Trace:

@@ -13,6 +13,8 @@ from deepprof.simulation.steps import MAIN_STREAM, Close, Copy, Launch, Open, Pa
 from deepprof.simulation.training import Training, load_in_process, load_prefetched, read_value
 
 __all__ = [
+    "draw_training",
+    "interrupt",
     "plan_accumulated_input",
     "plan_checkpoints",
     "plan_evaluation",

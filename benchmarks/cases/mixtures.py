@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from random import Random
 
-from deepprof.simulation.host_problems import draw_loading
-from deepprof.simulation.kernels import Launch
+from deepprof.simulation.host_problems import LAUNCH_NS, draw_loading
+from deepprof.simulation.machine import DEVICE_BYTES_PER_NS
 from deepprof.simulation.models import Model, draw_model, launch_adam
 from deepprof.simulation.plan import Plan, Request
-from deepprof.simulation.steps import MAIN_STREAM, Call, Close, Copy, Open, Pause, Reduce, Step
+from deepprof.simulation.steps import MAIN_STREAM, Call, Close, Copy, Host, Launch, Open, Pause, Reduce, Step
 from deepprof.simulation.training import Training, load_in_process, load_prefetched, read_value
 
-__all__ = ["Mistakes"]
+__all__ = ["RULES", "Mistakes"]
 
 PINNED_BYTES_PER_NS = 23.5  # of the simulated machine
 READS = 4  # of values after a block
 READ_NS = 35_000  # what reading a value costs beside what Python does with it
+RARE = 8  # one in so many batches is late
+RULES = {  # by the mistake it is about
+    "data": "input-bound",
+    "logs": "host-bound",
+    "copies": "copy-bound",
+    "reads": "sync-bound",
+    "memory": "allocator-bound",
+    "wires": "communication-bound",
+    "tiny": "small-kernels",
+    "moves": "copy-bound",
+    "launches": "launch-bound",
+    "often": "input-bound",
+    "rarely": "slow-iterations",
+    "growth": "graph-growth",
+    "slower": "drift",
+}
 CALL_NS = 250_000  # of a cudaFree or cudaMalloc of a large block
 FREE, MALLOC = (Call(name, CALL_NS, drains=True) for name in ("cudaFree", "cudaMalloc"))
 
@@ -27,6 +45,10 @@ class Mistakes:
     `data`: the main thread makes the batch. `logs`: Python without a name. `copies`: a large batch, pinned, on the
     main stream. `reads`: values read back after every block. `memory`: blocks freed and allocated anew. `wires`: one
     collective behind the backward pass. `tiny`: kernels of 2.2 µs in the optimizer, so many that they take that long.
+    `moves`: copies within the device. `launches`: how much longer than the device computes the host needs to launch.
+    `often` and `rarely`: batches are late in half of the iterations, or in one of eight. `growth`: a graph that the
+    host walks, longer every time. `slower`: kernels take longer from half of the capture on. The last four are means
+    over all iterations.
     """
 
     data: float = 0.0
@@ -36,23 +58,58 @@ class Mistakes:
     memory: float = 0.0
     wires: float = 0.0
     tiny: float = 0.0
+    moves: float = 0.0
+    launches: float = 0.0
+    often: float = 0.0
+    rarely: float = 0.0
+    growth: float = 0.0
+    slower: float = 0.0
 
     def plan(self, request: Request) -> Plan:
         """Return the program."""
         random = request.random
         model, ns = draw_model(random), draw_loading(random) // 2
         whole, blocks = model.device_ns, len(model.blocks)
-        data = load_in_process(round(self.data * whole)) if self.data else load_prefetched(ns)
-        copy = Copy("HtoD", round(self.copies * whole * PINNED_BYTES_PER_NS), pinned=True, stream=MAIN_STREAM)
+        late = self.delay(random, request.iterations, whole)
+        data = load_in_process(round(self.data * whole)) if self.data else None
+        before = self.copy(whole)
         logs = (Pause(round(self.logs * whole)),) if self.logs else ()
         training = Training(
             model=self.shorten_optimizer(model),
-            load=lambda _: (*data, *((copy,) if self.copies else ())),
+            load=lambda i: (*self.walk(i, request.iterations, whole), *(data or late(ns, i)), *before),
             after_block=(*self.read_block(whole, blocks), *self.move_memory(whole, blocks)),
             end=lambda _: (*read_value(), *logs),
             buckets=((blocks + 1, Reduce(1_000_000, round(self.wires * whole))),) if self.wires else (),
         )
-        return Plan(build=training.build)
+        pace = (1 + self.launches) * whole / (LAUNCH_NS * len(training.model.launches)) if self.launches else 1.0
+        return Plan(build=lambda i: self.slow_down(training.build(i), i, request.iterations), pace=max(1.0, pace))
+
+    def delay(self, random: Random, iterations: int, whole_ns: int) -> Callable[[int, int], tuple[Step, ...]]:
+        """Return what waits for the batch of iteration n, at least so long; some batches are late."""
+        order = random.sample(range(iterations), iterations)
+        often, rarely = order[: -(-iterations // 2)], order[: max(1, iterations // RARE)]
+        extra = dict.fromkeys(often, self.often * iterations / len(often))
+        for index in rarely:
+            extra[index] = extra.get(index, 0) + self.rarely * iterations / len(rarely)
+        return lambda ns, index: load_prefetched(ns + round(extra.get(index, 0) * whole_ns))
+
+    def walk(self, index: int, iterations: int, whole_ns: int) -> tuple[Step, ...]:
+        """Return the host's walk over a graph that every iteration makes longer."""
+        ns = round(2 * self.growth * whole_ns * max(0, index) / iterations)
+        return (Host("aten::cat", max(1, ns // 8)),) * 8 if ns else ()
+
+    def slow_down(self, steps: Iterable[Step], index: int, iterations: int) -> Iterator[Step]:
+        """Yield the steps, in the second half of the capture with slower kernels."""
+        factor = 1 + 2 * self.slower * (index >= iterations / 2)
+        for step in steps:
+            yield replace(step, ns=round(step.ns * factor)) if isinstance(step, Launch) else step
+
+    def copy(self, whole_ns: int) -> tuple[Step, ...]:
+        """Return what is copied in front of an iteration."""
+        nbytes = round(self.copies * whole_ns * PINNED_BYTES_PER_NS)
+        moved = round(self.moves * whole_ns * DEVICE_BYTES_PER_NS)
+        batch = (Copy("HtoD", nbytes, pinned=True, stream=MAIN_STREAM),) if nbytes else ()
+        return (*batch, *((Copy("DtoD", moved, pinned=True, stream=MAIN_STREAM),) if moved else ()))
 
     def read_block(self, whole_ns: int, blocks: int) -> tuple[Step, ...]:
         """Return the reading of values after a block."""

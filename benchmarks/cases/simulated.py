@@ -5,7 +5,7 @@ The seeds were fixed before the rules were tuned; tuning used others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,9 +13,9 @@ from pathlib import Path
 import deepprof
 from benchmarks.cases.case import HEALTHY, Case
 from deepprof.collectors.trace import ANNOTATIONS, HOST_EVENTS, Accounting, Trace, empty_table
-from deepprof.simulation import SCENARIOS, simulate, simulate_ranks, write
+from deepprof.simulation import SCENARIOS, Simulation, simulate, simulate_ranks, write
 
-__all__ = ["cases"]
+__all__ = ["cases", "load_ranks", "load_simulated", "strip"]
 
 FULL = ((101, 0.5), (102, 1.0), (103, 2.0), (104, 1.0))  # seed, strength
 ITERATIONS, SHORT = 24, 6
@@ -61,6 +61,16 @@ def load_simulated(scenario: str, seed: int, strength: float, iterations: int, s
         made = simulate_ranks(scenario, ranks=RANKS, iterations=iterations, seed=seed, strength=strength)
     else:
         made = (simulate(scenario, iterations=iterations, seed=seed, strength=strength),)
+    return read_written(made, scratch)
+
+
+def load_ranks(scenario: str, seed: int, ranks: int, iterations: int, scratch: Path) -> list[Trace]:
+    """Do the same for so many ranks of a scenario."""
+    return read_written(simulate_ranks(scenario, ranks=ranks, iterations=iterations, seed=seed), scratch)
+
+
+def read_written(made: Sequence[Simulation], scratch: Path) -> list[Trace]:
+    """Write the files of the ranks, and read them."""
     traces = []
     for number, each in enumerate(made):
         path = scratch / f"rank{number}.json"

@@ -57,6 +57,7 @@ GRAPH_NS = 9_000  # a graph's launch call
 NODE_NS = 12  # and what every kernel of the graph adds to it
 PAGEABLE_BYTES_PER_NS = 6.1
 PINNED_BYTES_PER_NS = 23.5
+DEVICE_BYTES_PER_NS = 650  # of copies within the device, which read and write
 FILL_BYTES_PER_NS = 1_350
 
 
@@ -172,11 +173,12 @@ class Machine:
         return self.waiting[0] if len(self.waiting) == QUEUE else 0
 
     def copy(self, step: Copy) -> None:
-        """Copy between host and device; the host waits for what comes from or goes to pageable memory."""
+        """Copy between host and device or within it; the host waits for what comes from or goes to pageable memory."""
         start = self.begin(3_100) if step.op else self.host_ns
         asked = self.host_ns
         self.host_ns += self.vary(6_000 * self.pace, 0.2)
         rate = PINNED_BYTES_PER_NS if step.pinned else PAGEABLE_BYTES_PER_NS
+        rate = DEVICE_BYTES_PER_NS if step.direction == "DtoD" else rate
         span = self.occupy(step.stream, self.vary(1_200 + step.nbytes / rate, 0.02))
         if not step.pinned:
             self.host_ns = max(self.host_ns, span[1])

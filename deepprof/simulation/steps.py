@@ -35,7 +35,7 @@ COMMUNICATION_STREAM = 24
 class Copy:
     """A copy; pageable ones hold the host until they are done. Without `op` it belongs to the open operator."""
 
-    direction: str  # HtoD or DtoH
+    direction: str  # HtoD, DtoH or DtoD
     nbytes: int
     pinned: bool
     stream: int = MAIN_STREAM

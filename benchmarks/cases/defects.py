@@ -1,0 +1,133 @@
+"""Programs behind the twins: each shows one thing that a diagnosis of real traces once got wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from benchmarks.cases.lookalikes import draw_training, interrupt
+from deepprof.simulation.host_problems import LAUNCH_NS
+from deepprof.simulation.machine import DEVICE_BYTES_PER_NS
+from deepprof.simulation.models import Model, draw_model, shrink_model
+from deepprof.simulation.plan import Plan, Request
+from deepprof.simulation.steps import MAIN_STREAM, Call, Copy, Host, Join, Launch, Pause, Reduce, Step
+from deepprof.simulation.training import Training, load_in_process, load_prefetched, read_value
+
+__all__ = [
+    "UPDATE",
+    "plan_allocating",
+    "plan_device_copies",
+    "plan_eager",
+    "plan_filled_gap",
+    "plan_late_batches",
+    "plan_loads_code",
+    "plan_serial_reductions",
+    "plan_silence",
+    "plan_slower_loader",
+    "plan_updates_inside",
+]
+
+LATE, OF = 16, 30  # iterations whose batch is late
+LOAD_NS = 2_000_000_000  # of a module, in the call that needs it first
+USUAL_NS = 150_000  # that a batch which is ready takes
+EXTRA_STREAM = 31
+UPDATE = "void tensorflow::functor::ApplyAdamKernel<float, false>(int, float*, float*, float*, float const*)"
+
+
+def plan_late_batches(request: Request, *, hidden: bool) -> Plan:
+    """In 16 of 30 iterations the batch is late; `hidden` where the device has work enough meanwhile."""
+    training = draw_training(request.random, reads=not hidden)
+    late = set(request.random.sample(range(OF), LATE))
+    whole = training.model.device_ns
+    ns = round(0.5 * (whole - LAUNCH_NS * len(training.model.launches))) if hidden else 2 * whole
+    return Plan(build=replace(training, load=lambda i: load_prefetched(ns if i % OF in late else USUAL_NS)).build)
+
+
+def plan_allocating(request: Request, *, share: float) -> Plan:
+    """The iterations that allocate take seven times as long: that `share` of them, or the first few alone (0)."""
+    training = draw_training(request.random, reads=True)
+    ns = 3 * training.model.device_ns
+    steps = (Call("cudaFree", ns, drains=True), Call("cudaMalloc", ns, drains=True))
+    slow = set(request.random.sample(range(3, request.iterations), round(share * request.iterations)))
+    return interrupt(training, steps, lambda index: index in slow or (not share and 0 <= index < 2))
+
+
+def plan_slower_loader(request: Request, *, named: bool) -> Plan:
+    """What the host does before an iteration takes longer every time: loading data, or operators that are not named."""
+    training = draw_training(request.random, reads=True)
+    whole = training.model.device_ns
+
+    def load(index: int) -> Iterable[Step]:
+        ns = round(whole * (0.1 + 0.5 * max(0, index) / request.iterations))
+        return load_in_process(ns) if named else (*load_prefetched(USUAL_NS), *(Host("aten::cat", ns // 8),) * 8)
+
+    return Plan(build=replace(training, load=load).build)
+
+
+def plan_filled_gap(request: Request, *, filled: bool) -> Plan:
+    """After the backward pass the host writes logs; a collective on another stream may run as long."""
+    training = draw_training(request.random, reads=False)
+    ns = round(0.8 * training.model.device_ns)
+
+    def build(index: int) -> Iterator[Step]:
+        yield from training.build(index)
+        if filled:
+            yield Reduce(3 * ns, ns)
+            yield Join()
+        yield from (*read_value(), Pause(20_000 if filled else ns))
+
+    return Plan(build=build)
+
+
+def plan_loads_code(request: Request, *, call: str, at: int) -> Plan:
+    """One call loads a module, for two seconds, in one iteration."""
+    training = replace(draw_training(request.random, reads=True), tunes=False)
+    first = (Call(call, LOAD_NS),)
+    return Plan(build=replace(training, before_forward=lambda index: first if index == at else ()).build, warmup=0)
+
+
+def plan_eager(request: Request) -> Plan:
+    """A small model whose kernels are done before the host has launched the next."""
+    model = shrink_model(draw_model(request.random), 2_500, 9_000)
+    training = Training(model=model, load=lambda _: load_prefetched(40_000), tunes=False, statistics=False)
+    return Plan(build=training.build, pace=2.0, warmup=0)
+
+
+def plan_silence(request: Request) -> Plan:
+    """Between forward and backward pass the host is silent: no call, no operator, as long as the device computes."""
+    training = draw_training(request.random, reads=True)
+    silence = (*read_value(), Pause(training.model.device_ns))
+    return Plan(build=replace(training, after_backward=silence).build)
+
+
+def plan_device_copies(request: Request, *, hidden: bool) -> Plan:
+    """Large copies within the device, on the main stream or beside the computation."""
+    training = draw_training(request.random, reads=False)
+    nbytes = round(0.35 * training.model.device_ns * DEVICE_BYTES_PER_NS)
+    stream = EXTRA_STREAM if hidden else MAIN_STREAM
+    copy = Copy("DtoD", nbytes, pinned=True, stream=stream)
+    return Plan(build=replace(training, before_forward=lambda _: (copy,)).build)
+
+
+def plan_serial_reductions(request: Request, *, count: int) -> Plan:
+    """After the backward pass every parameter's gradient is reduced by itself, one after the other."""
+    training = draw_training(request.random, reads=True)
+    each = Reduce(60_000, max(15_000, round(0.6 * training.model.device_ns / max(1, count))))
+
+    def build(index: int) -> Iterator[Step]:
+        yield from training.build(index)
+        yield from (each,) * count
+        yield from (Join(),) * bool(count)
+
+    return Plan(build=build)
+
+
+def plan_updates_inside(request: Request) -> Plan:
+    """Every variable is updated as soon as its gradient is there, as Keras does."""
+    training = draw_training(request.random, reads=True)
+    model: Model = training.model
+    update = Launch("ApplyAdam", UPDATE, 4_000)
+    blocks = tuple((*block, update, update) for block in model.blocks_backward)
+    updated = replace(model, blocks_backward=blocks, optimizer=())
+
+    return Plan(build=replace(training, model=updated, statistics=False, tunes=False).build, warmup=0)
