@@ -27,7 +27,7 @@ RULES = {  # by the mistake it is about
     "memory": "allocator-bound",
     "wires": "communication-bound",
     "tiny": "small-kernels",
-    "moves": "copy-bound",
+    "moves": "device-copies",
     "launches": "launch-bound",
     "often": "input-bound",
     "rarely": "slow-iterations",

@@ -106,7 +106,7 @@ TWINS = {
     "three marked steps, computing": Twin(make(plan_patient_host, 3, annotate=True), (HEALTHY,), loops=ONE),
     "one marked step, launching": Twin(make(defects.plan_eager, 1), ("launch-bound",), single=True),
     "one marked step, computing": Twin(make(plan_patient_host, 1), (HEALTHY,), loops=NONE, single=True),
-    "copies within the device": Twin(make(defects.plan_device_copies, hidden=False), ("copy-bound",)),
+    "copies within the device": Twin(make(defects.plan_device_copies, hidden=False), ("device-copies",)),
     "copies within the device, hidden": Twin(make(defects.plan_device_copies, hidden=True), (HEALTHY,)),
     "serial reductions": Twin(make(defects.plan_serial_reductions, 10, count=200), ("communication-bound",)),
     "no reductions": Twin(make(defects.plan_serial_reductions, 10, count=0), (HEALTHY,)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 from benchmarks.cases import disturbances
@@ -44,7 +45,7 @@ def whole_iterations(drawn: Drawn, trace: Trace) -> int:
     machine_first, machine_last = bounds(trace, drawn)
     begin = machine_first + left * (machine_last - machine_first)
     end = machine_first + lasts * (machine_last - machine_first)
-    return sum(begin <= first and after <= end for first, after in zip(starts, starts[1:], strict=False))
+    return sum(begin <= first and after <= end for first, after in itertools.pairwise(starts))
 
 
 def bounds(trace: Trace, drawn: Drawn) -> tuple[float, float]:

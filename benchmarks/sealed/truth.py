@@ -15,6 +15,7 @@ LIMITS = {  # shares of an iteration that are worth a word, as docs/rules.md has
     "input-bound": 0.08,
     "host-bound": 0.15,
     "copy-bound": 0.1,
+    "device-copies": 0.1,
     "sync-bound": 0.1,
     "allocator-bound": 0.05,
     "communication-bound": 0.15,
