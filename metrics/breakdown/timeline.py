@@ -16,13 +16,14 @@ from deepprof.metrics.breakdown.parts import BUSY_PARTS, COPY_PARTS, PART_NAMES
 from deepprof.metrics.names import with_names
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.sharing.work import WORK, Others
-from deepprof.metrics.spans import NOTHING, Painted, Spans, paint, union
+from deepprof.metrics.spans import NOTHING, Painted, Spans, intersect, paint, union
 from deepprof.metrics.streams import is_collective
 
 __all__ = ["Timeline", "extend", "lay_out"]
 
 Int64s = npt.NDArray[np.int64]
 
+LATE_NS = 5_000_000  # drivers that gather work before they submit it (WDDM, WSL) take 0.2 to 2 ms
 WHOLE_GRAPH = 1_000  # kernels: any number that is no few
 
 
@@ -159,6 +160,7 @@ def paint_parts(
         ("idle_dependency_ns", gaps.dependency),
         ("idle_startup_ns", gaps.startup),
         ("idle_shared_ns", held_kernels),
+        ("idle_startup_ns", NOTHING if host is None else submitted_late(gaps.unknown, host.waiting)),
         ("idle_unknown_ns", gaps.unknown),
     ]
     if host is not None:
@@ -175,6 +177,13 @@ def paint_parts(
     numbers = np.array([PART_NAMES.index(name) for name, _ in layers], np.int16)
     painted = clip(paint([spans for _, spans in layers]), *bounds)
     return Timeline(device, painted.bounds, numbers[painted.colours], host, gaps.held)
+
+
+def submitted_late(unknown: Spans, waiting: Spans) -> Spans:
+    """Return the short gaps before queued work in which the host waits for it: the driver hands it over late."""
+    late = intersect(unknown, waiting)
+    short = late.ends - late.starts <= LATE_NS
+    return Spans(late.starts[short], late.ends[short])
 
 
 def extend(timeline: Timeline, until_ns: int) -> Timeline:
