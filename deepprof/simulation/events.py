@@ -105,13 +105,10 @@ def describe_collective(
 def describe_copy(step: Copy, span: tuple[int, int], ids: tuple[int, int]) -> Event:
     """Return a copy's event."""
     host = "Pinned" if step.pinned else "Pageable"
-    ends = (
-        f"{host} -> Device"
-        if step.direction == "HtoD"
-        else f"Device -> {'Device' if step.direction == 'DtoD' else host}"
-    )
+    ways = {"HtoD": f"{host} -> Device", "DtoH": f"Device -> {host}", "DtoD": "Device -> Device"}
     args = {**place(ids, step.stream), **measure(step.nbytes, span)}
-    return slice_event("gpu_memcpy", f"Memcpy {step.direction} ({ends})", (DEVICE, step.stream), span, args)
+    name = f"Memcpy {step.direction} ({ways[step.direction]})"
+    return slice_event("gpu_memcpy", name, (DEVICE, step.stream), span, args)
 
 
 def describe_fill(step: Fill, span: tuple[int, int], ids: tuple[int, int]) -> Event:
