@@ -30,6 +30,8 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
 )
 # Why a rank is late is seen on that rank alone; where the others have it too, it is the job's problem.
 WHY_LATE = frozenset({"input-bound", "host-bound", "launch-bound", "sync-bound", "allocator-bound", "copy-bound"})
+OVER_TIME = frozenset({"slow-iterations", "drift"})  # they are about any part
+SAME_KIND = 0.5  # of the symptom's time is in the parts of its cause
 ENOUGH = 0.8  # of the symptom's weight: a smaller cause does not explain it
 
 
@@ -83,7 +85,15 @@ def explains(cause: Finding, symptom: Finding) -> bool:
     """Return whether `cause` is a likely cause of `symptom`: it can be, is in the same place, and is large enough."""
     known = symptom.rule in EXPLAINS.get(cause.rule, frozenset()) and same_place(cause, symptom)
     late = cause.rule == "straggler" and symptom.rule in WHY_LATE and symptom.rank == cause.rank
-    return (known or late) and is_enough(cause, symptom)
+    return (known or late) and is_of_one_kind(cause, symptom) and is_enough(cause, symptom)
+
+
+def is_of_one_kind(cause: Finding, symptom: Finding) -> bool:
+    """Return whether what grows or differs in some iterations is the time that the cause is about."""
+    if symptom.rule not in OVER_TIME or not cause.parts or not symptom.parts or cause.rule == "shared-device":
+        return True
+    shared = sum(ns for part, ns in symptom.parts.items() if part in cause.parts)
+    return shared >= SAME_KIND * sum(symptom.parts.values())
 
 
 def is_enough(cause: Finding, symptom: Finding) -> bool:
@@ -108,8 +118,13 @@ def place_of(finding: Finding) -> tuple[int | None, int | None, int | None]:
 
 
 def burden(finding: Finding) -> float:
-    """Return the time that a finding is about, weighed with how sure it is."""
-    return (finding.headroom_ns_per_iteration or 0) * finding.confidence
+    """Return the time that a finding is about, weighed with how sure it is.
+
+    Of what grows the latest counts: every later iteration has that.
+    """
+    lasting = finding.evidence.get("lasting_ns_per_iteration")
+    saved = max(finding.headroom_ns_per_iteration or 0, lasting if isinstance(lasting, int) else 0)
+    return saved * finding.confidence
 
 
 def weight(finding: Finding) -> tuple[bool, float, int]:

@@ -144,11 +144,15 @@ def find_interval_growth(loop: Loop) -> IntervalGrowth | None:
 
 
 def unexplained(loop: Loop, intervals: Intervals) -> npt.NDArray[np.int64]:
-    """Return every interval without the idle time of its iteration that has a cause of its own."""
+    """Return every interval without the idle time in it that has a cause of its own."""
+    rows = intervals.iterations
+    if loop.timeline is not None:
+        begin, whole = rows["end_ns"].to_numpy(), rows["interval_ns"].to_numpy()
+        return np.asarray(whole - covered(loop.timeline.spans(EXPLAINED), begin, begin + whole))
     known = loop.parts.select("index", known=pl.sum_horizontal(EXPLAINED))
-    rows = intervals.iterations.join(known, on="index", how="left", maintain_order="left")
+    joined = rows.join(known, on="index", how="left", maintain_order="left")
     left = (pl.col("interval_ns") - pl.col("known").fill_null(0)).clip(lower_bound=0)
-    return rows.select(left.cast(pl.Int64)).to_series().to_numpy()
+    return joined.select(left.cast(pl.Int64)).to_series().to_numpy()
 
 
 def beyond_noise(values: npt.NDArray[np.int64], trend: Trend) -> bool:

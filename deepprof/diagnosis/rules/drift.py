@@ -178,6 +178,7 @@ def measure(found: Drift) -> dict[str, int | float | str | None]:
         "late_iterations": found.late.height,
         "separation_ratio": round(found.separation, 3),
         "share_ratio": round(found.share, 4),
+        "lasting_ns_per_iteration": round(found.lost_ns),
     }
 
 

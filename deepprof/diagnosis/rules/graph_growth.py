@@ -79,6 +79,7 @@ def describe_interval(loop: Loop, trace: Trace, growth: IntervalGrowth) -> Findi
             "cause": "interval",
             "first_interval_ns": round(first),
             "last_interval_ns": round(last),
+            "lasting_ns_per_iteration": round(max(0.0, float(growth.unexplained_ns[-3:].mean()))),
             "slope_ns_per_iteration": round(trend.slope),
             "growth_ratio": round(trend.growth, 3),
             "tau": round(trend.tau, 3),
@@ -126,6 +127,7 @@ def describe_count(loop: Loop, growth: CountGrowth) -> Finding:
             "tau": round(trend.tau, 3),
             "p_value": float(f"{trend.p_value:.2g}"),
             "lost_ns_per_iteration": round(growth.lost_ns),
+            "lasting_ns_per_iteration": round(growth.lost_ns),
             "share_ratio": round(share, 4),
         },
         advice=(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from deepprof.analysis import analyze
 from deepprof.analysis.result import Analysis
 from deepprof.collectors.errors import DeepProfError
-from deepprof.diagnosis.causes import rank
+from deepprof.diagnosis.causes import burden, rank
 from deepprof.diagnosis.coverage import LIMITS, find_unnamed
 from deepprof.diagnosis.engine import diagnose_loop
 from deepprof.diagnosis.finding import Finding
@@ -74,7 +74,7 @@ def test_every_mixture_keeps_the_books(loop: Loop) -> None:
 @given(mixtures())
 def test_the_headline_is_the_largest_avoidable_loss(loop: Loop) -> None:
     told = [f for f in rank(diagnose_loop(loop, make_trace())) if f.severity != "info" and f.caused_by is None]
-    losses = [(f.headroom_ns_per_iteration or 0) * f.confidence for f in told]
+    losses = [burden(f) for f in told]
     assert losses == sorted(losses, reverse=True)
 
 
