@@ -14,11 +14,15 @@ from deepprof.metrics.operators import is_stand_in
 
 __all__ = ["Lack", "find_lacks"]
 
-ENOUGH = 5  # iterations: fewer have no confidence interval
+ENOUGH = 3  # iterations: of fewer a mean says little
 LOST = 0.01  # of all records: single broken ones change nothing
 MUCH_LOST = 0.05
 UNLINKED = 0.05  # of the kernels; where most are unlinked, the recorder does not link, and rules know that
-IDLE, UNKNOWN, DECISIVE = 0.1, 0.5, 0.3  # of the iteration, of its idle time, of the iteration again
+NAMED, UNKNOWN, DECISIVE = (
+    0.15,
+    0.5,
+    0.3,
+)  # of the iteration (a known cause would be told), of its idle time, of it again
 # Reasons of `Accounting.dropped` for which something is missing that was recorded.
 BROKEN = ("invalid-time", "invalid-place", "invalid", "malformed", "undecodable", "unmatched")
 ENDED = ("truncated", "without-times")  # one is enough: the recorder did not get to the end
@@ -118,7 +122,7 @@ def causes_unknown(loop: Loop, trace: Trace) -> Iterator[Lack]:
     idle, unknown = (
         float(rows.select(pl.sum_horizontal(p).sum()).item() or 0) for p in (IDLE_PARTS, ["idle_unknown_ns"])
     )
-    if idle >= IDLE * whole and unknown >= UNKNOWN * idle:
+    if unknown >= max(NAMED * whole, UNKNOWN * idle):
         yield Lack(
             "unknown_idle_ratio",
             round(unknown / whole, 4),

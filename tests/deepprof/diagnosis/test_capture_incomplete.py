@@ -16,7 +16,7 @@ def test_a_good_recording_is_not_mentioned() -> None:
 
 
 def test_all_that_is_missing_is_one_finding_the_decisive_first() -> None:
-    loop = make_loop([10.0] * 3, idle_unknown_ns=5.0)
+    loop = make_loop([10.0] * 2, idle_unknown_ns=5.0)
     trace = replace(
         make_trace(host=[launch(1, 0, 5)]), notes=("nsys warning: Not all CUDA events might have been collected.",)
     )
@@ -28,9 +28,9 @@ def test_all_that_is_missing_is_one_finding_the_decisive_first() -> None:
 
 
 def test_few_iterations_alone_are_a_remark() -> None:
-    (found,) = capture_incomplete(make_loop([10.0] * 3), make_trace())
+    (found,) = capture_incomplete(make_loop([10.0] * 2), make_trace())
     assert (found.severity, found.confidence) == ("info", 0.5)
-    assert found.summary.startswith("Only 3 iterations")
+    assert found.summary.startswith("Only 2 iterations")
 
 
 @pytest.mark.parametrize("count", [0, 1])
