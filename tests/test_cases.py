@@ -47,7 +47,7 @@ def test_what_is_not_right_yet_is_not(case: Case) -> None:
 def test_the_list_of_what_is_not_right_yet_names_twins() -> None:
     assert set(twins.TWINS) >= twins.MISSES
     listed = [f"- {case.name}: {case.label}" for case in twins.missing()]
-    assert listed == re.findall(r"^- .*?: [\w-]+$", DOCUMENT, re.M)
+    assert listed == re.findall(r"^- .*", DOCUMENT.partition("## Not right yet")[2], re.MULTILINE)
 
 
 @pytest.mark.traces

@@ -38,18 +38,18 @@ their authors or from figures in them: the table says what holds, not what to ex
 
 - *Seen*: the cases of this page, the row *all* of the summary; what is listed under *Not right yet* is not in it.
   Printed by `make cases`.
-- *Unseen, simulated*: `make sealed` draws 120 jobs and 201 single passes from the hash of the commit: model, framework's
-  names, step markers or none, no mistake, a small one, one or two large ones, length, noise, ends cut off, records that
-  are missing. What a mistake costs is measured on the schedule with and without it, never on an analysis; the largest
-  loss is the right headline, one up to a third smaller is acceptable, and jobs whose loss is a matter of taste are drawn
-  again. Only the summary is printed, with 95 % intervals (Wilson), so that nobody can mend a rule for a job. CI fails
-  when fewer than 95 % of the headlines are right or acceptable, more than 0.5 % wrong at a confidence of 0.8 or more, or
-  more than 0.5 % of the single passes show a loop, each by more than three standard errors. `python -m
-  benchmarks.sealed --look SEED` tells all about the jobs of another block, to work with.
+- *Unseen, simulated*: `make sealed` draws 120 jobs and 201 single passes from the hash of the commit: model,
+  framework's names, step markers or none, no mistake, a small one, one or two large ones, length, noise, ends cut
+  off, records that are missing. What a mistake costs is measured on the schedule with and without it, never on an
+  analysis; the largest loss is the right headline, one up to a third smaller is acceptable, and jobs whose loss is a
+  matter of taste are drawn again. Only the summary is printed, with 95 % intervals (Wilson), so that nobody can mend
+  a rule for a job. CI fails when fewer than 95 % of the headlines are right or acceptable, more than 0.5 % wrong at a
+  confidence of 0.8 or more, or more than 0.5 % of the single passes show a loop, each by more than three standard
+  errors. `python -m benchmarks.sealed --look SEED` tells all about the jobs of another block, to work with.
 - *Unseen, real*: 88 files of other people, judged by hand with computations from the raw files. Measured once, in
   November 2026, before the defects were mended that it found: the iteration was right in 75 % of 83 files and
-  acceptable in 8 more, the breakdown of time right in 71 % of 76, the headline right or acceptable in 61 % of 41. It has
-  not been measured again since; no command prints it, as the files are not part of this repository.
+  acceptable in 8 more, the breakdown of time right in 71 % of 76, the headline right or acceptable in 61 % of 41. It
+  has not been measured again since; no command prints it, as the files are not part of this repository.
 """
 MISSING_EXPLAINED = (
     "Twins with what must be said of them, left out above. A test fails as soon as one of them is right.\n"
