@@ -61,7 +61,7 @@ def test_the_truth_is_the_largest_loss(
 
 
 def test_the_loss_of_a_planted_mistake_is_measured_on_the_schedule() -> None:
-    planted = [job for job in (draw("test", number) for number in range(12)) if job.kind == "one mistake"]
+    planted = [job for job in (draw("test", number) for number in range(8)) if job.kind == "one mistake"]
     assert planted
     for job in planted:
         ((_, share),) = job.truth.shares.items()
