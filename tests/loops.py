@@ -83,3 +83,14 @@ def extend(values: Any, count: int) -> np.ndarray:
     """Return one value per row; the last given one stands for the rows after it."""
     flat = np.atleast_1d(np.asarray(values, np.float64))
     return np.concatenate([flat, np.full(max(0, count - len(flat)), flat[-1] if len(flat) else 0)])[:count]
+
+
+def agrees_live(given: pl.DataFrame, wanted: pl.DataFrame) -> bool:
+    """Return whether iterations found live are those of a whole recording, figures included.
+
+    Only the whole knows until when the last iteration lasts, and that only by its marker (`metrics.closing`).
+    """
+    followed = given["interval_ns"].is_not_null()
+    if given.height != wanted.height or not given["start_ns"].equals(wanted["start_ns"]):
+        return False
+    return given.filter(followed).equals(wanted.filter(followed))

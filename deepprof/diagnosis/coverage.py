@@ -22,7 +22,7 @@ from deepprof.diagnosis.rules import (
     small_kernels,
     starving,
 )
-from deepprof.metrics.breakdown.costs import cost_of
+from deepprof.metrics.breakdown.costs import cost_of, mean_of
 from deepprof.metrics.loop import Loop
 
 __all__ = ["LIMITS", "Unnamed", "find_unnamed"]
@@ -104,5 +104,5 @@ def explain(loop: Loop, part: str) -> str:
         return FEW
     if cost.affected < 2 < cost.iterations:
         return ONCE
-    seen = loop.timeline is not None and loop.timeline.host is not None
+    seen = mean_of(loop, "launches") > 0
     return QUEUED if part == "idle_unknown_ns" and seen else WHY.get(part, FEW)

@@ -29,7 +29,7 @@ def trace_of(symbols: Sequence[int]) -> Trace:
 
 def shown(analysis: Analysis) -> str:
     page = io.StringIO()
-    print_report(analysis, Console(file=page, width=100))
+    print_report(analysis, Console(file=page, width=100), verbose=True)
     return page.getvalue()
 
 
