@@ -7,6 +7,7 @@ Exit 0 = done, 1 = `--fail-on` met, 2 = usage or unreadable input (one line on s
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 import sys
 import warnings
@@ -71,11 +72,18 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise `UsageError` with argparse's message and where the help is."""
         words = re.sub(r"\S{61,}", lambda word: shorten(word[0]), message)
-        raise UsageError(f"{shorten(words, LONGEST_MESSAGE)}; see {self.prog} --help")
+        raise UsageError(f"{suggest(message)}{shorten(words, LONGEST_MESSAGE)}; see {self.prog} --help")
 
     def print_help(self, file: Any = None) -> None:
         """Print the help; argparse's own way keeps a full disk to itself."""
         (file or require_stdout()).write(self.format_help())
+
+
+def suggest(message: str) -> str:
+    """Return the command that was meant where argparse says that a choice is none, and one is much like it."""
+    choice = re.search(r"invalid choice: '(\w+)' \(choose from (.*)\)", message)
+    near = difflib.get_close_matches(choice[1], re.findall(r"\w+", choice[2]), 1) if choice else []
+    return f"did you mean {near[0]}? " if near else ""
 
 
 class Version(argparse.Action):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from deepprof.commands.daemons import add_daemon, analyze_window
 from deepprof.commands.inputs import add_cluster, add_inputs, add_paths, analyze_in_cluster, analyze_paths
 from deepprof.commands.output import add_output, capture, check_output, deliver
+from deepprof.commands.streams import say
 
 if TYPE_CHECKING:
     import argparse
@@ -54,6 +55,8 @@ class Diagnose:
         limit = None if args.all else FINDINGS
         content = render_json(analysis, limit) if args.format == "json" else render_text(analysis, limit, args)
         deliver(content, args)
+        if args.fail_on and not analysis.loops:
+            say("--fail-on: no iteration was found, so that most rules had nothing to look at")
         return FAILED if args.fail_on and fails(analysis, args.fail_on) else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import sqlite3
 from pathlib import Path
 
@@ -211,3 +212,36 @@ def test_damaged_files_are_a_trace_or_one_line(tmp_path):
     path = build(tmp_path / "sound.rpd", STRINGS, rocpd_op=ops, rocpd_api=[call(1, LAUNCH)])
     assert survives(Rpd(), tmp_path / "damaged.rpd", path.read_bytes()) > 0
     assert isinstance(read_or_refuse(Rpd(), path), Trace)
+
+
+def pack(path: Path) -> Path:
+    """Return a compressed copy of a database."""
+    packed = path.with_name(f"{path.name}.gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    return packed
+
+
+def test_a_compressed_database_is_the_same_trace(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    plain = build(tmp_path / "a.rpd", STRINGS, rocpd_op=[op(10, KERNEL, GEMM), op(20, COPY)])
+    packed = pack(plain)
+    assert read(packed).device_events.equals(read(plain).device_events)
+    assert importers.find_traces(tmp_path) == [plain, packed]
+    assert list((tmp_path / "scratch").iterdir()) == [], "nothing stays behind"
+
+
+def test_a_compressed_database_that_breaks_off_is_one_line_about_the_file_itself(tmp_path):
+    packed = pack(build(tmp_path / "a.rpd", STRINGS, rocpd_op=[op(10, KERNEL, GEMM)]))
+    packed.write_bytes(packed.read_bytes()[:-40])
+    with pytest.raises(TraceError) as refused:
+        importers.read(packed)
+    assert str(refused.value).startswith(str(packed))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_compressed_database_that_is_too_large_unpacked_is_refused(tmp_path, monkeypatch):
+    packed = pack(build(tmp_path / "a.rpd", STRINGS, rocpd_op=[op(10, KERNEL, GEMM)]))
+    monkeypatch.setattr("deepprof.collectors.importers.sqlite.packed.LIMIT_NBYTES", 1_000)
+    with pytest.raises(TraceError, match=r"a\.rpd\.gz"):
+        importers.read(packed)

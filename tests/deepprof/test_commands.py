@@ -263,6 +263,17 @@ def test_without_findings_fail_on_is_never_met(capsys, diagnosed):
     assert main(["diagnose", "x", "--fail-on", "info"]) == 0
 
 
+def test_fail_on_says_when_there_was_no_iteration_to_fail_on(capsys, diagnosed):
+    diagnosed(findings=(), loops=())
+    assert main(["diagnose", "x", "--fail-on", "info"]) == 0
+    assert "--fail-on: no iteration was found" in capsys.readouterr().err
+
+
+def test_a_command_that_is_nearly_one_is_suggested(capsys):
+    assert main(["diagnoze", "x"]) == 2
+    assert "did you mean diagnose?" in capsys.readouterr().err
+
+
 def test_output_replaces_a_file_whole_and_keeps_its_mode(capsys, diagnosed, tmp_path):
     target = tmp_path / "report.txt"
     target.write_text("old" * 10_000)

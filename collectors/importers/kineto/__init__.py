@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import polars as pl
+
 from deepprof.collectors.importers.flags import flag_events
 from deepprof.collectors.importers.kineto.header import Clock, Header, read_clock, read_header
 from deepprof.collectors.importers.kineto.host import host_tables
@@ -64,6 +66,8 @@ def make_trace(path: Path, document: Document, columns: EventColumns) -> Trace:
     host = host_tables(source)
     kept = device.height + host.events.height + annotations.height + memory.height
     tally, flags = columns.tally, flag_events(device, host.events)
+    calls = host.events.filter(pl.col("category") == "runtime").height
+    absence = explain_absence(device_events, columns.foreign, header, calls)
     return Trace(
         path=str(path),
         format=Kineto.name,
@@ -80,29 +84,29 @@ def make_trace(path: Path, document: Document, columns: EventColumns) -> Trace:
         clock=source.clock.kind,
         rank=header.rank,
         world_size=header.world_size,
-        notes=tuple(write_notes(device.height, device_events, columns.foreign, header, source.clock)),
+        notes=tuple(write_notes(device.height, absence, header, source.clock)),
     )
 
 
-def write_notes(kept: int, device_events: int, foreign: Counter[str], header: Header, clock: Clock) -> Iterator[str]:
+def write_notes(kept: int, absence: str, header: Header, clock: Clock) -> Iterator[str]:
     """Yield a sentence for everything the reader of a report should know about the file.
 
-    `kept` of the `device_events` are in the table; `foreign` counts those of other accelerators.
+    `kept` device events are in the table, `absence` is why where there is none.
     """
     if not kept:
-        yield f"holds no kernel: {explain_absence(device_events, foreign, header)}"
+        yield f"holds no kernel: {absence}"
     if header.version not in VERSIONS:
         yield f"has schemaVersion {header.version!r}, known is 1"
     if header.base_ns and not clock.base_ns:
         yield "has absolute times beside baseTimeNanoseconds, which was not added"
 
 
-def explain_absence(device_events: int, foreign: Counter[str], header: Header) -> str:
-    """Return why no device event was kept."""
+def explain_absence(device_events: int, foreign: Counter[str], header: Header, calls: int) -> str:
+    """Return why no device event was kept; `calls` of the device's runtime were."""
     if device_events:
         return f"all {device_events} device events have impossible times or places"
     if not foreign:
-        return "recorded on the CPU only"
+        return f"{calls} runtime calls, and nothing of what they started" if calls else "recorded on the CPU only"
     counts = ", ".join(f"{count} {category}" for category, count in foreign.most_common())
     devices = ", ".join(header.devices["name"].unique(maintain_order=True))
     return f"the events are of another accelerator ({devices or 'unnamed'}: {counts})"

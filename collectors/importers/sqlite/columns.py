@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import tempfile
 from contextlib import contextmanager
 from functools import cache
 from itertools import chain, count
@@ -22,6 +23,7 @@ import polars as pl
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.sqlite import pages as sqlite_pages
+from deepprof.collectors.importers.sqlite.packed import is_packed, unpack
 from deepprof.collectors.importers.sqlite.pages import MISSING, Column, PageFile, RefusedError
 
 if TYPE_CHECKING:
@@ -191,7 +193,29 @@ class Database:
 
 @contextmanager
 def open_database(path: Path) -> Iterator[Database]:
-    """Open the SQLite database `path` read-only and by itself.
+    """Open the SQLite database `path` read-only and by itself, unpacked into a file of its own where it is compressed.
+
+    Raises `TraceError` when it is none, when it is too large unpacked (`files.LIMIT_NBYTES`), or when beside it lie
+    pages that its writer has not brought home.
+    """
+    if not is_packed(path):
+        with open_plain(path) as database:
+            yield database
+        return
+    with tempfile.TemporaryDirectory(prefix="deepprof-") as folder:
+        plain = Path(folder, "unpacked")
+        try:
+            unpack(path, plain)
+            with open_plain(plain) as database:
+                yield database
+        except TraceError as error:
+            own = error.path == str(plain)
+            raise TraceError(path if own else error.path, error.problem, error.advice) from error
+
+
+@contextmanager
+def open_plain(path: Path) -> Iterator[Database]:
+    """Open a database that is not compressed.
 
     Raises `TraceError` when it is none, or when beside it lie pages that its writer has not brought home.
     """

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import read_head
 from deepprof.collectors.importers.sqlite.columns import open_database
+from deepprof.collectors.importers.sqlite.packed import is_packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,16 +16,27 @@ if TYPE_CHECKING:
 
 __all__ = ["list_tables"]
 
+SCHEMA_NBYTES = 1 << 20
 CREATE_TABLE = re.compile(rb'CREATE TABLE (?:IF NOT EXISTS )?["`]?(\w+)')
 
 
 def list_tables(head: bytes, path: Path) -> Iterable[str]:
-    """Return the tables of the database `path`, or those that `head` and its log show when it cannot be opened."""
+    """Return the tables of the database `path`, or those that `head` and its log show when it cannot be opened.
+
+    A compressed one is not unpacked for that: its first mebibyte holds the schema.
+    """
+    if is_packed(path):
+        return names_in(read_head(path, SCHEMA_NBYTES))
     try:
         with open_database(path) as database:
             return database.tables
     except TraceError:
-        return [name.decode("ascii", "replace") for name in CREATE_TABLE.findall(head + read_log(path))]
+        return names_in(head + read_log(path))
+
+
+def names_in(content: bytes) -> list[str]:
+    """Return the names of the tables whose definitions `content` holds."""
+    return [name.decode("ascii", "replace") for name in CREATE_TABLE.findall(content)]
 
 
 def read_log(path: Path) -> bytes:
