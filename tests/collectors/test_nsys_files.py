@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import sqlite3
 import struct
 from itertools import pairwise
@@ -14,6 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deepprof.collectors.errors import TraceError
+from deepprof.collectors.importers.files import read_head
+from deepprof.collectors.importers.nsys import Nsys
 from deepprof.collectors.importers.sqlite.columns import open_database
 from tests.collectors.nsys_database import CALL, COPY, KERNEL, RANGE, accepts, build, read, rows
 
@@ -72,7 +75,7 @@ def test_an_nvprof_database_is_not_accepted(tmp_path):
     ("content", "problem"),
     [
         (b"", "is empty"),
-        (b"\x1f\x8b\x08", "is compressed"),
+        (b"\x1f\x8b\x08", "is truncated"),
         (b"hello", "not an SQLite database"),
         (b"SQLite format 3\0" + b"x" * 5000, "damaged or no SQLite database"),
     ],
@@ -90,6 +93,15 @@ def test_a_missing_file_and_a_directory_are_one_line(tmp_path):
     for path in (tmp_path / "none.sqlite", tmp_path):
         with pytest.raises(TraceError, match="cannot be read"):
             read(path)
+
+
+def test_a_compressed_database_is_the_same_capture(tmp_path):
+    path = build(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=rows(KERNEL, {}))
+    packed = path.with_name("a.sqlite.gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert Nsys().accepts(read_head(packed), packed)
+    assert read(packed).device_events.equals(read(path).device_events)
+    assert read(packed).path == str(packed)
 
 
 def test_names_with_odd_characters_open_and_leave_nothing_behind(tmp_path):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from deepprof.collectors.errors import TraceError
+from deepprof.collectors.importers.files import read_head
 from deepprof.collectors.importers.flags import flag_events
 from deepprof.collectors.importers.nsys import tables as nsys_tables
 from deepprof.collectors.importers.nsys.export import REPORT_MAGIC, REPORT_SUFFIXES, exported_database
@@ -21,6 +22,7 @@ from deepprof.collectors.importers.nsys.notes import read_devices, read_epoch, t
 from deepprof.collectors.importers.nsys.processes import list_processes, read_processes, scope_contexts
 from deepprof.collectors.importers.nsys.tables import Source
 from deepprof.collectors.importers.sqlite.columns import SQLITE_MAGIC, open_database
+from deepprof.collectors.importers.sqlite.packed import is_packed
 from deepprof.collectors.importers.sqlite.recognition import list_tables
 from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS, Accounting, Trace
 
@@ -37,7 +39,6 @@ OWN_TABLES = re.compile(
     r"DIAGNOSTIC_EVENT|NVTX_EVENTS"
 )
 NVPROF_TABLE = "StringTable"  # nvprof writes CUPTI_ACTIVITY_KIND_* tables too
-GZIP_MAGIC = b"\x1f\x8b"
 
 
 class Nsys:
@@ -58,7 +59,7 @@ class Nsys:
         A raw report goes through the `nsys` on PATH. Raises `TraceError` when the file cannot be read, is damaged or
         is no capture, or when a raw report cannot be exported.
         """
-        head = read_magic(path)
+        head = read_head(path, len(SQLITE_MAGIC)) if is_packed(path) else read_magic(path)
         if head.startswith(SQLITE_MAGIC):
             return read_database(path, path)
         if head.startswith(REPORT_MAGIC) or (path.suffix in REPORT_SUFFIXES and head):
@@ -79,8 +80,6 @@ def read_magic(path: Path) -> bytes:
 
 def describe_stranger(head: bytes) -> tuple[str, str]:
     """Return what is wrong with a file that starts with `head`, and what to do."""
-    if head.startswith(GZIP_MAGIC):
-        return "is compressed, and a database is read in place", "unpack it with `gunzip` first"
     if not head:
         return "is empty", "export the report again with `nsys export --type sqlite`"
     return "is not an SQLite database", "export the report with `nsys export --type sqlite`"
