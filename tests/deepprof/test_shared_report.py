@@ -92,14 +92,24 @@ Findings
      0.699 ms of an iteration (70 %) are lost to rank 0 on the same device (in
      23 of 23 iterations it has work there); mostly its kernels wait for the
      other's turn. Kernels of the processes run in turn.
-     up to 699 µs per iteration (69.9 % of the median) · rank 1, device 0,
-     stream 7 · iterations 0 to 22 · confidence 0.85
+     up to 699 µs per iteration (69.9 %) · rank 1, device 0, stream 7 ·
+     iterations 0 to 22 · confidence 0.85
      → Move one of the jobs to another device, or run them one after the other
        where each needs it all the time. If both must stay: on NVIDIA devices
        MPS (nvidia-cuda-mps-control) lets kernels of both run at once where they
        fit beside each other, and MIG gives each a slice of its own; taking
        turns, the device does no more work than for one job.
      the same on rank 0, device 0
+
+How the iteration was found
+  from the kernels and their launches, confidence 0.99
+  -v shows the evidence and the paper's figures; deepprof export --to perfetto
+    draws every iteration
+
+note: 2 processes used CUDA in this capture (4100, 4200); each counts its
+      own streams
+note: two.sqlite:4100 names no rank; it is counted as rank 0
+note: two.sqlite:4200 names no rank; it is counted as rank 1
 """
 
 

@@ -271,7 +271,8 @@ def test_two_trimmed_ranks_of_many_blame_nobody(traces: Path) -> None:
     analysis = deepprof.analyze(deepprof.read_job(files))
     assert analysis.loops == ()
     assert analysis.ranks is None
-    assert analysis.findings == ()
+    assert "straggler" not in {finding.rule for finding in analysis.findings}
+    assert all(finding.confidence < 0.7 for finding in analysis.findings), "of one step each, no more is certain"
 
 
 @pytest.mark.traces
