@@ -6,13 +6,16 @@ slow they are: where that rule speaks, only those that wait are counted here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import polars as pl
 
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
+from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms, share_out
 from deepprof.metrics.breakdown.costs import Cost
+from deepprof.metrics.breakdown.parts import COPY_PARTS
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.facts import longest_loops
 from deepprof.metrics.sharing.losses import UNTOUCHED
@@ -28,6 +31,12 @@ UNPROVEN = 0.75  # without launch records, which show that work was queued
 UNSEEN = "host-bound"  # of a trace without launch records it claims all idle time between iterations
 CLAIMED = {"copy-bound": ("copies_slowed_ns",), UNSEEN: ("turns_ns", "copies_ns")}
 
+MADE_OF = {  # the parts of the iteration that each way of losing time is in
+    "turns_ns": ("idle_shared_ns", "idle_unknown_ns"),
+    "slowed_ns": ("compute_ns",),
+    "copies_ns": ("idle_shared_ns", "idle_unknown_ns"),
+    "copies_slowed_ns": tuple(COPY_PARTS.values()),
+}
 WAYS = {
     "turns_ns": "its kernels wait for the other's turn",
     "slowed_ns": "its kernels take longer beside the other's",
@@ -110,7 +119,16 @@ def describe(share: ShareOfDevice, loop: Loop, ways: Sequence[str]) -> Finding |
         "other_ns_per_iteration": share.mean_ns("together_ns"),
         "other_rank": nearest(share),
     }
-    return claim.conclude(texts, evidence)
+    return replace(claim.conclude(texts, evidence), parts=claim_parts(loop, cost, {way: means[way] for way in ways}))
+
+
+def claim_parts(loop: Loop, cost: Cost, lost: Mapping[str, int]) -> dict[str, int]:
+    """Return of which parts of a mean iteration the loss is made; together they are `cost`."""
+    scale = cost.mean_ns / max(1, sum(lost.values()))
+    claims: Counter[str] = Counter()
+    for way, ns in lost.items():
+        claims.update(share_out(ns * scale, loop, MADE_OF[way]))
+    return dict(claims)
 
 
 def find_touched(share: ShareOfDevice, ways: Sequence[str]) -> int:

@@ -11,7 +11,8 @@ from deepprof.analysis import analyze
 from deepprof.collectors.trace import Process, Trace
 from deepprof.diagnosis.causes import rank
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.rules.shared_device import ADVICE, LINK, shared_device
+from deepprof.diagnosis.rules.shared_device import ADVICE, LINK, claim_parts, shared_device
+from deepprof.metrics.breakdown.costs import Cost
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.sharing.losses import LOSSES
 from deepprof.metrics.sharing.shares import Neighbour, ShareOfDevice, find_headroom
@@ -160,3 +161,16 @@ def test_processes_that_do_next_to_nothing_are_no_finding(events: list, others: 
     for device in analysis.sharing:
         assert device.manner == "not visible"
         assert [process.headroom_ns for process in device.processes] == [None, None]
+
+
+def test_slower_kernels_are_claimed_of_computing_and_turns_of_waiting() -> None:
+    loop = make_loop([100] * 6, idle_shared_ns=10)  # and 90 of computing
+    cost = Cost(30 * MS, 100 * MS, 1.0, 6, (0, 5))
+    claims = claim_parts(loop, cost, {"turns_ns": 10 * MS, "slowed_ns": 20 * MS})
+    assert claims == {"idle_shared_ns": 10 * MS, "compute_ns": 20 * MS}
+
+
+def test_what_is_claimed_is_no_more_than_the_cost() -> None:
+    loop = make_loop([100] * 6, idle_shared_ns=10)
+    cost = Cost(15 * MS, 100 * MS, 1.0, 6, (0, 5))
+    assert sum(claim_parts(loop, cost, {"turns_ns": 10 * MS, "slowed_ns": 20 * MS}).values()) == 15 * MS
