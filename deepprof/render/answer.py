@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["choose_loop", "describe_location", "find_mean", "print_answer"]
 
-SENTENCE = re.compile(r"(?<=[a-z)\]0-9]\.)\s+(?=[A-Z])")
+SENTENCE = re.compile(r"(?<=[A-Za-z)\]0-9]\.)\s+(?=[A-Z])")
 UNEVEN = 1.25  # times the median that a mean is: then both are said
-# Of the keys of a location: what each is, in the order in which they say most.
-PLACES = (("range", "range"), ("operator", "operator"), ("call", "call"), ("frame", "frame"), ("kernel", "kernel"))
+# Keys of a location, in the order in which they say most.
+PLACES = ("range", "operator", "call", "frame", "kernel")
 
 
 def print_answer(analysis: Analysis, page: Page) -> None:
@@ -86,7 +86,7 @@ def describe_loss(headline: Finding, loop: Loop | None) -> str:
 
 def describe_location(location: Mapping[str, int | str]) -> str:
     """Return the most telling part of a finding's location in words, empty where it has none."""
-    return next((f"{word} {location[key]}" for key, word in PLACES if location.get(key)), "")
+    return next((f"{key} {location[key]}" for key in PLACES if location.get(key)), "")
 
 
 def describe_health(analysis: Analysis, loop: Loop | None) -> str:
