@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-import polars as pl
-
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.rules import (
     allocator_bound,
@@ -22,7 +20,7 @@ from deepprof.diagnosis.rules import (
     small_kernels,
     starving,
 )
-from deepprof.metrics.breakdown.costs import cost_of, mean_of
+from deepprof.metrics.breakdown.costs import cost_of, mean_of, mean_parts
 from deepprof.metrics.loop import Loop
 
 __all__ = ["LIMITS", "Unnamed", "find_unnamed"]
@@ -88,12 +86,9 @@ def is_about(finding: Finding, loop: Loop) -> bool:
 
 def large_parts(loop: Loop) -> list[tuple[str, float]]:
     """Return the parts above their limits with their shares of the mean iteration, the largest first."""
-    rows = loop.usual
-    if rows.height < 1 or loop.parts.is_empty():
-        return []
-    means = rows.select(pl.col([*LIMITS, "iteration_ns"]).mean().fill_null(0)).row(0, named=True)
-    whole = max(1.0, means.pop("iteration_ns"))
-    large = [(part, mean / whole) for part, mean in means.items() if mean >= LIMITS[part] * whole]
+    means = mean_parts(loop)
+    whole = max(1.0, sum(means.values()))
+    large = [(part, means[part] / whole) for part in LIMITS if means.get(part, 0.0) >= LIMITS[part] * whole]
     return sorted(large, key=lambda each: -each[1])
 
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-import polars as pl
-
 from deepprof.diagnosis.finding import Finding
-from deepprof.metrics.breakdown.parts import PART_NAMES
+from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.loop import Loop
 
 __all__ = ["settle"]
@@ -29,11 +27,7 @@ def settle(findings: Iterable[Finding], loops: Iterable[Loop]) -> tuple[Finding,
 
 def open_book(loop: Loop) -> Book:
     """Return what an iteration spends on each part, a mean over the usual ones."""
-    rows = loop.usual
-    if not rows.height or loop.parts.is_empty():
-        return dict.fromkeys(PART_NAMES, 0)
-    means = rows.select(pl.col(PART_NAMES).mean().fill_null(0)).row(0, named=True)
-    return {name: round(mean) for name, mean in means.items()}
+    return {name: round(mean) for name, mean in mean_parts(loop).items()}
 
 
 def enter(finding: Finding, books: Mapping[Place, Book]) -> Finding:

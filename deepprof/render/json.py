@@ -11,8 +11,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import polars as pl
 
+from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.render.ranks import RankBlock, SkewBlock, describe_ranks, describe_skews, list_missing
 from deepprof.render.sharing import SharedDeviceBlock, describe_sharing
@@ -327,10 +327,7 @@ def describe_metrics(loop: Loop) -> MetricsBlock:
 
 def average_parts(loop: Loop) -> dict[str, int] | None:
     """Return the mean of each part over the usual iterations, None where there are none."""
-    usual = loop.usual
-    if usual.is_empty() or loop.parts.is_empty():
-        return None
-    return {name: round(value) for name, value in usual.select(pl.col(PART_NAMES).mean()).row(0, named=True).items()}
+    return {name: round(mean) for name, mean in mean_parts(loop).items()} or None
 
 
 def describe_finding(finding: Finding) -> FindingBlock:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import NOTHING, Spans, intersect, union
 
-__all__ = ["Cost", "cost_of", "mean_of", "regular", "spans_of_parts", "threads_of", "windows_of"]
+__all__ = ["Cost", "cost_of", "mean_of", "mean_parts", "regular", "spans_of_parts", "threads_of", "windows_of"]
 
 OUTLIER = 1.5  # times the median: an iteration that takes longer is not what the loop usually costs
 
@@ -66,6 +67,14 @@ def cost_of(loop: Loop, parts: Sequence[str]) -> Cost | None:
 def mean_of(loop: Loop, *columns: str) -> float:
     """Return the mean per usual iteration of one of `Loop.table`'s columns, or the sum of several."""
     return float(loop.usual.select(pl.sum_horizontal(columns).mean()).item() or 0.0)
+
+
+def mean_parts(loop: Loop) -> dict[str, float]:
+    """Return what a usual iteration spends on each part in ns, as the table shows it; empty where there is none."""
+    rows = loop.usual
+    if rows.is_empty() or loop.parts.is_empty():
+        return {}
+    return rows.select(pl.col(PART_NAMES).mean().fill_null(0)).row(0, named=True)
 
 
 def windows_of(loop: Loop) -> Spans:
