@@ -84,9 +84,7 @@ static void drain(int idle)
     FOR_SOURCES(source, 0, drain) source->drain(idle);
 }
 
-void core_tick_now(void) { w.tick_ns = 0; }
-
-static void tick(void)
+void core_tick(void)
 {
     struct dp_tick now = {.device_ns = DP_NO_TIME, .events_until_ns = DP_NO_TIME, .open_since_ns = DP_NEVER};
     clock_pair(&now.mono_ns, &now.unix_ns);
@@ -178,7 +176,7 @@ static void switch_off(enum dp_reason reason)
     atomic_store(&on, 0);
     FOR_SOURCES(source, 0, set) source->set(0);
     w.collecting = 0;
-    tick();
+    core_tick();
     queue_gap(reason);
     tell_stopped();
 }
@@ -217,7 +215,7 @@ static void gather(void)
     if (w.collecting)
         drain(dp_now_ns() - queue_put_ns() > IDLE_NS);
     if (w.had_agent && (dp_now_ns() - w.tick_ns >= TICK_NS || queue_next() - w.tick_next >= TICK_RECORDS))
-        tick();
+        core_tick();
     tell_notices();
 }
 
@@ -256,7 +254,7 @@ static void say_last_words(void)
     atomic_store(&on, 0);
     FOR_SOURCES(source, 0, finish) source->finish();
     tell_notices();
-    tick(); /* the last word before the end: how many records of each kind there were */
+    core_tick(); /* the last word before the end: how many records of each kind there were */
     queue_end();
     connection_push();
     while (connection_is_blocked() && dp_now_ns() < until_ns) {

@@ -295,11 +295,20 @@ static void leave_rest(void)
     put(0);
 }
 
+/* Before any record: the agent keeps few that it cannot lay on a clock. */
+static void tell_clock(void)
+{
+    for (int tries = 0; tries < 3 && s.active && !clock_is_told(); tries++)
+        core_tick(); /* a reading fails where the machine is busy */
+}
+
 /* Records are worth nothing without a clock. */
 static void settle(void)
 {
-    if (!s.active || !clock_settle())
+    if (!s.active || !clock_settle()) {
+        tell_clock();
         return;
+    }
     s.muted = 1;
     lose(1, DP_CUPTI_FAILED, "CUPTI tells no time: its records, one or more, are lost");
 }
@@ -333,16 +342,15 @@ static void drain(int idle)
         try_to_collect();
     if (!s.active)
         return;
-    int was_known = clock_is_known();
-    if (was_known)
+    if (clock_is_told())
         walk_up_to(BUFFERS_A_TURN);
     enum clock_news news = clock_look();
     if (news == CLOCK_CHANGED)
         give_way("its clock is another one");
-    else if (news == CLOCK_SAME && !was_known)
-        core_tick_now(); /* the agent keeps no records for long that it cannot lay on a clock */
     else if (news == CLOCK_SAME) {
-        flush_when_due();
+        tell_clock();
+        if (clock_is_told())
+            flush_when_due();
         look_for_others();
     }
 }

@@ -28,7 +28,7 @@ static struct {
     uint64_t device;            /* this time of its */
     int64_t ours_ns;            /* is that of ours */
     int64_t shift_ns;           /* ours less CLOCK_MONOTONIC, at the last reading */
-    int has_shift;
+    int has_shift, is_told;
 } c;
 
 /* The clocks are read between two readings of one of them, and the closest of three tries is taken. */
@@ -65,6 +65,7 @@ static void begin(const struct reading *now, double ratio)
 {
     int is_ours = !c.has_shift && ratio == 1;
     c.state = KNOWN;
+    c.is_told = 0;
     c.ratio = ratio;
     c.device = now->device;
     c.ours_ns = is_ours ? (int64_t)now->device : now->mono_ns + c.shift_ns;
@@ -140,7 +141,7 @@ int clock_settle(void)
     return c.state == KNOWN ? 0 : -1;
 }
 
-int clock_is_known(void) { return c.state == KNOWN; }
+int clock_is_told(void) { return c.state == KNOWN && c.is_told; }
 
 int64_t clock_to_ours(uint64_t device) { return convert(device); }
 
@@ -166,6 +167,7 @@ int clock_read(struct dp_tick *tick)
     tick->device_ns = convert(now.device);
     tick->mono_ns = now.mono_ns;
     tick->unix_ns = now.unix_ns;
+    c.is_told = 1;
     return 0;
 }
 

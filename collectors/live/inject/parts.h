@@ -8,7 +8,7 @@
 
 /* core.c */
 int core_is_paused(void);                              /* another profiler runs, as somebody has said */
-void core_tick_now(void);                              /* a source knows more of the clocks: a tick after this drain */
+void core_tick(void);                                  /* at once: a source knows a clock, and records are to come after it */
 
 /* identity.c: who we are. Taken once on the thread that starts us, because getenv beside a setenv is a race. */
 int identity_take(const char *collector);              /* -1: no agent is wanted */

@@ -145,6 +145,8 @@ class Listener:
                 assert found["magic"] == MAGIC
                 assert found["nbytes"] <= PAYLOAD_NBYTES
                 payload = self.read_bytes(stream, int(found["nbytes"]))
+                if len(payload) < found["nbytes"]:
+                    break  # the connection ended in the middle of a packet
                 with self.news:
                     heard.take(Kind(int(found["kind"])), payload)
                     self.news.notify_all()

@@ -224,10 +224,11 @@ def test_kernels_come_while_ranges_do(tmp_path: Path) -> None:
     assert ranges
 
 
-def test_the_clock_is_told_before_any_record(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [10, 300_000], ids=["over before it is measured", "at full speed"])
+def test_the_clock_is_told_before_any_record(tmp_path: Path, count: int) -> None:
     """However fast they come: the agent keeps little of what it cannot lay on a clock."""
     with Agent(tmp_path / "socket", keep=False) as agent:
-        finish_job(start_job(build("plain"), ["burst", 300_000], {"DEEPPROF_SOCKET": agent.path}))
+        finish_job(start_job(build("plain"), ["burst", count], {"DEEPPROF_SOCKET": agent.path}))
         said = agent.only()
     before = said.order[: said.order.index(Kind.EVENTS)].count(Kind.TICK)
     assert int(said.ticks[before - 1]["device_ns"]) != packets.NO_TIME
