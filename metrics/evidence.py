@@ -22,7 +22,7 @@ Marks = npt.NDArray[np.bool_]
 # Ranges that mark a whole step: PyTorch's profiler.step(), hand-written ones, and the engines' "execute_…".
 STEP = re.compile(
     r"(?i)^(ProfilerStep|execute_"
-    r"|((train|eval|global|bench|measure|profile)\w*[ _])?(step|iter|iteration|batch)[ _:-]*(?:$|[#\[(]))"
+    r"|((train|eval|global|bench|measure|profile|warm-?up)\w*[ _])?(step|iter|iteration|batch)[ _:-]*(?:$|[#\[(]))"
 )
 PART = re.compile(r"(?i)layer|block|attention|attn|mlp|expert|head\b|embed|norm\b")  # what a model is made of
 # PyTorch's own ranges that come once per iteration, the rarest first: gradient accumulation loads several batches per

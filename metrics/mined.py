@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Counts
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ __all__ = ["agreement_with", "find_loops"]
 MISSED = 0.1  # of the pattern: what the paper's pattern may miss of an iteration
 LARGE_BLOCK = 0.05  # of the period
 MEANT = 0.5
+DISAGREE, FILLED = 0.6, 0.8  # of ranges that meet an iteration, and of the kernels within them: then markers decide
 NEAR = 0.01  # of the period: a range begins "at" an iteration when it is this close
 
 
@@ -31,16 +33,49 @@ def find_loops(
 ) -> tuple[list[Loop], str | None]:
     """Return the loops of one main stream, and why there is none."""
     if counts:
-        found = mine_with_counts(sequence.symbols, counts)
-        measured = [from_paper(trace, sequence, evidence, loop) for loop in found]
-        return measured, None if measured else f"no pattern comes back {' or '.join(map(str, counts))} times"
+        return find_counted(trace, sequence, evidence, counts)
     mined = mine(trace, sequence, evidence)
+    marked = find_marked(sequence, evidence)
+    if marked is not None and (mined.reason is not None or overrules(marked, mined, sequence)):
+        return [from_marked(trace, sequence, evidence, marked)], None
     if mined.reason is not None:
-        marked = find_marked(sequence, evidence)
-        if marked is not None:
-            return [from_marked(trace, sequence, evidence, marked)], None
         return [], f"{mined.reason}{count_markers(evidence)}"
     return [from_mined(trace, sequence, evidence, loop) for loop in mined.loops], None
+
+
+def find_counted(
+    trace: Trace, sequence: Sequence, evidence: Evidence, counts: Counts[int]
+) -> tuple[list[Loop], str | None]:
+    """Return the loops with the counts that the user gives: the miner's where it counts as many, else the paper's.
+
+    The paper's pattern is shorter than an iteration by its third criterion, so that it says less of the same loop.
+    """
+    loops = mine(trace, sequence, evidence).loops
+    counted = [next((loop for loop in loops if counts_as(loop.iterations, count)), None) for count in counts]
+    agreeing = [from_mined(trace, sequence, evidence, loop) for loop in counted if loop is not None]
+    if len(agreeing) == len(counts):
+        given = " and ".join(map(str, counts))
+        return [
+            replace(loop, evidence=f"paper mode: {given} iterations given; {loop.evidence}") for loop in agreeing
+        ], None
+    measured = [from_paper(trace, sequence, evidence, loop) for loop in mine_with_counts(sequence.symbols, counts)]
+    return measured, None if measured else f"no pattern comes back {' or '.join(map(str, counts))} times"
+
+
+def counts_as(found: mining.Iterations, count: int) -> bool:
+    """Return whether so many iterations were found, all in all or whole ones."""
+    return int(found.complete.sum()) <= count <= len(found.first)
+
+
+def overrules(marked: Marked, mined: mining.Mined, sequence: Sequence) -> bool:
+    """Return whether the user's step markers fill the sequence and none of the mined loops has one pass for each.
+
+    A loop that holds on to its graph grows by whole passes: what then comes back is a part of an iteration.
+    """
+    rows = marked.iterations
+    filled = int((rows.end - rows.first).sum()) / max(1, len(sequence.symbols))
+    agreement = (agreement_with(marked.family, loop.iterations, loop.period).ratio for loop in mined.loops)
+    return marked.source == "annotation" and filled >= FILLED and all(ratio < DISAGREE for ratio in agreement)
 
 
 def mine(trace: Trace, sequence: Sequence, evidence: Evidence) -> mining.Mined:

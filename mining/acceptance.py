@@ -24,7 +24,9 @@ MIN_COVERAGE = 0.5  # between the first and the last pass
 MANY_PASSES = 3  # that many passes inside one step marker make them parts of a step
 MORE_THAN_LAYERS = 150  # passes …
 SHORT = 20  # … of so many kernels: a shorter loop is a solver's, or an operator's
-MOST = 0.8  # … on so much of the sequence
+MOST, NEARLY_ALL = 0.8, 0.95  # … on so much of the sequence
+THOUSAND = 1000  # passes of even fewer kernels, if the host shows each
+SPREAD = 0.5  # of the period between the first and the last kernel of the optimizer: it updates layer by layer
 LAYER_EDITS = 0.0005  # layers are equal but for a few
 SMALLEST = 3  # kernels: a shorter repetition is no iteration without a range that says so
 MOSTLY_OPTIMIZER = 0.6  # of a template: then it is the optimizer's own loop
@@ -129,8 +131,14 @@ def doubt_by_ranges(candidate: Candidate, evidence: Evidence, signs: Signs) -> s
 
 def doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: Signs) -> str | None:
     """Return why the repetition looks like layers; no model has as many as a long capture has iterations."""
+    if updates_as_it_goes(candidate, evidence) and not signs.strong:
+        return (
+            f"they update as they go, on {100 * candidate.coverage:.0f} % of the stream, as layers going backward would"
+        )
     varied = candidate.period >= SHORT and len(np.unique(candidate.template.symbols)) >= FEWEST_KERNELS
     if varied and candidate.passes >= MORE_THAN_LAYERS and candidate.coverage >= MOST:
+        return None
+    if is_time_step(candidate) or (candidate.passes >= THOUSAND and signs.weak and candidate.coverage >= MOST):
         return None
     if is_flat(candidate.template.symbols) and not outweighs_flatness(candidate, evidence, signs):
         return "they are short or hold no inner loop, as the layers of a single iteration would"
@@ -138,6 +146,16 @@ def doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: Signs) -> st
     if not large and not signs.strong and not signs.weak and is_framed(candidate, evidence):
         return "other kernels run once before and after them, as around the layers of a single iteration"
     return None
+
+
+def is_time_step(candidate: Candidate) -> bool:
+    """Return whether the passes are of kernels all different, many, and nearly all that runs: a simulation's steps.
+
+    Layers and solvers use one kernel in several places.
+    """
+    kernels = len(np.unique(candidate.template.symbols))
+    many = candidate.passes >= MORE_THAN_LAYERS - 1 and candidate.edit_share <= LAYER_EDITS
+    return kernels == candidate.period >= FEWEST_KERNELS and many and candidate.coverage >= NEARLY_ALL
 
 
 def rarer_loop(candidate: Candidate, evidence: Evidence) -> str | None:
@@ -217,7 +235,22 @@ def ends_in_optimizer(candidate: Candidate, evidence: Evidence) -> bool:
     if evidence.optimizer is None:
         return False
     share = float(evidence.optimizer[candidate.template.symbols].mean())
-    return 0 < share <= MOSTLY_OPTIMIZER
+    return 0 < share <= MOSTLY_OPTIMIZER and not updates_as_it_goes(candidate, evidence)
+
+
+def updates_as_it_goes(candidate: Candidate, evidence: Evidence) -> bool:
+    """Return whether the passes may be layers of one backward pass, each with the update of its own parameters.
+
+    Iterations cover most of what runs, forward passes too; or they hold their update in one place, behind the rest.
+    """
+    if evidence.optimizer is None or candidate.coverage >= MIN_COVERAGE:
+        return False
+    places = np.flatnonzero(evidence.optimizer[candidate.template.symbols])
+    if not len(places):
+        return False
+    period = candidate.period
+    apart = np.diff(np.append(places, places[0] + period))
+    return bool(period - apart.max() >= SPREAD * period or is_flat(candidate.template.symbols))
 
 
 def in_most_passes(candidate: Candidate, marks: npt.NDArray[np.bool_] | None) -> bool:

@@ -13,6 +13,7 @@ from deepprof.mining.levels import Level, find_levels
 from deepprof.mining.matching import Matcher, Matches
 from deepprof.mining.ranges import suggest_levels
 from deepprof.mining.suffix_tree import SuffixTree
+from deepprof.mining.supercycles import iteration_within
 from deepprof.mining.symbols import SymbolArray
 from deepprof.mining.template import Template, fit_template
 
@@ -22,6 +23,7 @@ Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 MAX_CANDIDATES = 12
+EDITED = 0.1  # of a candidate: what fits only so roughly is no part that a cycle could be made of
 RARE_PLACES = 0.3  # more places of a template that most passes lack are no noise: the template is wrong
 
 
@@ -98,7 +100,23 @@ def propose(symbols: SymbolArray, evidence: Evidence) -> list[Candidate]:
         candidate = verify(symbols, level)
         if candidate is not None and candidate.good.sum() >= 2:
             found.setdefault(candidate.template.symbols.tobytes(), candidate)
-    return sorted(found.values(), key=lambda c: c.period)
+    return without_cycles(symbols, sorted(found.values(), key=lambda c: c.period), evidence)
+
+
+def without_cycles(symbols: SymbolArray, candidates: list[Candidate], evidence: Evidence) -> list[Candidate]:
+    """Return the candidates with the iteration in place of each that is a cycle of iterations and an evaluation."""
+    kept = {c.template.symbols.tobytes(): c for c in candidates}
+    for candidate in candidates:
+        smaller = [
+            c.template.symbols for c in candidates if 2 * c.period <= candidate.period and c.edit_share <= EDITED
+        ]
+        inner = iteration_within(candidate.template.symbols, smaller, evidence.optimizer)
+        if inner is None:
+            continue
+        del kept[candidate.template.symbols.tobytes()]
+        if inner.tobytes() not in kept:
+            kept[inner.tobytes()] = measure(symbols, Template(inner, candidate.template.variants))
+    return sorted(kept.values(), key=lambda c: c.period)
 
 
 def plausible(levels: list[Level]) -> list[Level]:

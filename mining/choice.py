@@ -7,7 +7,14 @@ import numpy.typing as npt
 
 from deepprof.mining.candidates import Candidate
 from deepprof.mining.evidence import Evidence, Family
-from deepprof.mining.nesting import LAYER, are_as_many, find_cyclic, nested_share, size_of
+from deepprof.mining.nesting import (
+    LAYER,
+    are_as_many,
+    find_cyclic,
+    has_parameter_loop,
+    nested_share,
+    size_of,
+)
 from deepprof.mining.ranges import by_trust, comes_once
 from deepprof.mining.symbols import SymbolArray
 
@@ -130,12 +137,13 @@ def is_structured(template: SymbolArray) -> bool:
 def is_flat(template: SymbolArray) -> bool:
     """Return whether a period could be a layer: short, or without the inner loops that layers make of an iteration.
 
-    So is one of few different kernels: a solver's, however often its inner loop runs.
+    A loop over parameters is enough of them: a model of two layers has no other. A period of few different kernels may
+    be a solver's, however often its inner loop runs.
     """
     shortest = LAYER_SIZES[0]
     if len(template) < shortest or len(np.unique(template)) < FEWEST_KERNELS:
         return True
-    return len(template) < FLAT and nested_share(template) < NESTED
+    return len(template) < FLAT and nested_share(template) < NESTED and not has_parameter_loop(template)
 
 
 def new_share(symbols: SymbolArray, larger: Candidate, pick: Candidate) -> float:

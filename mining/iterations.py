@@ -11,12 +11,13 @@ from deepprof.mining.edits import edit_distance
 from deepprof.mining.matching import Matches
 from deepprof.mining.symbols import SymbolArray
 
-__all__ = ["Iterations", "absorb_tails", "count_edits", "join_halves", "to_iterations"]
+__all__ = ["Iterations", "absorb_tails", "count_edits", "join_halves", "rejoin_tails", "to_iterations"]
 
 Int64s = npt.NDArray[np.int64]
 
 EXACT_SYMBOLS = 30_000  # of edited iterations whose edits are counted exactly: about a quarter of a second
 TAIL = 0.1  # of the period: longer foreign stretches (evaluation) stay between iterations
+LATE, FOREIGN = 0.1, 0.5  # of the period: the end that may come late, and all that lies before the next iteration
 WHOLE = 0.99  # of the period: the last iteration may lack what prepares the next
 
 
@@ -85,6 +86,25 @@ def absorb_tails(rows: Iterations, period: int) -> Iterations:
     tail = following - rows.end
     tail = np.where(tail <= max(8, TAIL * period), tail, 0)
     return replace(rows, end=rows.end + tail, edits=rows.edits + tail)
+
+
+def rejoin_tails(rows: Iterations, symbols: SymbolArray, template: SymbolArray) -> Iterations:
+    """Return the iterations with those whole whose end came late: right before the next, behind foreign symbols.
+
+    The optimizer of a first iteration sets up its state, kernels for each parameter, before its last kernels run.
+    """
+    end, matched, edits, complete = rows.end.copy(), rows.matched.copy(), rows.edits.copy(), rows.complete.copy()
+    period = len(template)
+    missing = period - rows.matched
+    following = np.append(rows.first[1:], 0)[: len(rows.first)]
+    late = ~rows.complete & (missing <= LATE * period) & (rows.edits <= 0)
+    late &= (following - rows.end > missing) & (following - rows.end <= FOREIGN * period)
+    for row in np.flatnonzero(late).tolist():
+        tail = int(missing[row])
+        if np.array_equal(symbols[following[row] - tail : following[row]], template[period - tail :]):
+            edits[row] = following[row] - rows.end[row] - tail
+            end[row], matched[row], complete[row] = following[row], period, True
+    return Iterations(rows.first, end, matched, edits, complete)
 
 
 def count_edits(rows: Iterations, symbols: SymbolArray, template: SymbolArray) -> Iterations:

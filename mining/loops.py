@@ -12,7 +12,7 @@ from deepprof.mining.candidates import Candidate, follow
 from deepprof.mining.confidence import sure_of_period, sure_of_start
 from deepprof.mining.cycles import Cycle, find_cycles
 from deepprof.mining.evidence import Evidence
-from deepprof.mining.iterations import Iterations, count_edits, to_iterations
+from deepprof.mining.iterations import Iterations, count_edits, rejoin_tails, to_iterations
 from deepprof.mining.nesting import Nested, find_nested
 from deepprof.mining.phase import Phase, Source, find_phase
 from deepprof.mining.search import WINDOWS, Look, search, windows_of
@@ -183,7 +183,8 @@ def make_loop(found: Look, candidate: Candidate, evidence: Evidence) -> Loop:
     """Match the template, turned into phase, against the whole sequence."""
     phase = find_phase(found.window, candidate, found.evidence)
     template = np.roll(candidate.template.symbols, -phase.offset)
-    rows = count_edits(to_iterations(follow(found.symbols, template)[1], len(template)), found.symbols, template)
+    rows = to_iterations(follow(found.symbols, template)[1], len(template))
+    rows = count_edits(rejoin_tails(rows, found.symbols, template), found.symbols, template)
     source, family = decided_by(phase, rows, evidence)
     cycles = tuple(find_cycles(found.symbols, rows, template, evidence.optimizer))
     start = sure_of_start(phase)

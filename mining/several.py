@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.mining.candidates import Candidate
+from deepprof.mining.candidates import Candidate, follow
 from deepprof.mining.choice import LAYER_SIZES
 from deepprof.mining.evidence import Evidence
-from deepprof.mining.iterations import Iterations
+from deepprof.mining.iterations import Iterations, to_iterations
 from deepprof.mining.loops import Loop, Mined, find_posed, make_loop, pose
 from deepprof.mining.matching import match
 from deepprof.mining.regimes import find_strangers
@@ -24,6 +24,7 @@ MAX_LOOPS = 6
 MAX_TRIES = 8  # stretches searched
 WORTH = 0.05  # of the sequence: a loop on less is a detail of the main one's surroundings
 TWICE = 3  # matches in two iterations, one of them broken: more belong to a layer, which stands in each several times
+ALL = 0.95  # of a cut iteration that is whole ones of another loop
 SHORTEST = 3 * LAYER_SIZES[0]  # symbols in a stretch worth searching: three of the shortest iterations
 
 
@@ -48,7 +49,45 @@ def find_loops(
         if more is None:
             break
         loops = more
+    loops = settle_ends(problem.symbols, loops)
     return problem.named(Mined(tuple(sorted(loops, key=lambda loop: -int(loop.iterations.matched.sum())))))
+
+
+def settle_ends(symbols: SymbolArray, loops: list[Loop]) -> list[Loop]:
+    """Return the loops with each cut iteration at an end that is a whole one of another loop given to that.
+
+    The last forward pass of an evaluation looks like the beginning of one more training step.
+    """
+    for one in range(len(loops)):
+        for row in (0, len(loops[one].iterations.first) - 1):
+            for other in range(len(loops)):
+                taken = None if other == one else taken_over(symbols, loops[one].iterations, row, loops[other])
+                if taken is not None:
+                    left = np.arange(len(loops[one].iterations.first)) != row
+                    loops[one] = with_rows(loops[one], select(loops[one].iterations, left), len(symbols))
+                    loops[other] = with_rows(loops[other], taken, len(symbols))
+                    break
+    return loops
+
+
+def taken_over(symbols: SymbolArray, rows: Iterations, row: int, other: Loop) -> Iterations | None:
+    """Return the other loop's iterations with those it has in an incomplete row, None where that is not all it is."""
+    if row >= len(rows.first) or rows.complete[row] or row < 0 or len(rows.first) < 2:
+        return None
+    first, end = int(rows.first[row]), int(rows.end[row])
+    found = to_iterations(follow(symbols[first:end], other.template)[1], other.period)
+    if not found.complete.any() or int(found.matched[found.complete].sum()) < ALL * (end - first):
+        return None
+    found = select(found, found.complete)
+    shifted = replace(found, first=found.first + first, end=found.end + first)
+    return in_order(other.iterations, shifted)
+
+
+def in_order(one: Iterations, other: Iterations) -> Iterations:
+    """Return the iterations of both by their beginning."""
+    order = np.argsort(np.concatenate([one.first, other.first]), kind="stable")
+    columns = ("first", "end", "matched", "edits", "complete")
+    return Iterations(*(np.concatenate([getattr(one, c), getattr(other, c)])[order] for c in columns))
 
 
 def find_another(symbols: SymbolArray, evidence: Evidence, loops: list[Loop]) -> list[Loop] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.accuracy.kernels import Ints
 
@@ -38,15 +39,23 @@ TRANSFORMERS = (
     ("norm", "linear", "attention", "linear", "residual"),
     ("rms", "linear", "linear", "linear", "copy", "attention", "copy", "linear", "residual"),
 )
-MIXERS = (("norm", "biased", "activation", "biased", "dropout", "residual"), ("rms", "linear", "linear", "gate", "linear"))
+MIXERS = (
+    ("norm", "biased", "activation", "biased", "dropout", "residual"),
+    ("rms", "linear", "linear", "gate", "linear"),
+)
 CONVOLUTION = ("convolution", "batch_norm", "relu", "convolution", "batch_norm", "residual", "relu")
 HEAD = (("norm", "linear"), ("log_softmax", "nll_loss"), ("nll_backward", "log_softmax_backward"))
 UPDATES: dict[str, tuple[str, ...]] = {
-    "foreach": ("multi_tensor_lerp", "multi_tensor_mul", "multi_tensor_addcmul", "multi_tensor_sqrt", "multi_tensor_div"),
+    "foreach": (
+        "multi_tensor_lerp",
+        "multi_tensor_mul",
+        "multi_tensor_addcmul",
+        "multi_tensor_sqrt",
+        "multi_tensor_div",
+    ),
     "fused": ("multi_tensor_apply<FusedAdam>",),
     "single": ("mul", "add_scalar", "addcmul", "sqrt", "addcdiv"),
 }
-OPTIMIZERS = ("multi_tensor", "addcdiv", "addcmul")  # prefixes of what only an optimizer runs
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,7 @@ class Shape:
     update: str
     groups: int
     clipped: bool
+    zeroed: bool
 
 
 @dataclass
@@ -78,7 +88,7 @@ class Book:
         return np.array([first.setdefault(name.split("<")[0], number) for name, number in self.numbers.items()])
 
     @property
-    def optimizer(self) -> np.ndarray:
+    def optimizer(self) -> npt.NDArray[np.bool_]:
         """Whether a name says that it is an optimizer's."""
         return np.array(["Adam" in name or name.startswith("multi_tensor") for name in self.numbers], bool)
 
@@ -91,7 +101,7 @@ def draw_shape(rng: Rng, layers: int) -> Shape:
         layer, widths = (*TRANSFORMERS[rng.integers(3)], *MIXERS[rng.integers(2)]), 1
     update = str(rng.choice(list(UPDATES)))
     groups = layers * 4 if update == "single" else int(rng.integers(3, 30))
-    return Shape(layer, layers, min(widths, layers), update, groups, bool(rng.random() < 0.4))
+    return Shape(layer, layers, min(widths, layers), update, groups, bool(rng.random() < 0.4), bool(rng.random() < 0.3))
 
 
 def layers_of(shape: Shape) -> list[tuple[str, str]]:
@@ -120,6 +130,12 @@ def backward(shape: Shape) -> Emission:
 
 
 def update(shape: Shape) -> Emission:
-    """Return the optimizer's step."""
-    clip = ["norm_reduce"] * max(3, shape.layers // 2) + ["stack", "norm_total", "clip_coefficient", "multi_tensor_scale"]
-    return (clip if shape.clipped else []) + [*UPDATES[shape.update]] * shape.groups + ["fill_zero"] * (shape.groups // 2)
+    """Return the optimizer's step, after the gradients are clipped."""
+    scaled = ["mul"] * shape.groups if shape.update == "single" else ["multi_tensor_scale"]
+    clip = ["norm_reduce"] * max(3, shape.layers // 2) + ["stack", "norm_total", "clip_coefficient", *scaled]
+    return (clip if shape.clipped else []) + [*UPDATES[shape.update]] * shape.groups
+
+
+def zeroing(shape: Shape) -> Emission:
+    """Return what sets the gradients to zero before the first forward pass, in programs that do not drop them."""
+    return ["fill_zero"] * shape.groups if shape.zeroed else []

@@ -1,7 +1,7 @@
 """Random jobs in the order of their kernels: evaluation, growth, shape buckets, accumulation, and several together.
 
-The kinds and their ranges are those at which the miner failed on jobs that somebody else had drawn. Seeds are split in
-three: `fit` may be looked at while the miner is changed, `look` now and then, and of `sealed` only the summary is shown.
+The kinds and their ranges are those at which the miner failed on jobs that somebody else had drawn. Seeds are split:
+`fit` may be looked at while the miner is changed, `look` now and then, and of `sealed` only the summary is shown.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.accuracy.emitted import Book, Emission, Rng, Shape, backward, draw_shape, forward, update
+from benchmarks.accuracy.emitted import Book, Emission, Rng, Shape, backward, draw_shape, forward, update, zeroing
 from benchmarks.accuracy.looks import Case
 from benchmarks.accuracy.truth import Made, Truth
 
@@ -58,7 +58,13 @@ def evaluation_edited(rng: Rng) -> Program:
     """Return the same with kernels missing as well."""
     made = evaluation(rng)
     return Program(
-        made.layers, made.iterations, 0.1, 0.1, made.eval_every, made.eval_passes, checkpoint_every=int(rng.choice([0, 15]))
+        made.layers,
+        made.iterations,
+        0.1,
+        0.1,
+        made.eval_every,
+        made.eval_passes,
+        checkpoint_every=int(rng.choice([0, 15])),
     )
 
 
@@ -132,7 +138,11 @@ class Course:
         self.names: Emission = []
         self.rows: list[tuple[int, int, int]] = []
         self.asides: list[tuple[int, int, int]] = []
-        self.trained = [*(forward(shape, training=True) + backward(shape)) * program.micro, *update(shape)]
+        self.trained = [
+            *zeroing(shape),
+            *(forward(shape, training=True) + backward(shape)) * program.micro,
+            *update(shape),
+        ]
         self.tested = forward(shape, training=bool(rng.random() < 0.5))
         self.grown = str(rng.choice(["add", "mul", "stack_history"]))
         self.place = int(rng.integers(1, len(self.trained)))

@@ -1,0 +1,91 @@
+"""Cycles mistaken for iterations: several iterations and an evaluation, which runs forward passes of the same model.
+
+Such a cycle comes back as regularly as an iteration, and explains more of the sequence. What tells it apart: it holds
+several passes of something that has all an iteration has, and beside them nothing that these do not have as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.mining.matching import match
+from deepprof.mining.nesting import find_cyclic, has_parameter_loop, nested_share
+from deepprof.mining.symbols import SymbolArray, as_symbols
+
+__all__ = ["iteration_within"]
+
+SMALLEST = 64  # symbols: a shorter part of a period may be its layer
+TWICE = 2  # iterations in a cycle
+WHOLE, PART = 0.9, 0.3  # of a part matched: then it stands there, or what noise left of it
+LOOPED = 0.3  # of a part lies in loops of its own, else it may be a layer
+LEAST = 0.15  # of the part: less beside the passes is no evaluation
+KNOWN = 0.8  # of the short sequences beside the passes stand within them as well
+OWN = 0.15  # of those within a pass stand only there: its backward pass and the update
+NEW = 0.1  # of the part's different symbols, or two: an evaluation may count what it got right
+GRAM = 2  # symbols: longer sequences are broken by what an evaluation leaves out
+MOST_SYMBOLS = 1 << 17  # of a period that is looked at
+
+
+def iteration_within(
+    template: SymbolArray, others: Iterable[SymbolArray], optimizer: npt.NDArray[np.bool_] | None
+) -> SymbolArray | None:
+    """Return the iteration that a period repeats beside forward passes of the same model, None when it is no cycle.
+
+    `others` are shorter periods found in the same sequence, `optimizer` marks symbols named like an optimizer's.
+    """
+    if not 2 * SMALLEST <= len(template) <= MOST_SYMBOLS:
+        return None
+    inner = [
+        as_symbols(np.take(template, block.first + np.arange(block.events), mode="wrap"))
+        for block in find_cyclic(template)
+        if block.events >= SMALLEST
+    ]
+    parts = [*inner, *(part for part in others if SMALLEST <= len(part) <= len(template) / TWICE)]
+    whole = [part for part in parts if is_whole(part) and repeats_in(template, part, optimizer)]
+    return max(whole, key=len, default=None)
+
+
+def is_whole(part: SymbolArray) -> bool:
+    """Return whether a part has loops as an iteration has, over layers or parameters."""
+    return nested_share(part) >= LOOPED or has_parameter_loop(part)
+
+
+def repeats_in(template: SymbolArray, part: SymbolArray, optimizer: npt.NDArray[np.bool_] | None) -> bool:
+    """Return whether the period is passes of `part` and, beside them, forward passes of it."""
+    turned = as_symbols(np.tile(template, 2))
+    passes = match(turned, part)
+    good = passes.matched >= WHOLE * len(part)
+    if good.sum() < 2 * TWICE - 1:
+        return False
+    seen = passes.matched >= PART * len(part)
+    change = np.zeros(len(turned) + 1, np.int64)
+    np.add.at(change, passes.first[seen], 1)
+    np.add.at(change, passes.end[seen], -1)
+    beside = turned[np.cumsum(change[:-1]) == 0]
+    beside = beside[: len(beside) // 2 + 1]
+    if optimizer is not None and (optimizer[beside].any() or optimizer[template].any() > optimizer[part].any()):
+        return False
+    return len(beside) >= LEAST * len(part) and is_forward_of(part, as_symbols(beside))
+
+
+def is_forward_of(part: SymbolArray, beside: SymbolArray) -> bool:
+    """Return whether a stretch holds only what the part has too, and the part something that the stretch has not."""
+    new = np.setdiff1d(beside, part)
+    if len(new) > max(2.0, NEW * len(np.unique(part))):
+        return False
+    within, outside = grams(np.resize(part, len(part) + GRAM - 1)), grams(beside)
+    if not len(outside):
+        return False
+    shared = np.isin(within, outside)
+    return bool(np.isin(outside, within).mean() >= KNOWN and shared.mean() <= 1 - OWN)
+
+
+def grams(symbols: npt.NDArray[np.integer]) -> npt.NDArray[np.void]:
+    """Return the pairs of neighbours, one for each place."""
+    if len(symbols) < GRAM:
+        return np.zeros(0, f"V{4 * GRAM}")
+    windows = np.lib.stride_tricks.sliding_window_view(symbols.astype(np.uint32), GRAM)
+    return np.ascontiguousarray(windows).view(f"V{4 * GRAM}").ravel()
