@@ -14,7 +14,7 @@ import numpy.typing as npt
 from deepprof.mining.candidates import Candidate
 from deepprof.mining.choice import FEWEST_KERNELS, LAYER_SIZES, MAX_EDITS, holds_once, is_flat
 from deepprof.mining.evidence import Evidence, short
-from deepprof.mining.nesting import has_layers
+from deepprof.mining.nesting import find_nested, has_layers
 from deepprof.mining.ranges import by_trust
 
 __all__ = ["Verdict", "judge"]
@@ -25,6 +25,7 @@ MANY_PASSES = 3  # that many passes inside one step marker make them parts of a 
 MORE_THAN_LAYERS = 150  # passes …
 SHORT = 20  # … of so many kernels: a shorter loop is a solver's, or an operator's
 MOST, NEARLY_ALL = 0.8, 0.95  # … on so much of the sequence
+MOST_BEFORE, MOSTLY_RUN = 1 << 14, 0.5  # symbols before the passes looked at, and the share of them in one run
 THOUSAND = 1000  # passes of even fewer kernels, if the host shows each
 SPREAD = 0.5  # of the period between the first and the last kernel of the optimizer: it updates layer by layer
 LAYER_EDITS = 0.0005  # layers are equal but for a few
@@ -111,6 +112,8 @@ def find_doubt(candidate: Candidate, evidence: Evidence, signs: Signs) -> str | 
     """Return what speaks for a layer, a micro-benchmark or a solver rather than an iteration, unless signs do more."""
     if any(holds_once(candidate, family) for family in by_trust(evidence, "step")):
         return None
+    if is_backward(candidate) and not any(holds_once(candidate, family) for family in by_trust(evidence, "loop")):
+        return "as many parts of something else run once before them, as layers do forward before they do backward"
     return doubt_by_ranges(candidate, evidence, signs) or doubt_by_shape(candidate, evidence, signs)
 
 
@@ -146,6 +149,23 @@ def doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: Signs) -> st
     if not large and not signs.strong and not signs.weak and is_framed(candidate, evidence):
         return "other kernels run once before and after them, as around the layers of a single iteration"
     return None
+
+
+def is_backward(candidate: Candidate) -> bool:
+    """Return whether most of what runs before the passes is one run of as many parts: a forward pass, layer by layer."""
+    before, passes = candidate.before, candidate.passes
+    if before is None or not 0 < len(before) <= min(candidate.matches.matched.sum(), MOST_BEFORE):
+        return False
+    return any(
+        as_many(run.repeats, passes) and run.events * run.repeats >= MOSTLY_RUN * len(before)
+        for run in find_nested(before)[:3]
+    )
+
+
+def as_many(repeats: int, passes: float) -> bool:
+    """Return whether a run has as many parts as there are passes, or a few for each of many; noise may hide some."""
+    parts = max(1, round(repeats / passes)) if passes >= MANY_PASSES * 2 else 1
+    return parts <= MANY_PASSES and abs(repeats / parts - passes) <= max(1.5, 0.1 * passes)
 
 
 def is_time_step(candidate: Candidate) -> bool:

@@ -42,6 +42,7 @@ class Candidate:
     coverage: float
     left: int
     right: int
+    before: SymbolArray | None = None  # the symbols before `left`
 
     @property
     def period(self) -> int:
@@ -158,7 +159,7 @@ def make_candidate(symbols: SymbolArray, template: Template, matcher: Matcher, m
     exact = matches.first[(matches.edits == 0) & (matches.matched == len(template.symbols))]
     left = reach_left(symbols, template.symbols, int(exact[0])) if len(exact) else 0
     right = reach_right(symbols, template.symbols, int(exact[-1])) if len(exact) else 0
-    return Candidate(template, matches, matcher.relocks, coverage, left, right)
+    return Candidate(template, matches, matcher.relocks, coverage, left, right, symbols[:left])
 
 
 def follow(symbols: SymbolArray, template: SymbolArray) -> tuple[Matcher, Matches]:
