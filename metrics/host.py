@@ -20,6 +20,7 @@ WAITS = "Synchronize"
 GRAPH_LAUNCHES = "GraphLaunch"
 # "lamb" must not match C++'s lambda.
 OPTIMIZER = r"(?i)multi_tensor_apply|adam|sgd|lamb(?:[^d]|$)|lars\b|rmsprop|adagrad|adafactor|momentum|optimizer"
+MARKED_STEP, DRAWN_STEP = "step[", "step#"  # XLA's names for what the program marks and what its profiler draws
 INNER = ("nccl:", "gloo:", "rccl:", "ucc:")  # collectives come many times per iteration and mark nothing
 
 
@@ -63,10 +64,15 @@ def read_launches(trace: Trace) -> pl.DataFrame:
 
 
 def read_ranges(trace: Trace) -> pl.DataFrame:
-    """Return the closed annotations with `name` and `family`: the host's, or the devices' where it has none."""
-    closed = trace.annotations.filter(pl.col("end_ns") > pl.col("start_ns"))
+    """Return the closed annotations with `name` and `family`: the host's, or the devices' where it has none.
+
+    The steps that a profiler draws on the device count where the host marks none (`step[train]#7`).
+    """
+    closed = with_names(trace.annotations.filter(pl.col("end_ns") > pl.col("start_ns")), trace.names)
     host = closed.filter(pl.col("side") == "host")
-    named = with_names(host if host.height else closed, trace.names)
+    named = host if host.height else closed
+    if host.height and not host["name"].str.starts_with(MARKED_STEP).any():
+        named = closed.filter((pl.col("side") == "host") | pl.col("name").str.starts_with(DRAWN_STEP))
     return named.filter(~is_inner()).with_columns(family=family())
 
 

@@ -29,7 +29,7 @@ def is_collective() -> pl.Expr:
 def classify_streams(trace: Trace, chosen: tuple[int, int] | None = None) -> pl.DataFrame:
     """Return one row per (device, stream) with its role.
 
-    Main is the stream with the most kernels of its device, collectives not counted; `chosen` overrides it. A stream
+    Main is the stream of its device whose kernels run longest, collectives not counted; `chosen` overrides it. A stream
     whose kernels are mostly collectives is communication, one with copies and no kernel is copy, the rest assist.
     Columns: device, stream, role, events, kernels (graph launches included), collectives, busy_ns (union of
     kernels, copies, memsets and graphs; sync waits are not busy).
@@ -44,6 +44,7 @@ def classify_streams(trace: Trace, chosen: tuple[int, int] | None = None) -> pl.
             collectives=is_collective().sum(),
             copies=(pl.col("activity") == "memcpy").sum(),
             busy_ns=busy_time(),
+            computing_ns=computing_time(),
         )
         .sort("device", "stream")
     )
@@ -58,10 +59,18 @@ def busy_time() -> pl.Expr:
     return (pl.col("end_ns") - pl.max_horizontal("start_ns", reach)).clip(lower_bound=0).sum()
 
 
+def computing_time() -> pl.Expr:
+    """Return how long the group's kernels and graphs ran, collectives not counted."""
+    work = pl.col("activity").is_in(["kernel", "graph"]) & ~is_collective()
+    return (pl.col("end_ns") - pl.col("start_ns")).filter(work).sum()
+
+
 def role(chosen: tuple[int, int] | None) -> pl.Expr:
-    """Return the role of each (device, stream) row; on a tie the busier stream is main."""
+    """Return the role of each (device, stream) row; on a tie the stream with more kernels is main."""
     computing = pl.col("kernels") - pl.col("collectives").cast(pl.Int64)
-    score = pl.struct(computing, busy=pl.col("busy_ns"), low=-pl.col("stream")).rank("ordinal", descending=True)
+    score = pl.struct("computing_ns", computing.alias("computing"), low=-pl.col("stream")).rank(
+        "ordinal", descending=True
+    )
     main = (score.over("device") == 1) & (computing > 0)
     if chosen is not None:
         main = (pl.col("device") == chosen[0]) & (pl.col("stream") == chosen[1])

@@ -152,7 +152,7 @@ def doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: Signs) -> st
 
 
 def is_backward(candidate: Candidate) -> bool:
-    """Return whether most of what runs before the passes is one run of as many parts: a forward pass, layer by layer."""
+    """Return whether what runs before the passes is mostly one run of as many parts: layers of a forward pass."""
     before, passes = candidate.before, candidate.passes
     if before is None or not 0 < len(before) <= min(candidate.matches.matched.sum(), MOST_BEFORE):
         return False
@@ -163,9 +163,10 @@ def is_backward(candidate: Candidate) -> bool:
 
 
 def as_many(repeats: int, passes: float) -> bool:
-    """Return whether a run has as many parts as there are passes, or a few for each of many; noise may hide some."""
-    parts = max(1, round(repeats / passes)) if passes >= MANY_PASSES * 2 else 1
-    return parts <= MANY_PASSES and abs(repeats / parts - passes) <= max(1.5, 0.1 * passes)
+    """Return whether there are as many of both, or a few of one for each of the other; noise may hide some."""
+    fewer, more = min(repeats, passes), max(repeats, passes)
+    parts = round(more / fewer) if fewer >= 2 * MANY_PASSES else 1
+    return parts <= MANY_PASSES and abs(more / parts - fewer) <= max(1.5, 0.1 * fewer)
 
 
 def is_time_step(candidate: Candidate) -> bool:

@@ -48,7 +48,7 @@ def run(section: str, verbose: bool, only: str, workers: int) -> list[str]:
     begin = time.perf_counter()
     chosen = [case for case in cases(section) if only in f"{case.row} {case.number}"]
     outcomes = [outcome for some in each(look_at, chosen, workers) for outcome in some]
-    if verbose:
+    if verbose and section != "sealed":
         show(chosen, outcomes)
     made = [table.markdown() for table in tables(section, outcomes, workers=workers)]
     print(spent(section, chosen, outcomes, time.perf_counter() - begin), file=sys.stderr)

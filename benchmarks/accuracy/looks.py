@@ -73,6 +73,8 @@ def look_at(case: Case) -> list[Outcome]:
     """Return the outcomes of all looks at a case; gaps are looked at only where there are some."""
     made = case.make()
     looks = {"kernels": Evidence()} | ({} if made.gaps is None else {"gaps": Evidence(gaps=made.gaps)})
+    if made.gaps is None and made.optimizer is not None:
+        looks["names"] = Evidence(optimizer=made.optimizer)
     return [outcome(case, made, look, evidence) for look, evidence in looks.items()]
 
 

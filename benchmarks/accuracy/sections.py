@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
-from benchmarks.accuracy import calibration, cycles, draws, negatives, real, scenarios, semireal
+from benchmarks.accuracy import calibration, cycles, draws, negatives, programs, real, scenarios, semireal
 from benchmarks.accuracy.looks import LOOKS, Case, Outcome
 from benchmarks.accuracy.scoring import RIGHT, mean
 from benchmarks.accuracy.tables import Better, Table
 
-SECTIONS = ("scenarios", "random", "unseen", "semireal", "real", "negatives")
+SECTIONS = ("scenarios", "random", "unseen", "fit", "look", "sealed", "semireal", "real", "negatives")
 SCORED: dict[str, Better] = {"period": "more", "count": "more", "F1": "more", "phase": "more", "confidence": "any"}
 
 
@@ -20,6 +21,7 @@ def cases(section: str, traces: Path = real.TRACES) -> list[Case]:
         "scenarios": scenarios.cases,
         "random": lambda: draws.cases("random"),
         "unseen": lambda: draws.cases("unseen"),
+        **{block: partial(programs.cases, block) for block in programs.BLOCKS},
         "semireal": lambda: semireal.cases(traces),
         "negatives": negatives.cases,
         "real": tuple,
@@ -40,6 +42,8 @@ def tables(section: str, outcomes: Sequence[Outcome], traces: Path = real.TRACES
             cycles_table(jobs, outcomes),
             *calibration.tables(jobs, outcomes),
         ]
+    if section in programs.BLOCKS:
+        return programs_tables(section, outcomes)
     if section == "negatives":
         return [negatives_table(outcomes)]
     scored = scored_table(*NOTES[section], outcomes)
@@ -52,6 +56,47 @@ def cycles_table(jobs: str, outcomes: Sequence[Outcome]) -> Table:
     return cycles.table(jobs, [c for o in looks for c in o.cycles], sum(o.strays for o in looks))
 
 
+def programs_tables(block: str, outcomes: Sequence[Outcome]) -> list[Table]:
+    """Return a block of training programs by kind, and what confidence is worth on it; of the sealed one no kinds."""
+    jobs = PROGRAMS[block]
+    columns: dict[str, Better] = {"look": "key", "kind": "key", "jobs": "same", "F1": "more", f"F1 ≥ {RIGHT}": "more"}
+    columns |= {"phase": "more", "right": "more"}
+    kinds = [] if block == "sealed" else list(dict.fromkeys(o.row for o in outcomes))
+    rows = [
+        [look, kind or "all", *program_figures([o for o in outcomes if o.look == look and o.row.startswith(kind)])]
+        for look in programs.LOOKS
+        for kind in (*kinds, "evaluation", "")
+        if kind != "evaluation" or block == "sealed"
+    ]
+    note = "Means of jobs by kind, those without a loop found as 0; `names` knows which kernels are an optimizer's."
+    return [Table(jobs.capitalize(), note, columns, rows), sure_table(jobs, outcomes)]
+
+
+def program_figures(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return the cells of some programs."""
+    total = mean([o.score for o in outcomes])
+    near = sum(o.score.rotated >= RIGHT for o in outcomes) / max(1, len(outcomes))
+    return [str(len(outcomes)), *(f"{x:.3f}" for x in (total.rotated, near, total.phase, total.right))]
+
+
+def sure_table(jobs: str, outcomes: Sequence[Outcome]) -> Table:
+    """Return what a confidence is worth, by bins, and from `programs.SURE` on."""
+    columns: dict[str, Better] = {"look": "key", "confidence": "key", "loops": "any", "mean": "any"}
+    columns |= {"right": "any", "fully right": "any"}
+    rows = []
+    for look in programs.LOOKS:
+        given = [v for o in outcomes if o.look == look for v in o.loops]
+        sure = calibration.figures([v for v in given if v[0] >= programs.SURE])
+        rows += [[look, *cells] for cells in [*calibration.diagram(given), [f"≥ {programs.SURE}", *sure]]]
+    note = "Of the loops found with so much confidence: how many, and the shares that are right, and in phase as well."
+    return Table(f"Confidence, {jobs}", note, columns, rows)
+
+
+PROGRAMS = {
+    "fit": "training programs",
+    "look": "training programs looked at rarely",
+    "sealed": "training programs under seal",
+}
 JOBS = {"random": "random jobs", "unseen": "random jobs that nothing was tuned with"}
 NOTES = {
     "scenarios": (

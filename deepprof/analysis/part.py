@@ -39,6 +39,7 @@ from deepprof.metrics.streams import classify_streams
 __all__ = ["Question", "RankPart", "examine", "without_timelines"]
 
 FEWEST = 6  # kernels: fewer on a main stream are not worth a look
+WORTH, MOST_STREAMS = 0.2, 3  # of the main stream's busy time for a loop to be looked for there, and on how many
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +168,12 @@ def look_at(trace: Trace, roles: pl.DataFrame, counts: Sequence[int], others: Ma
         sequence = main_sequence(trace, device, number, host)
         evidence = gather_evidence(trace, sequence, host)
         found, reason = find_loops(trace, sequence, evidence, counts)
+        for other in next_streams(roles, device) if not found and not counts else ():
+            beside = main_sequence(trace, device, other, host)
+            found = find_loops(trace, beside, gather_evidence(trace, beside, host), counts)[0]
+            if found:
+                sequence, reason = beside, None
+                break
         if not found:
             look.singles.extend(filter(None, [measure_single(trace, sequence, evidence.families, timelines[device])]))
         if device in others:
@@ -175,6 +182,18 @@ def look_at(trace: Trace, roles: pl.DataFrame, counts: Sequence[int], others: Ma
         look.loops.extend(with_parts(loop, trace, timelines[device]) for loop in closed)
         look.reasons.extend([(f", device {device}", reason)] if reason else [])
     return look
+
+
+def next_streams(roles: pl.DataFrame, device: int) -> list[int]:
+    """Return the streams worth a look when the main one has no loop, the busiest first."""
+    main = roles.filter(pl.col("device") == device, pl.col("role") == "main")
+    worth = roles.filter(
+        pl.col("device") == device,
+        pl.col("role") == "assist",
+        pl.col("kernels") >= FEWEST,
+        pl.col("busy_ns") >= WORTH * float(main["busy_ns"].sum()),
+    )
+    return worth.sort("busy_ns", descending=True)["stream"].head(MOST_STREAMS).to_list()
 
 
 def reason_without_kernels(trace: Trace) -> str:

@@ -181,10 +181,12 @@ def host_rows(host: pl.DataFrame) -> pl.DataFrame:
 def device_ranges(events: pl.DataFrame) -> pl.DataFrame:
     """Return a device's steps and module runs, which the profiler draws around the kernels they launched."""
     rows = events.filter(pl.col("role") == "range")
+    name = pl.coalesce("step_name", "name")
+    step = name.str.contains(r"^\d+$")  # modules have names
     return rows.select(
         "start_ns",
         "end_ns",
-        pl.coalesce("step_name", "name").alias("name"),
+        pl.when(step).then(pl.format("step#{}", name)).otherwise(name).alias("name"),
         device="device",
         side=pl.lit("device"),
         framework=pl.lit(True),
