@@ -156,9 +156,10 @@ def is_backward(candidate: Candidate) -> bool:
     before, passes = candidate.before, candidate.passes
     if before is None or not 0 < len(before) <= min(candidate.matches.matched.sum(), MOST_BEFORE):
         return False
+    layers = [run for run in find_nested(before)[:3] if run.events * run.repeats >= MOSTLY_RUN * len(before)]
     return any(
-        as_many(run.repeats, passes) and run.events * run.repeats >= MOSTLY_RUN * len(before)
-        for run in find_nested(before)[:3]
+        as_many(run.repeats, passes) and is_flat(before[run.first : run.first + run.events])  # no loop before this one
+        for run in layers
     )
 
 
