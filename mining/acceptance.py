@@ -17,7 +17,7 @@ from deepprof.mining.evidence import Evidence, short
 from deepprof.mining.nesting import find_nested, has_layers
 from deepprof.mining.ranges import by_trust
 
-__all__ = ["Verdict", "judge"]
+__all__ = ["Verdict", "is_backward", "judge"]
 
 MIN_PASSES = 2.9  # three iterations of which the capture may cut a little
 MIN_COVERAGE = 0.5  # between the first and the last pass
@@ -26,6 +26,7 @@ MORE_THAN_LAYERS = 150  # passes …
 SHORT = 20  # … of so many kernels: a shorter loop is a solver's, or an operator's
 MOST, NEARLY_ALL = 0.8, 0.95  # … on so much of the sequence
 MOST_BEFORE, MOSTLY_RUN = 1 << 14, 0.5  # symbols before the passes looked at, and the share of them in one run
+FORWARD = 0.15  # of what the passes hold: a forward pass has at least so many kernels beside its backward pass
 THOUSAND = 1000  # passes of even fewer kernels, if the host shows each
 SPREAD = 0.5  # of the period between the first and the last kernel of the optimizer: it updates layer by layer
 LAYER_EDITS = 0.0005  # layers are equal but for a few
@@ -156,7 +157,8 @@ def is_backward(candidate: Candidate) -> bool:
     before, passes = candidate.before, candidate.passes
     if before is None or not 0 < len(before) <= min(candidate.matches.matched.sum(), MOST_BEFORE):
         return False
-    layers = [run for run in find_nested(before)[:3] if run.events * run.repeats >= MOSTLY_RUN * len(before)]
+    least = max(MOSTLY_RUN * len(before), FORWARD * float(candidate.matches.matched.sum()))
+    layers = [run for run in find_nested(before)[:3] if run.events >= 2 and run.events * run.repeats >= least]
     return any(
         as_many(run.repeats, passes) and is_flat(before[run.first : run.first + run.events])  # no loop before this one
         for run in layers
