@@ -42,7 +42,7 @@ class Candidate:
     coverage: float
     left: int
     right: int
-    before: SymbolArray | None = None  # the symbols before `left`
+    before: SymbolArray | None = None  # the symbols before `left`, or before the first good pass
 
     @property
     def period(self) -> int:
@@ -159,7 +159,9 @@ def make_candidate(symbols: SymbolArray, template: Template, matcher: Matcher, m
     exact = matches.first[(matches.edits == 0) & (matches.matched == len(template.symbols))]
     left = reach_left(symbols, template.symbols, int(exact[0])) if len(exact) else 0
     right = reach_right(symbols, template.symbols, int(exact[-1])) if len(exact) else 0
-    return Candidate(template, matches, matcher.relocks, coverage, left, right, symbols[:left])
+    whole = matches.first[2 * matches.matched >= len(template.symbols)]
+    before = symbols[: left if len(exact) else int(whole[0]) if len(whole) else 0]
+    return Candidate(template, matches, matcher.relocks, coverage, left, right, before)
 
 
 def follow(symbols: SymbolArray, template: SymbolArray) -> tuple[Matcher, Matches]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from deepprof.mining import Evidence, find_loops
@@ -36,5 +35,4 @@ def test_training_with_an_evaluation_every_few_iterations_is_a_loop_of_its_train
     assert found.loop is not None
     assert found.loop.period == len(training)
     assert int(found.loop.iterations.complete.sum()) == 30
-    starts = np.asarray(found.loop.iterations.first)
-    assert (starts % (5 * len(training) + 10 * len(forward)) <= 4 * len(training)).all()
+    assert sorted(loop.period for loop in found.loops) == [len(forward), len(training)]
