@@ -48,8 +48,11 @@ class Marked:
     def evidence(self) -> str:
         """What speaks for the iterations, in a sentence."""
         lengths = self.iterations.end - self.iterations.first
-        counts = f"{lengths.min()} to {lengths.max()} kernels in each"
-        return f"{len(lengths)} iterations between {short(self.family.name)} ranges; they do not repeat: {counts}"
+        least, most = int(lengths.min()), int(lengths.max())
+        counts = (
+            f"{least} kernels in each" if least == most else f"they do not repeat, {least} to {most} kernels in each"
+        )
+        return f"{len(lengths)} iterations between {short(self.family.name)} ranges: {counts}"
 
 
 def find_marked(sequence: Sequence, evidence: Evidence) -> Marked | None:

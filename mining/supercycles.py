@@ -25,6 +25,7 @@ LEAST = 0.15  # of the part: less beside the passes is no evaluation
 KNOWN = 0.8  # of the short sequences beside the passes stand within them as well
 OWN = 0.15  # of those within a pass stand only there: its backward pass and the update
 NEW = 0.1  # of the part's different symbols, or two: an evaluation may count what it got right
+LEFT = 0.5  # of the part's optimizer kernels, one in place of many: a second model's update is whole
 GRAM = 2  # symbols: longer sequences are broken by what an evaluation leaves out
 MOST_SYMBOLS = 1 << 17  # of a period that is looked at
 
@@ -66,9 +67,17 @@ def repeats_in(template: SymbolArray, part: SymbolArray, optimizer: npt.NDArray[
     np.add.at(change, passes.end[seen], -1)
     beside = turned[np.cumsum(change[:-1]) == 0]
     beside = beside[: len(beside) // 2 + 1]
-    if optimizer is not None and (optimizer[beside].any() or optimizer[template].any() > optimizer[part].any()):
+    if optimizer is not None and updates_beside(optimizer, template, part, beside):
         return False
     return len(beside) >= LEAST * len(part) and is_forward_of(part, as_symbols(beside))
+
+
+def updates_beside(
+    optimizer: npt.NDArray[np.bool_], template: SymbolArray, part: SymbolArray, beside: npt.NDArray[np.integer]
+) -> bool:
+    """Return whether the optimizer runs beside the part, more than what an edited pass may leave of it there."""
+    own = int(optimizer[part].sum())
+    return int(optimizer[beside].sum()) > LEFT * own or (not own and bool(optimizer[template].any()))
 
 
 def is_forward_of(part: SymbolArray, beside: SymbolArray) -> bool:

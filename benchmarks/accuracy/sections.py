@@ -61,12 +61,13 @@ def programs_tables(block: str, outcomes: Sequence[Outcome]) -> list[Table]:
     jobs = PROGRAMS[block]
     columns: dict[str, Better] = {"look": "key", "kind": "key", "jobs": "same", "F1": "more", f"F1 ≥ {RIGHT}": "more"}
     columns |= {"phase": "more", "right": "more"}
-    kinds = [] if block == "sealed" else list(dict.fromkeys(o.row for o in outcomes))
+    kinds = {kind: [kind] for kind in dict.fromkeys(o.row for o in outcomes)}
+    every = {"all": list(kinds)}
+    shown = {"evaluation": [k for k in kinds if k.startswith("evaluation")]} if block == "sealed" else kinds
     rows = [
-        [look, kind or "all", *program_figures([o for o in outcomes if o.look == look and o.row.startswith(kind)])]
+        [look, name, *program_figures([o for o in outcomes if o.look == look and o.row in some])]
         for look in programs.LOOKS
-        for kind in (*kinds, "evaluation", "")
-        if kind != "evaluation" or block == "sealed"
+        for name, some in (shown | every).items()
     ]
     note = "Means of jobs by kind, those without a loop found as 0; `names` knows which kernels are an optimizer's."
     return [Table(jobs.capitalize(), note, columns, rows), sure_table(jobs, outcomes)]

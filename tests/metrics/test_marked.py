@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.evidence import gather_evidence
+from deepprof.metrics.loop import Loop
 from deepprof.metrics.marked import Marked, common_ends, find_marked
 from deepprof.metrics.mined import find_loops
 from deepprof.metrics.sequence import main_sequence
@@ -95,3 +96,55 @@ def test_common_ends_agree_with_brute_force(one: list[int], other: list[int]) ->
 
 def symbols(values: list[int]) -> npt.NDArray[np.uint32]:
     return np.array(values, np.uint32)
+
+
+def find(trace: Trace) -> list[Loop]:
+    sequence = main_sequence(trace, 0, 7)
+    return find_loops(trace, sequence, gather_evidence(trace, sequence), ())[0]
+
+
+HEAD = list(range(100, 160))
+
+
+def graph_keeper(count: int, *, marked: bool) -> Trace:
+    """Iterations that each go backward once more through all so far: what comes back is a part of them."""
+    symbols, marks = [], []
+    for number in range(1, count + 1):
+        first = len(symbols)
+        symbols += HEAD + [*range(200, 240)] * number
+        marks += [span(STEP, 10 * first - 1, 10 * len(symbols) - 1)] * marked
+    names = [NAMES[name] if name < len(NAMES) else f"k{name}" for name in range(240)]
+    return make_trace([event(s, 10 * at, 10 * at + 8) for at, s in enumerate(symbols)], annotations=marks, names=names)
+
+
+def test_step_markers_decide_where_the_miner_disagrees_with_them() -> None:
+    (loop,) = find(graph_keeper(24, marked=True))
+    assert loop.iterations["kernels"].to_list() == [60 + 40 * number for number in range(1, 25)]
+    assert loop.boundary_source == "annotation"
+
+
+def test_without_markers_what_comes_back_is_all_there_is() -> None:
+    assert all(loop.period in {40, 60} or loop.confidence < 0.8 for loop in find(graph_keeper(24, marked=False)))
+
+
+def passes_in_steps(per_step: int) -> Loop:
+    """Return the loop of 20 equal passes of 110 kernels, so many of them in each marked step."""
+    period, each_ns = [*range(100, 130), *[*range(130, 140)] * 6, *range(140, 160)], 10
+    rows = [event(s, each_ns * at, each_ns * at + 8) for at, s in enumerate(period * 20)]
+    long = each_ns * len(period) * per_step
+    marks = [span(STEP, long * number - 1, long * (number + 1) - 1) for number in range(20 // per_step)]
+    names = [NAMES[name] if name < len(NAMES) else f"k{name}" for name in range(160)]
+    (loop,) = find(make_trace(rows, annotations=marks, names=names))
+    return loop
+
+
+def test_markers_that_agree_leave_the_loop_to_the_miner() -> None:
+    loop = passes_in_steps(1)
+    assert (loop.period, loop.iterations.height) == (110, 20)
+    assert loop.evidence.startswith("110 kernels repeat 20.0 times")
+
+
+def test_a_step_of_two_equal_passes_is_what_its_marker_says() -> None:
+    loop = passes_in_steps(2)
+    assert (loop.period, loop.iterations.height) == (220, 10)
+    assert loop.evidence == "10 iterations between ProfilerStep ranges: 220 kernels in each"

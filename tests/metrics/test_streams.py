@@ -42,8 +42,13 @@ def test_the_user_may_name_the_main_stream() -> None:
     assert roles(rows, chosen=(0, 9)) == {(0, 7): "assist", (0, 9): "main"}
 
 
-def test_a_tie_goes_to_the_busier_stream() -> None:
-    assert roles([event(1, 0, 1), event(1, 0, 50, stream=3)])[0, 3] == "main"
+def test_few_long_kernels_compute_more_than_many_short_ones() -> None:
+    rows = [event(1, t, t + 1, stream=3) for t in range(40)] + [event(1, 0, 20), event(1, 50, 71)]
+    assert roles(rows) == {(0, 3): "assist", (0, 7): "main"}
+
+
+def test_a_tie_goes_to_the_stream_with_more_kernels() -> None:
+    assert roles([event(1, 0, 2), event(1, 0, 1, stream=9), event(1, 1, 2, stream=9)])[0, 9] == "main"
 
 
 def test_busy_time_is_a_union() -> None:

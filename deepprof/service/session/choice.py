@@ -14,21 +14,20 @@ __all__ = ["FIRST_LOOK", "LOOK_EVERY", "StreamChoice", "next_look"]
 # tries for the first time at 1,024 kernels.
 FIRST_LOOK, LOOK_EVERY = 1 << 10, 1 << 16
 ENOUGH = FIRST_LOOK // 2  # kernels of the main stream, before the last of the early looks
-CLEARLY = 2  # times as many kernels must another stream have run lately to replace the main one
+CLEARLY = 2  # times as long must another stream have computed lately to replace the main one
 
 
 @dataclass(slots=True)
 class Stream:
-    """What a stream has run: kernels (graph launches too), those of them that are no collectives, and how long."""
+    """What a stream has computed: kernels (graph launches too) that are no collectives, and how long they ran."""
 
     kernels: int = 0
-    computing: int = 0
-    busy_ns: float = 0.0
+    lasting_ns: float = 0.0
 
 
 @dataclass(slots=True)
 class StreamChoice:
-    """The kernels of each of a device's streams, `most` of them; halved at each late look, as the past counts less."""
+    """What each of a device's streams has run, `most` of them; halved at each late look, as the past counts less."""
 
     most: int
     streams: dict[int, Stream] = field(default_factory=dict)
@@ -41,39 +40,34 @@ class StreamChoice:
             numbers, which = streams[:1], np.zeros(len(streams), np.int64)
         else:
             numbers, which = np.unique(streams, return_inverse=True)
-        sums = (np.bincount(which), np.bincount(which, ~collective), np.bincount(which, lasting_ns))
-        for number, kernels, computing, busy in zip(numbers.tolist(), *(one.tolist() for one in sums), strict=True):
+        sums = np.bincount(which, ~collective), np.bincount(which, np.where(collective, 0, lasting_ns))
+        for number, kernels, lasting in zip(numbers.tolist(), *(one.tolist() for one in sums), strict=True):
             stream = self.streams.get(number)
             if stream is None and len(self.streams) < self.most:
                 stream = self.streams[number] = Stream()
             if stream is not None:
-                stream.kernels += kernels
-                stream.computing += int(computing)
-                stream.busy_ns += busy
+                stream.kernels += int(kernels)
+                stream.lasting_ns += lasting
 
     def choose(self, main: int | None, seen: int, *, ends: bool = False) -> int | None:
         """Return the main stream after `seen` device events; `main` is what it was. None: no stream computes yet.
 
-        With the most kernels, collectives not counted; on a tie the busier, then the lower one.
+        The one whose kernels run longest, collectives not counted; on a tie that with more, then the lower one.
         """
-        ranked = [(s.computing, s.busy_ns, -number) for number, s in self.streams.items() if s.computing]
+        ranked = [(s.lasting_ns, s.kernels, -number) for number, s in self.streams.items() if s.kernels]
         if not ranked:
             return main
-        computing, _, number = max(ranked)
+        lasting_ns, kernels, number = max(ranked)
         early = seen < LOOK_EVERY
         if main is None:
-            return -number if computing >= ENOUGH or not early or ends else None
-        ours = self.streams[main].computing if main in self.streams else 0
-        return -number if computing > (ours if early else CLEARLY * ours) else main
+            return -number if kernels >= ENOUGH or not early or ends else None
+        ours = self.streams[main].lasting_ns if main in self.streams else 0
+        return -number if lasting_ns > (ours if early else CLEARLY * ours) else main
 
     def fade(self) -> None:
         """Let what was counted so far weigh half."""
         for stream in self.streams.values():
-            stream.kernels, stream.computing, stream.busy_ns = (
-                stream.kernels // 2,
-                stream.computing // 2,
-                stream.busy_ns / 2,
-            )
+            stream.kernels, stream.lasting_ns = stream.kernels // 2, stream.lasting_ns / 2
 
 
 def next_look(seen: int) -> int:
