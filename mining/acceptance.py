@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.mining.candidates import Candidate
-from deepprof.mining.choice import FEWEST_KERNELS, LAYER_SIZES, MAX_EDITS, holds_once, is_flat
+from deepprof.mining.choice import FEWEST_KERNELS, LAYER_SIZES, MAX_EDITS, holds_once, in_most_passes, is_flat
 from deepprof.mining.evidence import Evidence, short
 from deepprof.mining.nesting import find_nested, has_layers
 from deepprof.mining.ranges import by_trust
+from deepprof.mining.symbols import SymbolArray
 
 __all__ = ["Verdict", "is_backward", "judge"]
 
@@ -26,6 +27,8 @@ MORE_THAN_LAYERS = 150  # passes …
 SHORT = 20  # … of so many kernels: a shorter loop is a solver's, or an operator's
 MOST, NEARLY_ALL = 0.8, 0.95  # … on so much of the sequence
 MOST_BEFORE, MOSTLY_RUN = 1 << 14, 0.5  # symbols before the passes looked at, and the share of them in one run
+ENDS = 2.0  # layers' worth of other kernels before and after the layers
+CLEARLY = 0.2  # more symbols than at any distance come back at that of the layers
 FORWARD = 0.15  # of what the passes hold: a forward pass has at least so many kernels beside its backward pass
 THOUSAND = 1000  # passes of even fewer kernels, if the host shows each
 SPREAD = 0.5  # of the period between the first and the last kernel of the optimizer: it updates layer by layer
@@ -154,15 +157,38 @@ def doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: Signs) -> st
 
 def is_backward(candidate: Candidate) -> bool:
     """Return whether what runs before the passes is mostly one run of as many parts: layers of a forward pass."""
-    before, passes = candidate.before, candidate.passes
-    if before is None or not 0 < len(before) <= min(candidate.matches.matched.sum(), MOST_BEFORE):
+    before, matched = candidate.before, float(candidate.matches.matched.sum())
+    if before is None or not FORWARD * matched <= len(before) <= min(matched, MOST_BEFORE):
         return False
-    least = max(MOSTLY_RUN * len(before), FORWARD * float(candidate.matches.matched.sum()))
+    least = max(MOSTLY_RUN * len(before), FORWARD * matched)
     layers = [run for run in find_nested(before)[:3] if run.events >= 2 and run.events * run.repeats >= least]
     return any(
-        as_many(run.repeats, passes) and is_flat(before[run.first : run.first + run.events])  # no loop before this one
+        as_many(run.repeats, candidate.passes)
+        and is_flat(before[run.first : run.first + run.events])  # no loop before this one
         for run in layers
-    )
+    ) or (is_one_step(candidate, before) and is_as_regular(before, candidate.passes))
+
+
+def is_one_step(candidate: Candidate, before: SymbolArray) -> bool:
+    """Return whether the passes, all equal, and what runs before them are most of what there is."""
+    together = candidate.coverage * (1 + len(before) / float(candidate.matches.matched.sum()))
+    return candidate.edit_share <= LAYER_EDITS and together >= MOST
+
+
+def is_as_regular(before: SymbolArray, passes: float) -> bool:
+    """Return whether symbols come back at the distance that so many layers, and a head, would have in them.
+
+    Layers of a model may differ in a kernel or two, as libraries choose them by shape, so that no run of them is long.
+    """
+    longest = int(len(before) / max(2.0, passes - 1))
+    if passes < MANY_PASSES or longest < 2:
+        return False
+    same = np.array([np.mean(before[lag:] == before[:-lag]) for lag in range(1, min(3 * longest, len(before)))])
+    shortest = max(2, int(len(before) / (passes + max(ENDS, passes / 4))))
+    there = same[shortest - 1 : longest]
+    lag = shortest + int(np.argmax(there)) if len(there) else 0
+    usual = float(np.median(same))
+    return bool(lag and there.max() >= max(MOSTLY_RUN, usual + CLEARLY) and is_flat(before[-lag:]))
 
 
 def as_many(repeats: int, passes: float) -> bool:
@@ -275,14 +301,6 @@ def updates_as_it_goes(candidate: Candidate, evidence: Evidence) -> bool:
     period = candidate.period
     apart = np.diff(np.append(places, places[0] + period))
     return bool(period - apart.max() >= SPREAD * period or is_flat(candidate.template.symbols))
-
-
-def in_most_passes(candidate: Candidate, marks: npt.NDArray[np.bool_] | None) -> bool:
-    """Return whether about 80 % of the passes contain a mark; one may miss it, being cut in another phase."""
-    if marks is None or not marks.any():
-        return False
-    per_pass = candidate.count(np.flatnonzero(marks))
-    return int((per_pass > 0).sum()) >= max(2.0, 0.8 * len(per_pass) - 1)
 
 
 def one_gap(candidate: Candidate, gaps: npt.NDArray[np.float64] | None) -> bool:

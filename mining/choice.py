@@ -18,7 +18,7 @@ from deepprof.mining.nesting import (
 from deepprof.mining.ranges import by_trust, comes_once
 from deepprof.mining.symbols import SymbolArray
 
-__all__ = ["FEWEST_KERNELS", "LAYER_SIZES", "MAX_EDITS", "holds_once", "is_flat", "select"]
+__all__ = ["FEWEST_KERNELS", "LAYER_SIZES", "MAX_EDITS", "holds_once", "in_most_passes", "is_flat", "select"]
 
 MOST_PASSES = 0.8  # of the passes must contain an optimizer's kernel
 NEW_SYMBOLS = 0.15  # share of a period's own symbols that makes a larger level more than a repetition
@@ -52,7 +52,7 @@ def select(symbols: SymbolArray, candidates: list[Candidate], evidence: Evidence
         optimizing = [c for c in usable if optimizes(symbols, c, evidence.optimizer)]
         if optimizing:
             return smallest_of_best(optimizing)
-    return climb(symbols, usable)
+    return climb(symbols, usable, evidence)
 
 
 def holds_once(candidate: Candidate, family: Family) -> bool:
@@ -62,6 +62,14 @@ def holds_once(candidate: Candidate, family: Family) -> bool:
         return False
     first, end = int(candidate.matches.first[good][0]), int(candidate.matches.end[good][-1])
     return comes_once(family, first, end, candidate.period, candidate.passes)
+
+
+def in_most_passes(candidate: Candidate, marks: npt.NDArray[np.bool_] | None) -> bool:
+    """Return whether about 80 % of the passes contain a mark; one may miss it, being cut in another phase."""
+    if marks is None or not marks.any():
+        return False
+    per_pass = candidate.count(np.flatnonzero(marks))
+    return int((per_pass > 0).sum()) >= max(2.0, 0.8 * len(per_pass) - 1)
 
 
 def smallest_of_best(candidates: list[Candidate]) -> Candidate:
@@ -82,7 +90,7 @@ def optimizes(symbols: SymbolArray, candidate: Candidate, optimizer: npt.NDArray
     return bool(len(per_pass) and (per_pass > 0).mean() >= MOST_PASSES)
 
 
-def climb(symbols: SymbolArray, candidates: list[Candidate]) -> Candidate | None:
+def climb(symbols: SymbolArray, candidates: list[Candidate], evidence: Evidence) -> Candidate | None:
     """Return the level reached by climbing from the smallest one as long as the next is more than its repetition."""
     if not candidates:
         return None
@@ -90,20 +98,26 @@ def climb(symbols: SymbolArray, candidates: list[Candidate]) -> Candidate | None
     ladder = [c for c in candidates if c.coverage >= 0.6 * best]
     pick = ladder[0]
     for larger in ladder[1:]:
-        if larger.passes >= 2.9 and is_above(symbols, larger, pick):
+        if larger.passes >= 2.9 and is_above(symbols, larger, pick, could_be_layer(pick, evidence)):
             pick = larger
     whole = max(ladder, key=lambda c: c.coverage)
     # The true period may be there, but too few times: better refused for that than a part of it accepted.
     return whole if whole.coverage >= WHOLE and pick.coverage < PART else pick
 
 
-def is_above(symbols: SymbolArray, larger: Candidate, pick: Candidate) -> bool:
+def could_be_layer(pick: Candidate, evidence: Evidence) -> bool:
+    """Return whether a period is flat, and has no copy and host wait in each pass while hardly anything else runs."""
+    alone = pick.period >= LAYER_SIZES[0] and pick.coverage >= WHOLE
+    fed = alone and all(in_most_passes(pick, marks) for marks in (evidence.copies, evidence.syncs))
+    return is_flat(pick.template.symbols) and not fed
+
+
+def is_above(symbols: SymbolArray, larger: Candidate, pick: Candidate, flat: bool) -> bool:
     """Return whether `larger` is an iteration made of `pick`s rather than a longer cycle of iterations.
 
-    It is when it explains clearly more, when it brings symbols of its own, or when the smaller period is flat. A flat
+    It is when it explains clearly more, when it brings symbols of its own, or when the smaller period is `flat`. A flat
     pick would be refused in the end, so the larger one may explain somewhat less: one bad iteration costs it more.
     """
-    flat = is_flat(pick.template.symbols)
     if larger.coverage < (0.7 * pick.coverage if flat else pick.coverage - 0.05):
         return False
     if larger.period < 1.5 * pick.period:

@@ -226,13 +226,15 @@ def is_optimizer(
     """Return whether the extra is the optimizer, which runs once for several micro-batches and is in none of them.
 
     Names say so where they are known. Otherwise an optimizer has kernels of its own, and the repetition around it
-    has no loop over parameters; it has one itself, or comes every 2, 4, 8 … times, as most people accumulate.
+    has no loop over parameters; it has one itself that is no trifle, or comes every 2, 4, 8 … times, as most people
+    accumulate.
     """
     if every > MANY_MICRO_BATCHES:
         return False
     if optimizer is not None and optimizer[np.concatenate([content, template])].any():
         return bool(optimizer[content].any() and not optimizer[template].any())
-    likely = is_looped(content) or every & (every - 1) == 0
+    looped = is_looped(content) and len(content) > STATISTICS * len(template)
+    likely = looped or every & (every - 1) == 0
     return shared_share(content, template) < SHARED and likely and not has_parameter_loop(template)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from deepprof.mining.acceptance import is_backward
 from deepprof.mining.candidates import Candidate, follow
 from deepprof.mining.confidence import sure_of_period, sure_of_start
 from deepprof.mining.cycles import Cycle, find_cycles
@@ -25,6 +26,7 @@ MOST = 0.9  # of the sequence: less is worth a remark
 EXPLAINED = 0.85  # of the sequence matched: with less, coarser symbols are tried too …
 SPARSE = 4  # symbols may be so many times the length before they are numbered anew
 BETTER = 0.1  # … and taken when they match so much more
+SAME_LAYER = 2  # periods of a layer refused by exact names: shorter ones, by coarser names, are that layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +63,14 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Mined:
-    """The loops that were found, the one that explains most first, or why there is none (exactly one of the two)."""
+    """The loops that were found, the one that explains most first, or why there is none (exactly one of the two).
+
+    `layer` is the period of what was refused as the layers of a single step's backward pass, else 0.
+    """
 
     loops: tuple[Loop, ...] = ()
     reason: str | None = None
+    layer: int = 0
 
     @property
     def loop(self) -> Loop | None:
@@ -148,6 +154,8 @@ def find_posed(problem: Problem) -> tuple[Mined, Problem]:
     coarser = problem.coarser(problem.coarse)
     rough = find_in(coarser)
     better = share(rough, length) >= share(exact, length) + BETTER
+    if rough.loop is not None and rough.loop.period < SAME_LAYER * exact.layer:
+        return exact, problem  # coarser names only hide that these are layers
     return (rough, coarser) if better else (exact, problem)
 
 
@@ -173,7 +181,8 @@ def find_in(problem: Problem) -> Mined:
         return Mined((), f"only {len(symbols)} kernels on the main stream: nothing can repeat three times")
     found = search(symbols, evidence, windows_of(len(symbols), problem.windows))
     if found.candidate is None or not found.verdict.accepted:
-        return Mined((), found.verdict.reason)
+        layer = found.candidate if found.verdict.final else None
+        return Mined((), found.verdict.reason, layer.period if layer is not None and is_backward(layer) else 0)
     loop = make_loop(found, found.candidate, evidence)
     complete = int(loop.iterations.complete.sum())
     return Mined((loop,)) if complete >= 2 else Mined((), f"only {complete} whole iterations of {loop.period} kernels")

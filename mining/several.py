@@ -74,13 +74,16 @@ def taken_over(symbols: SymbolArray, rows: Iterations, row: int, other: Loop) ->
     """Return the other loop's iterations with those it has in an incomplete row, None where that is not all it is."""
     if row >= len(rows.first) or rows.complete[row] or row < 0 or len(rows.first) < 2:
         return None
-    first, end = int(rows.first[row]), int(rows.end[row])
-    found = to_iterations(follow(symbols[first:end], other.template)[1], other.period)
-    if not found.complete.any() or int(found.matched[found.complete].sum()) < ALL * (end - first):
+    first, end, known = int(rows.first[row]), int(rows.end[row]), other.iterations
+    kept = known.end <= first - other.period
+    begin = int(known.first[~kept].min(initial=first)) if row else first  # its last one may begin elsewhere in a pass
+    found = to_iterations(follow(symbols[begin:end], other.template)[1], other.period)
+    if not found.complete.any() or int(found.matched.sum()) < ALL * (end - begin):
         return None
-    found = select(found, found.complete)
-    shifted = replace(found, first=found.first + first, end=found.end + first)
-    return in_order(other.iterations, shifted)
+    if not row:
+        kept = np.ones(len(kept), bool)
+    shifted = replace(found, first=found.first + begin, end=found.end + begin)
+    return in_order(select(known, kept), shifted)
 
 
 def in_order(one: Iterations, other: Iterations) -> Iterations:

@@ -39,17 +39,6 @@ def test_no_section_of_simulated_jobs_gets_worse(section: str) -> None:
     assert_no_worse([case for case in every if case.section == section])
 
 
-@pytest.mark.parametrize("case", list(twins.missing()), ids=lambda case: case.name)
-def test_what_is_not_right_yet_is_not(case: Case) -> None:
-    assert not judge(case).right, "take it off twins.MISSES"
-
-
-def test_the_list_of_what_is_not_right_yet_names_twins() -> None:
-    assert set(twins.TWINS) >= twins.MISSES
-    listed = [f"- {case.name}: {case.label}" for case in twins.missing()]
-    assert listed == re.findall(r"^- .*", DOCUMENT.partition("## Not right yet")[2], re.MULTILINE)
-
-
 @pytest.mark.traces
 def test_hard_cases_of_real_traces_get_no_worse(traces: Path) -> None:
     assert_no_worse([case for case in hard.cases() if case.section == HARD_REAL])

@@ -36,8 +36,7 @@ their authors or from figures in them: the table says what holds, not what to ex
 
 ## Seen and unseen
 
-- *Seen*: the cases of this page, the row *all* of the summary; what is listed under *Not right yet* is not in it.
-  Printed by `make cases`.
+- *Seen*: the cases of this page, the row *all* of the summary. Printed by `make cases`.
 - *Unseen, simulated*: `make sealed` draws 120 jobs and 201 single passes from the hash of the commit: model,
   framework's names, step markers or none, no mistake, a small one, one or two large ones, length, noise, ends cut
   off, records that are missing. What a mistake costs is measured on the schedule with and without it, never on an
@@ -51,9 +50,6 @@ their authors or from figures in them: the table says what holds, not what to ex
   acceptable in 8 more, the breakdown of time right in 71 % of 76, the headline right or acceptable in 61 % of 41. It
   has not been measured again since; no command prints it, as the files are not part of this repository.
 """
-MISSING_EXPLAINED = (
-    "Twins with what must be said of them, left out above. A test fails as soon as one of them is right.\n"
-)
 SOURCES = {
     "simulated": simulated.cases,
     "real": real.cases,
@@ -77,14 +73,7 @@ def main() -> None:
         if not verdict.right:
             print(tell(verdict), file=sys.stderr)
     parts = [] if given.source or given.only else [EXPLAINED]
-    later = [] if given.source or given.only else [list_missing()]
-    sys.stdout.write("\n".join([*parts, summary(verdicts).markdown(), confusion(verdicts).markdown(), *later]))
-
-
-def list_missing() -> str:
-    """Return the twins that are not right yet, as a section."""
-    lines = [f"- {case.name}: {case.label}" for case in twins.missing()]
-    return "\n".join(["## Not right yet\n", MISSING_EXPLAINED, *lines]) + "\n"
+    sys.stdout.write("\n".join([*parts, summary(verdicts).markdown(), confusion(verdicts).markdown()]))
 
 
 def tell(verdict: Verdict) -> str:

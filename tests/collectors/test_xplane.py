@@ -83,7 +83,7 @@ def test_directions_of_copies(tmp_path, name, details, kind):
 def test_lines_drawn_from_the_streams_are_no_kernels(tmp_path):
     lines = {
         "Stream #1(Compute)": [event("k", 5)],
-        "Steps": [event("3", 0, 9, step_name="train 3")],
+        "Steps": [event("3", 0, 9, step_name="train 3"), event("4", 9, 9)],
         "XLA Modules": [event("jit_train(17)", 1, 8)],
     }
     derived = ("TensorFlow Ops", "Framework Ops", "TensorFlow Name Scope", "XLA Ops", "Source code", "CUPTI overhead")
@@ -93,6 +93,7 @@ def test_lines_drawn_from_the_streams_are_no_kernels(tmp_path):
     assert named(trace, "annotations", "name", "side", "device", "framework") == [
         ("train 3", "device", 0, True),
         ("jit_train(17)", "device", 0, True),
+        ("step#4", "device", 0, True),
     ]
 
 

@@ -70,3 +70,18 @@ def test_micro_batches_without_any_range_make_one_iteration() -> None:
     loop = analysis.loops[0]
     assert loop.period == 4 * len(micro) + 20
     assert {"events": len(micro), "repeats": 4} in loop.nested
+
+
+def test_the_loop_of_a_stream_beside_the_main_one_is_found_where_that_has_none() -> None:
+    """One long solver on the main stream, and training beside it."""
+    beside = trace_of(ITERATION * 20).device_events.with_columns(stream=9)
+    long = [event(200 + i, i * 10**6, i * 10**6 + 900_000) for i in range(30)]
+    rows = [*long, *beside.to_dicts()]
+    loop = deepprof.analyze(make_trace(rows)).loops[0]
+    assert (loop.stream, loop.period) == (9, len(ITERATION))
+
+
+def test_a_stream_of_little_work_is_not_looked_at() -> None:
+    beside = trace_of(ITERATION * 20).device_events.with_columns(stream=9)
+    long = [event(200 + i, i * 10**7, i * 10**7 + 9 * 10**6) for i in range(30)]
+    assert deepprof.analyze(make_trace([*long, *beside.to_dicts()])).loops == ()

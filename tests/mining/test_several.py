@@ -116,6 +116,19 @@ def test_training_comes_before_its_validation_and_names_it(every: int, passes: i
     assert are_apart(mined.loops)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_the_last_pass_of_an_evaluation_is_not_the_beginning_of_one_more_iteration(seed: int) -> None:
+    """It is all that such an iteration, cut by the end of the capture, would have shown."""
+    training = model(12, seed)
+    test = training[: 7 + 11 * 12]
+    symbols, (steps, _) = in_turn(*[(training, 5), (test, 10)] * 6)
+    mined = find_loops(symbols)
+    assert [loop.period for loop in mined.loops] == [len(training), len(test)]
+    assert mined.loops[0].iterations.first.tolist() == steps
+    assert int(mined.loops[1].iterations.matched.sum()) > 59.5 * len(test)  # wherever its passes begin
+    assert are_apart(mined.loops)
+
+
 ONE_LOOP = {
     "clean": Job(),
     "noise": Job(p_insert=0.4, p_delete=0.3, p_substitute=0.003),
