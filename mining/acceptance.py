@@ -18,8 +18,9 @@ from deepprof.mining.nesting import find_nested, has_layers
 from deepprof.mining.ranges import by_trust
 from deepprof.mining.symbols import SymbolArray
 
-__all__ = ["Verdict", "is_backward", "judge"]
+__all__ = ["Verdict", "are_layers", "is_backward", "judge", "refuse_layers"]
 
+BACKWARD = "as many parts of something else run once before them, as layers do forward before they do backward"
 MIN_PASSES = 2.9  # three iterations of which the capture may cut a little
 MIN_COVERAGE = 0.5  # between the first and the last pass
 MANY_PASSES = 3  # that many passes inside one step marker make them parts of a step
@@ -116,8 +117,8 @@ def find_doubt(candidate: Candidate, evidence: Evidence, signs: Signs) -> str | 
     """Return what speaks for a layer, a micro-benchmark or a solver rather than an iteration, unless signs do more."""
     if any(holds_once(candidate, family) for family in by_trust(evidence, "step")):
         return None
-    if is_backward(candidate) and not any(holds_once(candidate, family) for family in by_trust(evidence, "loop")):
-        return "as many parts of something else run once before them, as layers do forward before they do backward"
+    if are_layers(candidate, candidate, evidence):
+        return BACKWARD
     return doubt_by_ranges(candidate, evidence, signs) or doubt_by_shape(candidate, evidence, signs)
 
 
@@ -153,6 +154,17 @@ def doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: Signs) -> st
     if not large and not signs.strong and not signs.weak and is_framed(candidate, evidence):
         return "other kernels run once before and after them, as around the layers of a single iteration"
     return None
+
+
+def are_layers(candidate: Candidate, whole: Candidate, evidence: Evidence) -> bool:
+    """Return whether the passes of a window are a backward pass, as `whole`, all up to its end, shows them."""
+    marked = any(holds_once(candidate, family) for family in by_trust(evidence, "step", "loop"))
+    return not marked and is_backward(whole)
+
+
+def refuse_layers(whole: Candidate) -> Verdict:
+    """Return the verdict on the layers of one step."""
+    return Verdict(False, 0.0, f"{whole.period} kernels repeat {whole.passes:.0f} times, but {BACKWARD}", final=True)
 
 
 def is_backward(candidate: Candidate) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from deepprof.mining.acceptance import Verdict, is_backward, judge
+from deepprof.mining.acceptance import Verdict, are_layers, is_backward, judge, refuse_layers
 from deepprof.mining.candidates import Candidate, follow, measure, propose
 from deepprof.mining.choice import MAX_EDITS, is_run_of, select
 from deepprof.mining.cycles import Cycle, find_cycles
@@ -63,9 +63,9 @@ def search(symbols: SymbolArray, evidence: Evidence, windows: Sequence[tuple[int
     refused: Look | None = None
     best: Look | None = None
     for first, end in windows:
-        look = look_at(symbols, evidence, first, end)
+        look = with_what_is_before(look_at(symbols, evidence, first, end), first, end)
         if not look.verdict.accepted:
-            refused = refused or look
+            refused = look if refused is None or refused.candidate is None else refused
         elif first and refused and explains_less(look, refused):
             continue
         elif best is None or look.coverage > best.coverage:
@@ -75,6 +75,16 @@ def search(symbols: SymbolArray, evidence: Evidence, windows: Sequence[tuple[int
         if best is None and look.verdict.final:
             break
     return best or refused or Look(symbols, symbols, evidence, None, NOTHING)
+
+
+def with_what_is_before(look: Look, first: int, end: int) -> Look:
+    """Return a look at a later window, refused where what runs before it makes its passes the layers of one step."""
+    if not first or look.candidate is None or not look.verdict.accepted:
+        return look
+    whole = measure(look.symbols[:end], look.candidate.template)
+    if not are_layers(look.candidate, whole, look.evidence):
+        return look
+    return replace(look, candidate=whole, verdict=refuse_layers(whole))
 
 
 def explains_less(look: Look, refused: Look) -> bool:
