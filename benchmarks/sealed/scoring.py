@@ -12,7 +12,7 @@ from benchmarks.cases.case import SURE
 __all__ = ["CEILINGS", "FLOORS", "Answer", "missed", "passes", "summary", "wilson"]
 
 NORMAL = 1.96  # standard errors in a 95 % interval
-LUCK = 3  # standard errors that luck may take
+LUCK = 0.00135  # the chance of being three standard errors off or more, on one side
 FLOORS = {"right or acceptable": 0.95}
 CEILINGS = {"wrong at ≥ 0.8": 0.005, "false loops": 0.005}
 COLUMNS: dict[str, Better] = {
@@ -114,7 +114,7 @@ def false(answers: Sequence[Answer]) -> str:
 
 
 def missed(answers: Sequence[Answer]) -> list[str]:
-    """Return which floors and ceilings are missed by more than three standard errors."""
+    """Return which floors and ceilings are missed by more than luck explains: three standard errors."""
     judged, single = ([a for a in answers if (a.label is None) is alone] for alone in (False, True))
     shares = {
         "right or acceptable": (sum(a.right or a.acceptable for a in judged), len(judged)),
@@ -124,13 +124,18 @@ def missed(answers: Sequence[Answer]) -> list[str]:
     return list(compare(shares))
 
 
+def chance(misses: int, number: int, share: float) -> float:
+    """Return how likely so many misses or more are where each of `number` is one with the chance `share`."""
+    fewer = sum(math.comb(number, k) * share**k * (1 - share) ** (number - k) for k in range(misses))
+    return max(0.0, 1 - fewer)
+
+
 def compare(shares: dict[str, tuple[int, int]]) -> Iterable[str]:
     """Yield a line per share that luck cannot explain; what was not measured misses nothing."""
     for name, limit in (FLOORS | CEILINGS).items():
         hits, number = shares[name]
         above = name in CEILINGS
-        slack = LUCK * math.sqrt(limit * (1 - limit) / number) if number else 1.0
-        share = hits / max(1, number)
-        if number and (share > limit + slack if above else share < limit - slack):
+        misses, most = (hits, limit) if above else (number - hits, 1 - limit)
+        if number and chance(misses, number, most) < LUCK:
             bound = "at most" if above else "at least"
             yield f"{name}: {say(hits, number)}, and {bound} {100 * limit:g} % is asked for"
