@@ -11,9 +11,10 @@ import pytest
 from benchmarks.accuracy.tables import Table, read_rows, worse
 from benchmarks.cases import hard, real, sharing, simulated, twins
 from benchmarks.cases.__main__ import SOURCES
-from benchmarks.cases.case import HEALTHY, SURE, Case, Verdict, judge
+from benchmarks.cases.case import HEALTHY, SURE, Case, Verdict, examine, judge_analysis
 from benchmarks.cases.scoring import COLUMNS, confusion, summary
 from deepprof.diagnosis.engine import BUILTIN_RULES
+from tests.deepprof.diagnosis.books import check_books
 from tests.programs.table import PROGRAMS
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "cases.md").read_text()
@@ -24,8 +25,12 @@ PROGRAM_ROW = "PyTorch programs on a CPU"
 
 
 def assert_no_worse(cases: list[Case]) -> None:
-    """Judge the cases of one section, and compare its row with the committed one."""
-    verdicts = [judge(case) for case in cases]
+    """Judge the cases of one section, compare its row with the committed one, and add up what is blamed in each."""
+    verdicts = []
+    for case in cases:
+        analysis = examine(case)
+        check_books(analysis)
+        verdicts.append(judge_analysis(case, analysis))
     (now, _) = summary(verdicts).rows
     committed = [row for row in read_rows(DOCUMENT, "Summary") if row[0] == now[0]]
     document = "\n## Summary\n\n| x |\n| - |\n" + "".join(f"| {' | '.join(row)} |\n" for row in committed)

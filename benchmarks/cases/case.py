@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepprof.analysis import analyze
+from deepprof.analysis import Analysis, analyze
 from deepprof.collectors.trace import Trace
 
-__all__ = ["HEALTHY", "SURE", "Case", "Verdict", "judge"]
+__all__ = ["HEALTHY", "SURE", "Case", "Verdict", "examine", "judge", "judge_analysis"]
 
 HEALTHY = "healthy"  # no headline: nothing is wrong, or the trace does not show it
 SURE = 0.8  # confidence from which on a wrong headline does harm
@@ -64,10 +64,19 @@ class Verdict:
 
 
 def judge(case: Case) -> Verdict:
-    """Return the verdict on a case, which has a scratch directory of its own."""
+    """Return the verdict on a case."""
+    return judge_analysis(case, examine(case))
+
+
+def examine(case: Case) -> Analysis:
+    """Return the analysis of a case, which has a scratch directory of its own."""
     with warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="deepprof-case-") as scratch:
         warnings.simplefilter("ignore")
-        analysis = analyze(case.load(Path(scratch)))
+        return analyze(case.load(Path(scratch)))
+
+
+def judge_analysis(case: Case, analysis: Analysis) -> Verdict:
+    """Return the verdict on what was found."""
     found, rules = analysis.headline, frozenset(finding.rule for finding in analysis.findings)
     said = (found.rule, found.confidence) if found else (HEALTHY, 0.0)
     return Verdict(case, *said, rules, len(analysis.loops))
