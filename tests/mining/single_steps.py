@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from deepprof.mining.symbols import SymbolArray, as_symbols
 
-__all__ = ["make_step"]
+__all__ = ["make_chosen_step", "make_step"]
 
 # Kernels of an operation forward, of its gradient, and how many variables it has.
 OPERATIONS = (
@@ -35,3 +35,23 @@ def make_step(seed: int) -> tuple[SymbolArray, npt.NDArray[np.bool_]]:
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     optimizer = np.array([name.startswith("Apply") for name in numbers], bool)
     return as_symbols(np.array([numbers[name] for name in names])), optimizer
+
+
+def make_chosen_step(seed: int) -> tuple[SymbolArray, npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+    """Return a step whose library chooses another kernel in each third of the layers forward, and coarser symbols.
+
+    Coarser names know only what a kernel is for: forward, backward, or an update.
+    """
+    rng = np.random.default_rng([seed, 19])
+    layers, ahead, back = int(rng.integers(4, 30)), int(rng.integers(8, 14)), int(rng.integers(12, 24))
+    forward = [f"f{i}" for i in range(ahead)]
+    chosen = rng.choice(ahead, 3, replace=False)
+    names = ["embed", "cast"]
+    for layer in range(layers):
+        names += [f"{name}v{3 * layer // layers}" if i in chosen else name for i, name in enumerate(forward)]
+    names += ["norm", "loss"]
+    names += [*(f"b{i}" for i in range(back)), "ApplyAdam", "ApplyAdam"] * layers
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    optimizer = np.array([name.startswith("Apply") for name in numbers], bool)
+    coarse = np.array([{"f": 0, "b": 1, "A": 2}.get(name[0], 3) for name in numbers], np.int64)
+    return as_symbols(np.array([numbers[name] for name in names])), optimizer, coarse

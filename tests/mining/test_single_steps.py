@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deepprof.mining import Evidence, find_loops
-from tests.mining.single_steps import make_step
+from tests.mining.single_steps import make_chosen_step, make_step
 
 
 @pytest.mark.parametrize("first", range(0, 200, 20))
@@ -14,6 +14,15 @@ def test_a_step_that_updates_within_its_backward_pass_holds_no_loop(first: int, 
     for seed in range(first, first + 20):
         symbols, optimizer = make_step(seed)
         found = find_loops(symbols, Evidence(optimizer=optimizer if named else None))
+        assert found.loops == (), f"seed {seed}: {[loop.evidence for loop in found.loops]}"
+
+
+@pytest.mark.parametrize("first", range(0, 100, 20))
+@pytest.mark.parametrize("named", [False, True])
+def test_nor_does_one_whose_layers_differ_in_a_kernel_or_have_one_coarse_name(first: int, named: bool) -> None:
+    for seed in range(first, first + 20):
+        symbols, optimizer, coarse = make_chosen_step(seed)
+        found = find_loops(symbols, Evidence(optimizer=optimizer if named else None), coarse=coarse)
         assert found.loops == (), f"seed {seed}: {[loop.evidence for loop in found.loops]}"
 
 
