@@ -75,13 +75,12 @@ def taken_over(symbols: SymbolArray, rows: Iterations, row: int, other: Loop) ->
     if row >= len(rows.first) or rows.complete[row] or row < 0 or len(rows.first) < 2:
         return None
     first, end, known = int(rows.first[row]), int(rows.end[row]), other.iterations
-    kept = known.end <= first - other.period
-    begin = int(known.first[~kept].min(initial=first)) if row else first  # its last one may begin elsewhere in a pass
+    # What the other one has right before may begin elsewhere in a pass: it is followed anew from there.
+    kept = (known.end <= first - other.period) | (known.first >= end)
+    begin = int(known.first[~kept].min(initial=first))
     found = to_iterations(follow(symbols[begin:end], other.template)[1], other.period)
     if not found.complete.any() or int(found.matched.sum()) < ALL * (end - begin):
         return None
-    if not row:
-        kept = np.ones(len(kept), bool)
     shifted = replace(found, first=found.first + begin, end=found.end + begin)
     return in_order(select(known, kept), shifted)
 
@@ -89,8 +88,8 @@ def taken_over(symbols: SymbolArray, rows: Iterations, row: int, other: Loop) ->
 def in_order(one: Iterations, other: Iterations) -> Iterations:
     """Return the iterations of both by their beginning."""
     order = np.argsort(np.concatenate([one.first, other.first]), kind="stable")
-    columns = ("first", "end", "matched", "edits", "complete")
-    return Iterations(*(np.concatenate([getattr(one, c), getattr(other, c)])[order] for c in columns))
+    columns = (np.concatenate([getattr(one, name), getattr(other, name)]) for name in Iterations.__slots__)
+    return Iterations(*(column[order] for column in columns))
 
 
 def find_another(symbols: SymbolArray, evidence: Evidence, loops: list[Loop]) -> list[Loop] | None:

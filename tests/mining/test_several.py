@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepprof.mining import Evidence, Family, Iterations, Loop, Mined, find_loop, find_loops
-from deepprof.mining.several import stretches, uncovered
+from deepprof.mining.several import in_order, select, settle_ends, stretches, uncovered
+from deepprof.mining.symbols import as_symbols
 from tests.mining.jobs import Job, score
 
 
@@ -127,6 +128,20 @@ def test_the_last_pass_of_an_evaluation_is_not_the_beginning_of_one_more_iterati
     assert mined.loops[0].iterations.first.tolist() == steps
     assert int(mined.loops[1].iterations.matched.sum()) > 59.5 * len(test)  # wherever its passes begin
     assert are_apart(mined.loops)
+
+
+def test_what_is_given_to_another_loop_leaves_its_later_iterations() -> None:
+    """A training loop whose last, cut iteration is the first of many test passes."""
+    training = model(12, 3)
+    symbols, _ = in_turn((training, 20), (training[: 7 + 11 * 12], 30))
+    one, other = find_loops(symbols).loops
+    tests = other.iterations.first
+    assert len(tests) == 30
+    last = Iterations(*(np.array([x]) for x in (tests[0], tests[1], other.period, 0, False)))
+    cut = replace(one, iterations=in_order(one.iterations, last))
+    later = replace(other, iterations=select(other.iterations, other.iterations.first >= tests[1]))
+    settled = settle_ends(as_symbols(np.array(symbols)), [cut, later])
+    assert [loop.iterations.first.tolist() for loop in settled] == [one.iterations.first.tolist(), tests.tolist()]
 
 
 ONE_LOOP = {
