@@ -18,7 +18,7 @@ from deepprof.mining.nesting import find_nested, has_layers
 from deepprof.mining.ranges import by_trust
 from deepprof.mining.symbols import SymbolArray
 
-__all__ = ["Verdict", "are_layers", "is_backward", "judge", "refuse_layers"]
+__all__ = ["Verdict", "are_layers", "judge", "refuse_layers"]
 
 BACKWARD = "as many parts of something else run once before them, as layers do forward before they do backward"
 MIN_PASSES = 2.9  # three iterations of which the capture may cut a little
@@ -44,13 +44,15 @@ class Verdict:
     """Whether a candidate is accepted, how sure that is (0..1), and why or why not.
 
     `final` is set when it is refused for what it is, not for how little of it was seen: looking elsewhere is no use.
-    `strong` is set when names or ranges speak for an iteration, `weak` counts the signs that a layer may show too.
+    `layers` says that it is the backward pass of a single step. `strong` is set when names or ranges speak for an
+    iteration, `weak` counts the signs that a layer may show too.
     """
 
     accepted: bool
     certainty: float
     reason: str
     final: bool = False
+    layers: bool = False
     strong: bool = False
     weak: int = 0
 
@@ -83,6 +85,8 @@ def judge(candidate: Candidate, evidence: Evidence) -> Verdict:
             f"a sequence of {p} kernels comes back only roughly ({100 * edits:.0f} % of it differs each time)"
         )
     signs = find_signs(candidate, evidence)
+    if are_layers(candidate, candidate, evidence):
+        return refuse_layers(candidate)
     doubt = find_doubt(candidate, evidence, signs)
     if doubt is not None:
         return Verdict(False, 0.0, f"{p} kernels repeat {passes:.0f} times, but {doubt}", final=True)
@@ -117,8 +121,6 @@ def find_doubt(candidate: Candidate, evidence: Evidence, signs: Signs) -> str | 
     """Return what speaks for a layer, a micro-benchmark or a solver rather than an iteration, unless signs do more."""
     if any(holds_once(candidate, family) for family in by_trust(evidence, "step")):
         return None
-    if are_layers(candidate, candidate, evidence):
-        return BACKWARD
     return doubt_by_ranges(candidate, evidence, signs) or doubt_by_shape(candidate, evidence, signs)
 
 
@@ -164,7 +166,8 @@ def are_layers(candidate: Candidate, whole: Candidate, evidence: Evidence) -> bo
 
 def refuse_layers(whole: Candidate) -> Verdict:
     """Return the verdict on the layers of one step."""
-    return Verdict(False, 0.0, f"{whole.period} kernels repeat {whole.passes:.0f} times, but {BACKWARD}", final=True)
+    reason = f"{whole.period} kernels repeat {whole.passes:.0f} times, but {BACKWARD}"
+    return Verdict(False, 0.0, reason, final=True, layers=True)
 
 
 def is_backward(candidate: Candidate) -> bool:

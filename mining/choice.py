@@ -9,9 +9,10 @@ from deepprof.mining.candidates import Candidate
 from deepprof.mining.evidence import Evidence, Family
 from deepprof.mining.nesting import (
     LAYER,
+    NESTED,
     are_as_many,
     find_cyclic,
-    has_parameter_loop,
+    has_inner_loops,
     nested_share,
     size_of,
 )
@@ -25,7 +26,6 @@ NEW_SYMBOLS = 0.15  # share of a period's own symbols that makes a larger level 
 SIZEABLE = 0.25  # of the smaller period: less beside its passes is a cycle over iterations (statistics, checkpoints)
 SECOND_HALF = 0.5  # … where the smaller one holds what iterations do
 ONE_RUN = 0.8  # of a period in one run of a smaller one
-NESTED = 0.3  # a period with less of it in inner loops is flat: it may be a layer
 FEWEST_KERNELS = 6  # different ones: forward, backward and update have more
 LAYER_SIZES = (64, 400)  # a shorter period may always be a layer, a longer one hardly ever is
 FLAT = 200  # a longer one without inner loops is none: layers of so many kernels have some
@@ -157,7 +157,7 @@ def is_flat(template: SymbolArray) -> bool:
     shortest = LAYER_SIZES[0]
     if len(template) < shortest or len(np.unique(template)) < FEWEST_KERNELS:
         return True
-    return len(template) < FLAT and nested_share(template) < NESTED and not has_parameter_loop(template)
+    return len(template) < FLAT and not has_inner_loops(template)
 
 
 def new_share(symbols: SymbolArray, larger: Candidate, pick: Candidate) -> float:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.mining.acceptance import is_backward
 from deepprof.mining.candidates import Candidate, follow
 from deepprof.mining.confidence import sure_of_period, sure_of_start
 from deepprof.mining.cycles import Cycle, find_cycles
@@ -181,8 +180,8 @@ def find_in(problem: Problem) -> Mined:
         return Mined((), f"only {len(symbols)} kernels on the main stream: nothing can repeat three times")
     found = search(symbols, evidence, windows_of(len(symbols), problem.windows))
     if found.candidate is None or not found.verdict.accepted:
-        layer = found.candidate if found.verdict.final else None
-        return Mined((), found.verdict.reason, layer.period if layer is not None and is_backward(layer) else 0)
+        layer = found.candidate if found.verdict.layers else None
+        return Mined((), found.verdict.reason, 0 if layer is None else layer.period)
     loop = make_loop(found, found.candidate, evidence)
     complete = int(loop.iterations.complete.sum())
     return Mined((loop,)) if complete >= 2 else Mined((), f"only {complete} whole iterations of {loop.period} kernels")

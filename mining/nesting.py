@@ -12,11 +12,13 @@ from deepprof.mining.symbols import SymbolArray, as_symbols
 
 __all__ = [
     "LAYER",
+    "NESTED",
     "SHORTEST",
     "Nested",
     "are_as_many",
     "find_cyclic",
     "find_nested",
+    "has_inner_loops",
     "has_layers",
     "has_parameter_loop",
     "is_looped",
@@ -30,6 +32,7 @@ MAX_LAG = 4096
 MAX_TWICE = 1 << 15  # symbols of a template taken twice that are looked at for loops across its cut
 SMALL = 16  # symbols: the longest body of a loop over parameters …
 SHORTEST = 8  # … and its shortest stretch
+NESTED = 0.3  # of a period lies in loops of its own; with less of it it may be a layer
 LOOPED = 0.5  # of an optimizer's kernels lie in such a loop
 MOSTLY = 0.5  # of the iteration: a longer stretch is its layers when there are no others
 LAYER = 4  # symbols: a layer has at least so many
@@ -146,6 +149,11 @@ def own_share(template: SymbolArray, block: Nested, count: npt.NDArray[np.int64]
     body = template[(block.first + np.arange(block.events)) % len(template)]
     inside = np.bincount(body, minlength=len(count)) * block.repeats
     return float((inside[body] >= count[body]).mean())
+
+
+def has_inner_loops(template: SymbolArray) -> bool:
+    """Return whether a period has loops as an iteration has, over layers or parameters."""
+    return nested_share(template) >= NESTED or has_parameter_loop(template)
 
 
 def has_parameter_loop(template: SymbolArray) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from deepprof.mining.acceptance import Verdict, are_layers, is_backward, judge, refuse_layers
+from deepprof.mining.acceptance import Verdict, are_layers, judge, refuse_layers
 from deepprof.mining.candidates import Candidate, follow, measure, propose
 from deepprof.mining.choice import MAX_EDITS, is_run_of, select
 from deepprof.mining.cycles import Cycle, find_cycles
@@ -122,7 +122,7 @@ def look_at(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> L
         if (second := judge(other, shown)).accepted:
             pick, verdict = other, second
             break
-    if verdict.final and is_backward(pick):  # joining kernels of its layers would hide what they are
+    if verdict.layers:  # joining kernels of its layers would hide what they are
         return Look(symbols, symbols[first:end], shown, pick, verdict)
     joined, better = join_variants(symbols, pick, shown, first, end)
     return Look(joined, joined[first:end], shown, better, verdict if better is pick else judge(better, shown))

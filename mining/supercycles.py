@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.mining.matching import match
-from deepprof.mining.nesting import find_cyclic, has_parameter_loop, nested_share
+from deepprof.mining.nesting import find_cyclic, has_inner_loops
 from deepprof.mining.symbols import SymbolArray, as_symbols
 
 __all__ = ["iteration_within"]
@@ -20,7 +20,6 @@ __all__ = ["iteration_within"]
 SMALLEST = 64  # symbols: a shorter part of a period may be its layer
 TWICE = 2  # iterations in a cycle
 WHOLE, PART = 0.9, 0.3  # of a part matched: then it stands there, or what noise left of it
-LOOPED = 0.3  # of a part lies in loops of its own, else it may be a layer
 LEAST = 0.15  # of the part: less beside the passes is no evaluation
 KNOWN = 0.8  # of the short sequences beside the passes stand within them as well
 OWN = 0.15  # of those within a pass stand only there: its backward pass and the update
@@ -45,13 +44,8 @@ def iteration_within(
         if block.events >= SMALLEST
     ]
     parts = [*inner, *(part for part in others if SMALLEST <= len(part) <= len(template) / TWICE)]
-    whole = [part for part in parts if is_whole(part) and repeats_in(template, part, optimizer)]
+    whole = [part for part in parts if has_inner_loops(part) and repeats_in(template, part, optimizer)]
     return max(whole, key=len, default=None)
-
-
-def is_whole(part: SymbolArray) -> bool:
-    """Return whether a part has loops as an iteration has, over layers or parameters."""
-    return nested_share(part) >= LOOPED or has_parameter_loop(part)
 
 
 def repeats_in(template: SymbolArray, part: SymbolArray, optimizer: npt.NDArray[np.bool_] | None) -> bool:

@@ -8,7 +8,16 @@ import numpy.typing as npt
 from deepprof.mining.bounds import Bound, breaks_off, sets_in
 from deepprof.mining.candidates import Candidate
 from deepprof.mining.evidence import Evidence
-from deepprof.mining.nesting import LAYER, find_cyclic, find_nested, layer_pairs, nested_share, parameter_loops, size_of
+from deepprof.mining.nesting import (
+    LAYER,
+    NESTED,
+    find_cyclic,
+    find_nested,
+    layer_pairs,
+    nested_share,
+    parameter_loops,
+    size_of,
+)
 from deepprof.mining.symbols import SymbolArray
 
 __all__ = [
@@ -31,7 +40,6 @@ RUN, WITHIN = 0.05, 0.4  # share of the period of a run that counts, and the fac
 BETWEEN = 0.3  # of the period: more between the last layer's backward and the first one's forward tells little
 LONGER = 1.1  # the body of the backward pass than that of the forward pass
 PART = 64  # kernels: a shorter part may be a layer with loops inside
-NESTED = 0.3  # of a part lies in loops
 MATERIAL = 0.02  # of all pauses together: below, a pause says little
 
 
