@@ -13,6 +13,7 @@ from deepprof.collectors.trace import empty_table
 from deepprof.metrics.breakdown.parts import PARTS
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.iteration import LoopMetrics
+from deepprof.metrics.top_tables import TopWork
 from deepprof.mining.nesting import Nested
 
 __all__ = ["Agreement", "BoundarySource", "Loop", "Outside", "Single"]
@@ -53,7 +54,8 @@ class Loop:
     `boundary_confidence` its part that concerns where in the period they begin. `prologue` is what ran before the
     first iteration, `epilogue` what ran after the last. `cycles` and `nested` have the keys of the report; `blocks`
     are all the large blocks of the template, each with its place in it. `single` says that it is no loop at all but one
-    stretch that is measured as an iteration (`metrics.single`).
+    stretch that is measured as an iteration (`metrics.single`). `top` is which kernels and copies take the time of the
+    usual iterations, None where there are none.
     """
 
     rank: int
@@ -75,6 +77,7 @@ class Loop:
     timeline: Timeline | None = None
     blocks: tuple[Nested, ...] = ()
     single: Single | None = None
+    top: TopWork | None = None
 
     @cached_property
     def table(self) -> pl.DataFrame:

@@ -44,7 +44,8 @@ __all__ = [
     "untouched",
 ]
 
-NOTE = "no GPU kernel was recorded: the CPU operators of thread "
+NOTE = "recorded on the CPU only: iterations are counted in operators of thread "
+WITHOUT_KERNELS = "holds no kernel"  # how importers begin a note that this one takes the place of
 INPUT_RANGE = r"^enumerate\(DataLoader\)#"
 # What torch.compile writes around compiling, from the outside in. The operators that it traces there do not compute.
 COMPILER_RANGE = r"^dynamo$|^entire_(?:frame|backward)_compile$|^backward_compile$|\(dynamo_timed\)$"
@@ -200,13 +201,13 @@ def move(trace: Trace, chosen: pl.DataFrame, marks: Marks, main: Place) -> Trace
         annotations=moved.annotations,
         host_events=moved.host_events,
         operands=renumber(trace.operands, moved.remaining),
-        notes=(*trace.notes, describe(main)),
+        notes=(*(note for note in trace.notes if not note.startswith(WITHOUT_KERNELS)), describe(main)),
     )
 
 
 def describe(place: Place) -> str:
     """Return the note of a trace whose kernels are operators of that thread."""
-    return f"{NOTE}{place[1]} stand for kernels"
+    return f"{NOTE}{place[1]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.names import with_names
 
-__all__ = ["COLLECTIVE", "COLLECTIVE_RANGE", "ROLES", "classify_streams", "is_collective"]
+__all__ = ["COLLECTIVE", "COLLECTIVE_RANGE", "ROLES", "busy_time", "classify_streams", "is_collective"]
 
 ROLES = ("main", "copy", "assist", "communication")
 # NCCL and RCCL device kernels: ncclKernel_*, ncclDevKernel_*, and the generic ones of newer releases. Ranges such as

@@ -66,7 +66,7 @@ class Member:
             world_size=self.place.world_size,
             format=self.hello.format,
             source=self.hello.command,
-            notes=(f"{NOTE}(the one that trains) stand for kernels",) if self.hello.stand_in else (),
+            notes=(f"{NOTE}(the one that trains)",) if self.hello.stand_in else (),
         )
 
     @property

@@ -57,6 +57,7 @@ def merge(parts: Sequence[RankPart], question: Question, traces: Sequence[Trace]
         timelines={(part.rank, device): each for part in parts for device, each in part.timelines.items()},
         breakdown=pl.concat(part.breakdown for part in parts),
         ranks=compared,
+        stretches=tuple(stretch for part in parts for stretch in part.stretches),
         sharing=tuple(measure_device(shared, shares) for shared in question.shared),
     )
 

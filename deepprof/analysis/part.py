@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import polars as pl
 
-from deepprof.analysis.result import BREAKDOWN, Recording, Summary, add_up, describe_recording
+from deepprof.analysis.result import BREAKDOWN, Recording, Stretch, Summary, add_up, describe_recording
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.engine import diagnose_loop
 from deepprof.diagnosis.finding import Finding
@@ -35,6 +35,7 @@ from deepprof.metrics.sharing.work import Others
 from deepprof.metrics.single import measure_single
 from deepprof.metrics.spans import union
 from deepprof.metrics.streams import classify_streams
+from deepprof.metrics.top import top_of_loop, top_of_recording
 
 __all__ = ["Question", "RankPart", "examine", "without_timelines"]
 
@@ -72,6 +73,7 @@ class RankPart:
     breakdown: pl.DataFrame
     facts: RankFacts | None
     shares: tuple[ShareOfDevice, ...] = ()  # of devices that other ranks use too
+    stretches: tuple[Stretch, ...] = ()  # of devices without a loop
 
     @property
     def rank(self) -> int:
@@ -103,8 +105,19 @@ def examine(trace: Trace, question: Question) -> tuple[Trace, RankPart]:
         breakdown=tell_parts(trace.rank or 0, look.timelines),
         facts=None if is_single(look, question) else gather_facts(look.loops, trace),
         shares=shares,
+        stretches=tuple(list_stretches(trace, look)),
     )
     return trace, part
+
+
+def list_stretches(trace: Trace, look: Look) -> Iterator[Stretch]:
+    """Yield what was measured of each device without a loop: a marked step, or else the recording."""
+    rank, single = trace.rank or 0, {loop.device: loop for loop in look.singles}
+    for device in sorted(look.timelines.keys() - {loop.device for loop in look.loops}):
+        measured = single.get(device)
+        top = top_of_recording(trace, device) if measured is None else measured.top
+        if top is not None:
+            yield Stretch(rank, device, None if measured is None else measured.stream, top)
 
 
 def find_own(rank: int, question: Question) -> dict[int, SharedWork]:
@@ -175,11 +188,12 @@ def look_at(trace: Trace, roles: pl.DataFrame, counts: Sequence[int], others: Ma
                 sequence, reason = beside, None
                 break
         if not found:
-            look.singles.extend(filter(None, [measure_single(trace, sequence, evidence.families, timelines[device])]))
+            single = measure_single(trace, sequence, evidence.families, timelines[device])
+            look.singles.extend([] if single is None else [with_top(single, trace)])
         if device in others:
             found = [keep_disturbed(loop, others[device]) for loop in found]
         closed = [close_last(loop, trace, sequence, host) for loop in found]
-        look.loops.extend(with_parts(loop, trace, timelines[device]) for loop in closed)
+        look.loops.extend(with_top(with_parts(loop, trace, timelines[device]), trace) for loop in closed)
         look.reasons.extend([(f", device {device}", reason)] if reason else [])
     return look
 
@@ -194,6 +208,11 @@ def next_streams(roles: pl.DataFrame, device: int) -> list[int]:
         pl.col("busy_ns") >= WORTH * float(main["busy_ns"].sum()),
     )
     return worth.sort("busy_ns", descending=True)["stream"].head(MOST_STREAMS).to_list()
+
+
+def with_top(loop: Loop, trace: Trace) -> Loop:
+    """Return the loop with the kernels and copies that take its time."""
+    return replace(loop, top=top_of_loop(loop, trace))
 
 
 def reason_without_kernels(trace: Trace) -> str:

@@ -19,10 +19,12 @@ from deepprof.metrics.iteration import ITERATIONS
 from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import with_names
+from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.ranks.comparison import RankComparison
 from deepprof.metrics.sharing.devices import SharedDevice
+from deepprof.metrics.top_tables import TOP_COPIES, TOP_KERNELS, TopWork
 
-__all__ = ["BREAKDOWN", "METRICS", "Analysis", "Recording", "Summary", "add_up", "describe_recording"]
+__all__ = ["BREAKDOWN", "METRICS", "Analysis", "Recording", "Stretch", "Summary", "add_up", "describe_recording"]
 
 PLACE = {"loop": pl.Int64(), "rank": pl.Int64(), "device": pl.Int64(), "stream": pl.Int64()}
 METRICS = pl.Schema(
@@ -67,7 +69,10 @@ def add_up(summaries: Iterable[Summary]) -> Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """What a report says of one rank's trace: where it is from, how it counts, which devices it names."""
+    """What a report says of one rank's trace: where it is from, how it counts, which devices it names.
+
+    `on_cpu` says that operators of the CPU stand for kernels.
+    """
 
     path: str
     format: str
@@ -76,6 +81,7 @@ class Recording:
     accounting: Accounting
     notes: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()  # the names of models
+    on_cpu: bool = False
 
 
 def describe_recording(trace: Trace) -> Recording:
@@ -88,7 +94,18 @@ def describe_recording(trace: Trace) -> Recording:
         accounting=trace.accounting,
         notes=trace.notes,
         devices=tuple(name for name in trace.devices["name"].to_list() if name),
+        on_cpu=is_stand_in(trace),
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stretch:
+    """What takes the time of a device without a loop; `stream` is its main stream, None where it has none."""
+
+    rank: int
+    device: int
+    stream: int | None
+    top: TopWork
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -111,6 +128,7 @@ class Analysis:
     breakdown: pl.DataFrame = field(default_factory=lambda: empty_table(BREAKDOWN))  # where each device's span goes
     ranks: RankComparison | None = None  # for a job of several ranks or devices
     sharing: tuple[SharedDevice, ...] = ()  # devices that several of the ranks have work on
+    stretches: tuple[Stretch, ...] = ()  # one per device without a loop
 
     @property
     def headline(self) -> Finding | None:
@@ -136,12 +154,28 @@ class Analysis:
     @cached_property
     def iterations(self) -> pl.DataFrame:
         """Iterations of all loops: `loop` (its number), rank, device, stream, and the columns of `Loop.table`."""
-        empty = pl.DataFrame(schema={**PLACE, **ITERATIONS, **PARTS})
-        places = [
-            [pl.lit(v, pl.Int64).alias(k) for k, v in located(i, loop).items()] for i, loop in enumerate(self.loops)
-        ]
-        tables = [loop.table.select(*at, pl.all()) for at, loop in zip(places, self.loops, strict=True)]
-        return pl.concat([empty, *tables])
+        tables = ((located(number, loop), loop.table) for number, loop in enumerate(self.loops))
+        return put_in_places(pl.Schema({**ITERATIONS, **PARTS}), tables)
+
+    @cached_property
+    def top_work(self) -> tuple[tuple[Mapping[str, int | None], TopWork], ...]:
+        """What takes the time of every loop, and of every device without one: `loop`, rank, device, stream, and it."""
+        loops = ((located(k, loop), loop.top) for k, loop in enumerate(self.loops))
+        known = [(place, top) for place, top in loops if top is not None]
+        return (*known, *((locate_stretch(each), each.top) for each in self.stretches))
+
+    @cached_property
+    def kernels(self) -> pl.DataFrame:
+        """Which kernels take the time of a mean iteration: `loop`, rank, device, stream, and those of `TOP_KERNELS`.
+
+        `loop` is null where a device has none: then the figures are those of one marked step, or of the recording.
+        """
+        return put_in_places(TOP_KERNELS, ((place, top.kernels) for place, top in self.top_work))
+
+    @cached_property
+    def copies(self) -> pl.DataFrame:
+        """Which copies take it: `loop`, rank, device, stream, and the columns of `TOP_COPIES`."""
+        return put_in_places(TOP_COPIES, ((place, top.copies) for place, top in self.top_work))
 
     @cached_property
     def metrics(self) -> pl.DataFrame:
@@ -160,6 +194,21 @@ class Analysis:
         return encode(self, limit=None)
 
 
-def located(number: int, loop: Loop) -> dict[str, int]:
+def located(number: int, loop: Loop) -> dict[str, int | None]:
     """Return the columns that say which loop a row belongs to."""
     return {"loop": number, "rank": loop.rank, "device": loop.device, "stream": loop.stream}
+
+
+def locate_stretch(stretch: Stretch) -> dict[str, int | None]:
+    """Return the same columns for what is no loop."""
+    return {"loop": None, "rank": stretch.rank, "device": stretch.device, "stream": stretch.stream}
+
+
+def put_in_places(schema: pl.Schema, tables: Iterable[tuple[Mapping[str, int | None], pl.DataFrame]]) -> pl.DataFrame:
+    """Return the tables as one, each with the columns of its place before its own."""
+    empty = pl.DataFrame(schema={**PLACE, **schema})
+    placed = (
+        table.select(*(pl.lit(value, pl.Int64).alias(key) for key, value in place.items()), pl.all())
+        for place, table in tables
+    )
+    return pl.concat([empty, *placed])

@@ -12,8 +12,8 @@ from deepprof.metrics.breakdown.host_states import ALLOCATOR, WAIT
 from deepprof.metrics.breakdown.places import find_calls, find_place
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.statistics import bootstrap_change
-from deepprof.render.breakdown import WORDS
 from deepprof.render.units import format_count, format_duration, format_ratio
+from deepprof.render.wording import GPU_PARTS
 
 __all__ = ["nothing_to_compare", "sum_up"]
 
@@ -87,7 +87,7 @@ def is_unchanged(pair: Pair) -> bool:
 
 def describe_part(part: PartChange, place: str | None, share: float) -> str:
     """Return the sentence on the part that explains most."""
-    idle, _, cause = WORDS[part.name].partition(": ")
+    idle, _, cause = GPU_PARTS[part.name].partition(": ")
     amount = f"{format_duration(abs(part.difference_ns))} {'less' if part.difference_ns < 0 else 'more'}"
     where = (f" in {place}" if cause else f", most of all in {place}") if place else ""  # a kernel has but its share
     explained = "more than all" if share > 1 else format_ratio(share)

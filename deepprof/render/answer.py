@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from deepprof.render.units import format_duration, format_ratio
+from deepprof.render.wording import wording_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from deepprof.analysis import Analysis, Loop
     from deepprof.diagnosis.finding import Finding
     from deepprof.render.page import Page
+    from deepprof.render.wording import Wording
 
 __all__ = ["choose_loop", "describe_location", "find_mean", "print_answer"]
 
@@ -42,7 +44,7 @@ def describe_answer(analysis: Analysis) -> Iterator[str]:
     if headline is None:
         yield describe_health(analysis, loop)
         return
-    yield f"The largest avoidable loss: {describe_loss(headline, loop)}"
+    yield f"The largest avoidable loss: {describe_loss(headline, loop, wording_of(analysis))}"
     yield f"What to do: {SENTENCE.split(headline.advice)[0]}"
 
 
@@ -74,19 +76,20 @@ def describe_time(loop: Loop) -> str:
     return f"An iteration takes {format_duration(mean)} (mean of {loop.usual.height}{middle})."
 
 
-def describe_loss(headline: Finding, loop: Loop | None) -> str:
+def describe_loss(headline: Finding, loop: Loop | None, words: Wording) -> str:
     """Return the headline's title with its cost and its place."""
     cost, mean = headline.headroom_ns_per_iteration, None if loop is None else find_mean(loop)
     share = f" ({format_ratio(cost / mean)})" if cost and mean else ""
     costs = f", up to {format_duration(cost)}{share}" if cost else ""
-    place = describe_location(headline.location or {})
+    place = describe_location(headline.location or {}, words)
     first = headline.title[:1].lower() + headline.title[1:]
     return f"{first}{costs}{f', in {place}' if place else ''}."
 
 
-def describe_location(location: Mapping[str, int | str]) -> str:
+def describe_location(location: Mapping[str, int | str], words: Wording) -> str:
     """Return the most telling part of a finding's location in words, empty where it has none."""
-    return next((f"{key} {location[key]}" for key in PLACES if location.get(key)), "")
+    known = next((key for key in PLACES if location.get(key)), None)
+    return "" if known is None else f"{words.work if known == 'kernel' else known} {location[known]}"
 
 
 def describe_health(analysis: Analysis, loop: Loop | None) -> str:
@@ -97,4 +100,4 @@ def describe_health(analysis: Analysis, loop: Loop | None) -> str:
         return "Below stands where the time goes, and what was missing for more."
     means = loop.usual.select(pl.col("compute_ns", "iteration_ns").mean()).row(0)
     share = (means[0] or 0) / (means[1] or 1)
-    return f"No loss is above its limit: for {format_ratio(share)} of it the device computes."
+    return f"No loss is above its limit: for {format_ratio(share)} of it {wording_of(analysis).computes}."

@@ -6,11 +6,11 @@ import string
 from typing import TYPE_CHECKING
 
 from deepprof.collectors.names.short import shorten
-from deepprof.render.breakdown import WORDS
 from deepprof.render.page import Page
 from deepprof.render.plain import shorten as cut
 from deepprof.render.rows import Row, draw_rows
 from deepprof.render.units import format_bytes, format_count, format_difference, format_duration, format_ratio
+from deepprof.render.wording import GPU_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -107,7 +107,7 @@ def print_parts(pair: Pair, page: Page) -> None:
     if not large:
         return
     listed = sorted(large, key=lambda part: -abs(part.difference_ns))
-    rows = [Row(WORDS[part.name], cells(part.a_ns, part.b_ns)) for part in listed]
+    rows = [Row(GPU_PARTS[part.name], cells(part.a_ns, part.b_ns)) for part in listed]
     a_rest, b_rest = pair.a_mean_ns - sum(p.a_ns for p in large), pair.b_mean_ns - sum(p.b_ns for p in large)
     rest = [Row("all other parts", cells(a_rest, b_rest))] if a_rest or b_rest else []
     page.skip()

@@ -16,6 +16,7 @@ from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.render.ranks import RankBlock, SkewBlock, describe_ranks, describe_skews, list_missing
 from deepprof.render.sharing import SharedDeviceBlock, describe_sharing
+from deepprof.render.top import TopWorkBlock, describe_top
 from deepprof.version import read_version
 
 if TYPE_CHECKING:
@@ -188,6 +189,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     trace: TraceBlock
     loops: list[LoopBlock]
     no_loop_reason: str | None
+    top_work: list[TopWorkBlock]
     ranks: list[RankBlock]
     missing_ranks: list[int] | None
     collectives: list[SkewBlock]
@@ -210,6 +212,7 @@ def report(analysis: Analysis, *, limit: int | None = FINDINGS) -> Report:
         trace=describe_traces(analysis),
         loops=[describe_loop(loop) for loop in analysis.loops],
         no_loop_reason=analysis.no_loop_reason,
+        top_work=describe_top(analysis),
         ranks=describe_ranks(analysis),
         missing_ranks=list_missing(analysis),
         collectives=describe_skews(analysis),

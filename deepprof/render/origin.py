@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deepprof.render.units import format_bytes, format_confidence, format_count, format_duration, format_ratio
+from deepprof.render.wording import wording_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from deepprof.analysis import Analysis, Loop
     from deepprof.metrics.iteration import LoopMetrics
     from deepprof.render.page import Page
+    from deepprof.render.wording import Wording
 
 __all__ = ["LOOPS", "print_origin"]
 
@@ -20,7 +22,6 @@ NESTED = 3  # inner loops; JSON has all
 SOURCES = {
     "annotation": "the user's annotation",
     "framework": "the framework's ranges",
-    "mined": "the kernels and their launches",
 }
 NEXT = "-v shows the evidence and the paper's figures; deepprof export --to perfetto draws every iteration"
 GOOD = 0.9  # agreement with the user's own ranges: less is said also where it is short
@@ -35,7 +36,8 @@ def print_origin(analysis: Analysis, page: Page, *, verbose: bool) -> None:
     if verbose:
         print_evidence(analysis, page)
         return
-    told = [f"from {SOURCES[loop.boundary_source]}{doubt(loop)}" for loop in analysis.loops[:LOOPS]]
+    words = wording_of(analysis)
+    told = [f"from {describe_source(loop, words)}{doubt(loop)}" for loop in analysis.loops[:LOOPS]]
     for sentence in dict.fromkeys(told):
         page.line(sentence, indent=2, hang=2)
     page.line(NEXT, "dim", indent=2, hang=2)
@@ -45,10 +47,15 @@ def print_evidence(analysis: Analysis, page: Page) -> None:
     """Print the evidence and Table III of the first loops."""
     for number, loop in enumerate(analysis.loops[:LOOPS], 1):
         label = f"loop {number}: " if len(analysis.loops) > 1 else ""
-        for sentence in describe_loop(loop):
+        for sentence in describe_loop(loop, wording_of(analysis)):
             page.line(f"{label}{sentence}", indent=2, hang=2)
         page.skip()
         page.columns(list_metrics(loop.metrics), indent=2)
+
+
+def describe_source(loop: Loop, words: Wording) -> str:
+    """Return what says where an iteration begins."""
+    return SOURCES.get(loop.boundary_source, words.mined)
 
 
 def doubt(loop: Loop) -> str:
@@ -69,16 +76,16 @@ def describe_agreement(loop: Loop) -> str:
     return f"{format_ratio(agreement.ratio)} of {ranges} agree"
 
 
-def describe_loop(loop: Loop) -> Iterable[str]:
+def describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
     """Yield the evidence, and what repeats around and inside the iterations."""
     agreement = f"; {describe_agreement(loop)}" if loop.agreement else ""
-    yield f"boundaries from {SOURCES[loop.boundary_source]}: {loop.evidence}{agreement}"
+    yield f"boundaries from {describe_source(loop, words)}: {words.speak(loop.evidence)}{agreement}"
     yield f"confidence {format_confidence(loop.confidence)}"
     for name, part in (("before them", loop.prologue), ("after them", loop.epilogue)):
         if part.kernels:
-            yield f"{name}: {format_count(part.kernels, 'kernel')} in {format_duration(part.span_ns)}"
+            yield f"{name}: {words.count(part.kernels)} in {format_duration(part.span_ns)}"
     for level in loop.nested[:NESTED]:
-        yield f"inside: {level.get('repeats')} times {format_count(level.get('events', 0), 'kernel')}"
+        yield f"inside: {level.get('repeats')} times {words.count(level.get('events', 0))}"
 
 
 def list_metrics(metrics: LoopMetrics) -> Sequence[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from deepprof.render.plain import shorten
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from deepprof.render.page import Page
 
-__all__ = ["Row", "draw_rows"]
+__all__ = ["Row", "draw_rows", "fit_columns"]
 
 GAP = 2
 INDENT = 2
@@ -31,22 +32,34 @@ class Row:
     became: str = ""
 
 
-def draw_rows(page: Page, header: Sequence[str], rows: Sequence[Row]) -> None:
-    """Draw the rows under the header of their values."""
+def draw_rows(page: Page, header: Sequence[str], rows: Sequence[Row], *, indent: int = INDENT) -> None:
+    """Draw the rows under the header of their values, `indent` columns in."""
     cells = [tuple(map(page.show, row.values)) for row in rows]
-    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
+    widths = measure_columns(page, header, rows)
     longest = max(len(label(page, row, LONGEST)) for row in rows)
-    free = page.width - INDENT - sum(width + GAP for width in widths)
+    free = page.width - indent - sum(width + GAP for width in widths)
     beside = free >= min(SHORTEST, longest)
-    room = min(free, longest) if beside else page.width - INDENT
-    page.draw(" " * room + align(header, widths) if beside else align(header, widths)[GAP:], "dim", INDENT)
+    room = min(free, longest) if beside else page.width - indent
+    page.draw(" " * room + align(header, widths) if beside else align(header, widths)[GAP:], "dim", indent)
     for row, values in zip(rows, cells, strict=True):
         name, numbers = label(page, row, room), align(values, widths)
         if beside:
-            page.draw(f"{name:<{room}}{numbers}", row.style, INDENT)
+            page.draw(f"{name:<{room}}{numbers}", row.style, indent)
         else:
-            page.draw(name, row.style, INDENT)
-            page.draw(numbers[GAP:], row.style, INDENT)
+            page.draw(name, row.style, indent)
+            page.draw(numbers[GAP:], row.style, indent)
+
+
+def measure_columns(page: Page, header: Sequence[str], rows: Sequence[Row]) -> list[int]:
+    """Return how wide each column of values is."""
+    cells = [tuple(map(page.show, row.values)) for row in rows]
+    return [max(map(len, column)) for column in zip(header, *cells, strict=True)]
+
+
+def fit_columns(page: Page, header: Sequence[str], rows: Sequence[Row], *, indent: int = INDENT) -> int:
+    """Return how many of the columns fit on the page side by side, without a label; at least one."""
+    ends = accumulate(width + GAP for width in measure_columns(page, header, rows))
+    return max(1, sum(end - GAP <= page.width - indent for end in ends))
 
 
 def label(page: Page, row: Row, room: int) -> str:

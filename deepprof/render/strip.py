@@ -40,10 +40,8 @@ def draw_strip(iterations: pl.DataFrame, width: int, *, ascii_only: bool = False
 
 
 def read_times(iterations: pl.DataFrame) -> list[int | None]:
-    """Return the time from each start to the next, whatever ran in between; the last one's operation time."""
-    start = iterations["start_ns"]
-    times = (start.shift(-1) - start).fill_null(iterations["operation_ns"])
-    return list(times.to_list())
+    """Return each iteration's own time: to the next one's start only where that follows directly."""
+    return list((iterations["busy_ns"] + iterations["idle_ns"]).to_list())
 
 
 def read_marks(iterations: pl.DataFrame) -> list[str]:

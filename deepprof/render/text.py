@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import polars as pl
-
+from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.render.answer import choose_loop, describe_location, find_mean, print_answer
-from deepprof.render.breakdown import WORDS, print_breakdown
+from deepprof.render.breakdown import print_breakdown
 from deepprof.render.origin import LOOPS, print_origin
 from deepprof.render.page import Page
 from deepprof.render.ranks import print_ranks
 from deepprof.render.sharing import print_sharing
 from deepprof.render.strip import draw_strip
+from deepprof.render.top import print_top
 from deepprof.render.units import format_confidence, format_count, format_duration, format_ratio
+from deepprof.render.wording import wording_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from deepprof.analysis import Analysis, Loop
     from deepprof.diagnosis.finding import Finding
+    from deepprof.render.wording import Wording
 
 __all__ = ["print_report"]
 
@@ -46,17 +48,25 @@ def print_report(analysis: Analysis, console: Console, *, limit: int | None = 5,
     print_answer(analysis, page)
     print_loops(analysis, page)
     if analysis.no_loop_reason:
-        page.skip()
-        page.line("No iteration found", "bold")
-        page.line(analysis.no_loop_reason, indent=2)
-        totals = {name: float(analysis.breakdown[name].sum()) for name in PART_NAMES}
-        print_breakdown("where the devices' time goes", totals, page)
+        print_without_loop(analysis, analysis.no_loop_reason, page)
     print_ranks(analysis, page)
     print_sharing(analysis, page)
     print_findings(analysis, page, limit)
     print_unnamed(analysis, page)
     print_origin(analysis, page, verbose=verbose)
     print_notes([note for recording in analysis.recordings for note in recording.notes], page, verbose=verbose)
+
+
+def print_without_loop(analysis: Analysis, reason: str, page: Page) -> None:
+    """Print why there is no loop, and where the time goes all the same."""
+    words = wording_of(analysis)
+    page.skip()
+    page.line("No iteration found", "bold")
+    page.line(words.speak(reason), indent=2)
+    totals = {name: float(analysis.breakdown[name].sum()) for name in PART_NAMES}
+    print_breakdown(f"where {words.whole} goes", totals, page, words.parts)
+    longest = max(analysis.stretches, key=lambda each: each.top.mean_ns, default=None)
+    print_top(None if longest is None else longest.top, page, words.work)
 
 
 def print_run(analysis: Analysis, page: Page) -> None:
@@ -94,13 +104,14 @@ def describe_run(analysis: Analysis) -> list[str]:
     devices = analysis.streams.select("rank", "device").n_unique() - again
     distinct = list(dict.fromkeys(models))
     kinds = ", ".join([*distinct[:MODELS], *(["…"] if len(distinct) > MODELS else [])])
-    return [formats, ranks, format_count(devices, "device") + (f" ({kinds})" if kinds else "")]
+    on = "CPU only" if wording_of(analysis).on_cpu else format_count(devices, "device")
+    return [formats, ranks, on + (f" ({kinds})" if kinds else "")]
 
 
 def count_events(analysis: Analysis) -> str:
     """Return the device events by activity."""
     words = {
-        "kernel": ("kernel", None),
+        "kernel": (wording_of(analysis).work, None),
         "memcpy": ("copy", "copies"),
         "memset": ("memset", None),
         "graph": ("graph launch", "graph launches"),
@@ -112,25 +123,27 @@ def count_events(analysis: Analysis) -> str:
 def print_loops(analysis: Analysis, page: Page) -> None:
     """Print the loops, alike ones of other ranks and devices once, and which main streams have none."""
     groups = group_alike(analysis.loops, choose_loop(analysis))
-    spread = has_places(analysis)
+    spread, words = has_places(analysis), wording_of(analysis)
     for number, (loop, *alike) in enumerate(groups[:LOOPS], 1):
-        place = describe_place(loop.rank, loop.device, loop.stream) if spread else f"stream {loop.stream}"
+        place = describe_place(loop.rank, loop.device, loop.stream, words) if spread else f"{words.lane} {loop.stream}"
         page.skip()
-        page.line(f"{f'Loop {number}: ' if len(groups) > 1 else ''}{describe_iteration(loop)} on {place}", "bold")
+        page.line(
+            f"{f'Loop {number}: ' if len(groups) > 1 else ''}{describe_iteration(loop, words)} on {place}", "bold"
+        )
         if alike:
-            places = [describe_place(each.rank, each.device, None) for each in alike]
+            places = [describe_place(each.rank, each.device, None, words) for each in alike]
             more = f" and {len(places) - PLACES} more" if len(places) > PLACES else ""
             page.line(
                 f"one of {len(alike) + 1} alike; the others: {'; '.join(places[:PLACES])}{more}", indent=2, hang=2
             )
-        print_loop(loop, page)
+        print_loop(loop, page, words)
     hidden = len(groups) - LOOPS
     if hidden > 0:
         page.skip()
         page.line(f"and {format_count(hidden, 'more loop')}; --format json has all of them", "dim")
     if analysis.missing:
         page.skip()
-        print_notes(analysis.missing, page)
+        print_notes(map(words.speak, analysis.missing), page)
 
 
 def group_alike(loops: Iterable[Loop], chosen: Loop | None) -> list[list[Loop]]:
@@ -156,31 +169,32 @@ def has_places(analysis: Analysis) -> bool:
     return len(analysis.loops) > 1 or analysis.streams.select("rank", "device").n_unique() > 1
 
 
-def describe_place(rank: int, device: int | None, stream: int | None) -> str:
-    """Return rank, device and stream in words, as far as they are known."""
-    known = (("rank", rank), ("device", device), ("stream", stream))
+def describe_place(rank: int, device: int | None, stream: int | None, words: Wording) -> str:
+    """Return rank, device and stream in words, as far as they are known; a CPU is no device."""
+    known = (("rank", rank), ("device", None if words.on_cpu else device), (words.lane, stream))
     return ", ".join(f"{word} {value}" for word, value in known if value is not None)
 
 
-def describe_iteration(loop: Loop) -> str:
+def describe_iteration(loop: Loop, words: Wording) -> str:
     """Return what one iteration is."""
-    return f"1 iteration = {format_count(loop.period, 'kernel')}"
+    return f"1 iteration = {words.count(loop.period)}"
 
 
-def print_loop(loop: Loop, page: Page) -> None:
-    """Print what is known of one loop: how sure it is, a bar per iteration and Table III."""
-    for sentence in describe_loop(loop):
+def print_loop(loop: Loop, page: Page, words: Wording) -> None:
+    """Print what is known of one loop: how long it takes, a bar per iteration, and what takes the time."""
+    for sentence in describe_loop(loop, words):
         page.line(sentence, indent=2)
     page.skip()
     for row, style in draw_strip(loop.iterations, page.width - 2, ascii_only=page.ascii):
         page.line(row, style, indent=2)
-    usual = loop.usual
-    if usual.height and loop.parts.height:
-        means = usual.select(pl.col(PART_NAMES).mean()).row(0, named=True)
-        print_breakdown(f"where the time goes, mean of {format_count(usual.height, 'iteration')}", means, page)
+    means = mean_parts(loop)
+    if means:
+        counted = format_count(loop.usual.height, "iteration")
+        print_breakdown(f"where the time goes, mean of {counted}", means, page, words.parts)
+    print_top(loop.top, page, words.work)
 
 
-def describe_loop(loop: Loop) -> Iterable[str]:
+def describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
     """Yield how many iterations there are and what comes around every so often."""
     spread = loop.metrics.iteration_ns
     median = f", median {format_duration(spread.median)}" if spread else ""
@@ -190,7 +204,9 @@ def describe_loop(loop: Loop) -> Iterable[str]:
     yield f"{counted}{median}" + (f"; {format_count(warm, 'warm-up iteration')} first, in no figure" if warm else "")
     for cycle in loop.cycles:
         extra, kind = cycle.get("extra_events", 0), cycle.get("kind", "unknown")
-        yield f"every {cycle.get('every')} iterations {extra:+,} kernels" + ("" if kind == "unknown" else f" ({kind})")
+        yield f"every {cycle.get('every')} iterations {extra:+,} {words.work}s" + (
+            "" if kind == "unknown" else f" ({kind})"
+        )
 
 
 def print_findings(analysis: Analysis, page: Page, limit: int | None) -> None:
@@ -205,7 +221,7 @@ def print_findings(analysis: Analysis, page: Page, limit: int | None) -> None:
     for number, cause in enumerate(causes, 1):
         print_finding(cause, page, number, describe_cost(cause, analysis))
         print_symptoms([f for f in shown if f.caused_by == cause.rule], page)
-        print_repetitions(cause, analysis.findings, page)
+        print_repetitions(cause, analysis, page)
     hidden = [f for f in analysis.findings[len(shown) :] if f.rule != f.caused_by]
     if hidden:
         page.line(f"{format_count(len(hidden), 'more finding')}; --all shows them", "dim", indent=2)
@@ -224,10 +240,10 @@ def print_symptoms(symptoms: Iterable[Finding], page: Page) -> None:
         page.line(f"explains {rule}: {first.title}{share}{more}", "dim", indent=5, hang=2)
 
 
-def print_repetitions(cause: Finding, findings: Iterable[Finding], page: Page) -> None:
+def print_repetitions(cause: Finding, analysis: Analysis, page: Page) -> None:
     """Print on which other main streams the same was found."""
-    again = [f for f in findings if f.rule == f.caused_by == cause.rule]
-    places = [describe_place(f.rank, f.device, None) for f in again if f.rank is not None]
+    again, words = [f for f in analysis.findings if f.rule == f.caused_by == cause.rule], wording_of(analysis)
+    places = [describe_place(f.rank, f.device, None, words) for f in again if f.rank is not None]
     more = f" and {len(places) - PLACES} more" if len(places) > PLACES else ""
     if places:
         page.line(f"the same on {'; '.join(places[:PLACES])}{more}", "dim", indent=5, hang=2)
@@ -251,10 +267,10 @@ def describe_cost(finding: Finding, analysis: Analysis) -> str:
         parts.append(f"up to {format_duration(finding.headroom_ns_per_iteration)}{per}{share}")
     if finding.rank is not None:
         device, stream = (finding.device, finding.stream) if has_places(analysis) else (None, None)
-        parts.append(describe_place(finding.rank, device, stream))
+        parts.append(describe_place(finding.rank, device, stream, wording_of(analysis)))
     if finding.iterations is not None:
         parts.append("iterations {} to {}".format(*finding.iterations))
-    place = describe_location(finding.location or {})
+    place = describe_location(finding.location or {}, wording_of(analysis))
     if place and str(place).split(" ", 1)[1] not in finding.summary:
         parts.append(f"in {place}")
     return " · ".join([*parts, f"confidence {format_confidence(finding.confidence)}"])
@@ -275,10 +291,11 @@ def find_time(finding: Finding, loops: Iterable[Loop]) -> float | None:
 def print_unnamed(analysis: Analysis, page: Page) -> None:
     """Print which large parts no finding names, and why; what several loops share once."""
     told: dict[tuple[str, str], float] = {}
+    words = wording_of(analysis)
     for left in analysis.unnamed:
         told[left.part, left.why] = max(left.share, told.get((left.part, left.why), 0.0))
     for (part, why), share in told.items():
-        page.line(f"not explained: {WORDS[part]}, {format_ratio(share)}: {why}", indent=2, hang=2)
+        page.line(f"not explained: {words.parts[part]}, {format_ratio(share)}: {why}", indent=2, hang=2)
 
 
 def matches(wanted: Iterable[int | None], place: Iterable[int]) -> bool:

@@ -72,7 +72,7 @@ def build_row(index: int, start: int, time: int, *, complete: bool, warmup: bool
         "htod_ns": 1_000,
         "htod_bytes": 65_536,
         "busy_ns": operation,
-        "idle_ns": time - operation,
+        "idle_ns": 0 if last else time - operation,
     }
 
 

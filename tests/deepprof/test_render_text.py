@@ -8,7 +8,6 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from deepprof.collectors.trace import DEVICES
-from deepprof.metrics.iteration import ITERATIONS
 from deepprof.render.strip import BLOCKS, draw_strip
 from deepprof.render.text import print_report
 
@@ -296,10 +295,13 @@ def test_a_slow_iteration_survives_the_squeeze():
     assert "the longest of 5 iterations" in words_below
 
 
-def test_what_runs_between_two_iterations_counts_to_the_bar():
-    iterations = build_iterations([100, 100, 100, 100]).with_columns(iteration_ns=None, interval_ns=None)
-    bars = next(line for line, _ in draw_strip(iterations.cast(dict(ITERATIONS)), 40))
-    assert bars == BLOCKS[-1] * 3 + BLOCKS[6]  # the last one is as long as its own work, 80
+def test_a_bar_is_the_iterations_own_time_whatever_runs_between_two_of_them():
+    iterations = build_iterations([100, 100, 100, 100], partial=False)
+    later = iterations["start_ns"] + pl.Series([0, 0, 900, 900])  # nine evaluations after the second
+    apart = iterations.with_columns(start_ns=later, end_ns=later + 80, idle_ns=pl.Series([20, 0, 20, 0]))
+    bars, *_, words_below = [line for line, _ in draw_strip(apart, 40)]
+    assert bars == (BLOCKS[-1] + BLOCKS[6]) * 2
+    assert "the highest 100 ns" in words_below
 
 
 def test_a_strip_of_nothing_is_empty():

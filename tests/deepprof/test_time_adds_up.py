@@ -11,6 +11,7 @@ import pytest
 import deepprof
 from deepprof.analysis import Analysis
 from deepprof.metrics.breakdown.parts import BUSY_PARTS, IDLE_PARTS, PART_NAMES
+from deepprof.metrics.operators import is_stand_in
 from tests import manifest
 
 pytestmark = pytest.mark.traces
@@ -61,7 +62,7 @@ def test_without_launch_records_no_cause_is_guessed(traces: Path, row: dict[str,
     (trace,) = analysis.traces
     if trace.host_events.filter((pl.col("category") == "runtime") & pl.col("correlation").is_not_null()).height:
         return
-    if any("stand for kernels" in note for note in trace.notes):
+    if is_stand_in(trace):
         return
     known = [name for name in IDLE_PARTS if name != "idle_unknown_ns"]
     assert analysis.breakdown.select(known).sum().sum_horizontal().to_list() == [0]

@@ -102,7 +102,7 @@ def test_a_backward_pass_decides_at_once() -> None:
     assert stream.window(1000, many(40, start=0, thread=OTHER)).tables == {}
     assert stream.kernels.note == ""
     split = stream.window(2000, [op(BACKWARD, 1000, 1005), *many(12, start=1010)])
-    assert stream.kernels.note.endswith("thread 11 stand for kernels")
+    assert stream.kernels.note.endswith("operators of thread 11")
     assert is_stand_in(cpu_trace([], notes=(stream.kernels.note,)))
     assert (streams(split), split.until_ns) == ([MAIN], 2000)
     assert split.tables["host_events"].height == 40  # of the other thread, from the beginning

@@ -120,7 +120,7 @@ class Job:
 
 def as_stand_in(trace: Trace) -> Trace:
     """Return the trace as if its kernels were operators."""
-    return replace(trace, notes=(f"{NOTE}1 stand for kernels",))
+    return replace(trace, notes=(f"{NOTE}1",))
 
 
 def compute(until: float, *, launched: float | None = -START_US) -> Work:

@@ -1,0 +1,182 @@
+"""Which kernels and which copies take the time, for people and as JSON: the first rows, and the rest as a sum."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from deepprof.render.rows import Row, draw_rows, fit_columns
+from deepprof.render.units import ABSENT, format_bytes, format_count, format_duration, format_ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    import polars as pl
+
+    from deepprof.analysis import Analysis
+    from deepprof.metrics.top_tables import TopWork
+    from deepprof.render.page import Page
+
+__all__ = ["ROWS", "TopWorkBlock", "describe_top", "print_top"]
+
+SHOWN = 5  # rows of a table in text
+INDENT = 4  # as the table of parts
+ROWS = 20  # of a list in JSON
+NAME_LENGTH = 256  # characters in JSON: short names of templates within templates can be long
+DIRECTIONS = {
+    "HtoD": "from host",
+    "DtoH": "to host",
+    "DtoD": "on device",
+    "PtoP": "to peers",
+    "HtoH": "between hosts",
+    None: "direction unknown",
+}
+SPANS = {"iterations": " of an iteration", "marked step": " of the marked step", "recording": " of the recording"}
+
+
+class TopKernelBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """One kernel name: calls and time per iteration; `mean_ns` and `max_ns` of a single call."""
+
+    name: str
+    variants: int
+    calls: float
+    time_ns: int
+    share_ratio: float
+    mean_ns: int
+    max_ns: int
+
+
+class OtherKernelsBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """All names that have no row, together."""
+
+    names: int
+    calls: float
+    time_ns: int
+    share_ratio: float
+
+
+class TopCopyBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """The copies of one direction from or to one kind of host memory, per iteration."""
+
+    direction: str | None
+    memory: str | None
+    calls: float
+    bytes: int | None
+    time_ns: int
+    share_ratio: float
+    gigabytes_per_s: float | None
+
+
+class TopWorkBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """What takes the time of a loop, or of a device without one; `loop` numbers `loops` from 0, null without."""
+
+    loop: int | None
+    rank: int
+    device: int
+    stream: int | None
+    over: Literal["iterations", "marked step", "recording"]
+    iterations: int
+    mean_ns: int
+    kernels: list[TopKernelBlock]
+    other_kernels: OtherKernelsBlock
+    copies: list[TopCopyBlock]
+
+
+def describe_top(analysis: Analysis) -> list[TopWorkBlock]:
+    """Return a block per loop, and per device without one."""
+    return [describe_work(place, top) for place, top in analysis.top_work]
+
+
+def describe_work(place: Mapping[str, Any], top: TopWork) -> TopWorkBlock:
+    """Return the block of one loop or device."""
+    rest = top.kernels.slice(ROWS)
+    return TopWorkBlock(
+        **place,
+        over=top.over,
+        iterations=top.iterations,
+        mean_ns=round(top.mean_ns),
+        kernels=[describe_kernel(row) for row in top.kernels.head(ROWS).iter_rows(named=True)],
+        other_kernels=OtherKernelsBlock(
+            names=int(rest["variants"].sum()),
+            calls=round(float(rest["calls"].sum()), 3),
+            time_ns=int(rest["time_ns"].sum()),
+            share_ratio=round(float(rest["share_ratio"].sum()), 6),
+        ),
+        copies=[
+            TopCopyBlock(**{"bytes" if key == "nbytes" else key: value for key, value in row.items()})
+            for row in top.copies.iter_rows(named=True)
+        ],
+    )
+
+
+def describe_kernel(row: Mapping[str, Any]) -> TopKernelBlock:
+    """Return a row with a name that can be encoded."""
+    name = row["name"][:NAME_LENGTH].encode("utf-8", "replace").decode()
+    return TopKernelBlock(**(dict(row) | {"name": name}))
+
+
+def print_top(top: TopWork | None, page: Page, work: str) -> None:
+    """Print the kernels and the copies that take most time; `work` is what kernels are called."""
+    if top is None:
+        return
+    if top.kernels.height:
+        page.skip()
+        page.line(f"{work}s that take the most time{SPANS[top.over]}", "dim", indent=2, hang=2)
+        rows = [describe_row(row) for row in top.kernels.head(SHOWN).iter_rows(named=True)]
+        draw(("calls", "time", "share", "each"), rows, page)
+        print_rest(top.kernels.slice(SHOWN), page, work)
+    if top.copies.height:
+        page.skip()
+        page.line(f"copies{SPANS[top.over]}, hidden ones too", "dim", indent=2, hang=2)
+        draw(
+            ("size", "time", "share", "GB/s"),
+            [describe_copy(row) for row in top.copies.head(SHOWN).iter_rows(named=True)],
+            page,
+        )
+
+
+def draw(header: Sequence[str], rows: Sequence[Row], page: Page) -> None:
+    """Draw the rows with as many of their columns, the first ones, as the page is wide enough for."""
+    fitting = fit_columns(page, header, rows, indent=INDENT)
+    draw_rows(page, header[:fitting], [Row(row.label, row.values[:fitting], row.style) for row in rows], indent=INDENT)
+
+
+def describe_row(row: Mapping[str, Any]) -> Row:
+    """Return the row of one kernel name."""
+    calls = row["calls"]
+    values = (
+        f"{calls:,.0f}" if calls == round(calls) else f"{calls:,.1f}" if calls >= 0.05 else "<0.1",
+        format_duration(row["time_ns"]),
+        format_ratio(row["share_ratio"]),
+        format_duration(row["mean_ns"]),
+    )
+    return Row(row["name"], values)
+
+
+def describe_copy(row: Mapping[str, Any]) -> Row:
+    """Return the row of the copies of one direction."""
+    memory = f", {row['memory']}" if row["memory"] else ""
+    values = (
+        format_bytes(row["nbytes"]),
+        format_duration(row["time_ns"]),
+        format_ratio(row["share_ratio"]),
+        format_rate(row["gigabytes_per_s"]),
+    )
+    return Row(f"{DIRECTIONS[row['direction']]}{memory}", values)
+
+
+def format_rate(rate: float | None) -> str:
+    """Return GB/s with three digits."""
+    if rate is None:
+        return ABSENT
+    return "<0.01" if rate < 0.01 else f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
+
+
+def print_rest(rest: pl.DataFrame, page: Page, work: str) -> None:
+    """Print how much time the names take that are not shown."""
+    if rest.height:
+        names = format_count(int(rest["variants"].sum()), f"other {work}")
+        share, time = float(rest["share_ratio"].sum()), int(rest["time_ns"].sum())
+        page.line(f"{names}: {format_duration(time)}, {format_ratio(share)}", "dim", indent=4, hang=2)

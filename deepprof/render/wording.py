@@ -1,0 +1,103 @@
+"""What things are called: a trace of the CPU alone has operators on a thread where others have kernels on a stream."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from deepprof.render.units import format_count
+
+if TYPE_CHECKING:
+    from deepprof.analysis import Analysis
+
+__all__ = ["GPU_PARTS", "Wording", "wording_of"]
+
+GPU_PARTS: Mapping[str, str] = MappingProxyType(
+    {
+        "compute_ns": "compute",
+        "exposed_communication_ns": "communication, exposed",
+        "exposed_htod_ns": "copies from host, exposed",
+        "exposed_dtoh_ns": "copies to host, exposed",
+        "exposed_dtod_ns": "copies on device, exposed",
+        "exposed_ptop_ns": "copies to peers, exposed",
+        "exposed_copy_ns": "other copies, exposed",
+        "exposed_memset_ns": "memset, exposed",
+        "idle_input_ns": "idle: data loading",
+        "idle_launch_ns": "idle: launching",
+        "idle_sync_ns": "idle: synchronisation",
+        "idle_allocator_ns": "idle: allocator",
+        "idle_first_use_ns": "idle: first use, code loading",
+        "idle_host_ns": "idle: other host work",
+        "idle_dependency_ns": "idle: other stream",
+        "idle_startup_ns": "idle: kernel start-up",
+        "idle_shared_ns": "idle: another process",
+        "idle_unknown_ns": "idle: cause unknown",
+    }
+)
+CPU_PARTS: Mapping[str, str] = MappingProxyType(
+    dict(GPU_PARTS)
+    | {
+        "compute_ns": "operators",
+        "idle_input_ns": "data loading",
+        "idle_launch_ns": "between operators",
+        "idle_sync_ns": "waiting",
+        "idle_host_ns": "other work of the program",
+        "idle_unknown_ns": "cause unknown",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """The nouns of a report.
+
+    `work` is what repeats, `lane` what it runs on, `whole` whose time is told where there is no loop, `computes` what
+    happens where nothing is lost, `mined` what shows an iteration without ranges.
+    """
+
+    on_cpu: bool
+    work: str
+    lane: str
+    whole: str
+    computes: str
+    mined: str
+    parts: Mapping[str, str]
+
+    def count(self, number: int) -> str:
+        """Return `12 kernels` or `12 operators`."""
+        return format_count(number, self.work)
+
+    def speak(self, text: str) -> str:
+        """Return a sentence on kernels and their stream, as the miner writes it, in these words."""
+        if not self.on_cpu:
+            return text
+        return LANE.sub("thread", WORK.sub(self.work, text))
+
+
+WORK, LANE = re.compile(r"\bkernel(?=s?\b)"), re.compile(r"\b(?:main )?stream\b")
+GPU = Wording(
+    on_cpu=False,
+    work="kernel",
+    lane="stream",
+    whole="the devices' time",
+    computes="the device computes",
+    mined="the kernels and their launches",
+    parts=GPU_PARTS,
+)
+CPU = Wording(
+    on_cpu=True,
+    work="operator",
+    lane="thread",
+    whole="the thread's time",
+    computes="operators compute",
+    mined="the order of the operators",
+    parts=CPU_PARTS,
+)
+
+
+def wording_of(analysis: Analysis) -> Wording:
+    """Return the words for an analysis: those of a CPU where none of its recordings saw a device."""
+    return CPU if analysis.recordings and all(each.on_cpu for each in analysis.recordings) else GPU
