@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import functools
 import importlib.util
+import io
 import json
 import os
 import shutil
@@ -17,9 +18,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from rich.console import Console
 
 import deepprof
+from deepprof.diagnosis.on_cpu import DEVICE_WORDS
 from deepprof.metrics.operators import is_stand_in
+from deepprof.render.text import print_report
 from tests.programs.table import ITERATIONS, PROGRAMS
 
 ROOT = Path(__file__).parents[1]
@@ -111,6 +115,15 @@ def test_the_profilers_steps_agree(record: Record, name: str) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_headline_is_right_on_a_cpu(record: Record, name: str) -> None:
     check_headline(deepprof.analyze(deepprof.read(record(name).path)), PROGRAMS[name].on_cpu)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_nobody_reads_of_devices_on_a_cpu(record: Record, name: str) -> None:
+    text = io.StringIO()
+    print_report(deepprof.analyze(deepprof.read(record(name).path)), Console(file=text, width=80), verbose=True)
+    report = text.getvalue().split("\n", 1)[1]  # without the path
+    assert DEVICE_WORDS.findall(report) == []
+    assert report.count("the CPU only") == 1  # once, and not in two notes
 
 
 def check_headline(analysis: deepprof.Analysis, expected: str | None) -> None:

@@ -15,6 +15,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.causes import rank
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.ledger import settle
+from deepprof.diagnosis.on_cpu import say_for_cpu
 from deepprof.diagnosis.rules.straggler import straggler
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.comparison import RankComparison, compare_ranks
@@ -52,7 +53,7 @@ def merge(parts: Sequence[RankPart], question: Question, traces: Sequence[Trace]
         streams=streams,
         loops=loops,
         no_loop_reason=None if loops else "; ".join(dict.fromkeys(why for *_, why in reasons)),
-        findings=settle(rank(chain.from_iterable((*(part.findings for part in parts), late))), loops),
+        findings=settle(rank(gather(parts, late)), loops),
         missing=tuple(f"rank {number}{place}: no iteration found: {why}" for number, place, why in reasons if loops),
         timelines={(part.rank, device): each for part in parts for device, each in part.timelines.items()},
         breakdown=pl.concat(part.breakdown for part in parts),
@@ -60,6 +61,12 @@ def merge(parts: Sequence[RankPart], question: Question, traces: Sequence[Trace]
         stretches=tuple(stretch for part in parts for stretch in part.stretches),
         sharing=tuple(measure_device(shared, shares) for shared in question.shared),
     )
+
+
+def gather(parts: Sequence[RankPart], late: Sequence[Finding]) -> list[Finding]:
+    """Return what was found in each rank and in all together, in words that fit what they ran on."""
+    found = list(chain.from_iterable((*(part.findings for part in parts), late)))
+    return say_for_cpu(found) if all(part.recording.on_cpu for part in parts) else found
 
 
 def compare(loops: Sequence[Loop], parts: Sequence[RankPart]) -> tuple[RankComparison | None, list[Finding]]:

@@ -47,7 +47,7 @@ ONCE = "nearly all of it is in one iteration, which may be chance: record more o
 WHY = {
     "idle_unknown_ns": "the trace does not say why: record the runtime calls that launch the kernels",
     "idle_startup_ns": "the device itself takes the time to begin kernels, which are few: run several jobs or streams",
-    "idle_launch_ns": "the operators of a CPU follow one another: nothing waits for them",
+    "idle_launch_ns": "it is Python's own time from one operator to the next: fewer and larger operators need less",
     "idle_sync_ns": "the host hardly waits: it needs the time to begin again",
 }
 QUEUED = "work was launched and did not begin, or the launch was not recorded: the trace does not say more"

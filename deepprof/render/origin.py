@@ -50,7 +50,7 @@ def print_evidence(analysis: Analysis, page: Page) -> None:
         for sentence in describe_loop(loop, wording_of(analysis)):
             page.line(f"{label}{sentence}", indent=2, hang=2)
         page.skip()
-        page.columns(list_metrics(loop.metrics), indent=2)
+        page.columns(list_metrics(loop.metrics, copies=not wording_of(analysis).on_cpu), indent=2)
 
 
 def describe_source(loop: Loop, words: Wording) -> str:
@@ -88,12 +88,16 @@ def describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
         yield f"inside: {level.get('repeats')} times {words.count(level.get('events', 0))}"
 
 
-def list_metrics(metrics: LoopMetrics) -> Sequence[tuple[str, str]]:
-    """Return Table III with the paper's names: intervals are idle time between iterations, sizes those of copies."""
-    return [
+def list_metrics(metrics: LoopMetrics, *, copies: bool) -> Sequence[tuple[str, str]]:
+    """Return Table III with the paper's names: intervals are idle time between iterations, sizes those of copies.
+
+    Without `copies` nothing is said of them.
+    """
+    table = [
         ("avg interval", format_duration(metrics.avg_interval_ns)),
         ("max interval", format_duration(metrics.max_interval_ns)),
         ("avg overlap", format_ratio(metrics.avg_overlap_ratio)),
         ("avg operation", format_duration(metrics.avg_operation_ns)),
         ("avg size", format_bytes(metrics.avg_size_bytes)),
     ]
+    return [(name, value) for name, value in table if copies or name not in {"avg overlap", "avg size"}]

@@ -269,7 +269,8 @@ def describe_cost(finding: Finding, analysis: Analysis) -> str:
         device, stream = (finding.device, finding.stream) if has_places(analysis) else (None, None)
         parts.append(describe_place(finding.rank, device, stream, wording_of(analysis)))
     if finding.iterations is not None:
-        parts.append("iterations {} to {}".format(*finding.iterations))
+        first, last = finding.iterations
+        parts.append(f"iteration {first}" if first == last else f"iterations {first} to {last}")
     place = describe_location(finding.location or {}, wording_of(analysis))
     if place and str(place).split(" ", 1)[1] not in finding.summary:
         parts.append(f"in {place}")

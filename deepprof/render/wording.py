@@ -74,7 +74,9 @@ class Wording:
         """Return a sentence on kernels and their stream, as the miner writes it, in these words."""
         if not self.on_cpu:
             return text
-        return LANE.sub("thread", WORK.sub(self.work, text))
+        return LANE.sub(
+            "thread", WORK.sub(self.work, text.replace("device gap", "pause").replace("host range", "range"))
+        )
 
 
 WORK, LANE = re.compile(r"\bkernel(?=s?\b)"), re.compile(r"\b(?:main )?stream\b")

@@ -1,0 +1,93 @@
+"""Findings on a program without a device: what rules say of kernels and devices, in the words of such a program.
+
+The rules are the same, for operators stand for kernels (`metrics.operators`); only what is said differs, and advice on
+devices is replaced. The phrases are those of the rules. A test holds that no word of a device is left in any of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from deepprof.diagnosis.finding import Finding
+
+__all__ = ["DEVICE_WORDS", "say_for_cpu", "speak_of_cpu"]
+
+TIME = r"[\d.]+ m?s"
+# The more specific before the more general.
+PHRASES: tuple[tuple[str, str], ...] = (
+    # host-bound
+    (r"The device waits while the host does other work", "The program does other work than computing"),
+    (
+        r"the device has nothing to do, and the host neither launches, waits nor loads data: it is at other work",
+        "no operator runs and no data is loaded: the program is at other work",
+    ),
+    (
+        r"what the host does between the last kernel of an iteration and the first of the next",
+        "what the program does while no operator runs",
+    ),
+    # input-bound
+    (r"The device waits for data", "The program waits for data"),
+    (r"the device has nothing to do while the host loads data", "no operator runs while data is loaded"),
+    (r"ahead of time or on the device", "ahead of time"),
+    (r", pin_memory=True", ""),
+    # graph-growth
+    (
+        rf"The device waits ({TIME}) before an iteration at the end of the trace and waited ({TIME}) at its start",
+        r"Before an iteration no operator runs for \1 at the end of the trace and for \2 at its start",
+    ),
+    (r" and copies fill \d+ % of the wait", ""),
+    (rf"the device idles for ({TIME}) of an iteration", r"no operator runs for \1 of an iteration"),
+    (r" torch\.cuda\.memory\._record_memory_history\(\) shows where it was allocated\.", ""),
+    # slow-iterations, drift, straggler
+    (
+        r"Look at clocks, temperature and power (over time )?\([^)]*\) and at other jobs on the same device\.",
+        r"Look \1at other processes on the same cores, at how many threads compute, and at clock limits.",
+    ),
+    (r"Some iterations wait for the host", "The program does other work in some iterations"),
+    (r"waiting for the host", "other work than computing"),
+    (r"The host becomes slower", "What is done between operators becomes slower"),
+    (r"Look at the host over time: other processes on its cores", "Look over time at other processes on its cores"),
+    (r"waits for its host", "does other work"),
+    (r"\bof its host\b", "of its machine"),
+    (r"Its host is slower than the others'", "Its machine is slower than the others'"),
+    (r"Compare its clocks, power and temperature with the others' \([^)]*\)", "Compare its clocks with the others'"),
+    (r"look for another process on the device", "look for other processes on its cores"),
+    (r"replace or drain the device", "replace or drain the machine"),
+    (r", and record the host's side \(operators, runtime calls\)", ""),
+    (r"a longer recording with the host's side \(operators, runtime calls\) says more", "a longer recording says more"),
+    # capture-incomplete
+    (r"activities=\[CPU, CUDA\]", "activities=[CPU]"),
+    (r"why the device waits", "why no operator runs"),
+    # what several rules say
+    (r"device events", "operators"),
+    (r"device memory", "memory"),
+    (r"\b([Tt])he host\b", r"\1he program"),
+    (r"\bkernel(?=s?\b)", "operator"),
+)
+COMPILED = tuple((re.compile(pattern), words) for pattern, words in PHRASES)
+# What nobody who trains on a CPU should have to read.
+DEVICE_WORDS = re.compile(
+    r"(?i)\b(?:kernels?|devices?|gpus?|cuda|streams?|nvidia|nvidia-smi|rocm|launch\w*|host|pcie?)\b"
+)
+
+
+def say_for_cpu(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings with their texts in the words of a program without a device."""
+    return [
+        replace(
+            finding,
+            title=speak_of_cpu(finding.title),
+            summary=speak_of_cpu(finding.summary),
+            advice=speak_of_cpu(finding.advice),
+        )
+        for finding in findings
+    ]
+
+
+def speak_of_cpu(text: str) -> str:
+    """Return one text in those words; names that the program itself gave are left as far as they are none of them."""
+    for pattern, words in COMPILED:
+        text = pattern.sub(words, text)
+    return text

@@ -1,0 +1,82 @@
+"""Findings on programs without a device: nobody who trains on a CPU reads of kernels, devices or nvidia-smi."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from deepprof.diagnosis import coverage
+from deepprof.diagnosis.on_cpu import DEVICE_WORDS, say_for_cpu, speak_of_cpu
+from deepprof.diagnosis.rules import (
+    capture_incomplete,
+    communication_bound,
+    drift,
+    host_bound,
+    input_bound,
+    slow_iterations,
+    straggler,
+)
+from tests.deepprof.builders import build_finding
+
+# Kinds of time that a program without a device does not have.
+ABSENT = {"allocator", "copies", "copy", "another process", "first use", "builds"}
+
+
+def fixed_texts() -> Iterator[str]:
+    """Yield what the rules that speak of a CPU say whatever the numbers are."""
+    causes = (*slow_iterations.CAUSES, slow_iterations.UNKNOWN, slow_iterations.RECORDER)
+    for cause in (*causes, *drift.CARRIERS, drift.ANYTHING):
+        if cause.word not in ABSENT:
+            yield from (cause.title, cause.advice)
+    for words in (slow_iterations.WORDS, drift.WORDS, straggler.ADVICE, straggler.SPENDS):
+        yield from (text for word, text in words.items() if word not in ABSENT)
+    yield from (host_bound.ADVICE, input_bound.LOAD_AHEAD, input_bound.LOAD_AHEAD_IN["pytorch"])
+    yield from (communication_bound.OVERLAP, *(how for _, _, how in communication_bound.KINDS))
+    yield next(text for prefix, text in capture_incomplete.ADVICE if prefix == "kineto")
+    yield coverage.WHY["idle_launch_ns"]
+
+
+@pytest.mark.parametrize("text", sorted(set(fixed_texts())))
+def test_no_word_of_a_device_is_left(text: str) -> None:
+    assert not DEVICE_WORDS.search(speak_of_cpu(text)), speak_of_cpu(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "25.6 ms of an iteration (61.4 %) the device has nothing to do, and the host neither launches, waits nor "
+            "loads data: it is at other work in save.",
+            "25.6 ms of an iteration (61.4 %) no operator runs and no data is loaded: the program is at other work in "
+            "save.",
+        ),
+        (
+            "The device waits 89.8 ms before an iteration at the end of the trace and waited 8.1 ms at its start, "
+            "+2.21 ms per iteration, while an iteration's own work takes 21.7 ms and copies fill 0 % of the wait.",
+            "Before an iteration no operator runs for 89.8 ms at the end of the trace and for 8.1 ms at its start, "
+            "+2.21 ms per iteration, while an iteration's own work takes 21.7 ms.",
+        ),
+        (
+            "In 11 of 11 iterations the host compiles for 164.2 ms (dynamo); the device idles for 164.2 ms of an "
+            "iteration (96 %) meanwhile.",
+            "In 11 of 11 iterations the program compiles for 164.2 ms (dynamo); no operator runs for 164.2 ms of an "
+            "iteration (96 %) meanwhile.",
+        ),
+        (
+            "An iteration runs 118 device events at the end of the trace and ran 38 at its start (+10 per iteration).",
+            "An iteration runs 118 operators at the end of the trace and ran 38 at its start (+10 per iteration).",
+        ),
+        ("in my_kernel.py, at kernel_size=3", "in my_kernel.py, at kernel_size=3"),
+    ],
+)
+def test_sentences_with_numbers(text: str, said: str) -> None:
+    assert speak_of_cpu(text) == said
+
+
+def test_only_the_texts_of_a_finding_change() -> None:
+    finding = build_finding(title="Every iteration runs more kernels", location={"kernel": "aten::linear"})
+    (said,) = say_for_cpu([finding])
+    assert said.title == "Every iteration runs more operators"
+    assert replace(said, title=finding.title, summary=finding.summary, advice=finding.advice) == finding
