@@ -69,7 +69,7 @@ PHRASES: tuple[tuple[str, str], ...] = (
 COMPILED = tuple((re.compile(pattern), words) for pattern, words in PHRASES)
 # What nobody who trains on a CPU should have to read.
 DEVICE_WORDS = re.compile(
-    r"(?i)\b(?:kernels?|devices?|gpus?|cuda|streams?|nvidia|nvidia-smi|rocm|launch\w*|host|pcie?)\b"
+    r"(?i)\b(?:kernels?|devices?|gpus?|cuda|streams?|nvidia|nvidia-smi|rocm|launch\w*|host(?!-bound)|pcie?)\b"
 )
 
 

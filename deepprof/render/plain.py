@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["printable", "shorten"]
+__all__ = ["CUT", "printable", "shorten"]
 
 CUT = "..."  # plain ASCII: it goes to a stderr of any encoding
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from deepprof.render.plain import shorten
+from deepprof.render.plain import CUT, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +20,7 @@ INDENT = 2
 LONGEST = 72  # of a label on a wide page
 SHORTEST = 24  # with less than this a name says little: the values go below it
 ARROW = " → "
+KEPT, LEAD = 4, 3  # characters at the start of a label, and before what tells it from another
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,8 @@ def draw_rows(page: Page, header: Sequence[str], rows: Sequence[Row], *, indent:
     beside = free >= min(SHORTEST, longest)
     room = min(free, longest) if beside else page.width - indent
     page.draw(" " * room + align(header, widths) if beside else align(header, widths)[GAP:], "dim", indent)
-    for row, values in zip(rows, cells, strict=True):
-        name, numbers = label(page, row, room), align(values, widths)
+    for row, name, values in zip(rows, cut_labels(page, rows, room), cells, strict=True):
+        numbers = align(values, widths)
         if beside:
             page.draw(f"{name:<{room}}{numbers}", row.style, indent)
         else:
@@ -60,6 +61,29 @@ def fit_columns(page: Page, header: Sequence[str], rows: Sequence[Row], *, inden
     """Return how many of the columns fit on the page side by side, without a label; at least one."""
     ends = accumulate(width + GAP for width in measure_columns(page, header, rows))
     return max(1, sum(end - GAP <= page.width - indent for end in ends))
+
+
+def cut_labels(page: Page, rows: Sequence[Row], room: int) -> list[str]:
+    """Return the rows' labels in `room` columns; different ones that would read alike keep what tells them apart."""
+    cut = [label(page, row, room) for row in rows]
+    for text in {text for text in cut if cut.count(text) > 1}:
+        alike = [number for number, each in enumerate(cut) if each == text and not rows[number].became]
+        whole = [page.show(rows[number].label) for number in alike]
+        first = count_common(whole)
+        for number, name in zip(alike, whole, strict=True):
+            cut[number] = shorten_around(name, first, room) if len(name) > room else name
+    return cut
+
+
+def shorten_around(text: str, first: int, room: int) -> str:
+    """Return `text` in `room` columns with what stands from `first` on, and as much of its start as there is room."""
+    tail = text[max(0, first - LEAD) :][: room - len(CUT) - KEPT]
+    return text[: room - len(CUT) - len(tail)] + CUT + tail
+
+
+def count_common(texts: Sequence[str]) -> int:
+    """Return with how many characters all the texts begin."""
+    return next((at for at, letters in enumerate(zip(*texts, strict=False)) if len(set(letters)) > 1), 0)
 
 
 def label(page: Page, row: Row, room: int) -> str:

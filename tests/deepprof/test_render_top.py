@@ -91,6 +91,19 @@ def test_on_a_narrow_page_the_values_stand_below_the_names() -> None:
     assert draw(build_top(2), 40) == NARROW
 
 
+ALIKE = [f"ampere_bf16_s16816gemm_bf16_{size}_ldg8_f2f_stages_64x3_nt" for size in ("128x128", "128x256", "64x64")]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_names_that_are_cut_still_tell_kernels_apart(width: int) -> None:
+    top = build_top(3, copies=False)
+    named = top.kernels.with_columns(name=pl.Series(ALIKE))
+    lines = draw(TopWork("iterations", 5, 1e8, named, top.copies), width).splitlines()
+    for size in ("128x128", "128x256", "64x64"):
+        assert sum(f"{size}_ldg8" in line for line in lines) == 1
+    assert max(map(cell_len, lines)) <= width
+
+
 @pytest.mark.parametrize("width", [30, 40, 60, 80, 200])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_no_line_is_wider_than_the_page(width: int, encoding: str) -> None:
