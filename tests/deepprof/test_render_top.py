@@ -99,8 +99,7 @@ def test_names_that_are_cut_still_tell_kernels_apart(width: int) -> None:
     top = build_top(3, copies=False)
     named = top.kernels.with_columns(name=pl.Series(ALIKE))
     lines = draw(TopWork("iterations", 5, 1e8, named, top.copies), width).splitlines()
-    for size in ("128x128", "128x256", "64x64"):
-        assert sum(f"{size}_ldg8" in line for line in lines) == 1
+    assert len({line.split()[0] for line in lines if "ampe" in line}) == 3
     assert max(map(cell_len, lines)) <= width
 
 
