@@ -134,7 +134,7 @@ def average(sums: pl.DataFrame, count: int, mean_ns: float) -> pl.DataFrame:
     }
     if "nbytes" in sums.columns:
         rate = pl.when(pl.col("known_ns") > 0).then(pl.col("nbytes") / pl.col("known_ns"))
-        exact = {**exact, "nbytes": (pl.col("nbytes") / count).round(), "gigabytes_per_s": rate.round(3)}
+        exact = {**exact, "nbytes": (pl.col("nbytes") / count).ceil(), "gigabytes_per_s": rate.round(3)}
     keys = [name for name in ("name", "direction", "memory") if name in sums.columns]
     order = sums.sort("ns", *keys, descending=[True] + [False] * len(keys), nulls_last=True)
     return order.with_columns(**exact)

@@ -24,7 +24,8 @@ TOP_KERNELS = pl.Schema(
     }
 )
 # `direction` is one of `COPY_KINDS`, null where the recorder does not say; `memory` what kind of host memory it is from
-# or to. `nbytes` is null where no copy has a size; the rate is that of a copy.
+# or to. `nbytes` is null where no copy has a size, rounded up so that a copy
+# in some iterations only does not read as none; the rate is that of a copy.
 TOP_COPIES = pl.Schema(
     {
         "direction": pl.String(),

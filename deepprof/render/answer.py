@@ -11,14 +11,14 @@ from deepprof.render.units import format_duration, format_ratio
 from deepprof.render.wording import wording_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from deepprof.analysis import Analysis, Loop
     from deepprof.diagnosis.finding import Finding
     from deepprof.render.page import Page
     from deepprof.render.wording import Wording
 
-__all__ = ["choose_loop", "describe_location", "find_mean", "print_answer"]
+__all__ = ["choose_loop", "describe_location", "find_mean", "find_time", "print_answer"]
 
 SENTENCE = re.compile(r"(?<=[A-Za-z)\]0-9]\.)\s+(?=[A-Z])")
 UNEVEN = 1.25  # times the median that a mean is: then both are said
@@ -44,16 +44,28 @@ def describe_answer(analysis: Analysis) -> Iterator[str]:
     if headline is None:
         yield describe_health(analysis, loop)
         return
-    yield f"The largest avoidable loss: {describe_loss(headline, loop, wording_of(analysis))}"
+    yield f"The largest avoidable loss: {describe_loss(headline, analysis)}"
     yield f"What to do: {SENTENCE.split(headline.advice)[0]}"
 
 
 def choose_loop(analysis: Analysis) -> Loop | None:
     """Return the loop that the headline is about, or else the one that takes most of the time."""
     headline = analysis.headline
-    wanted = headline and (headline.rank, headline.device, headline.stream)
-    about = [loop for loop in analysis.loops if (loop.rank, loop.device, loop.stream) == wanted]
+    about = find_meant(headline, analysis.loops) if headline is not None and headline.stream is not None else []
     return max(about or analysis.loops, key=time_of, default=None)
+
+
+def find_meant(finding: Finding, loops: Iterable[Loop]) -> list[Loop]:
+    """Return the loops that a finding may be about: of several on one stream, those with the iteration it speaks of."""
+    wanted, spoken = (finding.rank, finding.device, finding.stream), finding.evidence.get("iteration_ns")
+    there = [loop for loop in loops if matches(wanted, (loop.rank, loop.device, loop.stream))]
+    exact = [loop for loop in there if round(find_mean(loop) or 0) == spoken]
+    return exact if len(there) > 1 and exact else there
+
+
+def matches(wanted: Iterable[int | None], place: Iterable[int]) -> bool:
+    """Return whether `place` is as wanted, where None is any."""
+    return all(want in {None, have} for want, have in zip(wanted, place, strict=True))
 
 
 def time_of(loop: Loop) -> int:
@@ -76,14 +88,20 @@ def describe_time(loop: Loop) -> str:
     return f"An iteration takes {format_duration(mean)} (mean of {loop.usual.height}{middle})."
 
 
-def describe_loss(headline: Finding, loop: Loop | None, words: Wording) -> str:
+def describe_loss(headline: Finding, analysis: Analysis) -> str:
     """Return the headline's title with its cost and its place."""
-    cost, mean = headline.headroom_ns_per_iteration, None if loop is None else find_mean(loop)
+    cost, mean = headline.headroom_ns_per_iteration, find_time(headline, analysis)
     share = f" ({format_ratio(cost / mean)})" if cost and mean else ""
     costs = f", up to {format_duration(cost)}{share}" if cost else ""
-    place = describe_location(headline.location or {}, words)
+    place = describe_location(headline.location or {}, wording_of(analysis))
     first = headline.title[:1].lower() + headline.title[1:]
     return f"{first}{costs}{f', in {place}' if place else ''}."
+
+
+def find_time(finding: Finding, analysis: Analysis) -> float | None:
+    """Return the mean iteration time of the loop that a finding is about; None where several could be meant."""
+    meant = find_meant(finding, analysis.loops)
+    return find_mean(meant[0]) if len(meant) == 1 else None
 
 
 def describe_location(location: Mapping[str, int | str], words: Wording) -> str:

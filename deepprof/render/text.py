@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts import PART_NAMES
-from deepprof.render.answer import choose_loop, describe_location, find_mean, print_answer
+from deepprof.render.answer import choose_loop, describe_location, find_mean, find_time, print_answer
 from deepprof.render.breakdown import print_breakdown
 from deepprof.render.origin import LOOPS, print_origin
 from deepprof.render.page import Page
@@ -243,10 +243,17 @@ def print_symptoms(symptoms: Iterable[Finding], page: Page) -> None:
 def print_repetitions(cause: Finding, analysis: Analysis, page: Page) -> None:
     """Print on which other main streams the same was found."""
     again, words = [f for f in analysis.findings if f.rule == f.caused_by == cause.rule], wording_of(analysis)
-    places = [describe_place(f.rank, f.device, None, words) for f in again if f.rank is not None]
+    places = list(dict.fromkeys(describe_other_place(f, cause, words) for f in again if f.rank is not None))
     more = f" and {len(places) - PLACES} more" if len(places) > PLACES else ""
     if places:
         page.line(f"the same on {'; '.join(places[:PLACES])}{more}", "dim", indent=5, hang=2)
+
+
+def describe_other_place(finding: Finding, cause: Finding, words: Wording) -> str:
+    """Return where the same was found as at the cause's place."""
+    if (finding.rank, finding.device) != (cause.rank, cause.device):
+        return describe_place(finding.rank or 0, finding.device, None, words)
+    return f"another loop of this {words.lane}" if finding.stream == cause.stream else f"{words.lane} {finding.stream}"
 
 
 def print_finding(finding: Finding, page: Page, number: int, costs: str) -> None:
@@ -262,7 +269,7 @@ def describe_cost(finding: Finding, analysis: Analysis) -> str:
     """Return headroom, place and confidence in one line."""
     parts = []
     if finding.headroom_ns_per_iteration is not None:
-        share = describe_share(finding.headroom_ns_per_iteration, find_time(finding, analysis.loops))
+        share = describe_share(finding.headroom_ns_per_iteration, find_time(finding, analysis))
         per = " per iteration" if analysis.loops else ""
         parts.append(f"up to {format_duration(finding.headroom_ns_per_iteration)}{per}{share}")
     if finding.rank is not None:
@@ -282,13 +289,6 @@ def describe_share(headroom_ns: int, mean_ns: float | None) -> str:
     return f" ({format_ratio(headroom_ns / mean_ns)})" if mean_ns else ""
 
 
-def find_time(finding: Finding, loops: Iterable[Loop]) -> float | None:
-    """Return the mean iteration time of the loop that a finding is about; None where several could be meant."""
-    wanted = (finding.rank, finding.device, finding.stream)
-    meant = [loop for loop in loops if matches(wanted, (loop.rank, loop.device, loop.stream))]
-    return find_mean(meant[0]) if len(meant) == 1 else None
-
-
 def print_unnamed(analysis: Analysis, page: Page) -> None:
     """Print which large parts no finding names, and why; what several loops share once."""
     told: dict[tuple[str, str], float] = {}
@@ -297,8 +297,3 @@ def print_unnamed(analysis: Analysis, page: Page) -> None:
         told[left.part, left.why] = max(left.share, told.get((left.part, left.why), 0.0))
     for (part, why), share in told.items():
         page.line(f"not explained: {words.parts[part]}, {format_ratio(share)}: {why}", indent=2, hang=2)
-
-
-def matches(wanted: Iterable[int | None], place: Iterable[int]) -> bool:
-    """Return whether `place` is as wanted, where None is any."""
-    return all(want in {None, have} for want, have in zip(wanted, place, strict=True))

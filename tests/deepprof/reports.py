@@ -1,0 +1,134 @@
+"""A job for every kind of text report, from the trace up, so that what a person reads is held as a whole.
+
+`python -m tests.deepprof.reports` writes the expected texts anew; every line that changes is to be read.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+
+from rich.console import Console
+
+import deepprof
+from deepprof.collectors.trace import Trace
+from deepprof.render.text import print_report
+from deepprof.simulation import simulate, simulate_ranks, write
+from tests.tables import Row, copy, event, launch, make_trace, span
+
+__all__ = ["KINDS", "WIDTHS", "draw", "read_expected"]
+
+WIDTHS = (40, 60, 80)
+EXPECTED = Path(__file__).parent / "reports"
+US = 1_000
+COPY = "Memcpy HtoD (Pinned -> Device)"
+LAUNCH, STEP = "cudaLaunchKernel", "ProfilerStep#7"
+LAYERS = (
+    "ampere_sgemm_128x64_tn",
+    "void at::native::vectorized_elementwise_kernel<4, Relu>(int)",
+    "softmax_warp_forward",
+)
+PAUSE, PAUSES, SHORT = 1_500 * US, (0, 24), 12
+BACKWARD = "autograd::engine::evaluate_function: "
+
+
+def draw(kind: str, width: int) -> str:
+    """Return the report on the job of one kind on a page of `width` columns."""
+    text = io.StringIO()
+    print_report(deepprof.analyze(KINDS[kind]()), Console(file=text, width=width, color_system=None))
+    return text.getvalue()
+
+
+def read_simulated(scenario: str, **options: object) -> list[Trace]:
+    """Return the trace of a simulated job as its importer reads it."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "job.json"
+        write(simulate(scenario, **options), path)  # type: ignore[arg-type]
+        return [replace(deepprof.read(path), path="job.json")]
+
+
+def read_ranks() -> list[Trace]:
+    """Return the ranks of a simulated job, of which one is late."""
+    with TemporaryDirectory() as folder:
+        traces = []
+        for rank, simulation in enumerate(simulate_ranks("straggler", ranks=3, iterations=8)):
+            write(simulation, Path(folder) / "rank.json")
+            traces.append(replace(deepprof.read(Path(folder) / "rank.json"), path=f"rank{rank}.json"))
+        return traces
+
+
+def play_kernels(names: Sequence[str], order: Sequence[int], annotations: Sequence[Row] = ()) -> Trace:
+    """Return a copy and then kernels of 40 to 55 µs, in a longer recording with a pause before kernels 0 and 24."""
+    device, host, start = [copy(0, 30 * US, 1 << 16, correlation=0)], list[Row](), 40 * US
+    for at, kernel in enumerate(order):
+        start += 60 * US + (PAUSE if kernel in PAUSES and len(order) > SHORT else 0)
+        device.append(event(2 + kernel, start, start + (40 + kernel % 6 * 3) * US, correlation=at + 1))
+        host.append(launch(at + 1, start - 20 * US, start - 15 * US, name=1))
+    trace = make_trace(device, host, annotations, names=(COPY, LAUNCH, *names, STEP))
+    return replace(trace, path="job.json", format="kineto")
+
+
+def play_once() -> list[Trace]:
+    """Return a recording in which nothing comes back."""
+    return [play_kernels(LAYERS, (0, 1, 0, 2, 2, 1, 0, 0, 1, 2, 0, 2))]
+
+
+def play_step() -> list[Trace]:
+    """Return the same with a marker around most of it."""
+    step = span(2 + len(LAYERS), 150 * US, 700 * US)
+    return [play_kernels(LAYERS, (0, 1, 0, 2, 2, 1, 0, 0, 1, 2, 0, 2), [step])]
+
+
+def play_two() -> list[Trace]:
+    """Return a program that trains for a while and then evaluates, each with layers."""
+    names = [f"train_{number}" for number in range(24)] + [f"evaluate_{number}" for number in range(12)]
+    training = [0, *[1, 2, 3, 4, 5] * 12, *[6, 7, 8, 9, 10, 11] * 12, *range(12, 24)]
+    evaluation = [24, *[25, 26, 27, 28, 29, 30] * 18, *range(31, 36)]
+    return [play_kernels(names, training * 9 + evaluation * 12)]
+
+
+def play_cpu() -> list[Trace]:
+    """Return a program on the CPU that writes logs for 2 ms after each of its iterations."""
+    names = ("aten::linear", "aten::relu", "aten::cross_entropy", f"{BACKWARD}AddmmBackward0", "aten::add_", "SGD.step")
+    order = (0, 1, 0, 1, 0, 2, 3, 3, 3, 4, 4, 4, 4)
+    rows: list[Row] = []
+    for iteration in range(12):
+        for at, name in enumerate(order):
+            start = (iteration * 4_000 + at * 150) * US
+            row = launch(0, start, start + (60 + 15 * name) * US, name) | {"correlation": None, "category": "op"}
+            rows.append(row | {"thread": 30_796})
+    notes = ("holds no kernel: recorded on the CPU only",)
+    return [replace(make_trace(host=rows, names=names), path="job.json", format="kineto", notes=notes)]
+
+
+KINDS: Mapping[str, Callable[[], list[Trace]]] = MappingProxyType(
+    {
+        "one-loop": lambda: read_simulated("copy-bound", iterations=12),
+        "no-loop": play_once,
+        "marked-step": play_step,
+        "ranks-alike": read_ranks,
+        "cpu-only": play_cpu,
+        "two-loops": play_two,
+    }
+)
+
+
+def read_expected(kind: str, width: int) -> str:
+    """Return the text that `draw` is expected to return."""
+    return find_expected(kind, width).read_text()
+
+
+def find_expected(kind: str, width: int) -> Path:
+    """Return the file that holds it."""
+    return EXPECTED / f"{kind}-{width}.txt"
+
+
+if __name__ == "__main__":
+    EXPECTED.mkdir(exist_ok=True)
+    for each in KINDS:
+        for columns in WIDTHS:
+            find_expected(each, columns).write_text(draw(each, columns))
