@@ -127,9 +127,8 @@ def print_loops(analysis: Analysis, page: Page) -> None:
     for number, (loop, *alike) in enumerate(groups[:LOOPS], 1):
         place = describe_place(loop.rank, loop.device, loop.stream, words) if spread else f"{words.lane} {loop.stream}"
         page.skip()
-        page.line(
-            f"{f'Loop {number}: ' if len(groups) > 1 else ''}{describe_iteration(loop, words)} on {place}", "bold"
-        )
+        title = f"{f'Loop {number}: ' if len(groups) > 1 else ''}{describe_iteration(loop, words)} on {place}"
+        page.line(title, "bold", hang=2)
         if alike:
             places = [describe_place(each.rank, each.device, None, words) for each in alike]
             more = f" and {len(places) - PLACES} more" if len(places) > PLACES else ""
