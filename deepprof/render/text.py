@@ -66,7 +66,10 @@ def print_without_loop(analysis: Analysis, reason: str, page: Page) -> None:
     totals = {name: float(analysis.breakdown[name].sum()) for name in PART_NAMES}
     print_breakdown(f"where {words.whole} goes", totals, page, words.parts)
     longest = max(analysis.stretches, key=lambda each: each.top.mean_ns, default=None)
-    print_top(None if longest is None else longest.top, page, words.work)
+    if longest is not None:
+        several = len(analysis.stretches) > 1
+        where = describe_place(longest.rank, longest.device, None, words) if several else ""
+        print_top(longest.top, page, words.work, where)
 
 
 def print_run(analysis: Analysis, page: Page) -> None:
@@ -127,7 +130,7 @@ def print_loops(analysis: Analysis, page: Page) -> None:
     for number, (loop, *alike) in enumerate(groups[:LOOPS], 1):
         place = describe_place(loop.rank, loop.device, loop.stream, words) if spread else f"{words.lane} {loop.stream}"
         page.skip()
-        title = f"{f'Loop {number}: ' if len(groups) > 1 else ''}{describe_iteration(loop, words)} on {place}"
+        title = f"{f'Loop {number}: ' if len(groups) > 1 else ''}1 iteration = {words.count(loop.period)} on {place}"
         page.line(title, "bold", hang=2)
         if alike:
             places = [describe_place(each.rank, each.device, None, words) for each in alike]
@@ -172,11 +175,6 @@ def describe_place(rank: int, device: int | None, stream: int | None, words: Wor
     """Return rank, device and stream in words, as far as they are known; a CPU is no device."""
     known = (("rank", rank), ("device", None if words.on_cpu else device), (words.lane, stream))
     return ", ".join(f"{word} {value}" for word, value in known if value is not None)
-
-
-def describe_iteration(loop: Loop, words: Wording) -> str:
-    """Return what one iteration is."""
-    return f"1 iteration = {words.count(loop.period)}"
 
 
 def print_loop(loop: Loop, page: Page, words: Wording) -> None:

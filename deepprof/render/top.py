@@ -117,19 +117,20 @@ def describe_kernel(row: Mapping[str, Any]) -> TopKernelBlock:
     return TopKernelBlock(**(dict(row) | {"name": name}))
 
 
-def print_top(top: TopWork | None, page: Page, work: str) -> None:
-    """Print the kernels and the copies that take most time; `work` is what kernels are called."""
+def print_top(top: TopWork | None, page: Page, work: str, where: str = "") -> None:
+    """Print the kernels and the copies that take most time; `work` is what kernels are called, `where` the place."""
     if top is None:
         return
+    span = SPANS[top.over] + (f" on {where}" if where else "")
     if top.kernels.height:
         page.skip()
-        page.line(f"{work}s that take the most time{SPANS[top.over]}", "dim", indent=2, hang=2)
+        page.line(f"{work}s that take the most time{span}", "dim", indent=2, hang=2)
         rows = [describe_row(row) for row in top.kernels.head(SHOWN).iter_rows(named=True)]
         draw(("calls", "time", "share", "each"), rows, page)
         print_rest(top.kernels.slice(SHOWN), page, work)
     if top.copies.height:
         page.skip()
-        page.line(f"copies{SPANS[top.over]}, hidden ones too", "dim", indent=2, hang=2)
+        page.line(f"copies{span}, hidden ones too", "dim", indent=2, hang=2)
         draw(
             ("size", "time", "share", "GB/s"),
             [describe_copy(row) for row in top.copies.head(SHOWN).iter_rows(named=True)],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -14,6 +15,7 @@ from deepprof.analysis.result import Stretch
 from deepprof.metrics.top_tables import TOP_COPIES, TOP_KERNELS, TopWork
 from deepprof.render.json import encode
 from deepprof.render.page import Page
+from deepprof.render.text import print_report
 from deepprof.render.top import ROWS, print_top
 from tests.deepprof.builders import build_analysis, build_loop
 
@@ -170,6 +172,14 @@ def test_what_was_measured_without_a_loop_has_no_number() -> None:
     assert (block["loop"], block["device"], block["stream"], block["over"]) == (None, 1, None, "recording")
     assert analysis.kernels.select("loop", "device", "name").row(0) == (None, 1, LONG)
     assert analysis.copies["direction"].to_list() == ["HtoD", None]
+
+
+def test_of_several_devices_without_a_loop_the_longest_is_shown_with_its_place() -> None:
+    stretches = (Stretch(0, 1, None, build_top()), Stretch(3, 0, 7, replace(build_top(over="recording"), mean_ns=2e8)))
+    text = io.StringIO()
+    print_report(build_analysis(loops=(), findings=(), stretches=stretches), Console(file=text, width=80))
+    assert "kernels that take the most time of the recording on rank 3, device 0\n" in text.getvalue()
+    assert text.getvalue().count("most time of") == 1
 
 
 def test_tables_in_python_are_there_without_rows_too() -> None:
