@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from deepprof import mining
 from deepprof.collectors.trace import Trace
@@ -19,7 +20,7 @@ from deepprof.mining.evidence import Evidence, Family, short
 from deepprof.mining.nesting import Nested
 from deepprof.mining.paper import PaperLoop, mine_with_counts
 
-__all__ = ["agreement_with", "find_loops"]
+__all__ = ["agreement_with", "find_counted", "find_loops", "pick_counted"]
 
 MISSED = 0.1  # of the pattern: what the paper's pattern may miss of an iteration
 LARGE_BLOCK = 0.05  # of the period
@@ -28,12 +29,8 @@ DISAGREE, FILLED = 0.6, 0.8  # of ranges that meet an iteration, and of the kern
 NEAR = 0.01  # of the period: a range begins "at" an iteration when it is this close
 
 
-def find_loops(
-    trace: Trace, sequence: Sequence, evidence: Evidence, counts: Counts[int]
-) -> tuple[list[Loop], str | None]:
+def find_loops(trace: Trace, sequence: Sequence, evidence: Evidence) -> tuple[list[Loop], str | None]:
     """Return the loops of one main stream, and why there is none."""
-    if counts:
-        return find_counted(trace, sequence, evidence, counts)
     mined = mine(trace, sequence, evidence)
     marked = find_marked(sequence, evidence)
     if marked is not None and (mined.reason is not None or overrules(marked, mined, sequence)):
@@ -46,25 +43,31 @@ def find_loops(
 def find_counted(
     trace: Trace, sequence: Sequence, evidence: Evidence, counts: Counts[int]
 ) -> tuple[list[Loop], str | None]:
-    """Return the loops with the counts that the user gives: the miner's where it counts as many, else the paper's.
+    """Return the paper's loops of one main stream, with the counts that the user gives, and why there is none."""
+    found = mine_with_counts(sequence.symbols, counts)
+    missing = None if found else f"no pattern comes back {' or '.join(map(str, counts))} times"
+    return [from_paper(trace, sequence, evidence, loop) for loop in found], missing
+
+
+def pick_counted(loops: Counts[Loop], counts: Counts[int]) -> list[Loop] | None:
+    """Return another one of `loops`, found without counts, for each of the counts; None where one has none.
 
     The paper's pattern is shorter than an iteration by its third criterion, so that it says less of the same loop.
     """
-    loops = mine(trace, sequence, evidence).loops
-    counted = [next((loop for loop in loops if counts_as(loop.iterations, count)), None) for count in counts]
-    agreeing = [from_mined(trace, sequence, evidence, loop) for loop in counted if loop is not None]
-    if len(agreeing) == len(counts):
-        given = " and ".join(map(str, counts))
-        return [
-            replace(loop, evidence=f"paper mode: {given} iterations given; {loop.evidence}") for loop in agreeing
-        ], None
-    measured = [from_paper(trace, sequence, evidence, loop) for loop in mine_with_counts(sequence.symbols, counts)]
-    return measured, None if measured else f"no pattern comes back {' or '.join(map(str, counts))} times"
+    picked: list[Loop] = []
+    for count in counts:
+        left = (loop for loop in loops if loop not in picked)
+        fitting = next((loop for loop in left if counts_as(loop.iterations, count)), None)
+        if fitting is None:
+            return None
+        picked.append(fitting)
+    given = " and ".join(map(str, counts))
+    return [replace(loop, evidence=f"paper mode: {given} iterations given; {loop.evidence}") for loop in picked]
 
 
-def counts_as(found: mining.Iterations, count: int) -> bool:
+def counts_as(iterations: pl.DataFrame, count: int) -> bool:
     """Return whether so many iterations were found, all in all or whole ones."""
-    return int(found.complete.sum()) <= count <= len(found.first)
+    return int(iterations["complete"].sum()) <= count <= iterations.height
 
 
 def overrules(marked: Marked, mined: mining.Mined, sequence: Sequence) -> bool:

@@ -7,13 +7,14 @@ give the same follows from there being no other.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
 
 from deepprof.analysis.result import BREAKDOWN, Recording, Stretch, Summary, add_up, describe_recording
+from deepprof.analysis.streams import Searched, next_streams, search_streams
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.engine import diagnose_loop
 from deepprof.diagnosis.finding import Finding
@@ -22,13 +23,10 @@ from deepprof.metrics.breakdown.table import with_parts
 from deepprof.metrics.breakdown.timeline import Timeline, lay_out
 from deepprof.metrics.clocks import on_one_clock
 from deepprof.metrics.closing import close_last
-from deepprof.metrics.evidence import gather_evidence
-from deepprof.metrics.host import read_host
+from deepprof.metrics.host import Host, read_host
 from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.mined import find_loops
 from deepprof.metrics.ranks.facts import RankFacts, gather_facts, longest_loops
-from deepprof.metrics.sequence import main_sequence
 from deepprof.metrics.sharing.places import SharedWork
 from deepprof.metrics.sharing.shares import ShareOfDevice, keep_disturbed, measure_share
 from deepprof.metrics.sharing.work import Others
@@ -38,9 +36,6 @@ from deepprof.metrics.streams import classify_streams
 from deepprof.metrics.top import top_of_loop, top_of_recording
 
 __all__ = ["Question", "RankPart", "examine", "without_timelines"]
-
-FEWEST = 6  # kernels: fewer on a main stream are not worth a look
-WORTH, MOST_STREAMS = 0.2, 3  # of the main stream's busy time for a loop to be looked for there, and on how many
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +85,7 @@ def examine(trace: Trace, question: Question) -> tuple[Trace, RankPart]:
     roles = classify_streams(trace, question.stream)
     shared = find_own(trace.rank or 0, question)
     others = {device: each.others(trace.rank or 0) for device, each in shared.items()}
-    look = look_at(trace, roles, question.counts, others)
+    look = look_at(trace, roles, question, others)
     shares = measure_shares(trace, look, shared)
     found = [finding for loop in (*look.loops, *look.singles) for finding in diagnose_loop(loop, trace)]
     number = pl.lit(trace.rank or 0, pl.Int64).alias("rank")
@@ -162,7 +157,7 @@ class Look:
     singles: list[Loop] = field(default_factory=list)  # what stands in for a loop where there is none
 
 
-def look_at(trace: Trace, roles: pl.DataFrame, counts: Sequence[int], others: Mapping[int, Others]) -> Look:
+def look_at(trace: Trace, roles: pl.DataFrame, question: Question, others: Mapping[int, Others]) -> Look:
     """Return the loops on a trace's main streams, and for those without one where they are and the reason.
 
     `others` is what other processes have on a device.
@@ -174,40 +169,27 @@ def look_at(trace: Trace, roles: pl.DataFrame, counts: Sequence[int], others: Ma
     }
     main = roles.filter(pl.col("role") == "main")
     look = Look([], timelines, [] if main.height else [("", reason_without_kernels(trace))])
-    for device, number, kernels in main.select("device", "stream", "kernels").iter_rows():
-        if kernels < FEWEST:
-            look.reasons.append((f", device {device}", f"only {kernels} kernels on the main stream, too few to repeat"))
-            continue
-        sequence = main_sequence(trace, device, number, host)
-        evidence = gather_evidence(trace, sequence, host)
-        found, reason = find_loops(trace, sequence, evidence, counts)
-        for other in next_streams(roles, device) if not found and not counts else ():
-            beside = main_sequence(trace, device, other, host)
-            found = find_loops(trace, beside, gather_evidence(trace, beside, host), counts)[0]
-            if found:
-                sequence, reason = beside, None
-                break
-        if not found:
-            single = measure_single(trace, sequence, evidence.families, timelines[device])
-            look.singles.extend([] if single is None else [with_top(single, trace)])
-        if device in others:
-            found = [keep_disturbed(loop, others[device]) for loop in found]
-        closed = [close_last(loop, trace, sequence, host) for loop in found]
-        look.loops.extend(with_top(with_parts(loop, trace, timelines[device]), trace) for loop in closed)
-        look.reasons.extend([(f", device {device}", reason)] if reason else [])
+    for device, number in main.select("device", "stream").iter_rows():
+        streams = [(device, number), *([] if question.stream else next_streams(roles, device))]
+        shown = search_streams(trace, host, streams, question.counts)
+        look.reasons.extend([(f", device {device}", shown.reason)] if shown.reason else [])
+        look.loops.extend(complete(shown, trace, host, timelines[device], others.get(device)))
+        look.singles.extend([] if shown.loops else stand_in(shown, trace, timelines[device]))
     return look
 
 
-def next_streams(roles: pl.DataFrame, device: int) -> list[int]:
-    """Return the streams worth a look when the main one has no loop, the busiest first."""
-    main = roles.filter(pl.col("device") == device, pl.col("role") == "main")
-    worth = roles.filter(
-        pl.col("device") == device,
-        pl.col("role") == "assist",
-        pl.col("kernels") >= FEWEST,
-        pl.col("busy_ns") >= WORTH * float(main["busy_ns"].sum()),
-    )
-    return worth.sort("busy_ns", descending=True)["stream"].head(MOST_STREAMS).to_list()
+def complete(shown: Searched, trace: Trace, host: Host, timeline: Timeline, others: Others | None) -> Iterator[Loop]:
+    """Yield the loops of a stream with where their time goes; what `others` disturb is marked."""
+    for loop in shown.loops:
+        kept = loop if others is None else keep_disturbed(loop, others)
+        yield with_top(with_parts(close_last(kept, trace, shown.sequence, host), trace, timeline), trace)
+
+
+def stand_in(shown: Searched, trace: Trace, timeline: Timeline) -> Iterator[Loop]:
+    """Yield what is measured where a stream has no loop: a marked step, or all that was recorded."""
+    single = measure_single(trace, shown.sequence, shown.evidence.families, timeline)
+    if single is not None:
+        yield with_top(single, trace)
 
 
 def with_top(loop: Loop, trace: Trace) -> Loop:

@@ -12,11 +12,13 @@ import pytest
 import deepprof
 from deepprof import simulation
 from deepprof.analysis import BREAKDOWN, METRICS, analyze
+from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.parts import PARTS
 from deepprof.metrics.iteration import ITERATIONS
 from tests.hidden import without_ranges
 from tests.tables import copy, event, make_trace
 
+JOB = [1, 2, *[3, 4, 5, 6] * 100, 7] * 4
 SCENARIOS = ["healthy", "graph-growth", "copy-bound"]
 
 
@@ -136,6 +138,37 @@ def test_a_count_that_the_miner_does_not_have_is_the_papers(job: tuple[simulatio
     assert loop.evidence.startswith("paper mode")
 
 
+def test_no_loop_is_given_for_two_counts() -> None:
+    """Only the paper's mode can say what else comes back as often."""
+    rows = [event(name, 10 * t, 10 * t + 5) for t, name in enumerate(JOB)]
+    once, twice = (analyze(make_trace(rows), counts=counts).loops for counts in ([4], [4, 4]))
+    assert [loop.iterations.height for loop in once] == [4]
+    assert len({loop.iterations["start_ns"][0] for loop in twice}) == len(twice)
+
+
+@pytest.mark.parametrize("kernels", [3, 30])
+def test_where_the_main_stream_repeats_nothing_the_next_is_looked_at(kernels: int) -> None:
+    analysis = analyze(beside_a_long_one(kernels))
+    assert [loop.stream for loop in analysis.loops] == [7]
+    assert analysis.no_loop_reason is None
+    assert analyze(beside_a_long_one(kernels), counts=[4]).loops[0].stream == 7
+
+
+@pytest.mark.parametrize("kernels", [3, 30])
+def test_a_chosen_stream_is_the_only_one_looked_at(kernels: int) -> None:
+    analysis = analyze(beside_a_long_one(kernels), stream=(0, 9))
+    assert analysis.loops == ()
+    assert analysis.no_loop_reason
+
+
+def beside_a_long_one(kernels: int) -> Trace:
+    """Return four iterations on stream 7, and on stream 9 as many other kernels, which all differ and last longer."""
+    rows = [event(name, 10 * t, 10 * t + 5) for t, name in enumerate(JOB)]
+    each = 10 * len(JOB) // kernels
+    rows += [event(8 + k, each * k, each * (k + 1), stream=9) for k in range(kernels)]
+    return make_trace(rows)
+
+
 def test_the_tables_have_one_schema_whatever_was_found(job: tuple[simulation.Simulation, Path]) -> None:
     _, path = job
     for analysis in (
@@ -159,8 +192,8 @@ def test_a_rank_without_a_loop_is_not_passed_over(job: tuple[simulation.Simulati
 
 
 def test_every_device_without_a_loop_is_named() -> None:
-    job, idle = [1, 2, *[3, 4, 5, 6] * 100, 7] * 4, range(12)
-    rows = [event(name, 10 * t, 10 * t + 5) for t, name in enumerate(job)]
+    idle = range(12)
+    rows = [event(name, 10 * t, 10 * t + 5) for t, name in enumerate(JOB)]
     rows += [event(name, t, t + 1, device=device) for device in (1, 2) for t, name in enumerate(idle)]
     analysis = analyze(make_trace(rows))
     assert [loop.device for loop in analysis.loops] == [0]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deepprof.analysis import analyze
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.evidence import gather_evidence
 from deepprof.metrics.loop import Loop
@@ -58,7 +59,7 @@ def test_growing_iterations_are_those_between_the_ranges(steps: bool) -> None:
 def test_they_become_a_loop_where_the_kernels_do_not_repeat() -> None:
     trace = growing(8)
     sequence = main_sequence(trace, 0, 7)
-    (loop,), reason = find_loops(trace, sequence, gather_evidence(trace, sequence), ())
+    (loop,), reason = find_loops(trace, sequence, gather_evidence(trace, sequence))
     assert reason is None
     assert loop.boundary_source == "framework"
     assert loop.iterations["kernels"].to_list() == [9 + 4 * number for number in range(1, 9)]
@@ -100,7 +101,7 @@ def symbols(values: list[int]) -> npt.NDArray[np.uint32]:
 
 def find(trace: Trace) -> list[Loop]:
     sequence = main_sequence(trace, 0, 7)
-    return find_loops(trace, sequence, gather_evidence(trace, sequence), ())[0]
+    return find_loops(trace, sequence, gather_evidence(trace, sequence))[0]
 
 
 HEAD = list(range(100, 160))
@@ -123,8 +124,16 @@ def test_step_markers_decide_where_the_miner_disagrees_with_them() -> None:
     assert loop.boundary_source == "annotation"
 
 
+def test_a_count_that_the_markers_have_is_theirs_and_not_a_patterns() -> None:
+    trace = graph_keeper(24, marked=True)
+    (given,), (free,) = analyze(trace, counts=[24]).loops, analyze(trace).loops
+    assert given.iterations.equals(free.iterations)
+    assert given.evidence == f"paper mode: 24 iterations given; {free.evidence}"
+
+
 def test_without_markers_what_comes_back_is_all_there_is() -> None:
-    assert all(loop.period in {40, 60} or loop.confidence < 0.8 for loop in find(graph_keeper(24, marked=False)))
+    (loop,) = find(graph_keeper(24, marked=False))
+    assert (loop.period, loop.iterations.height) == (40, sum(range(1, 25)))
 
 
 def passes_in_steps(per_step: int) -> Loop:

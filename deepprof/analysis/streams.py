@@ -1,0 +1,69 @@
+"""On which stream of a device the loop is: the main one, or else another that computes a good part of the time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Counts
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.evidence import gather_evidence
+from deepprof.metrics.host import Host
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.mined import find_counted, find_loops, pick_counted
+from deepprof.metrics.sequence import Sequence, main_sequence
+from deepprof.mining.evidence import Evidence
+
+__all__ = ["Searched", "next_streams", "search_streams"]
+
+FEWEST = 6  # kernels: fewer on a stream are not worth a look
+WORTH, MOST_STREAMS = 0.2, 3  # of the main stream's busy time for a loop to be looked for there, and on how many
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """The kernels of one stream, what the host says of them, the loops found, and why there is none."""
+
+    sequence: Sequence
+    evidence: Evidence
+    loops: list[Loop]
+    reason: str | None
+
+
+def search_streams(trace: Trace, host: Host, places: Counts[tuple[int, int]], counts: Counts[int]) -> Searched:
+    """Return what the first of the streams (device, stream) shows, or else the first that has loops if any has.
+
+    With `counts` these are the loops that are found without them as well where they count as many, else the paper's.
+    """
+    first = search_stream(trace, host, places[0])
+    others = () if first.loops else (search_stream(trace, host, place) for place in places[1:])
+    free = next((other for other in others if other.loops), first)
+    if not counts:
+        return free
+    counted = pick_counted(free.loops, counts)
+    if counted is not None:
+        return replace(free, loops=counted)
+    loops, reason = find_counted(trace, first.sequence, first.evidence, counts)
+    return replace(first, loops=loops, reason=reason)
+
+
+def search_stream(trace: Trace, host: Host, place: tuple[int, int]) -> Searched:
+    """Return what one stream shows."""
+    sequence = main_sequence(trace, *place, host)
+    evidence, kernels = gather_evidence(trace, sequence, host), len(sequence.symbols)
+    if kernels < FEWEST:
+        return Searched(sequence, evidence, [], f"only {kernels} kernels on the main stream, too few to repeat")
+    return Searched(sequence, evidence, *find_loops(trace, sequence, evidence))
+
+
+def next_streams(roles: pl.DataFrame, device: int) -> list[tuple[int, int]]:
+    """Return the streams worth a look when the main one has no loop, the busiest first."""
+    main = roles.filter(pl.col("device") == device, pl.col("role") == "main")
+    worth = roles.filter(
+        pl.col("device") == device,
+        pl.col("role") == "assist",
+        pl.col("kernels") >= FEWEST,
+        pl.col("busy_ns") >= WORTH * float(main["busy_ns"].sum()),
+    )
+    return worth.sort("busy_ns", descending=True).select("device", "stream").head(MOST_STREAMS).rows()
