@@ -13,7 +13,7 @@ from deepprof.render.units import format_count
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
 
-__all__ = ["GPU_PARTS", "Wording", "wording_of"]
+__all__ = ["CPU_PARTS", "GPU_PARTS", "Wording", "wording_of"]
 
 GPU_PARTS: Mapping[str, str] = MappingProxyType(
     {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from deepprof.metrics.breakdown.parts import PART_NAMES
-from deepprof.render.breakdown import WORDS, print_breakdown
+from deepprof.render.breakdown import print_breakdown
 from deepprof.render.page import Page
+from deepprof.render.wording import CPU_PARTS, GPU_PARTS
 
 MS = 1_000_000
 
@@ -33,9 +35,10 @@ def show(parts: dict[str, float], width: int = 80, encoding: str = "utf-8") -> l
     return written.getvalue().splitlines()
 
 
-def test_every_part_has_words() -> None:
-    assert set(WORDS) == set(PART_NAMES)
-    assert len(set(WORDS.values())) == len(WORDS)
+@pytest.mark.parametrize("words", [GPU_PARTS, CPU_PARTS])
+def test_every_part_has_words_of_its_own(words: Mapping[str, str]) -> None:
+    assert set(words) == set(PART_NAMES)
+    assert len(set(words.values())) == len(words)
 
 
 def test_the_largest_part_comes_first_with_its_time_share_and_bar() -> None:

@@ -317,6 +317,8 @@ static void set(int on)
 {
     s.wanted = on;
     s.retry_ns = s.pause_ns = 0;
+    if (on)
+        clock_untell();
     settle();
     if (!s.active)
         return;

@@ -141,6 +141,8 @@ int clock_settle(void)
     return c.state == KNOWN ? 0 : -1;
 }
 
+void clock_untell(void) { c.is_told = 0; }
+
 int clock_is_told(void) { return c.state == KNOWN && c.is_told; }
 
 int64_t clock_to_ours(uint64_t device) { return convert(device); }

@@ -34,6 +34,7 @@ void session_forget(void);
 enum clock_news { CLOCK_UNKNOWN /* it is being measured */, CLOCK_SAME, CLOCK_CHANGED };
 enum clock_news clock_look(void);
 int clock_settle(void);                     /* waits until it is known; -1: there is none */
+void clock_untell(void);                    /* whoever listens from now on has not heard it */
 int clock_is_told(void);                    /* a tick has said it: the agent can lay records on it */
 int64_t clock_to_ours(uint64_t device);
 int64_t clock_from_mono(int64_t mono_ns);   /* both only once it is known */

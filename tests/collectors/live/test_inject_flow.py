@@ -143,10 +143,11 @@ def test_a_level_of_off_asks_nothing_and_on_begins_a_complete_window(tmp_path: P
     assert len(windows) == 2
 
 
-def test_an_agent_that_comes_back_hears_who_it_is_and_all_names_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [28, 130000], ids=["stopped meanwhile", "never switched off"])
+def test_an_agent_that_comes_back_hears_who_it_is_and_all_names_again(tmp_path: Path, version: int) -> None:
     path = tmp_path / "socket"
     with Agent(path) as first:
-        job = start_job(build("plain"), ["steady", FOREVER], {"DEEPPROF_SOCKET": path})
+        job = start_job(build("plain"), ["steady", FOREVER], {"DEEPPROF_SOCKET": path, "MOCK_API": version})
         await_truth(lambda: first.connections and first.connections[0].count > 500, "records")
     with Agent(path) as second:
         await_truth(lambda: second.connections and second.connections[0].count > 500, "records again")
@@ -160,6 +161,14 @@ def test_an_agent_that_comes_back_hears_who_it_is_and_all_names_again(tmp_path: 
     _, number, _, reason = next(frame for frame in again.frames if frame[0] is Kind.EVENTS)
     assert (reason, number >= before.count) == (Reason.DISCONNECTED, True)
     assert number + again.count <= kept
+    assert is_told_first(before)
+    assert is_told_first(again)
+
+
+def is_told_first(said: Connection) -> bool:
+    """Return whether the device's clock was told before any record."""
+    before = said.order[: said.order.index(Kind.EVENTS)].count(Kind.TICK)
+    return before > 0 and int(said.ticks[before - 1]["device_ns"]) != packets.NO_TIME
 
 
 @pytest.mark.parametrize(
@@ -230,8 +239,7 @@ def test_the_clock_is_told_before_any_record(tmp_path: Path, count: int) -> None
     with Agent(tmp_path / "socket", keep=False) as agent:
         finish_job(start_job(build("plain"), ["burst", count], {"DEEPPROF_SOCKET": agent.path}))
         said = agent.only()
-    before = said.order[: said.order.index(Kind.EVENTS)].count(Kind.TICK)
-    assert int(said.ticks[before - 1]["device_ns"]) != packets.NO_TIME
+    assert is_told_first(said)
 
 
 def test_buffers_of_another_client_are_left_alone(tmp_path: Path) -> None:
