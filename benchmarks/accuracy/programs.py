@@ -7,7 +7,7 @@ The kinds and their ranges are those at which the miner failed on jobs that some
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -58,16 +58,7 @@ def evaluation(rng: Rng) -> Program:
 
 def evaluation_edited(rng: Rng) -> Program:
     """Return the same with kernels missing as well."""
-    made = evaluation(rng)
-    return Program(
-        made.layers,
-        made.iterations,
-        0.1,
-        0.1,
-        made.eval_every,
-        made.eval_passes,
-        checkpoint_every=int(rng.choice([0, 15])),
-    )
+    return replace(evaluation(rng), inserted=0.1, deleted=0.1, checkpoint_every=int(rng.choice([0, 15])))
 
 
 def growth(rng: Rng) -> Program:

@@ -43,8 +43,9 @@ their authors or from figures in them: the table says what holds, not what to ex
   analysis; the largest loss is the right headline, one up to a third smaller is acceptable, and jobs whose loss is a
   matter of taste are drawn again. Only the summary is printed, with 95 % intervals (Wilson), so that nobody can mend
   a rule for a job. It fails when fewer than 95 % of the headlines are right or acceptable, more than 0.5 % wrong at a
-  confidence of 0.8 or more, or more than 0.5 % of the single passes show a loop, each by more than three standard
-  errors. `python -m benchmarks.sealed --look SEED` tells all about the jobs of another block, to work with.
+  confidence of 0.8 or more, or more than 0.5 % of the single passes show a loop, and that by more than luck explains
+  (a chance below 0.135 %, by the binomial). `python -m benchmarks.sealed --look SEED` tells all about the jobs of
+  another block, to work with.
 - *Unseen, real*: 88 files of other people, judged by hand with computations from the raw files. Measured once, in
   November 2026, before the defects were mended that it found: the iteration was right in 75 % of 83 files and
   acceptable in 8 more, the breakdown of time right in 71 % of 76, the headline right or acceptable in 61 % of 41. It

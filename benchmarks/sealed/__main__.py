@@ -23,7 +23,7 @@ def main() -> None:
     print(f"Block: {seed}\n")
     print(*(table.markdown() for table in (summary(answers), passes(answers))), sep="\n")
     if lines := missed(answers):
-        sys.exit("\n".join(["Below the floor by more than three standard errors:", *lines]))
+        sys.exit("\n".join(["Below the floor, and luck does not explain it:", *lines]))
 
 
 def parse() -> argparse.Namespace:

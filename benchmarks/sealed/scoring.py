@@ -12,7 +12,7 @@ from benchmarks.cases.case import SURE
 __all__ = ["CEILINGS", "FLOORS", "Answer", "missed", "passes", "summary", "wilson"]
 
 NORMAL = 1.96  # standard errors in a 95 % interval
-LUCK = 0.00135  # the chance of being three standard errors off or more, on one side
+LUCK = 0.00135  # as likely as three standard errors of a normal distribution on one side
 FLOORS = {"right or acceptable": 0.95}
 CEILINGS = {"wrong at ≥ 0.8": 0.005, "false loops": 0.005}
 COLUMNS: dict[str, Better] = {
@@ -114,7 +114,7 @@ def false(answers: Sequence[Answer]) -> str:
 
 
 def missed(answers: Sequence[Answer]) -> list[str]:
-    """Return which floors and ceilings are missed by more than luck explains: three standard errors."""
+    """Return which floors and ceilings are missed by more than luck explains."""
     judged, single = ([a for a in answers if (a.label is None) is alone] for alone in (False, True))
     shares = {
         "right or acceptable": (sum(a.right or a.acceptable for a in judged), len(judged)),
