@@ -201,11 +201,17 @@ def close_gaps(found: PaperLoop) -> mining.Iterations:
 
 def best_agreement(evidence: Evidence, found: mining.Iterations, period: int) -> Agreement | None:
     """Return the agreement with the user's step markers, or else with the user's ranges that fit best."""
-    families = [f for f in evidence.families if f.trust in ("step", "range") and len(f.positions) >= 2]
+    known = [f for f in evidence.families if f.trust in ("step", "range") and len(f.positions) >= 2]
+    families = [f for f in known if lies_among(f, found)]
     steps = [f for f in families if f.trust == "step"]
     scored = [agreement_with(f, found, period) for f in steps or families]
     scored = [a for a in scored if steps or a.ratio >= MEANT]  # other ranges are not meant to be iterations
     return max(scored, key=lambda a: a.ratio, default=None)
+
+
+def lies_among(family: Family, found: mining.Iterations) -> bool:
+    """Return whether any of the ranges begins among the iterations: warm-up steps say nothing of an evaluation."""
+    return bool(len(found.first) and ((family.positions >= found.first[0]) & (family.positions < found.end[-1])).any())
 
 
 def agreement_with(family: Family, found: mining.Iterations, period: int) -> Agreement:

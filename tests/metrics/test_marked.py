@@ -157,3 +157,13 @@ def test_a_step_of_two_equal_passes_is_what_its_marker_says() -> None:
     loop = passes_in_steps(2)
     assert (loop.period, loop.iterations.height) == (220, 10)
     assert loop.evidence == "10 iterations between ProfilerStep ranges: 220 kernels in each"
+
+
+def test_ranges_elsewhere_neither_agree_nor_disagree_with_a_loop() -> None:
+    """Three marked steps of warming up, and then another loop without a mark."""
+    warming, period = list(range(20, 60)), [*range(100, 130), *[*range(130, 140)] * 6, *range(140, 160)]
+    rows = [event(s, 10 * at, 10 * at + 8) for at, s in enumerate(warming * 3 + period * 20)]
+    marks = [span(STEP, 400 * number - 1, 400 * number + 399) for number in range(3)]
+    names = [NAMES[name] if name < len(NAMES) else f"k{name}" for name in range(160)]
+    loop = max(find(make_trace(rows, annotations=marks, names=names)), key=lambda each: each.iterations.height)
+    assert (loop.period, loop.iterations.height, loop.agreement) == (110, 20, None)
