@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from deepprof.analysis.result import BREAKDOWN, Recording, Stretch, Summary, add_up, describe_recording
-from deepprof.analysis.streams import Searched, next_streams, search_streams
+from deepprof.analysis.streams import FEWEST, Searched, next_streams, search_streams
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.engine import diagnose_loop
 from deepprof.diagnosis.finding import Finding
@@ -188,7 +188,7 @@ def complete(shown: Searched, trace: Trace, host: Host, timeline: Timeline, othe
 def stand_in(shown: Searched, trace: Trace, timeline: Timeline) -> Iterator[Loop]:
     """Yield what is measured where a stream has no loop: a marked step, or all that was recorded."""
     single = measure_single(trace, shown.sequence, shown.evidence.families, timeline)
-    if single is not None:
+    if single is not None and len(shown.sequence.symbols) >= FEWEST:
         yield with_top(single, trace)
 
 

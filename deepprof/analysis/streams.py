@@ -15,7 +15,7 @@ from deepprof.metrics.mined import find_counted, find_loops, pick_counted
 from deepprof.metrics.sequence import Sequence, main_sequence
 from deepprof.mining.evidence import Evidence
 
-__all__ = ["Searched", "next_streams", "search_streams"]
+__all__ = ["FEWEST", "Searched", "next_streams", "search_streams"]
 
 FEWEST = 6  # kernels: fewer on a stream are not worth a look
 WORTH, MOST_STREAMS = 0.2, 3  # of the main stream's busy time for a loop to be looked for there, and on how many

@@ -11,12 +11,12 @@ import pytest
 
 import deepprof
 from deepprof import simulation
-from deepprof.analysis import BREAKDOWN, METRICS, analyze
+from deepprof.analysis import BREAKDOWN, METRICS, Analysis, analyze
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.parts import PARTS
 from deepprof.metrics.iteration import ITERATIONS
 from tests.hidden import without_ranges
-from tests.tables import copy, event, make_trace
+from tests.tables import copy, event, launch, make_trace
 
 JOB = [1, 2, *[3, 4, 5, 6] * 100, 7] * 4
 SCENARIOS = ["healthy", "graph-growth", "copy-bound"]
@@ -78,6 +78,19 @@ def test_collectives_alone_compute_nothing() -> None:
     rows = [event(0, t, t + 1) for t in range(0, 90, 3)]
     analysis = analyze(make_trace(rows, names=["ncclDevKernel_AllReduce(x)"]))
     assert analysis.no_loop_reason == "only collectives ran on the device; no stream computes"
+
+
+def test_a_handful_of_kernels_says_nothing_of_a_job() -> None:
+    few, more = map(late_launches, (5, 6))
+    assert (few.no_loop_reason, few.findings) == ("only 5 kernels on the main stream, too few to repeat", ())
+    assert [each.top.over for each in few.stretches] == ["recording"]
+    assert [finding.rule for finding in more.findings] == ["launch-bound"]
+
+
+def late_launches(count: int) -> Analysis:
+    """Return what so many short kernels show that are launched one by one, long after the one before has ended."""
+    device = [event(0, 1000 * t, 1000 * t + 50, correlation=t) for t in range(1, count + 1)]
+    return analyze(make_trace(device, [launch(t, 1000 * t - 900, 1000 * t - 10) for t in range(1, count + 1)]))
 
 
 def test_time_adds_up_over_devices_and_ranks() -> None:
