@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -37,8 +36,6 @@ BUILTINS = (
     "deepprof.collectors.importers.generic:Csv",
     "deepprof.collectors.importers.generic:Parquet",
 )
-DEPTH = 4
-ENTRIES = 10_000  # of a directory: more is somebody's home, not one job's traces
 
 
 @runtime_checkable
@@ -97,43 +94,13 @@ def read(path: str | os.PathLike[str], *, details: bool = False, columns: Mapped
 def find_traces(path: str | os.PathLike[str]) -> list[Path]:
     """Return the traces in the directory `path` and in its sub-directories, sorted; `path` alone where it is one.
 
-    Sub-directories are followed three levels down, which is where TensorBoard keeps profiles. Hidden entries are
-    skipped, and links that lead out of the directory. Raises `TraceError` when the directory cannot be read, has more
-    than 10,000 entries, or holds no trace.
+    Sub-directories are followed three levels down, which is where TensorBoard keeps profiles. Hidden entries and links
+    to directories are skipped; a link to a file is that file. An archive counts where it is alone. Raises `TraceError`
+    when the directory cannot be read, has more than 10,000 entries, or holds no trace.
     """
-    root = Path(path)
-    if recognise(b"", root):
-        return [root]
-    entries = list(islice(walk(root, depth=DEPTH), ENTRIES + 1))
-    if len(entries) > ENTRIES:
-        raise TraceError(root, f"has more than {ENTRIES} entries", "name the trace files, or a glob of them")
-    known = {entry: importer for entry in entries if (importer := importer_of(entry, root))}
-    covered = {other for entry, importer in known.items() for other in covers(importer, entry)}
-    if not known:
-        raise TraceError(root, "is a directory that holds no trace", "name the directory that the traces lie in")
-    return sorted(known.keys() - covered)
+    from deepprof.collectors.importers.directories import list_traces
 
-
-def walk(root: Path, depth: int) -> Iterator[Path]:
-    """Yield the entries of `root` and of its directories, `depth` levels in all; a directory that is a trace is one."""
-    try:
-        entries = [entry for entry in islice(root.iterdir(), ENTRIES + 1) if not entry.name.startswith(".")]
-        folders = [entry for entry in entries if depth > 1 and entry.is_dir() and not entry.is_symlink()]
-    except OSError as error:
-        raise TraceError(root, f"cannot be listed: {error.strerror}", "check the path and its permissions") from error
-    yield from entries
-    for folder in folders:
-        if not recognise(b"", folder):
-            yield from walk(folder, depth - 1)
-
-
-def importer_of(entry: Path, root: Path) -> Importer | None:
-    """Return the importer that accepts `entry`, a file or directory inside `root`."""
-    try:
-        inside = (entry.is_file() or entry.is_dir()) and entry.resolve().is_relative_to(root.resolve())
-        return recognise(look_at(entry), entry) if inside else None
-    except (TraceError, OSError, RuntimeError):  # RuntimeError: links in a circle
-        return None
+    return list_traces(Path(path)).traces
 
 
 def covers(importer: Importer, path: Path) -> Iterable[Path]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,9 @@ from deepprof.analysis.merging import check_job, merge
 from deepprof.analysis.part import Question
 from deepprof.cluster import tasks
 from deepprof.collectors.errors import TraceError, UsageError
-from deepprof.job import find_paths
+from deepprof.job import find_files
 from deepprof.job.alignment import Member, Offset, plan_corrections
+from deepprof.job.files import Found
 from deepprof.job.part import check_between, check_parts, find_zeros
 from deepprof.job.ranks import assign_ranks
 from deepprof.metrics.sharing.places import RankDevices, SharedPlaces, SharedWork, find_shared
@@ -37,7 +38,7 @@ __all__ = ["analyze_on"]
 
 def analyze_on(  # noqa: PLR0913  options by name
     client: Client,
-    paths: Name | Sequence[Name],
+    paths: Found | Name | Sequence[Name],
     *,
     counts: Sequence[int] = (),
     stream: tuple[int, int] | None = None,
@@ -53,7 +54,8 @@ def analyze_on(  # noqa: PLR0913  options by name
     """
     if between is not None:
         check_between(between)
-    readings = plan_readings(find_paths(paths), stored=between is not None, columns=columns)
+    found = paths if isinstance(paths, Found) else find_files(paths)
+    readings = plan_readings(found.paths, stored=between is not None, columns=columns)
     crew = Crew(client, [reading.path for reading in readings])
     opened = crew.map(tasks.open_path, readings)
     if between is not None:
@@ -70,7 +72,13 @@ def analyze_on(  # noqa: PLR0913  options by name
     for future in opened:
         future.release()  # a trace goes when it has been looked at
     parts = chain.from_iterable(crew.fetch(looks))
-    return merge(sorted(parts, key=lambda part: part.rank), question)
+    return add_notes(merge(sorted(parts, key=lambda part: part.rank), question), found.notes)
+
+
+def add_notes(analysis: Analysis, notes: Sequence[str]) -> Analysis:
+    """Return the analysis with notes on all of the job before those on its first rank, as `read_job` puts them."""
+    first, *others = analysis.recordings
+    return replace(analysis, recordings=(replace(first, notes=(*notes, *first.notes)), *others)) if notes else analysis
 
 
 class Crew:

@@ -46,13 +46,13 @@ def analyze_in_cluster(args: argparse.Namespace) -> Analysis:
     with reading() as watch:
         from deepprof.cluster.connection import check_address, connect
         from deepprof.cluster.mapping import analyze_on
-        from deepprof.job import find_paths
+        from deepprof.job import find_files
         from deepprof.job.parallel import processors
 
         check_address(args.cluster, jobs=args.jobs)
         between = None if args.start is None and args.end is None else (args.start, args.end)
-        files = find_paths(args.paths)
-        with connect(args.cluster, workers=min(args.jobs or processors(), len(files))) as client:
+        files = find_files(args.paths)
+        with connect(args.cluster, workers=min(args.jobs or processors(), len(files.paths))) as client:
             asked = {name: getattr(args, name) for name in ("stream", "columns", "same_device")}
             asked |= {"counts": args.iterations}
             return analyze_on(client, files, between=between, watch=watch, **asked)

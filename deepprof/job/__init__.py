@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import glob
-import os
 import shutil
 import tempfile
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deepprof.collectors.errors import TraceError, UsageError
+from deepprof.collectors.errors import TraceError
+from deepprof.job.files import Found, Name, find_files, find_paths
 from deepprof.job.ranks import number_ranks
 
 if TYPE_CHECKING:
@@ -24,9 +22,7 @@ if TYPE_CHECKING:
     from deepprof.job.part import Between
     from deepprof.job.sources import Source, Sources
 
-__all__ = ["Name", "find_paths", "number_ranks", "read_job", "read_rank", "read_unaligned"]
-
-Name = str | os.PathLike[str]
+__all__ = ["Name", "find_files", "find_paths", "number_ranks", "read_job", "read_rank", "read_unaligned"]
 
 
 def read_job(
@@ -41,7 +37,8 @@ def read_job(
 
     A trace without a rank takes the one in its file's name; where that is not clear, or another trace has it, it gets
     the next free number and a note. Clocks are aligned where the files allow it, and a note says what was done. Of a
-    file that holds the work of several processes every one is a rank.
+    file that holds the work of several processes every one is a rank. What a directory holds beside traces is a note on
+    the first rank.
 
     `jobs` is how many processes read, each a trace at a time; without it the variable DEEPPROF_JOBS says, or it is
     what the machine bears and the files are worth. `between` is a range of time in ns from the first device event;
@@ -53,11 +50,18 @@ def read_job(
     """
     from deepprof.job.alignment import align
 
-    return align(read_unaligned(paths, jobs=jobs, between=between, watch=watch, columns=columns))
+    found = find_files(paths)
+    ranks = read_unaligned(found, jobs=jobs, between=between, watch=watch, columns=columns)
+    return add_notes(align(ranks), found.notes)
+
+
+def add_notes(traces: list[Trace], notes: Sequence[str]) -> list[Trace]:
+    """Return the ranks of a job with notes on all of it, before its own on the first one."""
+    return [replace(traces[0], notes=(*notes, *traces[0].notes)), *traces[1:]] if notes and traces else traces
 
 
 def read_unaligned(
-    paths: Name | Sequence[Name],
+    paths: Found | Name | Sequence[Name],
     *,
     jobs: int | None = None,
     between: Between | None = None,
@@ -73,7 +77,8 @@ def read_unaligned(
     if between is not None:
         check_between(between)
     mapping = None if columns is None else parse_columns(columns)
-    ranks = read_ranks(find_paths(paths), jobs, watch, parts=between is not None, columns=mapping)
+    files = paths if isinstance(paths, Found) else find_files(paths)
+    ranks = read_ranks(files.paths, jobs, watch, parts=between is not None, columns=mapping)
     traces = read_parts(ranks, between) if between is not None else [rank for rank in ranks if isinstance(rank, Trace)]
     return number_ranks(split_all(traces))
 
@@ -136,58 +141,3 @@ def collect(_: Source, folder: Path) -> Trace | StoredRank:
     trace = open_rank(folder).read()
     shutil.rmtree(folder)
     return trace
-
-
-def find_paths(paths: Name | Sequence[Name]) -> list[Path]:
-    """Return the trace files that `paths` name, each once; a glob that the shell left alone is expanded here."""
-    several = [paths] if isinstance(paths, str | os.PathLike) else paths
-    names = [os.fspath(path) for path in several]
-    if not all(names) or not names:
-        raise UsageError(f"{'an empty path' if names else 'no path'} names nothing; name a file, a directory or a glob")
-    found = [file for name in names for file in expand(name)]
-    return list({os.path.realpath(file): file for file in found}.values())
-
-
-def expand(path: str) -> list[Path]:
-    """Return the trace files behind one argument; raises `TraceError` for a path that no system takes."""
-    try:
-        if "\0" in path:
-            raise TraceError(path, "is no path: it holds a null byte", "check the path")
-        return list_files(path)
-    except OSError as error:
-        raise TraceError(path, f"cannot be looked up: {error.strerror or error}", "check the path") from error
-
-
-def list_files(path: str) -> list[Path]:
-    """Return the file `path`, or the traces in it or behind it where it is a directory or a glob."""
-    if Path(path).is_dir():
-        return list_directory(Path(path))
-    if Path(path).exists() or not glob.has_magic(path):
-        return [Path(path)]
-    matches = [Path(match) for match in sorted(glob.glob(path, recursive=True))]
-    if not matches:
-        raise TraceError(path, "no file matches", "check the pattern")
-    return [file for match in matches for file in (list_directory(match) if match.is_dir() else [match])]
-
-
-def list_directory(path: Path) -> list[Path]:
-    """Return the traces in the directory `path`, those of a store in the order of its original files."""
-    from deepprof.collectors.importers import find_traces
-    from deepprof.collectors.store import find_ranks, is_store
-
-    return find_ranks(path) if is_store(path) else leave_stores(find_traces(path))
-
-
-def leave_stores(files: list[Path]) -> list[Path]:
-    """Return the traces found in a directory without those in stores, unless there are no others.
-
-    `deepprof convert . -o job.deepprof` puts a store beside the files it was made from: they would count twice.
-    """
-    from deepprof.job.sources import is_stored
-
-    stored = [file for file in files if is_stored(file)]
-    if 0 < len(stored) < len(files):
-        text = f"{stored[0]} is in a store beside other traces and was left out; name the store to read it"
-        warnings.warn(text, stacklevel=2)
-        return [file for file in files if file not in set(stored)]
-    return files

@@ -1,4 +1,8 @@
-"""Numbers for the ranks of one job: from the trace, else from its file's name, else the next free one."""
+"""Numbers for the ranks of one job: from the trace, else from its file's name, else the next free one.
+
+Where all traces state one and the same rank, as a job's do whose processes were never told theirs, the names of the
+files decide, if each names a rank of its own.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ WORDS = re.compile(r"(?<![a-z])(?:rank|worker)[-_=.]?(\d{1,9})(?!\d)", re.IGNORE
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """The number of one trace in its job, and a sentence where the trace does not say it itself."""
+    """The number of one trace in its job, and a sentence on where it is from if the trace does not say it itself."""
 
     rank: int
     note: str | None = None
@@ -41,6 +45,9 @@ def assign_ranks(traces: Sequence[tuple[int | None, str]]) -> list[Numbered]:
 
     Names of files count only where no two traces of the job get the same number by them.
     """
+    if named := names_decide(traces):
+        note = f"all {len(traces)} traces name rank {traces[0][0]}; their ranks are those in the names of their files"
+        return [Numbered(rank, note if rank == min(named) else None) for rank in named]
     ranks = believed(traces)
     taken = set(ranks)
     free = (rank for rank in count() if rank not in taken)
@@ -48,12 +55,22 @@ def assign_ranks(traces: Sequence[tuple[int | None, str]]) -> list[Numbered]:
     numbered = []
     for rank, (stated, path) in zip(ranks, traces, strict=True):
         if rank is None or rank in seen:
-            found = Numbered(next(free), None if len(traces) == 1 else explain(stated, path))
+            number = next(free)
+            found = Numbered(number, None if len(traces) == 1 else explain(stated, path, number))
         else:
             found = Numbered(rank)
         seen.add(found.rank)
         numbered.append(found)
     return numbered
+
+
+def names_decide(traces: Sequence[tuple[int | None, str]]) -> list[int]:
+    """Return the ranks in the names of several files that all state the same one; none where names do not tell."""
+    stated = {rank for rank, _ in traces}
+    if len(traces) < 2 or len(stated) > 1 or None in stated:
+        return []
+    named = [rank for _, path in traces if (rank := rank_in_name(path)) is not None]
+    return named if len(set(named)) == len(traces) else []
 
 
 def believed(traces: Sequence[tuple[int | None, str]]) -> list[int | None]:
@@ -66,10 +83,10 @@ def believed(traces: Sequence[tuple[int | None, str]]) -> list[int | None]:
     return [rank if rank is not None else name for rank, name in zip(stated, named, strict=True)]
 
 
-def explain(rank: int | None, path: str) -> str:
+def explain(rank: int | None, path: str, number: int) -> str:
     """Return why a trace does not keep the rank that it states."""
     reason = "names no rank" if rank is None else f"names rank {rank}, which another file has"
-    return f"{PurePath(path).name} {reason}"
+    return f"{PurePath(path).name} {reason}; it is counted as rank {number}"
 
 
 def number_ranks(traces: Iterable[Trace]) -> list[Trace]:
@@ -82,5 +99,5 @@ def number_ranks(traces: Iterable[Trace]) -> list[Trace]:
 
 def put_number(trace: Trace, number: Numbered) -> Trace:
     """Return `trace` as the rank `number`."""
-    notes = (f"{number.note}; it is counted as rank {number.rank}",) if number.note else ()
+    notes = (number.note,) if number.note else ()
     return replace(trace, rank=number.rank, notes=(*trace.notes, *notes))

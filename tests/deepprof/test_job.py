@@ -5,6 +5,7 @@ import pytest
 from deepprof import job
 from deepprof.collectors import importers
 from deepprof.collectors.errors import TraceError, UsageError
+from deepprof.collectors.importers import directories
 
 from .builders import build_trace
 
@@ -15,7 +16,7 @@ def files(tmp_path, monkeypatch):
     for name in ("a.json", "b.json", "[c].json"):
         (tmp_path / name).write_text("{}")
     monkeypatch.setattr(importers, "read", lambda path: build_trace(str(path), rank=None))
-    monkeypatch.setattr(importers, "find_traces", lambda path: sorted(Path(path).iterdir()))
+    monkeypatch.setattr(directories, "list_traces", lambda path: directories.Listing(sorted(Path(path).iterdir())))
     return tmp_path
 
 
@@ -52,6 +53,11 @@ def test_a_single_path_need_not_stand_in_a_list(files):
     assert names(job.find_paths(f"{files}/a.json")) == ["a.json"]
     assert names(job.find_paths(files / "a.json")) == ["a.json"]
     assert names(job.find_paths([files / "a.json"])) == ["a.json"]
+
+
+def test_standard_input_is_said_to_be_none():
+    with pytest.raises(UsageError, match="standard input"):
+        job.find_paths(["-"])
 
 
 @pytest.mark.parametrize("path", ["a\0b", "a" * 5000, "a\0*"])
@@ -101,3 +107,11 @@ def test_clashing_ranks_get_the_next_free_numbers():
     assert [(trace.rank, trace.path) for trace in numbered] == [(0, "b"), (1, "e"), (2, "c"), (3, "a"), (4, "d")]
     assert [bool(trace.notes) for trace in numbered] == [False, False, True, False, True]
     assert "rank 3, which another file has" in numbered[2].notes[0]
+
+
+def test_what_lies_beside_traces_is_a_note_on_the_first_rank(files, monkeypatch):
+    listing = directories.Listing(sorted(files.iterdir()), ("not read: x",))
+    monkeypatch.setattr(directories, "list_traces", lambda path: listing)
+    traces = job.read_job([str(files), str(files)])
+    assert [trace.notes.count("not read: x") for trace in traces] == [1, 0, 0]
+    assert traces[0].notes[0] == "not read: x"

@@ -27,7 +27,7 @@ from deepprof.collectors.importers.sqlite.recognition import list_tables
 from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS, Accounting, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from deepprof.collectors.importers.nsys.source import Database
@@ -52,6 +52,12 @@ class Nsys:
         if head.startswith(SQLITE_MAGIC):
             return is_nsys(list_tables(head, path))
         return head.startswith(REPORT_MAGIC) or path.suffix in REPORT_SUFFIXES
+
+    def covers(self, path: Path) -> Iterator[Path]:
+        """Yield the raw report beside the database `path` that it was exported from, by its name."""
+        if path.suffix not in REPORT_SUFFIXES:
+            stem = path.name.partition(".sqlite")[0] if ".sqlite" in path.name else path.stem
+            yield from (path.with_name(stem + suffix) for suffix in REPORT_SUFFIXES if stem)
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
         """Return the capture in `path`, with clock "session".

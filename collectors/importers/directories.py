@@ -1,0 +1,180 @@
+"""Directories searched for traces: which entries are read, and a word on every other one.
+
+Nothing outside of a directory is searched because a link leads there: a link to a file is that file, as if its name had
+been given; a link to a directory is not followed.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from deepprof.collectors import importers
+from deepprof.collectors.errors import TraceError
+from deepprof.collectors.importers.archives import is_archive
+from deepprof.collectors.importers.generic import explain
+from deepprof.collectors.importers.nsys.export import REPORT_SUFFIXES
+
+__all__ = ["ENTRIES", "Listing", "list_traces", "natural"]
+
+DEPTH = 4
+ENTRIES = 10_000  # of a directory: more is somebody's home, not one job's traces
+NAMED = 3  # files of which a note says why they are not read
+REASON_LENGTH = 90
+ARCHIVE = "an archive beside traces, named by itself it is read"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a directory holds: `traces` in the order of their names, and `notes` on what is beside them."""
+
+    traces: list[Path]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Finds:
+    """The entries of a directory by what they are; `left` says why the others are not read."""
+
+    known: dict[Path, importers.Importer] = field(default_factory=dict)
+    archives: list[Path] = field(default_factory=list)
+    left: dict[Path, str] = field(default_factory=dict)
+
+
+def list_traces(path: Path) -> Listing:
+    """Return the traces in the directory `path` and its sub-directories, and notes on what is not read.
+
+    An archive is read where it is alone: beside traces it may hold the same over again, and several are named by who
+    wants them, for each may unpack to 8 GiB. Raises `TraceError` as `importers.find_traces` does.
+    """
+    if importers.recognise(b"", path):
+        return Listing([path])
+    entries = list(islice(walk(path, depth=DEPTH), ENTRIES + 1))
+    if len(entries) > ENTRIES:
+        raise TraceError(path, f"has more than {ENTRIES} entries", "name the trace files, or a glob of them")
+    finds = look_into(entries, path)
+    if not finds.known:
+        return Listing([only_archive(finds.archives, path)], tuple(describe_left(finds.left, path)))
+    covered = {other for entry, importer in finds.known.items() for other in importers.covers(importer, entry)}
+    traces = sorted(finds.known.keys() - covered, key=natural)
+    left = dict.fromkeys(finds.archives, ARCHIVE) | finds.left
+    others = {entry: why for entry, why in left.items() if entry not in covered}
+    return Listing(traces, (*describe_reports(finds.known, covered), *describe_left(others, path)))
+
+
+def walk(root: Path, depth: int) -> Iterator[Path]:
+    """Yield the entries of `root` and of its directories, `depth` levels in all; a directory that is a trace is one."""
+    try:
+        entries = [entry for entry in islice(root.iterdir(), ENTRIES + 1) if not entry.name.startswith(".")]
+        folders = [entry for entry in entries if depth > 1 and entry.is_dir() and not entry.is_symlink()]
+    except OSError as error:
+        raise TraceError(root, f"cannot be listed: {error.strerror}", "check the path and its permissions") from error
+    yield from entries
+    for folder in folders:
+        if not importers.recognise(b"", folder):
+            yield from walk(folder, depth - 1)
+
+
+def look_into(entries: Sequence[Path], root: Path) -> Finds:
+    """Return what each entry is."""
+    finds = Finds()
+    for entry in entries:
+        try:
+            sort(entry, root, finds)
+        except TraceError as error:
+            finds.left[entry] = error.problem
+        except (OSError, RuntimeError):  # RuntimeError: links in a circle
+            finds.left[entry] = "cannot be looked at"
+    return finds
+
+
+def sort(entry: Path, root: Path, finds: Finds) -> None:
+    """Put one entry where it belongs; a directory that is no trace belongs nowhere, for its entries do."""
+    if entry.is_dir():
+        sort_folder(entry, root, finds)
+        return
+    if not entry.is_file():
+        finds.left[entry] = "a link that leads nowhere" if entry.is_symlink() else "no regular file"
+        return
+    head = importers.look_at(entry)
+    importer = importers.recognise(head, entry)
+    if importer:
+        finds.known[entry] = importer
+    elif is_archive(head):
+        finds.archives.append(entry)
+    elif not is_manifest(entry):
+        table = explain(head, entry)
+        finds.left[entry] = table.problem if table else importers.describe(head)
+
+
+def sort_folder(folder: Path, root: Path, finds: Finds) -> None:
+    """Put one directory where it belongs: a trace that lies in `root`, or a link that is not followed."""
+    importer = importers.recognise(b"", folder)
+    if importer and folder.resolve().is_relative_to(root.resolve()):
+        finds.known[folder] = importer
+    elif folder.is_symlink():
+        finds.left[folder] = "a link to a directory, which is not followed"
+
+
+def is_manifest(entry: Path) -> bool:
+    """Return whether a file tells of a store and its traces."""
+    from deepprof.collectors.store import is_store
+    from deepprof.collectors.store.manifest import MANIFEST
+
+    return entry.name == MANIFEST and is_store(entry.parent)
+
+
+def only_archive(archives: Sequence[Path], root: Path) -> Path:
+    """Return the one archive of a directory without traces; raises `TraceError` where there is none, or a choice."""
+    if not archives:
+        raise TraceError(root, "is a directory that holds no trace", "name the directory that the traces lie in")
+    if len(archives) > 1:
+        names = [shlex.quote(str(path)) for path in sorted(archives, key=natural)]
+        command = " ".join(["deepprof diagnose", *names[:NAMED], *(["…"] if len(names) > NAMED else [])])
+        raise TraceError(root, f"holds no trace but {len(archives)} archives", f"name those to read: `{command}`")
+    return archives[0]
+
+
+def describe_reports(known: Mapping[Path, importers.Importer], covered: set[Path]) -> Iterator[str]:
+    """Yield a note on the raw reports that are left because their export is read."""
+    reports = [path for path in sorted(known, key=natural) if path in covered and path.suffix in REPORT_SUFFIXES]
+    if reports:
+        newer = " (newer than its export: export it again)" if is_newer(reports[0]) else ""
+        more = f" and {len(reports) - 1} more" if len(reports) > 1 else ""
+        yield f"the export of {reports[0].name}{newer}{more} was read, the report beside it was left"
+
+
+def is_newer(report: Path) -> bool:
+    """Return whether a report was written after the database beside it."""
+    try:
+        return report.stat().st_mtime > report.with_suffix(".sqlite").stat().st_mtime
+    except OSError:
+        return False
+
+
+def describe_left(left: Mapping[Path, str], root: Path) -> Iterator[str]:
+    """Yield a note on the files that are not read: how many, the first few, and why."""
+    paths = sorted(left, key=natural)
+    if paths:
+        told = ", ".join(f"{path.relative_to(root)} ({shorten(left[path])})" for path in paths[:NAMED])
+        more = f", and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
+        yield f"not read in {root}: {told}{more}"
+
+
+def shorten(reason: str) -> str:
+    """Return a reason as short as a note can bear."""
+    return reason if len(reason) <= REASON_LENGTH else reason[:REASON_LENGTH].rsplit(" ", 1)[0] + " …"
+
+
+def natural(path: Path) -> list[tuple[int, str]]:
+    """Return a key that puts paths in the order in which people count.
+
+    >>> [path.name for path in sorted(map(Path, ["t10", "t9", "s"]), key=natural)]
+    ['s', 't9', 't10']
+    """
+    pieces = re.split(r"([0-9]+)", str(path))
+    return [(int(piece), "") if place % 2 else (0, piece) for place, piece in enumerate(pieces)]

@@ -1,0 +1,98 @@
+"""The files that the paths of a job name: themselves, or what lies in a directory or behind a glob."""
+
+from __future__ import annotations
+
+import glob
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from deepprof.collectors.errors import TraceError, UsageError
+
+__all__ = ["Found", "Name", "find_files", "find_paths"]
+
+Name = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Trace files, each once, and `notes` on what lies beside them and is not read."""
+
+    paths: list[Path]
+    notes: tuple[str, ...] = ()
+
+
+def find_paths(paths: Name | Sequence[Name]) -> list[Path]:
+    """Return the trace files that `paths` name, each once; a glob that the shell left alone is expanded here."""
+    return find_files(paths).paths
+
+
+def find_files(paths: Name | Sequence[Name]) -> Found:
+    """Return what `find_paths` does, with what is to be said of it."""
+    several = [paths] if isinstance(paths, str | os.PathLike) else paths
+    names = [os.fspath(path) for path in several]
+    if not all(names) or not names:
+        raise UsageError(f"{'an empty path' if names else 'no path'} names nothing; name a file, a directory or a glob")
+    if "-" in names and not os.path.lexists("-"):
+        raise UsageError("- would be standard input, and a trace is read more than once; save it to a file, name that")
+    found = join(expand(name) for name in names)
+    return Found(list({os.path.realpath(file): file for file in found.paths}.values()), found.notes)
+
+
+def join(finds: Iterable[Found]) -> Found:
+    """Return several finds as one; what two of them say is said once."""
+    finds = list(finds)
+    notes = dict.fromkeys(note for found in finds for note in found.notes)
+    return Found([path for found in finds for path in found.paths], tuple(notes))
+
+
+def expand(path: str) -> Found:
+    """Return the trace files behind one argument; raises `TraceError` for a path that no system takes."""
+    try:
+        if "\0" in path:
+            raise TraceError(path, "is no path: it holds a null byte", "check the path")
+        return list_files(path)
+    except OSError as error:
+        raise TraceError(path, f"cannot be looked up: {error.strerror or error}", "check the path") from error
+
+
+def list_files(path: str) -> Found:
+    """Return the file `path`, or the traces in it or behind it where it is a directory or a glob."""
+    from deepprof.collectors.importers.directories import natural
+
+    if Path(path).is_dir():
+        return list_directory(Path(path))
+    if Path(path).exists() or not glob.has_magic(path):
+        return Found([Path(path)])
+    matches = sorted(map(Path, glob.glob(path, recursive=True)), key=natural)
+    if not matches:
+        raise TraceError(path, "no file matches", "check the pattern")
+    return join(list_directory(match) if match.is_dir() else Found([match]) for match in matches)
+
+
+def list_directory(path: Path) -> Found:
+    """Return the traces in the directory `path`, those of a store in the order of its original files."""
+    from deepprof.collectors.importers.directories import list_traces
+    from deepprof.collectors.store import find_ranks, is_store
+
+    if is_store(path):
+        return Found(find_ranks(path))
+    listing = list_traces(path)
+    return Found(leave_stores(listing.traces), listing.notes)
+
+
+def leave_stores(files: list[Path]) -> list[Path]:
+    """Return the traces found in a directory without those in stores, unless there are no others.
+
+    `deepprof convert . -o job.deepprof` puts a store beside the files it was made from: they would count twice.
+    """
+    from deepprof.job.sources import is_stored
+
+    stored = [file for file in files if is_stored(file)]
+    if 0 < len(stored) < len(files):
+        text = f"{stored[0]} is in a store beside other traces and was left out; name the store to read it"
+        warnings.warn(text, stacklevel=2)
+        return [file for file in files if file not in set(stored)]
+    return files
