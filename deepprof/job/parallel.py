@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,9 +26,10 @@ from deepprof.job.sources import Source, Sources
 __all__ = ["JOBS", "Watch", "choose_jobs", "read_in_parallel"]
 
 JOBS = "DEEPPROF_JOBS"
-PAYS_NBYTES = 1024**3  # of content, some seconds of reading: below it, starting processes takes what they save
+PAYS_NBYTES = 512 * 1024**2  # of content, two seconds of reading: below it, starting processes takes what they save
 TAKES = 4  # times the content in memory while a trace is read
 MOST = 64
+AVAILABLE = re.compile(rb"^MemAvailable:\s+(\d{1,15}) kB$", re.MULTILINE)
 Watch = Callable[[int, int], None]  # traces read, traces in all
 Found = TypeVar("Found")
 
@@ -69,11 +71,23 @@ def processors() -> int:
 
 
 def free_nbytes() -> int:
-    """Return the memory that is free now; plenty where the system does not say."""
+    """Return the memory that may be taken now; plenty where the system does not say.
+
+    What Linux keeps of files that were read is free as well, and just after a trace was recorded it is most of it.
+    """
     try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return read_available() or os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
         return 1 << 60
+
+
+def read_available() -> int:
+    """Return what Linux says that programs may take, 0 for other systems."""
+    try:
+        found = AVAILABLE.search(Path("/proc/meminfo").read_bytes())
+    except OSError:
+        return 0
+    return int(found[1]) * 1024 if found else 0
 
 
 def read_in_parallel(

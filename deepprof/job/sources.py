@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,12 +13,15 @@ from threading import Lock
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers import look_at, recognise
 from deepprof.collectors.importers.archives import Archive, is_archive, open_archive
+from deepprof.collectors.importers.files import RATIO_LIMIT
 from deepprof.collectors.store import is_store
 from deepprof.collectors.store.manifest import RankManifest, claims
 
 __all__ = ["Source", "Sources", "is_stored"]
 
 PACKED = (".gz", ".zst", ".zip", ".tgz")
+USUAL_RATIO = 20
+GZIP_MAGIC, GZIP_NBYTES = b"\x1f\x8b", 18  # the shortest there is
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +110,31 @@ class Sources:
         """Return about how many bytes of content each file and each member has; directories are read quickly."""
         members = [member for path in self.archives for member in self.open(path).members]
         files = [path for path in self.paths if path not in self.archives and not path.is_dir()]
-        return [weigh(member.name, member.nbytes) for member in members] + [weigh(f.name, size(f)) for f in files]
+        return [weigh(member.name, member.nbytes) for member in members] + [measure_content(file) for file in files]
 
 
 def weigh(name: str, nbytes: int) -> int:
     """Return about how many bytes a file called `name` unpacks to; traces compress 13 to 30 times."""
-    return nbytes * (20 if name.lower().endswith(PACKED) else 1)
+    return nbytes * (USUAL_RATIO if name.lower().endswith(PACKED) else 1)
 
 
-def size(path: Path) -> int:
-    """Return the bytes of a file, 0 where nobody can tell."""
+def measure_content(path: Path) -> int:
+    """Return about how many bytes of content a file has, 0 where nobody can tell.
+
+    A gzip file states at its end how many its last member has, modulo 4 GiB: believed as far as it can be true.
+    """
     try:
-        return path.stat().st_size
-    except OSError:
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a FIFO would wait for ever
+            return 0
+        with path.open("rb") as file:
+            magic, nbytes = file.read(len(GZIP_MAGIC)), path.stat().st_size
+            if magic != GZIP_MAGIC or nbytes < GZIP_NBYTES:
+                return weigh(path.name, nbytes)
+            file.seek(-4, os.SEEK_END)
+            stated = int.from_bytes(file.read(4), "little")
+    except (OSError, ValueError):
         return 0
+    return stated if nbytes <= stated <= RATIO_LIMIT * nbytes else nbytes * USUAL_RATIO
 
 
 def is_container(path: Path) -> bool:

@@ -1,5 +1,6 @@
 """Reading a job: in this process or in several, from files, archives and stores; the same traces, the same errors."""
 
+import gzip
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.job import parallel, reader
 from deepprof.job.conversion import convert
 from deepprof.job.parallel import choose_jobs, explain_end
-from deepprof.job.sources import Source, Sources
+from deepprof.job.sources import Source, Sources, measure_content
 from deepprof.simulation import simulate, write
 
 RANKS = 3
@@ -192,6 +193,24 @@ def test_how_many_processes(monkeypatch):
     assert choose_jobs(1, [100] * 50) == 1
     monkeypatch.setattr(sys, "executable", "/opt/blender")
     assert choose_jobs(4, [100] * 50) == 1
+
+
+def test_the_content_of_a_compressed_file_is_what_it_states(tmp_path):
+    file = tmp_path / "trace"
+    file.write_bytes(gzip.compress(b"ab" * 5000))
+    assert Sources([file, file]).measure() == [10_000, 10_000]
+    packed = file.read_bytes()
+    file.write_bytes(packed[:-4] + b"\xff" * 4)  # what cannot be true
+    assert measure_content(file) == 20 * len(packed)
+    file.write_bytes(b"\x1f\x8b")
+    assert measure_content(file) == 2
+    assert measure_content(tmp_path / "absent") == 0
+
+
+def test_free_memory_counts_what_the_system_keeps_of_files(tmp_path):
+    assert 0 < parallel.free_nbytes() < 1 << 60
+    if Path("/proc/meminfo").exists():
+        assert parallel.free_nbytes() == pytest.approx(parallel.read_available(), rel=0.5)
 
 
 @pytest.mark.parametrize("text", ["many", "-1", "0", "65", "٣", "9" * 30])
