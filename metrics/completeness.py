@@ -11,6 +11,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.parts import IDLE_PARTS
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
+from deepprof.plurals import counted, verb
 
 __all__ = ["Lack", "find_lacks"]
 
@@ -69,7 +70,12 @@ def iterations_lacking(loop: Loop) -> Iterator[Lack]:
             decisive=usual < 2,
         )
     if cut > complete:
-        yield Lack("cut_iterations", cut, f"{cut} of {loop.iterations.height} iterations are cut off", "their figures")
+        yield Lack(
+            "cut_iterations",
+            cut,
+            f"{cut} of {counted(loop.iterations.height, 'iteration')} {verb(cut)} cut off",
+            "their figures",
+        )
 
 
 def records_lost(trace: Trace) -> Iterator[Lack]:
@@ -81,7 +87,7 @@ def records_lost(trace: Trace) -> Iterator[Lack]:
         yield Lack(
             "lost_records",
             ended + broken,
-            f"{ended + broken} records ({100 * share:.1f} %) are broken or were cut off",
+            f"{counted(ended + broken, 'record')} ({100 * share:.1f} %), broken or cut off",
             "a sum that holds all of the time",
             decisive=share >= MUCH_LOST,
         )
@@ -108,7 +114,7 @@ def kernels_unlinked(loop: Loop, trace: Trace) -> Iterator[Lack]:
         yield Lack(
             "unlinked_kernels",
             unlinked,
-            f"{unlinked} of {kernels.height} kernels have no launch record",
+            f"{unlinked:,} of {counted(kernels.height, 'kernel')} {verb(unlinked, 'has', 'have')} no launch record",
             "the cause of idle time in front of them",
         )
 

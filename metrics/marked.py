@@ -16,6 +16,7 @@ import numpy.typing as npt
 from deepprof.metrics.sequence import Sequence
 from deepprof.mining.evidence import Evidence, Family, short
 from deepprof.mining.iterations import Iterations
+from deepprof.plurals import counted
 
 __all__ = ["Marked", "find_marked"]
 
@@ -49,9 +50,8 @@ class Marked:
         """What speaks for the iterations, in a sentence."""
         lengths = self.iterations.end - self.iterations.first
         least, most = int(lengths.min()), int(lengths.max())
-        counts = (
-            f"{least} kernels in each" if least == most else f"they do not repeat, {least} to {most} kernels in each"
-        )
+        alike = f"{counted(least, 'kernel')} in each"
+        counts = alike if least == most else f"they do not repeat, {least:,} to {counted(most, 'kernel')} in each"
         return f"{len(lengths)} iterations between {short(self.family.name)} ranges: {counts}"
 
 

@@ -19,6 +19,7 @@ from deepprof.metrics.sequence import Sequence
 from deepprof.mining.evidence import Evidence, Family, short
 from deepprof.mining.nesting import Nested
 from deepprof.mining.paper import PaperLoop, mine_with_counts
+from deepprof.plurals import counted
 
 __all__ = ["agreement_with", "find_counted", "find_loops", "pick_counted"]
 
@@ -165,14 +166,15 @@ def from_paper(trace: Trace, sequence: Sequence, evidence: Evidence, found: Pape
     rows = close_gaps(found)
     period = int(np.median(rows.end - rows.first)) if len(rows.first) else len(found.pattern.symbols)
     iterations = measure_iterations(trace, sequence, rows)
-    matched = f"{len(rows.first)} matches of a pattern of {len(found.pattern.symbols)} kernels"
+    pattern = counted(len(found.pattern.symbols), "kernel")
+    matched = f"{counted(len(rows.first), 'match', 'matches')} of a pattern of {pattern}"
     return Loop(
         rank=trace.rank or 0,
         device=sequence.device,
         stream=sequence.stream,
         period=period,
         confidence=round(min(1.0, len(rows.first) / found.count) * explained(rows), 3),
-        evidence=f"paper mode: {matched}, {found.count} iterations given, ε = {found.pattern.epsilon}",
+        evidence=f"paper mode: {matched}, {counted(found.count, 'iteration')} given, ε = {found.pattern.epsilon}",
         boundary_source="mined",
         boundary_confidence=0.0,
         agreement=best_agreement(evidence, rows, period),
@@ -226,7 +228,7 @@ def agreement_with(family: Family, found: mining.Iterations, period: int) -> Agr
     if not len(given):
         return Agreement(family.name, len(wanted), 0.0)
     hits = min(count_near(wanted, given, near), count_near(given, wanted, near))
-    return Agreement(family.name, len(wanted), round(2 * hits / (len(wanted) + len(given)), 4))
+    return Agreement(family.name, len(wanted), round(2 * hits / (len(wanted) + len(given)), 4), hits)
 
 
 def count_near(ones: npt.NDArray[np.int64], others: npt.NDArray[np.int64], near: float) -> int:

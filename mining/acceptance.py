@@ -17,6 +17,7 @@ from deepprof.mining.evidence import Evidence, short
 from deepprof.mining.nesting import find_nested, has_layers
 from deepprof.mining.ranges import by_trust
 from deepprof.mining.symbols import SymbolArray
+from deepprof.plurals import counted
 
 __all__ = ["Verdict", "are_layers", "judge", "refuse_layers"]
 
@@ -73,23 +74,21 @@ class Signs:
 
 def judge(candidate: Candidate, evidence: Evidence) -> Verdict:
     """Decide on a candidate within the window it was found in."""
-    p, passes = candidate.period, candidate.passes
+    p, passes = counted(candidate.period, "kernel"), candidate.passes
     if passes < MIN_PASSES:
-        return reject(f"the best repetition, {p} kernels, comes back only {passes:.1f} times; three are needed")
+        return reject(f"the best repetition, {p}, comes back only {passes:.1f} times; three are needed")
     inner = inner_coverage(candidate)
     if inner < MIN_COVERAGE:
-        return reject(f"a sequence of {p} kernels comes back, but covers only {100 * inner:.0f} % of what lies between")
+        return reject(f"a sequence of {p} comes back, but covers only {100 * inner:.0f} % of what lies between")
     edits = candidate.edit_share
     if edits > MAX_EDITS:
-        return reject(
-            f"a sequence of {p} kernels comes back only roughly ({100 * edits:.0f} % of it differs each time)"
-        )
+        return reject(f"a sequence of {p} comes back only roughly ({100 * edits:.0f} % of it differs each time)")
     signs = find_signs(candidate, evidence)
     if are_layers(candidate, candidate, evidence):
         return refuse_layers(candidate)
     doubt = find_doubt(candidate, evidence, signs)
     if doubt is not None:
-        return Verdict(False, 0.0, f"{p} kernels repeat {passes:.0f} times, but {doubt}", final=True)
+        return Verdict(False, 0.0, f"{say_repeat(candidate.period)} {passes:.0f} times, but {doubt}", final=True)
     return accept(candidate, inner, edits, signs)
 
 
@@ -102,10 +101,15 @@ def accept(candidate: Candidate, inner: float, edits: float, signs: Signs) -> Ve
     """Return a verdict in favour; many exact passes and independent signs make it sure."""
     said = signs.strong + signs.weak
     certainty = inner * (1 - edits) * (1 - 0.5 ** (candidate.passes + len(said) - 0.9))
-    repeats = f"{candidate.period} kernels repeat {candidate.passes:.1f} times"
+    repeats = f"{say_repeat(candidate.period)} {candidate.passes:.1f} times"
     exact = "exactly" if edits == 0 else f"with {100 * edits:.1f} % edits"
     reason = f"{repeats} {exact}" + (f", with {', '.join(said)}" if said else "")
     return Verdict(True, certainty, reason, strong=bool(signs.strong), weak=len(signs.weak))
+
+
+def say_repeat(period: int) -> str:
+    """Return that so many kernels repeat."""
+    return f"{counted(period, 'kernel')} repeat{'s' if period == 1 else ''}"
 
 
 def inner_coverage(candidate: Candidate) -> float:

@@ -17,6 +17,7 @@ from deepprof.mining.nesting import Nested, find_nested
 from deepprof.mining.phase import Phase, Source, find_phase
 from deepprof.mining.search import WINDOWS, Look, search, windows_of
 from deepprof.mining.symbols import SymbolArray, Symbols, as_symbols
+from deepprof.plurals import counted
 
 __all__ = ["Loop", "Mined", "Problem", "find_loop", "find_posed", "make_loop", "pose"]
 
@@ -177,14 +178,18 @@ def find_in(problem: Problem) -> Mined:
     """Return the loop of the symbols as they are."""
     symbols, evidence = problem.symbols, problem.evidence
     if len(symbols) < 3:
-        return Mined((), f"only {len(symbols)} kernels on the main stream: nothing can repeat three times")
+        return Mined((), f"only {counted(len(symbols), 'kernel')} on the main stream: nothing can repeat three times")
     found = search(symbols, evidence, windows_of(len(symbols), problem.windows))
     if found.candidate is None or not found.verdict.accepted:
         layer = found.candidate if found.verdict.layers else None
         return Mined((), found.verdict.reason, 0 if layer is None else layer.period)
     loop = make_loop(found, found.candidate, evidence)
     complete = int(loop.iterations.complete.sum())
-    return Mined((loop,)) if complete >= 2 else Mined((), f"only {complete} whole iterations of {loop.period} kernels")
+    return (
+        Mined((loop,))
+        if complete >= 2
+        else Mined((), f"only {counted(complete, 'whole iteration')} of {counted(loop.period, 'kernel')}")
+    )
 
 
 def make_loop(found: Look, candidate: Candidate, evidence: Evidence) -> Loop:

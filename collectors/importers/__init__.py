@@ -16,7 +16,7 @@ from deepprof.collectors.importers.generic.columns import Mapped, parse_columns
 from deepprof.collectors.names.demangle import with_readable_names
 from deepprof.collectors.trace import Trace
 
-__all__ = ["BUILTINS", "GROUP", "Importer", "find_traces", "importers", "read"]
+__all__ = ["BUILTINS", "GROUP", "Importer", "find_traces", "importers", "list_formats", "read"]
 
 GROUP = "deepprof.importers"
 BUILTINS = (
@@ -36,6 +36,8 @@ BUILTINS = (
     "deepprof.collectors.importers.generic:Csv",
     "deepprof.collectors.importers.generic:Parquet",
 )
+UTF8_NBYTES = 4  # of a character, at most
+FORMATS = "name what a profiler wrote; `deepprof --formats` lists what is read"
 
 
 @runtime_checkable
@@ -86,8 +88,7 @@ def read(path: str | os.PathLike[str], *, details: bool = False, columns: Mapped
     if importer is None and (table := explain(head, path)):
         raise table
     if importer is None:
-        names = ", ".join(f"{known.name} ({' '.join(known.suffixes)})" for known in importers())
-        raise TraceError(path, f"is no trace that DeepProf knows: it {describe(head)}", f"formats read: {names}")
+        raise TraceError(path, f"is no trace that DeepProf knows: it {describe(head)}", FORMATS)
     return with_readable_names(importer.read(path, details=details))
 
 
@@ -119,6 +120,21 @@ def recognise(head: bytes, path: Path) -> Importer | None:
     return next((importer for importer in importers() if importer.accepts(head, path)), None)
 
 
+def list_formats() -> str:
+    """Return a line for each format that is read, with the usual names of its files."""
+    width = max(len(known.name) for known in importers())
+    return "".join(f"{known.name:{width}}  {' '.join(known.suffixes)}\n" for known in importers())
+
+
+def is_text(head: bytes) -> bool:
+    """Return whether content that starts with `head` is text, of which a character may be cut off at the end."""
+    try:
+        head.decode()
+    except UnicodeDecodeError as error:
+        return len(head) - error.start < UTF8_NBYTES and error.start > 0
+    return True
+
+
 def describe(head: bytes) -> str:
     """Return what content that starts with `head` looks like, as the end of a sentence."""
     looks = (
@@ -128,6 +144,6 @@ def describe(head: bytes) -> str:
         (head.lstrip().startswith((b"{", b"[")), "looks like JSON of something else"),
         (head.startswith(b"PK\x03\x04"), "looks like a zip archive"),
         (b"\0" in head, "looks like a binary file of an unknown kind"),
-        (head.isascii(), "looks like text of an unknown kind"),
+        (is_text(head), "looks like text of an unknown kind"),
     )
     return next((words for matches, words in looks if matches), "looks like a binary file of an unknown kind")

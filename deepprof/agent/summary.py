@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from deepprof.agent.answers import CUT, Answer, Process
+from deepprof.plurals import counted
 from deepprof.render.plain import printable, shorten
 
 __all__ = ["AWAY", "Finished", "RunAccount", "add_up", "describe", "list_missing", "select"]
@@ -127,8 +128,8 @@ def list_kept(answer: Answer, account: RunAccount) -> list[str]:
     word, count = ("acknowledged", account.acknowledged) if account.kept is None else ("kept", account.kept)
     to = answer.to or "the daemon"
     if count == account.made:
-        return [f"{count:,} records {word} by {to}"]
-    return [f"{account.made:,} records made", f"{count:,} {word} by {to}"]
+        return [f"{counted(count, 'record')} {word} by {to}"]
+    return [f"{counted(account.made, 'record')} made", f"{count:,} {word} by {to}"]
 
 
 def list_missing(missing: Mapping[str, int], said: str = "") -> list[str]:

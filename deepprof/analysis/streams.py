@@ -14,6 +14,7 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.mined import find_counted, find_loops, pick_counted
 from deepprof.metrics.sequence import Sequence, main_sequence
 from deepprof.mining.evidence import Evidence
+from deepprof.plurals import counted
 
 __all__ = ["FEWEST", "Searched", "next_streams", "search_streams"]
 
@@ -41,9 +42,9 @@ def search_streams(trace: Trace, host: Host, places: Counts[tuple[int, int]], co
     free = next((other for other in others if other.loops), first)
     if not counts:
         return free
-    counted = pick_counted(free.loops, counts)
-    if counted is not None:
-        return replace(free, loops=counted)
+    picked = pick_counted(free.loops, counts)
+    if picked is not None:
+        return replace(free, loops=picked)
     loops, reason = find_counted(trace, first.sequence, first.evidence, counts)
     return replace(first, loops=loops, reason=reason)
 
@@ -53,7 +54,8 @@ def search_stream(trace: Trace, host: Host, place: tuple[int, int]) -> Searched:
     sequence = main_sequence(trace, *place, host)
     evidence, kernels = gather_evidence(trace, sequence, host), len(sequence.symbols)
     if kernels < FEWEST:
-        return Searched(sequence, evidence, [], f"only {kernels} kernels on the main stream, too few to repeat")
+        reason = f"only {counted(kernels, 'kernel')} on the main stream, too few to repeat"
+        return Searched(sequence, evidence, [], reason)
     return Searched(sequence, evidence, *find_loops(trace, sequence, evidence))
 
 

@@ -97,6 +97,17 @@ class Version(argparse.Action):
         parser.exit()
 
 
+class Formats(argparse.Action):
+    """`--formats`, which loads the importers only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        """Print the formats of traces that are read and exit."""
+        from deepprof.collectors.importers import list_formats
+
+        require_stdout().write(list_formats())
+        parser.exit()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; `argv` leaves out the program's name."""
     try:
@@ -144,6 +155,7 @@ def prepare_parser() -> argparse.ArgumentParser:
     description = "Finds the training iteration in a GPU trace, and says where its time goes and why the GPU waits."
     parser = Parser(prog="deepprof", description=description, allow_abbrev=False)
     parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
+    parser.add_argument("--formats", action=Formats, nargs=0, help="list the formats of traces that are read and exit")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for kind in COMMANDS:
         text = kind.__doc__ or ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from deepprof.commands.inputs import find_between
 from deepprof.commands.progress import progress
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def analyze_window(args: argparse.Namespace) -> Analysis:
         from deepprof.analysis import analyze
         from deepprof.client.daemon import Daemon
 
-        between = None if args.start is None and args.end is None else (args.start, args.end)
+        between = find_between(args)
         with Daemon(door) as daemon:
             traces = [trace for job in args.paths for trace in daemon.window(job, between=between)]
     with progress("analysing"):

@@ -11,6 +11,7 @@ from deepprof.commands.inputs import add_inputs, analyze_paths
 from deepprof.commands.output import add_output, capture, check_output, deliver
 from deepprof.commands.progress import progress
 from deepprof.commands.streams import say
+from deepprof.plurals import counted
 
 if TYPE_CHECKING:
     import argparse
@@ -103,5 +104,5 @@ def describe(pair: Pair, limit: float) -> str:
     more = f"{place}: iterations are {100 * time.ratio - 100:.3g}% slower, which is more than {100 * limit:.3g}%"
     if is_sure(pair):
         return f"regression: {more}"
-    counts = f"{time.a_iterations} and {time.b_iterations} iterations"
+    counts = f"{time.a_iterations} and {counted(time.b_iterations, 'iteration')}"
     return f"no regression: {more}, but not sure with {counts}"

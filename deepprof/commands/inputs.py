@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deepprof.analysis import Analysis
+    from deepprof.job.part import Between
 
-__all__ = ["add_cluster", "add_inputs", "add_paths", "analyze_in_cluster", "analyze_paths"]
+__all__ = ["add_cluster", "add_inputs", "add_paths", "analyze_in_cluster", "analyze_paths", "find_between"]
 
 
 def add_paths(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +42,11 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", metavar="ADDRESS", help=text)
 
 
+def find_between(args: argparse.Namespace) -> Between | None:
+    """Return the range of time that `--from` and `--to` name, None without either."""
+    return None if args.start is None and args.end is None else (args.start, args.end)
+
+
 def analyze_in_cluster(args: argparse.Namespace) -> Analysis:
     """Do what `analyze_paths` does on the workers of the cluster that `args` names; the analysis has no traces."""
     with reading() as watch:
@@ -50,7 +56,7 @@ def analyze_in_cluster(args: argparse.Namespace) -> Analysis:
         from deepprof.job.parallel import processors
 
         check_address(args.cluster, jobs=args.jobs)
-        between = None if args.start is None and args.end is None else (args.start, args.end)
+        between = find_between(args)
         files = find_files(args.paths)
         with connect(args.cluster, workers=min(args.jobs or processors(), len(files.paths))) as client:
             asked = {name: getattr(args, name) for name in ("stream", "columns", "same_device")}
@@ -64,7 +70,7 @@ def analyze_paths(args: argparse.Namespace, paths: Sequence[str] | None = None) 
         from deepprof.analysis import analyze
         from deepprof.job import read_job
 
-        between = None if args.start is None and args.end is None else (args.start, args.end)
+        between = find_between(args)
         named = args.paths if paths is None else paths
         traces = read_job(named, jobs=args.jobs, between=between, watch=watch, columns=args.columns)
     with progress("analysing"):

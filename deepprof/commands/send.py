@@ -8,6 +8,7 @@ from deepprof.commands.arguments import add_columns, parse_count, parse_jobs, pa
 from deepprof.commands.daemons import add_credentials, open_door
 from deepprof.commands.progress import counting, reading
 from deepprof.commands.streams import say
+from deepprof.plurals import counted
 
 if TYPE_CHECKING:
     import argparse
@@ -85,7 +86,7 @@ def describe(totals: Totals) -> str:
     rate = (totals.durable - totals.present) / totals.seconds if totals.seconds else 0.0
     present = f" ({totals.present:,} were there already)" if totals.present else ""
     return (
-        f"{ranks}, {totals.records:,} records, {totals.durable:,} acknowledged{present} "
+        f"{ranks}, {counted(totals.records, 'record')}, {totals.durable:,} acknowledged{present} "
         f"in {totals.seconds:,.2f} s, {rate:,.0f} records/s"
     )
 

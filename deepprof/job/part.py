@@ -11,12 +11,14 @@ from deepprof.collectors.errors import UsageError
 from deepprof.collectors.importers.assembly import TIME_LIMIT_NS
 from deepprof.collectors.store.rank import StoredRank
 from deepprof.collectors.time_range import OUT_OF_RANGE, cut
+from deepprof.plurals import counted
 
 if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
 
 __all__ = ["Begin", "Between", "check_between", "check_parts", "find_begin", "find_zeros", "read_part", "read_parts"]
 
+UNITS = (("s", 10**9), ("ms", 10**6), ("µs", 10**3))
 Between = tuple[int | None, int | None]  # ns from the first device event of the job; None: open
 
 
@@ -32,7 +34,14 @@ def check_between(between: Between) -> None:
     """Raise `UsageError` for a range that holds no moment."""
     start, end = between
     if (start or 0) < 0 or (end is not None and end <= (start or 0)):
-        raise UsageError(f"a range from {start or 0} ns to {end} ns holds nothing; end it after it starts")
+        said = f"from {format_time(start or 0)} to {'the end' if end is None else format_time(end)}"
+        raise UsageError(f"a range of time {said} holds nothing; let it start at 0 or later, and end after it starts")
+
+
+def format_time(time_ns: int) -> str:
+    """Return a time in the largest unit of which it has one, exactly."""
+    unit, size = next(((unit, size) for unit, size in UNITS if abs(time_ns) >= size), ("ns", 1))
+    return f"{time_ns / size:.12g} {unit}"
 
 
 def read_parts(ranks: Sequence[Trace | StoredRank], between: Between) -> list[Trace]:
@@ -58,7 +67,7 @@ def read_part(rank: Trace | StoredRank, zero: int, between: Between) -> Trace:
     start, end = (None if moment is None else bound(moment + zero) for moment in between)
     part = rank.read(start, end) if isinstance(rank, StoredRank) else cut(rank, start, end)
     left = part.accounting.dropped.get(OUT_OF_RANGE, 0)
-    note = f"only a part of the time is looked at: {left} records lie outside of it"
+    note = f"only a part of the time is looked at: {counted(left, 'record')} outside of it"
     return replace(part, notes=(*part.notes, note)) if left else part
 
 

@@ -75,7 +75,7 @@ def draw_scene(scene: Scene, width: int, height: int | None = None) -> list[Line
 def draw_head(scene: Scene, width: int) -> Iterator[Line]:
     """Yield where the daemon is, and what it watches in all."""
     connected, ranks = sum(job.connected for job in scene.jobs), sum(job.ranks for job in scene.jobs)
-    counts = f"{format_count(len(scene.jobs), 'job')} · {connected:,} of {ranks:,} ranks connected"
+    counts = f"{format_count(len(scene.jobs), 'job')} · {connected:,} of {format_count(ranks, 'rank')} connected"
     line = f"{scene.address} · {counts}" if scene.jobs else scene.address
     yield from ((text, "bold") for text in ([line] if len(line) <= width else [scene.address, counts]))
     if scene.notice:

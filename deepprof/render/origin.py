@@ -72,8 +72,10 @@ def describe_agreement(loop: Loop) -> str:
     agreement = loop.agreement
     if agreement is None:
         return ""
-    ranges = format_count(agreement.iterations, f"{agreement.name.strip()} range")
-    return f"{format_ratio(agreement.ratio)} of {ranges} agree"
+    name = agreement.name.strip()
+    if agreement.matched == agreement.iterations < agreement.given:
+        return f"{agreement.matched:,} of {format_count(agreement.given, 'iteration')} begin at a {name} range"
+    return f"{agreement.matched:,} of {format_count(agreement.iterations, f'{name} range')} agree"
 
 
 def describe_loop(loop: Loop, words: Wording) -> Iterable[str]:

@@ -16,6 +16,7 @@ from deepprof.metrics.breakdown.parts import BUSY_PARTS, PART_NAMES
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.template.launch_operators import operators_at_launch
 from deepprof.metrics.template.median_iteration import MedianIteration, find_median_iteration
+from deepprof.plurals import counted
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
@@ -50,7 +51,7 @@ def write_speedscope(analysis: Analysis, file: BinaryIO) -> str:
         if median is not None:
             kind = "CPU" if is_stand_in(traces[loop.rank]) else "GPU"
             place = f"rank {loop.rank} {kind} {loop.device} stream {loop.stream}"
-            title = f"{place}: iteration of {len(median.busy_ns)} kernels, median of {median.iterations}"
+            title = f"{place}: iteration of {counted(len(median.busy_ns), 'kernel')}, median of {median.iterations}"
             profiles.append(
                 profile(title, kernel_stretches(loop, traces[loop.rank], median), median.interval_ns, frames)
             )
@@ -115,8 +116,8 @@ def blocks_at(median: MedianIteration, place: int) -> list[Frame]:
     for block in median.blocks:
         inside = place - block.first
         if 0 <= inside < block.events * block.repeats:
-            whole = (block, f"{block.repeats} times {block.events} kernels")
-            return [whole, ((block, inside // block.events), f"{block.events} kernels")]
+            whole = (block, f"{block.repeats} times {counted(block.events, 'kernel')}")
+            return [whole, ((block, inside // block.events), counted(block.events, "kernel"))]
     return []
 
 

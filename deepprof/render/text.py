@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts import PART_NAMES
+from deepprof.plurals import verb
 from deepprof.render.answer import choose_loop, describe_location, find_mean, find_time, print_answer
 from deepprof.render.breakdown import print_breakdown
 from deepprof.render.origin import LOOPS, print_origin
@@ -201,9 +202,8 @@ def describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
     yield f"{counted}{median}" + (f"; {format_count(warm, 'warm-up iteration')} first, in no figure" if warm else "")
     for cycle in loop.cycles:
         extra, kind = cycle.get("extra_events", 0), cycle.get("kind", "unknown")
-        yield f"every {cycle.get('every')} iterations {extra:+,} {words.work}s" + (
-            "" if kind == "unknown" else f" ({kind})"
-        )
+        work = f"{extra:+,} {verb(abs(float(extra)), words.work, words.work + 's')}"
+        yield f"every {cycle.get('every')} iterations {work}" + ("" if kind == "unknown" else f" ({kind})")
 
 
 def print_findings(analysis: Analysis, page: Page, limit: int | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from deepprof.plurals import counted
+
 __all__ = [
     "ABSENT",
     "format_bytes",
@@ -60,7 +62,7 @@ def format_confidence(confidence: float) -> str:
 
 def format_count(count: int, noun: str, plural: str | None = None) -> str:
     """Return `1 kernel`, `12,345 kernels`."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+    return counted(count, noun, plural)
 
 
 def format_scaled(value: float | None, scale: Scale) -> str:

@@ -10,6 +10,7 @@ import polars as pl
 
 from deepprof.collectors.time_range import SIDE_TABLES
 from deepprof.collectors.trace import RECORD_TABLES, TABLES, Accounting, Trace, empty_table
+from deepprof.plurals import counted, verb
 from deepprof.v1 import query_pb2
 from deepprof.v1 import records_pb2 as pb
 from deepprof.wire.checking import check_batch, check_end, check_gap, check_hello
@@ -112,10 +113,12 @@ class Assembly:
     def remarks(self) -> Iterator[str]:
         """Yield what there is to say of records that are not here."""
         if self.skipped:
-            yield f"the first {self.skipped:,} records are no longer kept; this is what came after them"
+            first = f"the first {counted(self.skipped, 'record')} {verb(self.skipped)}"
+            yield f"{first} no longer kept; this is what came later"
         for reason, count in self.lost.items():
             if count:
-                yield f"{count:,} records in between are lost{f' ({reason})' if reason else ''}"
+                because = f" ({reason})" if reason else ""
+                yield f"{counted(count, 'record')} in between {verb(count)} lost{because}"
         if self.uncounted:
             yield f"records in between are lost, how many is not known (gaps: {self.uncounted})"
 

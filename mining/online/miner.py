@@ -12,6 +12,7 @@ from deepprof.mining.online.pursuit import MAX_WINDOW, MIN_WINDOW, PIECE, Pursui
 from deepprof.mining.online.recent import check_evidence
 from deepprof.mining.online.state import from_fields, to_fields
 from deepprof.mining.symbols import Symbols, as_symbols
+from deepprof.plurals import counted, verb
 
 __all__ = ["OnlineMiner"]
 
@@ -112,7 +113,9 @@ class OnlineMiner:
             raise ValueError(f"the number of lost records must not be negative, it is {count}")
         self._pursuit.counts.gaps += 1
         self._pursuit.counts.lost_records += count or 0
-        self._pursuit.interrupt("records were lost" if count is None else f"{count} records were lost")
+        self._pursuit.interrupt(
+            "records were lost" if count is None else f"{counted(count, 'record')} {verb(count, 'was', 'were')} lost"
+        )
         return self._take_given()
 
     def finish(self) -> Batch:

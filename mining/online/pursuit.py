@@ -20,6 +20,7 @@ from deepprof.mining.online.schedule import NEVER, Schedule
 from deepprof.mining.online.tracking import Tracker, select_rows
 from deepprof.mining.online.watch import Watch
 from deepprof.mining.symbols import SymbolArray
+from deepprof.plurals import counted
 
 __all__ = ["MAX_EVENTS", "MAX_KNOWN", "MAX_WINDOW", "MIN_WINDOW", "PIECE", "Pursuit"]
 
@@ -281,10 +282,10 @@ class Pursuit:
             self.lock = replace(lock, confidence=loop.confidence, evidence=loop.evidence)
             self._say("review", "the same iteration in a larger window")
         elif self._is_alive(loop, first) and self._corrects(new, first):
-            self._say("review", f"another iteration in a larger window, {loop.period} kernels")
+            self._say("review", f"another iteration in a larger window, {counted(loop.period, 'kernel')}")
             self._correct(loop, first)
         else:
-            self._say("review", f"{loop.period} kernels in a larger window explain less of what runs now")
+            self._say("review", f"{counted(loop.period, 'kernel')} in a larger window explain less of what runs now")
 
     def _corrects(self, new: Lock, first: int) -> bool:
         """Return whether a template mined anew is to replace one that may have changed since it was mined."""

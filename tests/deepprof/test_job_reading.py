@@ -342,8 +342,13 @@ def test_a_range_of_time_from_files_and_from_a_store(ranks, tmp_path):
         assert part.device_events["start_ns"].max() < zero + span[1]
         assert part.device_events["end_ns"].min() > zero + span[0]
         assert part.accounting.dropped["out-of-range"] > 0
-        assert "records lie outside of it" in " ".join(part.notes)
+        assert "records outside of it" in " ".join(part.notes)
     assert_same(job.read_job(ranks, between=(None, 10**15)), job.read_job(ranks))
+
+
+def test_a_range_that_ends_before_it_starts_is_told_in_units():
+    with pytest.raises(UsageError, match=r"from 2 s to 1\.5 s"):
+        job.read_job(["x"], between=(2 * 10**9, 1_500_000_000))
 
 
 @pytest.mark.parametrize("between", [(5, 5), (7, 5), (-1, None), (10**15, None)])

@@ -34,7 +34,7 @@ def text(lines):
 
 def test_a_job_at_work():
     assert text(draw_scene(scene([rank()]), 80)).splitlines() == [
-        "unix:/d · 1 job · 1 of 1 ranks connected",
+        "unix:/d · 1 job · 1 of 1 rank connected",
         "",
         "job",
         "  1 rank · 1,234 iterations",
@@ -171,7 +171,7 @@ def jobs(number, **changes):
 
 def test_a_head_that_is_too_long_takes_two_lines():
     shown = draw_scene(scene([rank()]), 30)
-    assert [line for line, _ in shown[:2]] == ["unix:/d", "1 job · 1 of 1 ranks connected"]
+    assert [line for line, _ in shown[:2]] == ["unix:/d", "1 job · 1 of 1 rank connected"]
 
 
 def test_many_jobs_have_a_line_each():

@@ -56,7 +56,7 @@ def test_headline_says_what_one_iteration_is():
 def test_the_evidence_comes_last_and_in_full_only_when_asked_for():
     short, full = show(build_analysis()), show(build_analysis(), verbose=True)
     assert "inside: 8 times 13 kernels" in full.partition("How the iteration was found")[2]
-    assert "100 % of 8 ProfilerStep ranges agree" in words(full)
+    assert "8 of 8 ProfilerStep ranges agree" in words(full)
     assert "inside" not in short
     assert "confidence 0.98" in short.partition("How the iteration was found")[2]
     assert "-v shows" in short

@@ -16,6 +16,7 @@ from deepprof.agent.doctor.findings import Finding, Report, note, ok, wrong
 from deepprof.agent.doctor.tree import Tree
 from deepprof.agent.pacing import SPOOL_FULL
 from deepprof.agent.summary import AWAY
+from deepprof.plurals import counted
 
 __all__ = ["REFUSED_ADVICE", "Surroundings", "examine_agent", "examine_library", "examine_machine"]
 
@@ -105,7 +106,9 @@ def describe_source(source: Mapping[str, Any]) -> Iterator[Finding]:
     notices = source.get("notices") or ()
     yield from (note(what, f"{text}") for text in notices)
     if not notices:
-        yield ok(what, f"{source.get('processes', 0)} processes" if "processes" in source else "followed")
+        yield ok(
+            what, counted(source.get("processes", 0), "process", "processes") if "processes" in source else "followed"
+        )
 
 
 def judge_silence(socket: Path, error: NotAnsweredError) -> Finding:

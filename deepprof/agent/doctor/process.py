@@ -15,6 +15,7 @@ from deepprof.agent.doctor.suspect import Suspect, read_suspect
 from deepprof.agent.doctor.tree import Tree
 from deepprof.agent.injection import INJECTIONS
 from deepprof.agent.summary import REFUSED, list_missing
+from deepprof.plurals import counted
 
 __all__ = ["examine_process"]
 
@@ -160,7 +161,7 @@ def describe_records(process: Process, place: str) -> Iterator[Finding]:
     books = process.books
     kept = "" if books.kept is None else f", {sum(books.kept.values()):,} kept by the daemon"
     missing = ", ".join(list_missing(books.reasons, process.refusal)) or "0 lost"
-    why = f"{place}: {sum(books.made.values()):,} records{kept}, {missing}, {books.waiting:,} on their way"
+    why = f"{place}: {counted(sum(books.made.values()), 'record')}{kept}, {missing}, {books.waiting:,} on their way"
     if REFUSED in books.missing:
         yield note("records", why, "the daemon's log says more; its limits may be too low for this agent")
     else:

@@ -12,6 +12,7 @@ from deepprof.diagnosis.judgement import Claim, Limits, Texts
 from deepprof.metrics.breakdown.costs import cost_of, windows_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import covered
+from deepprof.plurals import counted
 
 __all__ = ["device_copies"]
 
@@ -37,7 +38,9 @@ def device_copies(loop: Loop, trace: Trace) -> Iterator[Finding]:
     each = count / cost.iterations
     texts = Texts(
         title="Copies within the device are not hidden behind computation",
-        summary=f"{claim.amount} the device only copies or fills its own memory: {each:.0f} times{size} {claim.per}.",
+        summary=(
+            f"{claim.amount} the device only copies or fills its own memory: {counted(each, 'time')}{size} {claim.per}."
+        ),
         advice=ADVICE,
     )
     evidence = {"copies_per_iteration": round(each, 2), "copied_bytes_per_iteration": round(nbytes / cost.iterations)}

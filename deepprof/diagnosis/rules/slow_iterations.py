@@ -226,7 +226,7 @@ def say_common(cause: Cause, share: float, outliers: Outliers) -> str:
     if cause is UNKNOWN:
         return "What they have in common does not show in the trace."
     kernels = float(outliers.rows["kernels"].mean() or 0.0)  # type: ignore[arg-type]
-    more = f" ({kernels:+.0f} kernels each)" if cause.sign == "kernels" else ""
+    more = f" ({kernels:+.0f} kernel{'s' * (round(abs(kernels)) != 1)} each)" if cause.sign == "kernels" else ""
     return f"{100 * share:.0f} % of that is {WORDS[cause.word]}{more}."
 
 

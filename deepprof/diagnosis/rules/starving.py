@@ -20,6 +20,7 @@ from deepprof.metrics.breakdown.places import find_calls, find_place
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.spans import Spans, intersect
+from deepprof.plurals import counted
 
 __all__ = ["launch_bound", "sync_bound"]
 
@@ -122,7 +123,8 @@ def launch_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     texts = Texts(
         title="The host launches too slowly: the device's queue is empty",
         summary=(
-            f"{claim.amount} the device waits for the next launch: {launches:.0f} launches {claim.per}, each "
+            f"{claim.amount} the device waits for the next launch: "
+            f"{counted(launches, 'launch', 'launches')} {claim.per}, each "
             f"{each / 1e3:.1f} µs too late on average."
         ),
         advice=advise(trace, LAUNCH_LESS, **LAUNCH_LESS_IN),

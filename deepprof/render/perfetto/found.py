@@ -12,6 +12,7 @@ import polars as pl
 from deepprof.metrics.breakdown.parts import IDLE_PARTS, PART_NAMES, PARTS
 from deepprof.metrics.iteration import ITERATIONS
 from deepprof.metrics.template.blocks import place_blocks
+from deepprof.plurals import counted
 from deepprof.render.perfetto.layers import SLICES, Layer, number
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def iteration_layer(loops: Sequence[Loop]) -> Layer:
     tables = [loop.table.select(pl.lit(i, pl.UInt32).alias("track"), *empty.columns) for i, loop in enumerate(loops)]
     rows = pl.concat([empty.select(pl.lit(0, pl.UInt32).alias("track"), pl.all()), *tables]).with_columns(end_ns=UNTIL)
     most = int(rows["index"].max() or 0) if rows.height else -1  # type: ignore[arg-type]
-    labels = ["iterations" if len(loops) == 1 else f"iterations of {loop.period} kernels" for loop in loops]
+    labels = ["iterations" if len(loops) == 1 else f"iterations of {counted(loop.period, 'kernel')}" for loop in loops]
     names = pl.Series([f"iteration {i}" for i in range(most + 1)], dtype=pl.String)
     args = {name: number(name) for name in SHOWN}
     args |= {name: number(name, unless=0) for name in PARTS if name != "index"}
@@ -75,7 +76,7 @@ def nested_layer(loops: Sequence[Loop], trace: Trace) -> Layer:
 def name_block(loop: Loop, block: int, repeat: int) -> str:
     """Return the name of a repetition of a block, or of all together."""
     found = loop.blocks[block]
-    return f"{repeat} of {found.repeats}" if repeat else f"{found.repeats} times {found.events} kernels"
+    return f"{repeat} of {found.repeats}" if repeat else f"{found.repeats} times {counted(found.events, 'kernel')}"
 
 
 def idle_layer(timeline: Timeline | None) -> Layer:

@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from deepprof.collectors.store.pages import MalformedError, read_sizes
+from deepprof.plurals import counted
 from deepprof.service.folder import StoreError, open_plain, require_kind
 from deepprof.service.history.salvage import salvage
 from deepprof.service.history.schema import (
@@ -191,7 +192,7 @@ def check_sealed(bench: Bench, path: Path, folder: Path, file: SealedFile) -> No
     except StoreError as error:
         what = error.problem
     if what:
-        bench.report(where, what, f"{file.rows} iterations")
+        bench.report(where, what, counted(file.rows, "iteration"))
         if os.path.lexists(where):
             bench.put_aside(where)
         for table in ("sealed", "sealed_sessions"):

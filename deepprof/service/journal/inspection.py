@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from deepprof.plurals import counted
 from deepprof.service.folder import StoreError, open_plain, require_kind
 from deepprof.service.journal.frames import HEADER, Place, pack_blank
 from deepprof.service.journal.segments import HEAD, Found, list_segments, path_of, read_salt, scan
@@ -127,4 +128,4 @@ def said(one: Found) -> str:
     header = one.header
     if header is None or header.kind is None:
         return "the messages in them"
-    return f"a {header.kind} of session {header.session}, {header.count} records from {header.first} on"
+    return f"a {header.kind} of session {header.session}, {counted(header.count, 'record')} from {header.first} on"

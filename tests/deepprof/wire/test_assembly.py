@@ -69,7 +69,7 @@ def test_what_comes_after_the_beginning_is_said_to():
     rest = [type(m).FromString(m.SerializeToString()) for m in MESSAGES[start:]]
     del rest[0].names[:]
     trace = added([first, *rest], skipped=12).trace()
-    assert trace.notes[1:] == ("the first 12 records are no longer kept; this is what came after them",)
+    assert trace.notes[1:] == ("the first 12 records are no longer kept; this is what came later",)
     assert trace.accounting.kept == TRACE.accounting.kept - 12
     assert trace.names.to_list() == TRACE.names.to_list()
     # Side tables still belong to the events that they belonged to.
@@ -145,7 +145,7 @@ def test_gaps_and_what_is_skipped_come_through_a_window():
     gap = query_pb2.ReadWindowResponse(rank=3, gap=pb.Gap(first=7, lost=2, reason="duty-cycle"))
     (trace,) = assemble_all([hello, gap, end])
     assert trace.notes[1:] == (
-        "the first 7 records are no longer kept; this is what came after them",
+        "the first 7 records are no longer kept; this is what came later",
         "2 records in between are lost (duty-cycle)",
     )
     assert sum(getattr(trace, name).height for name in RECORD_TABLES) == 0

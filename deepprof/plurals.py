@@ -1,0 +1,19 @@
+"""Counts in words: one kernel, several kernels."""
+
+from __future__ import annotations
+
+__all__ = ["counted", "verb"]
+
+
+def counted(number: float, noun: str, plural: str | None = None) -> str:
+    """Return `1 kernel`, `12,345 kernels`; what is not whole is rounded.
+
+    >>> counted(1, "copy", "copies"), counted(0, "kernel"), counted(12_345, "kernel")
+    ('1 copy', '0 kernels', '12,345 kernels')
+    """
+    return f"{number:,.0f} {noun if round(number) == 1 else plural or noun + 's'}"
+
+
+def verb(number: float, one: str = "is", several: str = "are") -> str:
+    """Return the verb that goes with so many."""
+    return one if round(number) == 1 else several
