@@ -104,6 +104,11 @@ def test_a_bare_list_and_a_byte_order_mark_and_gzip(tmp_path):
 
 def test_notes_say_what_is_missing(read):
     assert read([event("cpu_op", "x", 1, 1)]).notes == ("holds no kernel: recorded on the CPU only",)
+    calls = [event("cuda_runtime", name, at, 1) for at, name in enumerate(("cudaLaunchKernel", "cudaMemcpyAsync"))]
+    (lost,) = read(calls).notes
+    assert lost.startswith("holds no kernel: 2 calls put work on a device whose records are missing; record with Prof")
+    (unused,) = read([event("cuda_runtime", "cudaGetDeviceCount", 1, 1)]).notes
+    assert unused == "holds no kernel: the program put no work on a device"
     other = read([event("mtia_ccp_events", "x", 1, 1)], deviceProperties=[{"id": 17, "name": "ARTEMIS"}])
     expected = "holds no kernel: the events are of another accelerator (ARTEMIS: 1 mtia_ccp_events)"
     assert other.notes == (expected,)

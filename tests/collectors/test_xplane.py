@@ -254,6 +254,11 @@ def test_long_lines_are_decoded_run_by_run(tmp_path):
 def test_profiles_with_little_in_them(tmp_path):
     for content, said in (
         (plane(HOST), "recorded on the CPU only"),
+        (
+            plane(HOST, {"Host Threads/1": [event("cuLaunchKernel", correlation_id=7), event("cuInit")]}),
+            "1 call put work on a device whose records are missing; record again with the right to read the GPU's "
+            "activities (CUPTI), and with no other profiler at the same time",
+        ),
         (plane(GPU), "its devices did nothing"),
         (plane(GPU, {"XLA Modules": [event("m")]}), "no device line is a stream"),
         (plane("/device:NPU:0", {"x": [event("m")]}), "its devices are none that DeepProf reads (/device:NPU:0)"),

@@ -18,6 +18,7 @@ from deepprof.collectors.importers.kineto.schema import Document
 from deepprof.collectors.importers.kineto.source import Source, name_traits
 from deepprof.collectors.importers.kineto.stream import read_events
 from deepprof.collectors.importers.kineto.tables import annotation_rows, collectives, device_rows, memory_rows
+from deepprof.collectors.importers.silence import explain_silence
 from deepprof.collectors.trace import DEVICE_EVENTS, Accounting, Trace
 
 __all__ = ["Kineto"]
@@ -66,7 +67,7 @@ def make_trace(path: Path, document: Document, columns: EventColumns) -> Trace:
     host = host_tables(source)
     kept = device.height + host.events.height + annotations.height + memory.height
     tally, flags = columns.tally, flag_events(device, host.events)
-    calls = host.events.filter(pl.col("category") == "runtime").height
+    calls = names.gather(host.events.filter(pl.col("category") == "runtime")["name_id"])
     absence = explain_absence(device_events, columns.foreign, header, calls)
     return Trace(
         path=str(path),
@@ -101,12 +102,12 @@ def write_notes(kept: int, absence: str, header: Header, clock: Clock) -> Iterat
         yield "has absolute times beside baseTimeNanoseconds, which was not added"
 
 
-def explain_absence(device_events: int, foreign: Counter[str], header: Header, calls: int) -> str:
-    """Return why no device event was kept; `calls` of the device's runtime were."""
+def explain_absence(device_events: int, foreign: Counter[str], header: Header, calls: pl.Series) -> str:
+    """Return why no device event was kept; `calls` are the names of those of the device's runtime that were."""
     if device_events:
         return f"all {device_events} device events have impossible times or places"
     if not foreign:
-        return f"{calls} runtime calls, and nothing of what they started" if calls else "recorded on the CPU only"
+        return explain_silence(calls, "record with ProfilerActivity.CUDA")
     counts = ", ".join(f"{count} {category}" for category, count in foreign.most_common())
     devices = ", ".join(header.devices["name"].unique(maintain_order=True))
     return f"the events are of another accelerator ({devices or 'unnamed'}: {counts})"

@@ -141,7 +141,7 @@ def make_trace(path: Path, columns: Columns, read: int) -> Trace:
     places = find_places(profile.line_table())
     records = make_records(profile, places, tally)
     clock, _ = start_clock(records.device, records.host, None)
-    notes = [*write_notes(places, records.device)]
+    notes = [*write_notes(places, records)]
     if profile.read in CAPS:
         notes.append(f"has {profile.read} events, the most that its writer keeps: those after them are lost")
     return assemble(path, XlaJson.name, records, read=read, clock=clock, notes=tuple(notes))

@@ -11,10 +11,11 @@ import msgspec
 import polars as pl
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.assembly import TIME_LIMIT_NS, assemble
+from deepprof.collectors.importers.assembly import TIME_LIMIT_NS, Records, assemble
 from deepprof.collectors.importers.columns import parse_integer
 from deepprof.collectors.importers.files import read_bytes
 from deepprof.collectors.importers.flags import Tally
+from deepprof.collectors.importers.silence import explain_silence
 from deepprof.collectors.importers.xla.events import Profile
 from deepprof.collectors.importers.xla.planes import Header, Stats, read_space
 from deepprof.collectors.importers.xla.rules import DEVICE_PLANE, find_places, make_records
@@ -101,7 +102,7 @@ def make_trace(path: Path, profile: Profile, header: Header) -> Trace:
     tally, places = Tally(), find_places(profile.line_table())
     records = make_records(profile, places, tally)
     clock, epoch = start_clock(records.device, records.host, header.planes.get(TASK, {}).get("profile_start_time"))
-    notes = (*write_notes(places, records.device, header.planes), *quote(header))
+    notes = (*write_notes(places, records, header.planes), *quote(header))
     return assemble(
         path,
         XPlane.name,
@@ -124,11 +125,12 @@ def start_clock(device: pl.DataFrame, host: pl.DataFrame, start: Any) -> tuple[L
     return "session", epoch if epoch is not None and 0 < epoch < TIME_LIMIT_NS else None
 
 
-def write_notes(places: pl.DataFrame, device: pl.DataFrame, planes: Iterable[str] = ()) -> Iterator[str]:
+def write_notes(places: pl.DataFrame, records: Records, planes: Iterable[str] = ()) -> Iterator[str]:
     """Yield a sentence for everything that the reader of a report should know about the profile's devices.
 
     `planes` are the names of all planes, those without a line too.
     """
+    device = records.device
     kinds = set(places.filter(pl.col("role").is_in(["stream", "range", "derived"]))["kind"].drop_nulls())
     others = places.filter(pl.col("role") == "other-device")["plane"].unique(maintain_order=True)
     if not device.height and not kinds and others.len():
@@ -136,13 +138,20 @@ def write_notes(places: pl.DataFrame, device: pl.DataFrame, planes: Iterable[str
     elif not device.height and kinds:
         yield "holds no kernel: no device line is a stream"
     elif not device.height:
-        idle = any(re.search(DEVICE_PLANE, plane) for plane in planes)
-        yield f"holds no kernel: {'its devices did nothing' if idle else 'recorded on the CPU only'}"
+        yield f"holds no kernel: {explain_absence(records.host, planes)}"
     elif "GPU" not in kinds:
         yield f"is of a {min(kinds)}, which is no GPU: its XLA operations are taken for kernels"
     copies = device.filter(pl.col("activity") == "memcpy")
     if copies.height and not copies["nbytes"].count():
         yield "no copy has a size: this profiler records none"  # ROCm's
+
+
+def explain_absence(host: pl.DataFrame, planes: Iterable[str]) -> str:
+    """Return why nothing ran on a device, by what the host did and which planes there are."""
+    calls = host.filter(pl.col("category") == "runtime")["name"] if host.height else pl.Series([], dtype=pl.String)
+    said = explain_silence(calls, "record again with the right to read the GPU's activities (CUPTI)")
+    idle = any(re.search(DEVICE_PLANE, plane) for plane in planes)
+    return "its devices did nothing" if idle and "missing" not in said else said
 
 
 def quote(header: Header) -> Iterator[str]:
