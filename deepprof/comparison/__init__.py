@@ -14,6 +14,7 @@ from deepprof.comparison.operations import compare_programs
 from deepprof.comparison.pairing import Side, pair_loops, side_of
 from deepprof.comparison.parts import compare_counts, compare_parts
 from deepprof.comparison.result import Comparison, Pair, Place
+from deepprof.comparison.setting import compare_settings
 from deepprof.comparison.template import take_template
 from deepprof.comparison.times import compare_times
 from deepprof.comparison.totals import compare_copies, compare_kernels
@@ -41,6 +42,7 @@ def compare(a: Analysis, b: Analysis) -> Comparison:
         headline=headline,
         pairs=tuple(pairs),
         missing=missing,
+        differences=compare_settings(a, b),
     )
 
 

@@ -177,12 +177,21 @@ class Headline:
     share: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What A and B say of their setting, where it is not the same: its hardware, world size, framework or a version."""
+
+    what: str
+    a: str
+    b: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """Two runs compared: A before, B after.
 
     `pairs` has the loops that could be compared, the one that got slowest first; it is empty where nothing could be.
-    `missing` says why others could not be.
+    `missing` says why others could not be, and `differences` in what else than the program the runs differ.
     """
 
     a_paths: tuple[str, ...]
@@ -190,6 +199,7 @@ class Comparison:
     headline: Headline
     pairs: tuple[Pair, ...]
     missing: tuple[str, ...]
+    differences: tuple[Difference, ...] = ()
 
     @property
     def worst(self) -> Pair | None:

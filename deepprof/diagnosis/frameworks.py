@@ -6,7 +6,7 @@ from typing import Literal
 
 from deepprof.collectors.trace import Trace
 
-__all__ = ["Framework", "advise", "framework_of"]
+__all__ = ["Framework", "advise", "framework_of", "named_framework"]
 
 Framework = Literal["pytorch", "jax", "tensorflow", "other"]
 
@@ -21,11 +21,15 @@ FORMATS: tuple[tuple[str, Framework], ...] = (("kineto", "pytorch"), ("nsys-jax"
 
 
 def framework_of(trace: Trace) -> Framework:
-    """Return the framework whose names the trace holds, or that alone writes its format."""
-    for framework, pattern in SIGNS:
-        if trace.names.str.contains(pattern).any():
-            return framework
-    return next((framework for prefix, framework in FORMATS if trace.format.startswith(prefix)), "other")
+    """Return the framework whose names the trace holds, or that most likely wrote its format."""
+    named = named_framework(trace)
+    written = (framework for prefix, framework in FORMATS if trace.format.startswith(prefix))
+    return named if named != "other" else next(written, "other")
+
+
+def named_framework(trace: Trace) -> Framework:
+    """Return the framework whose names the trace holds, `other` where it holds none."""
+    return next((framework for framework, pattern in SIGNS if trace.names.str.contains(pattern).any()), "other")
 
 
 def advise(trace: Trace, general: str, **special: str) -> str:

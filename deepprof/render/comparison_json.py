@@ -139,6 +139,14 @@ class PairBlock(msgspec.Struct, frozen=True, kw_only=True):
     copies: list[CopyBlock]
 
 
+class DifferenceBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """What both runs say of their setting, where it is not the same."""
+
+    what: str
+    a: str
+    b: str
+
+
 class Diff(msgspec.Struct, frozen=True, kw_only=True):
     """The whole comparison."""
 
@@ -149,6 +157,7 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
     headline: HeadlineBlock
     pairs: list[PairBlock]
     missing: list[str]
+    differences: list[DifferenceBlock]
 
 
 def encode(comparison: Comparison, *, limit: int | None = None) -> str:
@@ -173,6 +182,9 @@ def describe(comparison: Comparison, limit: int | None) -> Diff:
         ),
         pairs=[describe_pair(pair, limit) for pair in comparison.pairs],
         missing=[readable(reason) for reason in comparison.missing],
+        differences=[
+            DifferenceBlock(what=each.what, a=readable(each.a), b=readable(each.b)) for each in comparison.differences
+        ],
     )
 
 

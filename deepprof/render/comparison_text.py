@@ -42,6 +42,8 @@ def print_comparison(comparison: Comparison, console: Console, *, limit: int = O
         page.line(f"{name}  {', '.join(paths[:PATHS])}{more}", hang=3)
     page.skip()
     page.line(comparison.headline.sentence, "bold")
+    for each in comparison.differences:
+        page.line(f"not the same {each.what}: {each.a} → {each.b}", "yellow", hang=2)
     for note in comparison.missing[:NOTES]:
         page.line(f"note: {note}", "yellow", hang=6)
     if len(comparison.missing) > NOTES:

@@ -102,6 +102,22 @@ def test_a_bare_list_and_a_byte_order_mark_and_gzip(tmp_path):
         assert Kineto().read(path).device_events.height == 1
 
 
+def test_versions_stand_in_the_record_of_each_device(read):
+    devices = [{"id": 1}, {"id": 0, "cuda_driver_version": 12090}]
+    header = {"cuda_runtime_version": 12040, "cuda_driver_version": 13000, "distributedInfo": {"nccl_version": "2.27"}}
+    trace = read([kernel()], deviceProperties=devices, **header)
+    told = {"cuda_runtime_version": 12040, "nccl_version": "2.27"}
+    assert [json.loads(text) for text in trace.devices["properties"]] == [
+        {"id": 0, "cuda_driver_version": 12090} | told,
+        {"id": 1, "cuda_driver_version": 13000} | told,
+    ]
+    for odd in ("x" * 10**6, ["12"], {}, None, 1.5):
+        trace = read(
+            [kernel()], deviceProperties=[{"id": 0}], hip_driver_version=odd, distributedInfo={"nccl_version": odd}
+        )
+        assert json.loads(trace.devices["properties"][0]) == {"id": 0}
+
+
 def test_notes_say_what_is_missing(read):
     assert read([event("cpu_op", "x", 1, 1)]).notes == ("holds no kernel: recorded on the CPU only",)
     calls = [event("cuda_runtime", name, at, 1) for at, name in enumerate(("cudaLaunchKernel", "cudaMemcpyAsync"))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 from dataclasses import replace
 from fractions import Fraction
 from statistics import median
@@ -11,13 +13,17 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 import deepprof
+from deepprof.collectors.trace import DEVICES
 from deepprof.comparison import compare, operations
 from deepprof.comparison.pairing import pair_loops
 from deepprof.comparison.parts import divide
 from deepprof.comparison.template import choose_alike, median_where, take_template
 from deepprof.comparison.times import compare_times
+from deepprof.render.comparison_json import encode
+from deepprof.render.comparison_text import print_comparison
 from deepprof.simulation import simulate, write
 from tests.tables import copy, event, make_trace
 
@@ -61,7 +67,95 @@ def test_a_run_is_no_different_from_itself():
     assert pair.program.operations == pair.kernels == ()
     assert (pair.program.kept, pair.program.aligned_ratio, pair.program.problem) == (6, 1, None)
     assert all(part.difference_ns == 0 for part in pair.parts)
-    assert comparison.missing == ()
+    assert comparison.missing == comparison.differences == ()
+
+
+def on_machine(name="A100", versions=None, world=None, **columns):
+    record = {"device": 0, "name": name, "memory_nbytes": 80 * 2**30, "multiprocessors": 108} | columns
+    properties = json.dumps(versions) if isinstance(versions, dict) else versions
+    devices = pl.DataFrame([record | {"properties": properties}], schema=DEVICES)
+    return deepprof.analyze(replace(trace_of(PLAIN), devices=devices, world_size=world))
+
+
+def differences(a, b):
+    return [(each.what, each.a, each.b) for each in compare(a, b).differences]
+
+
+def test_another_machine_and_other_software_are_told():
+    a = on_machine("A100", {"cuda_runtime_version": 12040, "nccl_version": "2.20"}, 8)
+    b = on_machine("H100", {"cuda_runtime_version": 12090, "nccl_version": "2.20"}, 16, multiprocessors=132)
+    comparison = compare(a, b)
+    assert differences(a, b) == [
+        ("hardware", "A100", "H100"),
+        ("world size", "8", "16"),
+        ("CUDA runtime", "12.4", "12.9"),
+    ]
+    told = json.loads(encode(comparison))["differences"]
+    assert told[1] == {"what": "world size", "a": "8", "b": "16"}
+    page = io.StringIO()
+    print_comparison(comparison, Console(file=page, width=80))
+    assert "not the same hardware: A100 → H100\n" in page.getvalue()
+
+
+def test_what_only_one_run_says_is_no_difference():
+    for odd in (None, "no JSON", "[1]", "{}", "[" * 10_000, {"cuda_runtime_version": ["12"]}, {"nccl_version": True}):
+        assert differences(on_machine("A100", odd, 8), run_of(PLAIN)) == []
+        assert differences(on_machine("A100", odd), on_machine("A100", {"cuda_runtime_version": 12040})) == []
+    for name in ("", "Agent 1", "AMD"):  # no model
+        assert differences(on_machine(name), on_machine("AMD Instinct MI300X")) == []
+    assert differences(on_machine("A100"), on_machine("NVIDIA A100")) == []  # drivers before 470
+
+
+def test_memory_differs_by_more_than_what_a_driver_keeps():
+    a, b = on_machine(memory_nbytes=85_018_279_936), on_machine(memory_nbytes=84_929_478_656)
+    assert differences(a, b) == []
+    assert differences(a, on_machine(memory_nbytes=40 * 2**30)) == [("memory of a device", "79.2 GiB", "40.0 GiB")]
+    few = differences(on_machine(), on_machine(multiprocessors=54))
+    assert few == [("multiprocessors of a device", "108", "54")]
+
+
+def test_one_traced_rank_of_a_job_is_of_the_same_job():
+    rank = replace(trace_of(PLAIN), devices=on_machine().traces[0].devices, world_size=2)
+    both = deepprof.analyze([replace(rank, rank=0), replace(rank, rank=1)])
+    assert differences(deepprof.analyze(rank), both) == []
+    alone = deepprof.analyze(replace(rank, world_size=None))
+    assert differences(alone, both) == []  # only one of them states a size
+    many = deepprof.analyze([replace(trace, world_size=None) for trace in both.traces])
+    assert differences(alone, many) == [("number of recorded ranks", "1", "2")]
+
+
+def test_the_framework_is_what_the_names_tell():
+    def naming(*names):
+        trace = trace_of(PLAIN)
+        return deepprof.analyze(replace(trace, names=pl.concat([trace.names, pl.Series(names, dtype=pl.String)])))
+
+    assert differences(naming("aten::mm"), naming("PjRtCApiClient")) == [("framework", "PyTorch", "JAX")]
+    assert differences(naming("aten::mm"), naming()) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "said"),
+    [
+        ("cuda_driver_version", 13000, "13.0"),
+        ("hip_runtime_version", 60443483, "6.4.43483"),
+        ("hip_runtime_version", "6.4.43483", "6.4.43483"),
+        ("hip_driver_version", 70051831, "7.0.51831"),
+        ("nccl_version", "2.27.7", "2.27.7"),
+        ("nccl_version", 22707, "22707"),
+    ],
+)
+def test_versions_are_written_as_people_do(key, version, said):
+    before = on_machine("A100", {key: "1.0"})
+    assert [row[1:] for row in differences(before, on_machine("A100", {key: version}))] == [("1.0", said)]
+    for none in ("N/A", "", 0, -1, 10**30, 1.5, None, {}):
+        assert differences(before, on_machine("A100", {key: none})) == []
+
+
+def test_what_a_file_says_is_cut():
+    long = on_machine("H100 " + "x" * 10**6, {"nccl_version": "2." + "7" * 10**6})
+    found = differences(on_machine("A100", {"nccl_version": "2.1"}), long)
+    assert [row[0] for row in found] == ["hardware", "NCCL"]
+    assert all(len(word) <= 80 for row in found for word in row)
 
 
 def test_added_removed_replaced_and_slower_kernels_are_told_with_their_times():

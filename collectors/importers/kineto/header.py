@@ -14,12 +14,16 @@ from deepprof.collectors.importers.kineto.schema import Document, decode_loosely
 from deepprof.collectors.trace import DEVICES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy.typing as npt
 
 __all__ = ["Clock", "Header", "read_clock", "read_header"]
 
 RANK_LIMIT = 2**31
 BASE_LIMIT_NS = 4 * 10**18  # the year 2096; with the limits of ts and dur every sum stays inside int64
+VERSIONS = ("cuda_runtime_version", "cuda_driver_version", "hip_runtime_version", "hip_driver_version")
+VERSION_LENGTH = 80  # characters; every device's record gets a copy
 UNIX_NS = 10**17  # 1973: no machine counts that long from its own start
 
 
@@ -49,7 +53,7 @@ def read_header(document: Document) -> Header:
     base = parse_integer(decode_loosely(document.base))
     return Header(
         base_ns=base if base is not None and 0 < base < BASE_LIMIT_NS else None,
-        devices=read_devices(decode_loosely(document.devices)),
+        devices=read_devices(decode_loosely(document.devices), read_versions(document, distributed)),
         rank=parse_rank(distributed.get("rank")),
         world_size=parse_rank(distributed.get("world_size")),
         version=decode_loosely(document.version),
@@ -76,9 +80,24 @@ def read_clock(times_us: npt.NDArray[np.float64], base_ns: int | None) -> Clock:
     return Clock(base, "unix" if base + middle_ns > UNIX_NS else "session")
 
 
-def read_devices(properties: Any) -> pl.DataFrame:
-    """Return the DEVICES table of the `deviceProperties` list; entries without a usable id are left out."""
-    entries = [entry for entry in properties if isinstance(entry, dict)] if isinstance(properties, list) else []
+def read_versions(document: Document, distributed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the versions of the software beneath, by the keys of the file; what is too long for one is left out."""
+    told = {key: decode_loosely(getattr(document, key)) for key in VERSIONS}
+    told["nccl_version"] = distributed.get("nccl_version")
+    return {
+        key: value
+        for key, value in told.items()
+        if isinstance(value, int) or (isinstance(value, str) and len(value) <= VERSION_LENGTH)
+    }
+
+
+def read_devices(properties: Any, versions: Mapping[str, Any]) -> pl.DataFrame:
+    """Return the DEVICES table of the `deviceProperties` list; entries without a usable id are left out.
+
+    The record of each has the `versions` too.
+    """
+    listed = [entry for entry in properties if isinstance(entry, dict)] if isinstance(properties, list) else []
+    entries = [{**versions, **entry} for entry in listed]
     multiprocessors = integers([entry.get("numSms") for entry in entries])
     table = pl.DataFrame(
         {

@@ -54,6 +54,10 @@ class Document(Struct, gc=False):
     base: Raw = field(default=NULL, name="baseTimeNanoseconds")
     devices: Raw = field(default=NULL, name="deviceProperties")
     distributed: Raw = field(default=NULL, name="distributedInfo")
+    cuda_runtime_version: Raw = NULL
+    cuda_driver_version: Raw = NULL
+    hip_runtime_version: Raw = NULL
+    hip_driver_version: Raw = NULL
 
 
 class Args(Struct, gc=False, frozen=True):

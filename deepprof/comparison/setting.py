@@ -1,0 +1,128 @@
+"""What two runs ran on, where it differs: hardware, world size, framework and software.
+
+Only what both runs state is compared: a trace that names no device does not differ from one that does. All of it is
+text of the files, and cut to a length that a line bears.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from deepprof.comparison.result import Difference
+from deepprof.diagnosis.frameworks import named_framework
+
+if TYPE_CHECKING:
+    from deepprof.analysis import Analysis
+    from deepprof.collectors.trace import Trace
+
+__all__ = ["compare_settings"]
+
+MOST = 4  # models, sizes or versions named
+LONGEST = 80  # characters of what a run states
+KEPT_RATIO = 0.05  # of a device's memory: drivers keep some, and not each as much
+MODEL = re.compile(r"(?!Agent \d+$).*\d", re.DOTALL)  # a maker's name or a number in a list is no model
+DIGIT = re.compile(r"\d")
+FRAMEWORKS: Mapping[str, str] = MappingProxyType({"pytorch": "PyTorch", "jax": "JAX", "tensorflow": "TensorFlow"})
+# Keys under which recorders write versions into the record of a device.
+VERSIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "cuda_runtime_version": "CUDA runtime",
+        "cuda_driver_version": "CUDA driver",
+        "hip_runtime_version": "HIP runtime",
+        "hip_driver_version": "HIP driver",
+        "nccl_version": "NCCL",
+    }
+)
+
+
+def compare_settings(a: Analysis, b: Analysis) -> tuple[Difference, ...]:
+    """Return what differs of what both runs state of themselves."""
+    before, after = describe_setting(a.traces), describe_setting(b.traces)
+    differing = [key for key, value in before.items() if value and after.get(key) and after[key] != value]
+    if "hardware" in differing:  # another model has another memory
+        differing = [key for key in differing if not key.endswith("of a device")]
+    elif same_memory(a.traces, b.traces):
+        differing = [key for key in differing if key != "memory of a device"]
+    return tuple(Difference(key, before[key][:LONGEST], after[key][:LONGEST]) for key in differing)
+
+
+def describe_setting(traces: Sequence[Trace]) -> dict[str, str]:
+    """Return what the traces of a run state of its setting, by what it is; "" where they state nothing."""
+    devices = pl.concat(map(used_devices, traces))
+    models = {
+        name[:LONGEST].removeprefix("NVIDIA ") for name in devices["name"].drop_nulls() if MODEL.match(name[:LONGEST])
+    }
+    worlds = {trace.world_size for trace in traces if trace.world_size}
+    counted = (
+        {"world size": join(map(str, sorted(worlds)))} if worlds else {"number of recorded ranks": str(len(traces))}
+    )
+    return {
+        "hardware": join(sorted(models)),
+        "memory of a device": join(f"{nbytes / 2**30:.1f} GiB" for nbytes in values_of(devices, "memory_nbytes")),
+        "multiprocessors of a device": join(map(str, values_of(devices, "multiprocessors"))),
+        **counted,
+        "framework": join(sorted({FRAMEWORKS.get(named_framework(trace), "") for trace in traces} - {""})),
+        **describe_versions(traces),
+    }
+
+
+def used_devices(trace: Trace) -> pl.DataFrame:
+    """Return the devices that a trace has work on: recorders list all of a machine's."""
+    return trace.devices.join(trace.device_events.select("device").unique(), on="device", how="semi")
+
+
+def values_of(devices: pl.DataFrame, column: str) -> list[int]:
+    """Return the values of a column, each once, in order."""
+    return devices[column].drop_nulls().unique().sort().to_list()
+
+
+def same_memory(a: Sequence[Trace], b: Sequence[Trace]) -> bool:
+    """Return whether the smallest and the largest device of two runs have as much memory, but for what drivers keep."""
+    before, after = (values_of(pl.concat(map(used_devices, traces)), "memory_nbytes") for traces in (a, b))
+    ends = ((before[0], after[0]), (before[-1], after[-1])) if before and after else ()
+    return all(abs(x - y) <= KEPT_RATIO * max(x, y) for x, y in ends)
+
+
+def describe_versions(traces: Sequence[Trace]) -> dict[str, str]:
+    """Return the versions of the software beneath, by its name."""
+    records = [record for trace in traces for record in read_properties(trace)]
+    found = {word: {spell(key, record.get(key)) for record in records} for key, word in VERSIONS.items()}
+    return {word: join(sorted(versions - {""})) for word, versions in found.items()}
+
+
+def read_properties(trace: Trace) -> Iterable[dict[str, Any]]:
+    """Yield the recorder's own record of each device."""
+    for text in trace.devices["properties"].drop_nulls():
+        try:
+            record = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            yield record
+
+
+def spell(key: str, version: Any) -> str:
+    """Return a version as people write it, "" where it is none.
+
+    CUDA counts 1000 · major + 10 · minor, HIP 10⁷ · major + 10⁵ · minor + patch.
+    """
+    if isinstance(version, str):
+        return version[:LONGEST] if DIGIT.search(version) else ""
+    if isinstance(version, bool) or not isinstance(version, int) or not 0 < version < 2**31:
+        return ""
+    if key.startswith("cuda"):
+        return f"{version // 1000}.{version % 1000 // 10}"
+    if key.startswith("hip"):
+        return f"{version // 10**7}.{version // 10**5 % 100}.{version % 10**5}"
+    return str(version)
+
+
+def join(words: Iterable[str]) -> str:
+    """Return the first few words with commas."""
+    return ", ".join(word[:LONGEST] for word in list(words)[:MOST])
