@@ -8,10 +8,11 @@ __all__ = ["counted", "verb"]
 def counted(number: float, noun: str, plural: str | None = None) -> str:
     """Return `1 kernel`, `12,345 kernels`; what is not whole is rounded.
 
-    >>> counted(1, "copy", "copies"), counted(0, "kernel"), counted(12_345, "kernel")
-    ('1 copy', '0 kernels', '12,345 kernels')
+    >>> counted(1, "copy", "copies"), counted(0.2, "kernel"), counted(2**53 + 1, "kernel")
+    ('1 copy', '0 kernels', '9,007,199,254,740,993 kernels')
     """
-    return f"{number:,.0f} {noun if round(number) == 1 else plural or noun + 's'}"
+    whole = round(number)  # an integer stays exact, however large
+    return f"{whole:,} {noun if whole == 1 else plural or noun + 's'}"
 
 
 def verb(number: float, one: str = "is", several: str = "are") -> str:

@@ -87,7 +87,7 @@ def records_lost(trace: Trace) -> Iterator[Lack]:
         yield Lack(
             "lost_records",
             ended + broken,
-            f"{counted(ended + broken, 'record')} ({100 * share:.1f} %), broken or cut off",
+            f"{counted(ended + broken, 'record')} ({100 * share:.1f} %) {verb(ended + broken)} broken or cut off",
             "a sum that holds all of the time",
             decisive=share >= MUCH_LOST,
         )

@@ -228,7 +228,7 @@ def agreement_with(family: Family, found: mining.Iterations, period: int) -> Agr
     if not len(given):
         return Agreement(family.name, len(wanted), 0.0)
     hits = min(count_near(wanted, given, near), count_near(given, wanted, near))
-    return Agreement(family.name, len(wanted), round(2 * hits / (len(wanted) + len(given)), 4), hits)
+    return Agreement(family.name, len(wanted), round(2 * hits / (len(wanted) + len(given)), 4), hits, len(given))
 
 
 def count_near(ones: npt.NDArray[np.int64], others: npt.NDArray[np.int64], near: float) -> int:

@@ -9,10 +9,11 @@ from deepprof.plurals import counted
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["explain_silence"]
+__all__ = ["count_starting", "explain_silence"]
 
-# Calls that put work on a device, of CUDA's runtime and driver and of HIP.
-STARTING = r"^(?:cuda|cu|hip)\w*(?:Launch|Memcpy|Memset)"
+# Calls that put work on a device: those of CUDA's runtime and driver and of HIP, which are known, and what others have.
+STARTING = r"Launch|Mem(?:ory)?(?:cpy|Copy|set|Fill)|Enqueue"
+KNOWN = r"^(?:cuda|cu|hip)[A-Z]"
 
 
 def explain_silence(calls: pl.Series, advice: str) -> str:
@@ -20,8 +21,17 @@ def explain_silence(calls: pl.Series, advice: str) -> str:
 
     `advice` is how to record with the device; it is given where calls put work on one.
     """
-    started = int(calls.str.contains(STARTING).sum())
+    started = count_starting(calls)
     if started:
         asked = f"{counted(started, 'call')} put work on a device whose records are missing"
         return f"{asked}; {advice}, and with no other profiler at the same time"
-    return "the program put no work on a device" if len(calls) else "recorded on the CPU only"
+    if not len(calls):
+        return "recorded on the CPU only"
+    if calls.str.contains(KNOWN).all():
+        return "the program put no work on a device"
+    return f"{counted(len(calls), 'runtime call')}, and nothing of what they may have started"
+
+
+def count_starting(calls: pl.Series) -> int:
+    """Return how many of the calls with these names (String) put work on a device."""
+    return int(calls.str.contains(STARTING).sum())

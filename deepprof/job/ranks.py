@@ -46,7 +46,9 @@ def assign_ranks(traces: Sequence[tuple[int | None, str]]) -> list[Numbered]:
     Names of files count only where no two traces of the job get the same number by them.
     """
     if named := names_decide(traces):
-        note = f"all {len(traces)} traces name rank {traces[0][0]}; their ranks are those in the names of their files"
+        note = (
+            f"each of {len(traces)} traces names rank {traces[0][0]}; their ranks are those in the names of their files"
+        )
         return [Numbered(rank, note if rank == min(named) else None) for rank in named]
     ranks = believed(traces)
     taken = set(ranks)

@@ -125,6 +125,10 @@ def test_notes_say_what_is_missing(read):
     assert lost.startswith("holds no kernel: 2 calls put work on a device whose records are missing; record with Prof")
     (unused,) = read([event("cuda_runtime", "cudaGetDeviceCount", 1, 1)]).notes
     assert unused == "holds no kernel: the program put no work on a device"
+    others = [("urEnqueueKernelLaunch", "1 call put work"), ("zeInit", "1 runtime call, and nothing of what they may")]
+    for name, said in others:
+        (note,) = read([event("xpu_runtime", name, 1, 1)]).notes
+        assert note.startswith(f"holds no kernel: {said}")
     other = read([event("mtia_ccp_events", "x", 1, 1)], deviceProperties=[{"id": 17, "name": "ARTEMIS"}])
     expected = "holds no kernel: the events are of another accelerator (ARTEMIS: 1 mtia_ccp_events)"
     assert other.notes == (expected,)

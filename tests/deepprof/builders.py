@@ -100,7 +100,7 @@ def build_loop(times_ns: list[int] | None = None, **changes: Any) -> Loop:
         "evidence": "335 kernels repeat 8 times, 0 edits",
         "boundary_source": "framework",
         "boundary_confidence": 0.9,
-        "agreement": Agreement("ProfilerStep", 8, 1.0, 8),
+        "agreement": Agreement("ProfilerStep", 8, 1.0, 8, 8),
         "iterations": build_iterations(times_ns),
         "metrics": build_metrics(),
         "cycles": ({"every": 10, "extra_events": 12, "kind": "statistics"},),

@@ -66,7 +66,7 @@ def test_names_count_where_all_traces_state_one_rank():
     found = assign_ranks(files)
     assert [number.rank for number in found] == [0, 1, 10, 2]
     assert [bool(number.note) for number in found] == [True, False, False, False]
-    assert str(found[0].note).startswith("all 4 traces name rank 0")
+    assert str(found[0].note).startswith("each of 4 traces names rank 0;")
     assert numbers((0, "rank1.json"), (0, "rank1.json")) == [0, 1]  # names that clash
     assert numbers((0, "rank1.json"), (0, "other.json")) == [0, 1]  # a name that does not tell
     assert numbers((0, "rank1.json"), (1, "rank0.json")) == [0, 1]  # traces that know

@@ -15,7 +15,7 @@ from deepprof.collectors.importers.assembly import TIME_LIMIT_NS, Records, assem
 from deepprof.collectors.importers.columns import parse_integer
 from deepprof.collectors.importers.files import read_bytes
 from deepprof.collectors.importers.flags import Tally
-from deepprof.collectors.importers.silence import explain_silence
+from deepprof.collectors.importers.silence import count_starting, explain_silence
 from deepprof.collectors.importers.xla.events import Profile
 from deepprof.collectors.importers.xla.planes import Header, Stats, read_space
 from deepprof.collectors.importers.xla.rules import DEVICE_PLANE, find_places, make_records
@@ -149,9 +149,9 @@ def write_notes(places: pl.DataFrame, records: Records, planes: Iterable[str] = 
 def explain_absence(host: pl.DataFrame, planes: Iterable[str]) -> str:
     """Return why nothing ran on a device, by what the host did and which planes there are."""
     calls = host.filter(pl.col("category") == "runtime")["name"] if host.height else pl.Series([], dtype=pl.String)
-    said = explain_silence(calls, "record again with the right to read the GPU's activities (CUPTI)")
-    idle = any(re.search(DEVICE_PLANE, plane) for plane in planes)
-    return "its devices did nothing" if idle and "missing" not in said else said
+    if not count_starting(calls) and any(re.search(DEVICE_PLANE, plane) for plane in planes):
+        return "its devices did nothing"
+    return explain_silence(calls, "record again with the right to read the GPU's activities (CUPTI)")
 
 
 def quote(header: Header) -> Iterator[str]:
