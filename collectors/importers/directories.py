@@ -58,7 +58,7 @@ def list_traces(path: Path) -> Listing:
         raise TraceError(path, f"has more than {ENTRIES} entries", "name the trace files, or a glob of them")
     finds = look_into(entries, path)
     if not finds.known:
-        return Listing([only_archive(finds.archives, path)], tuple(describe_left(finds.left, path)))
+        return Listing([only_archive(finds, path)], tuple(describe_left(finds.left, path)))
     covered = {other for entry, importer in finds.known.items() for other in importers.covers(importer, entry)}
     traces = sorted(finds.known.keys() - covered, key=natural)
     left = dict.fromkeys(finds.archives, ARCHIVE) | finds.left
@@ -66,25 +66,38 @@ def list_traces(path: Path) -> Listing:
     return Listing(traces, (*describe_reports(finds.known, covered), *describe_left(others, path)))
 
 
-def walk(root: Path, depth: int) -> Iterator[Path]:
-    """Yield the entries of `root` and of its directories, `depth` levels in all; a directory that is a trace is one."""
-    try:
-        entries = [entry for entry in islice(root.iterdir(), ENTRIES + 1) if not entry.name.startswith(".")]
-        folders = [entry for entry in entries if depth > 1 and entry.is_dir() and not entry.is_symlink()]
-    except OSError as error:
-        raise TraceError(root, f"cannot be listed: {error.strerror}", "check the path and its permissions") from error
-    yield from entries
-    for folder in folders:
-        if not importers.recognise(b"", folder):
-            yield from walk(folder, depth - 1)
+def walk(root: Path, depth: int) -> Iterator[tuple[Path, str]]:
+    """Yield the entries of `root` and of its directories, `depth` levels in all; a directory that is a trace is one.
 
-
-def look_into(entries: Sequence[Path], root: Path) -> Finds:
-    """Return what each entry is."""
-    finds = Finds()
-    for entry in entries:
+    Each comes with "", and a directory further down that cannot be listed once more with why.
+    """
+    entries = list_entries(root)
+    yield from ((entry, "") for entry in entries)
+    for folder in entries if depth > 1 else ():
         try:
-            sort(entry, root, finds)
+            if folder.is_dir() and not folder.is_symlink() and not importers.recognise(b"", folder):
+                yield from walk(folder, depth - 1)
+        except (TraceError, OSError) as error:
+            yield folder, error.problem if isinstance(error, TraceError) else "cannot be looked at"
+
+
+def list_entries(folder: Path) -> list[Path]:
+    """Return the entries of one directory that are not hidden; raises `TraceError`."""
+    try:
+        return [entry for entry in islice(folder.iterdir(), ENTRIES + 1) if not entry.name.startswith(".")]
+    except OSError as error:
+        raise TraceError(folder, f"cannot be listed: {error.strerror}", "check the path and its permissions") from error
+
+
+def look_into(entries: Sequence[tuple[Path, str]], root: Path) -> Finds:
+    """Return what each entry is that `walk` yields."""
+    finds = Finds()
+    for entry, problem in entries:
+        try:
+            if problem:
+                finds.left[entry] = problem
+            else:
+                sort(entry, root, finds)
         except TraceError as error:
             finds.left[entry] = error.problem
         except (OSError, RuntimeError):  # RuntimeError: links in a circle
@@ -128,15 +141,16 @@ def is_manifest(entry: Path) -> bool:
     return entry.name == MANIFEST and is_store(entry.parent)
 
 
-def only_archive(archives: Sequence[Path], root: Path) -> Path:
+def only_archive(finds: Finds, root: Path) -> Path:
     """Return the one archive of a directory without traces; raises `TraceError` where there is none, or a choice."""
-    if not archives:
-        raise TraceError(root, "is a directory that holds no trace", "name the directory that the traces lie in")
-    if len(archives) > 1:
-        names = [shlex.quote(str(path)) for path in sorted(archives, key=natural)]
+    if not finds.archives:
+        problem = "; ".join(["is a directory that holds no trace", *describe_left(finds.left, root)])
+        raise TraceError(root, problem, "name the directory that the traces lie in")
+    if len(finds.archives) > 1:
+        names = [shlex.quote(str(path)) for path in sorted(finds.archives, key=natural)]
         command = " ".join(["deepprof diagnose", *names[:NAMED], *(["…"] if len(names) > NAMED else [])])
-        raise TraceError(root, f"holds no trace but {len(archives)} archives", f"name those to read: `{command}`")
-    return archives[0]
+        raise TraceError(root, f"holds no trace but {len(names)} archives", f"name those to read: `{command}`")
+    return finds.archives[0]
 
 
 def describe_reports(known: Mapping[Path, importers.Importer], covered: set[Path]) -> Iterator[str]:
@@ -157,8 +171,9 @@ def is_newer(report: Path) -> bool:
 
 
 def describe_left(left: Mapping[Path, str], root: Path) -> Iterator[str]:
-    """Yield a note on the files that are not read: how many, the first few, and why."""
-    paths = sorted(left, key=natural)
+    """Yield a note on the files that are not read: the first few and why, those named as traces are before others."""
+    suffixes = tuple(suffix for importer in importers.importers() for suffix in importer.suffixes)
+    paths = sorted(left, key=lambda path: (not path.name.endswith(suffixes), natural(path)))
     if paths:
         told = ", ".join(f"{path.relative_to(root)} ({shorten(left[path])})" for path in paths[:NAMED])
         more = f", and {len(paths) - NAMED} more" if len(paths) > NAMED else ""

@@ -58,10 +58,34 @@ def test_what_is_not_read_is_named_with_the_reason(tmp_path):
     (tmp_path / "gone.json").symlink_to(tmp_path / "absent")
     (tmp_path / "notes.txt").write_text("later\n")
     (note,) = list_traces(tmp_path).notes
-    assert note.startswith(
-        f"not read in {tmp_path}: README.md (looks like text of an unknown kind), broken.json.gz (is "
+    assert note.startswith(f"not read in {tmp_path}: broken.json.gz (is ")
+    assert note.endswith(
+        "gone.json (a link that leads nowhere), README.md (looks like text of an unknown kind), and 1 more"
     )
-    assert note.endswith("gone.json (a link that leads nowhere), and 1 more")
+
+
+def test_a_directory_of_nothing_but_broken_files_says_why(tmp_path):
+    (tmp_path / "rank0.json.gz").write_bytes(b"\x1f\x8bnothing")
+    with pytest.raises(TraceError, match=r"holds no trace; not read in .*: rank0\.json\.gz \(is "):
+        list_traces(tmp_path)
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
+    own = write(tmp_path / "rank0.json")
+    (tmp_path / "secret").mkdir()
+    iterdir = type(tmp_path).iterdir
+
+    def refuse(path):
+        if path.name == "secret":
+            raise PermissionError(13, "Permission denied")
+        return iterdir(path)
+
+    monkeypatch.setattr(type(tmp_path), "iterdir", refuse)
+    found = list_traces(tmp_path)
+    assert found.traces == [own]
+    assert found.notes == (f"not read in {tmp_path}: secret (cannot be listed: Permission denied)",)
+    with pytest.raises(TraceError, match="cannot be listed"):
+        list_traces(tmp_path / "secret")
 
 
 def test_a_directory_of_one_archive_is_that_archive(tmp_path):
