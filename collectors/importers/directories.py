@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -19,7 +19,7 @@ from deepprof.collectors.importers.archives import is_archive
 from deepprof.collectors.importers.generic import explain
 from deepprof.collectors.importers.nsys.export import REPORT_SUFFIXES
 
-__all__ = ["ENTRIES", "Listing", "list_traces", "natural"]
+__all__ = ["ENTRIES", "Listing", "leave_reports", "list_traces", "natural"]
 
 DEPTH = 4
 ENTRIES = 10_000  # of a directory: more is somebody's home, not one job's traces
@@ -64,6 +64,23 @@ def list_traces(path: Path) -> Listing:
     left = dict.fromkeys(finds.archives, ARCHIVE) | finds.left
     others = {entry: why for entry, why in left.items() if entry not in covered}
     return Listing(traces, (*describe_reports(finds.known, covered), *describe_left(others, path)))
+
+
+def leave_reports(files: Sequence[Path]) -> Listing:
+    """Return the named files without the raw reports whose export is named too, as `run.*` does, and a note on them."""
+    reports = {file for file in files if file.suffix in REPORT_SUFFIXES}
+    others = [file for file in files if file not in reports] if reports else []
+    covered = {report for other in others for report in exported_from(other)} & reports
+    return Listing([file for file in files if file not in covered], tuple(describe_reports(files, covered)))
+
+
+def exported_from(file: Path) -> Iterable[Path]:
+    """Return what a file holds over again, nothing where it cannot be looked at: reading it will say so."""
+    try:
+        importer = importers.recognise(importers.look_at(file), file)
+    except TraceError:
+        return ()
+    return importers.covers(importer, file) if importer else ()
 
 
 def walk(root: Path, depth: int) -> Iterator[tuple[Path, str]]:
@@ -153,7 +170,7 @@ def only_archive(finds: Finds, root: Path) -> Path:
     return finds.archives[0]
 
 
-def describe_reports(known: Mapping[Path, importers.Importer], covered: set[Path]) -> Iterator[str]:
+def describe_reports(known: Iterable[Path], covered: Set[Path]) -> Iterator[str]:
     """Yield a note on the raw reports that are left because their export is read."""
     reports = [path for path in sorted(known, key=natural) if path in covered and path.suffix in REPORT_SUFFIXES]
     if reports:

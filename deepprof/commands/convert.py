@@ -41,6 +41,8 @@ class Convert:
             from deepprof.job.conversion import convert
 
             written = convert(args.paths, args.output, jobs=args.jobs, watch=watch, columns=args.columns)
+        for note in written.notes:
+            say(f"note: {note}")
         say(f"{args.output}: {describe(written)}")
         return 0
 

@@ -74,10 +74,14 @@ def say_once() -> Callable[[str], None]:
 
 def read_traces(args: argparse.Namespace) -> list[Trace]:
     """Return the ranks as recorded: numbered, their clocks as they are; who analyses them aligns these."""
-    from deepprof.job import read_unaligned
+    from deepprof.job import find_files, read_unaligned
 
     with reading() as watch:
-        return read_unaligned(args.paths, jobs=args.jobs, watch=watch, columns=args.columns)
+        found = find_files(args.paths)
+        traces = read_unaligned(found, jobs=args.jobs, watch=watch, columns=args.columns)
+    for note in found.notes:
+        say(f"note: {note}")
+    return traces
 
 
 def describe(totals: Totals) -> str:

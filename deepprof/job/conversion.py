@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from deepprof.collectors.importers.generic.columns import parse_columns
 from deepprof.collectors.store import replace_store, write_index
 from deepprof.collectors.store.rank import open_rank, write_rank
-from deepprof.job import Name, find_paths, read_rank
+from deepprof.job import Name, find_files, read_rank
 from deepprof.job.parallel import choose_jobs, read_in_parallel
 from deepprof.job.ranks import assign_ranks
 from deepprof.job.sources import Sources
@@ -27,13 +27,17 @@ __all__ = ["Written", "convert"]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a store holds: `read == kept + Σ dropped` records of so many ranks, in `nbytes` on disk."""
+    """What a store holds: `read == kept + Σ dropped` records of so many ranks, in `nbytes` on disk.
+
+    `notes` are on what lies beside the traces and is not in it.
+    """
 
     ranks: int
     read: int
     kept: int
     dropped: Mapping[str, int]
     nbytes: int
+    notes: tuple[str, ...] = ()
 
 
 def convert(
@@ -52,13 +56,14 @@ def convert(
     """
     mapping = None if columns is None else parse_columns(columns)
     with replace_store(output) as part:
-        manifests = write_ranks(find_paths(paths), part, jobs, watch, mapping)
+        found = find_files(paths)
+        manifests = write_ranks(found.paths, part, jobs, watch, mapping)
         ranks = [found.rank for found in assign_ranks([(said.rank, said.path) for said in manifests])]
         for index, rank in enumerate(ranks):
             (part / f"{index:06d}").rename(part / f"rank={rank}")
         write_index(part, ranks)
         nbytes = sum(file.stat().st_size for file in part.rglob("*") if file.is_file())
-    return summarize(manifests, nbytes)
+    return summarize(manifests, nbytes, found.notes)
 
 
 def write_ranks(
@@ -83,10 +88,10 @@ def write_here(sources: Sources, part: Path, watch: Watch | None, columns: Colum
             watch(done, sources.total)
 
 
-def summarize(manifests: Sequence[RankManifest], nbytes: int) -> Written:
+def summarize(manifests: Sequence[RankManifest], nbytes: int, notes: tuple[str, ...]) -> Written:
     """Return the sums over all ranks."""
     dropped: Counter[str] = Counter()
     for said in manifests:
         dropped.update(said.accounting.dropped)
     read, kept = (sum(getattr(said.accounting, count) for said in manifests) for count in ("read", "kept"))
-    return Written(len(manifests), read, kept, dict(dropped.most_common()), nbytes)
+    return Written(len(manifests), read, kept, dict(dropped.most_common()), nbytes, notes)

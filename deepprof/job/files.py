@@ -37,8 +37,11 @@ def find_files(paths: Name | Sequence[Name]) -> Found:
         raise UsageError(f"{'an empty path' if names else 'no path'} names nothing; name a file, a directory or a glob")
     if "-" in names and not os.path.lexists("-"):
         raise UsageError("- would be standard input, and a trace is read more than once; save it to a file, name that")
+    from deepprof.collectors.importers.directories import leave_reports
+
     found = join(expand(name) for name in names)
-    return Found(list({os.path.realpath(file): file for file in found.paths}.values()), found.notes)
+    listing = leave_reports(list({os.path.realpath(file): file for file in found.paths}.values()))
+    return Found(listing.traces, (*found.notes, *listing.notes))
 
 
 def join(finds: Iterable[Found]) -> Found:

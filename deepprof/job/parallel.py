@@ -29,6 +29,8 @@ JOBS = "DEEPPROF_JOBS"
 PAYS_NBYTES = 512 * 1024**2  # of content, two seconds of reading: below it, starting processes takes what they save
 TAKES = 4  # times the content in memory while a trace is read
 MOST = 64
+PLENTY = 1 << 60
+CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 AVAILABLE = re.compile(rb"^MemAvailable:\s+(\d{1,15}) kB$", re.MULTILINE)
 Watch = Callable[[int, int], None]  # traces read, traces in all
 Found = TypeVar("Found")
@@ -76,9 +78,22 @@ def free_nbytes() -> int:
     What Linux keeps of files that were read is free as well, and just after a trace was recorded it is most of it.
     """
     try:
-        return read_available() or os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        free = read_available() or os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
-        return 1 << 60
+        free = PLENTY
+    return min(free, read_limit())
+
+
+def read_limit() -> int:
+    """Return the memory that the container may take in all; plenty where none is set."""
+    for file in CONTAINER_LIMITS:
+        try:
+            text = Path(file).read_text(encoding="ascii").strip()
+        except (OSError, ValueError):
+            continue
+        if text.isdecimal():
+            return int(text)
+    return PLENTY
 
 
 def read_available() -> int:

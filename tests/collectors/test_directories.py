@@ -45,6 +45,29 @@ def test_a_report_beside_its_export_is_left(tmp_path):
     assert "newer than its export: export it again" in list_traces(tmp_path).notes[0]
 
 
+def test_a_report_named_beside_its_export_is_left(tmp_path):
+    export = build(tmp_path / "run.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=[NSYS_KERNEL])
+    report, other = tmp_path / "run.nsys-rep", tmp_path / "other.nsys-rep"
+    report.write_bytes(REPORT_MAGIC)
+    other.write_bytes(REPORT_MAGIC)
+    found = job.find_files([report, export, other])
+    assert found.paths == [export, other]
+    assert found.notes == list_traces(tmp_path).notes
+    assert job.find_files(str(tmp_path / "run.*")).paths == [export]
+    assert job.find_files([report]).paths == [report]
+
+
+def test_a_report_that_cannot_be_read_names_its_export(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    report = tmp_path / "run.nsys-rep"
+    report.write_bytes(REPORT_MAGIC)
+    with pytest.raises(TraceError, match="where nsys is installed, run"):
+        job.read_job(report)
+    (tmp_path / "run.sqlite").touch()
+    with pytest.raises(TraceError, match=r"name its export, .*run\.sqlite"):
+        job.read_job(report)
+
+
 def test_a_report_whose_export_is_another_file_is_read(tmp_path):
     build(tmp_path / "run.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=[NSYS_KERNEL])
     (tmp_path / "other.nsys-rep").write_bytes(REPORT_MAGIC)

@@ -61,6 +61,15 @@ def test_it_says_what_it_wrote_and_what_it_dropped(ranks, tmp_path, capsys):
     assert re.search(r"; \d+\.\d MB\n$", err)
 
 
+def test_it_says_what_lies_beside_the_traces_and_is_not_in_the_store(tmp_path, capsys):
+    write(simulate("healthy", iterations=3), tmp_path / "rank0.json.gz")
+    (tmp_path / "rank1.json.gz").write_bytes(b"\x1f\x8bnothing")
+    assert main(["convert", str(tmp_path), "-o", f"{tmp_path}/job.deepprof"]) == 0
+    note, line = capsys.readouterr().err.splitlines()
+    assert note.startswith(f"note: not read in {tmp_path}: rank1.json.gz (")
+    assert "job.deepprof: 1 rank, " in line
+
+
 def test_the_report_is_the_same_to_the_byte(ranks, store, capsys):
     assert report(capsys, store) == report(capsys, ranks)
     assert report(capsys, store / "rank=1") == report(capsys, ranks / "rank1.json.gz")

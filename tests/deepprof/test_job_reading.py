@@ -210,7 +210,17 @@ def test_the_content_of_a_compressed_file_is_what_it_states(tmp_path):
 def test_free_memory_counts_what_the_system_keeps_of_files(tmp_path):
     assert 0 < parallel.free_nbytes() < 1 << 60
     if Path("/proc/meminfo").exists():
-        assert parallel.free_nbytes() == pytest.approx(parallel.read_available(), rel=0.5)
+        bounds = parallel.read_available(), parallel.read_limit()
+        assert parallel.free_nbytes() == pytest.approx(min(bounds), rel=0.5)
+
+
+@pytest.mark.parametrize(("text", "nbytes"), [("1048576\n", 2**20), ("max\n", 1 << 60), ("\xb2", 1 << 60)])
+def test_a_container_s_limit_bounds_the_free_memory(tmp_path, monkeypatch, text, nbytes):
+    file = tmp_path / "memory.max"
+    file.write_text(text, encoding="latin-1")
+    monkeypatch.setattr(parallel, "CONTAINER_LIMITS", (str(tmp_path / "absent"), str(file)))
+    monkeypatch.setattr(parallel, "read_available", lambda: 2**40)
+    assert parallel.free_nbytes() == min(nbytes, 2**40)
 
 
 @pytest.mark.parametrize("text", ["many", "-1", "0", "65", "٣", "9" * 30])

@@ -35,7 +35,7 @@ def exported_database(report: Path) -> Iterator[Path]:
     nsys = shutil.which("nsys")
     if nsys is None:
         problem = "is a raw Nsight Systems report, which only `nsys` can read, and there is no `nsys` on PATH"
-        raise TraceError(report, problem, f"where nsys is installed, run `{manual_command(report)}`")
+        raise TraceError(report, problem, advise(report))
     with tempfile.TemporaryDirectory(prefix="deepprof-") as directory:
         database = Path(directory) / "report.sqlite"
         run(export_command(nsys, report, database), report)
@@ -49,6 +49,14 @@ def export_command(nsys: str, report: Path, database: Path) -> list[str]:
     # An absolute path never looks like an option.
     target = str(database.absolute())
     return [nsys, "export", "--type", "sqlite", "--output", target, "--force-overwrite", "true", str(report.absolute())]
+
+
+def advise(report: Path) -> str:
+    """Return what helps where there is no `nsys`."""
+    export = report.with_suffix(".sqlite")
+    if export.is_file():
+        return f"name its export, {export}"
+    return f"where nsys is installed, run `{manual_command(report)}`"
 
 
 def manual_command(report: Path) -> str:
