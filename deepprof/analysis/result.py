@@ -13,6 +13,7 @@ import polars as pl
 from deepprof.collectors.trace import Accounting, Trace, empty_table
 from deepprof.diagnosis.coverage import Unnamed, find_unnamed
 from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.unexamined import find_unexamined
 from deepprof.metrics.breakdown.parts import PART_NAMES, PARTS
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.iteration import ITERATIONS
@@ -71,7 +72,7 @@ def add_up(summaries: Iterable[Summary]) -> Summary:
 class Recording:
     """What a report says of one rank's trace: where it is from, how it counts, which devices it names.
 
-    `on_cpu` says that operators of the CPU stand for kernels.
+    `on_cpu` says that operators of the CPU stand for kernels, `unexamined` what could not be looked for, and why.
     """
 
     path: str
@@ -82,6 +83,7 @@ class Recording:
     notes: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()  # the names of models
     on_cpu: bool = False
+    unexamined: tuple[str, ...] = ()
 
 
 def describe_recording(trace: Trace) -> Recording:
@@ -95,6 +97,7 @@ def describe_recording(trace: Trace) -> Recording:
         notes=trace.notes,
         devices=tuple(name for name in trace.devices["name"].to_list() if name),
         on_cpu=is_stand_in(trace),
+        unexamined=tuple(find_unexamined(trace)),
     )
 
 
@@ -143,6 +146,12 @@ class Analysis:
     def unnamed(self) -> tuple[Unnamed, ...]:
         """The large parts of the loops' time that no finding names, with the reason."""
         return tuple(find_unnamed(self.loops, self.findings))
+
+    @property
+    def unexamined(self) -> tuple[str, ...]:
+        """What could not be looked for in the loops of some rank, with the reason and how to record it."""
+        told = (sentence for recording in self.recordings for sentence in recording.unexamined)
+        return tuple(dict.fromkeys(told)) if self.loops else ()
 
     @cached_property
     def events(self) -> pl.DataFrame:

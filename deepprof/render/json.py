@@ -196,6 +196,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     shared_devices: list[SharedDeviceBlock]
     findings: list[FindingBlock]
     unnamed: list[UnnamedBlock]
+    unexamined: list[str]
 
 
 def encode(analysis: Analysis, *, limit: int | None = FINDINGS) -> str:
@@ -219,6 +220,7 @@ def report(analysis: Analysis, *, limit: int | None = FINDINGS) -> Report:
         shared_devices=describe_sharing(analysis),
         findings=[describe_finding(finding) for finding in analysis.findings[:limit]],
         unnamed=[describe_unnamed(left) for left in analysis.unnamed],
+        unexamined=[readable(sentence) for sentence in analysis.unexamined],
     )
 
 

@@ -211,6 +211,8 @@ def print_findings(analysis: Analysis, page: Page, limit: int | None) -> None:
     page.skip()
     if not analysis.findings:
         page.line("No findings", "bold")
+        for sentence in analysis.unexamined:
+            page.line(f"not looked for: {sentence}", indent=2, hang=2)
         return
     page.line("Findings", "bold")
     shown = analysis.findings[:limit]

@@ -16,7 +16,7 @@ from .builders import build_analysis, build_finding, build_loop, build_metrics, 
 
 KEYS = {
     "": "schema deepprof trace loops no_loop_reason top_work ranks missing_ranks collectives shared_devices findings"
-    " unnamed",
+    " unnamed unexamined",
     "trace": "paths format clock ranks span_ns busy_ns idle_ns breakdown events accounting streams notes",
     "trace.events": "kernel memcpy memset graph",
     "trace.accounting": "read kept dropped flagged",

@@ -1,4 +1,5 @@
 import io
+import json
 import re
 from dataclasses import replace
 
@@ -7,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from deepprof.collectors.trace import DEVICES
+from deepprof.collectors.trace import DEVICES, MEMORY_EVENTS, Accounting, empty_table
 from deepprof.render.strip import BLOCKS, draw_strip
 from deepprof.render.text import print_report
 
@@ -110,6 +111,23 @@ def test_a_missing_loop_is_explained():
     assert "No iteration found\n  only 2 repetitions were seen; 3 are needed" in text
     assert "No findings" in text
     assert "No iteration was found; what is certain" in text
+
+
+def test_no_finding_is_said_with_what_could_not_be_looked_for():
+    hint = (
+        "not looked for: memory that no iteration gives back, for no allocation was recorded; torch.profiler records "
+        "them with profile_memory=True"
+    )
+    allocation = pl.DataFrame({"time_ns": [5], "device": [0], "nbytes": [1]}).cast({"time_ns": pl.Int64})
+    recorded = pl.concat([empty_table(MEMORY_EVENTS), allocation], how="diagonal_relaxed").cast(dict(MEMORY_EVENTS))
+    known = {"memory_events": recorded, "accounting": Accounting(read=1, kept=1)}
+    for changes, told in (({}, True), ({"format": "rocpd"}, False), (known, False)):
+        traces = (build_trace(**changes),)
+        assert (hint in words(show(build_analysis(traces=traces, findings=())))) is told
+        assert hint not in words(show(build_analysis(traces=traces)))
+        assert hint not in words(show(build_analysis(traces=traces, findings=(), loops=())))
+        said = json.loads(build_analysis(traces=traces).to_json())["unexamined"]
+        assert said == [hint.removeprefix("not looked for: ")] * told
 
 
 def test_findings_carry_severity_cost_and_advice():
