@@ -128,7 +128,7 @@ def sort(entry: Path, root: Path, finds: Finds) -> None:
         sort_folder(entry, root, finds)
         return
     if not entry.is_file():
-        finds.left[entry] = "a link that leads nowhere" if entry.is_symlink() else "no regular file"
+        finds.left[entry] = "no regular file" if entry.exists() else "a link that leads nowhere"
         return
     head = importers.look_at(entry)
     importer = importers.recognise(head, entry)
