@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from deepprof.plurals import verb
 from deepprof.render.units import format_bytes, format_confidence, format_count, format_duration, format_ratio
 from deepprof.render.wording import wording_of
 
@@ -74,8 +75,10 @@ def describe_agreement(loop: Loop) -> str:
         return ""
     name = agreement.name.strip()
     if agreement.matched == agreement.iterations < agreement.given:
-        return f"{agreement.matched:,} of {format_count(agreement.given, 'iteration')} begin at a {name} range"
-    return f"{agreement.matched:,} of {format_count(agreement.iterations, f'{name} range')} agree"
+        begin = verb(agreement.matched, "begins", "begin")
+        return f"{agreement.matched:,} of {format_count(agreement.given, 'iteration')} {begin} at a {name} range"
+    agree = verb(agreement.matched, "agrees", "agree")
+    return f"{agreement.matched:,} of {format_count(agreement.iterations, f'{name} range')} {agree}"
 
 
 def describe_loop(loop: Loop, words: Wording) -> Iterable[str]:

@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from deepprof.collectors.trace import DEVICES, MEMORY_EVENTS, Accounting, empty_table
+from deepprof.metrics.loop import Agreement
 from deepprof.render.strip import BLOCKS, draw_strip
 from deepprof.render.text import print_report
 
@@ -111,6 +112,19 @@ def test_a_missing_loop_is_explained():
     assert "No iteration found\n  only 2 repetitions were seen; 3 are needed" in text
     assert "No findings" in text
     assert "No iteration was found; what is certain" in text
+
+
+@pytest.mark.parametrize(
+    ("agreement", "said"),
+    [
+        (Agreement("ProfilerStep", 5, 0.8889, 4, 4), "4 of 5 ProfilerStep ranges agree"),
+        (Agreement("step", 1, 1.0, 1, 1), "1 of 1 step range agrees"),
+        (Agreement("step", 10, 0.5, 10, 30), "10 of 30 iterations begin at a step range"),
+        (Agreement("step", 3, 0.0), "0 of 3 step ranges agree"),
+    ],
+)
+def test_few_ranges_are_counted(agreement, said):
+    assert said in words(show(build_analysis(loops=(build_loop(agreement=agreement),)), verbose=True))
 
 
 def test_no_finding_is_said_with_what_could_not_be_looked_for():
