@@ -52,7 +52,7 @@ class Marked:
         least, most = int(lengths.min()), int(lengths.max())
         alike = f"{counted(least, 'kernel')} in each"
         counts = alike if least == most else f"they do not repeat, {least:,} to {counted(most, 'kernel')} in each"
-        return f"{len(lengths)} iterations between {short(self.family.name)} ranges: {counts}"
+        return f"{counted(len(lengths), 'iteration')} between {short(self.family.name)} ranges: {counts}"
 
 
 def find_marked(sequence: Sequence, evidence: Evidence) -> Marked | None:

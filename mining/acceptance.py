@@ -170,7 +170,7 @@ def are_layers(candidate: Candidate, whole: Candidate, evidence: Evidence) -> bo
 
 def refuse_layers(whole: Candidate) -> Verdict:
     """Return the verdict on the layers of one step."""
-    reason = f"{whole.period} kernels repeat {whole.passes:.0f} times, but {BACKWARD}"
+    reason = f"{say_repeat(whole.period)} {whole.passes:.0f} times, but {BACKWARD}"
     return Verdict(False, 0.0, reason, final=True, layers=True)
 
 

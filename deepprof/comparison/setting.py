@@ -42,7 +42,9 @@ VERSIONS: Mapping[str, str] = MappingProxyType(
 
 
 def compare_settings(a: Analysis, b: Analysis) -> tuple[Difference, ...]:
-    """Return what differs of what both runs state of themselves."""
+    """Return what differs of what both runs state of themselves; nothing of a run whose traces are elsewhere."""
+    if not (a.traces and b.traces):
+        return ()
     before, after = describe_setting(a.traces), describe_setting(b.traces)
     differing = [key for key, value in before.items() if value and after.get(key) and after[key] != value]
     if "hardware" in differing:  # another model has another memory

@@ -83,8 +83,9 @@ def describe_place(a: Place, b: Place) -> str:
 def print_pair(pair: Pair, page: Page, limit: int) -> None:
     """Print what is known of the pair that got slowest."""
     page.skip()
-    kernels = f"{pair.a.period:,} → {pair.b.period:,}" if pair.a.period != pair.b.period else f"{pair.a.period:,}"
-    page.line(f"{describe_place(pair.a, pair.b)}: 1 iteration = {kernels} kernels", "bold")
+    before = f"{pair.a.period:,} → " if pair.a.period != pair.b.period else ""
+    kernels = format_count(pair.b.period, "kernel")
+    page.line(f"{describe_place(pair.a, pair.b)}: 1 iteration = {before}{kernels}", "bold")
     page.line(describe_ratio(pair), indent=2)
     print_parts(pair, page)
     print_operations(pair, page, limit)

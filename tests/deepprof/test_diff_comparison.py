@@ -106,6 +106,11 @@ def test_what_only_one_run_says_is_no_difference():
     assert differences(on_machine("A100"), on_machine("NVIDIA A100")) == []  # drivers before 470
 
 
+def test_an_analysis_without_traces_states_nothing():
+    none = replace(run_of(PLAIN), traces=(), loops=())  # as of a cluster
+    assert differences(none, run_of(PLAIN)) == []
+
+
 def test_memory_differs_by_more_than_what_a_driver_keeps():
     a, b = on_machine(memory_nbytes=85_018_279_936), on_machine(memory_nbytes=84_929_478_656)
     assert differences(a, b) == []
