@@ -121,7 +121,7 @@ def test_the_files_of_a_run_are_one_trace(tmp_path):
     assert trace.devices.select("device", "name", "multiprocessors").rows() == [(1, "MI300X", 304)]
     assert trace.accounting.read == trace.accounting.kept == 8
     assert [path.name for path in importers.find_traces(tmp_path)] == [
-        *("170_hip_api_trace.csv", "70_kernel_trace.csv", "8_hip_api_trace.csv")
+        *("8_hip_api_trace.csv", "70_kernel_trace.csv", "170_hip_api_trace.csv")
     ]
     alone = Rocprof().read(tmp_path / "70_memory_copy_trace.csv")
     assert alone.device_events["device"].to_list() == [1, 1]
