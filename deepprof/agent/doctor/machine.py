@@ -103,12 +103,11 @@ def examine_agent(around: Surroundings) -> Iterator[Finding]:
 def describe_source(source: Mapping[str, Any]) -> Iterator[Finding]:
     """Give what a source beside the processes says: PyTorch's windows, a file that is followed, reports."""
     what = f"{source.get('source', 'source')} {source.get('path') or source.get('address') or ''}"
+    processes = source.get("processes")
     notices = source.get("notices") or ()
     yield from (note(what, f"{text}") for text in notices)
     if not notices:
-        yield ok(
-            what, counted(source.get("processes", 0), "process", "processes") if "processes" in source else "followed"
-        )
+        yield ok(what, counted(processes, "process", "processes") if isinstance(processes, int) else "followed")
 
 
 def judge_silence(socket: Path, error: NotAnsweredError) -> Finding:

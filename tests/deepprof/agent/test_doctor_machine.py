@@ -288,6 +288,9 @@ def test_sources_beside_the_processes(tree):
     found = agent(tree, {"sources": [lost, {"source": "kineto", "address": "@dynolog", "processes": 2}]})
     assert (found["rpd /t.rpd"].state, found["rpd /t.rpd"].why) == (State.NOTE, "/t.rpd: is not there yet")
     assert (found["kineto @dynolog"].state, found["kineto @dynolog"].why) == (State.OK, "2 processes")
+    for processes, said in ((1, "1 process"), ("many", "followed"), (None, "followed")):
+        source = {"source": "kineto", "address": "@dynolog", "processes": processes}
+        assert agent(tree, {"sources": [source]})["kineto @dynolog"].why == said
 
 
 def test_the_whole_machine(tree):
