@@ -43,8 +43,9 @@ def merge(parts: Sequence[RankPart], question: Question, traces: Sequence[Trace]
     streams = pl.concat(part.streams for part in parts)
     check_stream(streams, question.stream)
     loops = tuple(loop for part in parts for loop in part.loops)
+    measured = (*loops, *(step for part in parts for step in part.steps))
     reasons = [(part.rank, *why) for part in parts for why in part.reasons]
-    compared, late = compare(loops, parts)
+    compared, late = compare(measured, parts)
     shares = {(share.rank, share.device): share for part in parts for share in part.shares}
     return Analysis(
         traces=tuple(traces),
@@ -53,7 +54,7 @@ def merge(parts: Sequence[RankPart], question: Question, traces: Sequence[Trace]
         streams=streams,
         loops=loops,
         no_loop_reason=None if loops else "; ".join(dict.fromkeys(why for *_, why in reasons)),
-        findings=settle(rank(gather(parts, late)), loops),
+        findings=settle(rank(gather(parts, late)), measured),
         missing=tuple(f"rank {number}{place}: no iteration found: {why}" for number, place, why in reasons if loops),
         timelines={(part.rank, device): each for part in parts for device, each in part.timelines.items()},
         breakdown=pl.concat(part.breakdown for part in parts),

@@ -69,6 +69,7 @@ class RankPart:
     facts: RankFacts | None
     shares: tuple[ShareOfDevice, ...] = ()  # of devices that other ranks use too
     stretches: tuple[Stretch, ...] = ()  # of devices without a loop
+    steps: tuple[Loop, ...] = ()  # single marked steps, on devices without a loop
 
     @property
     def rank(self) -> int:
@@ -88,6 +89,7 @@ def examine(trace: Trace, question: Question) -> tuple[Trace, RankPart]:
     look = look_at(trace, roles, question, others)
     shares = measure_shares(trace, look, shared)
     found = [finding for loop in (*look.loops, *look.singles) for finding in diagnose_loop(loop, trace)]
+    steps = tuple(loop for loop in look.singles if loop.single == "marked step")
     number = pl.lit(trace.rank or 0, pl.Int64).alias("rank")
     part = RankPart(
         recording=describe_recording(trace),
@@ -98,9 +100,10 @@ def examine(trace: Trace, question: Question) -> tuple[Trace, RankPart]:
         findings=(*found, *shared_device(shares, look.loops, found)),
         timelines=look.timelines,
         breakdown=tell_parts(trace.rank or 0, look.timelines),
-        facts=None if is_single(look, question) else gather_facts(look.loops, trace),
+        facts=None if is_single(look, question) else gather_facts((*look.loops, *steps), trace),
         shares=shares,
         stretches=tuple(list_stretches(trace, look)),
+        steps=steps,
     )
     return trace, part
 
@@ -133,12 +136,13 @@ def measure_shares(trace: Trace, look: Look, shared: Mapping[int, SharedWork]) -
 
 def is_single(look: Look, question: Question) -> bool:
     """Return whether there is nothing to compare the rank, or its one device, with."""
-    return question.alone and len({loop.device for loop in look.loops}) < 2
+    return question.alone and len({loop.device for loop in (*look.loops, *look.singles)}) < 2
 
 
 def without_timelines(part: RankPart) -> RankPart:
     """Return the part without what grows with the number of device events, and no report shows."""
-    return replace(part, timelines={}, loops=tuple(replace(loop, timeline=None) for loop in part.loops))
+    loops, steps = (tuple(replace(loop, timeline=None) for loop in each) for each in (part.loops, part.steps))
+    return replace(part, timelines={}, loops=loops, steps=steps)
 
 
 def tell_parts(rank: int, timelines: Mapping[int, Timeline]) -> pl.DataFrame:

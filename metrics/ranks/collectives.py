@@ -17,7 +17,7 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import with_names
-from deepprof.metrics.streams import is_collective
+from deepprof.metrics.streams import COLLECTIVE_RANGE, is_collective
 
 __all__ = ["PASSES", "Passes", "collective_names", "read_passes"]
 
@@ -37,12 +37,13 @@ PASSES = pl.Schema(
     }
 )
 # What the kernels of NCCL and RCCL say they do. Sends, broadcasts and reductions to one rank let some of their ranks
-# go early, and a generic kernel may be any of them: they count only where the trace names the collective.
+# go early, and a generic kernel may be any of them: they count only where the trace names the collective, or the range
+# in which they were launched does.
 OPERATION = r"(AllReduce|AllGather|ReduceScatter|AllToAll)"
 SYNCHRONISING = r"(?i)^_*(?:all|reduce_?scatter|barrier)"
 SIZED = r"(?i)^_*(?:all_?reduce|all_?gather|reduce_?scatter)"  # the larger side is as large on every rank
 LINKED = 0.5  # of the collectives: where fewer have a launch record, launches do not order them
-FEWEST = 2  # passes: a sequence that came once is no pattern
+FEWEST = 2  # passes: a sequence that came once is no pattern, but in a step that a marker bounds
 LONGEST = 100_000  # collectives per iteration, more than any program has
 
 
@@ -64,7 +65,7 @@ def read_passes(loop: Loop, trace: Trace) -> Passes:
     if found.is_empty() or usable.is_empty():
         return Passes((), pl.DataFrame(schema=PASSES))
     placed = place(found, loop, trace).filter(pl.col("iteration").is_in(usable.implode()))
-    return keep_usual(placed)
+    return keep_usual(placed, fewest=1 if loop.single else FEWEST)
 
 
 def read_collectives(trace: Trace, device: int) -> pl.DataFrame:
@@ -74,7 +75,8 @@ def read_collectives(trace: Trace, device: int) -> pl.DataFrame:
         (pl.col("device") == device) & (pl.col("activity") == "kernel") & named
     )
     detailed = with_names(kernels, trace.names).join(trace.collectives, on="event", how="left", maintain_order="left")
-    name = pl.coalesce("collective", pl.col("name").str.extract(OPERATION))
+    detailed = detailed.join(ranges_around(kernels, trace), on="event", how="left", maintain_order="left")
+    name = pl.coalesce("collective", pl.col("name").str.extract(OPERATION), "range")
     size = pl.max_horizontal("in_elements", "out_elements").cast(pl.String).fill_null("?")
     sized = pl.col("symbol").str.contains(SIZED) & pl.col("collective").is_not_null()
     return (
@@ -82,6 +84,25 @@ def read_collectives(trace: Trace, device: int) -> pl.DataFrame:
         .filter(pl.col("symbol").str.contains(SYNCHRONISING) & (pl.col("group_size").fill_null(2) > 1))
         .with_columns(symbol=pl.when(sized).then(pl.concat_str("symbol", pl.lit(" "), size)).otherwise("symbol"))
     )
+
+
+def ranges_around(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Return `event` and in `range` the collective that the framework's range says in which a kernel was launched.
+
+    A kernel of sends and receives may be any collective, and all-to-all is made of these.
+    """
+    ids = trace.names.to_frame("name").with_row_index("name_id").filter(pl.col("name").str.contains(COLLECTIVE_RANGE))
+    said = ids.select(pl.col("name_id").cast(pl.UInt32), range=pl.col("name").str.replace(COLLECTIVE_RANGE, ""))
+    thread = ["process", "thread"]
+    ranges = trace.annotations.filter(side="host").join(said, on="name_id").sort("start_ns")
+    calls = trace.host_events.filter(
+        (pl.col("category") == "runtime") & pl.col("correlation").is_in(kernels["correlation"].drop_nulls().implode())
+    ).unique("correlation", keep="first")
+    launched = kernels.select("event", "correlation").join(calls, on="correlation").sort("start_ns")
+    around = launched.join_asof(
+        ranges.select(*thread, "start_ns", "range", until_ns="end_ns"), on="start_ns", by=thread, check_sortedness=False
+    )
+    return around.filter(pl.col("until_ns") >= pl.col("start_ns")).select("event", "range")
 
 
 def collective_names(trace: Trace) -> pl.Series:
@@ -134,14 +155,14 @@ def launch_times(trace: Trace, correlations: pl.Series) -> pl.DataFrame:
     return calls.select("correlation", launch_ns="start_ns")
 
 
-def keep_usual(placed: pl.DataFrame) -> Passes:
+def keep_usual(placed: pl.DataFrame, fewest: int) -> Passes:
     """Return the passes whose sequence of symbols is the most frequent one."""
     numbered = placed.with_columns(symbol_id=pl.col("symbol").rank("dense"))
     passes = numbered.group_by("iteration", maintain_order=True).agg("symbol_id", length=pl.len())
     passes = passes.filter(pl.col("length") <= LONGEST)
     counts = Counter(map(tuple, passes["symbol_id"].to_list()))
     usual, times = counts.most_common(1)[0] if counts else ((), 0)
-    if times < FEWEST:
+    if times < fewest:
         return Passes((), pl.DataFrame(schema=PASSES))
     kept = passes.filter(pl.col("symbol_id") == pl.lit(list(usual), dtype=pl.List(pl.UInt32)))
     rows = placed.join(kept.select("iteration"), on="iteration", how="semi", maintain_order="left").with_columns(

@@ -72,7 +72,7 @@ def describe_place(number: int, loop: Loop) -> Row:
         "rank": loop.rank,
         "device": loop.device,
         "group": number,
-        "iterations": int(loop.iterations["complete"].sum()),
+        "iterations": 0 if loop.single else int(loop.iterations["complete"].sum()),
         "iteration_ns": rounded(loop.usual["iteration_ns"].median()),
         "compute_ns": rounded(loop.usual["compute_ns"].median()),
     }

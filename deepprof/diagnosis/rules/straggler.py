@@ -30,7 +30,9 @@ LATE_SHARE = 0.05  # of an iteration: devices of one model differ by a few perce
 CRITICAL_SHARE = 0.1  # all ranks lose it, not one
 SAME_RANK = 2 / 3  # of the iterations it must be late in: between two ranks a half is chance
 CLEAR = 4  # times the noise of the measurement
+LAST = 0.5  # of the collectives of a single step it must come last to: nothing else shows that it is no chance
 SHOWN = 8  # ranks named in a sentence
+ONE_STEP = 0.7  # of the confidence: in the next one it may be another rank
 UNMATCHED = 0.6  # of the confidence: ranks were not seen to leave together, and may not share their collectives
 
 SPENDS = {
@@ -125,9 +127,9 @@ class Verdict:
 def straggler(comparison: RankComparison, loops: Sequence[Loop], ranks: Sequence[RankFacts]) -> Iterator[Finding]:
     """Yield `straggler` for the rank that the others of its group wait for, if it is the same one most of the time."""
     chosen, facts = longest_loops(loops), places_of(ranks)
-    for group in comparison.groups:
+    for number, group in enumerate(comparison.groups):
         verdict = judge(group, chosen, facts)
-        if verdict is not None:
+        if verdict is not None and (not verdict.loop.single or share_last(verdict, comparison, number) >= LAST):
             yield conclude(verdict, comparison)
 
 
@@ -137,7 +139,8 @@ def judge(
     """Return which rank of a group the others wait for, None where it is none or another one each time."""
     spreads = [loops[place].metrics.iteration_ns for place in group.places]
     time_ns = float(np.median([spread.median for spread in spreads if spread is not None] or [0]))
-    late = [each for each in measure_lateness(group) if is_late(each, group, time_ns)]
+    fewest = 1 if all(loops[place].single for place in group.places) else FEWEST
+    late = [each for each in measure_lateness(group) if is_late(each, group, time_ns, fewest)]
     if not late:
         return None
     late.sort(key=lambda each: each.headroom_ns, reverse=True)
@@ -177,9 +180,19 @@ def measure_lateness(group: RankGroup) -> Iterator[Lateness]:
         yield Lateness(place, lateness, late["index"].to_numpy(), float(np.median(np.abs(middle - np.median(middle)))))
 
 
-def is_late(lateness: Lateness, group: RankGroup, time_ns: float) -> bool:
-    """Return whether a rank is late by more than the measurement and the other ranks scatter, most of the time."""
-    if len(lateness.late_ns) < FEWEST or time_ns <= 0:
+def share_last(verdict: Verdict, comparison: RankComparison, number: int) -> float:
+    """Return the share of the collectives of a group, by its number, that the rank comes last to."""
+    skews = comparison.skews.filter(group=number)
+    last = skews.filter(latest_rank=verdict.loop.rank, latest_device=verdict.loop.device)
+    return last.height / max(1, skews.height)
+
+
+def is_late(lateness: Lateness, group: RankGroup, time_ns: float, fewest: int) -> bool:
+    """Return whether a rank is late by more than the measurement and the other ranks scatter, most of the time.
+
+    `fewest` iterations must have been seen.
+    """
+    if len(lateness.late_ns) < fewest or time_ns <= 0:
         return False
     enough = threshold(group, time_ns)
     return lateness.headroom_ns >= enough and share_late(lateness, enough) >= SAME_RANK
@@ -203,7 +216,7 @@ def conclude(verdict: Verdict, comparison: RankComparison) -> Finding:
         location["kernel"] = verdict.kernels.name
     return Finding(
         rule="straggler",
-        severity="critical" if verdict.share >= CRITICAL_SHARE else "warning",
+        severity="critical" if verdict.share >= CRITICAL_SHARE and not loop.single else "warning",
         title=f"{verdict.name} is late, and the other ranks wait for it",
         summary=" ".join(summarize(verdict, comparison)),
         evidence=gather(verdict, comparison),
@@ -212,7 +225,7 @@ def conclude(verdict: Verdict, comparison: RankComparison) -> Finding:
         confidence=round(confidence(verdict), 3),
         rank=loop.rank,
         device=loop.device,
-        iterations=affected(verdict),
+        iterations=None if loop.single else affected(verdict),
         location=location,
         parts={"exposed_communication_ns": round(verdict.worst.headroom_ns)},
     )
@@ -220,11 +233,14 @@ def conclude(verdict: Verdict, comparison: RankComparison) -> Finding:
 
 def summarize(verdict: Verdict, comparison: RankComparison) -> Iterator[str]:
     """Yield the sentences of the summary."""
+    usual = "the one marked step that was recorded" if verdict.loop.single else "a usual iteration"
+    often = f", in {100 * verdict.consistency:.0f} % of {len(verdict.worst.late_ns)} iterations"
     yield (
-        f"In a usual iteration the other ranks wait {format_ms(verdict.worst.headroom_ns)} "
-        f"({100 * verdict.share:.0f} % of it) for this one, in {100 * verdict.consistency:.0f} % of "
-        f"{len(verdict.worst.late_ns)} iterations."
+        f"In {usual} the other ranks wait {format_ms(verdict.worst.headroom_ns)} "
+        f"({100 * verdict.share:.0f} % of it) for this one{'' if verdict.loop.single else often}."
     )
+    if verdict.loop.single:
+        yield "It comes last to most of the step's collectives; a longer recording says whether it always does."
     if verdict.cause.kind != "unknown":
         yield f"It {SPENDS[verdict.cause.kind]} {format_ms(verdict.cause.extra_ns)} longer than they do."
     if verdict.kernels is not None:
@@ -270,7 +286,7 @@ def confidence(verdict: Verdict) -> float:
     count, ranks = len(verdict.worst.late_ns), len(verdict.group.places)
     chance = float((1 / ranks) ** (verdict.consistency * count))  # of being last so often when any rank may be
     matched = 1.0 if verdict.group.matching else UNMATCHED
-    return trust * verdict.consistency * (1 - chance) * matched
+    return trust * verdict.consistency * (1 - chance) * matched * (ONE_STEP if verdict.loop.single else 1)
 
 
 def affected(verdict: Verdict) -> tuple[int, int]:
