@@ -24,6 +24,7 @@ __all__ = ["Verdict", "are_layers", "judge", "refuse_layers"]
 BACKWARD = "as many parts of something else run once before them, as layers do forward before they do backward"
 MIN_PASSES = 2.9  # three iterations of which the capture may cut a little
 MIN_COVERAGE = 0.5  # between the first and the last pass
+FORWARD_PASS = 0.25  # of a pass: less of it is no forward pass
 MANY_PASSES = 3  # that many passes inside one step marker make them parts of a step
 MORE_THAN_LAYERS = 150  # passes …
 SHORT = 20  # … of so many kernels: a shorter loop is a solver's, or an operator's
@@ -113,12 +114,16 @@ def say_repeat(period: int) -> str:
 
 
 def inner_coverage(candidate: Candidate) -> float:
-    """Return the share of symbols between the first and the last good pass that passes match."""
+    """Return the share of symbols between the first and the last good pass that passes match.
+
+    Forward passes of an evaluation count: they are the beginning of a pass that goes no further.
+    """
     m, good = candidate.matches, candidate.good
     if not good.any():
         return 0.0
     first, end = int(m.first[good][0]), int(m.end[good][-1])
-    return float(m.matched[good].sum()) / max(1, end - first)
+    known = (m.matched >= FORWARD_PASS * candidate.period) & (m.first >= first) & (m.end <= end)
+    return float(m.matched[good | known].sum()) / max(1, end - first)
 
 
 def find_doubt(candidate: Candidate, evidence: Evidence, signs: Signs) -> str | None:

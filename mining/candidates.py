@@ -139,7 +139,8 @@ def verify(symbols: SymbolArray, level: Level) -> Candidate | None:
         return None
     matcher, matches = follow(symbols, template.symbols)
     for _ in range(2):
-        usual = np.quantile(matcher.hits, 0.9)
+        whole = int((2 * matches.matched >= len(template.symbols)).sum())
+        usual = min(whole, float(np.quantile(matcher.hits, 0.9)))  # what evaluations hold too is hit more often
         rare = matcher.hits < 0.5 * usual
         if usual < 3 or not rare.any() or rare.mean() > RARE_PLACES:
             break

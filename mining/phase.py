@@ -23,6 +23,7 @@ from deepprof.mining.votes import (
     optimizer_votes,
     part_votes,
     relock_votes,
+    whole_votes,
 )
 
 __all__ = ["Phase", "Source", "find_phase"]
@@ -35,6 +36,7 @@ RANGE_WEIGHTS = (2.0, 1.0, 0.5)  # of the framework's ranges, by rank: two optim
 SAID = 0.1  # of the winning votes: evidence with less is not mentioned
 REACH = 64  # symbols after a range that are compared with the template …
 ALIKE = 0.6  # … and how many of them must be equal
+PEAKS = 3  # places with most votes whose iterations are counted
 AGREEMENT = 0.6  # share of a family's ranges that must point at one place of the period
 
 
@@ -136,12 +138,25 @@ def vote_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -
     votes["host launch gap"] = gap_votes(candidate, evidence.launch_gaps, 2.0)
     votes["copy from the host"] = mark_votes(candidate, evidence.copies, 0.8)
     votes |= {f"host range {short(f.name)}": family_votes(candidate, f, rank) for rank, f in framework_ranges(evidence)}
-    offset, most, lead = elect(np.sum(list(votes.values()), axis=0), layer_votes(candidate))
+    regions = layer_votes(candidate)
+    favoured = peaks(np.sum(list(votes.values()), axis=0) + regions)
+    votes["interruptions between whole iterations"] = whole_votes(symbols, candidate, favoured)
+    offset, most, lead = elect(np.sum(list(votes.values()), axis=0), regions)
     near = around(offset, candidate.period)
     total = sum(float(v[near].max()) for v in votes.values())
     reasons = [name for name, v in votes.items() if v[near].max() >= SAID * total > 0]
     said = ", ".join(reasons) or "no evidence on where it begins"
     return Phase(offset, "mined", 1.0, said, None, most, lead)
+
+
+def peaks(total: Floats) -> list[int]:
+    """Return up to `PEAKS` places with most votes, none near another."""
+    left = total.copy()
+    found: list[int] = []
+    while len(found) < PEAKS and left.max(initial=0.0) > 0:
+        found.append(int(np.argmax(left)))
+        left[around(found[-1], len(left), 2)] = 0
+    return found
 
 
 def elect(points: Floats, regions: Floats) -> tuple[int, float, float]:

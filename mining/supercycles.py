@@ -11,8 +11,8 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.mining.matching import match
-from deepprof.mining.nesting import find_cyclic, has_inner_loops
+from deepprof.mining.matching import Matches, match
+from deepprof.mining.nesting import find_cyclic, has_inner_loops, has_parameter_loop
 from deepprof.mining.symbols import SymbolArray, as_symbols
 
 __all__ = ["iteration_within"]
@@ -20,6 +20,7 @@ __all__ = ["iteration_within"]
 SMALLEST = 64  # symbols: a shorter part of a period may be its layer
 TWICE = 2  # iterations in a cycle
 WHOLE, PART = 0.9, 0.3  # of a part matched: then it stands there, or what noise left of it
+SCRAPS = 0.02  # of the period: where no more lies beside them, the passes that are cut short are
 LEAST = 0.15  # of the part: less beside the passes is no evaluation
 KNOWN = 0.8  # of the short sequences beside the passes stand within them as well
 OWN = 0.15  # of those within a pass stand only there: its backward pass and the update
@@ -63,7 +64,20 @@ def repeats_in(template: SymbolArray, part: SymbolArray, optimizer: npt.NDArray[
     beside = beside[: len(beside) // 2 + 1]
     if optimizer is not None and updates_beside(optimizer, template, part, beside):
         return False
+    if len(beside) <= SCRAPS * len(template) and updates(part, optimizer):
+        beside = within(turned, passes, seen & ~good)
     return len(beside) >= LEAST * len(part) and is_forward_of(part, as_symbols(beside))
+
+
+def within(symbols: SymbolArray, passes: Matches, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.integer]:
+    """Return the symbols of the chosen passes, of the first half of them: a period was taken twice."""
+    bounds = list(zip(passes.first[chosen].tolist(), passes.end[chosen].tolist(), strict=True))
+    return np.concatenate([symbols[:0], *(symbols[first:end] for first, end in bounds[: (len(bounds) + 1) // 2])])
+
+
+def updates(part: SymbolArray, optimizer: npt.NDArray[np.bool_] | None) -> bool:
+    """Return whether a part holds an update: layers that run forward again as they go backward do not."""
+    return bool(optimizer[part].any()) if optimizer is not None else has_parameter_loop(part)
 
 
 def updates_beside(

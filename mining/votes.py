@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from deepprof.mining.bounds import Bound, breaks_off, sets_in
-from deepprof.mining.candidates import Candidate
+from deepprof.mining.candidates import Candidate, follow
 from deepprof.mining.evidence import Evidence
+from deepprof.mining.iterations import to_iterations
 from deepprof.mining.nesting import (
     LAYER,
     NESTED,
@@ -18,7 +21,7 @@ from deepprof.mining.nesting import (
     parameter_loops,
     size_of,
 )
-from deepprof.mining.symbols import SymbolArray
+from deepprof.mining.symbols import SymbolArray, as_symbols
 
 __all__ = [
     "capture_votes",
@@ -29,6 +32,7 @@ __all__ = [
     "optimizer_votes",
     "part_votes",
     "relock_votes",
+    "whole_votes",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -40,6 +44,8 @@ RUN, WITHIN = 0.05, 0.4  # share of the period of a run that counts, and the fac
 BETWEEN = 0.3  # of the period: more between the last layer's backward and the first one's forward tells little
 LONGER = 1.1  # the body of the backward pass than that of the forward pass
 PART = 64  # kernels: a shorter part may be a layer with loops inside
+CUT, SPARED = 2, 0.05  # passes that are no whole ones, and so many more that must be whole from a better place
+UNCUT = 2.0  # votes for that place: more than for the end of a loop and for resumption
 MATERIAL = 0.02  # of all pauses together: below, a pause says little
 
 
@@ -169,3 +175,23 @@ def relock_votes(candidate: Candidate) -> Floats:
     """Vote for the places at which the sequence comes back after foreign symbols (evaluation, checkpoint)."""
     relocks = candidate.relocks.astype(np.float64)
     return 1.5 * relocks / max(3.0, float(relocks.sum()))
+
+
+def whole_votes(symbols: SymbolArray, candidate: Candidate, places: Sequence[int]) -> Floats:
+    """Vote for the one of `places` from which clearly more iterations are whole: no evaluation runs within one.
+
+    What resumes after an evaluation may be its own next forward pass, so that `relock_votes` alone mislead.
+    """
+    votes = np.zeros(candidate.period)
+    if len(places) < 2 or candidate.relocks.sum() < CUT:
+        return votes
+    whole = [count_whole(symbols, np.roll(candidate.template.symbols, -place)) for place in places]
+    best, second = sorted(whole, reverse=True)[:2]
+    if best - second >= max(CUT, SPARED * best):
+        votes[places[whole.index(best)]] = UNCUT
+    return votes
+
+
+def count_whole(symbols: SymbolArray, template: SymbolArray) -> int:
+    """Return how many iterations are whole."""
+    return int(to_iterations(follow(symbols, as_symbols(template))[1], len(template)).complete.sum())
