@@ -36,6 +36,15 @@ def traces() -> Path:
     return found
 
 
+@pytest.fixture(scope="session")
+def more_traces() -> Path:
+    """Return the directory of the real traces that were judged before anybody had seen them, or skip without it."""
+    found = traces_directory().with_name("more_traces")
+    if not (found / "manifest.csv").is_file():
+        pytest.skip(f"no real traces in {found} (set DEEPPROF_TRACES)")
+    return found
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest tests first, so that no worker is left with one of them at the end."""
     items.sort(key=lambda item: "test_cases.py" not in item.nodeid)

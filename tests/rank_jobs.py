@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.facts import RankFacts, gather_facts
 from deepprof.metrics.sequence import main_sequence
 from deepprof.mining import Iterations
-from tests.tables import Row, event, launch, make_trace, table
+from tests.tables import Row, event, launch, make_trace, span, table
 
 MAIN, COMMUNICATION = 7, 24
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -41,6 +42,8 @@ class RankJob:
     skipped: tuple[int, ...] = ()  # iterations at the start of the job that a rank's capture leaves out
     names: tuple[str, ...] = ()
     linked: bool = True
+    marked: bool = False  # each iteration is a step of PyTorch's profiler
+    ranged: str = ""  # the range around the launches of collectives
     sizes: bool = False  # with a collective's arguments
     sequences: bool = False
     present: tuple[int, ...] | None = None
@@ -115,8 +118,21 @@ class RankJob:
                     device.append(row)
                     asked = int(start) - AHEAD_NS + clock + (stream == COMMUNICATION)
                     host += [launch(number, asked, asked + 1, LAUNCH_NAME)] if self.linked else []
-        trace = make_trace(device, host, names=names, rank=rank)
+        ranges = [*self.steps(rank, len(names)), *self.ranges(host, len(names) + iterations)]
+        names += [*(f"ProfilerStep#{10 + i}" for i in range(iterations)), self.ranged or "no range"]
+        trace = make_trace(device, host, ranges, names=names, rank=rank)
         return replace(trace, world_size=self.world_size, collectives=self.arguments(trace))
+
+    def steps(self, rank: int, name: int) -> list[Row]:
+        """Return the profiler's steps of a rank, from each iteration's first launch to the next one's."""
+        first = self.starts[rank, :, 0] - AHEAD_NS - 1 + self.at(self.offsets_ns, rank)
+        bounds = [*first.tolist(), int(self.ends[-1, -1]) + self.at(self.offsets_ns, rank)] if self.marked else []
+        return [span(name + i, *pair) for i, pair in enumerate(pairwise(bounds)) if i >= self.at(self.skipped, rank)]
+
+    def ranges(self, host: Sequence[Row], name: int) -> list[Row]:
+        """Return a range around every collective's launch, if there are any."""
+        calls = [row for row in host if int(str(row["correlation"])) % 2] if self.ranged else []
+        return [span(name, int(str(row["start_ns"])) - 1, int(str(row["end_ns"])) + 1) for row in calls]
 
     def arguments(self, trace: Trace) -> pl.DataFrame:
         """Return the collectives' table of a trace."""

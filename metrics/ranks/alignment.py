@@ -17,7 +17,7 @@ import polars as pl
 
 from deepprof.metrics.ranks.collectives import Passes
 
-__all__ = ["Match", "Matching", "match_passes", "turns_between"]
+__all__ = ["Match", "Matching", "match_passes", "match_single", "turns_between"]
 
 Int64s = npt.NDArray[np.int64]
 Matching = Literal["sequence", "ends"]
@@ -77,6 +77,23 @@ def match_passes(reference: Passes, other: Passes) -> Match | None:
         return None
     spread, _, shift = min(known)
     return Match(shift, spread, "ends")
+
+
+def match_single(reference: Passes, other: Passes) -> Match | None:
+    """Return how the one pass of `other` lies on that of `reference`: as it stands, unless something contradicts.
+
+    None where the sequences differ, where the collectives' numbers say that they are others, or where too few are
+    shared to see that the ranks leave them together.
+    """
+    length = len(reference.names)
+    if not length or reference.names != other.names:
+        return None
+    stated = stated_shift(reference.rows, other.rows, length)
+    numbered = all(each.rows["sequence"].count() for each in (reference, other))
+    if stated != 0 and numbered:
+        return None
+    spread = spread_at(places(reference.rows, length), places(other.rows, length), 0)
+    return None if spread is None else Match(0, spread, "sequence" if numbered else "ends")
 
 
 def places(rows: pl.DataFrame, length: int) -> tuple[Int64s, Int64s]:

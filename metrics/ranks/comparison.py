@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.ranks.alignment import Match, Matching, match_passes, turns_between
+from deepprof.metrics.ranks.alignment import Match, Matching, match_passes, match_single, turns_between
 from deepprof.metrics.ranks.collectives import Passes
 from deepprof.metrics.ranks.facts import PlaceFacts, RankFacts, longest_loops, places_of
 from deepprof.metrics.ranks.table import describe_bare, describe_group, sort_ranks
@@ -23,10 +23,11 @@ from deepprof.metrics.ranks.waiting import (
     sum_waits,
 )
 
-__all__ = ["GROUP_SKEWS", "GROUP_WAITS", "RankComparison", "RankGroup", "compare_ranks"]
+__all__ = ["GROUP_ARRIVALS", "GROUP_SKEWS", "GROUP_WAITS", "RankComparison", "RankGroup", "compare_ranks"]
 
 PLACE = {"rank": pl.Int64(), "device": pl.Int64()}
 GROUP_WAITS = pl.Schema(PLACE | {"iteration": pl.Int64(), "index": pl.Int64(), "waiting_ns": pl.Int64()})
+GROUP_ARRIVALS = pl.Schema(PLACE | {"position": pl.Int64(), "waiting_ns": pl.Int64()})
 GROUP_SKEWS = pl.Schema(
     {
         "group": pl.Int64(),
@@ -50,12 +51,16 @@ class RankGroup:
     it. With `matching` the iterations of all ranks are matched, and `iteration` is that of the first place; without,
     each rank is compared with the others' usual times. `noise_ns` is how far from together ranks leave their
     collectives, null without matching. Ranks without collectives to compare have no waits.
+
+    `arrivals` has the schema `GROUP_ARRIVALS` where the ranks have one marked step each and no loop: what each waits at
+    every collective of it. It is None for loops, and for steps that could not be matched, which have no waits either.
     """
 
     places: tuple[tuple[int, int], ...]
     matching: Matching | None
     noise_ns: int | None
     waits: pl.DataFrame
+    arrivals: pl.DataFrame | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +87,11 @@ class RankComparison:
 def compare_ranks(loops: Sequence[Loop], ranks: Sequence[RankFacts]) -> RankComparison | None:
     """Return the ranks of one job side by side; None for a single rank and device, or without any loop.
 
-    `ranks` are the facts of each, `loops` those of all of them; of several loops on a device the longest is compared.
+    `ranks` are the facts of each, `loops` those of all of them, marked steps that stand in for one among them. Of
+    several loops on a device the longest is compared; a step is only compared with steps.
     """
-    longest, facts = longest_loops(loops), places_of(ranks)
+    facts = places_of(ranks)
+    longest = keep_compared(longest_loops(loops), facts)
     bare = [each for each in ranks if not any(rank == each.rank for rank, _ in longest)]
     if not longest or len(longest) + len(bare) < 2:
         return None
@@ -103,6 +110,17 @@ def compare_ranks(loops: Sequence[Loop], ranks: Sequence[RankFacts]) -> RankComp
     )
 
 
+def keep_compared(
+    longest: Mapping[tuple[int, int], Loop], facts: Mapping[tuple[int, int], PlaceFacts]
+) -> dict[tuple[int, int], Loop]:
+    """Return the loops of which there are facts; single steps beside loops only where steps can be compared."""
+    known = {place: loop for place, loop in longest.items() if place in facts}
+    groups = group_places(list(known.values()), facts)
+    alone = {group[0] for group in groups if len(group) == 1 and longest[group[0]].single}
+    looped = any(loop.single is None for loop in known.values())
+    return {place: loop for place, loop in known.items() if not looped or place not in alone}
+
+
 def group_places(loops: Sequence[Loop], facts: Mapping[tuple[int, int], PlaceFacts]) -> list[list[tuple[int, int]]]:
     """Return the places that run one program: about as many kernels per iteration, the same cycle of collectives."""
     groups: list[list[Loop]] = []
@@ -111,7 +129,7 @@ def group_places(loops: Sequence[Loop], facts: Mapping[tuple[int, int], PlaceFac
         for group in groups:
             other = facts[group[0].rank, group[0].device].passes.names
             near = max(loop.period, group[0].period) <= SAME_PERIOD * min(loop.period, group[0].period)
-            if near and (names == other or turns_between(other, names)):
+            if near and loop.single == group[0].single and (names == other or turns_between(other, names)):
                 group.append(loop)
                 break
         else:
@@ -126,9 +144,13 @@ def compare_group(
 ) -> tuple[RankGroup, pl.DataFrame]:
     """Return the group with its waits, and the skews at its collectives (a table `SKEWS`)."""
     reference, *others = (facts[place].passes for place in group)
+    nothing = RankGroup(tuple(group), None, None, pl.DataFrame(schema=GROUP_WAITS)), pl.DataFrame(schema=SKEWS)
     if not others or not reference.names:
-        return RankGroup(tuple(group), None, None, pl.DataFrame(schema=GROUP_WAITS)), pl.DataFrame(schema=SKEWS)
-    matches = match_group(reference, others, iteration_time(loops[group[0]]))
+        return nothing
+    single = loops[group[0]].single is not None
+    matches = match_group(reference, others, iteration_time(loops[group[0]]), single=single)
+    if single and matches[0] is None:
+        return nothing
     members = [
         Member(each.passes, turn_of(reference, each.passes, match), match, each.computing)
         for each, match in zip((facts[place] for place in group), matches, strict=True)
@@ -142,12 +164,16 @@ def compare_group(
     noise = max(match.spread_ns for match in known) if known else None
     named = with_places(measure_skews(waits, reference.names), group)
     waited = with_places(sums, group).select(GROUP_WAITS.names())
-    return RankGroup(tuple(group), matching, noise, waited), named
+    arrivals = with_places(waits, group).select(GROUP_ARRIVALS.names()) if single else None
+    return RankGroup(tuple(group), matching, noise, waited, arrivals), named
 
 
-def match_group(reference: Passes, others: Sequence[Passes], iteration_ns: float) -> list[Match | None]:
+def match_group(
+    reference: Passes, others: Sequence[Passes], iteration_ns: float, *, single: bool
+) -> list[Match | None]:
     """Return how each rank lies on the reference, itself first; None for all where one of them cannot be laid on it."""
-    matches = [match_passes(reference, other) for other in others]
+    match = match_single if single else match_passes
+    matches = [match(reference, other) for other in others]
     close = [match for match in matches if match is not None and match.spread_ns <= TOGETHER * iteration_ns]
     if len(close) < len(others):
         return [None] * (len(others) + 1)

@@ -1,7 +1,8 @@
 """One rank comes late to the collectives, and all others wait for it in every iteration.
 
 The evidence is how long ranks wait at collectives, which needs no clock. A rank is blamed only if it is late in most
-iterations: where another one is late each time, none of them is the cause.
+iterations: where another one is late each time, none of them is the cause. Where each rank recorded one marked step,
+it must be late at most of its collectives, and the finding says that it is about that step.
 """
 
 from __future__ import annotations
@@ -10,30 +11,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
-import polars as pl
 
-from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.finding import Finding, Severity
 from deepprof.diagnosis.judgement import format_ms
+from deepprof.diagnosis.lateness import Lateness, count_late, find_late, luck_of, share_late, threshold
 from deepprof.metrics.breakdown.costs import mean_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.causes import Cause, SlowerKernels, compare_kernels, find_cause
 from deepprof.metrics.ranks.comparison import RankComparison, RankGroup
 from deepprof.metrics.ranks.facts import PlaceFacts, RankFacts, longest_loops, places_of
+from deepprof.plurals import counted
 
 __all__ = ["straggler"]
 
-Int64s = npt.NDArray[np.int64]
-
-FEWEST = 3  # iterations: what happens twice may be chance
-LATE_SHARE = 0.05  # of an iteration: devices of one model differ by a few percent in speed
 CRITICAL_SHARE = 0.1  # all ranks lose it, not one
-SAME_RANK = 2 / 3  # of the iterations it must be late in: between two ranks a half is chance
-CLEAR = 4  # times the noise of the measurement
-LAST = 0.5  # of the collectives of a single step it must come last to: nothing else shows that it is no chance
 SHOWN = 8  # ranks named in a sentence
-ONE_STEP = 0.7  # of the confidence: in the next one it may be another rank
+ONE_STEP = 0.5  # of the confidence: in another iteration another rank may be late
+AT_ONCE = 0.5  # of the lateness at a single step's first collective: it came late to the step, or to its recording
 UNMATCHED = 0.6  # of the confidence: ranks were not seen to leave together, and may not share their collectives
+
+IN_ONE = " in the one iteration recorded"
 
 SPENDS = {
     "compute": "computes",
@@ -72,21 +69,6 @@ ADVICE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Lateness:
-    """How much later one rank comes than the others, by iteration; `typical_ns` is how far these are apart."""
-
-    place: tuple[int, int]
-    late_ns: Int64s
-    iterations: Int64s
-    typical_ns: float
-
-    @property
-    def headroom_ns(self) -> float:
-        """What the others wait for it in a usual iteration beyond what they wait for each other."""
-        return float(np.median(self.late_ns)) - self.typical_ns
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """One rank found guilty: `late` are all ranks of its group that are late, the worst first.
@@ -114,8 +96,13 @@ class Verdict:
 
     @property
     def consistency(self) -> float:
-        """Share of the iterations in which it is late."""
-        return share_late(self.worst, threshold(self.group, self.time_ns))
+        """Share of the iterations, or of a single step's collectives, in which it is late."""
+        return share_late(self.worst, self.group, self.time_ns)
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is; what one step shows may not last."""
+        return "critical" if self.share >= CRITICAL_SHARE and not self.loop.single else "warning"
 
     @property
     def name(self) -> str:
@@ -127,9 +114,9 @@ class Verdict:
 def straggler(comparison: RankComparison, loops: Sequence[Loop], ranks: Sequence[RankFacts]) -> Iterator[Finding]:
     """Yield `straggler` for the rank that the others of its group wait for, if it is the same one most of the time."""
     chosen, facts = longest_loops(loops), places_of(ranks)
-    for number, group in enumerate(comparison.groups):
+    for group in comparison.groups:
         verdict = judge(group, chosen, facts)
-        if verdict is not None and (not verdict.loop.single or share_last(verdict, comparison, number) >= LAST):
+        if verdict is not None:
             yield conclude(verdict, comparison)
 
 
@@ -139,11 +126,9 @@ def judge(
     """Return which rank of a group the others wait for, None where it is none or another one each time."""
     spreads = [loops[place].metrics.iteration_ns for place in group.places]
     time_ns = float(np.median([spread.median for spread in spreads if spread is not None] or [0]))
-    fewest = 1 if all(loops[place].single for place in group.places) else FEWEST
-    late = [each for each in measure_lateness(group) if is_late(each, group, time_ns, fewest)]
+    late = find_late(group, time_ns)
     if not late:
         return None
-    late.sort(key=lambda each: each.headroom_ns, reverse=True)
     slow = {each.place for each in late}
     loop, others = loops[late[0].place], [loops[place] for place in group.places if place not in slow]
     cause = find_cause(loop, others, late[0].headroom_ns)
@@ -160,54 +145,6 @@ def compare_with_typical(
     return compare_kernels(facts[loop.rank, loop.device].kernels, facts[typical.rank, typical.device].kernels)
 
 
-def measure_lateness(group: RankGroup) -> Iterator[Lateness]:
-    """Yield for each rank how much less it waits than the others: so much later it comes."""
-    table = {
-        place: group.waits.filter((pl.col("rank") == place[0]) & (pl.col("device") == place[1]))
-        for place in group.places
-    }
-    for place, rows in table.items():
-        others = pl.concat([other for key, other in table.items() if key != place] or [rows.clear()])
-        middle = others.group_by("rank", "device").agg(pl.col("waiting_ns").median())["waiting_ns"].to_numpy()
-        if not len(middle) or rows.is_empty():
-            continue
-        if group.matching is None:
-            late = rows.with_columns(others_ns=pl.lit(float(np.median(middle))))
-        else:
-            level = others.group_by("iteration").agg(others_ns=pl.col("waiting_ns").median())
-            late = rows.join(level, on="iteration", maintain_order="left")
-        lateness = (late["others_ns"] - late["waiting_ns"]).round().cast(pl.Int64).to_numpy()
-        yield Lateness(place, lateness, late["index"].to_numpy(), float(np.median(np.abs(middle - np.median(middle)))))
-
-
-def share_last(verdict: Verdict, comparison: RankComparison, number: int) -> float:
-    """Return the share of the collectives of a group, by its number, that the rank comes last to."""
-    skews = comparison.skews.filter(group=number)
-    last = skews.filter(latest_rank=verdict.loop.rank, latest_device=verdict.loop.device)
-    return last.height / max(1, skews.height)
-
-
-def is_late(lateness: Lateness, group: RankGroup, time_ns: float, fewest: int) -> bool:
-    """Return whether a rank is late by more than the measurement and the other ranks scatter, most of the time.
-
-    `fewest` iterations must have been seen.
-    """
-    if len(lateness.late_ns) < fewest or time_ns <= 0:
-        return False
-    enough = threshold(group, time_ns)
-    return lateness.headroom_ns >= enough and share_late(lateness, enough) >= SAME_RANK
-
-
-def threshold(group: RankGroup, time_ns: float) -> float:
-    """Return how late a rank must be to matter, and to be late at all."""
-    return max(LATE_SHARE * time_ns, CLEAR * (group.noise_ns or 0))
-
-
-def share_late(lateness: Lateness, enough: float) -> float:
-    """Return the share of iterations in which a rank is late by at least half of `enough`."""
-    return float(np.mean(lateness.late_ns >= enough / 2))
-
-
 def conclude(verdict: Verdict, comparison: RankComparison) -> Finding:
     """Return the finding; it is about the whole job, so that it names no stream."""
     loop = verdict.loop
@@ -216,8 +153,8 @@ def conclude(verdict: Verdict, comparison: RankComparison) -> Finding:
         location["kernel"] = verdict.kernels.name
     return Finding(
         rule="straggler",
-        severity="critical" if verdict.share >= CRITICAL_SHARE and not loop.single else "warning",
-        title=f"{verdict.name} is late, and the other ranks wait for it",
+        severity=verdict.severity,
+        title=f"{verdict.name} is late{IN_ONE if loop.single else ''}, and the other ranks wait for it",
         summary=" ".join(summarize(verdict, comparison)),
         evidence=gather(verdict, comparison),
         advice=ADVICE[verdict.cause.kind],
@@ -225,7 +162,7 @@ def conclude(verdict: Verdict, comparison: RankComparison) -> Finding:
         confidence=round(confidence(verdict), 3),
         rank=loop.rank,
         device=loop.device,
-        iterations=None if loop.single else affected(verdict),
+        iterations=affected(verdict),
         location=location,
         parts={"exposed_communication_ns": round(verdict.worst.headroom_ns)},
     )
@@ -233,14 +170,14 @@ def conclude(verdict: Verdict, comparison: RankComparison) -> Finding:
 
 def summarize(verdict: Verdict, comparison: RankComparison) -> Iterator[str]:
     """Yield the sentences of the summary."""
-    usual = "the one marked step that was recorded" if verdict.loop.single else "a usual iteration"
-    often = f", in {100 * verdict.consistency:.0f} % of {len(verdict.worst.late_ns)} iterations"
-    yield (
-        f"In {usual} the other ranks wait {format_ms(verdict.worst.headroom_ns)} "
-        f"({100 * verdict.share:.0f} % of it) for this one{'' if verdict.loop.single else often}."
+    wait = (
+        f"the other ranks wait {format_ms(verdict.worst.headroom_ns)} ({100 * verdict.share:.0f} % of it) for this one"
     )
     if verdict.loop.single:
-        yield "It comes last to most of the step's collectives; a longer recording says whether it always does."
+        yield from summarize_step(verdict, wait)
+    else:
+        count = f"{100 * verdict.consistency:.0f} % of {len(verdict.worst.late_ns)} iterations"
+        yield f"In a usual iteration {wait}, in {count}."
     if verdict.cause.kind != "unknown":
         yield f"It {SPENDS[verdict.cause.kind]} {format_ms(verdict.cause.extra_ns)} longer than they do."
     if verdict.kernels is not None:
@@ -250,6 +187,16 @@ def summarize(verdict: Verdict, comparison: RankComparison) -> Iterator[str]:
         yield f"Late as well: {list_ranks(verdict.late[1:])}."
     if comparison.missing:
         yield f"No trace of rank {comparison.missing_text} was given; one of them may be later still."
+
+
+def summarize_step(verdict: Verdict, wait: str) -> Iterator[str]:
+    """Yield what can be said of a single step: that it happened, and not that it happens every time."""
+    late, count = count_late(verdict.worst, verdict.group, verdict.time_ns)
+    yield f"In the one marked step that was recorded {wait}; it comes late to {late} of {counted(count, 'collective')}."
+    arrivals = verdict.worst.arrivals_ns
+    if arrivals is not None and arrivals[0] >= AT_ONCE * arrivals.clip(min=0).sum():
+        yield "Most of it is at the first one: the rank came late to the step, or its recording began late."
+    yield "In other iterations another rank may be late; a longer recording says whether it is always this one."
 
 
 def list_ranks(late: Sequence[Lateness]) -> str:
@@ -267,6 +214,7 @@ def gather(verdict: Verdict, comparison: RankComparison) -> dict[str, int | floa
         "ranks_missing": comparison.missing_text or None,
         "matched_by": verdict.group.matching or "medians",
         "iterations_compared": len(verdict.worst.late_ns),
+        **describe_step(verdict),
         "late_ns": round(float(np.median(verdict.worst.late_ns))),
         "typical_skew_ns": round(verdict.worst.typical_ns),
         "late_ratio": round(verdict.share, 4),
@@ -280,17 +228,26 @@ def gather(verdict: Verdict, comparison: RankComparison) -> dict[str, int | floa
     }
 
 
+def describe_step(verdict: Verdict) -> dict[str, int]:
+    """Return the numbers of a single step's collectives; none for a loop."""
+    if not verdict.loop.single:
+        return {}
+    late, count = count_late(verdict.worst, verdict.group, verdict.time_ns)
+    return {"collectives_compared": count, "collectives_late": late, "collectives_last": verdict.worst.last}
+
+
 def confidence(verdict: Verdict) -> float:
     """Return how sure it is that this rank is the one: late every time, and that not by chance, in right iterations."""
     trust = min([verdict.loop.confidence, *(loop.confidence for loop in verdict.others)])
-    count, ranks = len(verdict.worst.late_ns), len(verdict.group.places)
-    chance = float((1 / ranks) ** (verdict.consistency * count))  # of being last so often when any rank may be
+    chance = luck_of(verdict.worst, verdict.group, verdict.time_ns)
     matched = 1.0 if verdict.group.matching else UNMATCHED
     return trust * verdict.consistency * (1 - chance) * matched * (ONE_STEP if verdict.loop.single else 1)
 
 
-def affected(verdict: Verdict) -> tuple[int, int]:
-    """Return the first and last iteration in which the rank is late."""
+def affected(verdict: Verdict) -> tuple[int, int] | None:
+    """Return the first and last iteration in which the rank is late; None for a single step."""
+    if verdict.loop.single:
+        return None
     late = verdict.worst.late_ns >= threshold(verdict.group, verdict.time_ns) / 2
     iterations = verdict.worst.iterations[late]
     return int(iterations.min()), int(iterations.max())
