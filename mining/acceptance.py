@@ -46,8 +46,8 @@ class Verdict:
     """Whether a candidate is accepted, how sure that is (0..1), and why or why not.
 
     `final` is set when it is refused for what it is, not for how little of it was seen: looking elsewhere is no use.
-    `layers` says that it is the backward pass of a single step. `strong` is set when names or ranges speak for an
-    iteration, `weak` counts the signs that a layer may show too.
+    `layers` says that these are the layers of a single step, going backward. `strong` is set when names or ranges speak
+    for an iteration, `weak` counts the signs that a layer may show too.
     """
 
     accepted: bool
@@ -89,7 +89,9 @@ def judge(candidate: Candidate, evidence: Evidence) -> Verdict:
         return refuse_layers(candidate)
     doubt = find_doubt(candidate, evidence, signs)
     if doubt is not None:
-        return Verdict(False, 0.0, f"{say_repeat(candidate.period)} {passes:.0f} times, but {doubt}", final=True)
+        layers = updates_as_it_goes(candidate, evidence) and not signs.strong
+        reason = f"{say_repeat(candidate.period)} {passes:.0f} times, but {doubt}"
+        return Verdict(False, 0.0, reason, final=True, layers=layers)
     return accept(candidate, inner, edits, signs)
 
 

@@ -11,6 +11,7 @@ from deepprof.mining.evidence import Evidence
 from deepprof.mining.heads import align_head, begin_late
 from deepprof.mining.levels import Level, find_levels
 from deepprof.mining.matching import Matcher, Matches
+from deepprof.mining.nesting import has_inner_loops
 from deepprof.mining.ranges import suggest_levels
 from deepprof.mining.suffix_tree import SuffixTree
 from deepprof.mining.supercycles import iteration_within
@@ -139,8 +140,9 @@ def verify(symbols: SymbolArray, level: Level) -> Candidate | None:
         return None
     matcher, matches = follow(symbols, template.symbols)
     for _ in range(2):
-        whole = int((2 * matches.matched >= len(template.symbols)).sum())
-        usual = min(whole, float(np.quantile(matcher.hits, 0.9)))  # what evaluations hold too is hit more often
+        usual = float(np.quantile(matcher.hits, 0.9))
+        if has_inner_loops(template.symbols):  # no layer: what is hit more often than it passes is in evaluations too
+            usual = min(usual, int((2 * matches.matched >= len(template.symbols)).sum()))
         rare = matcher.hits < 0.5 * usual
         if usual < 3 or not rare.any() or rare.mean() > RARE_PLACES:
             break

@@ -15,6 +15,7 @@ from benchmarks.sealed.recording import record, whole_iterations
 from benchmarks.sealed.scoring import CEILINGS, FLOORS, Answer, missed, passes, summary, wilson
 from benchmarks.sealed.single import PASSES, draw_pass, record_pass
 from benchmarks.sealed.truth import judge_shares
+from deepprof.analysis import analyze
 
 RULES = {"data": "input-bound", "reads": "sync-bound", "logs": "host-bound", "growth": "graph-growth"}
 
@@ -129,3 +130,9 @@ def test_few_misses_of_a_rare_kind_are_luck(misses: int, fails: bool) -> None:
     """At most 0.5 % of 120: that four of them come together happens three times in a thousand."""
     answers = [made("drift", "copy-bound" if number < misses else "drift") for number in range(120)]
     assert any(line.startswith("wrong at") for line in missed(answers)) == fails
+
+
+@pytest.mark.parametrize(("block", "number"), [("look bb", 2), ("look bb", 107), ("look aa", 71), ("look dd", 170)])
+def test_layers_that_exact_names_show_are_not_hidden_by_coarse_ones(block: str, number: int) -> None:
+    """TensorFlow steps: nearly all kernels of a layer have one coarse name."""
+    assert analyze([record_pass(draw_pass(block, number))]).loops == ()
