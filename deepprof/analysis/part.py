@@ -7,7 +7,7 @@ give the same follows from there being no other.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -90,6 +90,7 @@ def examine(trace: Trace, question: Question) -> tuple[Trace, RankPart]:
     shares = measure_shares(trace, look, shared)
     found = [finding for loop in (*look.loops, *look.singles) for finding in diagnose_loop(loop, trace)]
     steps = tuple(loop for loop in look.singles if loop.single == "marked step")
+    measured = (*look.loops, *steps)
     number = pl.lit(trace.rank or 0, pl.Int64).alias("rank")
     part = RankPart(
         recording=describe_recording(trace),
@@ -100,7 +101,7 @@ def examine(trace: Trace, question: Question) -> tuple[Trace, RankPart]:
         findings=(*found, *shared_device(shares, look.loops, found)),
         timelines=look.timelines,
         breakdown=tell_parts(trace.rank or 0, look.timelines),
-        facts=None if is_single(look, question) else gather_facts((*look.loops, *steps), trace),
+        facts=gather_facts(measured, trace) if has_others(measured, question) else None,
         shares=shares,
         stretches=tuple(list_stretches(trace, look)),
         steps=steps,
@@ -134,9 +135,9 @@ def measure_shares(trace: Trace, look: Look, shared: Mapping[int, SharedWork]) -
     )
 
 
-def is_single(look: Look, question: Question) -> bool:
-    """Return whether there is nothing to compare the rank, or its one device, with."""
-    return question.alone and len({loop.device for loop in (*look.loops, *look.singles)}) < 2
+def has_others(measured: Sequence[Loop], question: Question) -> bool:
+    """Return whether there is another rank, or another device, to compare the loops of a rank with."""
+    return not question.alone or len({loop.device for loop in measured}) > 1
 
 
 def without_timelines(part: RankPart) -> RankPart:

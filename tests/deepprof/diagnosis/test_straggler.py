@@ -7,18 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pytest
 
 import deepprof
 from deepprof import simulation
-from deepprof.analysis import Analysis, analyze
-from deepprof.collectors.trace import ANNOTATIONS, COLLECTIVES, Trace
+from deepprof.collectors.trace import COLLECTIVES, Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.rules.straggler import straggler
 from deepprof.metrics.ranks.comparison import compare_ranks
-from tests.rank_jobs import ALL_REDUCE, RankJob, facts_of
-from tests.tables import span, table
+from tests.rank_jobs import RankJob, facts_of
+from tests.tables import table
 
 US = 1_000
 
@@ -201,70 +199,3 @@ def test_a_simulated_job_with_only_some_of_its_ranks_says_so(tmp_path: Path) -> 
 def test_one_rank_alone_is_not_compared() -> None:
     _, traces = job(steady(0, ranks=1)).build()
     assert deepprof.analyze(traces).ranks is None
-
-
-SEND_RECEIVE = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)"
-
-
-def one_step(compute_us: npt.NDArray[np.int64], name: str = ALL_REDUCE, said: str | None = None) -> Analysis:
-    """Return what one marked step of each rank shows: `compute_us[rank, k]` before its k-th collective.
-
-    `said` is the framework's range around the launch of each collective.
-    """
-    count = compute_us.shape[1]
-    job = RankJob(compute_ns=1_000 * compute_us[:, None, :], transfer_ns=(2_000,) * count, names=(name,) * count)
-    return analyze([mark(job.trace(rank), said) for rank in job.ranks])
-
-
-def mark(trace: Trace, said: str | None) -> Trace:
-    """Return the trace in one step, and each collective launched within a range of that name."""
-    work, calls = trace.device_events, trace.host_events
-    step, inner = len(trace.names), len(trace.names) + 1
-    asked = calls.filter(pl.col("correlation") % 2 == 1)["start_ns"].to_list() if said else []
-    rows = [span(step, int(str(calls["start_ns"].min())) - 10, int(str(work["end_ns"].max())) + 10)]
-    rows += [span(inner, at - 5, at + 5, framework=True) for at in asked]
-    names = pl.concat([trace.names, pl.Series(["ProfilerStep#12", said or "unused"])])
-    kept = trace.accounting.kept + len(rows)
-    return replace(
-        trace,
-        names=names,
-        annotations=table(rows, ANNOTATIONS),
-        accounting=replace(trace.accounting, read=kept, kept=kept),
-    )
-
-
-def jittered(seed: int, ranks: int = 8, collectives: int = 8) -> npt.NDArray[np.int64]:
-    return np.random.default_rng(seed).integers(980, 1_020, (ranks, collectives))
-
-
-def test_a_rank_that_is_late_in_the_one_step_recorded_is_named_with_doubt() -> None:
-    compute_us = jittered(1)
-    compute_us[5, :6] += 200
-    (found,) = (f for f in one_step(compute_us).findings if f.rule == "straggler")
-    assert (found.rank, found.severity, found.iterations) == (5, "warning", None)
-    assert found.headroom_ns_per_iteration == pytest.approx(6 * 200_000, rel=0.1)
-    assert 0.3 < found.confidence < 0.8
-    assert found.summary.startswith("In the one marked step that was recorded the other ranks wait 1.2")
-
-
-def test_late_to_few_of_a_steps_collectives_is_chance() -> None:
-    compute_us = jittered(2)
-    compute_us[5, 3] += 4_000
-    assert not [f for f in one_step(compute_us).findings if f.rule == "straggler"]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_nobody_is_late_in_a_healthy_step_or_where_each_is_in_turn(seed: int) -> None:
-    in_turn = jittered(seed) + 300 * np.eye(8, dtype=np.int64)
-    for compute_us in (jittered(seed), in_turn):
-        assert not [f for f in one_step(compute_us).findings if f.rule == "straggler"]
-
-
-@pytest.mark.parametrize(("said", "ranks"), [("nccl:all_to_all", {5}), ("nccl:send 0->1", set()), (None, set())])
-def test_kernels_that_send_and_receive_are_what_the_range_around_their_launch_says(
-    said: str | None, ranks: set[int]
-) -> None:
-    compute_us = jittered(3)
-    compute_us[5] += 200
-    found = one_step(compute_us, SEND_RECEIVE, said).findings
-    assert {f.rank for f in found if f.rule == "straggler"} == ranks
