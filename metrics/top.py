@@ -22,7 +22,7 @@ from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.streams import busy_time
 from deepprof.metrics.top_tables import TOP_COPIES, TOP_KERNELS, TopWork
 
-__all__ = ["measure_top", "top_of_loop", "top_of_recording"]
+__all__ = ["measure_top", "select_work", "top_of_loop", "top_of_recording"]
 
 Int64s = npt.NDArray[np.int64]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-import numpy as np
 import polars as pl
 
 from deepprof.collectors.names.short import shorten
 from deepprof.comparison.pairing import Side
 from deepprof.comparison.result import CopyChange, KernelChange
 from deepprof.metrics.loop import Loop
+from deepprof.metrics.top import select_work
 
 __all__ = ["compare_copies", "compare_kernels"]
 
@@ -22,14 +22,8 @@ Totals = Mapping[str, tuple[float, int, int]]  # count, time and bytes per itera
 
 def work_of(side: Side) -> pl.DataFrame:
     """Return the device's kernels, copies and memsets that begin in a usual iteration, with their time in `ns`."""
-    usual = side.loop.usual
-    begin = usual["start_ns"].to_numpy()
-    until = begin + usual["iteration_ns"].to_numpy()
-    events = side.trace.device_events.filter((pl.col("device") == side.loop.device) & (pl.col("activity") != "sync"))
-    start = events["start_ns"].to_numpy()
-    at = np.searchsorted(begin, start, side="right") - 1
-    inside = (at >= 0) & (start < until[np.maximum(at, 0)])
-    return events.filter(pl.Series(inside)).with_columns(ns=pl.col("end_ns") - pl.col("start_ns"))
+    begin = side.loop.usual["start_ns"].to_numpy()
+    return select_work(side.trace, side.loop.device, begin, begin + side.loop.usual["iteration_ns"].to_numpy())
 
 
 def compare_kernels(a: Side, b: Side) -> tuple[KernelChange, ...]:
