@@ -93,8 +93,7 @@ def count_markers(evidence: Evidence) -> str:
     few = [f for f in evidence.families if f.trust == "step" and len(f.positions) < 3]
     if not few:
         return ""
-    count = len(few[0].positions)
-    return f" (the trace holds {count} {short(few[0].name)} range{'s' * (count > 1)}; record three or more)"
+    return f" (the trace holds {counted(len(few[0].positions), f'{short(few[0].name)} range')}; record three or more)"
 
 
 def from_mined(trace: Trace, sequence: Sequence, evidence: Evidence, found: mining.Loop) -> Loop:

@@ -112,7 +112,7 @@ def describe(answer: Answer, run: Finished, processes: list[Process], account: R
 
 def list_numbers(answer: Answer, account: RunAccount, *, is_another: bool) -> str:
     """Return what became of the records, `is_another`: with an agent that was started on the way."""
-    parts = [f"{account.ranks} rank{'s' if account.ranks != 1 else ''}", *list_kept(answer, account)]
+    parts = [counted(account.ranks, "rank"), *list_kept(answer, account)]
     parts += ["since the agent was started again"] if is_another else []
     unsent = account.waiting - account.uncounted
     if unsent:

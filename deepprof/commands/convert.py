@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from deepprof.commands.arguments import add_columns, parse_jobs
 from deepprof.commands.progress import reading
 from deepprof.commands.streams import say
+from deepprof.plurals import counted
 
 if TYPE_CHECKING:
     import argparse
@@ -49,7 +50,7 @@ class Convert:
 
 def describe(written: Written) -> str:
     """Return a line on what was written and what was not."""
-    ranks = f"{written.ranks} rank{'s' if written.ranks > 1 else ''}"
+    ranks = counted(written.ranks, "rank")
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in written.dropped.items())
     kept = f"{written.kept:,} of {written.read:,} records kept"
     return f"{ranks}, {kept}, dropped: {dropped or 'none'}; {written.nbytes / 1e6:,.1f} MB"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deepprof.commands.streams import require_stdout
+from deepprof.plurals import counted
 
 if TYPE_CHECKING:
     import argparse
@@ -45,5 +46,5 @@ def sum_up(problems: int, *, repaired: bool) -> str:
     """Return the last line."""
     if not problems:
         return "sound"
-    found = f"{problems} problem{'s' if problems > 1 else ''}"
+    found = counted(problems, "problem")
     return f"{found}, repaired" if repaired else f"{found}; --repair mends what can be mended"

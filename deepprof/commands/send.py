@@ -86,7 +86,7 @@ def read_traces(args: argparse.Namespace) -> list[Trace]:
 
 def describe(totals: Totals) -> str:
     """Return a line on what was sent."""
-    ranks = f"{totals.ranks} rank{'s' if totals.ranks != 1 else ''}"
+    ranks = counted(totals.ranks, "rank")
     rate = (totals.durable - totals.present) / totals.seconds if totals.seconds else 0.0
     present = f" ({totals.present:,} were there already)" if totals.present else ""
     return (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from deepprof.commands.arguments import parse_count, parse_seed
 from deepprof.commands.streams import say
-from deepprof.render.units import format_count
+from deepprof.plurals import counted
 
 if TYPE_CHECKING:
     import argparse
@@ -84,8 +84,8 @@ class Simulate:
         check_length(args.scenario, args.iterations, args.ranks or 1)
         made = write_job(args) if args.ranks else [write_rank(args)]
         first = made[0]
-        what = f"{format_count(first.iterations, 'iteration')} of {describe_kernels(first.kernels)}"
-        ranks = f", {format_count(len(made), 'rank')}" if args.ranks else ""
+        what = f"{counted(first.iterations, 'iteration')} of {describe_kernels(first.kernels)}"
+        ranks = f", {counted(len(made), 'rank')}" if args.ranks else ""
         say(f"{args.output}: {first.scenario}, {what} on stream {first.stream}{ranks}, seed {first.seed}")
         return 0
 
@@ -93,7 +93,7 @@ class Simulate:
 def describe_kernels(kernels: Sequence[int]) -> str:
     """Return how many kernels the iterations have: not all need to have as many."""
     least, most = min(kernels), max(kernels)
-    return f"{least:,} to {most:,} kernels" if least < most else format_count(most, "kernel")
+    return f"{least:,} to {most:,} kernels" if least < most else counted(most, "kernel")
 
 
 def check_named(output: str | None) -> None:

@@ -12,7 +12,8 @@ from deepprof.metrics.breakdown.host_states import ALLOCATOR, WAIT
 from deepprof.metrics.breakdown.places import find_calls, find_place
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.statistics import bootstrap_change
-from deepprof.render.units import format_count, format_duration, format_ratio
+from deepprof.plurals import counted
+from deepprof.render.units import format_duration, format_ratio
 from deepprof.render.wording import GPU_PARTS
 
 __all__ = ["nothing_to_compare", "sum_up"]
@@ -74,7 +75,7 @@ def describe_time(pairs: Sequence[Pair]) -> str:
         return f"B takes {more}: {times}."
     if time.low is not None:
         return f"B may take {more}: {times}, but iterations of one run differ as much."
-    fewest = format_count(min(time.a_iterations, time.b_iterations), "iteration")
+    fewest = counted(min(time.a_iterations, time.b_iterations), "iteration")
     return f"B seems to take {more}: {times}, but {fewest} are too few to be sure."
 
 
@@ -105,7 +106,7 @@ def describe_program(program: Program | None) -> Iterable[str]:
     counts = (("replaced", program.replaced), ("added", program.added), ("removed", program.removed))
     said = [f"{count:,} {word}" for word, count in counts if count]
     if said:
-        yield f"Of {format_count(program.a_kernels, 'kernel')} on the main stream: {', '.join(said)}."
+        yield f"Of {counted(program.a_kernels, 'kernel')} on the main stream: {', '.join(said)}."
 
 
 def find_where(pair: Pair, part: PartChange, larger: Side) -> str | None:

@@ -6,10 +6,11 @@ import string
 from typing import TYPE_CHECKING
 
 from deepprof.collectors.names.short import shorten
+from deepprof.plurals import counted
 from deepprof.render.page import Page
 from deepprof.render.plain import shorten as cut
 from deepprof.render.rows import Row, draw_rows
-from deepprof.render.units import format_bytes, format_count, format_difference, format_duration, format_ratio
+from deepprof.render.units import format_bytes, format_difference, format_duration, format_ratio
 from deepprof.render.wording import GPU_PARTS
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def print_pairs(pairs: Sequence[Pair], page: Page) -> None:
     ]
     draw_rows(page, HEADER, rows)
     if len(pairs) > PAIRS:
-        page.line(f"and {format_count(len(pairs) - PAIRS, 'more pair')}; --format json has all of them", "dim")
+        page.line(f"and {counted(len(pairs) - PAIRS, 'more pair')}; --format json has all of them", "dim")
 
 
 def times(a_ns: int, b_ns: int, ratio: float) -> tuple[str, str, str]:
@@ -84,7 +85,7 @@ def print_pair(pair: Pair, page: Page, limit: int) -> None:
     """Print what is known of the pair that got slowest."""
     page.skip()
     before = f"{pair.a.period:,} → " if pair.a.period != pair.b.period else ""
-    kernels = format_count(pair.b.period, "kernel")
+    kernels = counted(pair.b.period, "kernel")
     page.line(f"{describe_place(pair.a, pair.b)}: 1 iteration = {before}{kernels}", "bold")
     page.line(describe_ratio(pair), indent=2)
     print_parts(pair, page)
@@ -100,7 +101,7 @@ def describe_ratio(pair: Pair) -> str:
     if time.low is not None and time.high is not None:
         bounds = f"{time.low:.3f} to {time.high:.3f} with 95 % confidence"
     medians = f"median {format_duration(time.a_ns)} → {format_duration(time.b_ns)}, B/A = {time.ratio:.3f} ({bounds})"
-    return f"{medians}, over {time.a_iterations:,} and {format_count(time.b_iterations, 'iteration')}"
+    return f"{medians}, over {time.a_iterations:,} and {counted(time.b_iterations, 'iteration')}"
 
 
 def print_parts(pair: Pair, page: Page) -> None:
@@ -141,7 +142,7 @@ def print_operations(pair: Pair, page: Page, limit: int) -> None:
 def print_hidden(hidden: int, page: Page) -> None:
     """Print how many rows there are besides."""
     if hidden > 0:
-        page.line(f"and {format_count(hidden, 'more row')}; --top shows more", "dim", indent=2)
+        page.line(f"and {counted(hidden, 'more row')}; --top shows more", "dim", indent=2)
 
 
 def describe_operation(row: OperationChange) -> Row:
@@ -216,15 +217,15 @@ def describe_copies(pair: Pair) -> Iterator[Row]:
         if abs(row.b_ns - row.a_ns) >= least:
             yield Row(f"{row.direction}, time", cells(row.a_ns, row.b_ns))
         if row.a_count != row.b_count:
-            yield Row(f"{row.direction}, number", counted(row.a_count, row.b_count))
+            yield Row(f"{row.direction}, number", compare_numbers(row.a_count, row.b_count))
 
 
 def describe_counts(pair: Pair) -> Iterator[Row]:
     """Yield what the host did more or less often."""
     changed = [row for row in pair.counts if abs(row.b - row.a) > SMALL * max(row.a, row.b)]
-    yield from (Row(row.name, counted(row.a, row.b)) for row in changed)
+    yield from (Row(row.name, compare_numbers(row.a, row.b)) for row in changed)
 
 
-def counted(a: float, b: float) -> tuple[str, str, str]:
+def compare_numbers(a: float, b: float) -> tuple[str, str, str]:
     """Return the cells of two mean numbers."""
     return f"{a:,.6g}", f"{b:,.6g}", f"{b - a:+,.4g}"

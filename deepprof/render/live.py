@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from deepprof.plurals import counted
 from deepprof.render.live_table import INDENT, Column, Line, cut, draw_table
-from deepprof.render.units import ABSENT, format_count, format_duration, format_ratio
+from deepprof.render.units import ABSENT, format_duration, format_ratio
 
 if TYPE_CHECKING:
     from deepprof.client.values import Account, DeviceState, JobState, RankState
@@ -75,7 +76,7 @@ def draw_scene(scene: Scene, width: int, height: int | None = None) -> list[Line
 def draw_head(scene: Scene, width: int) -> Iterator[Line]:
     """Yield where the daemon is, and what it watches in all."""
     connected, ranks = sum(job.connected for job in scene.jobs), sum(job.ranks for job in scene.jobs)
-    counts = f"{format_count(len(scene.jobs), 'job')} · {connected:,} of {format_count(ranks, 'rank')} connected"
+    counts = f"{counted(len(scene.jobs), 'job')} · {connected:,} of {counted(ranks, 'rank')} connected"
     line = f"{scene.address} · {counts}" if scene.jobs else scene.address
     yield from ((text, "bold") for text in ([line] if len(line) <= width else [scene.address, counts]))
     if scene.notice:
@@ -150,7 +151,7 @@ def draw_job(
     job: JobState, ranks: Sequence[RankState], now_unix_ns: int, width: int, room: int | None
 ) -> Iterator[Line]:
     """Yield a job's own lines, and a row for every device of its ranks, at most `room` of them."""
-    parts = [format_count(job.ranks, "rank"), format_count(job.iterations, "iteration"), *describe_losses(job)]
+    parts = [counted(job.ranks, "rank"), counted(job.iterations, "iteration"), *describe_losses(job)]
     yield job.job, "bold"
     yield " " * INDENT + " · ".join(parts), ""
     if job.active_findings:

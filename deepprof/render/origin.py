@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deepprof.plurals import verb
-from deepprof.render.units import format_bytes, format_confidence, format_count, format_duration, format_ratio
+from deepprof.plurals import counted, verb
+from deepprof.render.units import format_bytes, format_confidence, format_duration, format_ratio
 from deepprof.render.wording import wording_of
 
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ def describe_agreement(loop: Loop) -> str:
     name = agreement.name.strip()
     if agreement.matched == agreement.iterations < agreement.given:
         begin = verb(agreement.matched, "begins", "begin")
-        return f"{agreement.matched:,} of {format_count(agreement.given, 'iteration')} {begin} at a {name} range"
+        return f"{agreement.matched:,} of {counted(agreement.given, 'iteration')} {begin} at a {name} range"
     agree = verb(agreement.matched, "agrees", "agree")
-    return f"{agreement.matched:,} of {format_count(agreement.iterations, f'{name} range')} {agree}"
+    return f"{agreement.matched:,} of {counted(agreement.iterations, f'{name} range')} {agree}"
 
 
 def describe_loop(loop: Loop, words: Wording) -> Iterable[str]:

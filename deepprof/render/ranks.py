@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from deepprof.plurals import counted
 from deepprof.render.plain import shorten
-from deepprof.render.units import ABSENT, format_count, format_duration
+from deepprof.render.units import ABSENT, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,7 +131,7 @@ def describe_comparison(found: RankComparison) -> list[str]:
         apart = format_duration(worst["skew_ns"])
         sentences.append(f"furthest apart at {where}: {apart}, rank {worst['latest_rank']} comes last")
     if len(found.groups) > 1:
-        sentences.append(f"{format_count(len(found.groups), 'program')} run here; only ranks of one are compared")
+        sentences.append(f"{counted(len(found.groups), 'program')} run here; only ranks of one are compared")
     if not any(group.waits.height for group in found.groups):
         sentences.append("no collective that ranks share was recorded: who waits for whom is not known")
     if found.missing_text:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from deepprof.plurals import counted
 from deepprof.render.plain import shorten
 from deepprof.render.ranks import print_table
-from deepprof.render.units import ABSENT, format_count, format_duration, format_ratio
+from deepprof.render.units import ABSENT, format_duration, format_ratio
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
@@ -147,7 +148,7 @@ def title(shared: SharedDevice) -> str:
     numbers = sorted({share.device for share in shared.processes})
     number = f"Device {numbers[0]}" if len(numbers) == 1 else "One device"
     identity = f" ({shared.identity})" if shared.identity else ""
-    return f"{number}{identity} is shared by {format_count(len(shared.processes), 'process', 'processes')}"
+    return f"{number}{identity} is shared by {counted(len(shared.processes), 'process', 'processes')}"
 
 
 def list_cells(share: ShareOfDevice) -> dict[str, str]:

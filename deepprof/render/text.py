@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts import PART_NAMES
-from deepprof.plurals import verb
+from deepprof.plurals import counted, verb
 from deepprof.render.answer import choose_loop, describe_location, find_mean, find_time, print_answer
 from deepprof.render.breakdown import print_breakdown
 from deepprof.render.origin import LOOPS, print_origin
@@ -15,7 +15,7 @@ from deepprof.render.ranks import print_ranks
 from deepprof.render.sharing import print_sharing
 from deepprof.render.strip import draw_strip
 from deepprof.render.top import print_top
-from deepprof.render.units import format_confidence, format_count, format_duration, format_ratio
+from deepprof.render.units import format_confidence, format_duration, format_ratio
 from deepprof.render.wording import wording_of
 
 if TYPE_CHECKING:
@@ -102,13 +102,13 @@ def describe_run(analysis: Analysis) -> list[str]:
     """Return format, ranks and devices in words."""
     recordings = analysis.recordings
     formats = ", ".join(dict.fromkeys(recording.format for recording in recordings))
-    ranks = f"rank {recordings[0].rank or 0}" if len(recordings) == 1 else format_count(len(recordings), "rank")
+    ranks = f"rank {recordings[0].rank or 0}" if len(recordings) == 1 else counted(len(recordings), "rank")
     models = [name for recording in recordings for name in recording.devices]
     again = sum(len(shared.processes) - 1 for shared in analysis.sharing)  # one device, seen by each of them
     devices = analysis.streams.select("rank", "device").n_unique() - again
     distinct = list(dict.fromkeys(models))
     kinds = ", ".join([*distinct[:MODELS], *(["…"] if len(distinct) > MODELS else [])])
-    on = "CPU only" if wording_of(analysis).on_cpu else format_count(devices, "device")
+    on = "CPU only" if wording_of(analysis).on_cpu else counted(devices, "device")
     return [formats, ranks, on + (f" ({kinds})" if kinds else "")]
 
 
@@ -121,7 +121,7 @@ def count_events(analysis: Analysis) -> str:
         "graph": ("graph launch", "graph launches"),
     }
     counts = [(analysis.summary.events.get(activity, 0), *noun) for activity, noun in words.items()]
-    return ", ".join(format_count(*each) for each in counts if each[0]) or "no device events"
+    return ", ".join(counted(*each) for each in counts if each[0]) or "no device events"
 
 
 def print_loops(analysis: Analysis, page: Page) -> None:
@@ -143,7 +143,7 @@ def print_loops(analysis: Analysis, page: Page) -> None:
     hidden = len(groups) - LOOPS
     if hidden > 0:
         page.skip()
-        page.line(f"and {format_count(hidden, 'more loop')}; --format json has all of them", "dim")
+        page.line(f"and {counted(hidden, 'more loop')}; --format json has all of them", "dim")
     if analysis.missing:
         page.skip()
         print_notes(map(words.speak, analysis.missing), page)
@@ -187,8 +187,8 @@ def print_loop(loop: Loop, page: Page, words: Wording) -> None:
         page.line(row, style, indent=2)
     means = mean_parts(loop)
     if means:
-        counted = format_count(loop.usual.height, "iteration")
-        print_breakdown(f"where the time goes, mean of {counted}", means, page, words.parts)
+        over = counted(loop.usual.height, "iteration")
+        print_breakdown(f"where the time goes, mean of {over}", means, page, words.parts)
     print_top(loop.top, page, words.work)
 
 
@@ -197,9 +197,9 @@ def describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
     spread = loop.metrics.iteration_ns
     median = f", median {format_duration(spread.median)}" if spread else ""
     partial = int((~loop.iterations["complete"]).sum())
-    counted = format_count(loop.iterations.height, "iteration") + (f" ({partial} incomplete)" if partial else "")
+    found = counted(loop.iterations.height, "iteration") + (f" ({partial} incomplete)" if partial else "")
     warm = loop.metrics.warmup_excluded
-    yield f"{counted}{median}" + (f"; {format_count(warm, 'warm-up iteration')} first, in no figure" if warm else "")
+    yield f"{found}{median}" + (f"; {counted(warm, 'warm-up iteration')} first, in no figure" if warm else "")
     for cycle in loop.cycles:
         extra, kind = cycle.get("extra_events", 0), cycle.get("kind", "unknown")
         work = f"{extra:+,} {verb(abs(float(extra)), words.work, words.work + 's')}"
@@ -223,7 +223,7 @@ def print_findings(analysis: Analysis, page: Page, limit: int | None) -> None:
         print_repetitions(cause, analysis, page)
     hidden = [f for f in analysis.findings[len(shown) :] if f.rule != f.caused_by]
     if hidden:
-        page.line(f"{format_count(len(hidden), 'more finding')}; --all shows them", "dim", indent=2)
+        page.line(f"{counted(len(hidden), 'more finding')}; --all shows them", "dim", indent=2)
 
 
 def print_symptoms(symptoms: Iterable[Finding], page: Page) -> None:

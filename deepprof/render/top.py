@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from deepprof.plurals import counted
 from deepprof.render.rows import Row, draw_rows, fit_columns
-from deepprof.render.units import ABSENT, format_bytes, format_count, format_duration, format_ratio
+from deepprof.render.units import ABSENT, format_bytes, format_duration, format_ratio
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -178,6 +179,6 @@ def format_rate(rate: float | None) -> str:
 def print_rest(rest: pl.DataFrame, page: Page, work: str) -> None:
     """Print how much time the names take that are not shown."""
     if rest.height:
-        names = format_count(int(rest["variants"].sum()), f"other {work}")
+        names = counted(int(rest["variants"].sum()), f"other {work}")
         share, time = float(rest["share_ratio"].sum()), int(rest["time_ns"].sum())
         page.line(f"{names}: {format_duration(time)}, {format_ratio(share)}", "dim", indent=4, hang=2)

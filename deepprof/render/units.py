@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from deepprof.plurals import counted
-
 __all__ = [
     "ABSENT",
     "format_bytes",
     "format_confidence",
-    "format_count",
     "format_difference",
     "format_duration",
     "format_ratio",
@@ -58,11 +55,6 @@ def format_ratio(ratio: float | None) -> str:
 def format_confidence(confidence: float) -> str:
     """Return a confidence as in `0.95`; only certainty reads as 1.00."""
     return f"{confidence if confidence >= 1 else min(confidence, 0.99):.2f}"
-
-
-def format_count(count: int, noun: str, plural: str | None = None) -> str:
-    """Return `1 kernel`, `12,345 kernels`."""
-    return counted(count, noun, plural)
 
 
 def format_scaled(value: float | None, scale: Scale) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from deepprof.render.units import format_count
+from deepprof.plurals import counted
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
@@ -68,7 +68,7 @@ class Wording:
 
     def count(self, number: int) -> str:
         """Return `12 kernels` or `12 operators`."""
-        return format_count(number, self.work)
+        return counted(number, self.work)
 
     def speak(self, text: str) -> str:
         """Return a sentence on kernels and their stream, as the miner writes it, in these words."""

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.render.units import format_bytes, format_confidence, format_count, format_duration, format_ratio
+from deepprof.plurals import counted
+from deepprof.render.units import format_bytes, format_confidence, format_duration, format_ratio
 
 SECONDS = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9, "h": 3600e9}
 
@@ -67,7 +68,7 @@ def test_only_certainty_reads_as_1(confidence, text):
 
 
 def test_counts():
-    assert [format_count(1, "copy", "copies"), format_count(0, "kernel"), format_count(12_345, "kernel")] == [
+    assert [counted(1, "copy", "copies"), counted(0, "kernel"), counted(12_345, "kernel")] == [
         "1 copy",
         "0 kernels",
         "12,345 kernels",
