@@ -65,7 +65,7 @@ class Loop:
 class Mined:
     """The loops that were found, the one that explains most first, or why there is none (exactly one of the two).
 
-    `layer` is the period of what was refused as the layers of a single step's backward pass, else 0.
+    `layer` is the period of what was refused as a layer, else 0.
     """
 
     loops: tuple[Loop, ...] = ()
@@ -181,8 +181,7 @@ def find_in(problem: Problem) -> Mined:
         return Mined((), f"only {counted(len(symbols), 'kernel')} on the main stream: nothing can repeat three times")
     found = search(symbols, evidence, windows_of(len(symbols), problem.windows))
     if found.candidate is None or not found.verdict.accepted:
-        layer = found.candidate if found.verdict.layers else None
-        return Mined((), found.verdict.reason, 0 if layer is None else layer.period)
+        return Mined((), found.verdict.reason, layer_of(found, evidence))
     loop = make_loop(found, found.candidate, evidence)
     complete = int(loop.iterations.complete.sum())
     return (
@@ -190,6 +189,16 @@ def find_in(problem: Problem) -> Mined:
         if complete >= 2
         else Mined((), f"only {counted(complete, 'whole iteration')} of {counted(loop.period, 'kernel')}")
     )
+
+
+def layer_of(found: Look, evidence: Evidence) -> int:
+    """Return the period that was refused as a layer, 0 where none was.
+
+    Where an optimizer's kernels are known, what may be a layer counts too: they would make it an iteration by coarser
+    names, though layers that update as they go have them as well.
+    """
+    is_layer = found.verdict.layers or (found.verdict.final and evidence.optimizer is not None)
+    return found.candidate.period if is_layer and found.candidate is not None else 0
 
 
 def make_loop(found: Look, candidate: Candidate, evidence: Evidence) -> Loop:

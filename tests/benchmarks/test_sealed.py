@@ -132,7 +132,9 @@ def test_few_misses_of_a_rare_kind_are_luck(misses: int, fails: bool) -> None:
     assert any(line.startswith("wrong at") for line in missed(answers)) == fails
 
 
-@pytest.mark.parametrize(("block", "number"), [("look bb", 2), ("look bb", 107), ("look aa", 71), ("look dd", 170)])
+@pytest.mark.parametrize(
+    ("block", "number"), [("look bb", 2), ("look bb", 107), ("look aa", 71), ("look dd", 170), ("look ee", 44)]
+)
 def test_layers_that_exact_names_show_are_not_hidden_by_coarse_ones(block: str, number: int) -> None:
     """TensorFlow steps: nearly all kernels of a layer have one coarse name."""
     assert analyze([record_pass(draw_pass(block, number))]).loops == ()
