@@ -14,11 +14,13 @@ from deepprof.simulation.steps import MAIN_STREAM, Call, Copy, Host, Join, Launc
 from deepprof.simulation.training import Training, load_in_process, load_prefetched, read_value
 
 __all__ = [
+    "EXTRA_STREAM",
     "UPDATE",
     "plan_allocating",
     "plan_device_copies",
     "plan_eager",
     "plan_filled_gap",
+    "plan_handed_over",
     "plan_late_batches",
     "plan_loads_code",
     "plan_serial_reductions",
@@ -31,6 +33,7 @@ LATE, OF = 16, 30  # iterations whose batch is late
 LOAD_NS = 2_000_000_000  # of a module, in the call that needs it first
 USUAL_NS = 150_000  # that a batch which is ready takes
 EXTRA_STREAM = 31
+SMALL_NBYTES = 4_096
 UPDATE = "void tensorflow::functor::ApplyAdamKernel<float, false>(int, float*, float*, float*, float const*)"
 
 
@@ -107,6 +110,22 @@ def plan_device_copies(request: Request, *, hidden: bool) -> Plan:
     stream = EXTRA_STREAM if hidden else MAIN_STREAM
     copy = Copy("DtoD", nbytes, pinned=True, stream=stream)
     return Plan(build=replace(training, before_forward=lambda _: (copy,)).build)
+
+
+def plan_handed_over(request: Request, *, stream: int) -> Plan:
+    """Every other kernel's result is copied for the next one on a stream, which may be another one than theirs."""
+    training = draw_training(request.random, reads=False)
+    copy = Copy("DtoD", SMALL_NBYTES, pinned=True, stream=stream)
+
+    def build(index: int) -> Iterator[Step]:
+        kernels = 0
+        for step in training.build(index):
+            yield step
+            kernels += isinstance(step, Launch)
+            if isinstance(step, Launch) and kernels % 2:
+                yield copy
+
+    return Plan(build=build)
 
 
 def plan_serial_reductions(request: Request, *, count: int) -> Plan:

@@ -19,8 +19,19 @@ from deepprof.simulation.capture import record
 from deepprof.simulation.document import START_NS, Place, make_document
 from deepprof.simulation.machine import Machine
 from deepprof.simulation.plan import Plan, Request
+from deepprof.simulation.steps import MAIN_STREAM
 
-__all__ = ["Job", "LateMachine", "NoisyMachine", "SharedMachine", "play", "read_machine", "run", "time_iteration"]
+__all__ = [
+    "HandingMachine",
+    "Job",
+    "LateMachine",
+    "NoisyMachine",
+    "SharedMachine",
+    "play",
+    "read_machine",
+    "run",
+    "time_iteration",
+]
 
 STRENGTH = 1.0
 
@@ -50,6 +61,20 @@ class LateMachine(Machine):
         """Reserve a stream, late where it is idle."""
         if self.free.get(stream, 0) < self.host_ns:
             self.free[stream] = self.host_ns + self.random.randint(200_000, 2_000_000)
+        return super().occupy(stream, ns)
+
+
+class HandingMachine(Machine):
+    """One thing runs at a time, and what another stream waits for is handed over late, as between streams it is."""
+
+    HANDOVER_NS = 16_000
+    last = MAIN_STREAM
+
+    def occupy(self, stream: int, ns: int) -> tuple[int, int]:
+        """Reserve a stream after all others, late where the last work ran on another one."""
+        if stream != self.last:
+            self.free[stream] = max(self.free.values(), default=0) + self.HANDOVER_NS
+        self.last = stream
         return super().occupy(stream, ns)
 
 

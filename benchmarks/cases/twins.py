@@ -16,13 +16,13 @@ from benchmarks.cases.case import HEALTHY, Case
 from benchmarks.cases.disturbances import drop_calls
 from benchmarks.cases.dressing import dress, mark_step
 from benchmarks.cases.lookalikes import plan_patient_host
-from benchmarks.cases.played import Job, LateMachine, play, read_machine
+from benchmarks.cases.played import HandingMachine, Job, LateMachine, play, read_machine
 from benchmarks.cases.simulated import load_ranks
 from deepprof.collectors.trace import Trace
 from deepprof.simulation.document import START_NS
 from deepprof.simulation.machine import Machine
 from deepprof.simulation.plan import Plan, Request
-from deepprof.simulation.steps import Close, Open
+from deepprof.simulation.steps import MAIN_STREAM, Close, Open
 
 __all__ = ["SECTION", "TWINS", "cases"]
 
@@ -107,6 +107,16 @@ TWINS = {
     "one marked step, computing": Twin(make(plan_patient_host, 1), (HEALTHY,), loops=NONE, single=True),
     "copies within the device": Twin(make(defects.plan_device_copies, hidden=False), ("device-copies",)),
     "copies within the device, hidden": Twin(make(defects.plan_device_copies, hidden=True), (HEALTHY,)),
+    "kernels wait for copies on another stream": Twin(
+        Job(partial(defects.plan_handed_over, stream=defects.EXTRA_STREAM), 16, SEED, HandingMachine),
+        ("dependency-bound",),
+        ("sync-bound", "host-bound", "device-copies"),
+    ),
+    "kernels wait for copies on their own stream": Twin(
+        Job(partial(defects.plan_handed_over, stream=MAIN_STREAM), 16, SEED, HandingMachine),
+        (HEALTHY,),
+        ("dependency-bound",),
+    ),
     "serial reductions": Twin(make(defects.plan_serial_reductions, 10, count=200), ("communication-bound",)),
     "no reductions": Twin(make(defects.plan_serial_reductions, 10, count=0), (HEALTHY,)),
     "queued work starts late": Twin(
