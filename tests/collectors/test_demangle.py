@@ -200,7 +200,7 @@ def test_long_names_take_no_time(part):
 def test_real_names_lose_what_is_beside_the_point(traces, row):
     from deepprof.collectors import importers
 
-    found = importers.read(traces / row["file"])
+    found = importers.read(manifest.path_of(row))
     kernels = found.device_events.filter(pl.col("activity") == "kernel")["name_id"].unique()
     for name in found.names.gather(kernels):
         short = shorten(name)

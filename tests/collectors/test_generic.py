@@ -22,6 +22,7 @@ from deepprof.collectors.importers.generic.columns import EXAMPLE, KEYS, Columns
 from deepprof.collectors.importers.generic.values import activities, copy_kinds, durations, numbers, places
 from deepprof.collectors.trace import Trace
 from tests.collectors.damage import checked, damaged
+from tests.manifest import path_of
 from tests.manifest import rows as listed
 
 MAPPING = {"start": "Start", "duration": "Length", "name": "Kernel", "stream": "Stream", "unit": "us"}
@@ -291,7 +292,7 @@ def test_words_tell_activities_and_directions():
 @pytest.mark.traces
 @pytest.mark.parametrize("row", listed("rocprofv3-csv"))
 def test_a_real_table_is_read_through_a_mapping(traces, row):
-    path = traces / row["file"]
+    path = path_of(row)
     with path.open(newline="") as lines:
         table = list(csv.DictReader(lines))
     mapping = {"start": "Start_Timestamp", "end": "End_Timestamp", "name": "Kernel_Name", "stream": "Queue_Id"}
@@ -303,7 +304,7 @@ def test_a_real_table_is_read_through_a_mapping(traces, row):
 @pytest.mark.traces
 @pytest.mark.parametrize("row", listed())
 def test_no_real_file_is_accepted_without_a_mapping(traces, row):
-    path = traces / row["file"]
+    path = path_of(row)
     head = read_head(path)
     assert not Csv().accepts(head, path)
     assert not Parquet().accepts(head, path)

@@ -22,6 +22,7 @@ from deepprof.collectors.importers.nsys.directory import NsysDirectory
 from deepprof.collectors.trace import TABLES, Trace
 from tests.collectors.damage import checked, damaged, read_or_refuse
 from tests.collectors.nsys_database import CALL, COPY, KERNEL, RANGE, build, rows
+from tests.manifest import path_of
 from tests.manifest import rows as listed
 
 WRITERS: dict[str, Callable[[pl.DataFrame, Path], object]] = {
@@ -94,7 +95,7 @@ def refusal(path: Path) -> str:
 @pytest.mark.traces
 @pytest.mark.parametrize("row", listed("nsys-sqlite"))
 def test_real_captures_are_the_same_in_both_forms(traces, tmp_path, row):
-    database = traces / row["file"]
+    database = path_of(row)
     expected = Nsys().read(database)
     assert_same(read(export(database, tmp_path / "a")), expected)
     kernels = expected.device_events.filter(pl.col("activity") == "kernel")
@@ -167,7 +168,7 @@ def test_other_directories_and_files_are_not_accepted(tmp_path):
 @pytest.mark.traces
 @pytest.mark.parametrize("row", listed())
 def test_no_real_file_of_another_format_is_accepted(traces, row):
-    path = traces / row["file"]
+    path = path_of(row)
     assert not NsysDirectory().accepts(read_head(path), path)
     assert not NsysDirectory().accepts(b"", path.parent)
 

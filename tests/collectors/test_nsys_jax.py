@@ -19,6 +19,7 @@ from deepprof.collectors.importers.nsys.jax_archive import NsysJax
 from deepprof.collectors.trace import Trace
 from tests.collectors.damage import checked, survives
 from tests.hidden import without_ranges
+from tests.manifest import path_of
 from tests.manifest import rows as listed
 
 MODULE, THUNK = "TSL:XlaModule:#prefix=jit(f)/x,hlo_module=jit_f,program_id=3#", "TSL:Thunk:#name=a/b,hlo_op=fusion.1#"
@@ -85,7 +86,7 @@ def events(trace: Trace) -> list[tuple[object, ...]]:
 @pytest.mark.traces
 @pytest.mark.parametrize("row", listed("nsys-jax zip (parquet/csv)"))
 def test_the_real_archive_holds_five_train_steps_on_each_of_four_devices(traces, row):
-    path = traces / row["file"]
+    path = path_of(row)
     trace = read(path)
     with zipfile.ZipFile(path) as archive:
         table = pl.read_parquet(io.BytesIO(archive.read("nvtx_gpu_proj_trace/trace.parquet"))).to_dicts()
@@ -109,7 +110,7 @@ def test_the_real_archive_holds_five_train_steps_on_each_of_four_devices(traces,
 @pytest.mark.traces
 @pytest.mark.parametrize("row", listed("nsys-jax zip (parquet/csv)"))
 def test_the_iteration_of_the_real_archive_is_found_on_every_device(traces, row):
-    trace = NsysJax().read(traces / row["file"])
+    trace = NsysJax().read(path_of(row))
     for told in (trace, without_ranges(trace)):
         loops = deepprof.analyze(told).loops
         found = sorted((loop.device, loop.period, len(loop.iterations)) for loop in loops)
@@ -119,7 +120,7 @@ def test_the_iteration_of_the_real_archive_is_found_on_every_device(traces, row)
 @pytest.mark.traces
 @pytest.mark.parametrize("row", listed())
 def test_no_real_file_of_another_format_is_accepted(traces, row):
-    path = traces / row["file"]
+    path = path_of(row)
     assert NsysJax().accepts(read_head(path), path) == row["format"].startswith("nsys-jax")
     assert not NsysJax().accepts(b"", path.parent)
 

@@ -41,7 +41,7 @@ OURS = {"nvprof-csv": NvprofCsv(), "pyprof-csv": NvprofCsv(), "nvprof-sqlite": N
 @pytest.mark.traces
 @pytest.mark.parametrize("row", manifest.rows())
 def test_only_our_files_are_accepted(traces, row):
-    path = traces / row["file"]
+    path = manifest.path_of(row)
     head = read_head(path)
     accepting = [type(importer) for importer in (Nvprof(), NvprofCsv()) if importer.accepts(head, path)]
     ours = OURS.get(row["format"])
@@ -52,7 +52,7 @@ def test_only_our_files_are_accepted(traces, row):
 @pytest.mark.traces
 @pytest.mark.parametrize("row", manifest.rows("nvprof-csv", "nvprof-sqlite"))
 def test_counts_are_those_of_the_manifest(traces, row):
-    trace = OURS[row["format"]].read(traces / row["file"])
+    trace = OURS[row["format"]].read(manifest.path_of(row))
     kernels = trace.device_events.filter(pl.col("activity") == "kernel")
     streams = trace.device_events.filter(pl.col("activity") != "sync")["stream"]
     assert kernels.height == int(row["kernels"])
@@ -63,7 +63,7 @@ def test_counts_are_those_of_the_manifest(traces, row):
 @pytest.mark.traces
 @pytest.mark.parametrize("row", manifest.rows("nvprof-csv"))
 def test_every_row_is_what_the_csv_module_reads(traces, row):
-    path = traces / row["file"]
+    path = manifest.path_of(row)
     with path.open(newline="") as file:
         lines = [line for line in file if not line.startswith("=")]
     header, units, *records = list(csv.reader(lines))
@@ -137,7 +137,7 @@ def test_the_table_of_pyprof_is_refused_and_is_no_trace_of_its_directory(traces)
 @pytest.mark.traces
 @pytest.mark.parametrize("row", manifest.rows("kineto-json")[:12])
 def test_calls_have_the_names_that_pytorch_gives_their_numbers(traces, row):
-    document = json.loads(bytes(read_bytes(traces / row["file"])), strict=False)
+    document = json.loads(bytes(read_bytes(manifest.path_of(row))), strict=False)
     tables = {"cuda_runtime": RUNTIME_CALLS, "Runtime": RUNTIME_CALLS, "cuda_driver": DRIVER_CALLS}
     for event in document["traceEvents"]:
         number = event.get("args", {}).get("cbid")

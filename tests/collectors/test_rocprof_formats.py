@@ -29,7 +29,7 @@ OURS = {
 @pytest.mark.traces
 @pytest.mark.parametrize("row", manifest.rows())
 def test_only_our_files_are_ours(row):
-    path = manifest.TRACES / row["file"]
+    path = manifest.path_of(row)
     head = importers.look_at(path)
     accepting = [kind for kind in (Rpd, RpdJson, Rocpd, Rocprof) if kind().accepts(head, path)]
     assert accepting == [OURS[row["format"]]] if row["format"] in OURS else accepting == []
@@ -40,7 +40,7 @@ def test_only_our_files_are_ours(row):
 @pytest.mark.traces
 @pytest.mark.parametrize("row", manifest.rows("rpd", "rocprofv3-json", "rocprofv3-csv"))
 def test_counts_are_the_manifests(row):
-    device = importers.read(manifest.TRACES / row["file"]).device_events
+    device = importers.read(manifest.path_of(row)).device_events
     kernels = device.filter(device["activity"] == "kernel")
     assert kernels.height == int(row["kernels"])
     assert kernels["stream"].n_unique() == int(row["streams"])

@@ -20,7 +20,7 @@ from deepprof.collectors.importers.sqlite import pages as sqlite_pages
 from deepprof.collectors.importers.sqlite.columns import Database, open_database
 from deepprof.collectors.importers.sqlite.pages import Column, PageFile, RefusedError
 from tests.fuzz.building import build, needs_sanitizers, runtime
-from tests.manifest import rows
+from tests.manifest import path_of, rows
 
 needs_library = pytest.mark.skipif(sqlite_pages.library() is None, reason="no compiled library here")
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here")
@@ -150,7 +150,7 @@ def test_an_empty_table_and_pages_of_every_size(tmp_path, page_size):
 @pytest.mark.traces
 @pytest.mark.parametrize("row", rows("nsys-sqlite", "rpd", "nvprof-sqlite"))
 def test_every_table_of_real_files_is_read_as_sqlite_reads_it(row, traces):
-    with open_database(traces / row["file"]) as database:
+    with open_database(path_of(row)) as database:
         names = sorted(database.tables)
         found = {name: both(database.path, name) for name in names if database.columns(name)}
     assert all(pages in ("refused", sqlite) for pages, sqlite in found.values())

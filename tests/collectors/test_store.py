@@ -84,7 +84,7 @@ def test_texts_that_json_cannot_hold_are_replaced(tmp_path):
 @pytest.mark.parametrize("row", manifest.rows())
 def test_every_real_trace_comes_back(traces: Path, tmp_path: Path, row: dict[str, str]) -> None:
     try:
-        trace = read(traces / row["file"])
+        trace = read(manifest.path_of(row))
     except TraceError:
         return  # refused files have tests of their own
     write_rank(trace, tmp_path / "r")
@@ -94,7 +94,7 @@ def test_every_real_trace_comes_back(traces: Path, tmp_path: Path, row: dict[str
 @pytest.mark.traces
 @pytest.mark.parametrize("row", manifest.rows())
 def test_no_real_file_is_taken_for_a_store(traces: Path, row: dict[str, str]) -> None:
-    path = traces / row["file"]
+    path = manifest.path_of(row)
     assert not NativeStore().accepts(path.read_bytes()[:65536], path)
     assert not NativeStore().accepts(b"", path.parent)
 

@@ -84,7 +84,7 @@ def test_the_report_is_the_same_to_the_byte(ranks, store, capsys):
 def test_the_report_of_a_real_trace_is_the_same_to_the_byte(
     traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], row: dict[str, str]
 ) -> None:
-    path, target = str(traces / row["file"]), str(tmp_path / "job.deepprof")
+    path, target = str(manifest.path_of(row)), str(tmp_path / "job.deepprof")
     try:
         deepprof.read(path)
     except deepprof.TraceError:

@@ -87,7 +87,7 @@ def check(analysis, **options):
 @pytest.mark.traces
 @pytest.mark.parametrize("row", manifest.rows())
 def test_a_real_trace_is_in_the_file_exactly(row, tmp_path):
-    path = manifest.TRACES / row["file"]
+    path = manifest.path_of(row)
     try:
         trace = deepprof.read(path)
     except deepprof.TraceError:

@@ -135,7 +135,7 @@ def test_a_trace_without_iterations_is_one_line(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize("row", manifest.rows())
 def test_the_iteration_of_a_real_trace(row):
     try:
-        trace = deepprof.read(manifest.TRACES / row["file"])
+        trace = deepprof.read(manifest.path_of(row))
     except deepprof.TraceError:
         return
     analysis = deepprof.analyze(trace)

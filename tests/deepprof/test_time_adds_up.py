@@ -35,7 +35,7 @@ def device_span(analysis: Analysis, device: int) -> int:
 
 @pytest.mark.parametrize("row", READABLE)
 def test_the_parts_of_every_device_add_up_to_its_span(traces: Path, row: dict[str, str]) -> None:
-    analysis = analyzed(traces / row["file"])
+    analysis = analyzed(manifest.path_of(row))
     breakdown, summary = analysis.breakdown, analysis.summary
     spans = [device_span(analysis, device) for device in breakdown["device"].to_list()]
     assert total(breakdown, PART_NAMES) == spans
@@ -47,7 +47,7 @@ def test_the_parts_of_every_device_add_up_to_its_span(traces: Path, row: dict[st
 
 @pytest.mark.parametrize("row", READABLE)
 def test_the_parts_of_every_iteration_add_up_to_its_time(traces: Path, row: dict[str, str]) -> None:
-    for loop in analyzed(traces / row["file"]).loops:
+    for loop in analyzed(manifest.path_of(row)).loops:
         table = loop.table
         assert loop.parts["index"].to_list() == loop.iterations["index"].to_list()
         assert total(table, PART_NAMES) == (table["busy_ns"] + table["idle_ns"]).to_list()
@@ -58,7 +58,7 @@ def test_the_parts_of_every_iteration_add_up_to_its_time(traces: Path, row: dict
 
 @pytest.mark.parametrize("row", READABLE)
 def test_without_launch_records_no_cause_is_guessed(traces: Path, row: dict[str, str]) -> None:
-    analysis = analyzed(traces / row["file"])
+    analysis = analyzed(manifest.path_of(row))
     (trace,) = analysis.traces
     if trace.host_events.filter((pl.col("category") == "runtime") & pl.col("correlation").is_not_null()).height:
         return
@@ -72,7 +72,7 @@ def test_enough_traces_have_no_launch_records_and_enough_have_some(traces: Path)
     without = [
         p
         for p in READABLE
-        if analyzed(traces / p.values[0]["file"]).traces[0].host_events.is_empty()  # type: ignore[index, call-overload]
+        if analyzed(manifest.path_of(p.values[0])).traces[0].host_events.is_empty()  # type: ignore[index, call-overload]
     ]
     assert 3 <= len(without) <= len(READABLE) - 20
 

@@ -24,7 +24,7 @@ from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.loop import Loop
 from tests.deepprof.diagnosis.books import check_books, mean_parts
 from tests.loops import MS, make_loop
-from tests.manifest import MORE, TRACES, rows
+from tests.manifest import MORE, TRACES, rows_in
 from tests.tables import make_trace
 
 
@@ -130,7 +130,7 @@ def test_every_limit_is_of_a_part() -> None:
     assert mean_parts(make_loop([100] * 3, compute_ns=100))["compute_ns"] == 100 * MS
 
 
-FILES = [located(folder, each) for folder in (TRACES, MORE) for each in rows(folder=folder)]
+FILES = [located(folder, each) for folder in (TRACES, MORE) for each in rows_in(folder)]
 
 
 @pytest.mark.parametrize(("folder", "row"), FILES)

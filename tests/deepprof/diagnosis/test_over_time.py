@@ -14,26 +14,28 @@ from deepprof.diagnosis.rules.graph_growth import graph_growth
 from deepprof.diagnosis.rules.slow_iterations import slow_iterations
 from tests import manifest
 
-# 61 % of the iteration is idle without a cause; one iteration after warm-up.
-INCOMPLETE = {"hta-negqueue", "tl-jax08-attention"}
-# Iterations 10 and 21 of 40 took more than twice the time of the others on the host: 5 % of all.
-SLOW = {"param-linear"}
+# 61 % of the iteration is idle without a cause; one iteration after warm-up; a rank that waits more and more.
+WARNED = {"hta-negqueue", "tl-jax08-attention", "tl-rocprof-json"}
+CHANGING = {
+    "param-linear": {"slow-iterations"},  # 10 and 21 of 40 took more than twice the time of the others on the host
+    "tl-rocprof-json": {"slow-iterations", "drift"},  # from 34 to 46 ms over 50, and six of 57 to 169 ms
+}
 
 
 def findings(path: Path) -> list[Finding]:
     """Return what the rules over time say of a file."""
-    analysis = deepprof.analyze(deepprof.read(path))
+    analysis = deepprof.analyze(deepprof.read_job(path))
     traces = {trace.rank or 0: trace for trace in analysis.traces}
     rules = (slow_iterations, drift, graph_growth, capture_incomplete)
     return [f for loop in analysis.loops for rule in rules for f in rule(loop, traces[loop.rank])]
 
 
 @pytest.mark.traces
-@pytest.mark.parametrize("row", manifest.rows())
+@pytest.mark.parametrize("row", manifest.rows(jobs=True))
 def test_real_traces(traces: Path, row: dict[str, str]) -> None:
     if row["format"] in ("pyprof-csv", "nsys-rep (binary)"):  # refused
         return
-    case, found = row["file"].split("/")[0], findings(traces / row["file"])
-    assert all(f.severity == "info" for f in found) == (case not in INCOMPLETE)
-    assert {f.rule for f in found} - {"capture-incomplete"} == ({"slow-iterations"} if case in SLOW else set())
+    case, found = row["file"].split("/")[0], findings(manifest.path_of(row))
+    assert all(f.severity == "info" for f in found) == (case not in WARNED)
+    assert {f.rule for f in found} - {"capture-incomplete"} == CHANGING.get(case, set())
     assert sum(f.rule == "capture-incomplete" for f in found) <= 8  # one per loop

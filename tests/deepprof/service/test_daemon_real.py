@@ -15,7 +15,7 @@ import deepprof
 from deepprof.commands import main
 from tests.deepprof.service.daemons import Daemon, running
 from tests.deepprof.service.sending import check_accounts, iterations_of, open_client, wait_settled
-from tests.manifest import TRACES, rows
+from tests.manifest import path_of, rows
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +25,9 @@ def daemon() -> Iterator[Daemon]:
 
 
 @pytest.mark.traces
-@pytest.mark.parametrize("row", rows())
+@pytest.mark.parametrize("row", rows(jobs=True))
 def test_a_real_trace_gives_the_offline_result(row: dict[str, str], daemon: Daemon) -> None:
-    path, job = TRACES / row["file"], row["file"].partition("/")[0]
+    path, job = path_of(row), row["file"].partition("/")[0]
     try:
         traces = deepprof.read_job(path)
     except deepprof.TraceError:  # what no importer reads is not sent either

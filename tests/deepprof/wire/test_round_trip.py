@@ -33,7 +33,7 @@ def test_any_trace_comes_back(trace, records):
 @pytest.mark.parametrize("row", manifest.rows())
 def test_real_traces_come_back(row, traces):
     try:
-        trace = read(traces / row["file"], details=True)
+        trace = read(manifest.path_of(row), details=True)
     except TraceError:
         return  # a file that is no trace, as tests/collectors says
     assert_same(over_the_wire(trace), trace)
@@ -42,7 +42,7 @@ def test_real_traces_come_back(row, traces):
 @pytest.mark.traces
 @pytest.mark.parametrize("name", ["hta-nccl", "param-linear/", "cs336-zx-base/", "tl-jax-conv-08/", "maxtext"])
 def test_reports_of_real_traces_are_the_same(name, traces):
-    path = traces / next(row.values[0]["file"] for row in manifest.rows() if name in row.values[0]["file"])
+    path = next(manifest.path_of(row.values[0]) for row in manifest.rows() if name in row.values[0]["file"])
     trace = read(path, details=True)
     assert analyze(over_the_wire(trace)).to_json() == analyze(trace).to_json()
 
