@@ -25,6 +25,7 @@ Int64s = npt.NDArray[np.int64]
 FEWEST = 3  # iterations: fewer show no loop, as in the miner
 SMALLEST = 6  # kernels of an iteration: shorter ones are not worth a look
 PREFIX = 8  # kernels that show where an iteration begins
+RISING, MUCH = 0.9, 1.1  # of all steps; times as long
 CONFIDENCE = {"annotation": 0.9, "framework": 0.75}  # the user says so; or something that usually comes once in each
 
 
@@ -39,6 +40,13 @@ class Marked:
     def source(self) -> Literal["annotation", "framework"]:
         """Who wrote the ranges: `annotation` or `framework`."""
         return "annotation" if self.family.trust == "step" else "framework"
+
+    @property
+    def grows(self) -> bool:
+        """Whether nearly every iteration is at least as long as the one before, and the last ones much longer."""
+        lengths = self.iterations.end - self.iterations.first
+        rises = np.diff(lengths) >= 0
+        return bool(rises.mean() >= RISING and np.median(lengths[-3:]) >= MUCH * np.median(lengths[:3]))
 
     @property
     def confidence(self) -> float:

@@ -27,6 +27,7 @@ MISSED = 0.1  # of the pattern: what the paper's pattern may miss of an iteratio
 LARGE_BLOCK = 0.05  # of the period
 MEANT = 0.5
 DISAGREE, FILLED = 0.6, 0.8  # of ranges that meet an iteration, and of the kernels within them: then markers decide
+KEPT = 0.9  # of iterations that grow: with fewer of them in one loop, their markers decide
 NEAR = 0.01  # of the period: a range begins "at" an iteration when it is this close
 
 
@@ -74,10 +75,13 @@ def counts_as(iterations: pl.DataFrame, count: int) -> bool:
 def overrules(marked: Marked, mined: mining.Mined, sequence: Sequence) -> bool:
     """Return whether the user's step markers fill the sequence and none of the mined loops has one pass for each.
 
-    A loop that holds on to its graph grows by whole passes: what then comes back is a part of an iteration.
+    A loop that holds on to its graph grows by whole passes: what then comes back is a part of an iteration. Where it
+    grows a kernel at a time, an iteration is mined as long as it is nearly alike; then ranges of either source decide.
     """
     rows = marked.iterations
     filled = int((rows.end - rows.first).sum()) / max(1, len(sequence.symbols))
+    if marked.grows and filled >= FILLED:
+        return max(int(loop.iterations.complete.sum()) for loop in mined.loops) < KEPT * len(rows.first)
     agreement = (agreement_with(marked.family, loop.iterations, loop.period).ratio for loop in mined.loops)
     return marked.source == "annotation" and filled >= FILLED and all(ratio < DISAGREE for ratio in agreement)
 

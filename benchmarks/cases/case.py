@@ -23,7 +23,8 @@ class Case:
 
     `also` are headlines that are as true: two causes of about one size, or one seen with less evidence. `never` are
     rules that may not be among the findings, told as a cause or as a symptom. `loops` are the fewest and the most loops
-    that there are, where the case is about that.
+    that there are, and `iterations` how many whole ones the first of them has, where the case is about that. `counts`
+    is what the user says of them, as in the paper.
     """
 
     section: str
@@ -33,6 +34,8 @@ class Case:
     also: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
     loops: tuple[int, int] | None = None
+    iterations: int | None = None
+    counts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,14 @@ class Verdict:
     confidence: float
     rules: frozenset[str] = frozenset()
     loops: int = 0
+    iterations: int = 0
 
     @property
     def right(self) -> bool:
         """Whether the headline is the label, and nothing is told that may not be."""
         if self.case.loops is not None and not self.case.loops[0] <= self.loops <= self.case.loops[1]:
+            return False
+        if self.case.iterations not in (None, self.iterations):
             return False
         return self.headline in (self.case.label, *self.case.also) and not self.rules & set(self.case.never)
 
@@ -72,11 +78,12 @@ def examine(case: Case) -> Analysis:
     """Return the analysis of a case, which has a scratch directory of its own."""
     with warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="deepprof-case-") as scratch:
         warnings.simplefilter("ignore")
-        return analyze(case.load(Path(scratch)))
+        return analyze(case.load(Path(scratch)), counts=case.counts)
 
 
 def judge_analysis(case: Case, analysis: Analysis) -> Verdict:
     """Return the verdict on what was found."""
     found, rules = analysis.headline, frozenset(finding.rule for finding in analysis.findings)
     said = (found.rule, found.confidence) if found else (HEALTHY, 0.0)
-    return Verdict(case, *said, rules, len(analysis.loops))
+    whole = int(analysis.loops[0].iterations["complete"].sum()) if analysis.loops else 0
+    return Verdict(case, *said, rules, len(analysis.loops), whole)

@@ -6,12 +6,12 @@ Each stands for a principle, and is made by the simulator alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
 
-from benchmarks.cases import defects
+from benchmarks.cases import defects, habits
 from benchmarks.cases.case import HEALTHY, Case
 from benchmarks.cases.disturbances import drop_calls
 from benchmarks.cases.dressing import dress, mark_step
@@ -37,7 +37,8 @@ NONE = (0, 0)
 class Twin:
     """A job and what must be said of it: `labels`, the best first; `never` and `loops` as `Case` has them.
 
-    `change` leaves of the trace what was recorded; a `single` one is one marked iteration alone.
+    `change` leaves of the trace what was recorded; a `single` one is one marked iteration alone. Where `counted`, all
+    its iterations are found; where `told`, the user says how many there are.
     """
 
     job: Job
@@ -46,6 +47,8 @@ class Twin:
     loops: tuple[int, int] | None = None
     change: Callable[[Trace], Trace] | None = None
     single: bool = False
+    counted: bool = False
+    told: bool = False
 
 
 def make(plan: Callable[..., Plan], iterations: int = 16, *, annotate: bool = False, **choices: float | str) -> Job:
@@ -55,7 +58,14 @@ def make(plan: Callable[..., Plan], iterations: int = 16, *, annotate: bool = Fa
 
 BLAMES = ("launch-bound", "allocator-bound", "host-bound", "input-bound")
 UPDATES = make(defects.plan_updates_inside, 1)
+GROWING = make(habits.plan_kept_losses, 120, annotate=True, kept=True)
+STEADY = make(habits.plan_kept_losses, 120, annotate=True, kept=False)
 TENSORFLOW = partial(dress, flavour="tensorflow")
+
+
+def forget_device(trace: Trace) -> Trace:
+    """Return the trace as a machine without a GPU would have written it."""
+    return replace(trace, devices=trace.devices.clear())
 
 
 def mark_dressed(trace: Trace) -> Trace:
@@ -70,6 +80,23 @@ TWINS = {
     "one step with updates in its backward pass": Twin(UPDATES, (HEALTHY,), loops=NONE, change=TENSORFLOW, single=True),
     "8 steps with updates in their backward pass": Twin(
         make(defects.plan_updates_inside, 8), (HEALTHY,), loops=ONE, change=TENSORFLOW
+    ),
+    "losses keep their graphs, marked": Twin(GROWING, ("graph-growth",), loops=ONE, counted=True),
+    "losses keep their graphs, only the optimizer marked": Twin(
+        make(habits.plan_kept_losses, 40, kept=True), ("graph-growth",), loops=ONE, counted=True
+    ),
+    "losses keep their graphs, told how often": Twin(
+        GROWING, ("graph-growth",), ("capture-incomplete",), ONE, counted=True, told=True
+    ),
+    "no loss keeps its graph, marked": Twin(STEADY, (HEALTHY,), loops=ONE, counted=True),
+    "no loss keeps its graph, told how often": Twin(STEADY, (HEALTHY,), loops=ONE, counted=True, told=True),
+    "40 forward passes": Twin(make(habits.plan_forward_passes, 40), (HEALTHY,), loops=ONE, counted=True),
+    "one forward pass": Twin(make(habits.plan_forward_passes, 1), (HEALTHY,), loops=NONE, single=True),
+    "a CPU that slows down": Twin(
+        make(habits.plan_on_host, 30, slower=True), ("drift",), loops=ONE, change=forget_device
+    ),
+    "a CPU that is taken away at times": Twin(
+        make(habits.plan_on_host, 30, slower=False), (HEALTHY,), ("drift",), ONE, forget_device
     ),
     "late batches in 16 of 30": Twin(
         make(defects.plan_late_batches, 30, hidden=False), ("input-bound",), ("graph-growth", "drift")
@@ -130,7 +157,18 @@ def cases() -> Iterator[Case]:
     """Yield a case per twin, and those of eight ranks."""
     for name, twin in TWINS.items():
         label, *also = twin.labels
-        yield Case(SECTION, name, label, partial(load_twin, twin), tuple(also), twin.never, twin.loops)
+        count = twin.job.iterations
+        yield Case(
+            section=SECTION,
+            name=name,
+            label=label,
+            load=partial(load_twin, twin),
+            also=tuple(also),
+            never=twin.never,
+            loops=twin.loops,
+            iterations=count if twin.counted else None,
+            counts=(count,) if twin.told else (),
+        )
     for name, scenario, label in (("late", "straggler", "straggler"), ("none late", "ranks-healthy", HEALTHY)):
         load = partial(load_ranks, scenario, SEED, RANKS, 10)
         yield Case(SECTION, f"{RANKS} ranks, {name}", label, load)

@@ -43,7 +43,7 @@ class Place:
 
 def make_document(machine: Machine, place: Place) -> dict[str, Any]:
     """Return the profiler's file: host operators, then device activities, names of the rows, the capture's ends."""
-    end = max(machine.host_ns, *machine.free.values())
+    end = max((machine.host_ns, *machine.free.values()))
     header = {
         "schemaVersion": 1,
         "deviceProperties": [DEVICE_PROPERTIES],

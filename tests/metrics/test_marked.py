@@ -107,6 +107,30 @@ def find(trace: Trace) -> list[Loop]:
 HEAD = list(range(100, 160))
 
 
+def term_keeper(count: int, *, marked: bool, kept: int = 1) -> Trace:
+    """Iterations that each sum all losses so far: a kernel more in each pass of every one of them."""
+    symbols, marks = [], []
+    for number in range(1, count + 1):
+        first = len(symbols)
+        symbols += [*HEAD[:30], *[10, 11] * number * kept, *[12, 13] * number * kept, *HEAD[30:]]
+        marks += [span(STEP, 10 * first - 1, 10 * len(symbols) - 1)] * marked
+    names = [NAMES[name] if name < len(NAMES) else f"k{name}" for name in range(160)]
+    return make_trace([event(s, 10 * at, 10 * at + 8) for at, s in enumerate(symbols)], annotations=marks, names=names)
+
+
+def test_markers_decide_where_growth_takes_iterations_from_the_miner() -> None:
+    (loop,) = find(term_keeper(60, marked=True))
+    assert loop.iterations.height == int(loop.iterations["complete"].sum()) == 60
+    assert "they do not repeat, 64 to 300 kernels in each" in loop.evidence
+    assert sum(int(each.iterations["complete"].sum()) for each in find(term_keeper(60, marked=False))) < 60
+
+
+def test_markers_leave_iterations_that_do_not_grow_to_the_miner() -> None:
+    (loop,) = find(term_keeper(60, marked=True, kept=0))
+    assert "they do not repeat" not in loop.evidence
+    assert loop.period == 60
+
+
 def graph_keeper(count: int, *, marked: bool) -> Trace:
     """Iterations that each go backward once more through all so far: what comes back is a part of them."""
     symbols, marks = [], []

@@ -1,0 +1,68 @@
+"""What people do in programs of their own: losses that are kept, forward passes alone, training without a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from benchmarks.cases.lookalikes import draw_training
+from deepprof.simulation.kernels import EXTRA_TERM
+from deepprof.simulation.models import Model
+from deepprof.simulation.plan import Plan, Request
+from deepprof.simulation.steps import Close, Host, Launch, Open, Pause, Step
+from deepprof.simulation.training import load_prefetched, read_value
+
+__all__ = ["plan_forward_passes", "plan_kept_losses", "plan_on_host"]
+
+STALL_NS = 3_000_000
+SLOWER = 1.2  # times the last operator of a job that slows down is as long as the first one, or more
+LOADING_NS = 40_000
+BACKWARD = "autograd::engine::evaluate_function: MulBackward0"
+
+
+def plan_kept_losses(request: Request, *, kept: bool) -> Plan:
+    """What is minimized is the mean of all losses so far, and each of them has its graph still."""
+    training = draw_training(request.random, reads=True)
+    model: Model = training.model
+
+    def build(index: int) -> Iterator[Step]:
+        terms = EXTRA_TERM * (max(index, 0) if kept else 1)
+        back = tuple(replace(term, op=BACKWARD, backward=True) for term in terms)
+        longer = replace(model, head=(*model.head, *terms), head_backward=(*back, *model.head_backward))
+        return replace(training, model=longer, statistics=False).build(index)
+
+    return Plan(build=build)
+
+
+def plan_forward_passes(request: Request) -> Plan:
+    """A model is asked, and never trained; what it answers is read every time."""
+    training = draw_training(request.random, reads=True)
+
+    def build(_: int) -> Iterator[Step]:
+        yield from load_prefetched(LOADING_NS)
+        yield from training.model.forward
+        yield from read_value()
+
+    return Plan(build=build, warmup=0)
+
+
+def plan_on_host(request: Request, *, slower: bool) -> Plan:
+    """Training on a CPU, which the system takes away at times, or which slows down all the while."""
+    training = draw_training(request.random, reads=False)
+    stalled = set(request.random.sample(range(request.iterations), 3)) if not slower else set()
+
+    def build(index: int) -> Iterator[Step]:
+        pace = 1 + (SLOWER - 1) * index / request.iterations if slower else request.random.uniform(0.85, 1.2)
+        yield from (Pause(STALL_NS),) * (index in stalled)
+        yield from on_host(training.build(index), pace)
+
+    return Plan(build=build, warmup=0)
+
+
+def on_host(steps: Iterable[Step], pace: float) -> Iterator[Step]:
+    """Yield the operators of the launches among the steps, and the ranges around them."""
+    for step in steps:
+        if isinstance(step, Launch):
+            yield Host(step.op, round(step.ns * pace))
+        elif isinstance(step, Open | Close):
+            yield step
