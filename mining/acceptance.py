@@ -37,6 +37,7 @@ THOUSAND = 1000  # passes of even fewer kernels, if the host shows each
 SPREAD = 0.5  # of the period between the first and the last kernel of the optimizer: it updates layer by layer
 LAYER_EDITS = 0.0005  # layers are equal but for a few
 SMALLEST = 3  # kernels: a shorter repetition is no iteration without a range that says so
+NEARLY_WHOLE = 0.75  # of the template
 MOSTLY_OPTIMIZER = 0.6  # of a template: then it is the optimizer's own loop
 ONE_GAP = 3.0  # a pause this much longer than any other in the period ends an iteration, not a layer
 
@@ -307,11 +308,20 @@ def find_signs(candidate: Candidate, evidence: Evidence) -> Signs:
 
 
 def ends_in_optimizer(candidate: Candidate, evidence: Evidence) -> bool:
-    """Return whether the template has kernels named like an optimizer's, and others before them."""
+    """Return whether the template has kernels named like an optimizer's and others before them, and most passes too."""
     if evidence.optimizer is None:
         return False
     share = float(evidence.optimizer[candidate.template.symbols].mean())
-    return 0 < share <= MOSTLY_OPTIMIZER and not updates_as_it_goes(candidate, evidence)
+    if not 0 < share <= MOSTLY_OPTIMIZER or updates_as_it_goes(candidate, evidence):
+        return False
+    return evidence.updates is None or in_nearly_whole_passes(candidate, evidence.updates)
+
+
+def in_nearly_whole_passes(candidate: Candidate, marks: npt.NDArray[np.bool_]) -> bool:
+    """Return whether 80 % of the passes that lack little contain a mark: forward passes of an evaluation lack more."""
+    whole = candidate.matches.matched[candidate.good] >= NEARLY_WHOLE * candidate.period
+    marked = candidate.count(np.flatnonzero(marks))[whole] > 0
+    return bool(marked.sum() >= max(1.0, 0.8 * len(marked) - 1))
 
 
 def updates_as_it_goes(candidate: Candidate, evidence: Evidence) -> bool:

@@ -52,7 +52,7 @@ class Evidence:
     `gaps` is idle device time before each symbol, `launch_gaps` host time before its launch (any unit, both ≥ 0),
     `copies` marks symbols that follow a copy from or to the host, `syncs` those launched after the host had waited
     for the device, `graphs` those that are a whole graph launch. `optimizer` marks symbol values (not positions)
-    whose names look like an optimizer's. `start` is the first symbol that was launched while the capture ran:
+    whose names look like an optimizer's, `updates` the places of a window where they are. `start` is the first symbol that was launched while the capture ran:
     profilers are switched on between iterations, but the device may still be busy with the one before.
     """
 
@@ -67,6 +67,7 @@ class Evidence:
     length: int = 0  # of the sequence or window; set by `find_loop`
     opens: bool = True  # the first symbol is the capture's first, not the first of a window or after a gap
     closes: bool = True  # … and the last its last
+    updates: npt.NDArray[np.bool_] | None = None  # set by `search`
 
     def check(self, length: int, alphabet: int) -> None:
         """Raise `ValueError` where the evidence does not fit `length` symbols, all below `alphabet`."""

@@ -108,7 +108,7 @@ def look_at(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> L
     When the choice is refused for what it is, a larger candidate may still be the iteration: one bad iteration among
     few makes the climb stop at the layers.
     """
-    shown = evidence.between(first, end)
+    shown = with_updates(evidence.between(first, end), symbols[first:end])
     candidates = propose(symbols[first:end], shown)
     pick = select(symbols[first:end], candidates, shown)
     if pick is None:
@@ -126,6 +126,11 @@ def look_at(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> L
         return Look(symbols, symbols[first:end], shown, pick, verdict)
     joined, better = join_variants(symbols, pick, shown, first, end)
     return Look(joined, joined[first:end], shown, better, verdict if better is pick else judge(better, shown))
+
+
+def with_updates(evidence: Evidence, symbols: SymbolArray) -> Evidence:
+    """Return the evidence on a window with where its optimizer's kernels are."""
+    return evidence if evidence.optimizer is None else replace(evidence, updates=evidence.optimizer[symbols])
 
 
 def promote(symbols: SymbolArray, pick: Candidate, evidence: Evidence) -> Candidate:

@@ -18,6 +18,7 @@ from deepprof.comparison.setting import compare_settings
 from deepprof.comparison.template import take_template
 from deepprof.comparison.times import compare_times
 from deepprof.comparison.totals import compare_copies, compare_kernels
+from deepprof.render.wording import CPU, GPU, wording_of
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
@@ -32,10 +33,11 @@ def compare(a: Analysis, b: Analysis) -> Comparison:
     rows = sorted(((compare_loops(x, y), x, y) for x, y in loops), key=lambda row: -row[0].time.ratio)
     pairs = [row[0] for row in rows]
     headline = nothing_to_compare(missing)
+    on_cpu = wording_of(a).on_cpu and wording_of(b).on_cpu
     if rows:
         before, after = side_of(a, rows[0][1]), side_of(b, rows[0][2])
         pairs[0] = with_details(pairs[0], before, after)
-        headline = sum_up(pairs, before, after)
+        headline = sum_up(pairs, before, after, CPU if on_cpu else GPU)
     return Comparison(
         a_paths=tuple(trace.path for trace in a.traces),
         b_paths=tuple(trace.path for trace in b.traces),
@@ -43,6 +45,7 @@ def compare(a: Analysis, b: Analysis) -> Comparison:
         pairs=tuple(pairs),
         missing=missing,
         differences=compare_settings(a, b),
+        on_cpu=on_cpu,
     )
 
 

@@ -14,7 +14,7 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.statistics import bootstrap_change
 from deepprof.plurals import counted
 from deepprof.render.units import format_duration, format_ratio
-from deepprof.render.wording import GPU_PARTS
+from deepprof.render.wording import GPU, Wording
 
 __all__ = ["nothing_to_compare", "sum_up"]
 
@@ -29,19 +29,19 @@ def nothing_to_compare(missing: Sequence[str]) -> Headline:
     return Headline(f"Nothing can be compared: {'; '.join(missing) or 'no rank or device is in both runs'}.")
 
 
-def sum_up(pairs: Sequence[Pair], a: Side, b: Side) -> Headline:
-    """Return the headline of a comparison whose first pair, with details, is that of `a` and `b`."""
+def sum_up(pairs: Sequence[Pair], a: Side, b: Side, words: Wording = GPU) -> Headline:
+    """Return the headline of a comparison whose first pair, with details, is that of `a` and `b`, in these words."""
     pair = pairs[0]
     part = main_part(pair)
     unsure = pair.time.verdict == "unclear" and pair.time.low is not None
     if part is not None and unsure and not surely_changed(part.name, a.loop, b.loop):
         part = None
-    sentences = [describe_time(pairs), *describe_program(pair.program)]
+    sentences = [describe_time(pairs, words), *map(words.speak, describe_program(pair.program))]
     if pair.time.verdict == "same" or part is None:
         return Headline(" ".join(sentences))
     place = find_where(pair, part, a if part.difference_ns < 0 else b)
     share = part.difference_ns / (pair.b_mean_ns - pair.a_mean_ns)
-    sentences.insert(1, describe_part(part, place, share))
+    sentences.insert(1, describe_part(part, place, share, words))
     return Headline(" ".join(sentences), part.name, place, round(share, 4))
 
 
@@ -60,11 +60,12 @@ def surely_changed(part: str, a: Loop, b: Loop) -> bool:
     return interval is not None and (interval[0] > 0 or interval[1] < 0)
 
 
-def describe_time(pairs: Sequence[Pair]) -> str:
+def describe_time(pairs: Sequence[Pair], words: Wording) -> str:
     """Return how much the iteration time changed, and whether that is sure."""
     pair = pairs[0]
     time, several = pair.time, len(pairs) > 1
-    where = f" on rank {pair.b.rank}, device {pair.b.device}, the slowest of {len(pairs)} pairs" if several else ""
+    device = "" if words.on_cpu else f" device {pair.b.device},"
+    where = f" on rank {pair.b.rank},{device} the slowest of {len(pairs)} pairs" if several else ""
     times = f"{format_duration(time.a_ns)} → {format_duration(time.b_ns)} per iteration{where}"
     if time.verdict == "same":
         what = "Nothing changed" if is_unchanged(pair) else "The time did not change"
@@ -86,9 +87,9 @@ def is_unchanged(pair: Pair) -> bool:
     return not edited and all(abs(part.difference_ns) < SAME * pair.a_mean_ns for part in pair.parts)
 
 
-def describe_part(part: PartChange, place: str | None, share: float) -> str:
+def describe_part(part: PartChange, place: str | None, share: float, words: Wording) -> str:
     """Return the sentence on the part that explains most."""
-    idle, _, cause = GPU_PARTS[part.name].partition(": ")
+    idle, _, cause = words.parts[part.name].partition(": ")
     amount = f"{format_duration(abs(part.difference_ns))} {'less' if part.difference_ns < 0 else 'more'}"
     where = (f" in {place}" if cause else f", most of all in {place}") if place else ""  # a kernel has but its share
     explained = "more than all" if share > 1 else format_ratio(share)

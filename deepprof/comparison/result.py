@@ -191,7 +191,8 @@ class Comparison:
     """Two runs compared: A before, B after.
 
     `pairs` has the loops that could be compared, the one that got slowest first; it is empty where nothing could be.
-    `missing` says why others could not be, and `differences` in what else than the program the runs differ.
+    `missing` says why others could not be, and `differences` in what else than the program the runs differ. `on_cpu`:
+    neither run saw a device, and what is compared are operators.
     """
 
     a_paths: tuple[str, ...]
@@ -200,6 +201,7 @@ class Comparison:
     pairs: tuple[Pair, ...]
     missing: tuple[str, ...]
     differences: tuple[Difference, ...] = ()
+    on_cpu: bool = False
 
     @property
     def worst(self) -> Pair | None:

@@ -11,14 +11,14 @@ from deepprof.render.page import Page
 from deepprof.render.plain import shorten as cut
 from deepprof.render.rows import Row, draw_rows
 from deepprof.render.units import format_bytes, format_difference, format_duration, format_ratio
-from deepprof.render.wording import GPU_PARTS
+from deepprof.render.wording import CPU, GPU, Wording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rich.console import Console
 
-    from deepprof.comparison.result import Comparison, KernelChange, OperationChange, Pair, Place
+    from deepprof.comparison.result import Comparison, KernelChange, OperationChange, Pair
 
 __all__ = ["OPERATIONS", "print_comparison"]
 
@@ -49,19 +49,20 @@ def print_comparison(comparison: Comparison, console: Console, *, limit: int = O
         page.line(f"note: {note}", "yellow", hang=6)
     if len(comparison.missing) > NOTES:
         page.line(f"… and {len(comparison.missing) - NOTES} more (see --format json)", "yellow", indent=6)
-    print_pairs(comparison.pairs, page)
+    words = CPU if comparison.on_cpu else GPU
+    print_pairs(comparison.pairs, page, words)
     if comparison.worst is not None:
-        print_pair(comparison.worst, page, limit)
+        print_pair(comparison.worst, page, limit, words)
 
 
-def print_pairs(pairs: Sequence[Pair], page: Page) -> None:
+def print_pairs(pairs: Sequence[Pair], page: Page, words: Wording) -> None:
     """Print one row per pair where there are several."""
     if len(pairs) < 2:
         return
     page.skip()
-    page.line("Iterations by rank and device, the slowest change first", "bold")
+    page.line(f"Iterations by rank{'' if words.on_cpu else ' and device'}, the slowest change first", "bold")
     rows = [
-        Row(describe_place(pair.a, pair.b), times(pair.time.a_ns, pair.time.b_ns, pair.time.ratio))
+        Row(describe_place(pair, words), times(pair.time.a_ns, pair.time.b_ns, pair.time.ratio))
         for pair in pairs[:PAIRS]
     ]
     draw_rows(page, HEADER, rows)
@@ -75,23 +76,28 @@ def times(a_ns: int, b_ns: int, ratio: float) -> tuple[str, str, str]:
     return format_duration(a_ns), format_duration(b_ns), f"{sign}{format_ratio(abs(ratio - 1))}"
 
 
-def describe_place(a: Place, b: Place) -> str:
+def describe_place(pair: Pair, words: Wording) -> str:
     """Return where a pair runs, with both numbers where they differ."""
-    pairs = (("rank", a.rank, b.rank), ("device", a.device, b.device))
+    a, b = pair.a, pair.b
+    pairs = (("rank", a.rank, b.rank), *(() if words.on_cpu else (("device", a.device, b.device),)))
     return ", ".join(f"{word} {x}" if x == y else f"{word} {x} → {y}" for word, x, y in pairs)
 
 
-def print_pair(pair: Pair, page: Page, limit: int) -> None:
+def print_pair(pair: Pair, page: Page, limit: int, words: Wording) -> None:
     """Print what is known of the pair that got slowest."""
     page.skip()
     before = f"{pair.a.period:,} → " if pair.a.period != pair.b.period else ""
-    kernels = counted(pair.b.period, "kernel")
-    page.line(f"{describe_place(pair.a, pair.b)}: 1 iteration = {before}{kernels}", "bold")
+    page.line(f"{describe_place(pair, words)}: 1 iteration = {before}{words.count(pair.b.period)}", "bold")
     page.line(describe_ratio(pair), indent=2)
-    print_parts(pair, page)
-    print_operations(pair, page, limit)
-    print_kernels(pair, page, limit)
-    print_host(pair, page)
+    print_parts(pair, page, words)
+    print_operations(pair, page, limit, words)
+    print_kernels(pair, page, limit, words)
+    print_host(pair, page, words)
+
+
+def title(words: Wording) -> str:
+    """Return what is compared, at the beginning of a line."""
+    return f"{words.work.capitalize()}s"
 
 
 def describe_ratio(pair: Pair) -> str:
@@ -104,14 +110,14 @@ def describe_ratio(pair: Pair) -> str:
     return f"{medians}, over {time.a_iterations:,} and {counted(time.b_iterations, 'iteration')}"
 
 
-def print_parts(pair: Pair, page: Page) -> None:
+def print_parts(pair: Pair, page: Page, words: Wording) -> None:
     """Print the parts of the time that changed; small ones together, so that the rows add up."""
     least = SMALL * max(pair.a_mean_ns, pair.b_mean_ns)
     large = [part for part in pair.parts if abs(part.difference_ns) >= least]
     if not large:
         return
     listed = sorted(large, key=lambda part: -abs(part.difference_ns))
-    rows = [Row(GPU_PARTS[part.name], cells(part.a_ns, part.b_ns)) for part in listed]
+    rows = [Row(words.parts[part.name], cells(part.a_ns, part.b_ns)) for part in listed]
     a_rest, b_rest = pair.a_mean_ns - sum(p.a_ns for p in large), pair.b_mean_ns - sum(p.b_ns for p in large)
     rest = [Row("all other parts", cells(a_rest, b_rest))] if a_rest or b_rest else []
     page.skip()
@@ -124,8 +130,8 @@ def cells(a_ns: int, b_ns: int) -> tuple[str, str, str]:
     return format_duration(a_ns), format_duration(b_ns), format_difference(b_ns - a_ns)
 
 
-def print_operations(pair: Pair, page: Page, limit: int) -> None:
-    """Print the kernels of the main stream that were added, removed or replaced, or take another time."""
+def print_operations(pair: Pair, page: Page, limit: int, words: Wording) -> None:
+    """Print what was added to the main stream, removed or replaced, or takes another time."""
     program = pair.program
     if program is None or program.problem is not None:
         return
@@ -134,7 +140,8 @@ def print_operations(pair: Pair, page: Page, limit: int) -> None:
     if not rows:
         return
     page.skip()
-    page.line("Kernels of the main stream that changed (~ replaced, + added, - removed)", "bold")
+    where = "thread" if words.on_cpu else "main stream"
+    page.line(f"{title(words)} of the {where} that changed (~ replaced, + added, - removed)", "bold")
     draw_rows(page, HEADER, list(map(describe_operation, rows[:limit])))
     print_hidden(len(rows) - limit, page)
 
@@ -176,14 +183,14 @@ def shared(one: str, other: str) -> str:
     return one[: next((at for at, (x, y) in pairs if x != y), min(len(one), len(other)))]
 
 
-def print_kernels(pair: Pair, page: Page, limit: int) -> None:
+def print_kernels(pair: Pair, page: Page, limit: int, words: Wording) -> None:
     """Print kernels by name, on all streams, where their time changed."""
     least = SMALL * pair.a_mean_ns
     rows = [row for row in pair.kernels if abs(row.difference_ns) >= least]
     if not rows:
         return
     page.skip()
-    page.line("Kernels by name, all streams, per iteration", "bold")
+    page.line(f"{title(words)} by name, {'' if words.on_cpu else 'all streams, '}per iteration", "bold")
     draw_rows(page, HEADER, [Row(describe_kernel(row), cells(row.a_ns, row.b_ns)) for row in rows[:limit]])
     print_hidden(len(rows) - limit, page)
 
@@ -194,9 +201,9 @@ def describe_kernel(row: KernelChange) -> str:
     return f"{a if a == b else f'{a} → {b}'} {TIMES} {row.name}"
 
 
-def print_host(pair: Pair, page: Page) -> None:
-    """Print copies and what the host did where they changed."""
-    rows = [*describe_copies(pair), *describe_counts(pair)]
+def print_host(pair: Pair, page: Page, words: Wording) -> None:
+    """Print copies and what the host did where they changed; without a device there are none."""
+    rows = [] if words.on_cpu else [*describe_copies(pair), *describe_counts(pair)]
     if rows:
         page.skip()
         page.line("Copies and calls that changed, per iteration", "bold")

@@ -7,18 +7,22 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import msgspec
+import polars as pl
 import pytest
 from rich.console import Console
 
 import deepprof
 from deepprof.commands import diff, main
 from deepprof.comparison import compare
+from deepprof.diagnosis.on_cpu import DEVICE_WORDS
 from deepprof.render import comparison_text
 from deepprof.render.comparison_json import SCHEMA, Diff, encode
 from deepprof.render.comparison_text import print_comparison, tell_apart
 from deepprof.render.units import format_difference
+from tests.deepprof.reports import play_cpu, read_simulated
 
 from .test_diff_comparison import PLAIN, run_of, trace_of
 
@@ -52,6 +56,22 @@ def shown(a, b, width=80, encoding="utf-8"):
     print_comparison(compare(a, b), Console(file=stream, width=width))
     stream.flush()
     return raw.getvalue().decode(encoding)
+
+
+def test_runs_without_a_device_are_told_in_operators():
+    (before,) = play_cpu()
+    slower = before.host_events.with_columns((pl.col("start_ns", "end_ns") * 1.5).cast(pl.Int64))
+    text = shown(deepprof.analyze(before), deepprof.analyze(replace(before, host_events=slower)))
+    assert "rank 0: 1 iteration = 13 operators" in text
+    assert "the program: 1.04 ms more" in text
+    assert "Operators of the thread that changed" in text
+    assert "Operators by name, per iteration" in text
+    assert DEVICE_WORDS.findall(text) == []
+
+
+def test_a_run_without_a_device_and_one_with_are_told_in_kernels():
+    text = shown(deepprof.analyze(play_cpu()), deepprof.analyze(read_simulated("healthy", iterations=8)))
+    assert "device 0: 1 iteration = 13 →" in text
 
 
 @pytest.mark.parametrize(
