@@ -52,8 +52,9 @@ class Evidence:
     `gaps` is idle device time before each symbol, `launch_gaps` host time before its launch (any unit, both ≥ 0),
     `copies` marks symbols that follow a copy from or to the host, `syncs` those launched after the host had waited
     for the device, `graphs` those that are a whole graph launch. `optimizer` marks symbol values (not positions)
-    whose names look like an optimizer's, `updates` the places of a window where they are. `start` is the first symbol that was launched while the capture ran:
-    profilers are switched on between iterations, but the device may still be busy with the one before.
+    whose names look like an optimizer's, `updates` the places of a window where they are. `start` is the first symbol
+    that was launched while the capture ran: profilers are switched on between iterations, but the device may still be
+    busy with the one before.
     """
 
     gaps: npt.NDArray[np.float64] | None = None
