@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["NOTHING", "Painted", "Spans", "covered", "intersect", "paint", "union"]
+__all__ = ["NOTHING", "Painted", "Spans", "covered", "elapsed", "intersect", "paint", "union"]
 
 Int64s = npt.NDArray[np.int64]
 

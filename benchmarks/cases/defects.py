@@ -23,6 +23,7 @@ __all__ = [
     "plan_handed_over",
     "plan_late_batches",
     "plan_loads_code",
+    "plan_masked_copies",
     "plan_serial_reductions",
     "plan_silence",
     "plan_slower_loader",
@@ -33,7 +34,7 @@ LATE, OF = 16, 30  # iterations whose batch is late
 LOAD_NS = 2_000_000_000  # of a module, in the call that needs it first
 USUAL_NS = 150_000  # that a batch which is ready takes
 EXTRA_STREAM = 31
-SMALL_NBYTES = 4_096
+SMALL_NBYTES, MASKED_NBYTES = 4_096, 2_000_000_000
 UPDATE = "void tensorflow::functor::ApplyAdamKernel<float, false>(int, float*, float*, float*, float const*)"
 
 
@@ -93,6 +94,21 @@ def plan_eager(request: Request) -> Plan:
     """A small model whose kernels are done before the host has launched the next."""
     model = shrink_model(draw_model(request.random), 2_500, 9_000)
     training = Training(model=model, load=lambda _: load_prefetched(40_000), tunes=False, statistics=False)
+    return Plan(build=training.build, pace=2.0, warmup=0)
+
+
+def plan_masked_copies(request: Request) -> Plan:
+    """The same with a copy within the device that is as long as half of the launching: it hides that, and no more."""
+    model = shrink_model(draw_model(request.random), 2_500, 9_000)
+    copy = Copy("DtoD", MASKED_NBYTES, pinned=True, stream=MAIN_STREAM)
+    training = Training(
+        model=model,
+        load=lambda _: load_prefetched(40_000),
+        before_forward=lambda _: (copy,),
+        end=lambda _: read_value(),
+        tunes=False,
+        statistics=False,
+    )
     return Plan(build=training.build, pace=2.0, warmup=0)
 
 

@@ -133,6 +133,9 @@ TWINS = {
     "one marked step, launching": Twin(make(defects.plan_eager, 1), ("launch-bound",), single=True),
     "one marked step, computing": Twin(make(plan_patient_host, 1), (HEALTHY,), loops=NONE, single=True),
     "copies within the device": Twin(make(defects.plan_device_copies, hidden=False), ("device-copies",)),
+    "copies within the device, in front of late launches": Twin(
+        make(defects.plan_masked_copies), (HEALTHY, "launch-bound")
+    ),
     "copies within the device, hidden": Twin(make(defects.plan_device_copies, hidden=True), (HEALTHY,)),
     "kernels wait for copies on another stream": Twin(
         Job(partial(defects.plan_handed_over, stream=defects.EXTRA_STREAM), 16, SEED, HandingMachine),

@@ -10,7 +10,7 @@ from deepprof.metrics.breakdown.costs import Cost, mean_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.outliers import cost_beside_slow
 
-__all__ = ["Claim", "Limits", "Texts", "format_ms", "format_percent", "many", "share_out"]
+__all__ = ["Claim", "Limits", "Texts", "format_ms", "format_percent", "many", "say_saved", "share_out"]
 
 Numbers = Mapping[str, int | float | str | None]
 Place = Mapping[str, int | str] | None
@@ -20,6 +20,8 @@ BORDERLINE = 0.6  # confidence at the limit; it is full where the share is twice
 FEW = 5  # iterations below which a mean says less
 SEEN = {1: 0.5, 2: 0.75}  # certainty of what is in so many iterations only; in more: 0.9
 OFTEN = 0.9
+MOST_OF_IT = 0.8
+HIDDEN = 0.5  # of the limit of a warning: what saves less is a remark
 FEWEST = 2  # iterations that show it: in one it may be chance
 
 
@@ -45,7 +47,7 @@ class Claim:
     """That `cost` is what `rule` is about: the time of `parts`.
 
     `certainty` is how far the trace shows the cause, and not only the time; `headroom_ns` what could be saved where
-    that is not the whole cost.
+    that is not the whole cost, `shorter_ns` by how much an iteration was found to be shorter without it.
     """
 
     rule: str
@@ -55,6 +57,7 @@ class Claim:
     limits: Limits
     certainty: float = 1.0
     headroom_ns: float | None = None
+    shorter_ns: float | None = None
 
     @property
     def holds(self) -> bool:
@@ -70,14 +73,25 @@ class Claim:
         return self.cost.steadiness >= STEADY
 
     @property
+    def is_hidden(self) -> bool:
+        """Whether an iteration would take hardly less time without the cost."""
+        return self.shorter_ns is not None and self.shorter_ns < HIDDEN * self.limits.warning * self.cost.whole_ns
+
+    @property
+    def bound(self) -> Numbers:
+        """By how much an iteration would be shorter, where that is much less than the cost."""
+        known = self.shorter_ns is not None and self.shorter_ns < MOST_OF_IT * self.cost.mean_ns
+        return {"shorter_ns_per_iteration": round(self.shorter_ns or 0)} if known else {}
+
+    @property
     def per(self) -> str:
         """To what counts belong, in words."""
         return f"in the {self.loop.single}" if self.loop.single else "per iteration"
 
     @property
     def severity(self) -> Severity:
-        """How bad the cost is; what is in one recording alone is a remark."""
-        if self.loop.single == "recording":
+        """How bad the cost is; what is in one recording alone is a remark, and so is what nobody can save."""
+        if self.loop.single == "recording" or self.is_hidden:
             return "info"
         return "critical" if self.cost.share >= self.limits.critical else "warning"
 
@@ -100,13 +114,14 @@ class Claim:
     def conclude(self, texts: Texts, evidence: Numbers, location: Place = None) -> Finding:
         """Return the finding."""
         loop, cost = self.loop, self.cost
-        saved = cost.mean_ns if self.headroom_ns is None else self.headroom_ns
+        known = (each for each in (self.headroom_ns, self.shorter_ns) if each is not None)
+        saved = min(known, default=cost.mean_ns)
         return Finding(
             rule=self.rule,
             severity=self.severity,
             title=texts.title,
             summary=texts.summary,
-            evidence={**describe_cost(cost), **evidence},
+            evidence={**describe_cost(cost), **evidence, **self.bound},
             advice=texts.advice,
             headroom_ns_per_iteration=None if loop.single == "recording" else round(saved),
             confidence=self.confidence,
@@ -117,6 +132,17 @@ class Claim:
             location=location,
             parts={} if loop.single else share_out(saved, loop, self.parts),
         )
+
+
+def say_saved(claim: Claim) -> str:
+    """Return a sentence where much of the cost would not be saved, as the host is hardly ahead of the device."""
+    if not claim.bound:
+        return ""
+    whole = f"the {claim.loop.single}" if claim.loop.single else "an iteration"
+    return (
+        f" Without them {whole} would take {format_ms(claim.shorter_ns or 0)} less: the host launches what follows "
+        "just in time, and the device would wait for that."
+    )
 
 
 def share_out(saved_ns: float, loop: Loop, parts: Sequence[str]) -> dict[str, int]:

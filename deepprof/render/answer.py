@@ -42,7 +42,7 @@ def describe_answer(analysis: Analysis) -> Iterator[str]:
     else:
         yield "No iteration was found; what is certain without one is said all the same."
     if headline is None:
-        yield describe_health(analysis, loop)
+        yield from describe_masked(analysis) or [describe_health(analysis, loop)]
         return
     yield f"The largest avoidable loss: {describe_loss(headline, analysis)}"
     yield f"What to do: {SENTENCE.split(headline.advice)[0]}"
@@ -108,6 +108,20 @@ def describe_location(location: Mapping[str, int | str], words: Wording) -> str:
     """Return the most telling part of a finding's location in words, empty where it has none."""
     known = next((key for key in PLACES if location.get(key)), None)
     return "" if known is None else f"{words.work if known == 'kernel' else known} {location[known]}"
+
+
+def describe_masked(analysis: Analysis) -> list[str]:
+    """Return the lines on a large cost that hides another one, so that mending one of the two saves nothing."""
+    large = [each for each in analysis.findings if "shorter_ns_per_iteration" in each.evidence]
+    if not large:
+        return []
+    share = float(large[0].evidence["share_ratio"] or 0)
+    title = f"{large[0].title[0].lower()}{large[0].title[1:]}"
+    return [
+        f"No loss can be avoided by itself: {title} ({format_ratio(share)}), but the host launches what follows "
+        "just in time.",
+        f"What to do: both. Launch less (graphs, fused kernels). {SENTENCE.split(large[0].advice)[0]}",
+    ]
 
 
 def describe_health(analysis: Analysis, loop: Loop | None) -> str:

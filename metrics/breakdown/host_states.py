@@ -17,7 +17,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.names import rows_named
 from deepprof.metrics.spans import Spans, union
 
-__all__ = ["WAIT", "HostStates", "on_threads", "read_states"]
+__all__ = ["HELD_NS", "WAIT", "HostStates", "joined", "on_threads", "read_states"]
 
 Int64s = npt.NDArray[np.int64]
 

@@ -15,6 +15,8 @@ from types import MappingProxyType
 from rich.console import Console
 
 import deepprof
+from benchmarks.cases.defects import plan_masked_copies
+from benchmarks.cases.played import Job, play
 from deepprof.collectors.trace import Trace
 from deepprof.render.text import print_report
 from deepprof.simulation import simulate, simulate_ranks, write
@@ -105,6 +107,11 @@ def play_cpu() -> list[Trace]:
     return [replace(make_trace(host=rows, names=names), path="job.json", format="kineto", notes=notes)]
 
 
+def play_masked() -> list[Trace]:
+    """Return a job whose copies hide that the host launches late, so that neither alone costs anything."""
+    return [replace(play(Job(plan_masked_copies, 12, 501)), path="job.json")]
+
+
 KINDS: Mapping[str, Callable[[], list[Trace]]] = MappingProxyType(
     {
         "one-loop": lambda: read_simulated("copy-bound", iterations=12),
@@ -113,6 +120,7 @@ KINDS: Mapping[str, Callable[[], list[Trace]]] = MappingProxyType(
         "ranks-alike": read_ranks,
         "cpu-only": play_cpu,
         "two-loops": play_two,
+        "masked-copies": play_masked,
     }
 )
 

@@ -9,8 +9,9 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
-from deepprof.diagnosis.judgement import Claim, Limits, Texts
-from deepprof.metrics.breakdown.costs import cost_of, windows_of
+from deepprof.diagnosis.judgement import Claim, Limits, Texts, say_saved
+from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, windows_of
+from deepprof.metrics.breakdown.queueing import saved_without
 from deepprof.metrics.intervals import intervals_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import with_names
@@ -39,7 +40,8 @@ def copy_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     cost = cost_of(loop, PARTS)
     if cost is None:
         return
-    claim = Claim(rule="copy-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
+    saved = saved_without(loop, trace, spans_of_parts(loop, PARTS))
+    claim = Claim(rule="copy-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS, shorter_ns=saved)
     if claim.holds:
         yield describe(claim, exposed_copies(loop, trace), trace)
 
@@ -68,6 +70,7 @@ def describe(claim: Claim, copies: pl.DataFrame, trace: Trace) -> Finding:
         title=f"Copies {way} are not hidden behind computation",
         summary=(
             f"{claim.amount} the device only copies {way}{size}{', from or to pageable memory' if pageable else ''}."
+            f"{say_saved(claim)}"
         ),
         advice=advise(trace, COPY_LESS if pinned and not pageable else f"{COPY_LESS} {PIN}", **COPY_LESS_IN),
     )

@@ -8,8 +8,9 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.judgement import Claim, Limits, Texts
-from deepprof.metrics.breakdown.costs import cost_of, windows_of
+from deepprof.diagnosis.judgement import Claim, Limits, Texts, say_saved
+from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, windows_of
+from deepprof.metrics.breakdown.queueing import saved_without
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import covered
 from deepprof.plurals import counted
@@ -30,7 +31,8 @@ def device_copies(loop: Loop, trace: Trace) -> Iterator[Finding]:
     cost = cost_of(loop, PARTS)
     if cost is None:
         return
-    claim = Claim(rule="device-copies", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
+    saved = saved_without(loop, trace, spans_of_parts(loop, PARTS))
+    claim = Claim(rule="device-copies", loop=loop, cost=cost, parts=PARTS, limits=LIMITS, shorter_ns=saved)
     if not claim.holds:
         return
     count, nbytes = count_copies(loop, trace)
@@ -40,6 +42,7 @@ def device_copies(loop: Loop, trace: Trace) -> Iterator[Finding]:
         title="Copies within the device are not hidden behind computation",
         summary=(
             f"{claim.amount} the device only copies or fills its own memory: {counted(each, 'time')}{size} {claim.per}."
+            f"{say_saved(claim)}"
         ),
         advice=ADVICE,
     )

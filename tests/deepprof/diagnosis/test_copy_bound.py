@@ -7,6 +7,8 @@ import pytest
 from deepprof.diagnosis.rules.copy_bound import copy_bound
 from tests.deepprof.diagnosis.loops import Job, Work, compute
 
+AHEAD = compute(60_000, launched=-10_000_000)  # long before it runs
+
 
 def copied(kind: str | None, start: float, end: float, nbytes: int | None = 10**8, name: str = "Memcpy") -> Work:
     return Work(start, end, None, name, 9, "memcpy", {"copy_kind": kind, "nbytes": nbytes})
@@ -14,7 +16,7 @@ def copied(kind: str | None, start: float, end: float, nbytes: int | None = 10**
 
 def test_direction_size_speed_and_memory_are_told() -> None:
     name = "Memcpy HtoD (Pageable -> Device)"
-    (found,) = Job(100_000, [compute(60_000), copied("HtoD", 60_000, 80_000, name=name)]).found(copy_bound)
+    (found,) = Job(100_000, [AHEAD, copied("HtoD", 60_000, 80_000, name=name)]).found(copy_bound)
     assert found.title == "Copies from the host are not hidden behind computation"
     assert found.evidence["copied_bytes_per_iteration"] == 100_000_000
     assert found.evidence["bytes_per_second"] == 5_000_000_000
@@ -29,21 +31,31 @@ def test_direction_size_speed_and_memory_are_told() -> None:
     ("kind", "way"), [("HtoD", "from the host"), ("DtoH", "to the host"), (None, "between host and device")]
 )
 def test_ways(kind: str | None, way: str) -> None:
-    (found,) = Job(100_000, [compute(60_000), copied(kind, 60_000, 80_000)]).found(copy_bound)
+    (found,) = Job(100_000, [AHEAD, copied(kind, 60_000, 80_000)]).found(copy_bound)
     assert way in found.title
     assert found.evidence["pageable"] == "no"
 
 
 def test_the_way_is_that_of_most_time() -> None:
     both = [copied("HtoD", 60_000, 65_000), copied("DtoH", 70_000, 90_000)]
-    (found,) = Job(100_000, [compute(60_000), *both]).found(copy_bound)
+    (found,) = Job(100_000, [AHEAD, *both]).found(copy_bound)
     assert "to the host" in found.title
     assert found.headroom_ns_per_iteration == 25_000_000
 
 
+def test_copies_that_hide_a_late_launch_are_a_remark() -> None:
+    copy = copied("HtoD", 60_000, 80_000)
+    (ahead,) = Job(100_000, [AHEAD, copy]).found(copy_bound)
+    (late,) = Job(100_000, [compute(60_000), copy]).found(copy_bound)
+    assert (ahead.severity, ahead.headroom_ns_per_iteration) == ("warning", 20_000_000)
+    assert (late.severity, late.headroom_ns_per_iteration) == ("info", 0)
+    assert "an iteration would take 0.000 ms less: the host launches what follows just in time" in late.summary
+    assert "just in time" not in ahead.summary
+
+
 @pytest.mark.parametrize("kind", ["DtoD", "PtoP"])
 def test_copies_between_devices_are_another_matter(kind: str) -> None:
-    assert Job(100_000, [compute(60_000), copied(kind, 60_000, 95_000)]).found(copy_bound) == []
+    assert Job(100_000, [AHEAD, copied(kind, 60_000, 95_000)]).found(copy_bound) == []
 
 
 def test_hidden_copies_are_no_matter() -> None:
@@ -51,6 +63,6 @@ def test_hidden_copies_are_no_matter() -> None:
 
 
 def test_copies_of_unknown_size_have_no_speed() -> None:
-    (found,) = Job(100_000, [compute(60_000), copied("HtoD", 60_000, 80_000, None)]).found(copy_bound)
+    (found,) = Job(100_000, [AHEAD, copied("HtoD", 60_000, 80_000, None)]).found(copy_bound)
     assert found.evidence["bytes_per_second"] == 0
     assert "GB/s" not in found.summary

@@ -34,7 +34,7 @@ def copies(ms: float) -> Job:
     exposed = Work(
         50_000, 50_000 + 1_000 * ms, None, "Memcpy HtoD (Pinned -> Device)", 9, "memcpy", {"copy_kind": "HtoD"}
     )
-    return Job(100_000, [compute(50_000), exposed])
+    return Job(100_000, [compute(50_000, launched=-10_000_000), exposed])
 
 
 def collectives(ms: float) -> Job:

@@ -1,0 +1,72 @@
+"""What an iteration would save without some of the device's work: no more than the host is ahead of the device.
+
+A kernel cannot run before it is launched. Where the host launches just in time, the device waits for it instead of
+doing what was taken away, and nothing is gained. The host itself gets further ahead only where it waits for the device,
+or for room in its queue, as a launch does that takes long.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from deepprof.collectors.trace import Trace
+from deepprof.metrics.breakdown.costs import windows_of
+from deepprof.metrics.breakdown.gaps import LATENCY_NS
+from deepprof.metrics.breakdown.host_states import HELD_NS, joined
+from deepprof.metrics.host import read_launches
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.spans import Spans, elapsed, intersect, union
+
+__all__ = ["bound_savings", "saved_without"]
+
+Int64s = npt.NDArray[np.int64]
+
+LINKED = 0.9  # of the kernels: with fewer launch records nobody knows how far the host is ahead
+
+
+def saved_without(loop: Loop, trace: Trace, removed: Spans) -> float | None:
+    """Return by how many ns a usual iteration would be shorter if the device did not spend `removed`.
+
+    None where the trace does not say when the kernels were launched.
+    """
+    host = loop.timeline.host if loop.timeline is not None else None
+    if host is None or loop.usual.is_empty():
+        return None
+    stream = (pl.col("device") == loop.device) & (pl.col("stream") == loop.stream)
+    kernels = trace.device_events.filter(stream & (pl.col("activity") == "kernel"))
+    launched = kernels.join(read_launches(trace), on="correlation", how="inner")
+    if launched.height < LINKED * kernels.height or not launched.height:
+        return None
+    inside = intersect(removed, windows_of(loop))
+    starts, launches, returned = (launched[name].to_numpy() for name in ("start_ns", "launch_ns", "launched_ns"))
+    held = returned - launches > HELD_NS
+    waiting = union(*joined(host.waiting, union(launches[held], returned[held])))
+    return bound_savings(inside, waiting, starts, launches) / loop.usual.height
+
+
+def bound_savings(removed: Spans, waiting: Spans, starts: Int64s, launches: Int64s) -> int:
+    """Return how much of `removed` is saved in all, of kernels sorted by their begins, with their launches, in ns.
+
+    A kernel may run earlier by as long as it was queued and its launch comes earlier. The host is earlier where it
+    waits for the device: by as much as the device is, but not by more than it waits.
+    """
+    long = waiting.ends - waiting.starts > LATENCY_NS
+    waits, lasted = waiting.ends[long], (waiting.ends - waiting.starts)[long]
+    gone, by_wait = elapsed(removed, starts), elapsed(removed, waits)
+    stretch = np.searchsorted(waits, launches, side="right")
+    queued = np.maximum(starts - launches - LATENCY_NS, 0) - gone
+    begins = np.searchsorted(starts, waits)
+    host = np.zeros(len(waits) + 1, np.int64)  # how much earlier it is behind each wait
+    device = before = at = 0
+    for wait, until in enumerate(begins.tolist()):
+        device = follow(device - before, queued[at:until] + host[stretch[at:until]]) + int(by_wait[wait])
+        host[wait + 1] = min(int(host[wait] + lasted[wait]), device)
+        before, at = int(by_wait[wait]), until
+    return follow(device - before, queued[at:] + host[stretch[at:]]) + removed.total_ns
+
+
+def follow(earlier: int, allowed: Int64s) -> int:
+    """Return the least of both; all are counted from what was removed before."""
+    return min(earlier, int(allowed.min())) if len(allowed) else earlier
