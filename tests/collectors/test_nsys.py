@@ -243,12 +243,12 @@ def test_diagnostics_are_quoted_once_without_those_of_helpers(tmp_path):
         (2, "lost 5 events", GLOBAL_PID),
         (2, "lost 6 events", 0),
         (1, "all is well", 0),
-        (3, "broken", None),
+        (3, "broken.Please look at lib.So", None),
         (4, "chatter", 0),
     ]
     table = [{"severity": severity, "text": text, "globalPid": pid} for severity, text, pid in events]
     quiet = read(build(tmp_path / "a.sqlite", DIAGNOSTIC_EVENT=table, CUPTI_ACTIVITY_KIND_KERNEL=rows(KERNEL, {})))
-    assert quiet.notes == ("nsys error: broken", "nsys warning: lost 5 events")
+    assert quiet.notes == ("nsys error: broken. Please look at lib.So", "nsys warning: lost 5 events")
     empty = read(build(tmp_path / "b.sqlite", DIAGNOSTIC_EVENT=table))
     assert "the capture has no CUDA events" in empty.notes
     assert "nsys warning: No CUDA events collected. Does the process use CUDA?" in empty.notes

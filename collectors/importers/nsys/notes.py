@@ -23,6 +23,7 @@ SEVERITIES = {3: "error", 2: "warning"}  # 1: information, 4: verbose
 EPOCH_LIMIT_NS = 2**62  # the year 2116; with the limit of times every sum stays inside int64
 QUOTES = 12
 QUOTE_LENGTH = 300
+JOINED = re.compile(r"(?<=[a-z])\.(?=[A-Z][a-z]+ )")
 PROPERTIES = (
     "computeMajor",
     "computeMinor",
@@ -112,6 +113,6 @@ def quote_diagnostics(database: Database, processes: list[int]) -> list[str]:
 
 
 def one_line(text: str) -> str:
-    """Return `text` on one line, cut when it is long."""
-    line = " ".join(text.split())
+    """Return `text` on one line, cut when it is long; nsys joins sentences without a blank."""
+    line = JOINED.sub(". ", " ".join(text.split()))
     return line if len(line) <= QUOTE_LENGTH else line[: QUOTE_LENGTH - 1] + "…"
