@@ -26,6 +26,7 @@ MOST = 0.9  # of the sequence: less is worth a remark
 EXPLAINED = 0.85  # of the sequence matched: with less, coarser symbols are tried too …
 SPARSE = 4  # symbols may be so many times the length before they are numbered anew
 BETTER = 0.1  # … and taken when they match so much more
+MINORITY = 0.5  # of the sequence matched: with less, what coarser names show to be layers are no iterations
 SAME_LAYER = 2  # periods of a layer refused by exact names: shorter ones, by coarser names, are that layer
 
 
@@ -156,6 +157,8 @@ def find_posed(problem: Problem) -> tuple[Mined, Problem]:
     better = share(rough, length) >= share(exact, length) + BETTER
     if rough.loop is not None and rough.loop.period < SAME_LAYER * exact.layer:
         return exact, problem  # coarser names only hide that these are layers
+    if exact.loop is not None and share(exact, length) < MINORITY and exact.loop.period < SAME_LAYER * rough.layer:
+        return Mined((), rough.reason, rough.layer), problem  # some layers of one shape, which coarser names show to be
     return (rough, coarser) if better else (exact, problem)
 
 

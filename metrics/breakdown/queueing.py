@@ -2,7 +2,7 @@
 
 A kernel cannot run before it is launched. Where the host launches just in time, the device waits for it instead of
 doing what was taken away, and nothing is gained. The host itself gets further ahead only where it waits for the device,
-or for room in its queue, as a launch does that takes long.
+as freeing memory does too, or for room in its queue, as a launch does that takes long.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def saved_without(loop: Loop, trace: Trace, removed: Spans) -> float | None:
     inside = intersect(removed, windows_of(loop))
     starts, launches, returned = (launched[name].to_numpy() for name in ("start_ns", "launch_ns", "launched_ns"))
     held = returned - launches > HELD_NS
-    waiting = union(*joined(host.waiting, union(launches[held], returned[held])))
+    waiting = union(*joined(host.waiting, host.allocator, union(launches[held], returned[held])))
     return bound_savings(inside, waiting, starts, launches) / loop.usual.height
 
 

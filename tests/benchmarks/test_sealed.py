@@ -134,7 +134,15 @@ def test_few_misses_of_a_rare_kind_are_luck(misses: int, fails: bool) -> None:
 
 @pytest.mark.parametrize(
     ("block", "number"),
-    [("look bb", 2), ("look bb", 107), ("look aa", 71), ("look dd", 170), ("look ee", 44), ("look look ff", 29)],
+    [
+        ("look bb", 2),
+        ("look bb", 107),
+        ("look aa", 71),
+        ("look dd", 170),
+        ("look ee", 44),
+        ("look look ff", 29),
+        ("look ii", 35),
+    ],
 )
 def test_layers_that_exact_names_show_are_not_hidden_by_coarse_ones(block: str, number: int) -> None:
     """TensorFlow steps: nearly all kernels of a layer have one coarse name."""

@@ -135,13 +135,13 @@ def describe_count(loop: Loop, growth: CountGrowth) -> Finding:
             "(use .item() or .detach()), hooks, callbacks or layers registered again, lists of tensors that are "
             "reduced each time, sequences or caches that become longer."
         ),
-        headroom_ns_per_iteration=round(growth.lost_ns),
+        headroom_ns_per_iteration=round(growth.extra_ns),
         confidence=round(loop.confidence * min(1.0, trend.tau + 0.1), 3),
         rank=loop.rank,
         device=loop.device,
         stream=loop.stream,
         iterations=growth.bounds,
-        parts=share_out(growth.lost_ns, loop, PART_NAMES),
+        parts=share_out(growth.extra_ns, loop, PART_NAMES),
     )
 
 
