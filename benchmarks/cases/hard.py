@@ -90,6 +90,8 @@ MIXTURES: tuple[tuple[Mistakes, tuple[str, ...]], ...] = (
     (Mistakes(wires=0.12, logs=0.35), ("host-bound",)),
     (Mistakes(memory=0.1, copies=0.3), ("copy-bound",)),
     (Mistakes(data=0.25, tiny=0.15), ("input-bound",)),
+    (Mistakes(copies=0.25, growth=0.5), ("graph-growth",)),
+    (Mistakes(copies=0.5), ("copy-bound",)),
 )
 MIXTURE_SEED = 401
 LOOKALIKES: dict[str, tuple[Job, tuple[str, ...]]] = {

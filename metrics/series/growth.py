@@ -10,7 +10,7 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.host_states import BUILD
-from deepprof.metrics.breakdown.parts import IDLE_PARTS
+from deepprof.metrics.breakdown.parts import COPY_PARTS, IDLE_PARTS
 from deepprof.metrics.intervals import Intervals, intervals_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import rows_named
@@ -132,11 +132,15 @@ class Rebuilding:
 
 
 def find_interval_growth(loop: Loop) -> IntervalGrowth | None:
-    """Return the growth of intervals that are large, and that copies do not fill (Gu et al., section VI)."""
+    """Return the growth of intervals that are large, and that copies do not fill (Gu et al., section VI).
+
+    Where copies fill a good part of them, what is left without the copies must be as large, and grow.
+    """
     intervals = intervals_of(loop)
-    if intervals is None or intervals.overlap_ratio >= SMALL_OVERLAP:
+    if intervals is None:
         return None
-    waits = unexplained(loop, intervals)
+    filled = intervals.overlap_ratio >= SMALL_OVERLAP
+    waits = unexplained(loop, intervals, (*EXPLAINED, *COPY_PARTS.values()) if filled else EXPLAINED)
     if float(waits.mean()) < LARGE_SHARE * intervals.whole_ns:
         return None
     trend = find_trend(waits)
@@ -145,14 +149,14 @@ def find_interval_growth(loop: Loop) -> IntervalGrowth | None:
     return IntervalGrowth(intervals, waits, trend)
 
 
-def unexplained(loop: Loop, intervals: Intervals) -> npt.NDArray[np.int64]:
-    """Return every interval without the idle time in it that has a cause of its own."""
+def unexplained(loop: Loop, intervals: Intervals, known: tuple[str, ...]) -> npt.NDArray[np.int64]:
+    """Return every interval without the parts in it that are `known` to have a cause of their own."""
     rows = intervals.iterations
     if loop.timeline is not None:
         begin, whole = rows["end_ns"].to_numpy(), rows["interval_ns"].to_numpy()
-        return np.asarray(whole - covered(loop.timeline.spans(EXPLAINED), begin, begin + whole))
-    known = loop.parts.select("index", known=pl.sum_horizontal(EXPLAINED))
-    joined = rows.join(known, on="index", how="left", maintain_order="left")
+        return np.asarray(whole - covered(loop.timeline.spans(known), begin, begin + whole))
+    told = loop.parts.select("index", known=pl.sum_horizontal(known))
+    joined = rows.join(told, on="index", how="left", maintain_order="left")
     left = (pl.col("interval_ns") - pl.col("known").fill_null(0)).clip(lower_bound=0)
     return joined.select(left.cast(pl.Int64)).to_series().to_numpy()
 
