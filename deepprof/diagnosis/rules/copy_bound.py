@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import polars as pl
 
@@ -40,9 +41,9 @@ def copy_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     cost = cost_of(loop, PARTS)
     if cost is None:
         return
-    saved = saved_without(loop, trace, spans_of_parts(loop, PARTS))
-    claim = Claim(rule="copy-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS, shorter_ns=saved)
+    claim = Claim(rule="copy-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
     if claim.holds:
+        claim = replace(claim, shorter_ns=saved_without(loop, trace, spans_of_parts(loop, PARTS)))
         yield describe(claim, exposed_copies(loop, trace), trace)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import polars as pl
 
@@ -31,10 +32,10 @@ def device_copies(loop: Loop, trace: Trace) -> Iterator[Finding]:
     cost = cost_of(loop, PARTS)
     if cost is None:
         return
-    saved = saved_without(loop, trace, spans_of_parts(loop, PARTS))
-    claim = Claim(rule="device-copies", loop=loop, cost=cost, parts=PARTS, limits=LIMITS, shorter_ns=saved)
+    claim = Claim(rule="device-copies", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
     if not claim.holds:
         return
+    claim = replace(claim, shorter_ns=saved_without(loop, trace, spans_of_parts(loop, PARTS)))
     count, nbytes = count_copies(loop, trace)
     size = f" and {nbytes / cost.iterations / 1e6:.1f} MB" if nbytes else ""
     each = count / cost.iterations
