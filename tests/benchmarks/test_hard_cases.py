@@ -22,6 +22,7 @@ RULES = {
     "memory": "allocator-bound",
     "wires": "communication-bound",
     "tiny": "small-kernels",
+    "growth": "graph-growth",
 }
 AS_GOOD = 1.5  # times as large: two mistakes of about one size
 KEPT = {name for name in DISTURBANCES if not name.endswith("lost") and not name.startswith("no ")}
