@@ -36,7 +36,8 @@ def saved_without(loop: Loop, trace: Trace, removed: Spans) -> float | None:
         return None
     stream = (pl.col("device") == loop.device) & (pl.col("stream") == loop.stream)
     kernels = trace.device_events.filter(stream & (pl.col("activity") == "kernel"))
-    launched = kernels.join(read_launches(trace), on="correlation", how="inner", maintain_order="left")
+    linked = kernels.join(read_launches(trace), on="correlation", how="inner", maintain_order="left")
+    launched = linked.filter(pl.col("start_ns") >= pl.col("launch_ns"))  # a kernel before its launch has a wrong link
     if launched.height < LINKED * kernels.height or not launched.height:
         return None
     inside = intersect(removed, windows_of(loop))

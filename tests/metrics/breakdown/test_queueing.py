@@ -114,6 +114,15 @@ def test_what_nobody_knows_to_be_queued_is_not_bounded() -> None:
     assert saved_without(loop, trace, spans_of_parts(loop, ("exposed_htod_ns",))) is None
 
 
+def test_a_kernel_with_a_wrong_link_bounds_nothing() -> None:
+    copy = Work(50_000, 70_000, None, "Memcpy HtoD", 9, "memcpy", {"copy_kind": "HtoD", "nbytes": 1})
+    ahead = [Work(5_000 * at, 5_000 * at + 5_000, -10_000_000) for at in range(1, 9)]
+    wrong = replace(ahead[-1], start=90_000, end=91_000, launched=90_500)  # after it began
+    loop, trace = Job(100_000, [compute(5_000, launched=-10_000_000), *ahead, copy, wrong]).build()
+    saved_ns = saved_without(loop, trace, spans_of_parts(loop, ("exposed_htod_ns",)))
+    assert saved_ns == pytest.approx(20 * MS, rel=0.01)
+
+
 def test_nothing_removed_saves_nothing() -> None:
     assert bound_savings(NOTHING, NOTHING, np.array([5 * MS]), np.array([0])) == 0
 
