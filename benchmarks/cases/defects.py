@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from random import Random
 
 from benchmarks.cases.lookalikes import draw_training, interrupt
 from deepprof.simulation.host_problems import LAUNCH_NS
@@ -34,6 +35,7 @@ LATE, OF = 16, 30  # iterations whose batch is late
 LOAD_NS = 2_000_000_000  # of a module, in the call that needs it first
 USUAL_NS = 150_000  # that a batch which is ready takes
 EXTRA_STREAM = 31
+EAGER_PACE = 2.0
 SMALL_NBYTES, MASKED_NBYTES = 4_096, 2_000_000_000
 UPDATE = "void tensorflow::functor::ApplyAdamKernel<float, false>(int, float*, float*, float*, float const*)"
 
@@ -92,24 +94,20 @@ def plan_loads_code(request: Request, *, call: str, at: int) -> Plan:
 
 def plan_eager(request: Request) -> Plan:
     """A small model whose kernels are done before the host has launched the next."""
-    model = shrink_model(draw_model(request.random), 2_500, 9_000)
-    training = Training(model=model, load=lambda _: load_prefetched(40_000), tunes=False, statistics=False)
-    return Plan(build=training.build, pace=2.0, warmup=0)
+    return Plan(build=draw_eager(request.random).build, pace=EAGER_PACE, warmup=0)
+
+
+def draw_eager(random: Random) -> Training:
+    """Return the training of a small model, of which the host launches every kernel by itself."""
+    model = shrink_model(draw_model(random), 2_500, 9_000)
+    return Training(model=model, load=lambda _: load_prefetched(40_000), tunes=False, statistics=False)
 
 
 def plan_masked_copies(request: Request) -> Plan:
-    """The same with a copy within the device that is as long as half of the launching: it hides that, and no more."""
-    model = shrink_model(draw_model(request.random), 2_500, 9_000)
+    """The same with a copy within the device that hides most of the launching, and is no longer than that."""
     copy = Copy("DtoD", MASKED_NBYTES, pinned=True, stream=MAIN_STREAM)
-    training = Training(
-        model=model,
-        load=lambda _: load_prefetched(40_000),
-        before_forward=lambda _: (copy,),
-        end=lambda _: read_value(),
-        tunes=False,
-        statistics=False,
-    )
-    return Plan(build=training.build, pace=2.0, warmup=0)
+    training = replace(draw_eager(request.random), before_forward=lambda _: (copy,), end=lambda _: read_value())
+    return Plan(build=training.build, pace=EAGER_PACE, warmup=0)
 
 
 def plan_silence(request: Request) -> Plan:

@@ -94,8 +94,12 @@ def describe_loss(headline: Finding, analysis: Analysis) -> str:
     share = f" ({format_ratio(cost / mean)})" if cost and mean else ""
     costs = f", up to {format_duration(cost)}{share}" if cost else ""
     place = describe_location(headline.location or {}, wording_of(analysis))
-    first = headline.title[:1].lower() + headline.title[1:]
-    return f"{first}{costs}{f', in {place}' if place else ''}."
+    return f"{within_sentence(headline.title)}{costs}{f', in {place}' if place else ''}."
+
+
+def within_sentence(title: str) -> str:
+    """Return a title as it stands behind other words."""
+    return title[:1].lower() + title[1:]
 
 
 def find_time(finding: Finding, analysis: Analysis) -> float | None:
@@ -116,7 +120,7 @@ def describe_masked(analysis: Analysis) -> list[str]:
     if not large:
         return []
     share = float(large[0].evidence["share_ratio"] or 0)
-    title = f"{large[0].title[0].lower()}{large[0].title[1:]}"
+    title = within_sentence(large[0].title)
     return [
         f"No loss can be avoided by itself: {title} ({format_ratio(share)}), but the host launches what follows "
         "just in time.",
