@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from deepprof.client.window import Entry
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Batch, Gap
+from deepprof.wire.limits import MESSAGE_RECORDS
 
 __all__ = ["Overflow"]
 
@@ -40,9 +41,9 @@ class Overflow:
         None: no batch follows, and nobody needs the names.
         """
         end = self.first + self.lost
-        if self.open and self.lost:
-            gap = Gap(first=self.first, lost=self.lost, reason=REASON)
-            yield Entry(SendRequest(gap=gap), self.first, self.lost, gap.ByteSize())
+        for first in range(self.first, end, MESSAGE_RECORDS) if self.open else ():
+            gap = Gap(first=first, lost=min(end - first, MESSAGE_RECORDS), reason=REASON)
+            yield Entry(SendRequest(gap=gap), first, gap.lost, gap.ByteSize())
         for at in range(0, 0 if complete_until_ns is None else len(self.names), NAMES):
             part, name = self.names[at : at + NAMES], self.first_name + at
             batch = Batch(first=end, names=part, first_name=name, complete_until_ns=complete_until_ns)

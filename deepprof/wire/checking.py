@@ -11,7 +11,15 @@ from deepprof.collectors.trace import RECORD_TABLES
 from deepprof.v1 import records_pb2 as pb
 from deepprof.wire.decoding import Pieces, decode_table, measure_table
 from deepprof.wire.errors import MalformedError, WireError
-from deepprof.wire.limits import COUNT_LIMIT, LIMITS, NOTICE_CHARS, OVERHEAD_LIMIT, STATUS_NBYTES, Limits
+from deepprof.wire.limits import (
+    COUNT_LIMIT,
+    LIMITS,
+    MESSAGE_RECORDS,
+    NOTICE_CHARS,
+    OVERHEAD_LIMIT,
+    STATUS_NBYTES,
+    Limits,
+)
 from deepprof.wire.records import TABLE_OF, Records
 from deepprof.wire.values import check_values
 
@@ -45,7 +53,7 @@ def check_hello(message: pb.Hello, limits: Limits) -> None:
 def check_gap(message: pb.Gap, limits: Limits) -> None:
     """Raise `WireError` unless the message's numbers and its reason can be."""
     within("first", message.first, 0, COUNT_LIMIT)
-    within("lost", message.lost, 0, COUNT_LIMIT - message.first)
+    within("lost", message.lost, 0, min(MESSAGE_RECORDS, COUNT_LIMIT - message.first))
     check_word("reason", message.reason, limits.reason_chars)
 
 

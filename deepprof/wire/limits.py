@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["COUNT_LIMIT", "LIMITS", "NOTICE_CHARS", "OVERHEAD_LIMIT", "STATUS_NBYTES", "WIDEST", "Limits"]
+__all__ = [
+    "COUNT_LIMIT",
+    "LIMITS",
+    "MESSAGE_RECORDS",
+    "NOTICE_CHARS",
+    "OVERHEAD_LIMIT",
+    "STATUS_NBYTES",
+    "WIDEST",
+    "Limits",
+]
 
 COUNT_LIMIT = 2**62  # of records and their numbers: sums of two stay inside int64
+MESSAGE_RECORDS = 2**32 - 1  # that one message stands for: what a frame of the journal can say
 STATUS_NBYTES = 4096
 NOTICE_CHARS = 256
 OVERHEAD_LIMIT = 1024.0  # cores: more than any host has that trains

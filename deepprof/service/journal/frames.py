@@ -11,6 +11,8 @@ import zlib
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from deepprof.wire.limits import MESSAGE_RECORDS
+
 __all__ = [
     "HEADER",
     "MAGIC",
@@ -85,7 +87,8 @@ def pack_header(frame: Frame, salt: int, offset: int) -> bytes:
     if length > PAYLOAD_NBYTES:
         raise ValueError(f"a message of {length} bytes does not fit in a frame of {PAYLOAD_NBYTES}")
     numbers = frame.session, frame.first, frame.count
-    if not all(0 <= number < limit for number, limit in zip(numbers, (1 << 63, 1 << 64, 1 << 32), strict=True)):
+    limits = 1 << 63, 1 << 64, MESSAGE_RECORDS + 1
+    if not all(0 <= number < limit for number, limit in zip(numbers, limits, strict=True)):
         raise ValueError(f"session, first record and count {numbers} do not fit in a frame")
     crc = zlib.crc32(frame.payload, key_of(salt, offset))
     return seal((MAGIC, VERSION, KINDS.index(frame.kind), 0, *numbers, length, crc), salt, offset)

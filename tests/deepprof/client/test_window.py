@@ -107,6 +107,13 @@ def test_an_overflow_says_all_that_was_let_go(batches, first):
     assert list(overflow.close(8)) == []
 
 
+def test_more_records_than_a_message_can_say_are_several_gaps():
+    overflow = Overflow()
+    overflow.add(Batch(first=7), 2**32 + 5)
+    gaps = [entry.request.gap for entry in overflow.close()]
+    assert [(gap.first, gap.lost) for gap in gaps] == [(7, 2**32 - 1), (7 + 2**32 - 1, 6)]
+
+
 def test_many_names_are_several_messages():
     overflow = Overflow()
     overflow.add(Batch(names=[str(at) for at in range(NAMES + 1)], first_name=3), 1)
