@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from deepprof.service.roster import RefusedError
+from deepprof.service.refusal import RefusedError
 from deepprof.v1 import admin_pb2 as wire
 from deepprof.v1 import admin_pb2_grpc
 

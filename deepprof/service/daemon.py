@@ -6,13 +6,15 @@ import asyncio
 import logging
 import signal
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from deepprof.collectors.errors import DeepProfError
 from deepprof.service.access import Listening, make_interceptors, offers_reflection, open_ports, server_options
 from deepprof.service.admin import AdminServicer
 from deepprof.service.clock import SystemClock
@@ -25,6 +27,7 @@ from deepprof.service.ingest import IngestServicer
 from deepprof.service.opening import opened_store
 from deepprof.service.query import QueryServicer
 from deepprof.service.recovery import recover
+from deepprof.service.vitals import DaemonFailedError
 from deepprof.v1 import admin_pb2, admin_pb2_grpc, ingest_pb2, query_pb2, query_pb2_grpc
 
 if TYPE_CHECKING:
@@ -51,7 +54,11 @@ class Doors:
 
 
 async def serve(config: Config) -> None:
-    """Run a daemon until SIGTERM, SIGINT or SIGHUP. Raises `UsageError`, `StoreError` and `OSError` where it cannot."""
+    """Run a daemon until SIGTERM, SIGINT or SIGHUP.
+
+    Raises `UsageError`, `StoreError` and `OSError` where it cannot, and `DaemonFailedError` where a bug keeps it from
+    going on: what it has acknowledged is then kept, and what was not mined yet is mined after the next start.
+    """
     stopping = stop_on_signals()
     clock = SystemClock()
     async with AsyncExitStack() as stack:
@@ -63,25 +70,43 @@ async def serve(config: Config) -> None:
         state = Health(engine, examiner, clock)
         metrics = stack.enter_context(exporting(config, state))
         doors = await stack.enter_async_context(opened(config, engine, examiner))
+        engine.vitals.failed = partial(wake, asyncio.get_running_loop(), stopping)
+        if engine.vitals.problem:
+            stopping.set()
         heeding = asyncio.create_task(heed(stopping, engine))
         stack.callback(heeding.cancel)
         await begin(engine, examiner, doors, metrics)
-        tasks = [asyncio.create_task(work) for work in (examiner.run(), keep_house(engine))]
-        await asyncio.wait((heeding, *tasks), return_when=asyncio.FIRST_COMPLETED)
-        log.info("stopping")
-        engine.draining = engine.stopping = True
-        for task in tasks:
-            task.cancel()
-        for result in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(result, Exception):
-                raise result
+        await work(engine, examiner, heeding)
     log.info("stopped")
+
+
+async def work(engine: Engine, examiner: Examiner, heeding: asyncio.Task[None]) -> None:
+    """Do what is done beside the calls, until the daemon is to stop. Raises what keeps it from going on."""
+    tasks = [asyncio.create_task(each) for each in (examiner.run(), keep_house(engine))]
+    await asyncio.wait((heeding, *tasks), return_when=asyncio.FIRST_COMPLETED)
+    log.info("stopping")
+    engine.draining = engine.stopping = True
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, Exception) and not isinstance(result, DeepProfError):
+            engine.vitals.fail("the daemon's house", result)
+        elif isinstance(result, Exception):
+            raise result
+    if engine.vitals.problem:
+        raise DaemonFailedError(engine.vitals.problem)
 
 
 async def heed(stopping: asyncio.Event, engine: Engine) -> None:
     """Have the engine know as soon as the daemon is to stop, whatever it does at the time."""
     await stopping.wait()
     engine.draining = engine.stopping = True
+
+
+def wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    """Set an event from any thread; a loop that has ended needs none."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(event.set)
 
 
 async def begin(engine: Engine, examiner: Examiner, doors: Doors, metrics: str) -> None:

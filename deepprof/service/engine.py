@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from deepprof.service.folder import StoreError
 from deepprof.service.rank import Item, Rank
-from deepprof.service.roster import RefusedError, Roster
+from deepprof.service.refusal import RefusedError
+from deepprof.service.roster import Roster
 from deepprof.service.session import RankSession
+from deepprof.service.vitals import Vitals
 from deepprof.service.worker import Worker
 from deepprof.service.writer import Done, JournalWriter
 
@@ -43,9 +45,11 @@ class Engine:
         self.config, self.limits, self.clock = config, config.wire_limits(), clock
         self.journal, self.history = journal, history
         self.roster = Roster(config.limits.jobs, config.limits.ranks, config.limits.ranks_total)
-        self.writer = JournalWriter(journal, self._tell)
+        self.vitals = Vitals()
+        self.writer = JournalWriter(journal, self._tell, self.vitals)
         self.notice: Notice = lambda rank, event: None  # set by who wants to know; the worker's thread calls it
-        self.worker = Worker(journal, history, clock, room=self._wake, noticed=self._notice)
+        self.worker = Worker(journal, history, clock, room=self._wake, vitals=self.vitals)
+        self.worker.noticed = self._notice
         self.worker.ranks = lambda: iter(self.roster)
         self.streams, self.refused_messages = 0, 0
         self.history_nbytes = 0  # as last measured
@@ -260,7 +264,7 @@ class Engine:
             if done.place is not None:
                 self.worker.put(done.rank, done.item, done.place)
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._settle, group)
+            self._loop.call_soon_threadsafe(self.vitals.guard("the event loop", self._settle), group)
 
     def _settle(self, group: Sequence[Done]) -> None:
         for done in group:
@@ -280,7 +284,7 @@ class Engine:
 
     def _wake(self, rank: Rank) -> None:
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._tell_mined, rank)
+            self._loop.call_soon_threadsafe(self.vitals.guard("the event loop", self._tell_mined), rank)
 
     def _tell_mined(self, rank: Rank) -> None:
         self._room.set()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from deepprof.service.access import find_metrics_address
 from deepprof.service.exporter.http import serve_metrics
+from deepprof.service.exporter.settings import Settings
 from deepprof.service.exporter.snapshot import Snapshot
 from deepprof.version import read_version
 
@@ -50,14 +51,14 @@ class Health:
     def why_not(self) -> str:
         """Return why the daemon is not ready, nothing when it is."""
         engine = self.engine
+        if engine.vitals.problem:
+            return engine.vitals.problem
         if engine.draining:
             return "draining: no more records are taken"
         if not engine.ready:
             return "starting: what the journal has is mined again"
         if problem := engine.writer.problem or engine.worker.problem:
             return problem
-        if not (engine.worker.is_alive and engine.writer.is_alive):
-            return "a thread of the daemon has ended, which is a bug; restart the daemon"
         waits = engine.worker.oldest_ns(self.clock.monotonic_ns())
         return f"records wait for {waits // 10**9} s to be mined" if waits > STALE_NS else ""
 
@@ -70,7 +71,10 @@ def exporting(config: Config, health: Health) -> Iterator[str]:
         yield ""
         return
     limits = config.exporter
-    exporter = serve_metrics(address, health.look, ttl_s=limits.job_ttl_ns / 1e9, series_cap=limits.series)
+    settings = Settings(vitals=health.engine.vitals)
+    exporter = serve_metrics(
+        address, health.look, ttl_s=limits.job_ttl_ns / 1e9, series_cap=limits.series, settings=settings
+    )
     try:
         yield f"{exporter.address[0]}:{exporter.address[1]}"
     finally:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepprof.service.folder import StoreError
-from deepprof.service.roster import RefusedError
+from deepprof.service.refusal import RefusedError
 
 if TYPE_CHECKING:
     from deepprof.service.engine import Engine
@@ -50,6 +50,8 @@ async def tidy(engine: Engine) -> None:
             await chore(engine)
         except (OSError, StoreError, RefusedError) as error:
             log.warning("housekeeping-failed", extra={"chore": chore.__name__, "problem": str(error)[:200]})
+        except Exception:  # a bug that one job's data met; the others' house is kept all the same
+            log.exception("housekeeping-failed", extra={"chore": chore.__name__})
 
 
 async def retain(engine: Engine) -> None:

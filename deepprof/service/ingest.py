@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from deepprof.service.holes import check_after_loss
 from deepprof.service.messages import account_of, view_status
 from deepprof.service.rank import Item, waiting_nbytes
-from deepprof.service.roster import RefusedError
+from deepprof.service.refusal import RefusedError
 from deepprof.v1 import ingest_pb2 as wire
 from deepprof.v1.records_pb2 import TABLE_KIND_DEVICES
 from deepprof.wire.checking import check_batch, check_end, check_gap, check_hello, check_status, count_records
@@ -100,7 +100,7 @@ class Stream:
         finally:
             self.engine.detach(self.rank, self.context)
         if self.rank.broken:
-            raise RefusedError("RESOURCE_EXHAUSTED", f"{self.rank.broken}; make room, then send again")
+            raise self.rank.broken
 
     async def serve(self) -> None:
         """Read and answer at the same time."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deepprof.service.journal import Kind
+    from deepprof.service.refusal import RefusedError
     from deepprof.v1 import records_pb2 as pb
     from deepprof.wire.records import Records
 
@@ -116,7 +117,7 @@ class Rank:
     connection: object | None = None
     closing: bool = False  # an End is on its way
     ended: bool = False  # … and durable
-    broken: str = ""  # why what is on its way cannot become durable
+    broken: RefusedError | None = None  # why what is on its way cannot become durable
     submitted: int = 0  # items handed to the journal and not yet back
     submitted_nbytes: int = 0
     # The miner's side.
@@ -219,7 +220,7 @@ class Rank:
         self.durable_names += item.names
         self.durable_names_nbytes += item.names_nbytes
 
-    def note_lost(self, item: Item, why: str) -> None:
+    def note_lost(self, item: Item, why: RefusedError | None) -> None:
         """Take note that an item could not be made durable: it and all behind it have to be sent again."""
         self.submitted -= 1
         self.submitted_nbytes -= item.nbytes
@@ -228,7 +229,7 @@ class Rank:
     def mend(self) -> None:
         """Go on behind what is durable, once nothing is on its way any more."""
         self.bare_gaps = NO_GAPS if self.broken else self.bare_gaps
-        self.next, self.closing, self.broken = self.durable, self.ended, ""
+        self.next, self.closing, self.broken = self.durable, self.ended, None
         self.names, self.names_nbytes = self.durable_names, self.durable_names_nbytes
 
     def take(self, item: Item) -> None:

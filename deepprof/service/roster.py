@@ -6,19 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from deepprof.service.rank import Rank
+from deepprof.service.refusal import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["RefusedError", "Roster"]
-
-
-class RefusedError(Exception):
-    """A rank that cannot be taken in: `code` is the name of a gRPC status, the text says why and what to do."""
-
-    def __init__(self, code: str, text: str) -> None:
-        self.code = code
-        super().__init__(text)
+__all__ = ["Roster"]
 
 
 @dataclass(slots=True)

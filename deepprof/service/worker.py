@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from deepprof.service.journal import Journal, Place
     from deepprof.service.rank import Item, Rank
     from deepprof.service.session import SessionEvent
+    from deepprof.service.vitals import Vitals
 
 __all__ = ["Worker"]
 
@@ -51,10 +52,11 @@ class Worker:
         clock: Clock,
         *,
         room: Callable[[Rank], None],
-        noticed: Callable[[Rank, SessionEvent], None],
+        vitals: Vitals,
     ) -> None:
         self.journal, self.history, self.clock = journal, history, clock
-        self._room, self._noticed = room, noticed
+        self._room = room
+        self.noticed: Callable[[Rank, SessionEvent], None] = lambda rank, event: None
         self._wake = threading.Condition()
         self._ready: deque[Rank] = deque()  # ranks with items, each once
         self._orders: deque[Callable[[], None]] = deque()
@@ -63,16 +65,13 @@ class Worker:
         self.queued_nbytes = 0
         self.problem = ""  # why the history could not be written
         self.ranks: Callable[[], Iterable[Rank]] = tuple
-        self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
+        self._vitals = vitals
+        run = self._vitals.guard("the thread that mines", self._run)
+        self._thread = threading.Thread(target=run, name="worker", daemon=True)
 
     def start(self) -> None:
         """Begin to work."""
         self._thread.start()
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the thread runs."""
-        return self._thread.is_alive()
 
     def oldest_ns(self, now_ns: int) -> int:
         """Return how long the item that waits longest has waited."""
@@ -103,13 +102,14 @@ class Worker:
             self._wake.notify()
 
     def close(self) -> None:
-        """Mine what is queued, save everything, and end."""
+        """Mine what is queued, save everything, and end; after a failure nothing is saved: a rank may be half mined."""
         with self._wake:
             self._closing = True
             self._wake.notify()
         if self._thread.ident is not None:
             self._thread.join()
-        self.save(self.ranks())
+        if not self._vitals.problem:
+            self.save(self.ranks())
 
     def _run(self) -> None:
         while not (self._is_idle(TICK_NS / 1e9) and self._closing):
@@ -204,7 +204,7 @@ class Worker:
             rank.rows.append(progress.iterations)
             rank.last_iteration_unix_ns = self.clock.unix_ns()
         for event in progress.events:
-            self._noticed(rank, event)
+            self.noticed(rank, event)
 
     def _pass(self, rank: Rank, items: list[Item]) -> None:
         """Take mined items off the queue."""
@@ -224,7 +224,7 @@ class Worker:
             self._save_together(dirty[first : first + TURN])
 
     def _save_together(self, dirty: list[Rank]) -> None:
-        rows = [rank.take_rows() for rank in dirty]
+        rows = [take_rows(rank) for rank in dirty]
         saved = [checkpoint_of(rank, new) for rank, new in zip(dirty, rows, strict=True)]
         try:
             self.history.checkpoint(saved)
@@ -290,6 +290,16 @@ def next_turn(rank: Rank) -> list[tuple[Item, Place]]:
 def add_kinds(items: Iterable[Item]) -> Counter[str]:
     """Return how many records of each kind the batches among the items have."""
     return sum((count_kinds(item.records.tables) for item in items if item.records is not None), Counter[str]())
+
+
+def take_rows(rank: Rank) -> pl.DataFrame:
+    """Return a rank's new iterations; where a bug keeps them from being put together, it is mined no more."""
+    try:
+        return rank.take_rows()
+    except Exception:
+        log.exception("saving-failed", extra={"job": rank.hello.job, "rank": rank.hello.rank})
+        rank.give_up()
+        return rank.take_rows()
 
 
 def checkpoint_of(rank: Rank, rows: pl.DataFrame) -> Checkpoint:

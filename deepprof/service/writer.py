@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -10,12 +11,16 @@ from typing import TYPE_CHECKING
 
 from deepprof.service.folder import StoreError
 from deepprof.service.journal import Frame
+from deepprof.service.refusal import RefusedError
+from deepprof.service.vitals import Vitals
 
 if TYPE_CHECKING:
     from deepprof.service.journal import Journal, Place
     from deepprof.service.rank import Item, Rank
 
 __all__ = ["Done", "JournalWriter"]
+
+log = logging.getLogger(__name__)
 
 GROUP_NBYTES = 64 << 20  # appended before a sync at most
 
@@ -27,7 +32,7 @@ class Done:
     rank: Rank
     item: Item
     place: Place | None
-    why: str = ""
+    why: RefusedError | None = None
 
 
 class JournalWriter:
@@ -35,26 +40,22 @@ class JournalWriter:
 
     While one group is being synced the next one gathers, so that the sync is shared by as many streams as there are.
     When the disk refuses, every item of the group is told as not durable, and so is everything behind it of the same
-    rank until the rank was mended.
+    rank until the rank was mended. What the journal cannot bear of one rank is that rank's alone.
     """
 
-    def __init__(self, journal: Journal, tell: Callable[[Sequence[Done]], None]) -> None:
+    def __init__(self, journal: Journal, tell: Callable[[Sequence[Done]], None], vitals: Vitals | None = None) -> None:
         self.journal, self._tell = journal, tell
         self._waiting: deque[tuple[Rank, Item]] = deque()
         self._wake = threading.Condition()
         self._release: Place | None = None
         self._closing = False
         self.problem = ""  # of the last group: why the disk refused
-        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        run = (vitals or Vitals()).guard("the thread that writes the journal", self._run)
+        self._thread = threading.Thread(target=run, name="journal", daemon=True)
 
     def start(self) -> None:
         """Begin to write."""
         self._thread.start()
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the thread runs."""
-        return self._thread.is_alive()
 
     def submit(self, rank: Rank, item: Item) -> None:
         """Queue an item; the caller bounds how many."""
@@ -113,19 +114,36 @@ class JournalWriter:
 
     def _write(self, group: Sequence[tuple[Rank, Item]]) -> list[Done]:
         whole = [(rank, item) for rank, item in group if not rank.broken]
-        places, why = self._append(whole)
-        for rank, _ in whole if why else ():
-            rank.broken = why
-        found = dict(zip(map(id, (item for _, item in whole)), places, strict=False))
-        return [Done(rank, item, found.get(id(item)), why or rank.broken) for rank, item in group]
+        try:
+            places = self._append(whole)
+        except Exception:  # a bug that one message met, or the journal's own
+            log.exception("journal-failed")
+            places = self._append_by_rank(whole)
+        return [Done(rank, item, places.get(id(item)), rank.broken) for rank, item in group]
 
-    def _append(self, whole: Sequence[tuple[Rank, Item]]) -> tuple[list[Place], str]:
+    def _append_by_rank(self, whole: Sequence[tuple[Rank, Item]]) -> dict[int, Place]:
+        """Append what can be appended, each rank's alone. Raises what the journal raises without any of them."""
+        places = dict[int, Place]()
+        for rank in dict.fromkeys(rank for rank, _ in whole):
+            self.journal.append([])
+            self.journal.sync()
+            try:
+                places |= self._append([(of, item) for of, item in whole if of is rank])
+            except Exception as error:
+                why = f"the journal cannot bear it ({type(error).__name__}: {error})"
+                rank.broken = RefusedError("INVALID_ARGUMENT", why)
+        return places
+
+    def _append(self, whole: Sequence[tuple[Rank, Item]]) -> dict[int, Place]:
+        """Return where items lie now, by their identity; a disk that refuses breaks their ranks."""
         frames = [Frame(rank.number, item.kind, item.first, item.count, item.payload) for rank, item in whole]
         try:
             places = self.journal.append(frames)
             self.journal.sync()
-        except (OSError, StoreError) as error:
+        except (OSError, StoreError, MemoryError) as error:
             self.problem = f"the journal cannot be written: {getattr(error, 'strerror', None) or error}"
-            return [], self.problem
+            for rank, _ in whole:
+                rank.broken = RefusedError("RESOURCE_EXHAUSTED", f"{self.problem}; make room, then send again")
+            return {}
         self.problem = "" if frames else self.problem
-        return places, ""
+        return {id(item): place for (_, item), place in zip(whole, places, strict=True)}

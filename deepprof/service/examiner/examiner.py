@@ -20,7 +20,7 @@ from deepprof.service.examiner.captures import Captures, Kept
 from deepprof.service.examiner.examined import Examined
 from deepprof.service.examiner.windows import is_whole, latest, window_messages
 from deepprof.service.folder import StoreError
-from deepprof.service.roster import RefusedError
+from deepprof.service.refusal import RefusedError
 from deepprof.v1 import query_pb2 as wire
 
 if TYPE_CHECKING:

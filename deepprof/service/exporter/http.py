@@ -106,7 +106,9 @@ class Exporter:
         self._connections = Connections(CONNECTIONS)
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name="deepprof-metrics", daemon=True)
+        self._thread = threading.Thread(
+            target=settings.vitals.guard("the exporter", self._run), name="deepprof-metrics", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:
@@ -140,6 +142,9 @@ class Exporter:
         except (OSError, EOFError):  # TimeoutError is an OSError
             self._connections.cut(writer)
         except asyncio.CancelledError:  # the exporter closes
+            self._connections.cut(writer)
+        except Exception:
+            log.exception("the exporter could not answer")
             self._connections.cut(writer)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""What stands behind the three paths: `/metrics`, `/healthz` (the process answers) and `/readyz` (or why not)."""
+"""What stands behind the three paths: `/metrics`, `/healthz` (all of it lives) and `/readyz` (or why not)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Pages:
         if request.path == "/metrics":
             await self._scrape(request, send)
         elif request.path == "/healthz":
-            await send(say(200, "alive"))
+            await send(say(503, problem) if (problem := self._settings.vitals.problem) else say(200, "alive"))
         elif request.path == "/readyz":
             await send(await self._probe())
         else:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from deepprof.service.vitals import Vitals
 
 __all__ = ["Settings"]
 
@@ -14,7 +16,7 @@ class Settings:
     """Settings of the exporter; times in seconds.
 
     `authorize` is given a scrape's Authorization header ("" for none) and says whether it is answered; None: all are.
-    Probes always are.
+    Probes always are. `vitals` say whether the daemon lives, and hear of it should the exporter not.
     """
 
     request_s: float = 10.0  # until a request has come
@@ -22,3 +24,4 @@ class Settings:
     answer_s: float = 15.0  # until an answer has been read; Prometheus gives a scrape 10 s
     authorize: Callable[[str], bool] | None = None
     tls: ssl.SSLContext | None = None
+    vitals: Vitals = field(default_factory=Vitals)

@@ -188,7 +188,7 @@ class Journal(Shelf):
             os.fdatasync(self._file)
             if self._unlisted:
                 sync_folder(self.folder)
-        except OSError:
+        except BaseException:  # a bug's too
             self._take_back()
             raise
         self._unlisted, self._synced = False, self.end

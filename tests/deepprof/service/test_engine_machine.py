@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from deepprof.service.folder import StoreError
 from deepprof.service.ingest import Stream
 from deepprof.service.journal import Place
-from deepprof.service.roster import RefusedError
+from deepprof.service.refusal import RefusedError
 from deepprof.service.session import RankSession
 from deepprof.service.views import HISTORY
 from deepprof.v1.ingest_pb2 import SendRequest

@@ -14,7 +14,7 @@ from deepprof.service.config.sections import IngestLimits
 from deepprof.service.folder import StoreError
 from deepprof.service.history import History
 from deepprof.service.journal import Place
-from deepprof.service.roster import RefusedError
+from deepprof.service.refusal import RefusedError
 from deepprof.service.session import RankSession
 from deepprof.service.worker import STATE_NS, TURN, TURN_RECORDS, next_turn
 from deepprof.v1.ingest_pb2 import SendRequest
@@ -217,7 +217,7 @@ def test_what_the_disk_refused_is_sent_again(steps: Steps, batches: list[SendReq
     steps.write()
     steps.turn()
     rank = steps.find(JOB)
-    assert "No space" in rank.broken
+    assert "No space" in str(rank.broken)
     steps.detach(stream)
     steps.fail_disk(None)
     again = steps.attach(hello(JOB))

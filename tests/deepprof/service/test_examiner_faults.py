@@ -18,7 +18,7 @@ from deepprof.service.examination import Found, Result
 from deepprof.service.examiner import Examiner
 from deepprof.service.folder import StoreError
 from deepprof.service.fsck import check_store
-from deepprof.service.roster import RefusedError
+from deepprof.service.refusal import RefusedError
 from tests.deepprof.service.inside import Inside, ManualClock, inside, until
 from tests.deepprof.service.traces import gpu_only_trace
 
@@ -215,7 +215,7 @@ def test_a_history_that_cannot_be_written_does_not_end_the_worker(
             await daemon.send(trace, "also", end=False)
             await until(lambda: daemon.examiner.known.get("also") and daemon.examiner.known["also"].unix_ns, "examined")
             assert not task.done()
-            assert daemon.engine.worker.is_alive
+            assert not daemon.engine.vitals.problem
             monkeypatch.undo()
             monkeypatch.setattr("deepprof.service.examiner.examiner.LOOK_S", 0.01)
             rank = await daemon.send(trace, "room")

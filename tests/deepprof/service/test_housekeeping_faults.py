@@ -14,7 +14,7 @@ import deepprof
 from deepprof.service import housekeeping
 from deepprof.service.folder import StoreError
 from deepprof.service.housekeeping import keep_house, tidy
-from deepprof.service.roster import RefusedError
+from deepprof.service.refusal import RefusedError
 from deepprof.service.views import HISTORY
 from tests.deepprof.service.inside import HOUR_NS, Inside, inside, until
 from tests.deepprof.service.traces import gpu_only_trace

@@ -19,7 +19,7 @@ class Told:
     durable_names: int = 0
     submitted: int = 1
     counted: tuple[int, bool] = (0, False)
-    broken: str = ""
+    broken: None = None
     accounts: Accounts = field(default_factory=Accounts)
 
     @property

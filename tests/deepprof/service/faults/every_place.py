@@ -1,0 +1,310 @@
+"""A daemon with an error at one place of its code, for every place: does it serve on, or end and say why?
+
+`python -m tests.deepprof.service.faults.every_place FOLDER SHARD SHARDS` prints a line of JSON for each place: where,
+how it went (`served`, `ended`, `not passed`), and what is wrong with that, if anything is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from tests.deepprof.service.faults.injection import PLAN, InjectedError, install
+
+install()
+
+import msgspec  # noqa: E402
+import polars as pl  # noqa: E402
+
+from benchmarks.kernels import kernels_and_copies  # noqa: E402
+from deepprof.client.connection import connect  # noqa: E402
+from deepprof.client.daemon import Daemon as Client  # noqa: E402
+from deepprof.client.errors import DaemonError  # noqa: E402
+from deepprof.service import daemon, housekeeping  # noqa: E402
+from deepprof.service.config import load_config  # noqa: E402
+from deepprof.service.examination import Result  # noqa: E402
+from deepprof.service.examiner import examiner  # noqa: E402
+from deepprof.service.query import to_arrow  # noqa: E402
+from deepprof.service.views import HISTORY  # noqa: E402
+from deepprof.service.vitals import DaemonFailedError  # noqa: E402
+from deepprof.v1 import ingest_pb2_grpc, records_pb2  # noqa: E402
+from deepprof.v1.ingest_pb2 import SendRequest  # noqa: E402
+from deepprof.wire.cutting import cut  # noqa: E402
+from deepprof.wire.heads import make_end, make_hello  # noqa: E402
+
+TRACE = kernels_and_copies(iterations=8, kernels=20)
+BATCHES = list(cut(TRACE, records=100))
+KEPT = TRACE.accounting.kept
+CHORE = "housekeeping:take_measure:0"
+DEADLINE_S = float(os.environ.get("DL", 120.0))  # for one call: only what hangs takes it
+EXAMINER = """#!/bin/sh
+while read -r word; do :; done
+for word; do [ "$keep" ] && mkdir -p "$word"; keep=; [ "$word" = --keep ] && keep=1; done
+cat {result}
+"""
+
+
+@dataclass
+class Life:
+    """One run of the daemon in this process, and what its clients were told."""
+
+    folder: Path
+    stop: Callable[[], None] = lambda: None
+    metrics: str = ""
+    listening: threading.Event = field(default_factory=threading.Event)
+    over: threading.Event = field(default_factory=threading.Event)
+    error: BaseException | None = None
+    durable: dict[str, int] = field(default_factory=dict)  # as acknowledged, by job
+    collectors: dict[str, str] = field(default_factory=dict)  # whom the daemon has answered last, by job
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        return f"unix:{self.folder}/{LIVES.index(self)}"
+
+    def run(self, course: Callable[[Life], None]) -> None:
+        """Run the daemon, and `course` beside it, until both are over."""
+        thread = threading.Thread(target=self.follow, args=(course,))
+        thread.start()
+        try:
+            asyncio.run(self.serve())
+        except Exception as error:
+            self.error = error
+        finally:
+            self.over.set()
+            self.listening.set()
+            thread.join()
+
+    async def serve(self) -> None:
+        stopping, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def stop() -> None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(stopping.set)
+
+        self.stop = stop
+        daemon.stop_on_signals = lambda: stopping
+        await daemon.serve(load_config(None, settings(self), {}))
+
+    def follow(self, course: Callable[[Life], None]) -> None:
+        try:
+            self.listening.wait()
+            if self.metrics and not self.over.is_set():
+                course(self)
+        except BaseException as error:
+            self.problems.append(f"{type(error).__name__}: {error}")
+        finally:
+            self.stop()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the daemon ends by itself; it may take a moment to say so."""
+        return self.over.wait(0.05) or is_failed(self)
+
+
+LIVES: list[Life] = []
+
+
+def is_failed(life: Life) -> bool:
+    return bool(VITALS and VITALS[-1].problem)
+
+
+VITALS: list[Any] = []
+
+
+def settings(life: Life) -> dict[str, str]:
+    return {
+        "store.path": str(life.folder / "store"),
+        "listen.addresses": life.address,  # of its own: the process does not end with a daemon whose end is disturbed
+        "metrics.address": "127.0.0.1:0",
+        "examine.every": "1s",
+        "history.seal_after": "1s",
+    }
+
+
+def prepare(folder: Path) -> None:
+    """Have everything that is done now and then be done at once, and examinations cost nothing."""
+    housekeeping.EVERY_S = examiner.LOOK_S = examiner.PAUSE_S = 0.02
+    result = Result("{}", [], [], to_arrow(pl.DataFrame(schema=HISTORY)))
+    (folder / "result").write_bytes(msgspec.msgpack.encode(result))
+    script = folder / "examiner"
+    script.write_text(EXAMINER.format(result=folder / "result"))
+    script.chmod(0o700)
+    examiner.sys = type("Sys", (), {"executable": str(script)})  # type: ignore[attr-defined]
+    begin = daemon.begin
+
+    async def begun(engine: Any, looking: Any, doors: Any, metrics: str) -> None:
+        LIVES[-1].metrics = metrics
+        VITALS.append(engine.vitals)
+        try:
+            await begin(engine, looking, doors, metrics)
+        finally:
+            LIVES[-1].listening.set()
+
+    daemon.begin = begun
+
+
+def send(life: Life, job: str, *, collector: str = "one", gap: bool = False, end: bool = True) -> bool:
+    """Send the trace as one stream and return whether all was acknowledged; what was is noted."""
+
+    def messages() -> Iterator[SendRequest]:
+        yield SendRequest(hello=make_hello(TRACE, job, collector=collector))
+        yield SendRequest(status=records_pb2.Status(level=records_pb2.COLLECTOR_LEVEL_DUTY, reason="load"))
+        for batch in BATCHES:
+            yield SendRequest(batch=batch)
+        if gap:
+            yield SendRequest(gap=records_pb2.Gap(first=KEPT, lost=5, reason="test"))
+        if end:
+            closing = make_end(TRACE)
+            closing.await_account = True
+            yield SendRequest(end=closing)
+
+    with grpc.insecure_channel(life.address, (("grpc.use_local_subchannel_pool", 1),)) as channel:
+        try:
+            stub = ingest_pb2_grpc.IngestStub(channel)  # type: ignore[no-untyped-call]
+            for answer in stub.Send(messages(), timeout=DEADLINE_S):
+                life.durable[job], life.collectors[job] = answer.durable, collector
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and not life.has_ended:
+                life.problems.append(f"{job}: no answer within {DEADLINE_S:.0f} s")
+            return False
+    return life.durable.get(job, 0) >= KEPT + 5 * gap
+
+
+def try_to(what: Callable[[], object]) -> None:
+    """Do what may fail: one call may, of which the error is."""
+    with contextlib.suppress(DaemonError, OSError, urllib.error.URLError):
+        what()
+
+
+def get(life: Life, path: str) -> None:
+    with contextlib.suppress(urllib.error.HTTPError):
+        urllib.request.urlopen(f"http://{life.metrics}{path}", timeout=DEADLINE_S).read()
+
+
+def ask(life: Life, client: Client) -> None:
+    """Ask everything that can be asked."""
+    for what in (client.jobs, client.captures, client.look):
+        try_to(what)
+    for question in (client.ranks, client.loops, client.iterations, client.metrics, client.findings, client.look):
+        try_to(lambda question=question: question("first"))  # type: ignore[misc]
+        try_to(lambda question=question: question("nobody"))  # type: ignore[misc]
+    try_to(lambda: client.window("first"))
+    try_to(lambda: client.capture("first", 0))
+    try_to(lambda: client.capture("first", 9))
+    for path in ("/metrics", "/readyz", "/healthz", "/nothing"):
+        try_to(lambda path=path: get(life, path))  # type: ignore[misc]
+    try_to(lambda: get_badly(life))
+
+
+def get_badly(life: Life) -> None:
+    """Ask in a way that is no HTTP."""
+    import socket
+
+    host, port = life.metrics.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), DEADLINE_S) as plug:
+        plug.sendall(b"GARBAGE\r\n\r\n")
+        plug.recv(1000)
+
+
+def course(life: Life) -> None:
+    """Do all that clients do, with one of them unlucky; then an honest one has to be served, where there is a daemon."""
+    for job in ("first", "gone"):
+        send(life, job) or send(life, job)
+    send(life, "first", end=False)
+    send(life, "first", collector="two", gap=True)
+    send(life, "open", end=False) or send(life, "open", end=False)
+    client = connect(life.address)
+    with contextlib.closing(client):
+        ask(life, client)
+        life.durable.pop("gone", None)
+        try_to(lambda: client.forget("gone"))
+        wait_for_chores(life)
+        if not life.has_ended and not any(send(life, "honest") for _ in range(3)) and not life.has_ended:
+            life.problems.append("an honest client was not served")
+        if not life.has_ended:
+            try_to(client.drain)
+
+
+def wait_for_chores(life: Life) -> None:
+    """Have the house kept twice, and jobs examined meanwhile."""
+    wanted = PLAN.passed[CHORE] + 2
+    for _ in range(400):
+        if life.over.wait(0.025) or PLAN.passed[CHORE] >= wanted:
+            return
+
+
+def check_kept(life: Life, before: Life) -> None:
+    """Assert that a daemon which starts on what was left has all that was acknowledged, once, and takes the rest."""
+    with contextlib.closing(connect(life.address)) as client:
+        for job, durable in before.durable.items():
+            have = count_kept(client, job, durable)
+            if have != durable:
+                life.problems.append(f"{job}: {durable} were acknowledged, {have} are kept")
+            if not send(life, job, collector=before.collectors[job], end=False):
+                life.problems.append(f"{job} cannot be sent again")
+
+
+def count_kept(client: Client, job: str, wanted: int) -> int:
+    """Return how many records the daemon has mined, or knows to be lost, once it has come to `wanted`."""
+    have = -1
+    for _ in range(400):
+        account = client.ranks(job)[0].account
+        have = account.accepted + account.lost + sum(account.dropped.values())
+        if have >= wanted:
+            break
+        time.sleep(0.025)
+    return have
+
+
+def try_place(place: str, folder: Path) -> tuple[str, list[str]]:
+    """Return how the daemon fares with an error at a place, and what is wrong with that."""
+    shutil.rmtree(folder / "store", ignore_errors=True)
+    life = Life(folder)
+    LIVES.append(life)
+    PLAN.place = place
+    life.run(course)
+    passed = not PLAN.place
+    PLAN.place = ""
+    problems = list(life.problems)
+    if life.error is not None and not isinstance(life.error, DaemonFailedError | InjectedError):
+        problems.append(f"it ended with {type(life.error).__name__}: {life.error}")
+    again = Life(folder)
+    LIVES.append(again)
+    again.run(lambda later: check_kept(later, life))
+    problems += [f"afterwards: {problem}" for problem in again.problems]
+    if again.error is not None:
+        problems.append(f"it does not start again: {again.error}")
+    return ("ended" if life.error is not None else "served") if passed else "not passed", problems
+
+
+def main() -> None:
+    """Try the places of one shard."""
+    folder, shard, shards = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    prepare(folder)
+    wanted = sys.argv[4:] or sorted(PLAN.passed)[shard::shards]
+    for place in wanted:
+        begun = time.monotonic()
+        how, problems = try_place(place, folder)
+        line = {"place": place, "how": how, "problems": problems, "seconds": round(time.monotonic() - begun, 1)}
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    main()
