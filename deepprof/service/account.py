@@ -47,12 +47,6 @@ class Accounts:
             self._received += count
             self._in_flight += count
 
-    def withdraw(self, count: int) -> None:
-        """Take back that records came in: whoever sent them was gone before anything was done, and sends them again."""
-        with self._lock:
-            self._received -= count
-            self._in_flight -= count
-
     def refuse(self, count: int) -> None:
         """Count records of a message that was refused."""
         with self._lock:

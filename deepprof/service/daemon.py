@@ -85,7 +85,8 @@ async def work(engine: Engine, examiner: Examiner, heeding: asyncio.Task[None]) 
     tasks = [asyncio.create_task(each) for each in (examiner.run(), keep_house(engine))]
     await asyncio.wait((heeding, *tasks), return_when=asyncio.FIRST_COMPLETED)
     log.info("stopping")
-    engine.draining = engine.stopping = True
+    engine.stopping = True
+    engine.stop_taking()
     for task in tasks:
         task.cancel()
     for result in await asyncio.gather(*tasks, return_exceptions=True):
@@ -100,7 +101,8 @@ async def work(engine: Engine, examiner: Examiner, heeding: asyncio.Task[None]) 
 async def heed(stopping: asyncio.Event, engine: Engine) -> None:
     """Have the engine know as soon as the daemon is to stop, whatever it does at the time."""
     await stopping.wait()
-    engine.draining = engine.stopping = True
+    engine.stopping = True
+    engine.stop_taking()
 
 
 def wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:

@@ -6,10 +6,11 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from deepprof.service.admission import Admission
 from deepprof.service.folder import StoreError
 from deepprof.service.rank import Item, Rank
 from deepprof.service.refusal import RefusedError
@@ -54,9 +55,9 @@ class Engine:
         self.streams, self.refused_messages = 0, 0
         self.history_nbytes = 0  # as last measured
         self.ready = self.draining = self.stopping = False
-        self._in_flight_nbytes = 0
         self._silent: dict[int, int] = {}  # sessions not heard of for long, since when that was noticed
-        self._room = asyncio.Event()
+        self.admission = Admission(config.limits)
+        self._changed = asyncio.Event()  # more was written, or mined
         self._attaching = asyncio.Lock()
         self._listeners: defaultdict[int, set[asyncio.Event]] = defaultdict(set)  # by the rank's number
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -77,7 +78,7 @@ class Engine:
     @property
     def queued_nbytes(self) -> int:
         """What waits to be durable, or to be mined."""
-        return self._in_flight_nbytes + self.worker.queued_nbytes
+        return self.admission.nbytes
 
     # -- streams --
 
@@ -94,11 +95,13 @@ class Engine:
         finally:
             self.streams -= 1
 
-    async def attach(self, hello: pb.Hello, connection: object) -> Rank:
+    async def attach(self, hello: pb.Hello, connection: object, owner: str = "") -> Rank:
         """Return the rank that a Hello speaks of, and make `connection` its stream. Raises `RefusedError`."""
         async with self._attaching:
             rank = await self.find(hello) or await self.begin(hello)
-            rank.connection = connection  # a former stream of this collector finds out at its next message
+            rank.connection = connection  # a former stream of this collector finds out at once
+            self.admission.hand_over(rank, owner)
+            self.admission.wake()
         try:
             await self.quiet(rank)
             self.check_owner(rank, connection)
@@ -226,37 +229,21 @@ class Engine:
 
     # -- messages --
 
-    async def submit(self, rank: Rank, item: Item) -> None:
-        """Hand a checked message to the journal, once there is room for it. Raises `RefusedError` as `check_owner`."""
-        try:
-            await self.wait_for_room(rank, item.nbytes)
-        except BaseException:
-            rank.accounts.withdraw(item.count if item.kind == "batch" else 0)
-            raise
-        rank.note_submitted(item)
-        self._in_flight_nbytes += item.nbytes
-        rank.last_record_unix_ns = self.clock.unix_ns()
-        self.writer.submit(rank, item)
+    def room(self, rank: Rank, nbytes: int) -> AbstractAsyncContextManager[None]:
+        """Hold room in the queues for a message, `nbytes` as of an `Item`, of the stream that is the rank's now.
 
-    async def wait_for_room(self, rank: Rank, nbytes: int) -> None:
-        """Wait until the queues bear a message, `nbytes` as of an `Item`, of the stream that is the rank's now.
-
-        Raises `RefusedError` where that stream is no longer the rank's, or the daemon drains, as it waits.
+        Entering waits until there is some. Raises `RefusedError` where meanwhile that stream is no longer the rank's,
+        or the daemon drains.
         """
         connection = rank.connection
-        while not self.has_room(rank, nbytes):
-            self._room.clear()
-            await self._room.wait()
-            self.check_owner(rank, connection)
+        return self.admission.room(rank, nbytes, lambda: self.check_owner(rank, connection))
 
-    def has_room(self, rank: Rank, nbytes: int) -> bool:
-        """Return whether the queues bear one more message; one is always borne by a rank that has none."""
-        limits = self.config.limits
-        total = self.queued_nbytes
-        alone = not rank.submitted and not rank.queue
-        own = rank.queued_nbytes + rank.submitted_nbytes
-        full = total + nbytes > limits.queue_nbytes or own > limits.rank_queue_nbytes
-        return (alone and total < 2 * limits.queue_nbytes) or not full
+    def submit(self, rank: Rank, item: Item) -> None:
+        """Hand a checked message to the journal; the caller holds room for it."""
+        rank.note_submitted(item)
+        rank.last_record_unix_ns = self.clock.unix_ns()
+        self.admission.count(rank)
+        self.writer.submit(rank, item)
 
     def _tell(self, group: Sequence[Done]) -> None:
         """Pass on what the journal's thread has done. For that thread."""
@@ -268,16 +255,16 @@ class Engine:
 
     def _settle(self, group: Sequence[Done]) -> None:
         for done in group:
-            self._in_flight_nbytes -= done.item.nbytes
             if done.place is not None:
                 done.rank.note_durable(done.item)
             else:
                 done.rank.note_lost(done.item, done.why)
                 if done.item.kind == "batch":
                     done.rank.accounts.drop(done.item.count, "journal-failed")
-        for number in {done.rank.number for done in group}:
-            self._tell_listeners(number)
-        self._room.set()
+        for rank in {done.rank for done in group}:
+            self.admission.count(rank)
+            self._tell_listeners(rank.number)
+        self._changed.set()
 
     def _notice(self, rank: Rank, event: SessionEvent) -> None:
         self.notice(rank, event)
@@ -287,7 +274,8 @@ class Engine:
             self._loop.call_soon_threadsafe(self.vitals.guard("the event loop", self._tell_mined), rank)
 
     def _tell_mined(self, rank: Rank) -> None:
-        self._room.set()
+        self.admission.count(rank)
+        self._changed.set()
         self._tell_listeners(rank.number)
 
     def _tell_listeners(self, number: int) -> None:
@@ -298,13 +286,18 @@ class Engine:
 
     async def drain(self) -> int:
         """Take no more records, mine what is queued and save everything; return how many records that were."""
-        self.draining = True
+        self.stop_taking()
         waiting = sum(rank.accounts.in_flight for rank in self.roster)
         while any(rank.submitted or rank.queue for rank in self.roster):
-            self._room.clear()
-            await self._room.wait()
+            self._changed.clear()
+            await self._changed.wait()
         await self.order(lambda: self.worker.save(self.roster))
         return waiting
+
+    def stop_taking(self) -> None:
+        """Take no more records, not even those that wait for room."""
+        self.draining = True
+        self.admission.wake()
 
     async def forget(self, job: str) -> int:
         """Remove a job; return how many iterations the history had. Raises `RefusedError`."""

@@ -35,6 +35,7 @@ Context = grpc.aio.ServicerContext[wire.SendRequest, wire.SendResponse]
 SERVICE = wire.DESCRIPTOR.services_by_name["Ingest"].full_name
 HELLO_S = 30.0  # in which a new stream has to say who it is
 LAST_ANSWER_S = 10.0
+ALIVE_S = 5.0  # clients take one for gone that says nothing for 30 s
 
 
 class IngestServicer:
@@ -91,6 +92,7 @@ class Stream:
     def __init__(self, engine: Engine, rank: Rank, context: Context) -> None:
         self.engine, self.rank, self.context = engine, rank, context
         self.done = self.holds = False  # the second: until all records are counted
+        self.waits = False  # for room
 
     async def run(self) -> None:
         """Serve the stream to its end."""
@@ -128,21 +130,35 @@ class Stream:
     async def take(self, message: wire.SendRequest) -> None:
         """Check one message, and hand it to the journal."""
         kind = message.WhichOneof("message")
-        if kind == "batch":
-            # Before it is decoded, which makes several times as much of it: many wait when the queues are full.
-            await self.engine.wait_for_room(self.rank, waiting_nbytes(message.batch.ByteSize()))
-            await self.take_batch(message.batch)
-        elif kind == "gap":
-            await self.take_gap(message.gap)
-        elif kind == "end":
-            check_end(message.end, self.engine.limits)
-            await self.submit("end", message.end, self.rank.next, 0, missing=dict(message.end.dropped))
-        elif kind == "status":
+        if kind == "status":
             self.take_status(message.status)
+        elif kind in {"batch", "gap", "end"}:
+            await self.wait(message)
         else:
             raise WireError("message", "a Hello comes once, first" if kind == "hello" else "is empty")
 
-    async def take_batch(self, batch: pb.Batch) -> None:
+    async def wait(self, message: wire.SendRequest) -> None:
+        """Take a message once there is room for it.
+
+        It is decoded only then, which makes several times as much of it: many wait when the queues are full.
+        """
+        self.waits = True
+        async with self.engine.room(self.rank, waiting_nbytes(message.ByteSize())):
+            self.waits = False
+            self.engine.check_owner(self.rank, self.context)
+            if message.HasField("batch"):
+                self.take_batch(message.batch)
+            elif message.HasField("gap"):
+                self.take_gap(message.gap)
+            else:
+                self.take_end(message.end)
+
+    def take_end(self, end: pb.End) -> None:
+        """Check an end."""
+        check_end(end, self.engine.limits)
+        self.submit("end", end, self.rank.next, 0, missing=dict(end.dropped))
+
+    def take_batch(self, batch: pb.Batch) -> None:
         """Check a batch; every record in it is counted, whatever becomes of it."""
         rank = self.rank
         if batch.first < rank.next or not batch.tables or (batch.names and batch.first_name < rank.names):
@@ -153,7 +169,7 @@ class Stream:
                 return
         records = self.check(batch)
         rank.accounts.arrive(records.count)
-        await self.submit("batch", batch, records.first, records.count, records=records, devices=find_devices(batch))
+        self.submit("batch", batch, records.first, records.count, records=records, devices=find_devices(batch))
 
     def check(self, batch: pb.Batch) -> Records:
         """Return the records of a batch that goes on where the one before ended. Raises `WireError`, `RefusedError`."""
@@ -179,7 +195,7 @@ class Stream:
             not claimed and end == self.rank.next and 0 < names <= self.rank.names and bool(batch.names)
         )
 
-    async def take_gap(self, gap: pb.Gap) -> None:
+    def take_gap(self, gap: pb.Gap) -> None:
         """Check a gap; one that is durable already says nothing new."""
         check_gap(gap, self.engine.limits)
         if gap.first < self.rank.next and gap.first + gap.lost <= self.rank.next:
@@ -187,7 +203,7 @@ class Stream:
         self.expect(gap.first)
         if not gap.lost and not self.rank.note_bare_gap(gap.first, gap.reason):
             return
-        await self.submit("gap", gap, gap.first, gap.lost, lost=gap.lost or None, missing={gap.reason: gap.lost})
+        self.submit("gap", gap, gap.first, gap.lost, lost=gap.lost or None, missing={gap.reason: gap.lost})
 
     def take_status(self, status: pb.Status) -> None:
         """Show what the collector says of itself; a level that is another one is an event."""
@@ -205,12 +221,12 @@ class Stream:
             text = f"record {first} came where {self.rank.next} was expected; send what is missing, or a Gap"
             raise RefusedError("OUT_OF_RANGE", text)
 
-    async def submit(self, kind: Kind, message: Message, first: int, count: int, **more: Any) -> None:
-        """Hand a message to the journal, once there is room for it."""
+    def submit(self, kind: Kind, message: Message, first: int, count: int, **more: Any) -> None:
+        """Hand a message to the journal."""
         item = Item(
             kind, message.SerializeToString(), first, count, arrived_ns=self.engine.clock.monotonic_ns(), **more
         )
-        await self.engine.submit(self.rank, item)
+        self.engine.submit(self.rank, item)
 
     async def answer(self) -> None:
         """Say how far the records are durable: at first, whenever that changes, once all are counted, at the end."""
@@ -224,8 +240,18 @@ class Stream:
                 continue  # more may have become durable meanwhile
             if self.done and not self.rank.submitted and not self.is_held():
                 return
-            await self.changed.wait()
-            self.changed.clear()
+            if not await self.hear() and (self.waits or self.rank.submitted or self.is_held()):
+                told = None  # so that nobody who is kept waiting takes the daemon for gone
+
+    async def hear(self) -> bool:
+        """Return whether anything has changed within the time for which clients need not hear of us."""
+        try:
+            async with asyncio.timeout(ALIVE_S):
+                await self.changed.wait()
+        except TimeoutError:
+            return False
+        self.changed.clear()
+        return True
 
     def make_answer(self, durable: int, ended: bool, counted: int) -> wire.SendResponse:
         """Return an answer; the account is looked at after `counted`, and has all that it says."""

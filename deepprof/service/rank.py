@@ -120,9 +120,13 @@ class Rank:
     broken: RefusedError | None = None  # why what is on its way cannot become durable
     submitted: int = 0  # items handed to the journal and not yet back
     submitted_nbytes: int = 0
+    owner: str = ""  # who sends it: the name of a token, or of another proof
+    reserved_nbytes: int = 0  # of a message that is just being checked
+    counted_nbytes: int = 0  # of `waiting_nbytes`, as the admission knows it
     # The miner's side.
     queue: deque[tuple[Item, Place]] = field(default_factory=deque)
     waiting: bool = False  # in the worker's line
+    line: str = ""  # … of this owner
     queued_nbytes: int = 0
     rows: list[pl.DataFrame] = field(default_factory=list)  # not yet in the history
     position: Place | None = None  # of the last item mined
@@ -153,6 +157,11 @@ class Rank:
     def key(self) -> tuple[str, int]:
         """The job and the rank's number in it."""
         return self.hello.job, self.hello.rank
+
+    @property
+    def waiting_nbytes(self) -> int:
+        """What it has on its way to be mined."""
+        return self.reserved_nbytes + self.submitted_nbytes + self.queued_nbytes
 
     @property
     def needs(self) -> Place | None:

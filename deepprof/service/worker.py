@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from deepprof.service.folder import StoreError
 from deepprof.service.history import Checkpoint
+from deepprof.service.turns import Turns
 from deepprof.wire.kinds import count_kinds
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Worker:
         self._room = room
         self.noticed: Callable[[Rank, SessionEvent], None] = lambda rank, event: None
         self._wake = threading.Condition()
-        self._ready: deque[Rank] = deque()  # ranks with items, each once
+        self._ready = Turns["Rank"]()  # ranks with items, each once
         self._orders: deque[Callable[[], None]] = deque()
         self._closing = False
         self._ticked_ns = 0
@@ -93,7 +94,8 @@ class Worker:
         """Have a rank wait for its turn, once. The caller holds the lock."""
         if not rank.waiting:
             rank.waiting = True
-            self._ready.append(rank)
+            rank.line = rank.owner
+            self._ready.add(rank.line, rank.hello.job, rank)
 
     def call(self, order: Callable[[], Any]) -> None:
         """Have something done by the thread, behind what it does now."""
@@ -125,7 +127,7 @@ class Worker:
         """Carry out one order, or else mine the rank that waits longest; then save what is due."""
         with self._wake:
             order = self._orders.popleft() if self._orders else None
-            rank = self._ready.popleft() if self._ready and order is None else None
+            rank = self._ready.take() if order is None else None
             if rank is not None:
                 rank.waiting = False
         if order is not None:
@@ -262,7 +264,7 @@ class Worker:
             self.queued_nbytes -= rank.queued_nbytes
             rank.queue.clear()
             rank.queued_nbytes = 0
-            self._ready = deque(other for other in self._ready if other is not rank)
+            self._ready.discard(rank.line, rank.hello.job, rank)
             rank.waiting = False
         rank.rows, rank.unsaved, rank.saved = [], False, rank.latest
         self._room(rank)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from deepprof.service.folder import StoreError
 from deepprof.service.journal import Frame
 from deepprof.service.refusal import RefusedError
+from deepprof.service.turns import Turns
 from deepprof.service.vitals import Vitals
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ class Done:
 
 
 class JournalWriter:
-    """Appends items in the order in which they are submitted; `tell` is called from its thread with those done.
+    """Appends what callers and jobs bring in turn, of a job in the order in which it is submitted.
+
+    `tell` is called from its thread with what is done.
 
     While one group is being synced the next one gathers, so that the sync is shared by as many streams as there are.
     When the disk refuses, every item of the group is told as not durable, and so is everything behind it of the same
@@ -45,7 +47,7 @@ class JournalWriter:
 
     def __init__(self, journal: Journal, tell: Callable[[Sequence[Done]], None], vitals: Vitals | None = None) -> None:
         self.journal, self._tell = journal, tell
-        self._waiting: deque[tuple[Rank, Item]] = deque()
+        self._waiting = Turns[tuple["Rank", "Item"]]()
         self._wake = threading.Condition()
         self._release: Place | None = None
         self._closing = False
@@ -60,7 +62,7 @@ class JournalWriter:
     def submit(self, rank: Rank, item: Item) -> None:
         """Queue an item; the caller bounds how many."""
         with self._wake:
-            self._waiting.append((rank, item))
+            self._waiting.add(rank.owner, rank.hello.job, (rank, item))
             self._wake.notify()
 
     def release(self, before: Place) -> None:
@@ -100,9 +102,9 @@ class JournalWriter:
         group: list[tuple[Rank, Item]] = []
         size = 0
         with self._wake:
-            while self._waiting and size < GROUP_NBYTES:
-                group.append(self._waiting.popleft())
-                size += len(group[-1][1].payload)
+            while size < GROUP_NBYTES and (first := self._waiting.take()) is not None:
+                group.append(first)
+                size += len(first[1].payload)
             release, self._release = self._release, None
         return group, release
 

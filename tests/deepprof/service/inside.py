@@ -66,11 +66,16 @@ class Inside:
     async def attach(self, trace: deepprof.Trace, job: str, connection: object, collector: str = "test") -> Rank:
         return await self.engine.attach(make_hello(trace, job, collector=collector), connection)
 
+    async def put(self, rank: Rank, item: Item) -> None:
+        """Hand a message to the journal, once there is room for it."""
+        async with self.engine.room(rank, item.nbytes):
+            self.engine.submit(rank, item)
+
     async def submit(self, rank: Rank, batch: Batch) -> None:
         """Count a batch as come, and hand it to the journal."""
         item = item_of(batch, rank)
         rank.accounts.arrive(item.count)
-        await self.engine.submit(rank, item)
+        await self.put(rank, item)
 
     async def send(
         self, trace: deepprof.Trace, job: str, *, records: int = 1000, end: bool = True, collector: str = "test"
@@ -82,7 +87,7 @@ class Inside:
             if batch.first >= rank.next:
                 await self.submit(rank, batch)
         if end:
-            await self.engine.submit(rank, Item("end", make_end(trace).SerializeToString(), rank.next, 0))
+            await self.put(rank, Item("end", make_end(trace).SerializeToString(), rank.next, 0))
         await until(lambda: not rank.submitted and not rank.queue, "everything is mined")
         self.engine.detach(rank, connection)
         return rank

@@ -289,6 +289,7 @@ def test_what_is_on_its_way_to_the_journal_counts_as_waiting(tmp_path: Path, bat
     steps.turn()
     assert waiting.done()
     steps.settle()
+    steps.turn()
     assert stream.rank.submitted_nbytes == stream.rank.queued_nbytes == steps.engine.queued_nbytes == 0
     steps.close()
 

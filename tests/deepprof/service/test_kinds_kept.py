@@ -60,12 +60,12 @@ async def send(daemon: Inside, trace: deepprof.Trace) -> None:
     await daemon.submit(rank, first)
     gap = Gap(first=rank.next, lost=LOST, reason="buffer-full")
     missing = {"buffer-full": LOST}
-    await daemon.engine.submit(rank, Item("gap", gap.SerializeToString(), rank.next, LOST, lost=LOST, missing=missing))
+    await daemon.put(rank, Item("gap", gap.SerializeToString(), rank.next, LOST, lost=LOST, missing=missing))
     for batch in rest:
         batch.first = rank.next
         await daemon.submit(rank, batch)
     end = End(dropped={"late": LEFT_OUT})
-    await daemon.engine.submit(rank, Item("end", end.SerializeToString(), rank.next, 0, missing=dict(end.dropped)))
+    await daemon.put(rank, Item("end", end.SerializeToString(), rank.next, 0, missing=dict(end.dropped)))
     await until(lambda: rank.is_counted, "all is counted")
     daemon.engine.detach(rank, connection)
 
