@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.chance import EXPLORES
 
 # How long an example takes is the machine's business, and no test here is about it. The examples are the same in every
 # run, so that none passes or fails by luck; `make fuzz` looks at others.
@@ -15,9 +18,13 @@ settings.register_profile(
     "deepprof",
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
-    derandomize="DEEPPROF_EXPLORE" not in os.environ,
+    derandomize=not EXPLORES,  # which keeps no database of examples either
 )
 settings.load_profile("deepprof")
+
+# A shell that runs us in the background has us ignore Ctrl-C, and the programs that tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[1]
 

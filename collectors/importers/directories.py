@@ -25,6 +25,7 @@ DEPTH = 4
 ENTRIES = 10_000  # of a directory: more is somebody's home, not one job's traces
 NAMED = 3  # files of which a note says why they are not read
 REASON_LENGTH = 90
+DAMAGED = "is no manifest of a store: what it says of its ranks is not known; convert them again"
 ARCHIVE = "an archive beside traces, named by itself it is read"
 
 
@@ -136,9 +137,8 @@ def sort(entry: Path, root: Path, finds: Finds) -> None:
         finds.known[entry] = importer
     elif is_archive(head):
         finds.archives.append(entry)
-    elif not is_manifest(entry):
-        table = explain(head, entry)
-        finds.left[entry] = table.problem if table else importers.describe(head)
+    elif why := explain_left(head, entry):
+        finds.left[entry] = why
 
 
 def sort_folder(folder: Path, root: Path, finds: Finds) -> None:
@@ -150,12 +150,15 @@ def sort_folder(folder: Path, root: Path, finds: Finds) -> None:
         finds.left[folder] = "a link to a directory, which is not followed"
 
 
-def is_manifest(entry: Path) -> bool:
-    """Return whether a file tells of a store and its traces."""
+def explain_left(head: bytes, entry: Path) -> str:
+    """Return why a file is not read, "" for one that tells of a store and its traces."""
     from deepprof.collectors.store import is_store
     from deepprof.collectors.store.manifest import MANIFEST
 
-    return entry.name == MANIFEST and is_store(entry.parent)
+    if entry.name == MANIFEST:
+        return "" if is_store(entry.parent) else DAMAGED
+    table = explain(head, entry)
+    return table.problem if table else importers.describe(head)
 
 
 def only_archive(finds: Finds, root: Path) -> Path:
@@ -190,7 +193,7 @@ def is_newer(report: Path) -> bool:
 def describe_left(left: Mapping[Path, str], root: Path) -> Iterator[str]:
     """Yield a note on the files that are not read: the first few and why, those named as traces are before others."""
     suffixes = tuple(suffix for importer in importers.importers() for suffix in importer.suffixes)
-    paths = sorted(left, key=lambda path: (not path.name.endswith(suffixes), natural(path)))
+    paths = sorted(left, key=lambda path: (left[path] != DAMAGED, not path.name.endswith(suffixes), natural(path)))
     if paths:
         told = ", ".join(f"{path.relative_to(root)} ({shorten(left[path])})" for path in paths[:NAMED])
         more = f", and {len(paths) - NAMED} more" if len(paths) > NAMED else ""

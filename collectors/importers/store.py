@@ -6,7 +6,7 @@ from pathlib import Path
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.store import find_ranks
-from deepprof.collectors.store.manifest import JobManifest, RankManifest, claims
+from deepprof.collectors.store.manifest import JobManifest, RankManifest, claims, is_rank_folder
 from deepprof.collectors.store.rank import open_rank
 from deepprof.collectors.trace import Trace
 
@@ -20,8 +20,11 @@ class NativeStore:
     suffixes = (".deepprof",)
 
     def accepts(self, head: bytes, path: Path) -> bool:
-        """Return whether `path` is a directory whose manifest says that it is a rank, or a job of one."""
-        return not head and (claims(path, RankManifest) or is_single(path))
+        """Return whether `path` is a directory whose manifest says that it is a rank, or a job of one.
+
+        One with a rank's name is a rank whatever its manifest says: what is damaged is not passed over in silence.
+        """
+        return not head and (claims(path, RankManifest) or is_single(path) or is_rank_folder(path))
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
         """Return the trace that was stored, equal to the one that the original file gives, path and format included.
@@ -29,7 +32,7 @@ class NativeStore:
         Raises `TraceError` when the store is damaged, is of a version to come, or unpacks to more than
         `store_tables.LIMIT_NBYTES` in one table. Takes the memory of the tables, and as much again of the largest.
         """
-        folder = path if claims(path, RankManifest) else find_ranks(path)[0]
+        folder = find_ranks(path)[0] if claims(path, JobManifest) else path
         return open_rank(folder).read(details=details)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from deepprof.collectors.live.packets import HEAD, MAGIC, VERSION, Kind, Level
+from deepprof.ownership import is_trusted
 
 __all__ = ["Connection", "Lost", "connect"]
 
@@ -29,7 +30,7 @@ class Lost(Exception):  # noqa: N818  # it is a state of the connection, not a m
 
 
 def connect(path: Path) -> Connection | None:
-    """Return a connection to the socket at `path`, or None where nobody listens or no descriptor is to be had."""
+    """Return a connection to the socket at `path`, or None where nobody of ours listens or there is no descriptor."""
     try:
         door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     except OSError:
@@ -37,6 +38,8 @@ def connect(path: Path) -> Connection | None:
     try:
         door.settimeout(CONNECT_S)
         door.connect(str(path))
+        if not is_trusted(door, path):
+            raise PermissionError(f"{path} is another user's")
         door.setblocking(False)
         return Connection(door)
     except (OSError, ValueError):  # ValueError: a path with a NUL in it

@@ -47,7 +47,8 @@ def shorten_at(name: str, depth: int) -> str:
     if last is None:
         return text
     argument = first_argument(last.arguments) if GENERIC.fullmatch(last.name) and depth < DEPTH_LIMIT else ""
-    return f"{last.name}<{shorten_at(argument, depth + 1)}>" if argument else last.name
+    full = f"{last.name}<{shorten_at(argument, depth + 1)}>" if argument else last.name
+    return full if len(full) <= len(text) else last.name  # brackets that were never closed would be
 
 
 @dataclass(slots=True)

@@ -23,6 +23,7 @@ from deepprof.collectors.store.manifest import (
     JobManifest,
     RankManifest,
     claims,
+    is_rank_folder,
     read_manifest,
 )
 from deepprof.collectors.store.rank import StoredRank, open_rank
@@ -73,7 +74,7 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     Reads manifests only. Raises `TraceError` for a directory that is no store, or a damaged one.
     """
     folder = Path(path)
-    if claims(folder, RankManifest):
+    if claims(folder, RankManifest) or is_rank_folder(folder):
         stored = open_rank(folder)
         return Store(folder, {stored.manifest.rank or 0: stored})
     if not is_store(folder):

@@ -6,6 +6,7 @@ own beside its tables. A number before the dot that this release does not know i
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from pathlib import Path
@@ -29,6 +30,7 @@ __all__ = [
     "TableFile",
     "claims",
     "describe_trace",
+    "is_rank_folder",
     "read_manifest",
 ]
 
@@ -132,6 +134,11 @@ def claims(folder: Path, kind: type[JobManifest] | type[RankManifest]) -> bool:
     except (OSError, ValueError):
         return False
     return re.match(rb'\s*\{\s*"schema"\s*:\s*"' + re.escape(schema).encode() + rb"/", head) is not None
+
+
+def is_rank_folder(folder: Path) -> bool:
+    """Return whether `folder` has the name of a rank's and a manifest, in whatever state that is. Never raises."""
+    return FOLDER.fullmatch(folder.name) is not None and os.path.lexists(folder / MANIFEST)
 
 
 def is_plain(path: Path) -> bool:

@@ -19,10 +19,10 @@ from deepprof.agent.pacing import Pacing
 from deepprof.agent.roster import Roster
 from deepprof.agent.server import Server, bind
 from deepprof.agent.sources import Source, Wishes, make_sources
-from deepprof.agent.spool import Budget
+from deepprof.agent.spool import Budget, make_root
 from deepprof.client.channel import Door
 from deepprof.client.waiting import CLOCK, Clock
-from deepprof.service.daemon import stop_on_signals
+from deepprof.service.stopping import stop_on_signals
 from deepprof.wire.addresses import default_address
 
 __all__ = ["Agent", "Settings", "default_socket", "default_spool", "run"]
@@ -81,9 +81,9 @@ class Agent:
 
     async def serve(self) -> None:
         """Serve until told to stop, or idle. Raises `UsageError`, `OSError`, `SpoolError`."""
-        stopping = stop_on_signals()
-        self.settings.spool.mkdir(mode=0o700, parents=True, exist_ok=True)
         async with AsyncExitStack() as stack:
+            stopping = stack.enter_context(stop_on_signals())
+            make_root(self.settings.spool)
             listening = bind(self.settings.socket, for_all=self.settings.for_all)
             server = self.server = Server(listening, self.members, self.answer, self.clock, self.settings.for_all)
             stack.push_async_callback(self.roster.close)

@@ -11,6 +11,7 @@ import numpy as np
 
 from deepprof.agent.answers import Answer, read_answer
 from deepprof.collectors.live.packets import HEAD, MAGIC, PAYLOAD_NBYTES, Kind
+from deepprof.ownership import is_trusted
 
 __all__ = ["PATIENCE_S", "NotAnsweredError", "Why", "ask", "is_seated", "is_there", "sit"]
 
@@ -22,6 +23,7 @@ class Why(Enum):
 
     ABSENT = "no agent listens there"
     FORBIDDEN = "the socket may not be used by this user"
+    STRANGER = "it is another user's agent, and not the system's"
     SILENT = "the agent does not answer"
     FOREIGN = "what listens there is no agent of this release"
     LEFT = "the agent is about to end"
@@ -88,7 +90,7 @@ def is_there(path: Path) -> bool:
         try:
             connect(door, path)
         except NotAnsweredError as error:
-            return error.why is Why.SILENT
+            return error.why in {Why.SILENT, Why.STRANGER}
     return True
 
 
@@ -96,6 +98,7 @@ def connect(door: socket.socket, path: Path) -> None:
     """Connect to the socket at `path`. Raises `NotAnsweredError`."""
     try:
         door.connect(str(path))
+        is_known = is_trusted(door, path)
     except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
         raise NotAnsweredError(Why.ABSENT) from error
     except PermissionError as error:
@@ -104,6 +107,8 @@ def connect(door: socket.socket, path: Path) -> None:
         raise NotAnsweredError(Why.SILENT) from error
     except (OSError, ValueError) as error:  # a path that is too long, or has a NUL in it
         raise NotAnsweredError(Why.ABSENT, str(error)) from error
+    if not is_known:
+        raise NotAnsweredError(Why.STRANGER)
 
 
 def receive_answer(door: socket.socket, until_s: float) -> bytes:

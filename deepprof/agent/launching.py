@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import socket as sockets
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from weakref import finalize
 from deepprof.agent.answers import Answer
 from deepprof.agent.asking import PATIENCE_S, NotAnsweredError, Why, is_seated, is_there, sit
 from deepprof.collectors.errors import printable
+from deepprof.ownership import find_fault
 
 __all__ = ["Keeper", "NoAgentError"]
 
@@ -238,6 +238,5 @@ def take(lock: int) -> bool:
 def prepare_folder(folder: Path) -> None:
     """Make the folder for us alone, or check that nobody else writes to it. Raises OSError, `NoAgentError`."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.stat()
-    if found.st_uid not in {0, os.geteuid()} or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise NoAgentError(f"others can write to {folder}, where the agent's socket would be; choose another (--agent)")
+    if fault := find_fault(folder.stat(), folder, "agent's socket"):
+        raise NoAgentError("; ".join((f"{folder}: {fault[0]}", fault[1])))

@@ -8,7 +8,6 @@ import fcntl
 import logging
 import os
 import socket
-import struct
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -24,8 +23,9 @@ from deepprof.agent.member import Member, Peer
 from deepprof.agent.members import Members
 from deepprof.agent.packet_stream import make_packet, read_packets
 from deepprof.client.waiting import Clock
-from deepprof.collectors.errors import UsageError
+from deepprof.collectors.errors import UsageError, printable
 from deepprof.collectors.live.packets import VERSION, Kind, Level
+from deepprof.ownership import find_fault, find_peer
 
 __all__ = ["Server", "bind"]
 
@@ -34,13 +34,14 @@ log = logging.getLogger(__name__)
 GREETING_S = 10.0  # that a connection may take to say who it is
 MOST_CONNECTIONS = 4096
 WAITING = 1024  # to be let in: all processes of a node begin at once
-CREDENTIALS = struct.Struct("3i")  # pid, uid, gid of SO_PEERCRED
 RECEIVE_NBYTES = 4 << 20
 
 
 def bind(path: Path, *, for_all: bool = False) -> socket.socket:
     """Return a socket that listens at `path`, for this user alone unless `for_all`. Raises `UsageError`, `OSError`."""
     path.parent.mkdir(mode=0o755 if for_all else 0o700, parents=True, exist_ok=True)
+    if fault := find_fault(path.parent.stat(), path.parent, "socket"):
+        raise UsageError(printable(f"{path.parent}: {fault[0]}; {fault[1]}"))
     with alone(path):
         if is_there(path):
             raise UsageError(f"{path}: an agent listens there already; use it, or give another --socket")
@@ -106,8 +107,9 @@ class Server:
         """Serve one connection; nothing that it says ends more than itself."""
         with contextlib.closing(connection):
             connection.setblocking(False)
-            peer = find_peer(connection)
-            if peer.uid not in (os.getuid(), 0) and not self.for_all:
+            peer = Peer(*find_peer(connection))
+            if peer.uid not in (os.geteuid(), 0) and not self.for_all:
+                log.warning("not-admitted", extra={"pid": peer.pid, "uid": peer.uid, "why": "it is another user's"})
                 return
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_NBYTES)
             conversation = Conversation(self, connection, peer)
@@ -194,10 +196,3 @@ def unlink_own(door: socket.socket) -> None:
     """Remove a listening socket's file, while it listens: no other agent has taken the place then."""
     with contextlib.suppress(OSError):
         os.unlink(door.getsockname())
-
-
-def find_peer(connection: socket.socket) -> Peer:
-    """Return who is at the other end, as the kernel says."""
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-    pid, uid, _ = CREDENTIALS.unpack(raw)
-    return Peer(pid, uid)

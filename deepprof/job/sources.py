@@ -15,7 +15,7 @@ from deepprof.collectors.importers import look_at, recognise
 from deepprof.collectors.importers.archives import Archive, is_archive, open_archive
 from deepprof.collectors.importers.files import RATIO_LIMIT
 from deepprof.collectors.store import is_store
-from deepprof.collectors.store.manifest import RankManifest, claims
+from deepprof.collectors.store.manifest import RankManifest, claims, is_rank_folder
 
 __all__ = ["Source", "Sources", "is_stored"]
 
@@ -158,4 +158,4 @@ def is_trace(path: Path) -> bool:
 
 def is_stored(path: Path) -> bool:
     """Return whether `path` is of the native store, of which parts can be read."""
-    return os.path.isdir(path) and (claims(path, RankManifest) or is_store(path))
+    return os.path.isdir(path) and (claims(path, RankManifest) or is_store(path) or is_rank_folder(path))

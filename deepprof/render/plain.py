@@ -13,6 +13,8 @@ def printable(text: str) -> str:
 
 
 def shorten(text: str, most: int = 60) -> str:
-    """Return `text`, cut in its middle where it is longer than `most` characters."""
-    half = (most - len(CUT)) // 2
-    return text if len(text) <= most else text[:half] + CUT + text[-half:]
+    """Return `text`, cut in its middle to `most` characters at most (≥ 0)."""
+    if len(text) <= most:
+        return text
+    half = max(most - len(CUT), 0) // 2
+    return text[:half] + CUT[:most] + text[len(text) - half :]  # [-half:] would be all of it where nothing is kept

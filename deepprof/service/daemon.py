@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from deepprof.service.ingest import IngestServicer
 from deepprof.service.opening import opened_store
 from deepprof.service.query import QueryServicer
 from deepprof.service.recovery import recover
+from deepprof.service.stopping import stop_on_signals
 from deepprof.service.vitals import DaemonFailedError
 from deepprof.v1 import admin_pb2, admin_pb2_grpc, ingest_pb2, query_pb2, query_pb2_grpc
 
@@ -59,9 +59,9 @@ async def serve(config: Config) -> None:
     Raises `UsageError`, `StoreError` and `OSError` where it cannot, and `DaemonFailedError` where a bug keeps it from
     going on: what it has acknowledged is then kept, and what was not mined yet is mined after the next start.
     """
-    stopping = stop_on_signals()
     clock = SystemClock()
     async with AsyncExitStack() as stack:
+        stopping = stack.enter_context(stop_on_signals())
         store = stack.enter_context(opened_store(config, clock))
         engine = Engine(config, store.journal, store.history, clock)
         captures = Captures.open(store.folder / "captures", config.captures.count, config.captures.nbytes)
@@ -149,18 +149,3 @@ async def opened(config: Config, engine: Engine, examiner: Examiner) -> AsyncIte
         await server.stop(GRACE_S)
         await asyncio.to_thread(engine.close)
         listening.close()
-
-
-def stop_on_signals() -> asyncio.Event:
-    """Return an event that SIGTERM, SIGINT and SIGHUP set; a second one ends the process at once."""
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def stop(number: signal.Signals) -> None:
-        stopping.set()
-        loop.remove_signal_handler(number)
-
-    wanted = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    for number in [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]:  # as under nohup
-        loop.add_signal_handler(number, stop, number)
-    return stopping

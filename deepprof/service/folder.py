@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from deepprof.collectors.errors import DeepProfError, printable
+from deepprof.ownership import find_fault
 
 __all__ = [
     "CAPTURES_LIST",
@@ -19,6 +20,7 @@ __all__ = [
     "PRIVATE_FILE",
     "StoreError",
     "lock_store",
+    "make_folder",
     "open_plain",
     "prepare_folder",
     "require_kind",
@@ -56,6 +58,13 @@ def require_kind(path: Path, *, folder: bool = False) -> bool:
 
 
 def prepare_folder(path: Path) -> None:
+    """Do as `make_folder`, and check that no other user can change what lies there; raises `StoreError`, `OSError`."""
+    make_folder(path)
+    if fault := find_fault(path.lstat(), path, "store"):
+        raise StoreError(path, *fault)
+
+
+def make_folder(path: Path) -> None:
     """Make the directory `path` for the owner alone, unless it is there; raises `StoreError` and `OSError`.
 
     Only the last part is made: a store is never put where nobody has made room for one.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deepprof.collectors.errors import printable
-from deepprof.service.folder import prepare_folder, sync_folder
+from deepprof.service.folder import make_folder, sync_folder
 
 __all__ = ["LOST", "Bench", "Problem"]
 
@@ -58,7 +58,7 @@ class Bench:
     def free_name(self, name: str) -> Path:
         """Return a path in `lost+found` that nothing has."""
         folder = self.store / LOST
-        prepare_folder(folder)
+        make_folder(folder)  # root may mend what is the daemon's user's
         number, path = 0, folder / name
         while os.path.lexists(path):
             number += 1

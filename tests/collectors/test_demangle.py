@@ -8,7 +8,7 @@ from time import monotonic
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from deepprof.collectors.names import demangle as demangling
@@ -179,8 +179,10 @@ def test_short_names(name, short):
 
 @given(
     st.text()
-    | st.lists(st.sampled_from([*"<>(){}[],:' ", "::", "operator", "a", "lambda", "Kernel", "->"])).map("".join)
+    | st.lists(st.sampled_from([*"<>(){}[],:' 0", "::", "operator", "a", "lambda", "Kernel", "->"])).map("".join)
 )
+@example("Kernel<0")
+@example("Kernel<Kernel<a<(0")
 def test_a_short_name_is_never_empty_and_no_longer(name):
     short = shorten(name)
     assert short

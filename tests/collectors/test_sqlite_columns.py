@@ -10,7 +10,7 @@ import pytest
 
 from deepprof.collectors import importers
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.sqlite.columns import open_database
+from deepprof.collectors.importers.sqlite.columns import VALUE_NBYTES, open_database
 from tests.collectors.nsys_database import KERNEL, build, read, rows
 
 
@@ -67,3 +67,26 @@ def test_a_journal_counts_while_it_is_hot(tmp_path, journal, hot):
             read(path)
     else:
         assert read(path).device_events.height == 1
+
+
+@pytest.mark.parametrize("filler", ["zeroblob(?)", "CAST(zeroblob(?) AS TEXT)"])
+def test_a_value_larger_than_any_that_a_profiler_writes_is_not_read(tmp_path, filler):
+    path = build(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=rows(KERNEL, {}))
+    connection = sqlite3.connect(path)
+    connection.execute(f"UPDATE StringIds SET value = {filler}", (VALUE_NBYTES + 1,))
+    connection.commit()
+    connection.close()
+    with pytest.raises(TraceError, match="holds a text or blob of more than 64 MiB"):
+        read(path)
+    with open_database(path) as database, pytest.raises(TraceError, match="give a file written by a profiler"):
+        database.texts("StringIds", "value")
+
+
+def test_texts_larger_together_than_their_file_end_at_once(tmp_path):
+    """Damaged rows may share their pages: what they hold together is counted row by row."""
+    path = build(tmp_path / "a.sqlite", t=[{"a": "x" * 100_000} for _ in range(20)])
+    with open_database(path) as database:
+        database.size //= 10
+        fetched = iter(database._values("SELECT a FROM t"))
+        with pytest.raises(TraceError, match="more text than its size allows"):
+            assert [len(next(fetched)) for _ in range(20)] == []

@@ -14,6 +14,7 @@ import deepprof
 from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.collectors.importers import find_traces, importers, read
 from deepprof.collectors.importers.assembly import Records, assemble
+from deepprof.collectors.importers.directories import DAMAGED, list_traces
 from deepprof.collectors.importers.store import NativeStore
 from deepprof.collectors.store import check_store_target, find_ranks, open_store, replace_store, write_index
 from deepprof.collectors.store.rank import open_rank, write_rank
@@ -256,3 +257,18 @@ def test_names_of_device_events_have_a_short_form(tmp_path):
     write_rank(trace, tmp_path / "rank")
     names = open_rank(tmp_path / "rank").scan("names").collect()
     assert names.rows() == [(0, long, "vectorized_elementwise_kernel"), (1, "op", None)]
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"{}", b"[1]", b"\0" * 100, b'{"schema": "other/1"}'])
+def test_a_manifest_that_is_none_is_not_passed_over(tmp_path, content):
+    """Neither the job's, of which a note tells, nor a rank's, whose place in the job nothing else takes."""
+    store = tmp_path / "store"
+    write_store(store, [make_full_trace(), make_full_trace()])
+    (store / "deepprof.json").write_bytes(content)
+    listing = list_traces(store)
+    assert listing.traces == [store / "rank=0", store / "rank=1"]
+    assert listing.notes == (f"not read in {store}: deepprof.json ({DAMAGED})",)
+    (store / "rank=0" / "deepprof.json").write_bytes(content)
+    assert list_traces(store).traces == listing.traces
+    with pytest.raises(TraceError, match=r"rank=0.deepprof\.json: is no manifest of a store"):
+        deepprof.read_job(store)

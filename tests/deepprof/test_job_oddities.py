@@ -12,6 +12,7 @@ import pytest
 from deepprof.commands import main
 from deepprof.commands.signals import tidying
 from deepprof.simulation import simulate, write
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and limits are those of POSIX")
 WRITING = [("diagnose", "2"), ("convert", "1"), ("convert", "2")]  # what puts something on the disk
@@ -52,11 +53,11 @@ def test_a_request_to_end_leaves_nothing(ranks, own, command, jobs):
     """As SLURM, Kubernetes and systemd send it; of what was begun nothing stays, and no process complains."""
     output = ["-o", str(own / "job.deepprof")] if command == "convert" else []
     process = start(own, "-m", "deepprof", command, str(ranks), "--jobs", jobs, *output)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while not (list(own.glob("*/*")) + list(own.glob(".*/*"))) and time.monotonic() < deadline:
         assert process.poll() is None
     process.send_signal(signal.SIGTERM)
-    assert (process.communicate(timeout=60), process.returncode) == ((b"", b""), 128 + signal.SIGTERM)
+    assert (process.communicate(timeout=PATIENCE_S), process.returncode) == ((b"", b""), 128 + signal.SIGTERM)
 
 
 def test_a_second_request_does_not_interrupt_the_first():
@@ -101,7 +102,7 @@ def test_a_full_disk_is_a_line(ranks, own, command, jobs):
     """polars tells of it in an error of its own, which is neither an `OSError` nor a bug."""
     output = ["-o", str(own / "job.deepprof")] if command == "convert" else []
     process = start(own, "-c", FULL, command, *(f"{ranks}/rank{n}.json.gz" for n in range(3)), "--jobs", jobs, *output)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err.count(b"\n")) == (2, b"", 1)
     assert b"File too large; check the path and the disk" in err
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 import warnings
 import zipfile
 from dataclasses import fields, replace
@@ -24,6 +23,7 @@ from deepprof.job.conversion import convert
 from deepprof.job.parallel import choose_jobs, explain_end
 from deepprof.job.sources import Source, Sources, measure_content
 from deepprof.simulation import simulate, write
+from tests.patience import PATIENCE_S
 
 RANKS = 3
 
@@ -367,21 +367,41 @@ def test_a_range_that_holds_nothing_is_refused(ranks, between):
         job.read_job(ranks, between=between)
 
 
+INTERRUPTED = """
+import glob, os, sys, time
+from deepprof.commands import main
+from deepprof.job import parallel
+
+def wait(futures, **_):
+    while not glob.glob(os.environ["TMPDIR"] + "/*/*"):
+        time.sleep(0.01)
+    print("ranks are read", flush=True)
+    while True:
+        time.sleep(0.01)
+
+parallel.wait = wait
+sys.exit(main())
+"""
+
+
 def test_ctrl_c_at_the_command_line_leaves_no_process_and_no_file(ranks, tmp_path):
+    """It comes while ranks are read and their files lie there: the command cannot end before."""
     many = tmp_path / "many"
     many.mkdir()
     for rank in range(40):
         (many / f"rank{rank}.json.gz").write_bytes((ranks / "rank0.json.gz").read_bytes())
     own = tmp_path / "tmp"
     own.mkdir()
-    command = [sys.executable, "-m", "deepprof", "diagnose", str(many), "--jobs", "2"]
-    process = subprocess.Popen(
+    command = [sys.executable, "-c", INTERRUPTED, "diagnose", str(many), "--jobs", "2"]
+    with subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"TMPDIR": str(own)}
-    )
-    deadline = time.monotonic() + 60
-    while not list(own.glob("*/*")) and time.monotonic() < deadline and process.poll() is None:
-        pass
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    ) as process:
+        assert process.stdout.readline() == b"ranks are read\n"
+        assert list(own.glob("*/*"))
+        process.send_signal(signal.SIGINT)
+        try:
+            out, err = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
     assert (process.returncode, out, err) == (130, b"", b"")
     assert list(own.iterdir()) == []

@@ -29,7 +29,7 @@ from deepprof.collectors.importers.sqlite.pages import MISSING, Column, PageFile
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["SQLITE_MAGIC", "Database", "open_database"]
+__all__ = ["SQLITE_MAGIC", "VALUE_NBYTES", "Database", "open_database", "restrict", "too_large"]
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 Row = tuple[Any, ...]
@@ -40,7 +40,7 @@ OPERATIONS_PER_BYTE = 64
 OPERATIONS_FLOOR = 10_000_000
 OPERATIONS_PER_CALL = 100_000
 
-CHUNK_ROWS = 512
+VALUE_NBYTES = 64 * 1024**2  # of one text, blob or row, as of one event in a JSON trace
 EXPORT_AGAIN = "export it again"
 SIDE_SUFFIXES = ("-wal", "-journal")
 REAL = ("REAL", "FLOA", "DOUB")  # in the declared type: its integers are read as floats
@@ -101,14 +101,14 @@ class Database:
         if column not in self.columns(table):
             return pl.Series(column, [None] * self.count(table), dtype=pl.String)
         lenient = cache(decode)  # most texts repeat
-        values = chain.from_iterable(self._chunks(f"SELECT {quoted(column)} FROM {quoted(table)} NOT INDEXED"))  # noqa: S608
+        values = self._values(f"SELECT {quoted(column)} FROM {quoted(table)} NOT INDEXED")  # noqa: S608
         return pl.Series(column, [None if value is None else lenient(value) for value in values], dtype=pl.String)
 
     def blobs(self, table: str, column: str) -> pl.Series:
         """Return `column` of `table` as Binary, rows in stored order; null where it holds no bytes or is absent."""
         if column not in self.columns(table):
             return pl.Series(column, [None] * self.count(table), dtype=pl.Binary)
-        values = chain.from_iterable(self._chunks(f"SELECT {quoted(column)} FROM {quoted(table)} NOT INDEXED"))  # noqa: S608
+        values = self._values(f"SELECT {quoted(column)} FROM {quoted(table)} NOT INDEXED")  # noqa: S608
         return pl.Series(column, [v if isinstance(v, bytes) else None for v in values], dtype=pl.Binary)
 
     def has_values(self, table: str, column: str) -> bool:
@@ -178,15 +178,16 @@ class Database:
             cells = chain.from_iterable(self.connection.execute(query))
             return np.fromiter(cells, np.int64).reshape(-1, len(columns))
 
-    def _chunks(self, query: str) -> Iterator[list[Any]]:
+    def _values(self, query: str) -> Iterator[Any]:
         """Yield the values of the one column of `query`; texts that add up to more than the file are not in it."""
+        left = 2 * self.size  # UTF-16 grows on the way to UTF-8
         with reading(self.path):
-            cursor, total = self.connection.execute(query), 0
-            while chunk := [value for (value,) in cursor.fetchmany(CHUNK_ROWS)]:
-                total += sum(len(value) for value in chunk if isinstance(value, bytes))
-                if total > 2 * self.size:  # UTF-16 grows on the way to UTF-8
+            for (value,) in self.connection.execute(query):
+                if isinstance(value, bytes):
+                    left -= len(value)
+                if left < 0:
                     raise TraceError(self.path, "is damaged: it holds more text than its size allows", EXPORT_AGAIN)
-                yield chunk
+                yield value
 
     def _rows(self, query: str, parameters: Row = ()) -> Iterator[Row]:
         with reading(self.path):
@@ -255,11 +256,12 @@ def holds_pages(side: Path) -> bool:
 
 
 def restrict(connection: sqlite3.Connection, size: int) -> None:
-    """Give `connection` lenient texts and bounds that fit a file of `size` bytes."""
+    """Give `connection` lenient texts, and bounds of work and values that fit a file of `size` bytes."""
     connection.text_factory = bytes
     for pragma in PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(max(size, 100_000), 10**9))  # no row outgrows its file
+    most = min(max(size, 100_000), VALUE_NBYTES)  # no row outgrows its file
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
     calls = count()
     budget = (OPERATIONS_FLOOR + OPERATIONS_PER_BYTE * size) // OPERATIONS_PER_CALL
     connection.set_progress_handler(lambda: int(next(calls) > budget), OPERATIONS_PER_CALL)
@@ -270,8 +272,16 @@ def reading(path: Path) -> Iterator[None]:
     """Turn what SQLite says about `path` into a `TraceError`."""
     try:
         yield
+    except sqlite3.DataError as error:  # what `restrict` allows was not enough
+        raise too_large(path) from error
     except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError, MemoryError) as error:
         raise TraceError(path, f"is damaged or no SQLite database ({problem(error)})", EXPORT_AGAIN) from error
+
+
+def too_large(path: Path) -> TraceError:
+    """Return the error of a file of whose values `restrict` does not allow the largest."""
+    what = f"is no trace: it holds a text or blob of more than {VALUE_NBYTES >> 20} MiB, or than the file has room for"
+    return TraceError(path, what, "give a file written by a profiler")
 
 
 def problem(error: Exception) -> str:

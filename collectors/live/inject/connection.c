@@ -193,6 +193,37 @@ static void hear(void)
 
 /* ---- coming and going ---- */
 
+static int is_of(const struct stat *directory, uid_t user)
+{
+    return directory->st_uid == user && !(directory->st_mode & (S_IWGRP | S_IWOTH)); /* a link has both bits */
+}
+
+/* Whether root made the socket's directory for this user, as /run/deepprof for the system's agent. */
+static int has_place_from_root(uid_t user)
+{
+    char path[sizeof ((struct sockaddr_un *)0)->sun_path + sizeof "/.."];
+    struct stat directory, above;
+    strcpy(path, identity_socket());
+    char *name = strrchr(path, '/');
+    if (!name || name == path)
+        return 0;
+    *name = 0;
+    if (lstat(path, &directory))
+        return 0;
+    strcpy(name, "/..");
+    return is_of(&directory, user) && !stat(path, &above) && is_of(&above, 0);
+}
+
+/* Whether who listens may hear our records. deepprof/ownership.py has the same rule. */
+static int is_trusted(int opened)
+{
+    struct ucred peer;
+    socklen_t nbytes = sizeof peer;
+    if (getsockopt(opened, SOL_SOCKET, SO_PEERCRED, &peer, &nbytes))
+        return 0;
+    return peer.uid == geteuid() || !peer.uid || has_place_from_root(peer.uid);
+}
+
 static int open_socket(void)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -205,7 +236,7 @@ static int open_socket(void)
         close(opened);
         opened = high;
     }
-    if (!connect(opened, (struct sockaddr *)&address, sizeof address))
+    if (!connect(opened, (struct sockaddr *)&address, sizeof address) && is_trusted(opened))
         return opened;
     close(opened);
     return -1;

@@ -24,7 +24,7 @@ import polars as pl
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.amd.rpd_tables import CALLS, COPY_CALLS, KERNEL_CALLS, LINKS, OPS
-from deepprof.collectors.importers.sqlite.columns import Database, quoted, restrict
+from deepprof.collectors.importers.sqlite.columns import VALUE_NBYTES, Database, quoted, restrict, too_large
 
 __all__ = ["Busy", "Growth", "Stamp", "read_stamp"]
 
@@ -105,7 +105,7 @@ class Growth:
             )
         try:
             with reading(path):
-                restrict(self.connection, path.stat().st_size)
+                restrict(self.connection, max(path.stat().st_size, VALUE_NBYTES))  # it grows
                 self.stored = self.list_columns()
         except BaseException:
             self.close()
@@ -263,5 +263,7 @@ def reading(path: Path) -> Iterator[None]:
         if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_SCHEMA):
             raise Busy(str(error)) from error
         raise TraceError(path, f"cannot be read ({error})", "check that it is an .rpd file of yours") from error
+    except sqlite3.DataError as error:
+        raise too_large(path) from error
     except (sqlite3.Error, OSError, MemoryError, OverflowError) as error:
         raise TraceError(path, f"is damaged or no .rpd file ({error})", "record it again") from error

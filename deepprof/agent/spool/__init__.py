@@ -2,9 +2,9 @@
 
 from deepprof.agent.spool.budget import Budget
 from deepprof.agent.spool.finding import find_spools
-from deepprof.agent.spool.folder import SpoolError
+from deepprof.agent.spool.folder import SpoolError, make_root
 from deepprof.agent.spool.intake import Intake
 from deepprof.agent.spool.reading import Cursor, Message
 from deepprof.agent.spool.spool import Spool
 
-__all__ = ["Budget", "Cursor", "Intake", "Message", "Spool", "SpoolError", "find_spools"]
+__all__ = ["Budget", "Cursor", "Intake", "Message", "Spool", "SpoolError", "find_spools", "make_root"]

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from deepprof.collectors.errors import DeepProfError, printable
+from deepprof.ownership import find_fault
 from deepprof.v1.records_pb2 import Hello
 
 __all__ = ["DAMAGED", "Folder", "SpoolError", "is_spool_name", "make_root", "name_spool", "write_all"]
@@ -44,19 +45,25 @@ def is_spool_name(name: str) -> bool:
 
 
 def make_root(root: Path) -> None:
-    """Make the folder of all spools, and those above it; raises `SpoolError` where that cannot be."""
+    """Make the folder of all spools, for us alone; raises `SpoolError` where that cannot be, or others write there."""
     try:
         root.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
+        fault = find_fault(root.stat(), root, "spool")
     except OSError as error:
         problem = f"cannot be made to keep records in: {error.strerror}"
         raise SpoolError(root, problem, "name another folder") from error
+    if fault:
+        raise SpoolError(root, *fault)
 
 
 class Folder:
     """An open spool folder."""
 
     def __init__(self, path: Path, *, make: bool = False) -> None:
-        """Open `path`, `make` it where it is missing. Raises `SpoolError` where it is held, a link, or no folder."""
+        """Open `path`, `make` it where it is missing.
+
+        Raises `SpoolError` where it is held, a link, no folder, or open to others.
+        """
         self.path = path
         try:
             if make:
@@ -67,6 +74,9 @@ class Folder:
             raise SpoolError(
                 path, f"cannot be opened: {error.strerror}", "remove it, or name another folder"
             ) from error
+        if fault := find_fault(os.fstat(self.file), path, "spool"):
+            os.close(self.file)
+            raise SpoolError(path, *fault)
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, however that ends
         except OSError as error:

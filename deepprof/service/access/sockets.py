@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from deepprof.collectors.errors import UsageError, printable
+from deepprof.ownership import find_fault
 
 __all__ = ["allow_group", "claim", "private_files"]
 
@@ -42,13 +43,8 @@ def prepare_folder(folder: Path, group: str) -> None:
         folder.mkdir(mode=0o700, parents=True)
         if group:
             give_to(folder, group, 0o750)
-    found = folder.stat()
-    if found.st_uid not in {0, os.geteuid()}:
-        raise refused(folder, "belongs to another user", "choose a directory of your own for the socket")
-    writers = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    if writers:
-        advice = f"take that away (chmod go-w {folder}) or choose another one"
-        raise refused(folder, "others can write to the socket's directory", advice)
+    if fault := find_fault(folder.stat(), folder, "socket"):
+        raise refused(folder, *fault)
 
 
 def give_to(path: Path, group: str, mode: int) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from deepprof.service.folder import CAPTURES_LIST as LIST
+from deepprof.service.folder import prepare_folder
 from deepprof.v1 import query_pb2 as wire
 
 __all__ = ["Captures", "Kept"]
@@ -42,8 +43,11 @@ class Captures:
 
     @classmethod
     def open(cls, folder: Path, most: int, most_nbytes: int) -> Captures:
-        """Return the captures in `folder`, without those that were never noted; other folders are left alone."""
-        folder.mkdir(mode=0o700, exist_ok=True)
+        """Return the captures in `folder`, without those that were never noted; other folders are left alone.
+
+        Raises `StoreError` and `OSError`.
+        """
+        prepare_folder(folder)
         captures = cls(folder, most, most_nbytes)
         try:
             captures.kept = [kept for kept in read_list(folder / LIST) if captures.has(kept.name)]

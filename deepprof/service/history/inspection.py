@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 import zlib
 from contextlib import closing
 from pathlib import Path
@@ -12,12 +13,13 @@ import polars as pl
 
 from deepprof.collectors.store.pages import MalformedError, read_sizes
 from deepprof.plurals import counted
-from deepprof.service.folder import StoreError, open_plain, require_kind
+from deepprof.service.folder import CHECK, StoreError, open_plain, require_kind
 from deepprof.service.history.salvage import salvage
 from deepprof.service.history.schema import (
     DATABASE,
     SIDE_FILES,
     STORED_ROWS,
+    VALUE_NBYTES,
     connect,
     guarding,
     is_empty,
@@ -131,6 +133,7 @@ def sound_database(bench: Bench, path: Path, *, expected: bool) -> bool:
                 return not expected
             require_ours(db, path)
             found = [line for (line,) in db.execute(f"PRAGMA integrity_check({PROBLEMS})")]
+            require_values(db, path)
     except StoreError as error:
         if error.advice == "update DeepProf":
             raise
@@ -144,6 +147,17 @@ def sound_database(bench: Bench, path: Path, *, expected: bool) -> bool:
     for line in found if found != ["ok"] else ():
         bench.report(path, f"SQLite finds: {' '.join(str(line).split())[:200]}", "what of it cannot be read")
     return found == ["ok"]
+
+
+def require_values(db: sqlite3.Connection, path: Path) -> None:
+    """Raise `StoreError` where a value is larger than any that is read. Raises `sqlite3.Error`."""
+    try:
+        for table in ("sessions", "states", "texts"):  # one row at a time; the others hold numbers
+            for _ in db.execute(f"SELECT * FROM {table}"):  # noqa: S608
+                pass
+    except sqlite3.DataError as error:
+        what = f"holds a value of more than {VALUE_NBYTES >> 20} MiB, which DeepProf never writes"
+        raise StoreError(path, what, CHECK) from error
 
 
 def readable(path: Path) -> bool:

@@ -20,6 +20,7 @@ __all__ = [
     "SCHEMA",
     "SIDE_FILES",
     "STORED_ROWS",
+    "VALUE_NBYTES",
     "connect",
     "guarding",
     "is_empty",
@@ -33,6 +34,7 @@ APPLICATION_ID = 0x44507266  # "DPrf"
 VERSION = 1
 WAL_NBYTES = 64 << 20  # what the write-ahead log is cut back to
 BUSY_S = 30.0
+VALUE_NBYTES = 512 << 20  # of one value or row: twice what the state of a rank holds at most (`session.limits`)
 # SQLite's errors that are the system's and may pass: another program holds the database, the disk is full or read-only,
 # no more files can be opened.
 SYSTEM = {
@@ -83,6 +85,7 @@ def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
     with guarding(path):
         uri = f"{path.absolute().as_uri()}?mode={'rw' if writing else 'ro'}"
         db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_S)
+        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_NBYTES)
         db.execute("PRAGMA trusted_schema = OFF")
         db.execute("PRAGMA cell_size_check = ON")
     return db

@@ -25,8 +25,7 @@ from deepprof.collectors.live.packets import (
     Level,
     Reason,
 )
-
-PATIENCE_S = 60.0
+from tests.patience import PATIENCE_S
 
 
 @dataclass

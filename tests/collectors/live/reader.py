@@ -17,10 +17,10 @@ import numpy as np
 
 from deepprof.collectors.live import packets
 from deepprof.collectors.live.packets import Kind, Level, Reason
+from tests.patience import PATIENCE_S
 
 from .building import Built
 
-PATIENCE_S = 30.0
 TRUTH = np.dtype(
     [("start", "<i8"), ("end", "<i8"), ("nbytes", "<u8"), ("graph_node", "<u8")]
     + [(name, "<u4") for name in ("kind", "device", "context", "stream", "correlation", "graph", "type", "name")]
@@ -221,7 +221,7 @@ def start_job(
 
 def finish_job(job: subprocess.Popen[str], code: int = 0) -> tuple[int, int, float]:
     """Return the records kept, dropped and the seconds that the job printed; it must not say anything else."""
-    out, err = job.communicate(timeout=2 * PATIENCE_S)
+    out, err = job.communicate(timeout=PATIENCE_S)
     assert (job.returncode, err) == (code, ""), err
     if not out:
         return 0, 0, 0.0

@@ -44,7 +44,7 @@ class Run:
 
     def end(self) -> list[int]:
         """Return the numbers that the job printed since it was ready; it says nothing else."""
-        out, err = self.job.communicate(timeout=2 * PATIENCE_S)
+        out, err = self.job.communicate(timeout=PATIENCE_S)
         assert (self.job.returncode, err) == (0, ""), err
         return [int(line) for line in out.split() if line != "ready"]
 
@@ -139,7 +139,7 @@ def test_an_agent_that_never_answers_keeps_no_job_from_ending(start: Start, sile
         state, first, again = run.end()
         said = silent.only()
     assert (state, said.frames) == (0, [])
-    assert first < PATIENCE_S * 1000
+    assert first < 30_000  # DEEPPROF_FINISH_MS, and some
     assert again < first + SOON_MS
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from deepprof.collectors.live import packets
+from tests.patience import PATIENCE_S
 
 from .building import build
 from .reader import TRUTH, Agent, Connection, await_truth, finish_job, start_job
@@ -23,7 +24,7 @@ def test_a_forked_child_is_a_process_of_its_own(tmp_path: Path) -> None:
     count = 500
     with Agent(tmp_path / "socket") as agent:
         job = start_job(build("plain"), ["fork", count], {"DEEPPROF_SOCKET": agent.path})
-        _, err = job.communicate(timeout=60)
+        _, err = job.communicate(timeout=PATIENCE_S)
         assert (job.returncode, err) == (0, "")
         said = await_ends(agent, 3)
     by_command = {(s.hello["command"].split()[1], s.hello["pid"] == str(job.pid)): s for s in said}

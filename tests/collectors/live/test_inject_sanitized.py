@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from deepprof.collectors.live.packets import Kind, Level
+from tests.patience import PATIENCE_S
 
 from .building import build
 from .reader import Agent, await_truth, finish_job, start_job
@@ -52,7 +53,7 @@ def test_programs_are_clean(tmp_path: Path, flavour: str, program: str, api: int
 def test_forks_are_clean(tmp_path: Path, flavour: str) -> None:
     with Agent(tmp_path / "socket") as agent:
         job = start_job(build(flavour), ["fork", 500], {"DEEPPROF_SOCKET": agent.path})
-        _, err = job.communicate(timeout=120)
+        _, err = job.communicate(timeout=PATIENCE_S)
         assert (job.returncode, err) == (0, "")
         await_truth(lambda: len(agent.connections) == 3 and all(c.closed for c in agent.connections), "three ends")
     assert sorted(c.count for c in agent.connections) == [500, 500, 2000]

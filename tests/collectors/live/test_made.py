@@ -13,6 +13,7 @@ from deepprof.collectors.live.packets import RECORD_KINDS, Kind, Reason
 from tests.collectors.live.building import build
 from tests.collectors.live.reader import TRUTH, Agent, Connection, await_truth, finish_job, start_job
 from tests.collectors.live.test_early import Run, say_welcome
+from tests.patience import PATIENCE_S
 
 KIND_OF = {3: "kernel", 10: "kernel", 1: "memcpy", 22: "memcpy", 2: "memset", 51: "graph", 38: "sync"}
 FOREVER = 10_000_000
@@ -104,7 +105,7 @@ def test_what_was_made_without_an_agent_is_known_to_the_next_one(tmp_path: Path)
 def test_a_forked_child_counts_from_the_beginning(tmp_path: Path) -> None:
     with Agent(tmp_path / "socket") as agent:
         job = start_job(build("plain"), ["fork", 500], {"DEEPPROF_SOCKET": agent.path})
-        _, err = job.communicate(timeout=60)
+        _, err = job.communicate(timeout=PATIENCE_S)
         assert (job.returncode, err) == (0, "")
         await_truth(lambda: len(agent.connections) == 3 and all(c.closed for c in agent.connections), "all ends")
     assert sorted(by_kind(each.made[-1])["kernel"] for each in agent.connections) == [500, 500, 2000]

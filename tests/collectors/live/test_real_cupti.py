@@ -65,7 +65,7 @@ def finish(agent: Agent, job: subprocess.Popen[str], is_enough: Callable[[Connec
         return job.poll() is not None or (bool(agent.connections) and is_enough(agent.connections[0]))
 
     await_truth(is_over, "a word, or the end")
-    assert job.communicate("\n", timeout=2 * PATIENCE_S) == ("", "")
+    assert job.communicate("\n", timeout=PATIENCE_S) == ("", "")
     assert job.returncode == 0
     return agent.only()
 

@@ -66,7 +66,7 @@ class RocmJob:
         self.job.stdin.flush()
 
     def end(self) -> Connection:
-        out, err = self.job.communicate(timeout=2 * PATIENCE_S)
+        out, err = self.job.communicate(timeout=PATIENCE_S)
         assert (self.job.returncode, err) == (0, "")
         self.kept, self.dropped = map(int, out.split()[-2:])
         return self.agent.only()

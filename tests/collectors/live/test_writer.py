@@ -37,7 +37,7 @@ def writer(listener: Listener) -> Iterator[Writer]:
     assert made.start()
     yield made
     made.finish()
-    made.thread.join(10)
+    made.thread.join(PATIENCE_S)
 
 
 def events(count: int, begin: int = 0) -> np.ndarray:
@@ -256,7 +256,7 @@ def test_switched_off_it_takes_nothing_and_numbers_nothing(listener: Listener) -
     writer.finish()
     heard = listener.wait(lambda at: at.last.ended and at.last)
     assert heard.heads[0] == (Kind.EVENTS, 0, 2, Reason.DUTY_CYCLE)
-    writer.thread.join(10)
+    writer.thread.join(PATIENCE_S)
     assert told == [True, False, True, False]
 
 
@@ -281,7 +281,7 @@ def test_finish_without_an_agent_returns_at_once(tmp_path: Path, monkeypatch: py
     writer = Writer(Speaker("test"), tmp_path / "none.sock")
     writer.start()
     writer.finish()
-    writer.thread.join(10)
+    writer.thread.join(PATIENCE_S)
     assert not writer.thread.is_alive()
 
 

@@ -22,10 +22,11 @@ from deepprof.agent.asking import NotAnsweredError, ask
 from deepprof.collectors.live.packets import EVENT, HEAD, Kind, Reason
 from tests.deepprof.agent import packets_made as made
 from tests.deepprof.service.daemons import wait_for
+from tests.patience import PATIENCE_S
 
 __all__ = ["AgentProcess", "Job", "iterations", "running_agent"]
 
-DEADLINE_S = 60.0
+DEADLINE_S = PATIENCE_S
 
 
 @dataclass

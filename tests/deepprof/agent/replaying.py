@@ -25,6 +25,7 @@ from tests.collectors.live.recordings import Recording, record, shift
 from tests.deepprof.agent.agents import AgentProcess, running_agent
 from tests.deepprof.service.daemons import Daemon, running, wait_for
 from tests.deepprof.service.sending import open_client
+from tests.patience import PATIENCE_S
 
 __all__ = [
     "Job",
@@ -41,7 +42,7 @@ __all__ = [
     "running_node",
 ]
 
-DEADLINE_S = 300.0
+DEADLINE_S = PATIENCE_S
 
 
 @dataclass(frozen=True, slots=True, eq=False)

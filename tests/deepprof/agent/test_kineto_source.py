@@ -25,6 +25,7 @@ from deepprof.agent.places import Place
 from deepprof.agent.roster import Refused
 from deepprof.collectors.errors import UsageError
 from tests.deepprof.client.fake_daemon import short_folder
+from tests.patience import PATIENCE_S
 
 from .receiving import Opening, TurningClock
 from .test_kineto_messages import datagram, request
@@ -103,7 +104,7 @@ async def serving(every_s=10.0, **changes):
 
 
 async def until(condition) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.001)
 

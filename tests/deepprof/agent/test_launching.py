@@ -17,6 +17,7 @@ import pytest
 from deepprof.agent import launching
 from deepprof.agent.asking import ask, is_there
 from deepprof.agent.launching import Keeper, NoAgentError
+from tests.patience import PATIENCE_S
 
 from .fake_agent import answer, answering
 
@@ -45,7 +46,7 @@ def starts(path):
 
 
 def until(condition):
-    end_s = time.monotonic() + 30
+    end_s = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < end_s
         time.sleep(0.01)
@@ -81,7 +82,7 @@ def test_many_runs_at_once_start_one(path):
     code = "import sys\nfrom pathlib import Path\nfrom deepprof.agent.launching import Keeper\n"
     code += f"Keeper.program = {PROGRAM!r}\nprint(Keeper(Path(sys.argv[1])).find(60).pid)"
     runs = [subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE, text=True) for _ in range(4)]
-    found = {run.communicate(timeout=120)[0] for run in runs}
+    found = {run.communicate(timeout=PATIENCE_S)[0] for run in runs}
     assert found == {f"{starts(path)[0]}\n"}
     assert len(starts(path)) == 1
 

@@ -22,6 +22,7 @@ from deepprof.collectors.importers import read
 from deepprof.simulation import simulate, write
 from tests.deepprof.client.fake_daemon import ALLOWED, FakeDaemon, listen, short_folder
 from tests.deepprof.test_shared_report import write_capture
+from tests.patience import PATIENCE_S
 
 from .receiving import TurningClock
 
@@ -278,7 +279,7 @@ def test_it_watches_until_it_is_cancelled(tmp_path, report):
 
     async def run():
         task = asyncio.create_task(watch.source.run())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while not watch.sent:
                 await asyncio.sleep(0.001)
         task.cancel()

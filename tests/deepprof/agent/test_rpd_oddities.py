@@ -8,13 +8,16 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from deepprof.agent.roster import Refused
 from deepprof.agent.rpd.growth import Growth, Stamp, read_stamp
 from deepprof.agent.rpd.source import IDLE_S, find_offset
 from deepprof.collectors.errors import TraceError
+from deepprof.collectors.importers.sqlite.columns import VALUE_NBYTES
 from tests.collectors.rpd_database import COLUMNS, build, call, op
+from tests.patience import PATIENCE_S
 
 from .rpd_tails import (
     BOOT_NS,
@@ -132,6 +135,25 @@ def test_damaged_pages_are_a_line(tmp_path):
         growth.read()
 
 
+def test_a_text_larger_than_any_that_a_tracer_writes_is_not_read(tmp_path):
+    path = build(tmp_path / "a.rpd", STRINGS)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE rocpd_string SET string = zeroblob(?) WHERE id = 1", (VALUE_NBYTES + 1,))
+    connection.close()
+    with Growth(path) as growth, pytest.raises(TraceError, match="holds a text or blob of more than 64 MiB"):
+        growth.texts(np.array([1]))
+
+
+def test_texts_that_a_file_gets_later_may_be_long(tmp_path):
+    """What its first pages have room for bounds nothing."""
+    path = build(tmp_path / "a.rpd", STRINGS)
+    with Growth(path) as growth, sqlite3.connect(path) as connection:
+        connection.execute("UPDATE rocpd_string SET string = ? WHERE id = 1", ("x" * 1_000_000,))
+        connection.commit()
+        assert growth.texts(np.array([1]))["rocpd_string"]["string"].str.len_bytes().to_list() == [1_000_000]
+    connection.close()
+
+
 def test_it_ends_when_its_writers_are_gone(tmp_path):
     path, alive = build(tmp_path / "a.rpd", STRINGS), {7}
 
@@ -144,7 +166,7 @@ def test_it_ends_when_its_writers_are_gone(tmp_path):
             await asyncio.sleep(0.001)
         assert not task.done()
         alive.clear()
-        await asyncio.wait_for(task, 30)
+        await asyncio.wait_for(task, PATIENCE_S)
         return tail.ranks[0].log
 
     assert asyncio.run(run()) == [2, {"late": 0}]

@@ -20,6 +20,7 @@ from deepprof.agent.rpd.held import Held
 from deepprof.agent.rpd.source import TEXT_S
 from deepprof.collectors.importers import read
 from tests.collectors.rpd_database import build, call, op
+from tests.patience import PATIENCE_S
 
 from .rpd_tails import (
     COPY,
@@ -163,7 +164,7 @@ def test_a_cancelled_tail_gives_out_what_it_has(tmp_path):
     async def run():
         tail = Tail(path)
         task = asyncio.create_task(tail.source.run())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while tail.source.held.waiting < 2:
                 await asyncio.sleep(0.001)
         assert tail.ranks == []

@@ -14,6 +14,7 @@ import time
 import pytest
 
 from deepprof.agent.running import explain, is_for_us, signals_blocked, wait
+from tests.patience import PATIENCE_S
 
 UNDER = """
 import os, sys
@@ -41,7 +42,6 @@ except CannotRunError as error:
     print(error, file=sys.stderr)
     sys.exit(error.status)
 """
-PATIENCE_S = 60
 # What a shell does with a job: a group of its own in the foreground, continued when it stops.
 SHELL = """
 import os, signal, subprocess, sys

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from deepprof.agent.spool import Spool
 from deepprof.v1.ingest_pb2 import SendRequest
+from tests.chance import draw_seed
 
 from .spooling import hello
 
@@ -22,6 +23,7 @@ from deepprof.agent.spool import Spool
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Batch, Hello, Table
 spool = Spool.open(Path(sys.argv[1]), Hello.FromString(bytes.fromhex(sys.argv[2])), segment_nbytes=1 << 18)
+random.seed(int(sys.argv[3]))
 while True:
     count = random.randrange(1, 50)
     names = [f"name {number}" for number in range(spool.names_count, spool.names_count + random.randrange(3))]
@@ -47,12 +49,11 @@ def check(spool: Spool, said: int) -> None:
 
 
 def test_kills_leave_whole_messages(tmp_path: Path) -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {seed}")  # noqa: T201 - shown where the test fails
+    seed = draw_seed("spool kills")
     chance, reached = random.Random(seed), 0
     command = [sys.executable, "-c", WRITER, str(tmp_path), hello().SerializeToString().hex()]
-    for _ in range(KILLS):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    for kill in range(KILLS):
+        process = subprocess.Popen([*command, str(seed + kill)], stdout=subprocess.PIPE)
         assert process.stdout is not None
         first = process.stdout.readline()  # it is at work
         time.sleep(chance.uniform(0, 0.05))  # the moment of the kill, not a wait for anything

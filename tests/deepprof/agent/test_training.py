@@ -15,10 +15,11 @@ import pytest
 
 from tests.deepprof.agent.agents import AgentProcess, running_agent
 from tests.deepprof.service.daemons import Daemon, running, wait_for
+from tests.patience import PATIENCE_S
 
 PROGRAMS = Path(__file__).parents[2] / "programs" / "unmodified"
 ITERATIONS = {"convnet": 60, "language_model": 100, "accumulation": 50, "epochs": 150, "recurrent": 80}
-DEADLINE_S = 120.0
+DEADLINE_S = PATIENCE_S
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch is not installed (pip install 'deepprof[programs]')"

@@ -33,8 +33,9 @@ from tests.collectors.live.reader import TRUTH, start_job
 from tests.deepprof.agent import packets_made as made
 from tests.deepprof.agent.agents import AgentProcess, Job, running_agent
 from tests.deepprof.service.daemons import Daemon, running, wait_for
+from tests.patience import PATIENCE_S
 
-DEADLINE_S = 120.0
+DEADLINE_S = PATIENCE_S
 FOREVER = 10_000_000
 KIND_OF = {3: "kernel", 10: "kernel", 1: "memcpy", 22: "memcpy", 2: "memset", 51: "graph", 38: "sync"}
 COPIES = (*range(len(COPY_KINDS)), NO_COPY)

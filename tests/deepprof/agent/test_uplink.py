@@ -20,6 +20,7 @@ from deepprof.client.channel import Door, find_door
 from deepprof.v1.records_pb2 import End
 from tests.deepprof.client.fake_daemon import ALLOWED, FakeDaemon, Script, listen, short_folder
 from tests.deepprof.service.inside import until
+from tests.patience import PATIENCE_S
 
 from .spooling import find_segments, hello, kernels
 
@@ -74,7 +75,7 @@ def fill(intake: Intake, batches: int = 20, size: int = 50) -> None:
 def send(door: Door, spool: Spool, *, is_left: bool = False, notice: Callable[[str], None] | None = None) -> Uplink:
     """Send a spool to its end."""
     uplink = Uplink(door, spool, policy=QUICK, clock=FastClock(), notice=notice, is_left=is_left)
-    asyncio.run(asyncio.wait_for(uplink.run(), 30))
+    asyncio.run(asyncio.wait_for(uplink.run(), PATIENCE_S))
     assert uplink.state.ended
     return uplink
 
@@ -114,7 +115,7 @@ def test_what_is_appended_while_it_runs_is_sent_when_it_is_woken(
         uplink.tell(Status(level="duty", reason="overhead"))
         intake.end(End())
         uplink.wake()
-        await asyncio.wait_for(task, 20)
+        await asyncio.wait_for(task, PATIENCE_S)
 
     asyncio.run(run())
     assert daemon.rank(3).durable == 250
@@ -147,7 +148,7 @@ def test_a_daemon_that_is_away_is_waited_for(daemon: FakeDaemon, folder: str, in
         assert not uplink.state.connected
         assert "no such socket" in uplink.state.problem
         with listen(daemon, folder):
-            await asyncio.wait_for(task, 30)
+            await asyncio.wait_for(task, PATIENCE_S)
         assert uplink.state.problem == ""
 
     asyncio.run(run())
@@ -225,7 +226,7 @@ def test_it_is_over_once_the_daemon_has_said_what_became_of_all(daemon: FakeDaem
         assert (uplink.account.accepted if uplink.account else 0, uplink.counted) == (0, 0)
         assert not uplink.state.ended
         daemon.counting.set()
-        await asyncio.wait_for(task, 30)
+        await asyncio.wait_for(task, PATIENCE_S)
         return uplink
 
     uplink = asyncio.run(run())
@@ -276,7 +277,7 @@ def test_the_status_is_told_on_every_connection(daemon: FakeDaemon, door: Door, 
         fill(intake, 2)
         intake.end(End())
         uplink.wake()
-        await asyncio.wait_for(task, 20)
+        await asyncio.wait_for(task, PATIENCE_S)
 
     asyncio.run(run())
     assert [status.reason for status in daemon.rank(3).statuses] == ["overhead", "overhead"]
@@ -293,7 +294,7 @@ def test_a_token_that_is_refused_is_tried_again(daemon: FakeDaemon, door: Door, 
         task = asyncio.create_task(uplink.run())
         await until(lambda: "token" in uplink.state.problem, "it says why")
         daemon.token = None
-        await asyncio.wait_for(task, 30)
+        await asyncio.wait_for(task, PATIENCE_S)
 
     asyncio.run(run())
     assert daemon.rank(3).durable == 100
@@ -384,7 +385,7 @@ async def live(door: Door, root: Path, batches: int, sent: int | None) -> None:
     uplink = Uplink(door, spool, policy=QUICK, clock=FastClock())
     task = asyncio.create_task(uplink.run())
     if sent is None:
-        await asyncio.wait_for(task, 30)
+        await asyncio.wait_for(task, PATIENCE_S)
     else:
         await until(lambda: uplink.state.durable >= min(spool.first + 50 * sent, spool.next), "some is durable")
     task.cancel()

@@ -20,9 +20,11 @@ from deepprof.client.values import RankState
 from deepprof.collectors.trace import DEVICES
 from deepprof.v1.records_pb2 import Batch, End, Table
 from deepprof.wire.decoding import encode_table
+from tests.chance import draw_seed
 from tests.deepprof.service.daemons import launch, wait_for
 from tests.deepprof.service.inside import until
 from tests.deepprof.service.sending import check_accounts, open_client
+from tests.patience import PATIENCE_S
 
 from .spooling import hello, kernels
 
@@ -55,9 +57,7 @@ def wait_mined(client: Client) -> RankState:
 
 
 def test_kills_of_the_daemon_lose_nothing(folder: Path) -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {seed}")  # noqa: T201 - shown where the test fails
-    asyncio.run(send_while_killed(folder, random.Random(seed)))
+    asyncio.run(send_while_killed(folder, random.Random(draw_seed("uplink kills"))))
 
 
 async def send_while_killed(folder: Path, chance: random.Random) -> None:
@@ -83,7 +83,7 @@ async def send_while_killed(folder: Path, chance: random.Random) -> None:
                 assert (rank.account.accepted if rank else 0) >= acknowledged
         intake.end(End())
         uplink.wake()
-        await asyncio.wait_for(task, 60)
+        await asyncio.wait_for(task, PATIENCE_S)
         with open_client(daemon) as client:
             rank = await asyncio.to_thread(wait_mined, client)
             check_accounts(client)
@@ -117,13 +117,13 @@ async def send_devices_twice(folder: Path) -> None:
     daemon = launch(folder).wait_ready()
     try:
         door = find_door(daemon.address, environ={})
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while not await send_a_little(Uplink(door, intake.spool)):
                 pass
         intake.put(kernels(0, SIZE), SIZE)
         intake.end(End())
         uplink = Uplink(door, intake.spool)
-        await asyncio.wait_for(uplink.run(), 30)
+        await asyncio.wait_for(uplink.run(), PATIENCE_S)
         with open_client(daemon) as client:
             account = (await asyncio.to_thread(wait_mined, client)).account
             assert (account.accepted, account.invalid, account.gaps) == (SIZE, 0, 0)
@@ -152,7 +152,7 @@ async def send_to_a_new_store(folder: Path) -> None:
         fill(intake, BATCHES)
         intake.end(End())
         uplink.wake()
-        await asyncio.wait_for(task, 60)
+        await asyncio.wait_for(task, PATIENCE_S)
         with open_client(daemon) as client:
             account = (await asyncio.to_thread(wait_mined, client)).account
             assert account.accepted + account.lost == 2 * BATCHES * SIZE

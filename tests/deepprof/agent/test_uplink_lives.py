@@ -11,6 +11,7 @@ from deepprof.client.channel import Door
 from deepprof.v1.records_pb2 import Batch, End
 from tests.deepprof.client.fake_daemon import FakeDaemon
 from tests.deepprof.service.inside import until
+from tests.patience import PATIENCE_S
 
 from .spooling import hello
 from .test_uplink import QUICK, SMALL, FastClock, daemon, door, fill, folder, intake, send
@@ -37,9 +38,9 @@ def test_a_rank_may_rest_for_days(daemon: FakeDaemon, door: Door, intake: Intake
         fill(intake, 1)
         intake.end(End())
         uplink.wake()
-        await asyncio.wait_for(task, 30)
+        await asyncio.wait_for(task, PATIENCE_S)
 
-    asyncio.run(asyncio.wait_for(run(), 60))
+    asyncio.run(asyncio.wait_for(run(), PATIENCE_S))
     assert daemon.rank(3).durable == 100
     assert most[0] < 100
 
@@ -64,9 +65,9 @@ def test_one_that_a_former_agent_ended_goes_on_under_another_name(
         await until(lambda: uplink.state.durable == 240, "what comes later")
         again.end(End())
         uplink.wake()
-        await asyncio.wait_for(task, 30)
+        await asyncio.wait_for(task, PATIENCE_S)
 
-    asyncio.run(asyncio.wait_for(run(), 60))
+    asyncio.run(asyncio.wait_for(run(), PATIENCE_S))
     ranks = {key[2]: rank for key, rank in daemon.ranks.items()}
     assert {name: (rank.durable, rank.ended) for name, rank in ranks.items()} == {"c": (100, True), "c-2": (240, True)}
     assert ranks["c-2"].names == ["n0", "n1", "n2"]

@@ -16,10 +16,11 @@ import grpc
 import polars as pl
 
 from deepprof.v1 import admin_pb2, admin_pb2_grpc, ingest_pb2, ingest_pb2_grpc, query_pb2, query_pb2_grpc, records_pb2
+from tests.patience import PATIENCE_S
 
 ALLOWED = "Bearer let-me-in"
 RECORD_KINDS = (1, 2, 3, 4)
-DEADLINE_S = 30
+DEADLINE_S = PATIENCE_S
 
 
 @dataclass

@@ -28,6 +28,7 @@ from deepprof.collectors.errors import UsageError
 from deepprof.simulation import simulate, write
 from deepprof.v1 import admin_pb2, query_pb2, records_pb2
 from deepprof.wire.addresses import parse_address
+from tests.patience import PATIENCE_S
 
 KINDS = {
     JobState: query_pb2.Job,
@@ -46,7 +47,7 @@ KINDS = {
 @pytest.fixture
 def connection(address, monkeypatch):
     monkeypatch.delenv("DEEPPROF_TOKEN_FILE", raising=False)
-    with deepprof.connect(address, timeout_s=20) as connected:
+    with deepprof.connect(address, timeout_s=PATIENCE_S) as connected:
         yield connected
 
 

@@ -16,10 +16,11 @@ from deepprof.client.errors import DaemonError
 from deepprof.client.sender import Policy, Sender, Sent
 from deepprof.collectors.trace import DEVICE_EVENTS
 from deepprof.v1.records_pb2 import Batch, End, Gap, Hello, Table
+from tests.patience import PATIENCE_S
 
 from .fake_daemon import ALLOWED, FakeDaemon, Script, listen
 
-DEADLINE_S = 20
+DEADLINE_S = PATIENCE_S
 POLICY = Policy(window_nbytes=1 << 20, silence_s=5, patience_s=10, reach_s=10)
 
 

@@ -22,8 +22,9 @@ from deepprof.cluster import analyze_on, connect, connection
 from deepprof.cluster.mapping import Failure, explain
 from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.job import read_job
+from tests.patience import PATIENCE_S
 
-DEADLINE_S = 60
+DEADLINE_S = PATIENCE_S
 
 
 def report_and_wait(pipe: str) -> Any:

@@ -16,8 +16,9 @@ from deepprof.client.errors import DaemonError
 from deepprof.commands import main
 from tests.deepprof.service.daemons import Daemon, launch, running
 from tests.deepprof.service.sending import check_accounts, open_client, wait_settled
+from tests.patience import PATIENCE_S
 
-DEADLINE_S = 60
+DEADLINE_S = PATIENCE_S
 
 
 @pytest.fixture

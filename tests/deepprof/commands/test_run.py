@@ -19,6 +19,7 @@ from deepprof.agent.asking import ask
 from deepprof.agent.job_names import name_job
 from deepprof.commands.run import Run, parse_drain, parse_job, parse_socket, read_command
 from tests.deepprof.agent.fake_agent import process
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[3]
 DRIVER = """
@@ -38,7 +39,6 @@ run.make_keeper = make_with_stand_in
 sys.exit(main(sys.argv[1:]))
 """
 LIBRARY = "/no/such/_inject.so"
-PATIENCE_S = 120
 OURS = re.compile("SLURM|OMPI|PMI|DEEPPROF|RANK|WORLD|TORCHELASTIC|PYTHONPATH|COMPLETION|_INJECTION64|ITTNOTIFY")
 
 

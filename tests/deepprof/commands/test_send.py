@@ -15,6 +15,7 @@ import deepprof
 from deepprof.commands import main
 from deepprof.wire.assembly import Assembly
 from tests.deepprof.client.fake_daemon import Script
+from tests.patience import PATIENCE_S
 
 
 def assembled(rank):
@@ -133,13 +134,13 @@ def test_ctrl_c_ends_it_without_a_traceback(daemon, address, recorded):
     ]
     run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while not daemon.order:
             assert time.monotonic() < deadline
             assert run.poll() is None
             time.sleep(0.01)
         run.send_signal(signal.SIGINT)
-        _, err = run.communicate(timeout=60)
+        _, err = run.communicate(timeout=PATIENCE_S)
     finally:
         run.kill()
         run.wait()

@@ -17,9 +17,10 @@ from deepprof.client.errors import DaemonError
 from deepprof.client.scene import look_on
 from deepprof.commands import main
 from deepprof.v1 import query_pb2
+from tests.patience import PATIENCE_S
 
 NOW_NS = 1_700_000_000_000_000_000
-DEADLINE_S = 60
+DEADLINE_S = PATIENCE_S
 
 
 @pytest.fixture

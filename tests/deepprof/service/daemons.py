@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.deploy.prometheus_server import wait_for
+from tests.patience import PATIENCE_S
 
 __all__ = ["Daemon", "launch", "running", "wait_for"]
 
-DEADLINE_S = 60.0
+DEADLINE_S = PATIENCE_S
 
 
 @dataclass
@@ -54,7 +55,7 @@ class Daemon:
     def get(self, path: str) -> tuple[int, str]:
         """Return status and body of a page."""
         try:
-            with urllib.request.urlopen(f"http://{self.metrics}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{self.metrics}{path}", timeout=DEADLINE_S) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

@@ -24,10 +24,11 @@ from deepprof.wire.checking import check_batch
 from deepprof.wire.cutting import cut
 from deepprof.wire.heads import make_end, make_hello
 from deepprof.wire.limits import LIMITS
+from tests.patience import PATIENCE_S
 
 __all__ = ["HOUR_NS", "Inside", "ManualClock", "check_accounts", "inside", "item_of", "until"]
 
-DEADLINE_S = 300.0  # on a machine that is busy with something else
+DEADLINE_S = PATIENCE_S
 HOUR_NS = 3600 * 10**9
 
 

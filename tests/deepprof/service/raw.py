@@ -12,10 +12,11 @@ import grpc
 from deepprof.v1 import ingest_pb2_grpc
 from deepprof.v1.ingest_pb2 import SendRequest, SendResponse
 from tests.deepprof.service.daemons import Daemon
+from tests.patience import PATIENCE_S
 
 __all__ = ["DEADLINE_S", "RawStream"]
 
-DEADLINE_S = 30.0
+DEADLINE_S = PATIENCE_S
 
 
 class RawStream:

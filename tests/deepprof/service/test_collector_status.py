@@ -20,6 +20,7 @@ from deepprof.client.values import CollectorStatus, RankState, build
 from deepprof.v1 import records_pb2 as pb
 from tests.deepprof.service.daemons import Daemon, running, wait_for
 from tests.deepprof.service.sending import open_client
+from tests.patience import PATIENCE_S
 
 HELLO = pb.Hello(job="train", rank=0, collector="c", clock=pb.CLOCK_UNIX, host="node", rank_known=True)
 DUTY = Status(level="duty", reason="overhead", since_unix_ns=7, duty_ratio=0.25, overhead_ratio=0.02, spool_nbytes=99)
@@ -29,7 +30,7 @@ def talk(daemon: Daemon, *told: pb.Status, meanwhile: Any = lambda: None) -> Non
     """Say something as a collector does, do something, and end."""
 
     async def run() -> None:
-        async with asyncio.timeout(60), Sender(find_door(daemon.address, environ={}), HELLO) as sender:
+        async with asyncio.timeout(PATIENCE_S), Sender(find_door(daemon.address, environ={}), HELLO) as sender:
             for each in told:
                 sender.tell(each)
                 await asyncio.to_thread(wait_shown, daemon, sender, each)

@@ -6,7 +6,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from tests.deepprof.service.daemons import running
+from tests.deepprof.service.daemons import DEADLINE_S, running
 
 OURS = {"deepprof.v1.Ingest", "deepprof.v1.Query", "deepprof.v1.Admin"}
 
@@ -17,5 +17,5 @@ def test_every_service_is_described_and_healthy() -> None:
         assert described >= OURS
         check = health_pb2_grpc.HealthStub(channel).Check
         for service in ("", *OURS):
-            answer = check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+            answer = check(health_pb2.HealthCheckRequest(service=service), timeout=DEADLINE_S)
             assert answer.status == health_pb2.HealthCheckResponse.SERVING, service

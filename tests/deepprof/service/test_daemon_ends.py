@@ -7,7 +7,6 @@ import resource
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from functools import partial
 from itertools import takewhile
@@ -74,9 +73,7 @@ def test_a_second_sigterm_ends_it_at_once_and_loses_nothing(trace: deepprof.Trac
         daemon.process.send_signal(signal.SIGTERM)
         wait_for(lambda: daemon.event("stopping"), "it stops")
         daemon.process.send_signal(signal.SIGTERM)
-        began = time.monotonic()
-        assert daemon.process.wait(DEADLINE_S) == -signal.SIGTERM
-        assert time.monotonic() - began < 3
+        assert daemon.process.wait(DEADLINE_S) == -signal.SIGTERM  # one that ends by itself returns 0
     daemon.close()
     assert check_store(daemon.store) == []
     again = launch(folder).wait_ready()

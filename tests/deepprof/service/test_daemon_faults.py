@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import random
 import resource
 import socket
 import threading
 from collections.abc import Iterator
+from itertools import count
 
 import grpc
 import pytest
@@ -26,6 +26,7 @@ from tests.deepprof.service.sending import check_accounts, iterations_of, open_c
 from tests.deepprof.service.traces import gpu_only_trace
 
 CODE = grpc.StatusCode
+HONEST = count()  # seeds: no two traces are alike
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def nothing_is_lost(daemon: Daemon) -> Iterator[None]:
 
 def serve_honest(client: Client, *, settled: bool = True) -> str:
     """Send what is right, and return its job; where it shall be `settled`, it is examined too."""
-    honest = gpu_only_trace(iterations=8, kernels=50, seed=random.SystemRandom().randrange(1 << 30))
+    honest = gpu_only_trace(iterations=8, kernels=50, seed=next(HONEST))
     job = f"honest-{os.urandom(4).hex()}"
     assert client.send(honest, job).durable == honest.accounting.kept
     wait_for(lambda: client.ranks(job)[0].account.accepted == honest.accounting.kept, "all is mined")

@@ -22,6 +22,7 @@ from deepprof.v1.records_pb2 import Batch, End
 from deepprof.wire.cutting import cut
 from tests.deepprof.service.engines import Steps, hello
 from tests.deepprof.service.traces import gpu_only_trace
+from tests.patience import PATIENCE_S
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 JOB = "job"
@@ -236,7 +237,7 @@ def test_drain_waits_for_what_is_on_its_way(steps: Steps, batches: list[SendRequ
     steps.begin(stream.take(batches[0]))
     draining = steps.begin(steps.engine.drain())
     assert not draining.done()
-    assert steps.run(asyncio.wait_for(draining, 60)) == batches[1].batch.first
+    assert steps.run(asyncio.wait_for(draining, PATIENCE_S)) == batches[1].batch.first
     with pytest.raises(RefusedError):
         steps.send(stream, batches[1])
     steps.crash()

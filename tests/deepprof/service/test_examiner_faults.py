@@ -19,7 +19,7 @@ from deepprof.service.examiner import Examiner
 from deepprof.service.folder import StoreError
 from deepprof.service.fsck import check_store
 from deepprof.service.refusal import RefusedError
-from tests.deepprof.service.inside import Inside, ManualClock, inside, until
+from tests.deepprof.service.inside import DEADLINE_S, Inside, ManualClock, inside, until
 from tests.deepprof.service.traces import gpu_only_trace
 
 Body = Callable[[Inside], Coroutine[Any, Any, None]]
@@ -142,7 +142,7 @@ def test_an_examination_that_dies_is_a_line_in_the_log(
             await until(lambda: rank.unsettled, "it was tried")
             assert not task.done()
         monkeypatch.setattr(asyncio, "create_subprocess_exec", real)
-        daemon.examiner.config = msgspec.structs.replace(daemon.examiner.config, timeout_ns=60 * 10**9)
+        daemon.examiner.config = msgspec.structs.replace(daemon.examiner.config, timeout_ns=round(DEADLINE_S * 1e9))
         other = await daemon.send(trace, "lucky")
         async with looking(daemon.examiner):
             await until(lambda: other.settled, "the next one is settled")
@@ -150,7 +150,7 @@ def test_an_examination_that_dies_is_a_line_in_the_log(
         assert daemon.examiner.failures >= 1
         assert daemon.health.why_not() == ""
 
-    run(tmp_path, body, examine__timeout="1s" if how == "too slow" else "30s")
+    run(tmp_path, body, examine__timeout="1s" if how == "too slow" else f"{DEADLINE_S:.0f}s")
     assert "examination-failed" in caplog.text
 
 

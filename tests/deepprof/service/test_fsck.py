@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from deepprof.collectors.errors import UsageError
@@ -223,6 +223,25 @@ def test_ledger_that_contradicts_itself(store: Path, statement: str, problem: st
     opened_frames(store)
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE sessions SET hello = zeroblob(2000000) WHERE session = 2",
+        "UPDATE states SET state = zeroblob(2000000)",
+        "INSERT INTO texts VALUES ('key', NULL, CAST(zeroblob(2000000) AS TEXT))",
+    ],
+)
+def test_values_that_no_history_has_are_not_read(store: Path, statement: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    db = sqlite3.connect(store / "history.db", isolation_level=None)
+    db.execute(statement)
+    db.close()
+    for module in ("schema", "inspection"):
+        monkeypatch.setattr(f"deepprof.service.history.{module}.VALUE_NBYTES", 1 << 20)
+    assert any("holds a value of more than 1 MiB" in line for line in mended(store))
+    opened_rows(store)
+    opened_frames(store)
+
+
 def test_newer_versions_are_not_touched(store: Path) -> None:
     db = sqlite3.connect(store / "history.db", isolation_level=None)
     db.execute("PRAGMA user_version = 2")
@@ -271,6 +290,10 @@ def some_damage(store: Path, chance: random.Random) -> None:
         end = min(len(content), at + chance.randrange(1, 400))
         path.write_bytes(content[:end] + content[at:end] + content[end:])
 
+    def copy() -> None:
+        numbers = [number for number in range(1, 99) if f"{number:012d}" != path.stem]
+        shutil.copy(path, path.with_name(f"{chance.choice(numbers):012d}{path.suffix}"))
+
     deeds: list[Callable[[], object]] = [
         flip_bit,
         flip_bit,
@@ -280,7 +303,7 @@ def some_damage(store: Path, chance: random.Random) -> None:
         duplicate,
         lambda: path.write_bytes(b""),
         path.unlink,
-        lambda: shutil.copy(path, path.with_name(f"{chance.randrange(1, 99):012d}{path.suffix}")),
+        copy,
         lambda: path.write_bytes(chance.randbytes(len(content))),
     ]
     chance.choice(deeds)()
@@ -307,6 +330,7 @@ def test_damaged_log_beside_the_database(sound: Path, tmp_path: Path, side: str)
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), deeds=st.integers(1, 3), killed=st.booleans())
+@example(seed=40, deeds=1, killed=True)  # once a file was to be copied onto itself
 def test_any_damage_can_be_mended(
     sound: Path, seed: int, deeds: int, killed: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

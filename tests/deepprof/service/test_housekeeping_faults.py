@@ -18,6 +18,7 @@ from deepprof.service.refusal import RefusedError
 from deepprof.service.views import HISTORY
 from tests.deepprof.service.inside import HOUR_NS, Inside, inside, until
 from tests.deepprof.service.traces import gpu_only_trace
+from tests.patience import PATIENCE_S
 
 Body = Callable[[Inside], Coroutine[Any, Any, None]]
 
@@ -147,7 +148,7 @@ def test_a_store_that_is_removed_ends_the_daemon(
         target = tmp_path / "store" if what == "store" else tmp_path / "store" / what
         shutil.rmtree(target) if target.is_dir() else target.unlink()
         with pytest.raises(StoreError, match="was removed or replaced"):
-            await asyncio.wait_for(keeping, 10)
+            await asyncio.wait_for(keeping, PATIENCE_S)
 
     run(tmp_path, body)
 

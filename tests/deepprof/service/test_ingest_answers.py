@@ -8,6 +8,7 @@ from typing import Any
 
 from deepprof.service.account import Accounts
 from deepprof.service.ingest import Stream, finish
+from tests.patience import PATIENCE_S
 
 
 @dataclass
@@ -46,7 +47,7 @@ def test_the_end_is_told_though_it_came_while_an_answer_went_out() -> None:
     context = Slow(Told())
     stream: Any = Stream(None, context.rank, context)  # type: ignore[arg-type]
     context.stream, stream.changed = stream, asyncio.Event()
-    asyncio.run(asyncio.wait_for(stream.answer(), 10))
+    asyncio.run(asyncio.wait_for(stream.answer(), PATIENCE_S))
     assert context.answers == [(0, False), (7, True)]
 
 
@@ -68,7 +69,7 @@ def test_who_waits_for_the_account_hears_it_before_the_stream_ends() -> None:
         rank.accounts.take({"kernel": 7}, {})
         rank.counted = (7, True)
         stream.changed.set()
-        await asyncio.wait_for(answering, 10)
+        await asyncio.wait_for(answering, PATIENCE_S)
 
     asyncio.run(run())
     assert told == [(0, 0), (7, 7)]

@@ -18,6 +18,7 @@ from deepprof.service.exporter import Exporter, Settings, Snapshot, serve_metric
 from deepprof.service.exporter.http import CONNECTIONS
 from deepprof.service.exporter.pages import CONTENT_TYPE, SCRAPES
 from tests.deepprof.service.exporter.jobs import START_NS, make_device, make_rank, make_snapshot
+from tests.patience import PATIENCE_S
 
 SMALL = make_snapshot(make_rank("a", 0, START_NS, make_device(3)), now_ns=START_NS)
 LARGE = make_snapshot(*(make_rank("a", rank, START_NS, make_device(3)) for rank in range(2000)), now_ns=START_NS)
@@ -39,7 +40,7 @@ def exporter() -> Iterator[Exporter]:
 
 
 def ask(exporter: Exporter, path: str, method: str = "GET", **headers: str) -> tuple[int, str, dict[str, str]]:
-    connection = HTTPConnection(*exporter.address, timeout=20)
+    connection = HTTPConnection(*exporter.address, timeout=PATIENCE_S)
     try:
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
@@ -49,7 +50,7 @@ def ask(exporter: Exporter, path: str, method: str = "GET", **headers: str) -> t
 
 
 def connect(exporter: Exporter, said: bytes = b"") -> socket.socket:
-    client = socket.create_connection(exporter.address, timeout=20)
+    client = socket.create_connection(exporter.address, timeout=PATIENCE_S)
     client.sendall(said)
     return client
 
@@ -123,7 +124,7 @@ def test_a_daemon_that_hangs_is_alive_and_not_ready() -> None:
     hangs = threading.Event()
 
     def look() -> Snapshot:
-        hangs.wait(30)
+        hangs.wait(PATIENCE_S)
         return SMALL
 
     with serving(look, Settings(ready_s=0.1)) as exporter:
@@ -178,7 +179,7 @@ def read_slowly(exporter: Exporter) -> socket.socket:
     """Return a client that has begun to read a scrape and reads no more."""
     slow = socket.socket()
     slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    slow.settimeout(20)
+    slow.settimeout(PATIENCE_S)
     slow.connect(exporter.address)
     slow.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
     assert slow.recv(8) == b"HTTP/1.1"
@@ -192,7 +193,7 @@ def test_slow_readers_are_few() -> None:
                 open_ones.enter_context(read_slowly(exporter))
             assert ask(exporter, "/metrics")[0] == 503
             assert [ask(exporter, path)[0] for path in ("/readyz", "/healthz")] == [200, 200]
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while ask(exporter, "/metrics")[0] != 200:
             assert time.monotonic() < deadline
 
@@ -200,7 +201,7 @@ def test_slow_readers_are_few() -> None:
 def test_slow_readers_are_cut() -> None:
     with serving(lambda: LARGE, Settings(answer_s=0.5)) as exporter, ExitStack() as open_ones:
         slow = [open_ones.enter_context(read_slowly(exporter)) for _ in range(SCRAPES)]
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         connection = connect(exporter, b"HEAD /metrics HTTP/1.1\r\n\r\n")
         while b" 200 " not in hear(connection)[:15]:  # until one of them has made room
             assert time.monotonic() < deadline
@@ -214,7 +215,7 @@ def test_a_client_that_leaves_harms_nobody(caplog: pytest.LogCaptureFixture) -> 
         for said in (b"", b"GET /", b"GET /metrics HTTP/1.1\r\n\r\n"):
             for _ in range(3):
                 connect(exporter, said).close()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while ask(exporter, "/metrics")[0] != 200:
             assert time.monotonic() < deadline
     assert not caplog.records

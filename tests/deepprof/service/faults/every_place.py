@@ -98,7 +98,7 @@ class Life:
                 loop.call_soon_threadsafe(stopping.set)
 
         self.stop = stop
-        daemon.stop_on_signals = lambda: stopping
+        daemon.stop_on_signals = lambda: contextlib.nullcontext(stopping)
         await daemon.serve(load_config(None, settings(self), {}))
 
     def follow(self, course: Callable[[Life], None]) -> None:

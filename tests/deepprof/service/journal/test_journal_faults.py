@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from deepprof.service.journal import Frame, Journal, Place
 from deepprof.service.journal.frames import HEADER
+from tests.chance import draw_seed
 from tests.deepprof.service.journal.building import contents, frame, opened, segments
 
 KILLS = 20
@@ -137,8 +138,7 @@ while True:
 
 
 def test_nothing_acknowledged_is_lost_to_kills(tmp_path: Path) -> None:
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")  # noqa: T201
+    seed = draw_seed("journal kills")
     chance, acknowledged = random.Random(seed), -1
     for kill in range(KILLS):
         writer = subprocess.Popen([sys.executable, "-c", WRITER, tmp_path, str(seed + kill)], stdout=subprocess.PIPE)

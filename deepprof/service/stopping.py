@@ -1,0 +1,43 @@
+"""Requests to stop, as a loop of asyncio hears them: none is lost, however much the loop has to do."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+__all__ = ["stop_on_signals"]
+
+Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
+WANTED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[asyncio.Event]:
+    """Give an event that SIGTERM, SIGINT and SIGHUP set; a second one of its kind ends the process at once.
+
+    Within a running loop of the main thread. What is ignored, as under nohup, stays ignored. The loop's own
+    `add_signal_handler` takes signals from the pipe that also wakes it up for other threads: where that is full, a
+    signal is lost. These handlers put theirs into the loop's queue, which has no end.
+    """
+    stopping, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def stop(number: int, _: FrameType | None) -> None:
+        signal.signal(number, usual(number))
+        loop.call_soon_threadsafe(stopping.set)
+
+    taken = [number for number in WANTED if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in taken}
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, usual(number) if handler is None else handler)  # None: set by C
+
+
+def usual(number: int) -> Handler:
+    """Return what Python does at a signal that nobody handles: it ends."""
+    return signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL

@@ -1,0 +1,14 @@
+"""No test passes or fails by luck: the same examples in every run, unless somebody explores."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+from tests.chance import EXPLORES, draw_seed
+
+
+def test_examples_are_the_same_in_every_run() -> None:
+    assert settings.default.derandomize is not EXPLORES
+    assert settings.default.deadline is None
+    assert (settings.default.database is None) is not EXPLORES
+    assert (draw_seed("a") == draw_seed("a")) is not EXPLORES
