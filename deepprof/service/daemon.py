@@ -14,7 +14,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from deepprof.collectors.errors import DeepProfError
-from deepprof.service.access import Listening, make_interceptors, offers_reflection, open_ports, server_options
+from deepprof.service.access import Guard, Listening, make_interceptors, offers_reflection, open_ports, server_options
 from deepprof.service.admin import AdminServicer
 from deepprof.service.clock import SystemClock
 from deepprof.service.engine import Engine
@@ -128,7 +128,8 @@ async def begin(engine: Engine, examiner: Examiner, doors: Doors, metrics: str) 
 @asynccontextmanager
 async def opened(config: Config, engine: Engine, examiner: Examiner) -> AsyncIterator[Doors]:
     """Give the server, listening; at the end calls get a moment, and then what came in is saved."""
-    server = grpc.aio.server(interceptors=make_interceptors(config), options=server_options(config))
+    doorkeepers = make_interceptors(Guard(config), engine.refusals)
+    server = grpc.aio.server(interceptors=doorkeepers, options=server_options(config))
     IngestServicer(engine).add_to(server)
     query_pb2_grpc.add_QueryServicer_to_server(QueryServicer(engine, examiner), server)
     admin_pb2_grpc.add_AdminServicer_to_server(AdminServicer(engine, examiner), server)

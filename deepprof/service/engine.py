@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, TypeVar
 from deepprof.service.admission import Admission
 from deepprof.service.folder import StoreError
 from deepprof.service.rank import Item, Rank
-from deepprof.service.refusal import RefusedError
+from deepprof.service.refusal import Refusals, RefusedError
+from deepprof.service.room import Full, choose_spare
 from deepprof.service.roster import Roster
 from deepprof.service.session import RankSession
+from deepprof.service.streams import Streams
 from deepprof.service.vitals import Vitals
 from deepprof.service.worker import Worker
 from deepprof.service.writer import Done, JournalWriter
@@ -52,7 +54,8 @@ class Engine:
         self.worker = Worker(journal, history, clock, room=self._wake, vitals=self.vitals)
         self.worker.noticed = self._notice
         self.worker.ranks = lambda: iter(self.roster)
-        self.streams, self.refused_messages = 0, 0
+        self.streams = Streams(config.limits.streams, self._find_idle)
+        self.refusals = Refusals()
         self.history_nbytes = 0  # as last measured
         self.ready = self.draining = self.stopping = False
         self._silent: dict[int, int] = {}  # sessions not heard of for long, since when that was noticed
@@ -65,9 +68,15 @@ class Engine:
     def start(self) -> None:
         """Begin to work on the running event loop."""
         self._loop = asyncio.get_running_loop()
+        self.note_start()
         self.writer.start()
         self.worker.start()
         self.ready = True
+
+    def note_start(self) -> None:
+        """Have those that sent ranks before have the time to come back."""
+        for rank in self.roster:
+            rank.left_ns = self.clock.monotonic_ns()
 
     def close(self) -> None:
         """Make durable what is on its way, mine it, and save everything. Blocks."""
@@ -82,23 +91,23 @@ class Engine:
 
     # -- streams --
 
-    @contextmanager
-    def stream(self) -> Iterator[None]:
-        """Count a stream while it lasts. Raises `RefusedError` when there are too many, or the daemon drains."""
+    def stream(self, connection: object) -> AbstractAsyncContextManager[None]:
+        """Hold a place for a stream until the block ends. Raises `RefusedError` where there is none, or we drain."""
         if self.draining or not self.ready:
             raise RefusedError("UNAVAILABLE", "the daemon takes no records now; try again in a minute")
-        if self.streams >= self.config.limits.streams:
-            raise RefusedError("RESOURCE_EXHAUSTED", f"{self.streams} streams are open; raise limits.streams")
-        self.streams += 1
-        try:
-            yield
-        finally:
-            self.streams -= 1
+        return self.streams.open(connection)
+
+    def _find_idle(self) -> object | None:
+        """Return the connection of a rank that has sent nothing so far, None where each has sent something."""
+        ranks = [rank for rank in self.roster if rank.connection is not None]
+        spare = choose_spare(Full("limits.streams", self.streams.most, "", ranks), self.clock.monotonic_ns())
+        return spare[0].connection if spare else None
 
     async def attach(self, hello: pb.Hello, connection: object, owner: str = "") -> Rank:
         """Return the rank that a Hello speaks of, and make `connection` its stream. Raises `RefusedError`."""
+        self.streams.greet(connection)
         async with self._attaching:
-            rank = await self.find(hello) or await self.begin(hello)
+            rank = await self.find(hello) or await self.begin(hello, owner)
             rank.connection = connection  # a former stream of this collector finds out at once
             self.admission.hand_over(rank, owner)
             self.admission.wake()
@@ -125,27 +134,35 @@ class Engine:
         self.roster.remove(*rank.key)
         return None
 
-    async def begin(self, hello: pb.Hello) -> Rank:
+    async def begin(self, hello: pb.Hello, owner: str = "") -> Rank:
         """Take in a rank that was not here, or not with this collector."""
-        await self.make_room(hello.job)
-        self.roster.check_room(hello.job, hello.rank)
+        await self.make_room(hello)
         now, begun = self.clock.unix_ns(), self.journal.end
         number = await self.record(
             lambda: self.history.begin(hello.job, hello.rank, hello.collector, hello.SerializeToString(), now)
         )
-        rank = Rank(number, hello, RankSession(), first_seen_unix_ns=now, begun=begun)
-        rank.saved_ns = self.clock.monotonic_ns()
-        self.roster.check_room(hello.job, hello.rank)
+        rank = Rank(number, hello, RankSession(), first_seen_unix_ns=now, begun=begun, owner=owner)
+        rank.saved_ns = rank.left_ns = self.clock.monotonic_ns()
         self.roster.put(rank)
         log.info("rank-began", extra={"job": hello.job, "rank": hello.rank, "collector": hello.collector})
         return rank
 
-    async def make_room(self, job: str) -> None:
-        """Hold the job that has ended longest ago no longer, where there is no room for another one."""
-        jobs = self.roster.jobs
-        if job not in jobs and len(jobs) >= self.roster.max_jobs and (done := self.roster.find_done()) is not None:
-            for rank in list(jobs[done].values()):
-                await self.let_go(rank)
+    async def make_room(self, hello: pb.Hello) -> None:
+        """Hold those no longer whom nobody misses, where a rank would have no room. Raises `RefusedError`."""
+        while (full := self.roster.find_full(hello.job, hello.rank)) is not None:
+            spare = choose_spare(full, self.clock.monotonic_ns())
+            if not spare:
+                raise RefusedError("RESOURCE_EXHAUSTED", str(full), full.limit)
+            for rank in spare:
+                await self.send_away(rank)
+
+    async def send_away(self, rank: Rank) -> None:
+        """Let go of a rank to make room, and of its stream, which has brought nothing."""
+        connection, rank.connection = rank.connection, None
+        if connection is not None:
+            self.streams.cut(connection)
+        await self.let_go(rank)
+        log.info("rank-let-go", extra={"job": rank.hello.job, "rank": rank.hello.rank, "token": rank.owner})
 
     def end(self, rank: Rank) -> None:
         """Close a rank whose collector was replaced, as far as it got. For the worker's thread."""
@@ -156,7 +173,10 @@ class Engine:
             raise StoreError(self.history.path, self.worker.problem)
         if not rank.mined_end and not rank.failed and rank.position is not None:
             self.finish(rank)
-        self.history.close_session(rank.number)
+        if rank.durable_items:
+            self.history.close_session(rank.number)
+        else:
+            self.history.forget_session(rank.number)
 
     def finish(self, rank: Rank) -> None:
         """Have a rank's session end, or leave it as it is where the history does not take what comes of that."""
@@ -216,6 +236,8 @@ class Engine:
 
     def check_owner(self, rank: Rank, connection: object) -> None:
         """Raise `RefusedError` where another stream has taken over, or the daemon drains."""
+        if rank.connection is None:
+            raise RefusedError("UNAVAILABLE", "let go to make room for others; connect again", "cut")
         if rank.connection is not connection:
             raise RefusedError("ABORTED", "another stream of this collector took over")
         if self.draining:
@@ -224,7 +246,7 @@ class Engine:
     def detach(self, rank: Rank, connection: object) -> None:
         """Let a stream go."""
         if rank.connection is connection:
-            rank.connection = None
+            rank.connection, rank.left_ns = None, self.clock.monotonic_ns()
             rank.show()
 
     # -- messages --

@@ -10,6 +10,7 @@ from deepprof.service.access import find_metrics_address
 from deepprof.service.exporter.http import serve_metrics
 from deepprof.service.exporter.settings import Settings
 from deepprof.service.exporter.snapshot import Snapshot
+from deepprof.service.ingest import INVALID
 from deepprof.version import read_version
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Health:
     def look(self) -> Snapshot:
         """Return the daemon as it is now."""
         engine, why = self.engine, self.why_not()
+        refusals = engine.refusals.counts()
         return Snapshot(
             now_unix_ns=self.clock.unix_ns(),
             ranks=tuple(rank.view for rank in engine.roster),
@@ -40,11 +42,12 @@ class Health:
             why_not=why,
             version=self.version,
             started_unix_ns=self.started_unix_ns,
-            streams=engine.streams,
+            streams=len(engine.streams),
             queue_nbytes=engine.queued_nbytes,
             journal_nbytes=engine.journal.nbytes,
             history_nbytes=engine.history_nbytes,
-            refused_messages_total=engine.refused_messages,
+            refused_messages_total=sum(count for (reason, _), count in refusals.items() if reason == INVALID),
+            refusals_total=refusals,
             examinations_total=self.examiner.done,
         )
 

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from google.protobuf.message import Message
 
+from deepprof.service.access.caller import CALLER
 from deepprof.service.holes import check_after_loss
 from deepprof.service.messages import account_of, view_status
 from deepprof.service.rank import Item, waiting_nbytes
 from deepprof.service.refusal import RefusedError
 from deepprof.v1 import ingest_pb2 as wire
+from deepprof.v1 import records_pb2 as pb
 from deepprof.v1.records_pb2 import TABLE_KIND_DEVICES
 from deepprof.wire.checking import check_batch, check_end, check_gap, check_hello, check_status, count_records
 from deepprof.wire.errors import WireError
@@ -24,15 +26,15 @@ if TYPE_CHECKING:
     from deepprof.service.engine import Engine
     from deepprof.service.journal import Kind
     from deepprof.service.rank import Rank
-    from deepprof.v1 import records_pb2 as pb
     from deepprof.wire.records import Records
 
-__all__ = ["IngestServicer"]
+__all__ = ["INVALID", "IngestServicer"]
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[wire.SendRequest, wire.SendResponse]
 
 SERVICE = wire.DESCRIPTOR.services_by_name["Ingest"].full_name
+INVALID = "invalid-message"  # breaks a limit, or cannot be read
 HELLO_S = 30.0  # in which a new stream has to say who it is
 LAST_ANSWER_S = 10.0
 ALIVE_S = 5.0  # clients take one for gone that says nothing for 30 s
@@ -60,15 +62,25 @@ class IngestServicer:
 
     async def Send(self, _: object, context: Context) -> None:  # noqa: N802
         """Take one stream of one collector."""
+        hello = pb.Hello()
         try:
-            with self.engine.stream():
-                rank = await self.engine.attach(await read_hello(context, self.engine), context)
+            async with self.engine.stream(context):
+                hello = await read_hello(context, self.engine)
+                rank = await self.engine.attach(hello, context, CALLER.get())
                 await Stream(self.engine, rank, context).run()
         except RefusedError as refusal:
+            self.note("stream-refused", refusal.reason, refusal, hello, context)
             await context.abort(getattr(grpc.StatusCode, refusal.code), str(refusal))
         except WireError as error:
-            self.engine.refused_messages += 1
+            self.note("message-refused", INVALID, error, hello, context)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+    def note(self, event: str, reason: str, problem: Exception, hello: pb.Hello, context: Context) -> None:
+        """Count what is refused, and say so."""
+        sender = CALLER.get()
+        self.engine.refusals.note(reason, sender)
+        who = {"peer": context.peer(), "token": sender, "job": hello.job, "rank": hello.rank}
+        log.warning(event, extra={**who, "reason": reason, "problem": str(problem)})
 
 
 async def read_hello(context: Context, engine: Engine) -> pb.Hello:

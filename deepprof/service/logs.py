@@ -169,8 +169,11 @@ def event_of(record: logging.LogRecord) -> str:
 
 
 def key_of(record: logging.LogRecord) -> str:
-    """Return what makes records repetitions: the event, or for foreign ones the line of code that speaks."""
-    return event_of(record) if is_ours(record) else f"{record.name}:{record.module}:{record.lineno}"
+    """Return what makes records repetitions: the event and whose it is, or the line of foreign code that speaks."""
+    if not is_ours(record):
+        return f"{record.name}:{record.module}:{record.lineno}"
+    token = getattr(record, "token", "")  # one whom much is refused does not hide what is refused to others
+    return f"{event_of(record)} {token}" if token else event_of(record)
 
 
 def is_ours(record: logging.LogRecord) -> bool:

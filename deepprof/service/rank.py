@@ -115,6 +115,7 @@ class Rank:
     durable_names: int = 0
     durable_names_nbytes: int = 0
     connection: object | None = None
+    left_ns: int = 0  # when it was last connected, on the daemon's monotonic clock
     closing: bool = False  # an End is on its way
     ended: bool = False  # … and durable
     broken: RefusedError | None = None  # why what is on its way cannot become durable

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from deepprof.service.rank import Rank
-from deepprof.service.refusal import RefusedError
+from deepprof.service.room import Full
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from deepprof.service.rank import Rank
 
 __all__ = ["Roster"]
 
@@ -33,28 +34,19 @@ class Roster:
         """Return a rank, None where it is not here."""
         return self.jobs.get(job, {}).get(rank)
 
-    def check_room(self, job: str, rank: int) -> None:
-        """Raise `RefusedError` where there is no room for a rank."""
-        ranks = self.jobs.get(job)
-        if ranks is None and len(self.jobs) >= self.max_jobs:
-            text = f"{self.max_jobs} jobs are watched already; forget one or raise limits.jobs"
-            raise RefusedError("RESOURCE_EXHAUSTED", text)
-        if self.find(job, rank) is None and sum(map(len, self.jobs.values())) >= self.max_total:
-            text = f"{self.max_total} ranks are watched already; forget a job or raise limits.ranks_total"
-            raise RefusedError("RESOURCE_EXHAUSTED", text)
-        if ranks is not None and rank not in ranks and len(ranks) >= self.max_ranks:
-            raise RefusedError(
-                "RESOURCE_EXHAUSTED", f"job {job!r} has {self.max_ranks} ranks already; raise limits.ranks"
-            )
-
-    def find_done(self) -> str | None:
-        """Return the job that has ended longest ago, all of its ranks; None where there is none."""
-        ended = [
-            (max(rank.last_record_unix_ns for rank in ranks.values()), job)
-            for job, ranks in self.jobs.items()
-            if all(rank.is_done for rank in ranks.values())
-        ]
-        return min(ended)[1] if ended else None
+    def find_full(self, job: str, rank: int) -> Full | None:
+        """Return the first limit that leaves no room for a rank, None where there is some."""
+        if self.find(job, rank) is not None:
+            return None
+        ranks = self.jobs.get(job, {})
+        if not ranks and len(self.jobs) >= self.max_jobs:
+            return Full("limits.jobs", self.max_jobs, "forget one or raise the limit", list(self), whole=True)
+        if sum(map(len, self.jobs.values())) >= self.max_total:
+            return Full("limits.ranks_total", self.max_total, "forget a job or raise the limit", list(self))
+        if len(ranks) >= self.max_ranks:
+            advice = f"raise the limit if job {job[:128]!r} has more"
+            return Full("limits.ranks", self.max_ranks, advice, list(ranks.values()))
+        return None
 
     def put(self, rank: Rank) -> None:
         """Take in a rank, instead of a former one of its job and number."""

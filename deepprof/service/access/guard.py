@@ -24,10 +24,10 @@ BY_SOCKET = Grant("socket", SCOPES)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a call is refused; `known` says that the caller is known and lacks a scope."""
+    """Why a call is refused; `name` is the caller's where it is known, and only lacks a scope."""
 
     problem: str
-    known: bool = False
+    name: str = ""
 
 
 class Guard:
@@ -49,7 +49,7 @@ class Guard:
         grant = self.identify([value for name, value in headers if name == HEADER], peer, security)
         if isinstance(grant, Refusal) or scope in grant.scopes:
             return grant
-        return Refusal(f"{grant.name} lacks the scope {scope}{advise(grant)}", known=True)
+        return Refusal(f"{grant.name} lacks the scope {scope}{advise(grant)}", grant.name)
 
     def identify(self, given: list[str | bytes], peer: str, security: Mapping[str, Iterable[bytes]]) -> Grant | Refusal:
         """Return who calls, whatever they may."""

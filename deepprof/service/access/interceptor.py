@@ -11,8 +11,9 @@ from typing import Any
 import grpc
 from grpc import aio
 
+from deepprof.service.access.caller import CALLER
 from deepprof.service.access.guard import Guard, Refusal
-from deepprof.service.config.sections import Config
+from deepprof.service.refusal import Refusals
 
 __all__ = ["Doorkeeper", "make_interceptors"]
 
@@ -31,16 +32,16 @@ SCOPES: dict[str, str | None] = {
 }
 
 
-def make_interceptors(config: Config) -> list[aio.ServerInterceptor]:
-    """Return the interceptors for `grpc.aio.server`. Raises `UsageError` for a token file that cannot be used."""
-    return [Doorkeeper(Guard(config))]
+def make_interceptors(guard: Guard, refusals: Refusals) -> list[aio.ServerInterceptor]:
+    """Return the interceptors for `grpc.aio.server`; calls that are not let in count among `refusals`."""
+    return [Doorkeeper(guard, refusals)]
 
 
 class Doorkeeper(aio.ServerInterceptor):
     """Lets in who has the scope that a method's service needs."""
 
-    def __init__(self, guard: Guard) -> None:
-        self.guard = guard
+    def __init__(self, guard: Guard, refusals: Refusals) -> None:
+        self.guard, self.refusals = guard, refusals
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
@@ -61,11 +62,19 @@ class Doorkeeper(aio.ServerInterceptor):
                 scope, context.invocation_metadata() or (), context.peer(), context.auth_context()
             )
             if isinstance(answer, Refusal):
-                log.warning("call-refused", extra={"peer": context.peer(), "method": method, "problem": answer.problem})
-                code = grpc.StatusCode.PERMISSION_DENIED if answer.known else grpc.StatusCode.UNAUTHENTICATED
-                await context.abort(code, answer.problem)
+                await self.refuse(answer, method, context)
+            else:
+                CALLER.set(answer.name)
 
         return check
+
+    async def refuse(self, refusal: Refusal, method: str, context: Context) -> None:
+        """End a call that is not let in, count it and say so."""
+        extra = {"peer": context.peer(), "token": refusal.name, "method": method, "problem": refusal.problem}
+        log.warning("call-refused", extra=extra)
+        code = grpc.StatusCode.PERMISSION_DENIED if refusal.name else grpc.StatusCode.UNAUTHENTICATED
+        self.refusals.note(code.name.lower().replace("_", "-"), refusal.name)
+        await context.abort(code, refusal.problem)
 
 
 def guarded(handler: Any, check: Callable[[Context], Awaitable[None]]) -> Any:

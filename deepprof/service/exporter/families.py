@@ -306,5 +306,13 @@ DAEMON: tuple[Family[Snapshot], ...] = (
         "Messages that broke a limit or could not be read.",
         lambda view: view.refused_messages_total,
     ),
+    Family(
+        "deepprof_refusals_total",
+        "counter",
+        "Streams, messages and calls that were refused, by reason and the name of the token; none: not known.",
+        lambda view: view.refusals_total.values(),
+        ("reason", "token"),
+        lambda view: list(view.refusals_total),
+    ),
     counter("examinations", "Times that the rules looked at a job's latest records.", lambda v: v.examinations_total),
 )

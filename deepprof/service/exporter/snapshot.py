@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from deepprof.service.views import RankView
 
 __all__ = ["Snapshot"]
@@ -30,4 +33,6 @@ class Snapshot:
     journal_nbytes: int = 0
     history_nbytes: int = 0  # database and sealed files
     refused_messages_total: int = 0  # broke a limit or could not be read
+    refusals_total: Mapping[tuple[str, str], int] = field(default_factory=lambda: MappingProxyType({}))
+    """Streams, messages and calls that were refused, by reason and the name of who sent them ("": not known)."""
     examinations_total: int = 0  # times that the rules looked at a job's latest records

@@ -145,6 +145,12 @@ class History:
             db.execute("UPDATE sessions SET closed = 1 WHERE session = ?", (session,))
             db.execute("DELETE FROM states WHERE session = ?", (session,))
 
+    def forget_session(self, session: int) -> None:
+        """Remove a session of which there is nothing to keep."""
+        with self._writing() as db:
+            db.execute("DELETE FROM sessions WHERE session = ?", (session,))
+            db.execute("DELETE FROM states WHERE session = ?", (session,))
+
     def settle(self, session: int, iterations: pl.DataFrame) -> None:
         """Replace all iterations of a session, sealed ones too, durably. Raises ValueError as `checkpoint` does."""
         require_history(iterations)

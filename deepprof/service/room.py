@@ -1,0 +1,83 @@
+"""Who gives way where there is no room for another rank: those first whom nobody misses."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from deepprof.service.rank import Rank
+
+__all__ = ["Full", "Standing", "choose_spare"]
+
+ABANDONED_NS = 15 * 60 * 10**9  # that a collector needs at most to come back
+NAMED = 3  # senders, those who hold most
+
+
+class Standing(IntEnum):
+    """How easily a rank is spared, the easiest first."""
+
+    EMPTY = 0  # never sent anything, and its sender is gone
+    DONE = 1  # has ended
+    ABANDONED = 2  # its sender has been gone for long, without an end
+    IDLE = 3  # never sent anything; its sender waits, and connects again
+    NEEDED = 4  # is not spared
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """A limit that leaves no room: its key, its value, what is done about it, and the ranks that take it up.
+
+    `whole` says that it counts jobs, so that only all ranks of one make room.
+    """
+
+    limit: str
+    most: int
+    advice: str
+    ranks: list[Rank]
+    whole: bool = False
+
+    def __str__(self) -> str:
+        held = {(rank.owner, rank.hello.job if self.whole else rank.key) for rank in self.ranks}
+        most = Counter(owner or "nobody known" for owner, _ in held).most_common(NAMED)
+        names = ", ".join(f"{name} {count}" for name, count in most)
+        return f"{self.limit} allows {self.most}, and that many are held (by {names}); {self.advice}"
+
+
+def choose_spare(full: Full, now_ns: int) -> list[Rank]:
+    """Return the ranks of one job that give way, none where all are needed; of equal ones those of who holds most.
+
+    `now_ns` is the daemon's monotonic clock.
+    """
+    parts = [part for part in find_parts(full, now_ns) if part[0] < Standing.NEEDED]
+    held = Counter(ranks[0].owner for _, ranks in parts)
+    order = [(standing, -held[ranks[0].owner], min(rank.number for rank in ranks), ranks) for standing, ranks in parts]
+    return min(order, key=lambda each: each[:3])[3] if order else []
+
+
+def find_parts(full: Full, now_ns: int) -> Iterable[tuple[Standing, list[Rank]]]:
+    """Yield the ranks that may only go together, and how easily."""
+    jobs = defaultdict[str, defaultdict[Standing, list["Rank"]]](lambda: defaultdict(list))
+    for rank in full.ranks:
+        jobs[rank.hello.job][find_standing(rank, now_ns)].append(rank)
+    for parts in jobs.values():
+        if full.whole:
+            yield max(parts), [rank for ranks in parts.values() for rank in ranks]
+        else:
+            yield from parts.items()
+
+
+def find_standing(rank: Rank, now_ns: int) -> Standing:
+    """Return how easily a rank is spared."""
+    if rank.submitted or rank.queue or rank.reserved_nbytes:
+        return Standing.NEEDED
+    if rank.connection is not None:
+        return Standing.NEEDED if rank.durable_items else Standing.IDLE
+    if not rank.durable_items:
+        return Standing.EMPTY
+    if rank.is_done:
+        return Standing.DONE
+    return Standing.ABANDONED if now_ns - rank.left_ns >= ABANDONED_NS else Standing.NEEDED
