@@ -21,6 +21,7 @@ from deepprof.client.values import (
     JobState,
     LoopFigures,
     RankState,
+    Sender,
     WatchState,
     build,
 )
@@ -66,9 +67,11 @@ class Daemon:
         self.closed = True
         self.channel.close()
 
-    def jobs(self) -> tuple[JobState, ...]:
-        """Return the jobs, newest first."""
-        pages = self.pages(self.query.ListJobs, lambda token: query.ListJobsRequest(page_size=PAGE, page_token=token))
+    def jobs(self, *, past: bool = False) -> tuple[JobState, ...]:
+        """Return the jobs, newest first; with `past` also those of which only the history is left."""
+        pages = self.pages(
+            self.query.ListJobs, lambda token: query.ListJobsRequest(page_size=PAGE, page_token=token, past=past)
+        )
         return tuple(build(JobState, job) for page in pages for job in page.jobs)
 
     def ranks(self, job: str) -> tuple[RankState, ...]:
@@ -172,6 +175,12 @@ class Daemon:
     def forget(self, job: str) -> int:
         """Have the daemon remove a job, and return how many iterations went."""
         return int(self.ask(self.admin.ForgetJob, admin.ForgetJobRequest(job=job)).iterations)
+
+    def senders(self) -> tuple[Sender, ...]:
+        """Return who sends, by name: what each has of the daemon, and what it may have. Asks for the scope `admin`."""
+        return tuple(
+            build(Sender, each) for each in self.ask(self.admin.ListSenders, admin.ListSendersRequest()).senders
+        )
 
     def drain(self) -> int:
         """Have the daemon take no more records and save all; returns how many records were still to be done."""

@@ -25,6 +25,8 @@ __all__ = [
     "KindAccount",
     "LoopFigures",
     "RankState",
+    "Sender",
+    "Share",
     "WatchState",
     "build",
 ]
@@ -75,6 +77,34 @@ class JobState:
     iterations: int = 0
     account: Account = field(default_factory=Account)
     active_findings: tuple[str, ...] = ()
+    sender: str = ""
+    kept_nbytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a sender may have; 0: as much as there may be. `jobs` are patterns of the jobs that it may write."""
+
+    ranks: int = 0
+    records_per_s: int = 0
+    kept_nbytes: int = 0
+    jobs: tuple[str, ...] = ("*",)
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who brings records, by the name of a token or of another proof, and what of the daemon that takes up."""
+
+    sender: str
+    jobs: int = 0
+    ranks: int = 0
+    connected: int = 0
+    records: int = 0
+    paced_ns: int = 0
+    waiting_nbytes: int = 0
+    kept_nbytes: int = 0
+    refused: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    share: Share = field(default_factory=Share)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from deepprof.commands.diff import Diff
 from deepprof.commands.doctor import Doctor
 from deepprof.commands.export import Export
 from deepprof.commands.fsck import Fsck
+from deepprof.commands.jobs import Jobs
 from deepprof.commands.run import Run
 from deepprof.commands.send import Send
 from deepprof.commands.serve import Serve
@@ -59,6 +60,7 @@ COMMANDS: tuple[type[Command], ...] = (
     Serve,
     Send,
     Watch,
+    Jobs,
     Fsck,
     Run,
     Doctor,

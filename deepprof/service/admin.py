@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from deepprof.service.messages import sender_of
 from deepprof.service.refusal import RefusedError
+from deepprof.service.senders import SenderView
 from deepprof.v1 import admin_pb2 as wire
 from deepprof.v1 import admin_pb2_grpc
 
@@ -49,6 +52,16 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
             self.examiner.forget(job)
         except OSError as error:
             log.warning("captures-not-forgotten", extra={"job": job, "problem": str(error)[:200]})
+
+    async def ListSenders(self, _: wire.ListSendersRequest, context: Context) -> wire.ListSendersResponse:  # noqa: N802
+        """List who sends."""
+        refused = defaultdict[str, dict[str, int]](dict)
+        for (reason, sender), count in self.engine.refusals.counts().items():
+            refused[sender][reason] = count
+        known = {view.sender: view for view in self.engine.senders.look()}
+        for name in refused.keys() - known.keys():
+            known[name] = SenderView(name, self.engine.senders.share_of(name))
+        return wire.ListSendersResponse(senders=[sender_of(known[name], refused[name]) for name in sorted(known)])
 
     async def check_ready(self, context: Context) -> None:
         """End the call of an order that the daemon cannot carry out yet, or no more."""

@@ -128,7 +128,9 @@ async def begin(engine: Engine, examiner: Examiner, doors: Doors, metrics: str) 
 @asynccontextmanager
 async def opened(config: Config, engine: Engine, examiner: Examiner) -> AsyncIterator[Doors]:
     """Give the server, listening; at the end calls get a moment, and then what came in is saved."""
-    doorkeepers = make_interceptors(Guard(config), engine.refusals)
+    guard = Guard(config)
+    engine.senders.share_of = guard.share_of
+    doorkeepers = make_interceptors(guard, engine.refusals)
     server = grpc.aio.server(interceptors=doorkeepers, options=server_options(config))
     IngestServicer(engine).add_to(server)
     query_pb2_grpc.add_QueryServicer_to_server(QueryServicer(engine, examiner), server)

@@ -16,6 +16,7 @@ from deepprof.service.rank import Item, Rank
 from deepprof.service.refusal import Refusals, RefusedError
 from deepprof.service.room import Full, choose_spare
 from deepprof.service.roster import Roster
+from deepprof.service.senders import Senders
 from deepprof.service.session import RankSession
 from deepprof.service.streams import Streams
 from deepprof.service.vitals import Vitals
@@ -54,6 +55,7 @@ class Engine:
         self.worker = Worker(journal, history, clock, room=self._wake, vitals=self.vitals)
         self.worker.noticed = self._notice
         self.worker.ranks = lambda: iter(self.roster)
+        self.senders = Senders(self.roster, clock)
         self.streams = Streams(config.limits.streams, self._find_idle)
         self.refusals = Refusals()
         self.history_nbytes = 0  # as last measured
@@ -106,10 +108,15 @@ class Engine:
     async def attach(self, hello: pb.Hello, connection: object, owner: str = "") -> Rank:
         """Return the rank that a Hello speaks of, and make `connection` its stream. Raises `RefusedError`."""
         self.streams.greet(connection)
+        self.senders.check_job(owner, hello.job)
+        self.senders.check_kept(owner)
         async with self._attaching:
-            rank = await self.find(hello) or await self.begin(hello, owner)
+            rank = await self.find(hello)
+            if rank is None or rank.owner != owner:
+                await self.make_room(hello, owner)
+            rank = rank or await self.begin(hello)
+            await self.hand_over(rank, owner)
             rank.connection = connection  # a former stream of this collector finds out at once
-            self.admission.hand_over(rank, owner)
             self.admission.wake()
         try:
             await self.quiet(rank)
@@ -134,22 +141,28 @@ class Engine:
         self.roster.remove(*rank.key)
         return None
 
-    async def begin(self, hello: pb.Hello, owner: str = "") -> Rank:
+    async def hand_over(self, rank: Rank, owner: str) -> None:
+        """Have a rank be another sender's, and remember whose job it is."""
+        if rank.owner != owner:
+            await self.record(lambda: self.history.save_sender(rank.hello.job, owner))
+            self.admission.hand_over(rank, owner)
+
+    async def begin(self, hello: pb.Hello) -> Rank:
         """Take in a rank that was not here, or not with this collector."""
-        await self.make_room(hello)
         now, begun = self.clock.unix_ns(), self.journal.end
         number = await self.record(
             lambda: self.history.begin(hello.job, hello.rank, hello.collector, hello.SerializeToString(), now)
         )
-        rank = Rank(number, hello, RankSession(), first_seen_unix_ns=now, begun=begun, owner=owner)
+        rank = Rank(number, hello, RankSession(), first_seen_unix_ns=now, begun=begun)
         rank.saved_ns = rank.left_ns = self.clock.monotonic_ns()
         self.roster.put(rank)
         log.info("rank-began", extra={"job": hello.job, "rank": hello.rank, "collector": hello.collector})
         return rank
 
-    async def make_room(self, hello: pb.Hello) -> None:
+    async def make_room(self, hello: pb.Hello, owner: str) -> None:
         """Hold those no longer whom nobody misses, where a rank would have no room. Raises `RefusedError`."""
-        while (full := self.roster.find_full(hello.job, hello.rank)) is not None:
+        where = hello.job, hello.rank
+        while full := self.senders.find_full(owner, *where) or self.roster.find_full(*where):
             spare = choose_spare(full, self.clock.monotonic_ns())
             if not spare:
                 raise RefusedError("RESOURCE_EXHAUSTED", str(full), full.limit)
@@ -263,6 +276,8 @@ class Engine:
     def submit(self, rank: Rank, item: Item) -> None:
         """Hand a checked message to the journal; the caller holds room for it."""
         rank.note_submitted(item)
+        if item.kind == "batch":
+            self.senders.note_records(rank.owner, item.count)
         rank.last_record_unix_ns = self.clock.unix_ns()
         self.admission.count(rank)
         self.writer.submit(rank, item)

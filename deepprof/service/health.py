@@ -48,6 +48,7 @@ class Health:
             history_nbytes=engine.history_nbytes,
             refused_messages_total=sum(count for (reason, _), count in refusals.items() if reason == INVALID),
             refusals_total=refusals,
+            senders=engine.senders.look(),
             examinations_total=self.examiner.done,
         )
 

@@ -84,8 +84,10 @@ async def try_again(engine: Engine) -> None:
 
 
 async def take_measure(engine: Engine) -> None:
-    """Measure what the history takes."""
+    """Measure what the history takes, and each job of it."""
     engine.history_nbytes = await asyncio.to_thread(measure, engine.history.path.parent)
+    kept, senders = await asyncio.to_thread(lambda: (engine.history.kept_nbytes(), engine.history.senders()))
+    engine.senders.kept = {job: (senders.get(job, ""), nbytes) for job, nbytes in kept.items()}
 
 
 def try_disk(engine: Engine) -> None:

@@ -155,6 +155,9 @@ class Stream:
         It is decoded only then, which makes several times as much of it: many wait when the queues are full.
         """
         self.waits = True
+        owner = self.rank.owner
+        await self.engine.senders.keep_pace(owner, lambda: self.engine.check_owner(self.rank, self.context))
+        self.engine.senders.check_kept(owner)
         async with self.engine.room(self.rank, waiting_nbytes(message.ByteSize())):
             self.waits = False
             self.engine.check_owner(self.rank, self.context)
@@ -245,7 +248,7 @@ class Stream:
         told = None
         while True:
             durable, ended, counted = self.rank.durable, self.rank.ended, self.rank.counted
-            now = (durable, ended, counted if counted[0] == durable else None)
+            now = (durable, self.rank.durable_names, ended, counted if counted[0] == durable else None)
             if now != told:
                 told = now
                 await self.context.write(self.make_answer(durable, ended, counted[0]))

@@ -7,14 +7,21 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from deepprof.service.views import CollectorView
+from deepprof.v1 import admin_pb2 as admin
 from deepprof.v1 import query_pb2 as wire
 from deepprof.v1 import records_pb2 as records
 
 if TYPE_CHECKING:
+    from deepprof.service.history.values import JobSummary
+    from deepprof.service.senders import SenderView
     from deepprof.service.views import Account, DeviceView, KindAccount, Level, LoopView, RankView
 
-__all__ = ["account_of", "job_of", "loop_of", "rank_of", "view_status"]
+__all__ = ["NOBODY", "Kept", "account_of", "job_of", "loop_of", "past_job_of", "rank_of", "sender_of", "view_status"]
 
+Kept = tuple[str, int]
+"""Who sends a job, and how many bytes are kept of it."""
+
+NOBODY: Kept = "", 0
 LEVELS: Mapping[Level, Any] = MappingProxyType(
     {
         "full": records.COLLECTOR_LEVEL_FULL,
@@ -73,8 +80,41 @@ def sum_kinds(kinds: Iterable[KindAccount]) -> list[records.KindAccount]:
     return [totals[kind] for kind in sorted(totals)]
 
 
-def job_of(name: str, ranks: Sequence[RankView]) -> wire.Job:
-    """Return a job from its ranks."""
+def sender_of(view: SenderView, refused: Mapping[str, int]) -> admin.Sender:
+    """Return a sender, with what was refused of it by reason."""
+    share = view.share
+    return admin.Sender(
+        sender=view.sender,
+        jobs=view.jobs,
+        ranks=view.ranks,
+        connected=view.connected,
+        records=view.records_total,
+        paced_ns=view.paced_ns_total,
+        waiting_nbytes=view.waiting_nbytes,
+        kept_nbytes=view.kept_nbytes,
+        refused=refused,
+        share=admin.Share(
+            ranks=share.ranks, records_per_s=share.records_per_s, kept_nbytes=share.kept_nbytes, jobs=share.jobs
+        ),
+    )
+
+
+def past_job_of(summary: JobSummary, kept: Kept) -> wire.Job:
+    """Return a job of which only the history is left."""
+    return wire.Job(
+        job=summary.job,
+        ranks=summary.ranks,
+        ended=summary.ranks,
+        first_seen_unix_ns=summary.first_seen_unix_ns,
+        last_record_unix_ns=summary.latest_unix_ns,
+        iterations=summary.iterations,
+        sender=kept[0],
+        kept_nbytes=kept[1],
+    )
+
+
+def job_of(name: str, ranks: Sequence[RankView], kept: Kept = NOBODY) -> wire.Job:
+    """Return a job from its ranks, and what is kept of it."""
     loud = {rule for rank in ranks for rule, severity in rank.findings.items() if severity != "info"}
     return wire.Job(
         job=name,
@@ -86,6 +126,8 @@ def job_of(name: str, ranks: Sequence[RankView]) -> wire.Job:
         iterations=sum(device.iterations_total for rank in ranks for device in rank.devices),
         account=sum_accounts([rank.account for rank in ranks]),
         active_findings=sorted(loud),
+        sender=next((rank.sender for rank in ranks if rank.sender), kept[0]),
+        kept_nbytes=kept[1],
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import grpc
 
 from deepprof.service.folder import StoreError
-from deepprof.service.messages import job_of, loop_of, rank_of
+from deepprof.service.messages import NOBODY, Kept, job_of, loop_of, past_job_of, rank_of
 from deepprof.v1 import query_pb2 as wire
 from deepprof.v1 import query_pb2_grpc
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from deepprof.service.engine import Engine
     from deepprof.service.examiner import Examiner
+    from deepprof.service.history.values import JobSummary
     from deepprof.service.rank import Rank
 
 __all__ = ["QueryServicer"]
@@ -42,7 +43,10 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
 
     async def ListJobs(self, request: wire.ListJobsRequest, context: Context) -> wire.ListJobsResponse:  # noqa: N802
         """List the jobs, newest first."""
-        jobs = [job_of(name, [rank.view for rank in ranks.values()]) for name, ranks in self.engine.roster.jobs.items()]
+        jobs = list(self.watched("").jobs)
+        if request.past:
+            here = {job.job for job in jobs}
+            jobs += [past_job_of(job, self.kept(job.job)) for job in await self.past(context) if job.job not in here]
         jobs.sort(key=lambda job: (-job.first_seen_unix_ns, job.job))
         page, token = await cut_page(jobs, request.page_size, request.page_token, context)
         return wire.ListJobsResponse(jobs=page, next_page_token=token)
@@ -154,7 +158,13 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
         chosen = {name: ranks for name, ranks in jobs.items() if job in ("", name)}
         views = {name: [rank.view for _, rank in sorted(ranks.items())] for name, ranks in chosen.items()}
         ranks = [rank_of(view) for view in views.get(job, ())] if job else []
-        return wire.WatchResponse(jobs=[job_of(name, found) for name, found in views.items()], ranks=ranks)
+        return wire.WatchResponse(
+            jobs=[job_of(name, found, self.kept(name)) for name, found in views.items()], ranks=ranks
+        )
+
+    def kept(self, job: str) -> Kept:
+        """Return who sends a job and what is kept of it, as measured last."""
+        return self.engine.senders.kept.get(job, NOBODY)
 
     async def ranks(self, job: str, context: Context, *, past: bool = False) -> list[Rank]:
         """Return the ranks of a job by number; ends the call where there is no such job, nor (`past`) ever was."""
@@ -169,8 +179,12 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
 
     async def was_known(self, job: str, context: Context) -> bool:
         """Return whether the history has a job."""
+        return any(known.job == job for known in await self.past(context))
+
+    async def past(self, context: Context) -> list[JobSummary]:
+        """Return the jobs that the history has; ends the call where it cannot be read."""
         try:
-            return any(known.job == job for known in await asyncio.to_thread(self.engine.history.jobs))
+            return await asyncio.to_thread(self.engine.history.jobs)
         except (OSError, StoreError) as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"the history cannot be read: {str(error)[:200]}")
 

@@ -195,6 +195,7 @@ class Rank:
             devices=self.session.devices,
             findings=self.findings,
             status=self.status,
+            sender=self.owner,
         )
 
     def note_status(self, status: CollectorView) -> None:

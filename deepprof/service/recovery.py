@@ -49,7 +49,9 @@ def recover(engine: Engine) -> Recovered:
     found = Recovered()
     open_ones = [stored for stored in engine.history.restore() if not stored.closed]
     ranks = {stored.session: rank for stored in open_ones if (rank := bring_back(engine, stored))}
+    senders = engine.history.senders()
     for rank in ranks.values():
+        rank.owner = senders.get(rank.hello.job, "")
         engine.roster.put(rank)
     found.ranks = len(ranks)
     for place, frame in engine.journal.replay(first_needed(engine, list(ranks.values()))):

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from deepprof.service.rank import Rank
 
-__all__ = ["Full", "Standing", "choose_spare"]
+__all__ = ["Full", "Standing", "choose_spare", "name_most"]
 
 ABANDONED_NS = 15 * 60 * 10**9  # that a collector needs at most to come back
-NAMED = 3  # senders, those who hold most
+NAMED = 3  # senders or jobs, those that hold most
 
 
 class Standing(IntEnum):
@@ -31,7 +31,7 @@ class Standing(IntEnum):
 class Full:
     """A limit that leaves no room: its key, its value, what is done about it, and the ranks that take it up.
 
-    `whole` says that it counts jobs, so that only all ranks of one make room.
+    `whole` says that it counts jobs, so that only all ranks of one make room; `own` that all ranks are one sender's.
     """
 
     limit: str
@@ -39,12 +39,20 @@ class Full:
     advice: str
     ranks: list[Rank]
     whole: bool = False
+    own: bool = False
 
     def __str__(self) -> str:
-        held = {(rank.owner, rank.hello.job if self.whole else rank.key) for rank in self.ranks}
-        most = Counter(owner or "nobody known" for owner, _ in held).most_common(NAMED)
-        names = ", ".join(f"{name} {count}" for name, count in most)
-        return f"{self.limit} allows {self.most}, and that many are held (by {names}); {self.advice}"
+        held = {(rank.owner or "nobody known", rank.hello.job if self.whole else rank.key) for rank in self.ranks}
+        names = [rank.hello.job[:128] for rank in self.ranks] if self.own else [owner for owner, _ in held]
+        by = f"by {name_most(Counter(names))}"
+        return f"{self.limit} allows {self.most:,}, and that many are held ({by}); {self.advice}"
+
+
+def name_most(counts: Counter[str]) -> str:
+    """Return the names that hold most, and how much."""
+    rest = len(counts) - NAMED
+    named = ", ".join(f"{name} {count:,}" for name, count in counts.most_common(NAMED))
+    return f"{named} and {rest} more" if rest > 0 else named
 
 
 def choose_spare(full: Full, now_ns: int) -> list[Rank]:

@@ -164,3 +164,4 @@ class RankView:
     devices: tuple[DeviceView, ...] = ()
     findings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # open ones: rule → severity
     status: CollectorView | None = None  # None: the collector has said nothing
+    sender: str = ""  # the name of the token with which it came, or of another proof; "": not known

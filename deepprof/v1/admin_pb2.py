@@ -15,13 +15,15 @@ _sym_db = _symbol_database.Default()
 from deepprof.v1 import query_pb2 as deepprof_dot_v1_dot_query__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x64\x65\x65pprof/v1/admin.proto\x12\x0b\x64\x65\x65pprof.v1\x1a\x17\x64\x65\x65pprof/v1/query.proto\"\x0e\n\x0c\x44rainRequest\" \n\rDrainResponse\x12\x0f\n\x07records\x18\x01 \x01(\x04\"\x1f\n\x10\x46orgetJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\'\n\x11\x46orgetJobResponse\x12\x12\n\niterations\x18\x01 \x01(\x04\"1\n\x14\x43\x61ptureWindowRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\">\n\x15\x43\x61ptureWindowResponse\x12%\n\x07\x63\x61pture\x18\x01 \x01(\x0b\x32\x14.deepprof.v1.Capture2\xeb\x01\n\x05\x41\x64min\x12>\n\x05\x44rain\x12\x19.deepprof.v1.DrainRequest\x1a\x1a.deepprof.v1.DrainResponse\x12J\n\tForgetJob\x12\x1d.deepprof.v1.ForgetJobRequest\x1a\x1e.deepprof.v1.ForgetJobResponse\x12V\n\rCaptureWindow\x12!.deepprof.v1.CaptureWindowRequest\x1a\".deepprof.v1.CaptureWindowResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x64\x65\x65pprof/v1/admin.proto\x12\x0b\x64\x65\x65pprof.v1\x1a\x17\x64\x65\x65pprof/v1/query.proto\"\x0e\n\x0c\x44rainRequest\" \n\rDrainResponse\x12\x0f\n\x07records\x18\x01 \x01(\x04\"\x1f\n\x10\x46orgetJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\'\n\x11\x46orgetJobResponse\x12\x12\n\niterations\x18\x01 \x01(\x04\"1\n\x14\x43\x61ptureWindowRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\">\n\x15\x43\x61ptureWindowResponse\x12%\n\x07\x63\x61pture\x18\x01 \x01(\x0b\x32\x14.deepprof.v1.Capture\"\x14\n\x12ListSendersRequest\";\n\x13ListSendersResponse\x12$\n\x07senders\x18\x01 \x03(\x0b\x32\x13.deepprof.v1.Sender\"\x9e\x02\n\x06Sender\x12\x0e\n\x06sender\x18\x01 \x01(\t\x12\x0c\n\x04jobs\x18\x02 \x01(\r\x12\r\n\x05ranks\x18\x03 \x01(\r\x12\x11\n\tconnected\x18\x04 \x01(\r\x12\x0f\n\x07records\x18\x05 \x01(\x04\x12\x10\n\x08paced_ns\x18\x06 \x01(\x03\x12\x16\n\x0ewaiting_nbytes\x18\x07 \x01(\x04\x12\x13\n\x0bkept_nbytes\x18\x08 \x01(\x04\x12\x31\n\x07refused\x18\t \x03(\x0b\x32 .deepprof.v1.Sender.RefusedEntry\x12!\n\x05share\x18\n \x01(\x0b\x32\x12.deepprof.v1.Share\x1a.\n\x0cRefusedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"P\n\x05Share\x12\r\n\x05ranks\x18\x01 \x01(\r\x12\x15\n\rrecords_per_s\x18\x02 \x01(\r\x12\x13\n\x0bkept_nbytes\x18\x03 \x01(\x04\x12\x0c\n\x04jobs\x18\x04 \x03(\t2\xbd\x02\n\x05\x41\x64min\x12>\n\x05\x44rain\x12\x19.deepprof.v1.DrainRequest\x1a\x1a.deepprof.v1.DrainResponse\x12J\n\tForgetJob\x12\x1d.deepprof.v1.ForgetJobRequest\x1a\x1e.deepprof.v1.ForgetJobResponse\x12V\n\rCaptureWindow\x12!.deepprof.v1.CaptureWindowRequest\x1a\".deepprof.v1.CaptureWindowResponse\x12P\n\x0bListSenders\x12\x1f.deepprof.v1.ListSendersRequest\x1a .deepprof.v1.ListSendersResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'deepprof.v1.admin_pb2', _globals)
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
+  _globals['_SENDER_REFUSEDENTRY']._options = None
+  _globals['_SENDER_REFUSEDENTRY']._serialized_options = b'8\001'
   _globals['_DRAINREQUEST']._serialized_start=65
   _globals['_DRAINREQUEST']._serialized_end=79
   _globals['_DRAINRESPONSE']._serialized_start=81
@@ -34,6 +36,16 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_CAPTUREWINDOWREQUEST']._serialized_end=238
   _globals['_CAPTUREWINDOWRESPONSE']._serialized_start=240
   _globals['_CAPTUREWINDOWRESPONSE']._serialized_end=302
-  _globals['_ADMIN']._serialized_start=305
-  _globals['_ADMIN']._serialized_end=540
+  _globals['_LISTSENDERSREQUEST']._serialized_start=304
+  _globals['_LISTSENDERSREQUEST']._serialized_end=324
+  _globals['_LISTSENDERSRESPONSE']._serialized_start=326
+  _globals['_LISTSENDERSRESPONSE']._serialized_end=385
+  _globals['_SENDER']._serialized_start=388
+  _globals['_SENDER']._serialized_end=674
+  _globals['_SENDER_REFUSEDENTRY']._serialized_start=628
+  _globals['_SENDER_REFUSEDENTRY']._serialized_end=674
+  _globals['_SHARE']._serialized_start=676
+  _globals['_SHARE']._serialized_end=756
+  _globals['_ADMIN']._serialized_start=759
+  _globals['_ADMIN']._serialized_end=1076
 # @@protoc_insertion_point(module_scope)

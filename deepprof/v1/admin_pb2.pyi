@@ -1,7 +1,8 @@
 from deepprof.v1 import query_pb2 as _query_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -40,3 +41,56 @@ class CaptureWindowResponse(_message.Message):
     CAPTURE_FIELD_NUMBER: _ClassVar[int]
     capture: _query_pb2.Capture
     def __init__(self, capture: _Optional[_Union[_query_pb2.Capture, _Mapping]] = ...) -> None: ...
+
+class ListSendersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListSendersResponse(_message.Message):
+    __slots__ = ("senders",)
+    SENDERS_FIELD_NUMBER: _ClassVar[int]
+    senders: _containers.RepeatedCompositeFieldContainer[Sender]
+    def __init__(self, senders: _Optional[_Iterable[_Union[Sender, _Mapping]]] = ...) -> None: ...
+
+class Sender(_message.Message):
+    __slots__ = ("sender", "jobs", "ranks", "connected", "records", "paced_ns", "waiting_nbytes", "kept_nbytes", "refused", "share")
+    class RefusedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    PACED_NS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_NBYTES_FIELD_NUMBER: _ClassVar[int]
+    KEPT_NBYTES_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    sender: str
+    jobs: int
+    ranks: int
+    connected: int
+    records: int
+    paced_ns: int
+    waiting_nbytes: int
+    kept_nbytes: int
+    refused: _containers.ScalarMap[str, int]
+    share: Share
+    def __init__(self, sender: _Optional[str] = ..., jobs: _Optional[int] = ..., ranks: _Optional[int] = ..., connected: _Optional[int] = ..., records: _Optional[int] = ..., paced_ns: _Optional[int] = ..., waiting_nbytes: _Optional[int] = ..., kept_nbytes: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., share: _Optional[_Union[Share, _Mapping]] = ...) -> None: ...
+
+class Share(_message.Message):
+    __slots__ = ("ranks", "records_per_s", "kept_nbytes", "jobs")
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    KEPT_NBYTES_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    ranks: int
+    records_per_s: int
+    kept_nbytes: int
+    jobs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, ranks: _Optional[int] = ..., records_per_s: _Optional[int] = ..., kept_nbytes: _Optional[int] = ..., jobs: _Optional[_Iterable[str]] = ...) -> None: ...

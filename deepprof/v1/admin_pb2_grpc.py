@@ -33,6 +33,11 @@ class AdminStub(object):
                 request_serializer=deepprof_dot_v1_dot_admin__pb2.CaptureWindowRequest.SerializeToString,
                 response_deserializer=deepprof_dot_v1_dot_admin__pb2.CaptureWindowResponse.FromString,
                 )
+        self.ListSenders = channel.unary_unary(
+                '/deepprof.v1.Admin/ListSenders',
+                request_serializer=deepprof_dot_v1_dot_admin__pb2.ListSendersRequest.SerializeToString,
+                response_deserializer=deepprof_dot_v1_dot_admin__pb2.ListSendersResponse.FromString,
+                )
 
 
 class AdminServicer(object):
@@ -64,6 +69,13 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSenders(self, request, context):
+        """Who sends, by name: what each has of the daemon, and what it may have.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -81,6 +93,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.CaptureWindow,
                     request_deserializer=deepprof_dot_v1_dot_admin__pb2.CaptureWindowRequest.FromString,
                     response_serializer=deepprof_dot_v1_dot_admin__pb2.CaptureWindowResponse.SerializeToString,
+            ),
+            'ListSenders': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSenders,
+                    request_deserializer=deepprof_dot_v1_dot_admin__pb2.ListSendersRequest.FromString,
+                    response_serializer=deepprof_dot_v1_dot_admin__pb2.ListSendersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -144,5 +161,22 @@ class Admin(object):
         return grpc.experimental.unary_unary(request, target, '/deepprof.v1.Admin/CaptureWindow',
             deepprof_dot_v1_dot_admin__pb2.CaptureWindowRequest.SerializeToString,
             deepprof_dot_v1_dot_admin__pb2.CaptureWindowResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ListSenders(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/deepprof.v1.Admin/ListSenders',
+            deepprof_dot_v1_dot_admin__pb2.ListSendersRequest.SerializeToString,
+            deepprof_dot_v1_dot_admin__pb2.ListSendersResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

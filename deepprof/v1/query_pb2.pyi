@@ -19,7 +19,7 @@ MINER_STATE_LOCKED: MinerState
 MINER_STATE_LOST: MinerState
 
 class Job(_message.Message):
-    __slots__ = ("job", "ranks", "connected", "ended", "first_seen_unix_ns", "last_record_unix_ns", "iterations", "account", "active_findings")
+    __slots__ = ("job", "ranks", "connected", "ended", "first_seen_unix_ns", "last_record_unix_ns", "iterations", "account", "active_findings", "sender", "kept_nbytes")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,8 @@ class Job(_message.Message):
     ITERATIONS_FIELD_NUMBER: _ClassVar[int]
     ACCOUNT_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    KEPT_NBYTES_FIELD_NUMBER: _ClassVar[int]
     job: str
     ranks: int
     connected: int
@@ -38,7 +40,9 @@ class Job(_message.Message):
     iterations: int
     account: _records_pb2.Account
     active_findings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, job: _Optional[str] = ..., ranks: _Optional[int] = ..., connected: _Optional[int] = ..., ended: _Optional[int] = ..., first_seen_unix_ns: _Optional[int] = ..., last_record_unix_ns: _Optional[int] = ..., iterations: _Optional[int] = ..., account: _Optional[_Union[_records_pb2.Account, _Mapping]] = ..., active_findings: _Optional[_Iterable[str]] = ...) -> None: ...
+    sender: str
+    kept_nbytes: int
+    def __init__(self, job: _Optional[str] = ..., ranks: _Optional[int] = ..., connected: _Optional[int] = ..., ended: _Optional[int] = ..., first_seen_unix_ns: _Optional[int] = ..., last_record_unix_ns: _Optional[int] = ..., iterations: _Optional[int] = ..., account: _Optional[_Union[_records_pb2.Account, _Mapping]] = ..., active_findings: _Optional[_Iterable[str]] = ..., sender: _Optional[str] = ..., kept_nbytes: _Optional[int] = ...) -> None: ...
 
 class DeviceState(_message.Message):
     __slots__ = ("device", "stream", "state", "loop", "period", "confidence_ratio", "evidence", "boundary_source", "iterations", "last_iteration_start_ns", "last_iteration_ns", "last_interval_ns", "median_iteration_ns", "foreign_kernels", "resets")
@@ -191,12 +195,14 @@ class Capture(_message.Message):
     def __init__(self, name: _Optional[str] = ..., job: _Optional[str] = ..., rank: _Optional[int] = ..., reason: _Optional[str] = ..., taken_unix_ns: _Optional[int] = ..., nbytes: _Optional[int] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
-    __slots__ = ("page_size", "page_token")
+    __slots__ = ("page_size", "page_token", "past")
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    PAST_FIELD_NUMBER: _ClassVar[int]
     page_size: int
     page_token: str
-    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    past: bool
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., past: bool = ...) -> None: ...
 
 class ListJobsResponse(_message.Message):
     __slots__ = ("jobs", "next_page_token")

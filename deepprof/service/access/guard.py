@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from deepprof.service.access.attempts import Attempts, place_of
 from deepprof.service.access.tokens import SCOPES, Grant, digest, find_grant, read_tokens
 from deepprof.service.access.watched import Watched
-from deepprof.service.config.sections import Config
+from deepprof.service.config.sections import Config, Share
 
 __all__ = ["Guard", "Refusal"]
 
@@ -35,9 +37,16 @@ class Guard:
 
     def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
         path = config.tokens.file
-        self.tls = config.tls
+        self.tls, self.share = config.tls, config.share
         self.tokens = Watched([path], lambda: read_tokens(path), "tokens") if path else None
         self.attempts = Attempts(clock)
+
+    def share_of(self, name: str) -> Share:
+        """Return what the sender of a name may have, as the file of tokens says now."""
+        for grant in self.tokens.look() if self.tokens is not None else ():
+            if grant.name == name and grant.share:
+                return replace(self.share, **dict(grant.share))
+        return self.share
 
     def decide(
         self, scope: str, headers: Iterable[tuple[str, str | bytes]], peer: str, security: Mapping[str, Iterable[bytes]]

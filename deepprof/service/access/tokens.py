@@ -8,10 +8,12 @@ import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 from deepprof.collectors.errors import UsageError, printable
 from deepprof.service.access.watched import read_private
+from deepprof.service.config.conversion import convert
+from deepprof.service.config.keys import keys
 from deepprof.service.config.sections import Scope
 
 __all__ = ["SCOPES", "Grant", "digest", "find_grant", "parse_tokens", "read_tokens"]
@@ -25,11 +27,15 @@ FILE_NBYTES, MOST = 1 << 20, 1000  # every one is compared at each call
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Who calls and what they may: scopes `ingest`, `read`, `admin`. `proof` is the token's digest, if any."""
+    """Who calls and what they may: scopes `ingest`, `read`, `admin`. `proof` is the token's digest, if any.
+
+    `share` has the attributes of the configuration's `share` that are others for them.
+    """
 
     name: str
     scopes: frozenset[str]
     proof: bytes = b""
+    share: tuple[tuple[str, Any], ...] = ()
 
     def __repr__(self) -> str:
         return f"Grant({self.name!r}, {sorted(self.scopes)})"
@@ -69,13 +75,19 @@ def read_tokens(path: str) -> tuple[Grant, ...]:
 
 
 def parse_tokens(text: str, path: str) -> tuple[Grant, ...]:
-    """Return the grants of lines `NAME SCOPE[,SCOPE] TOKEN`; `UsageError` names a wrong line, never its content."""
+    """Return the grants of lines `NAME SCOPE[,SCOPE] TOKEN [KEY=VALUE]`.
+
+    `UsageError` names a wrong line, never its token. A name may have several tokens, all with one share.
+    """
     grants: dict[bytes, Grant] = {}
+    shares: dict[str, tuple[tuple[str, Any], ...]] = {}
     for number, words in lines(text):
         try:
             grant = parse_line(words)
             if grant.proof in grants:
                 raise ValueError("has the token of another line; give each its own")
+            if shares.setdefault(grant.name, grant.share) != grant.share:
+                raise ValueError(f"gives {grant.name} other limits than a line above; give all the same")
         except ValueError as error:
             raise UsageError(printable(f"{path}: line {number} {error}")) from error
         grants[grant.proof] = grant
@@ -94,15 +106,32 @@ def lines(text: str) -> Iterator[tuple[int, list[str]]]:
 
 def parse_line(words: list[str]) -> Grant:
     """Return the grant of one line; `ValueError` says what a line is."""
-    if len(words) != 3:
-        raise ValueError(f"has {len(words)} words; write NAME SCOPE[,SCOPE] TOKEN")
-    name, scopes, token = words
+    if len(words) < 3:
+        raise ValueError(f"has {len(words)} words; write NAME SCOPE[,SCOPE] TOKEN [KEY=VALUE]")
+    name, scopes, token, *limits = words
     if not NAME.fullmatch(name):
         raise ValueError("begins with no name: up to 64 letters, digits and ._-")
     given = frozenset(scopes.split(","))
     if not given <= SCOPES:
         raise ValueError("names an unknown scope; there are ingest, read and admin")
-    return Grant(name, given, parse_proof(token))
+    return Grant(name, given, parse_proof(token), parse_share(limits))
+
+
+def parse_share(words: list[str]) -> tuple[tuple[str, Any], ...]:
+    """Return the attributes of a share that words KEY=VALUE set, by name."""
+    found: dict[str, Any] = {}
+    known = {key.name: key for key in keys().values() if key.section == "share"}
+    for number, word in enumerate(words, 4):
+        name, equals, value = word.partition("=")
+        if not equals or name not in known:  # it may be a token with a blank in it, so it is not repeated
+            raise ValueError(f"has no limit as word {number}; write KEY=VALUE with one of {', '.join(known)}")
+        if known[name].attribute in found:
+            raise ValueError(f"says {name} twice")
+        try:
+            found[known[name].attribute] = convert(known[name], value)
+        except ValueError as error:
+            raise ValueError(f"has a wrong {name}: {error}") from error
+    return tuple(sorted(found.items()))
 
 
 def parse_proof(token: str) -> bytes:

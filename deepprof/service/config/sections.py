@@ -25,6 +25,7 @@ __all__ = [
     "Log",
     "Metrics",
     "Scope",
+    "Share",
     "Store",
     "Tls",
     "Tokens",
@@ -117,7 +118,10 @@ class Tokens(Section, frozen=True):
     """Who may do what."""
 
     file: Annotated[
-        str, says("the file of tokens, a line each: NAME SCOPE[,SCOPE] TOKEN or NAME SCOPE[,SCOPE] sha256:DIGEST")
+        str,
+        says(
+            "the file of tokens, a line each: NAME SCOPE[,SCOPE] TOKEN [KEY=VALUE], the token itself or sha256:DIGEST"
+        ),
     ] = ""
 
 
@@ -135,6 +139,15 @@ class IngestLimits(Section, frozen=True):
     ranks_total: Annotated[int, count("ranks of all jobs together", 1, 1_000_000)] = 16_384
     queue_nbytes: Annotated[int, size("of records that wait, of all ranks together", 16 * MIB, TIB)] = 256 * MIB
     rank_queue_nbytes: Annotated[int, size("of records of a rank that wait", MIB, TIB)] = 16 * MIB
+
+
+class Share(Section, frozen=True):
+    """What one sender may have: the holder of a token, or of a certificate. A token's line may say otherwise."""
+
+    ranks: Annotated[int, count("of its own that are kept; 0: as many as there may be", 0, 1_000_000)] = 0
+    records_per_s: Annotated[int, count("that are taken from it; 0: as many as can be", 0, 10**9)] = 0
+    kept_nbytes: Annotated[int, size("of its jobs' history; 0: as much as there may be", 0, 16 * TIB)] = 0
+    jobs: Annotated[tuple[str, ...], says("patterns of the jobs that it may write, with * and ?")] = ("*",)
 
 
 class Journal(Section, frozen=True):
@@ -194,6 +207,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     tls: Tls = Tls()
     tokens: Tokens = Tokens()
     limits: IngestLimits = IngestLimits()
+    share: Share = Share()
     journal: Journal = Journal()
     history: History = History()
     captures: Captures = Captures()

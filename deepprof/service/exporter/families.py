@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import Generic, Literal, TypeVar
 
 from deepprof.service.exporter.snapshot import Snapshot
+from deepprof.service.senders import SenderView
 from deepprof.service.views import CollectorView, DeviceView, RankView
 
 __all__ = ["DAEMON", "DEVICE", "DEVICE_LABELS", "JOB", "JOB_LABELS", "RANK", "RANK_LABELS", "Family", "JobView"]
@@ -109,6 +110,30 @@ def collector(
 def find_status(view: RankView) -> tuple[CollectorView, ...]:
     """Return what a rank's collector says of itself, nothing where that is not known now."""
     return (view.status,) if view.status is not None and view.connected and not view.ended else ()
+
+
+def sender(name: str, meaning: str, value: Callable[[SenderView], float], kind: Kind = "gauge") -> Family[Snapshot]:
+    """Return a metric of everybody who sends."""
+    return Family(
+        f"deepprof_sender_{name}",
+        kind,
+        meaning,
+        lambda view: [value(each) for each in view.senders],
+        ("token",),
+        lambda view: [alone(each.sender) for each in view.senders],
+    )
+
+
+def share(name: str, meaning: str, value: Callable[[SenderView], int]) -> Family[Snapshot]:
+    """Return the limit of everybody who sends and has one."""
+    return Family(
+        f"deepprof_sender_{name}",
+        "gauge",
+        meaning,
+        lambda view: [value(each) for each in view.senders if value(each)],
+        ("token",),
+        lambda view: [alone(each.sender) for each in view.senders if value(each)],
+    )
 
 
 def moment(name: str, meaning: str, value_ns: Callable[[V], int]) -> Family[V]:
@@ -313,6 +338,30 @@ DAEMON: tuple[Family[Snapshot], ...] = (
         lambda view: view.refusals_total.values(),
         ("reason", "token"),
         lambda view: list(view.refusals_total),
+    ),
+    sender("ranks", "Ranks of the sender that are held.", lambda each: each.ranks),
+    sender("ranks_connected", "Ranks of the sender with a connected collector.", lambda each: each.connected),
+    sender(
+        "records_received_total", "Records that the sender brought.", lambda each: each.records_total, kind="counter"
+    ),
+    sender(
+        "paced_seconds_total",
+        "Time for which the sender's messages were held back by its limit, all its streams together.",
+        lambda each: each.paced_ns_total / NS_PER_S,
+        kind="counter",
+    ),
+    sender("waiting_bytes", "Records of the sender taken and not yet analysed.", lambda each: each.waiting_nbytes),
+    sender("kept_bytes", "Iteration history of the sender's jobs, about.", lambda each: each.kept_nbytes),
+    share("ranks_limit", "Ranks that the sender may have; absent: no limit.", lambda each: each.share.ranks),
+    share(
+        "records_limit_per_second",
+        "Records that the sender may bring in a second; absent: no limit.",
+        lambda each: each.share.records_per_s,
+    ),
+    share(
+        "kept_limit_bytes",
+        "Iteration history that the sender's jobs may have; absent: no limit.",
+        lambda each: each.share.kept_nbytes,
     ),
     counter("examinations", "Times that the rules looked at a job's latest records.", lambda v: v.examinations_total),
 )

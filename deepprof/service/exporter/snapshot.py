@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from deepprof.service.senders import SenderView
     from deepprof.service.views import RankView
 
 __all__ = ["Snapshot"]
@@ -35,4 +36,5 @@ class Snapshot:
     refused_messages_total: int = 0  # broke a limit or could not be read
     refusals_total: Mapping[tuple[str, str], int] = field(default_factory=lambda: MappingProxyType({}))
     """Streams, messages and calls that were refused, by reason and the name of who sent them ("": not known)."""
+    senders: tuple[SenderView, ...] = ()
     examinations_total: int = 0  # times that the rules looked at a job's latest records

@@ -34,6 +34,16 @@ JOBS = (
     "SELECT job, count(DISTINCT rank), sum(NOT closed), min(begun_unix_ns), max(latest_unix_ns), sum(iterations)"
     " FROM sessions GROUP BY job ORDER BY min(begun_unix_ns) DESC, job"
 )
+ROW_NBYTES = 110  # of a row in the database, its part of the pages included
+KEPT = (
+    "SELECT job, sum(nbytes) FROM sessions JOIN ("
+    "SELECT session, count(*) * ? AS nbytes FROM iterations GROUP BY session"
+    " UNION ALL SELECT session, length(state) FROM states"
+    " UNION ALL SELECT session, 1.0 * parts.rows * nbytes / max(1, sealed.rows)"
+    " FROM sealed_sessions AS parts JOIN sealed USING (number)"
+    ") USING (session) GROUP BY job"
+)
+SENDER = "sender "  # before a job's name: the text that says who sends it
 SAVE = (
     "UPDATE sessions SET at_segment = ?, at_offset = ?, at_length = ?, iterations = iterations + ?,"
     " latest_unix_ns = max(latest_unix_ns, ?) WHERE session = ?"
@@ -204,6 +214,19 @@ class History:
         """Delete the text kept under `key`, if there is one."""
         with self._writing() as db:
             db.execute("DELETE FROM texts WHERE key = ?", (key,))
+
+    def save_sender(self, job: str, sender: str) -> None:
+        """Remember who sends a job."""
+        self.save_text(SENDER + job, sender, job)
+
+    def senders(self) -> dict[str, str]:
+        """Return who sent the jobs last, by job; those of whom nobody is known are left out."""
+        return {key.removeprefix(SENDER): sender for key, sender in self.list_texts(SENDER).items()}
+
+    def kept_nbytes(self) -> dict[str, int]:
+        """Return about how many bytes are kept of each job: rows, its part of the sealed files, and states."""
+        with self._looking() as db:
+            return {job: int(nbytes) for job, nbytes in db.execute(KEPT, (ROW_NBYTES,))}
 
     def forget(self, job: str) -> int:
         """Delete everything of a job, durably; returns how many sessions it had."""

@@ -58,6 +58,7 @@ class Steps:
         journal = Journal.open(self.folder / "journal", **sizes, beyond=history.farthest)
         self.engine = Engine(Config(limits=self.limits), journal, history, self.clock)
         recover(self.engine)
+        self.engine.note_start()
         self.engine._loop, self.engine.ready = self.loop, True
 
     def crash(self) -> None:
@@ -115,10 +116,11 @@ class Steps:
         self.turn()
         return task
 
-    def attach(self, greeting: Hello) -> Stream:
+    def attach(self, greeting: Hello, owner: str = "") -> Stream:
         """Open a stream."""
         connection = object()
-        return Stream(self.engine, self.run(self.engine.attach(greeting, connection)), connection)  # type: ignore[arg-type]
+        rank = self.run(self.engine.attach(greeting, connection, owner))
+        return Stream(self.engine, rank, connection)  # type: ignore[arg-type]
 
     def send(self, stream: Stream, request: SendRequest) -> None:
         """Send a message as the client of a stream that is still the rank's."""

@@ -1,0 +1,74 @@
+"""What a daemon holds, for its operator: jobs and who sends them, as lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from deepprof.render.live import NAME_COLUMNS, find_state, show_since
+from deepprof.render.live_table import Column, Line, cut, draw_table
+from deepprof.render.units import ABSENT, format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from deepprof.client.values import JobState, Sender
+
+__all__ = ["draw_jobs_held", "draw_senders"]
+
+UNKNOWN = "(not known)"  # who sends
+
+
+def draw_jobs_held(jobs: Sequence[JobState], now_unix_ns: int, width: int) -> Iterator[Line]:
+    """Yield a table of jobs, none of its lines wider than `width` columns where names allow."""
+    columns: tuple[Column[JobState], ...] = (
+        Column("job", 0, lambda job: cut(job.job, NAME_COLUMNS), left=True),
+        Column("state", 2, find_state, left=True),
+        Column("sender", 1, lambda job: job.sender or UNKNOWN, left=True),
+        Column("connected", 5, lambda job: f"{job.connected:,} of {job.ranks:,}"),
+        Column("iterations", 4, lambda job: f"{job.iterations:,}"),
+        Column("kept", 0, lambda job: format_bytes(job.kept_nbytes)),
+        Column("heard", 3, lambda job: show_since(job.last_record_unix_ns, now_unix_ns)),
+    )
+    yield from draw_table(jobs, columns, width, lambda job: "" if job.connected else "dim")
+
+
+def draw_senders(senders: Sequence[Sender], width: int) -> Iterator[Line]:
+    """Yield a table of senders: what each has, of how much it may have."""
+    columns: tuple[Column[Sender], ...] = (
+        Column("sender", 0, lambda each: each.sender or UNKNOWN, left=True),
+        Column("jobs", 4, lambda each: f"{each.jobs:,}"),
+        Column("ranks", 0, lambda each: of(f"{each.ranks:,}", each.share.ranks and f"{each.share.ranks:,}")),
+        Column("connected", 5, lambda each: f"{each.connected:,}"),
+        Column("records", 3, lambda each: f"{each.records:,}"),
+        Column("per second", 8, lambda each: at_most(each.share.records_per_s)),
+        Column("held back", 6, lambda each: format_duration(each.paced_ns or None)),
+        Column("waiting", 7, lambda each: format_bytes(each.waiting_nbytes)),
+        Column("kept", 1, show_kept),
+        Column("refused", 2, lambda each: show_refused(each.refused), left=True),
+        Column("may write", 9, lambda each: cut(", ".join(each.share.jobs), NAME_COLUMNS), left=True),
+    )
+    yield from draw_table(senders, columns, width, lambda each: "yellow" if each.refused else "")
+
+
+def show_kept(sender: Sender) -> str:
+    """Return what is kept of a sender, and how much may be."""
+    most = sender.share.kept_nbytes
+    return of(format_bytes(sender.kept_nbytes), format_bytes(most) if most else "")
+
+
+def of(held: str, most: str | int) -> str:
+    """Return what is held, with the limit where there is one."""
+    return f"{held} of {most}" if most else held
+
+
+def at_most(number: int) -> str:
+    """Return a limit."""
+    return f"{number:,}" if number else ABSENT
+
+
+def show_refused(refused: Mapping[str, int]) -> str:
+    """Return what was refused most, and how often; how many other reasons there are."""
+    if not refused:
+        return ABSENT
+    reason = max(refused, key=lambda each: refused[each])
+    more = len(refused) - 1
+    return f"{refused[reason]:,} {reason}{f' +{more}' if more else ''}"

@@ -1,0 +1,195 @@
+"""Every sender is held to its share, by limits that name themselves and who holds what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepprof.service.config.sections import Share
+from deepprof.service.housekeeping import take_measure
+from deepprof.service.ingest import Stream
+from deepprof.service.pace import BURST_NS, Pace
+from deepprof.service.refusal import RefusedError
+from deepprof.v1.ingest_pb2 import SendRequest
+from deepprof.v1.records_pb2 import Batch, End
+from deepprof.wire.cutting import cut
+from tests.deepprof.service.engines import FakeClock, Steps, hello
+from tests.deepprof.service.traces import gpu_only_trace
+
+SECOND = 10**9
+
+
+@pytest.fixture
+def steps(tmp_path: Path) -> Iterator[Steps]:
+    engine = Steps(tmp_path)
+    yield engine
+    engine.close()
+
+
+def give(steps: Steps, **shares: Share) -> None:
+    """Give senders their shares."""
+    steps.engine.senders.share_of = lambda name: shares.get(name, Share())
+
+
+def begin(steps: Steps, job: str, rank: int = 0, owner: str = "") -> Stream:
+    """Open a stream that brings something."""
+    stream = steps.attach(hello(job, rank=rank), owner)
+    steps.send(stream, SendRequest(batch=Batch(names=["kernel"])))
+    steps.settle()
+    return stream
+
+
+def test_a_sender_has_as_many_ranks_as_its_share_allows_and_others_have_more(steps: Steps) -> None:
+    give(steps, a=Share(ranks=2))
+    begin(steps, "one", 0, "a")
+    begin(steps, "two", 0, "a")
+    with pytest.raises(
+        RefusedError, match=r"share\.ranks allows 2, and that many are held \(by one 1, two 1\)"
+    ) as refused:
+        begin(steps, "two", 1, "a")
+    assert (refused.value.code, refused.value.reason) == ("RESOURCE_EXHAUSTED", "share.ranks")
+    for number in range(5):
+        begin(steps, "other", number, "b")
+
+
+def test_a_sender_who_comes_back_needs_no_other_place(steps: Steps) -> None:
+    give(steps, a=Share(ranks=1))
+    steps.detach(begin(steps, "one", 0, "a"))
+    assert steps.attach(hello("one"), "a").rank.owner == "a"
+
+
+def test_a_rank_that_has_ended_makes_room_in_its_senders_share_only(steps: Steps) -> None:
+    give(steps, a=Share(ranks=1))
+    for owner in ("b", "a"):
+        stream = begin(steps, f"ended-{owner}", 0, owner)
+        steps.send(stream, SendRequest(end=End()))
+        steps.settle()
+        steps.detach(stream)
+    begin(steps, "new", 0, "a")
+    assert sorted(steps.engine.roster.jobs) == ["ended-b", "new"]
+
+
+def test_who_takes_over_a_rank_needs_room_for_it(steps: Steps) -> None:
+    give(steps, a=Share(ranks=1))
+    begin(steps, "mine", 0, "a")
+    steps.detach(begin(steps, "theirs", 0, "b"))
+    with pytest.raises(RefusedError, match=r"share\.ranks"):
+        steps.attach(hello("theirs"), "a")
+    assert steps.find("theirs").owner == "b"
+
+
+def test_a_sender_may_write_the_jobs_of_its_patterns(steps: Steps) -> None:
+    give(steps, a=Share(jobs=("team-a-*", "shared")))
+    begin(steps, "team-a-1", 0, "a")
+    begin(steps, "shared", 0, "a")
+    for job in ("team-b-1", "Shared", "xteam-a-1"):
+        text = re.escape(f"a may write the jobs team-a-*, shared, not '{job}'")
+        with pytest.raises(RefusedError, match=text) as refused:
+            begin(steps, job, 0, "a")
+        assert (refused.value.code, refused.value.reason) == ("PERMISSION_DENIED", "share.jobs")
+        assert job not in steps.engine.roster.jobs
+
+
+def test_who_keeps_too_much_brings_no_more_until_a_job_is_forgotten(steps: Steps) -> None:
+    stream = steps.attach(hello("large"), "a")
+    for batch in cut(gpu_only_trace(iterations=12, kernels=30)):
+        steps.send(stream, SendRequest(batch=batch))
+    steps.settle()
+    steps.run(steps.engine.order(lambda: steps.engine.worker.save(steps.engine.roster)))
+    steps.loop.run_until_complete(take_measure(steps.engine))
+    (kept,) = [view.kept_nbytes for view in steps.engine.senders.look() if view.sender == "a"]
+    assert kept > 0
+    give(steps, a=Share(kept_nbytes=kept - 1))
+    with pytest.raises(
+        RefusedError, match=r"share\.kept_nbytes allows .* bytes, and .* are kept of a \(large "
+    ) as refused:
+        steps.send(stream, SendRequest(batch=Batch(first=stream.rank.next)))
+    assert refused.value.code == "RESOURCE_EXHAUSTED"
+    with pytest.raises(RefusedError, match=r"share\.kept_nbytes"):
+        begin(steps, "small", 0, "a")
+    begin(steps, "small", 0, "b")
+    steps.detach(stream)
+    steps.run(steps.engine.forget("large"))
+    steps.loop.run_until_complete(take_measure(steps.engine))
+    begin(steps, "small-too", 0, "a")
+
+
+def test_whose_a_job_is_outlives_the_daemon_and_the_job(steps: Steps) -> None:
+    give(steps, a=Share(ranks=1))
+    begin(steps, "train", 0, "a")
+    steps.crash()
+    give(steps, a=Share(ranks=1))
+    assert steps.find("train").owner == "a"
+    with pytest.raises(RefusedError, match=r"share\.ranks"):
+        begin(steps, "other", 0, "a")
+    steps.run(steps.engine.forget("train"))
+    assert steps.engine.history.senders() == {}
+
+
+def test_a_sender_that_is_too_fast_waits_and_is_not_refused(steps: Steps) -> None:
+    give(steps, a=Share(records_per_s=10))
+    stream, other = begin(steps, "fast", 0, "a"), begin(steps, "other", 0, "b")
+    steps.engine.senders.note_records("a", 30)
+    waiting = steps.begin(stream.take(SendRequest(batch=Batch(names=["more"], first_name=1))))
+    steps.send(other, SendRequest(batch=Batch(names=["more"], first_name=1)))
+    assert stream.waits
+    assert not waiting.done()
+    steps.clock.now_ns += 2 * SECOND
+    steps.loop.run_until_complete(waiting)
+    assert not stream.waits
+    (view,) = [view for view in steps.engine.senders.look() if view.sender == "a"]
+    assert (view.records_total, view.ranks, view.connected) == (30, 1, 1)
+    assert view.paced_ns_total > 0
+
+
+def test_one_who_waits_is_let_go_when_the_limit_goes(steps: Steps) -> None:
+    give(steps, a=Share(records_per_s=1))
+    stream = begin(steps, "fast", 0, "a")
+    steps.engine.senders.note_records("a", 10**6)
+    waiting = steps.begin(stream.take(SendRequest(batch=Batch(names=["more"], first_name=1))))
+    give(steps)
+    steps.loop.run_until_complete(waiting)
+
+
+def test_one_who_waits_hears_that_the_daemon_drains(steps: Steps) -> None:
+    give(steps, a=Share(records_per_s=1))
+    stream = begin(steps, "fast", 0, "a")
+    steps.engine.senders.note_records("a", 10**6)
+    waiting = steps.begin(stream.take(SendRequest(batch=Batch(names=["more"], first_name=1))))
+    steps.engine.stop_taking()
+    with pytest.raises(RefusedError, match="stopping"):
+        steps.loop.run_until_complete(waiting)
+
+
+@given(
+    st.integers(1, 1000),
+    st.lists(st.tuples(st.integers(0, 3 * SECOND), st.integers(0, 500)), max_size=40),
+)
+def test_a_pace_lets_in_what_the_rate_allows_and_no_less(rate: int, messages: list[tuple[int, int]]) -> None:
+    """Against the definition: what was let in by any time, the last message left out, is within rate and burst."""
+    clock = FakeClock(0)
+    pace = Pace(clock)
+    let_in = list[tuple[int, int]]()
+    for pause_ns, records in messages:
+        clock.now_ns += pause_ns
+        wait_ns = pace.wait_ns("a")
+        arrived = clock.now_ns
+        clock.now_ns += wait_ns
+        assert pace.wait_ns("a") == 0
+        let_in.append((clock.now_ns, records))
+        pace.count("a", records, rate)
+        for since, (begun, _) in enumerate(let_in):
+            total = sum(count for _, count in let_in[since:-1])
+            assert total * SECOND <= rate * (clock.now_ns - begun + BURST_NS) + SECOND * len(let_in)
+        if wait_ns:  # it had to: without it a full burst was ahead
+            ahead = max(
+                sum(count for _, count in let_in[since:-1]) * SECOND / rate - (arrived - begun)
+                for since, (begun, _) in enumerate(let_in[:-1])
+            )
+            assert ahead > BURST_NS - len(let_in)
+    assert pace.records["a"] == sum(records for _, records in messages)
