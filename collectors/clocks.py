@@ -26,7 +26,8 @@ def shift(trace: Trace, offset_ns: int) -> Trace:
     if not fits(trace, offset_ns):
         raise ValueError(f"an offset of {offset_ns} ns takes times beyond {TIME_LIMIT_NS}")
     tables = {table: moved(getattr(trace, table), offset_ns) for table in RECORD_TABLES}
-    return replace(trace, **tables)  # type: ignore[arg-type]
+    breaks_ns = tuple(time + offset_ns for time in trace.breaks_ns)
+    return replace(trace, breaks_ns=breaks_ns, **tables)  # type: ignore[arg-type]
 
 
 def moved(rows: pl.DataFrame, offset_ns: int) -> pl.DataFrame:

@@ -193,8 +193,9 @@ class Trace:
 
     `names` is a String series indexed by `name_id`. Tables are sorted by their first column. `processes` are those
     whose work it holds, empty where the recorder does not say; of several, no two have a context in common, and
-    `collectors.processes` makes a trace of each. Raises `ValueError` when a table does not have its schema or the
-    accounting does not add up: that is an importer's bug.
+    `collectors.processes` makes a trace of each. `breaks_ns` are the times, ascending, at which the recording was
+    interrupted: what starts at one or later does not follow on what started before it. Raises `ValueError` when a table
+    does not have its schema or the accounting does not add up: that is an importer's bug.
     """
 
     path: str
@@ -215,6 +216,7 @@ class Trace:
     world_size: int | None = None
     notes: tuple[str, ...] = ()
     processes: tuple[Process, ...] = ()
+    breaks_ns: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for table, schema in TABLES.items():

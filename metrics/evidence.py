@@ -47,6 +47,7 @@ def gather_evidence(trace: Trace, sequence: Sequence, host: Host | None = None) 
         optimizer=host.optimizer,
         families=tuple(find_families(host, sequence)),
         start=int(np.searchsorted(launch, 0)) if sequence.linked else 0,
+        breaks=tuple(sequence.breaks.tolist()),
     )
 
 
@@ -59,6 +60,7 @@ def launch_gaps(host: Host, sequence: Sequence) -> npt.NDArray[np.float64]:
     launch, gaps = sequence.launch_ns, np.zeros(len(sequence.symbols))
     own = np.diff(launch) - covered(host.calls, launch[:-1], launch[1:])
     gaps[1:] = np.where(launch[:-1] >= 0, own, 0)
+    gaps[sequence.breaks] = 0
     return gaps
 
 

@@ -73,7 +73,8 @@ class Activity:
 def bound(sequence: Sequence, found: Iterations) -> Bounds:
     """Return the bounds of iterations that are given in symbols; overlapping kernels make no interval negative."""
     start, end = sequence.start_ns[found.first], last_end(sequence, found)
-    adjacent = np.append(found.end[:-1] == found.first[1:], False)[: len(start)]
+    follows = (found.end[:-1] == found.first[1:]) & ~np.isin(found.first[1:], sequence.breaks)
+    adjacent = np.append(follows, False)[: len(start)]
     until = np.maximum(np.where(adjacent, np.append(start[1:], 0)[: len(start)], end), start)
     return Bounds(start, np.minimum(end, until), until, adjacent)
 

@@ -17,6 +17,7 @@ from deepprof.metrics.marked import Marked, find_marked
 from deepprof.metrics.names import coarse_ids
 from deepprof.metrics.sequence import Sequence
 from deepprof.mining.evidence import Evidence, Family, short
+from deepprof.mining.iterations import split_at
 from deepprof.mining.nesting import Nested
 from deepprof.mining.paper import PaperLoop, mine_with_counts
 from deepprof.plurals import counted
@@ -126,7 +127,7 @@ def from_mined(trace: Trace, sequence: Sequence, evidence: Evidence, found: mini
 
 def from_marked(trace: Trace, sequence: Sequence, evidence: Evidence, found: Marked) -> Loop:
     """Return the measured loop of iterations that only ranges mark; its period is that of the median iteration."""
-    rows = found.iterations
+    rows = split_at(found.iterations, sequence.breaks)
     iterations, period = measure_iterations(trace, sequence, rows), int(np.median(rows.end - rows.first))
     return Loop(
         rank=trace.rank or 0,
@@ -166,7 +167,7 @@ def list_kinds(blocks: Counts[Nested]) -> list[dict[str, int]]:
 
 def from_paper(trace: Trace, sequence: Sequence, evidence: Evidence, found: PaperLoop) -> Loop:
     """Return the measured loop of the paper's mode; every match of its Algorithm 1 counts as complete."""
-    rows = close_gaps(found)
+    rows = split_at(close_gaps(found), sequence.breaks)
     period = int(np.median(rows.end - rows.first)) if len(rows.first) else len(found.pattern.symbols)
     iterations = measure_iterations(trace, sequence, rows)
     pattern = counted(len(found.pattern.symbols), "kernel")

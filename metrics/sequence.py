@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,8 @@ class Sequence:
     """The kernels (and graph launches) of one stream in the order in which they started; arrays of one length n.
 
     `symbols` are name ids. `launch_ns` is when the host launched each kernel; it never falls, and it is -1 for
-    kernels launched before the capture began. `linked` says whether the trace has launch records at all.
+    kernels launched before the capture began. `linked` says whether the trace has launch records at all. `breaks` are
+    the places, ascending, before which the recording was interrupted.
     """
 
     device: int
@@ -31,11 +32,14 @@ class Sequence:
     end_ns: Int64s
     launch_ns: Int64s
     linked: bool
+    breaks: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
     def gap_ns(self) -> Int64s:
-        """Idle time of the stream before each kernel; 0 for the first."""
-        return before(self.start_ns, np.maximum.accumulate(self.end_ns))
+        """Idle time of the stream before each kernel; 0 for the first, and where nobody knows it."""
+        gaps = before(self.start_ns, np.maximum.accumulate(self.end_ns))
+        gaps[self.breaks] = 0
+        return gaps
 
 
 def before(starts: Int64s, ends: Int64s) -> Int64s:
@@ -55,12 +59,20 @@ def main_sequence(trace: Trace, device: int, stream: int, host: Host | None = No
     )
     launches = (host or read_host(trace)).launches
     linked = work.select("correlation").join(launches, on="correlation", how="left", maintain_order="left")
+    start_ns = work["start_ns"].to_numpy()
     return Sequence(
         device,
         stream,
         work["name_id"].to_numpy(),
-        work["start_ns"].to_numpy(),
+        start_ns,
         work["end_ns"].to_numpy(),
         linked["launch_ns"].cum_max().forward_fill().fill_null(-1).to_numpy(),
         bool(linked["launch_ns"].count()),
+        places_of(trace.breaks_ns, start_ns),
     )
+
+
+def places_of(breaks_ns: tuple[int, ...], starts: Int64s) -> Int64s:
+    """Return the places in sorted `starts` before which the recording was interrupted, none at an end."""
+    places = np.unique(np.searchsorted(starts, np.array(breaks_ns, np.int64)))
+    return places[(places > 0) & (places < len(starts))].astype(np.int64)

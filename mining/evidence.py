@@ -69,6 +69,7 @@ class Evidence:
     opens: bool = True  # the first symbol is the capture's first, not the first of a window or after a gap
     closes: bool = True  # … and the last its last
     updates: npt.NDArray[np.bool_] | None = None  # set by `search`
+    breaks: tuple[int, ...] = ()  # ascending: symbols before which others are missing
 
     def check(self, length: int, alphabet: int) -> None:
         """Raise `ValueError` where the evidence does not fit `length` symbols, all below `alphabet`."""
@@ -78,6 +79,8 @@ class Evidence:
                 raise ValueError(
                     f"evidence `{name}` must have one entry per symbol, {length}, not shape {values.shape}"
                 )
+        if list(self.breaks) != sorted(set(self.breaks)) or not all(0 < at < length for at in self.breaks):
+            raise ValueError(f"`breaks` must ascend within the {length} symbols")
         for name in ("gaps", "launch_gaps"):
             values = getattr(self, name)
             if values is not None and not np.isfinite(values).all():
@@ -108,4 +111,5 @@ class Evidence:
             end - first,
             self.opens and first == 0,
             self.closes and end == (self.length or end),
+            breaks=tuple(at - first for at in self.breaks if first < at < end),
         )

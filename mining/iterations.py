@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +12,18 @@ from deepprof.mining.edits import edit_distance
 from deepprof.mining.matching import Matches
 from deepprof.mining.symbols import SymbolArray
 
-__all__ = ["Iterations", "absorb_tails", "count_edits", "join_halves", "rejoin_tails", "to_iterations"]
+__all__ = [
+    "Iterations",
+    "absorb_tails",
+    "count_edits",
+    "cut_ends",
+    "join_halves",
+    "join_parts",
+    "rejoin_tails",
+    "shifted",
+    "split_at",
+    "to_iterations",
+]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -118,3 +130,38 @@ def count_edits(rows: Iterations, symbols: SymbolArray, template: SymbolArray) -
         segment = symbols[rows.first[row] : rows.end[row]]
         edits[row] = min(edits[row], edit_distance(segment, template, int(edits[row])))
     return replace(rows, edits=edits)
+
+
+def cut_ends(rows: Iterations, length: int, period: int, begins: bool, ends: bool) -> Iterations:
+    """Return the iterations of a stretch; at an end where symbols are missing only what was seen whole is complete."""
+    complete = rows.complete.copy()
+    if begins:
+        complete[:1] &= rows.matched[:1] >= period
+    if ends and len(rows.end) and rows.end[-1] == length:
+        complete[-1:] &= rows.matched[-1:] >= period
+    return replace(rows, complete=complete)
+
+
+def shifted(rows: Iterations, by: int) -> Iterations:
+    """Return the iterations moved along the sequence."""
+    return replace(rows, first=rows.first + by, end=rows.end + by)
+
+
+def join_parts(parts: Sequence[Iterations]) -> Iterations:
+    """Return the iterations of several stretches, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    return Iterations(*(np.concatenate([getattr(part, name) for part in parts]) for name in Iterations.__slots__))
+
+
+def split_at(rows: Iterations, breaks: Int64s) -> Iterations:
+    """Return the iterations with each that reaches over a break cut there, into incomplete ones."""
+    inside = [breaks[(breaks > a) & (breaks < b)] for a, b in zip(rows.first, rows.end, strict=True)]
+    pieces = np.array([len(cuts) + 1 for cuts in inside], np.int64)
+    if not (pieces > 1).any():
+        return rows
+    first = np.concatenate([np.append(a, cuts) for a, cuts in zip(rows.first, inside, strict=True)])
+    end = np.concatenate([np.append(cuts, b) for b, cuts in zip(rows.end, inside, strict=True)])
+    matched = np.minimum(np.repeat(rows.matched, pieces), end - first)
+    complete = np.repeat(rows.complete & (pieces == 1), pieces)
+    return Iterations(first, end, matched, np.repeat(rows.edits, pieces), complete)

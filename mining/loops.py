@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,15 @@ from deepprof.mining.candidates import Candidate, follow
 from deepprof.mining.confidence import sure_of_period, sure_of_start
 from deepprof.mining.cycles import Cycle, find_cycles
 from deepprof.mining.evidence import Evidence
-from deepprof.mining.iterations import Iterations, count_edits, rejoin_tails, to_iterations
+from deepprof.mining.iterations import (
+    Iterations,
+    count_edits,
+    cut_ends,
+    join_parts,
+    rejoin_tails,
+    shifted,
+    to_iterations,
+)
 from deepprof.mining.nesting import Nested, find_nested
 from deepprof.mining.phase import Phase, Source, find_phase
 from deepprof.mining.search import WINDOWS, Look, search, windows_of
@@ -208,8 +217,7 @@ def make_loop(found: Look, candidate: Candidate, evidence: Evidence) -> Loop:
     """Match the template, turned into phase, against the whole sequence."""
     phase = find_phase(found.window, candidate, found.evidence)
     template = np.roll(candidate.template.symbols, -phase.offset)
-    rows = to_iterations(follow(found.symbols, template)[1], len(template))
-    rows = count_edits(rejoin_tails(rows, found.symbols, template), found.symbols, template)
+    rows = follow_stretches(found.symbols, template, evidence.breaks)
     source, family = decided_by(phase, rows, evidence)
     cycles = tuple(find_cycles(found.symbols, rows, template, evidence.optimizer))
     start = sure_of_start(phase)
@@ -227,6 +235,22 @@ def make_loop(found: Look, candidate: Candidate, evidence: Evidence) -> Loop:
         prologue=first,
         epilogue=len(found.symbols) - end,
     )
+
+
+def follow_stretches(symbols: SymbolArray, template: SymbolArray, breaks: Sequence[int]) -> Iterations:
+    """Return the iterations of the template; each stretch between breaks is followed for itself."""
+    bounds = [0, *breaks, len(symbols)]
+    parts = [
+        cut_ends(iterations_of(symbols[first:end], template), end - first, len(template), first > 0, end < len(symbols))
+        for first, end in pairwise(bounds)
+    ]
+    return join_parts([shifted(rows, first) for rows, first in zip(parts, bounds, strict=False)])
+
+
+def iterations_of(symbols: SymbolArray, template: SymbolArray) -> Iterations:
+    """Return the iterations of the template over one stretch."""
+    rows = to_iterations(follow(symbols, template)[1], len(template))
+    return count_edits(rejoin_tails(rows, symbols, template), symbols, template)
 
 
 def covering(iterations: Iterations, length: int) -> str:

@@ -84,6 +84,7 @@ class RankManifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     tables: dict[str, TableFile]
     start_ns: Time | None
     processes: tuple[Process, ...] = ()
+    breaks_ns: tuple[Time, ...] = ()
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +121,7 @@ def describe_trace(trace: Trace, tables: dict[str, TableFile], version: str) -> 
         tables=tables,
         start_ns=start if isinstance(start, int) else None,
         processes=trace.processes,
+        breaks_ns=trace.breaks_ns,
     )
 
 

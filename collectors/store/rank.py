@@ -118,6 +118,7 @@ class StoredRank:
                 world_size=said.world_size,
                 notes=said.notes,
                 processes=said.processes,
+                breaks_ns=tuple(sorted(said.breaks_ns)),
                 **tables,
             )
         except ValueError as error:

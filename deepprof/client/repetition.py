@@ -10,9 +10,9 @@ import polars as pl
 from deepprof.collectors.clocks import extremes, fits, shift
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.trace import DEVICES, STACKS, Trace, empty_table
-from deepprof.v1.records_pb2 import Batch, End
+from deepprof.v1.records_pb2 import Batch, End, Gap
 from deepprof.wire.checking import count_records
-from deepprof.wire.cutting import cut
+from deepprof.wire.cutting import cut_with_gaps
 from deepprof.wire.heads import make_end
 
 __all__ = ["cut_repeated", "end_repeated", "measure_period"]
@@ -23,8 +23,10 @@ NUMBERINGS = (("correlation", "external_id"), ("span_id", "parent_id"), ("sequen
 LINKED = ("device_events", "host_events", "collectives")
 
 
-def cut_repeated(trace: Trace, times: int, records: int) -> Iterator[tuple[Batch, int]]:
+def cut_repeated(trace: Trace, times: int, records: int) -> Iterator[tuple[Batch | Gap, int]]:
     """Yield `trace` as batches of `records` rows with their counts, so often, each time later and numbered on.
+
+    Where the trace was interrupted there is a gap.
 
     Raises `UsageError` where the last repetition would lie beyond all times that a trace can hold.
     """
@@ -34,7 +36,10 @@ def cut_repeated(trace: Trace, times: int, records: int) -> Iterator[tuple[Batch
     first = 0
     for number in range(times):
         part = shift(trace, number * period) if number == 0 else later(trace, number, period)
-        for batch in cut(part, records=records):
+        for batch in cut_with_gaps(part, records=records):
+            if isinstance(batch, Gap):
+                yield Gap(first=first, reason=batch.reason), 0
+                continue
             if number:
                 del batch.names[:]
                 batch.first_name = 0

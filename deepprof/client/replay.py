@@ -17,7 +17,7 @@ from deepprof.client.waiting import CLOCK, Clock
 from deepprof.collectors.clocks import extremes
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.trace import RECORD_TABLES, Trace
-from deepprof.v1.records_pb2 import CLOCK_UNIX, Hello
+from deepprof.v1.records_pb2 import CLOCK_UNIX, Gap, Hello
 from deepprof.wire.checking import check_hello
 from deepprof.wire.errors import WireError
 from deepprof.wire.heads import make_hello
@@ -138,6 +138,9 @@ class Sending:
             Sender(self.door, self.hellos[number], self.policy, clock=self.clock, notice=self.notice) as sender,
         ):
             for batch, count in cut_repeated(trace, how.repeat, records):
+                if isinstance(batch, Gap):
+                    await sender.gap(batch)
+                    continue
                 await self.pace(min(batch.complete_until_ns, last_ns) - self.zeros[number])
                 await sender.send(batch, count)
                 self.show(number, sender.sent)
@@ -186,7 +189,7 @@ def find_zeros(traces: Sequence[Trace]) -> list[int]:
 
 def name_sending(trace: Trace, how: Replay) -> str:
     """Return a name that what is sent alone decides, so that sending it again continues, and doubles nothing."""
-    told = [trace.path, trace.format, trace.rank, how.repeat, choose_records(trace, how.speed)]
+    told = [trace.path, trace.format, trace.rank, how.repeat, choose_records(trace, how.speed), *trace.breaks_ns]
     digest = hashlib.sha256(repr([*told, trace.accounting]).encode())
     for table in RECORD_TABLES:
         rows = getattr(trace, table)

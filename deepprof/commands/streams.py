@@ -47,14 +47,25 @@ def settle(stream: TextIO | None) -> None:
 
 
 def open_console(stream: TextIO | None) -> Console:
-    """Return a console on `stream`, never narrower than a report can be."""
-    from rich.console import Console
+    """Return a console on `stream`, never narrower than a report can be; it follows the size of a terminal."""
+    from rich.console import Console, ConsoleDimensions
 
     from deepprof.render.page import NARROWEST
 
+    class ReportConsole(Console):
+        @property
+        def size(self) -> ConsoleDimensions:
+            """The size that the terminal has now: a width that was set would stay what it was."""
+            width, height = super().size
+            return ConsoleDimensions(max(width, NARROWEST), height)
+
+        @size.setter
+        def size(self, new: tuple[int, int]) -> None:
+            self.width, self.height = new
+
     try:
-        console = Console(file=stream)
+        console = ReportConsole(file=stream)
+        _ = console.size
     except ValueError:  # COLUMNS or LINES is no number: rich believes "²" and a thousand digits
-        console = Console(file=stream, width=COLUMNS, height=LINES)
-    console.width = max(console.width, NARROWEST)
+        console = ReportConsole(file=stream, width=COLUMNS, height=LINES)
     return console

@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import Console
+    from rich.live import Live
     from rich.text import Text
 
     from deepprof.render.live import Scene
 
 __all__ = ["Watch"]
+
+FOLLOW_S = 0.2  # between two looks at the terminal's size
 
 
 class Watch:
@@ -48,12 +51,36 @@ class Watch:
         door = open_door(args.address, args)
         from deepprof.client.scene import look_on
 
-        scenes = look_on(door, args.job, lambda: time.sleep(args.interval))
+        screen = Screen()
+        scenes = look_on(door, args.job, lambda: screen.wait(args.interval))
         try:
-            show(scenes, args)
+            show(scenes, args, screen)
         finally:
             scenes.close()
         return 0
+
+
+class Screen:
+    """What stands on the terminal, drawn anew when its size has changed."""
+
+    def __init__(self) -> None:
+        self.live: Live | None = None
+        self.scene: Scene | None = None
+        self.size: tuple[int, int] = (0, 0)
+
+    def show(self, scene: Scene) -> None:
+        """Draw a scene over the one before."""
+        if self.live is not None:
+            self.scene, self.size = scene, self.live.console.size
+            self.live.update(draw(scene, self.live.console, self.size[1]), refresh=True)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the next look, and follow the terminal meanwhile."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, FOLLOW_S))
+            if self.live is not None and self.scene is not None and self.live.console.size != self.size:
+                self.show(self.scene)
 
 
 def check_address(address: str | None) -> None:
@@ -67,7 +94,7 @@ def check_address(address: str | None) -> None:
         )
 
 
-def show(scenes: Iterator[Scene], args: argparse.Namespace) -> None:
+def show(scenes: Iterator[Scene], args: argparse.Namespace, screen: Screen) -> None:
     """Show scenes as `args` says."""
     stdout = require_stdout()
     if args.format == "json":
@@ -80,16 +107,16 @@ def show(scenes: Iterator[Scene], args: argparse.Namespace) -> None:
         console = open_console(sys.stdout)
         stdout.write(draw(next(scenes), console, None).plain + "\n")
     else:
-        show_live(scenes, open_console(sys.stdout))
+        show_live(scenes, open_console(sys.stdout), screen)
 
 
-def show_live(scenes: Iterator[Scene], console: Console) -> None:
+def show_live(scenes: Iterator[Scene], console: Console, screen: Screen) -> None:
     """Show scenes one over the other until Ctrl-C, on a screen that is given back as it was."""
     from rich.live import Live
 
-    with suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:
+    with suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as screen.live:
         for scene in scenes:
-            live.update(draw(scene, console, console.height), refresh=True)
+            screen.show(scene)
 
 
 def draw(scene: Scene, console: Console, height: int | None) -> Text:

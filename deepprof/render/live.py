@@ -17,7 +17,15 @@ __all__ = ["Scene", "draw_scene"]
 
 AROUND = 6  # lines of a job beside its rows
 FEWEST = 3  # rows of a job, however low the screen
-STYLES = {"locked": "", "learning": "yellow", "lost": "bold red", "away": "bold yellow", "ended": "dim"}
+SILENT_NS = 300 * 10**9  # without a record, as the alert CollectorSilent has it
+STYLES = {
+    "locked": "",
+    "silent": "bold yellow",
+    "learning": "yellow",
+    "lost": "bold red",
+    "away": "bold yellow",
+    "ended": "dim",
+}
 THROTTLED = ("duty", "off")
 NAME_COLUMNS = 40  # of a job's name in a table
 
@@ -51,6 +59,8 @@ class Row:
             return "ended"
         if not self.rank.connected:
             return "away"
+        if is_silent(self.rank.last_record_unix_ns, self.now_unix_ns):
+            return "silent"
         return self.device.state if self.device is not None else "no events"
 
     @property
@@ -119,26 +129,52 @@ def draw_jobs(scene: Scene, jobs: Sequence[JobState], width: int) -> Iterator[Li
     """Yield a table of jobs."""
     columns: tuple[Column[JobState], ...] = (
         Column("job", 0, lambda job: cut(job.job, NAME_COLUMNS), left=True),
-        Column("state", 0, find_state, left=True),
+        Column("state", 0, lambda job: find_state(job, scene.now_unix_ns), left=True),
         Column("connected", 3, lambda job: f"{job.connected:,} of {job.ranks:,}"),
-        Column("iterations", 2, lambda job: f"{job.iterations:,}"),
+        Column("iterations", 2, lambda job: show_iterations(job, (scene.ranks or {}).get(job.job))),
         Column("heard", 4, lambda job: show_since(job.last_record_unix_ns, scene.now_unix_ns)),
         Column("not seen", 5, lambda job: f"{count_losses(job.account):,}"),
         Column("findings", 1, show_findings, left=True),
     )
-    yield from draw_table(jobs, columns, width, style_job)
+    yield from draw_table(jobs, columns, width, lambda job: style_job(job, scene.now_unix_ns))
 
 
-def find_state(job: JobState) -> str:
+def find_state(job: JobState, now_unix_ns: int) -> str:
     """Return what is to be said of a job first."""
     if job.connected:
-        return "running"
+        return "silent" if is_silent(job.last_record_unix_ns, now_unix_ns) else "running"
     return "ended" if job.ended == job.ranks else "away"
 
 
-def style_job(job: JobState) -> str:
+def is_silent(last_record_unix_ns: int, now_unix_ns: int) -> bool:
+    """Return whether what is connected has sent nothing for long: stopped, or waiting for something."""
+    return bool(last_record_unix_ns) and now_unix_ns - last_record_unix_ns >= SILENT_NS
+
+
+def style_job(job: JobState, now_unix_ns: int) -> str:
     """Return the style of a job's line."""
-    return "yellow" if job.active_findings else STYLES.get(find_state(job), "")
+    return "yellow" if job.active_findings else STYLES.get(find_state(job, now_unix_ns), "")
+
+
+def count_iterations(ranks: Sequence[RankState]) -> tuple[int, int]:
+    """Return the fewest and the most iterations of a rank; devices of one rank run the same iterations."""
+    counts = [max((device.iterations for device in rank.devices), default=0) for rank in ranks]
+    return min(counts, default=0), max(counts, default=0)
+
+
+def show_iterations(job: JobState, ranks: Sequence[RankState] | None) -> str:
+    """Return a job's iterations on each rank; without the ranks their mean."""
+    if not ranks:
+        return f"{round(job.iterations / max(job.ranks, 1)):,}"
+    fewest, most = count_iterations(ranks)
+    return f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+
+
+def describe_iterations(job: JobState, ranks: Sequence[RankState]) -> str:
+    """Return how many iterations every rank has made."""
+    fewest, most = count_iterations(ranks)
+    several = counted(most, "iteration") if fewest == most else f"{fewest:,} to {counted(most, 'iteration')}"
+    return f"{several} each" if job.ranks > 1 else several
 
 
 def show_findings(job: JobState) -> str:
@@ -151,7 +187,7 @@ def draw_job(
     job: JobState, ranks: Sequence[RankState], now_unix_ns: int, width: int, room: int | None
 ) -> Iterator[Line]:
     """Yield a job's own lines, and a row for every device of its ranks, at most `room` of them."""
-    parts = [counted(job.ranks, "rank"), counted(job.iterations, "iteration"), *describe_losses(job)]
+    parts = [counted(job.ranks, "rank"), describe_iterations(job, ranks), *describe_losses(job)]
     yield job.job, "bold"
     yield " " * INDENT + " · ".join(parts), ""
     if job.active_findings:

@@ -14,6 +14,7 @@ from deepprof.plurals import counted, verb
 from deepprof.v1 import query_pb2
 from deepprof.v1 import records_pb2 as pb
 from deepprof.wire.checking import check_batch, check_end, check_gap, check_hello
+from deepprof.wire.cutting import INTERRUPTED
 from deepprof.wire.errors import WireError
 from deepprof.wire.heads import CLOCKS
 from deepprof.wire.limits import LIMITS, Limits
@@ -21,6 +22,9 @@ from deepprof.wire.records import Records
 
 __all__ = ["Assembly", "assemble_all"]
 
+WORK = ("device_events", "host_events")  # tables that iterations are made of: without a device, of the host's
+PAUSES = ("duty-cycle", INTERRUPTED)  # reasons of gaps in which nothing was to be recorded
+NEVER_NS = -(2**62)
 DESCRIBED = {"devices": "device", "stacks": "stack_id"}  # tables that describe, and what names a row in them
 
 
@@ -41,7 +45,10 @@ class Assembly:
         self.offsets: dict[str, list[int]] = {side: [] for side in SIDE_TABLES}
         self.rows = dict.fromkeys(RECORD_TABLES, 0)
         self.lost: Counter[str] = Counter()  # records by reason
-        self.uncounted = 0  # gaps without a number
+        self.pauses = 0  # gaps that were meant
+        self.uncounted = 0  # other gaps without a number
+        self.newest: dict[str, int] = {}  # the latest start so far, by table
+        self.breaks: list[dict[str, int]] = []  # what that was where records are missing
         self.dropped: Mapping[str, int] = {}
         self.flagged: Mapping[str, int] = {}
 
@@ -57,6 +64,8 @@ class Assembly:
             self.parts[table].append(rows)
             if table in self.rows:
                 self.rows[table] += rows.height
+            if table in WORK and rows.height:
+                self.newest[table] = max(self.newest.get(table, NEVER_NS), int(rows["start_ns"].max()))  # type: ignore[arg-type]
         self.expected = records.first + records.count
 
     def add_gap(self, message: pb.Gap) -> None:
@@ -64,7 +73,9 @@ class Assembly:
         check_gap(message, self.limits)
         self.follow(message.first)
         self.lost[message.reason] += message.lost
-        self.uncounted += not message.lost
+        meant = not message.lost and message.reason in PAUSES
+        self.pauses, self.uncounted = self.pauses + meant, self.uncounted + (not message.lost and not meant)
+        self.breaks.append(dict(self.newest))
         self.expected = message.first + message.lost
 
     def add_end(self, message: pb.End) -> None:
@@ -78,6 +89,7 @@ class Assembly:
             raise WireError("first", f"{first} comes again after {self.expected}")
         if first > self.expected:
             self.lost[""] += first - self.expected
+            self.breaks.append(dict(self.newest))
 
     def add_names(self, records: Records) -> None:
         """Add new names; raises `WireError` where one that is known has become another."""
@@ -107,8 +119,17 @@ class Assembly:
             rank=hello.rank if hello.rank_known else None,
             world_size=hello.world_size or None,
             notes=(*hello.notes, *self.remarks()),
+            breaks_ns=tuple(self.find_breaks()),
             **tables,  # type: ignore[arg-type]
         )
+
+    def find_breaks(self) -> list[int]:
+        """Return the times at which records are missing: right after the latest start of what came before.
+
+        As for a running job, devices decide where there are any; records that come late do not move what came before.
+        """
+        work = next((table for table in WORK if self.rows[table]), WORK[0])
+        return sorted({known[work] + 1 for known in self.breaks if work in known})
 
     def remarks(self) -> Iterator[str]:
         """Yield what there is to say of records that are not here."""
@@ -119,6 +140,9 @@ class Assembly:
             if count:
                 because = f" ({reason})" if reason else ""
                 yield f"{counted(count, 'record')} in between {verb(count)} lost{because}"
+        if self.pauses:
+            times = "once" if self.pauses == 1 else f"{self.pauses:,} times"
+            yield f"the recording pauses {times}; what ran meanwhile was not to be recorded"
         if self.uncounted:
             yield f"records in between are lost, how many is not known (gaps: {self.uncounted})"
 

@@ -10,6 +10,7 @@ import polars as pl
 from deepprof.collectors.time_range import SIDE_TABLES
 from deepprof.collectors.trace import RECORD_TABLES, Trace
 from deepprof.v1 import records_pb2 as pb
+from deepprof.wire.checking import count_records
 from deepprof.wire.decoding import encode_table
 from deepprof.wire.errors import WireError
 from deepprof.wire.limits import LIMITS, Limits
@@ -17,16 +18,17 @@ from deepprof.wire.naming import NewNames
 from deepprof.wire.records import KINDS
 from deepprof.wire.stretches import Ends, find_stretches
 
-__all__ = ["cut"]
+__all__ = ["INTERRUPTED", "cut", "cut_with_gaps"]
 
 NOTHING: Ends = (0,) * len(RECORD_TABLES)
+INTERRUPTED = "interrupted"  # why records are missing at a break, as far as a recording says
 HOST = RECORD_TABLES.index("host_events")
 RECORDS = 8192  # of a batch: some half a megabyte, at which neither message nor table costs anything by itself
 Part = tuple[Ends, list[pb.Table]]
 
 
 def cut(trace: Trace, *, records: int = RECORDS, limits: Limits = LIMITS) -> Iterator[pb.Batch]:
-    """Yield the trace as batches of `records` rows, fewer where texts would make a message too large.
+    """Yield the trace as batches of `records` rows, fewer where texts would make a message too large, or at a break.
 
     Records come in the order of time over all tables, devices before them, names and stacks with their first use.
     Put together again (`Assembly`) they give the same trace. Takes memory for a few batches. Raises `WireError` for
@@ -42,6 +44,16 @@ def cut(trace: Trace, *, records: int = RECORDS, limits: Limits = LIMITS) -> Ite
         first, at = first + sum(until) - sum(at), until
     for piece in names.take(len(trace.names)):
         yield make_batch(first, cutter.next_start(at), piece)
+
+
+def cut_with_gaps(trace: Trace, *, records: int = RECORDS) -> Iterator[pb.Batch | pb.Gap]:
+    """Yield what `cut` does, and a gap of unknown size where the recording was interrupted. Raises `WireError`."""
+    breaks = list(trace.breaks_ns)
+    for batch in cut(trace, records=records):
+        yield batch
+        if breaks and breaks[0] <= batch.complete_until_ns:
+            breaks = [time for time in breaks if time > batch.complete_until_ns]
+            yield pb.Gap(first=batch.first + count_records(batch), reason=INTERRUPTED)
 
 
 def make_batch(
@@ -60,16 +72,24 @@ class Cutter:
         self.starts = [rows.to_series(0).to_numpy() for rows in self.tables]
         sides = {side: getattr(trace, side).drop_nulls("event") for side in SIDE_TABLES}
         self.sides = {side: (rows, rows["event"].to_numpy()) for side, rows in sides.items()}
+        self.breaks = [self.place_of(time) for time in trace.breaks_ns]
         self.devices, (self.stacks, self.unused) = trace.devices, order_stacks(trace)
         self.first_use = self.stacks["row"].to_numpy()
         self.most_nbytes = limits.message_nbytes // 4 * 3 - 1024  # the rest is for names
+
+    def place_of(self, time_ns: int) -> Ends:
+        """Return how many rows of each table start before a time."""
+        return tuple(int(np.searchsorted(times, time_ns)) for times in self.starts)
 
     def parts(self, records: int) -> Iterator[Part]:
         """Yield the tables of each batch, and where the batch ends."""
         end: Ends = tuple(rows.height for rows in self.tables)
         for table in self.fit_rows("devices", self.devices):
             yield NOTHING, [table]
-        yield from self.fit_records(NOTHING, end, records)
+        since = NOTHING
+        for until in [*self.breaks, end]:
+            yield from self.fit_records(since, until, records)
+            since = until
         for at in range(0, self.unused.height, records):
             for table in self.fit_rows("stacks", self.unused.slice(at, records)):
                 yield end, [table]

@@ -79,7 +79,13 @@ class Pursuit:
             self._decide()
 
     def interrupt(self, why: str) -> None:
-        """Cut everything here: records are missing, and nothing may reach over that."""
+        """Cut everything here: records are missing, and nothing may reach over that.
+
+        A loop that is clear in what came so far is followed from its beginning: windows may be shorter than the time to
+        the next attempt.
+        """
+        if self.state != "locked" and not self._is_back and self.position > self._stretch:
+            self._learn_before_gap()
         at = self.last_gap = self.position
         self._say("gap", why)
         if self.tracker is not None:
@@ -92,6 +98,13 @@ class Pursuit:
         self.schedule.restart(at)
         if self.state != "locked":
             self.schedule.plan_attempt(at)
+
+    def _learn_before_gap(self) -> None:
+        first = self._stretch
+        loop = self._mine(first).loop
+        if loop is not None and self._is_clear(loop, first):
+            self._release()
+            self._switch_to(loop, first)
 
     def close(self) -> None:
         """End the stream; without a loop, what was seen last is mined once more."""
@@ -259,6 +272,10 @@ class Pursuit:
         """Return whether the loop still runs, and is clear if only little was seen."""
         if not self._is_alive(loop, first) or not self.schedule.is_early(self.position):
             return self._is_alive(loop, first)
+        return self._is_clear(loop, first)
+
+    def _is_clear(self, loop: Loop, first: int) -> bool:
+        """Return whether many iterations are without edits, and all of them most of what came since `first`."""
         rows = loop.iterations
         exact = int((rows.complete & (rows.edits == 0)).sum())
         return exact >= CLEAR_ITERATIONS and int(rows.matched.sum()) >= CLEAR_SHARE * (self.position - first)

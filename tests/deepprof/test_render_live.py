@@ -43,6 +43,33 @@ def test_a_job_at_work():
     ]
 
 
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [
+        ([150, 150], "2 ranks · 150 iterations each"),
+        ([148, 150, 149], "3 ranks · 148 to 150 iterations each"),
+        ([1], "1 rank · 1 iteration"),
+        ([0, 0], "2 ranks · 0 iterations each"),
+    ],
+)
+def test_iterations_are_those_of_each_rank(counts, told):
+    ranks = [rank(number, devices=(device(iterations=count),)) for number, count in enumerate(counts)]
+    assert text(draw_scene(scene(ranks, iterations=sum(counts)), 80)).splitlines()[3] == f"  {told}"
+
+
+def test_devices_of_one_rank_run_the_same_iterations():
+    both = rank(devices=(device(iterations=150), device(device=1, iterations=150)))
+    assert "1 rank · 150 iterations\n" in text(draw_scene(scene([both], iterations=300), 80))
+
+
+def test_a_jobs_line_has_the_iterations_of_a_rank():
+    several = [JobState(name, ranks=2, connected=2, iterations=300) for name in ("a", "b")]
+    ranks = {"a": [rank(number, devices=(device(iterations=149 + number),)) for number in range(2)]}
+    lines = text(draw_scene(Scene("unix:/d", several, ranks, NOW_NS), 80, 6)).splitlines()
+    assert "149 to 150" in lines[-2]
+    assert " 150 " in lines[-1]
+
+
 def test_findings_and_losses_are_told():
     job = scene([rank()], active_findings=("copy-bound", "drift"), account=Account(10, 7, 1, 0, {"late": 2}, 1, 9))
     shown = text(draw_scene(job, 80))
@@ -58,6 +85,10 @@ def test_findings_and_losses_are_told():
         ({"connected": False, "ended": True}, "ended"),
         ({"devices": ()}, "no events"),
         ({"devices": (device(state="lost"),)}, "lost"),
+        ({"last_record_unix_ns": NOW_NS - 299 * S}, "locked"),
+        ({"last_record_unix_ns": NOW_NS - 300 * S}, "silent"),
+        ({"last_record_unix_ns": NOW_NS - 420 * S, "ended": True}, "ended"),
+        ({"last_record_unix_ns": NOW_NS - 420 * S, "connected": False}, "away"),
         ({"devices": (device(state="learning", iterations=0, last_iteration_ns=0),)}, "learning"),
     ],
 )
@@ -196,7 +227,7 @@ def test_jobs_that_fit_have_blocks_and_else_all_have_a_line():
 def test_into_a_pipe_jobs_without_details_follow_as_a_table():
     some = Scene("unix:/d", jobs(3), {"job-1": [rank()]}, NOW_NS)
     lines = text(draw_scene(some, 80)).splitlines()
-    assert lines[2:4] == ["job-1", "  2 ranks · 1 iteration"]
+    assert lines[2:4] == ["job-1", "  2 ranks · 1,234 iterations each"]
     assert [line.split()[0] for line in lines[-3:]] == ["job", "job-0", "job-2"]
 
 

@@ -179,7 +179,7 @@ class Follower:
         """Records are missing here: nothing reaches over that."""
         self._decide_now(rank)
         if self.main is not None:
-            batch = self.main.interrupt(lost, self.ranges)
+            batch = self.main.interrupt(lost, self.ranges, rank)
             self._follow(self.main)
             self._give(self.main, [batch], ends=True)
             self.main.keep_from(self.main.position)

@@ -147,18 +147,22 @@ class MainStream:
         self.reach = np.append(self.reach, reach[1:])
         return launch[1:], evidence
 
-    def interrupt(self, lost: int | None, ranges: RangeQueue) -> Batch:
+    def interrupt(self, lost: int | None, ranges: RangeQueue, rank: Rank) -> Batch:
         """Records are missing here: nothing reaches over that."""
-        ranges.interrupt()
+        self._tell_rest(ranges, rank)
         self.broken, self.carried.reach = True, -FARTHEST_NS
         return self.miner.gap(lost)
 
     def close(self, ranges: RangeQueue, rank: Rank) -> Batch:
         """Return the rest: the stream ends here."""
+        self._tell_rest(ranges, rank)
+        return self.miner.finish()
+
+    def _tell_rest(self, ranges: RangeQueue, rank: Rank) -> None:
+        """Tell the miner of all ranges that began so far: no symbol follows that would show where they end."""
         ranges.close(self.position)
         known = Evidence(families=ranges.tell(self.position, rank.families, ends=True))
         self.miner.feed(np.empty(0, np.uint16), known)
-        return self.miner.finish()
 
     def held(self, device: int) -> Symbols:
         """Return the times that are held as a sequence, to measure iterations in; it has no symbols."""

@@ -116,14 +116,10 @@ class RangeQueue:
         return tuple(make_family(rows, number, families, at) for number in np.unique(rows["family"]).tolist())
 
     def close(self, at: int) -> None:
-        """Make ready what has begun before the stream's last place, `at`: it ends there at the latest."""
+        """Make ready what has begun before `at`, where the stream ends or breaks: there it ends at the latest."""
         begun = self.waiting["begin"] != NOT_YET
         rows, self.waiting = select(self.waiting, begun), empty(WAITING)
         self._make_ready(rows, np.full(int(begun.sum()), at))
-
-    def interrupt(self) -> None:
-        """Forget what began before records were lost, and has not ended."""
-        self.waiting = empty(WAITING)
 
     def restart(self) -> None:
         """Places count anew: another stream is followed."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 
 import grpc
@@ -121,6 +124,38 @@ def test_a_terminal_is_given_back_after_ctrl_c(watched, address):
         os.close(parent)
     assert shown.index(b"\x1b[?1049h") < shown.index(b"locked")
     assert b"Traceback" not in shown
+
+
+def test_the_view_follows_the_terminals_size(watched, address):
+    parent, child = pty.openpty()
+    resize(parent, rows=20, columns=100)
+    command = [sys.executable, "-m", "deepprof", "watch", address, "--interval", "3600"]
+    environment = {name: text for name, text in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+    run = subprocess.Popen(command, stdin=child, stdout=child, stderr=child, env=environment | {"TERM": "xterm"})
+    os.close(child)
+    try:
+        read_screen(parent, lambda screen: screen.count(b"locked") == 2 and b"median" in screen)
+        resize(parent, rows=20, columns=32)
+        read_screen(parent, lambda screen: screen.count(b"locked") == 2 and b"median" not in screen)
+        resize(parent, rows=20, columns=120)
+        read_screen(parent, lambda screen: screen.count(b"locked") == 2 and b"median" in screen)
+    finally:
+        run.kill()
+        run.wait()
+        os.close(parent)
+
+
+def resize(terminal, rows, columns):
+    """Give a terminal a size, as its window does."""
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def read_screen(terminal, is_wanted):
+    """Read until what stands on the terminal since it was last drawn from its first place is what is wanted."""
+    deadline, shown = time.monotonic() + DEADLINE_S, b""
+    while not is_wanted(shown.rpartition(b"\x1b[H")[2]):
+        assert time.monotonic() < deadline, shown
+        shown += os.read(terminal, 65536)
 
 
 def read_until(terminal, wanted):
