@@ -95,7 +95,7 @@ class Senders:
         jobs, counts = defaultdict[str, set[str]](set), defaultdict[str, Counter[str]](Counter)
         for rank in self.roster:
             jobs[rank.owner].add(rank.hello.job)
-            more = {"ranks": 1, "connected": rank.connection is not None, "waiting_nbytes": rank.waiting_nbytes}
+            more = {"ranks": 1, "connected": int(rank.connection is not None), "waiting_nbytes": rank.waiting_nbytes}
             counts[rank.owner].update(more)
         for job, (sender, nbytes) in self.kept.items():
             jobs[sender].add(job)

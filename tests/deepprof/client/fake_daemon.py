@@ -215,6 +215,9 @@ class FakeDaemon(ingest_pb2_grpc.IngestServicer, query_pb2_grpc.QueryServicer, a
     def ForgetJob(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self.give("ForgetJob", request, context, admin_pb2.ForgetJobResponse(iterations=7))
 
+    def ListSenders(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return self.give("ListSenders", request, context, admin_pb2.ListSendersResponse())
+
     def CaptureWindow(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self.give("CaptureWindow", request, context, admin_pb2.CaptureWindowResponse())
 

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from deepprof.collectors.errors import UsageError
 from deepprof.service.access.attempts import MOST, Attempts, place_of
+from deepprof.service.access.guard import Guard
 from deepprof.service.access.tokens import SCOPES, Grant, digest, find_grant, parse_tokens, read_tokens
 from deepprof.service.access.watched import Watched
+from deepprof.service.config.sections import Config, Share, Tokens
 
 TOKEN = "correct-horse-battery"  # noqa: S105
 
@@ -46,6 +48,25 @@ def test_the_example_of_the_page_is_a_token_file() -> None:
     ]
 
 
+def test_limits_of_a_line() -> None:
+    limits = "jobs=team-a-*,shared ranks=64 kept_nbytes=20GiB records_per_s=50000"
+    (grant,) = parse_tokens(f"a ingest {TOKEN} {limits}", "t")
+    wanted = {"jobs": ("team-a-*", "shared"), "ranks": 64, "kept_nbytes": 20 << 30, "records_per_s": 50_000}
+    assert dict(grant.share) == wanted
+
+
+def test_what_a_line_does_not_say_is_the_configurations(tmp_path: Path) -> None:
+    path = write(tmp_path / "t", f"a ingest {TOKEN} ranks=2\nops admin {TOKEN}-2\nold ingest {TOKEN}-3 ranks=0")
+    guard = Guard(Config(tokens=Tokens(file=path), share=Share(ranks=9, records_per_s=7)))
+    assert guard.share_of("a") == Share(ranks=2, records_per_s=7)
+    assert guard.share_of("ops") == guard.share_of("socket") == Share(ranks=9, records_per_s=7)
+    assert guard.share_of("old") == Share(records_per_s=7)
+    write(tmp_path / "t", f"a ingest {TOKEN} ranks=33")
+    assert guard.share_of("a").ranks == 33
+    write(tmp_path / "t", f"a ingest {TOKEN} ranks=x")
+    assert guard.share_of("a").ranks == 33
+
+
 def test_tokens_are_not_kept_or_shown() -> None:
     (grant,) = parse_tokens(f"a read {TOKEN}", "t")
     assert TOKEN not in repr(grant)
@@ -55,7 +76,13 @@ def test_tokens_are_not_kept_or_shown() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (f"a read {TOKEN} x", "line 1 has 4 words"),
+        (f"a read {TOKEN} x", "line 1 has no limit as word 4; write KEY=VALUE with one of ranks, records_per_s"),
+        (f"a read {TOKEN} colour=red", "has no limit as word 4"),
+        (f"a read some {TOKEN}", "less than 16"),  # a token with a blank in it
+        (f"a read {TOKEN} ranks=1 ranks=2", "says ranks twice"),
+        (f"a read {TOKEN} ranks=many", "has a wrong ranks: 'many' is not a whole number from 0 to"),
+        (f"a read {TOKEN} kept_nbytes=20GX", "has a wrong kept_nbytes"),
+        (f"a ingest {TOKEN} ranks=1\na ingest {TOKEN}-2 ranks=2", "line 2 gives a other limits than a line above"),
         (f"\n{TOKEN}", "line 2 has 1 words"),
         (f"a/b read {TOKEN}", "begins with no name"),
         (f"{'a' * 65} read {TOKEN}", "begins with no name"),
