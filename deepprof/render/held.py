@@ -21,7 +21,7 @@ def draw_jobs_held(jobs: Sequence[JobState], now_unix_ns: int, width: int) -> It
     """Yield a table of jobs, none of its lines wider than `width` columns where names allow."""
     columns: tuple[Column[JobState], ...] = (
         Column("job", 0, lambda job: cut(job.job, NAME_COLUMNS), left=True),
-        Column("state", 2, find_state, left=True),
+        Column("state", 2, lambda job: find_state(job, now_unix_ns), left=True),
         Column("sender", 1, lambda job: job.sender or UNKNOWN, left=True),
         Column("connected", 5, lambda job: f"{job.connected:,} of {job.ranks:,}"),
         Column("iterations", 4, lambda job: f"{job.iterations:,}"),

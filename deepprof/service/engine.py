@@ -19,6 +19,7 @@ from deepprof.service.roster import Roster
 from deepprof.service.senders import Senders
 from deepprof.service.session import RankSession
 from deepprof.service.streams import Streams
+from deepprof.service.turn_lock import TurnLock
 from deepprof.service.vitals import Vitals
 from deepprof.service.worker import Worker
 from deepprof.service.writer import Done, JournalWriter
@@ -63,7 +64,7 @@ class Engine:
         self._silent: dict[int, int] = {}  # sessions not heard of for long, since when that was noticed
         self.admission = Admission(config.limits)
         self._changed = asyncio.Event()  # more was written, or mined
-        self._attaching = asyncio.Lock()
+        self._attaching = TurnLock()
         self._listeners: defaultdict[int, set[asyncio.Event]] = defaultdict(set)  # by the rank's number
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -110,7 +111,7 @@ class Engine:
         self.streams.greet(connection)
         self.senders.check_job(owner, hello.job)
         self.senders.check_kept(owner)
-        async with self._attaching:
+        async with self._attaching.hold(owner, hello.job):
             rank = await self.find(hello)
             if rank is None or rank.owner != owner:
                 await self.make_room(hello, owner)
@@ -204,7 +205,7 @@ class Engine:
 
     async def expire(self) -> None:
         """Let go of ranks that have not been heard of for so long that nobody waits for them; their history stays."""
-        async with self._attaching:
+        async with self._attaching.hold("", ""):
             oldest = self.clock.unix_ns() - SILENT_NS
             silent = [
                 rank
@@ -338,7 +339,7 @@ class Engine:
 
     async def forget(self, job: str) -> int:
         """Remove a job; return how many iterations the history had. Raises `RefusedError`."""
-        async with self._attaching:
+        async with self._attaching.hold("", job):
             ranks = list(self.roster.jobs.get(job, {}).values())
             if any(rank.connection is not None for rank in ranks):
                 raise RefusedError("FAILED_PRECONDITION", f"job {job[:128]!r} sends records now; stop it first")
