@@ -20,6 +20,7 @@ from deepprof.v1.query_pb2 import ReadWindowRequest
 
 __all__ = ["Count", "check", "count_records", "open_client"]
 
+UNACKNOWLEDGED = "journal-failed"  # records that were refused, and were sent again: each time counts
 HARMLESS = ("lost: nothing",)  # how a line of fsck ends that tells of no acknowledged record
 
 
@@ -62,7 +63,7 @@ def count_rank(client: Client, job: str, rank: int, acknowledged: int) -> tuple[
     numbers, times = np.unique(np.concatenate([np.empty(0, np.uint64), *stored]), return_counts=True)
     lost = acknowledged - int(np.searchsorted(numbers, acknowledged))
     accounts = [each.account for each in client.ranks(job) if each.rank == rank]
-    counted = sum(each.accepted + sum(each.dropped.values()) for each in accounts)
+    counted = sum(each.accepted + sum(each.dropped.values()) - each.dropped.get(UNACKNOWLEDGED, 0) for each in accounts)
     return len(numbers), lost, int(times.sum()) - len(numbers), abs(counted - len(numbers))
 
 

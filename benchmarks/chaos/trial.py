@@ -108,7 +108,8 @@ def play(scenario: Scenario, effort: Effort, ground: Ground) -> Outcome:
     sound, count, notes = judge(ground)
     waits = [tuple(wait) for diary in diaries for wait in diary["waits"]]
     gone = [text for diary in diaries for text in diary["gone"]]
-    notes = [*notes, *([] if sound == "sound" else [f"fsck: {sound}"]), *gone[:2]]
+    hits = [f"{ground.plan.hits()} calls failed"] if ground.plan.hits() else []
+    notes = [*hits, *notes, *([] if sound == "sound" else [f"fsck: {sound}"]), *gone[:2]]
     return Outcome(
         name=scenario.name,
         done=done,
