@@ -19,7 +19,7 @@ from deepprof.client.sender import Policy
 __all__ = ["CONTEXT", "Fleet", "Size", "sailing"]
 
 CONTEXT = multiprocessing.get_context("forkserver")  # which imports once, and forks before gRPC has any thread
-CONTEXT.set_forkserver_preload(["benchmarks.chaos.sender"])
+CONTEXT.set_forkserver_preload(["benchmarks.chaos.sender", "benchmarks.chaos.hostile"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from benchmarks.chaos.daemon import Daemon
 from benchmarks.chaos.fleet import Fleet
 from benchmarks.chaos.plan import Plan
+from benchmarks.chaos.proxy import Proxy
 
 __all__ = ["AT_LEAST", "Ground"]
 
@@ -27,6 +28,7 @@ class Ground:
     chance: random.Random
     until_s: float
     deadline_s: float
+    proxy: Proxy | None = None  # before the daemon's port, where the scenario asks for one
     times: int = 0  # that it was done
     died: int = 0  # times that the daemon has ended by itself
 

@@ -7,16 +7,18 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.chaos.counting import Count, check, count_records
-from benchmarks.chaos.daemon import serving
+from benchmarks.chaos.daemon import Daemon, serving
 from benchmarks.chaos.fleet import Size, sailing
 from benchmarks.chaos.ground import Ground
 from benchmarks.chaos.plan import Plan
+from benchmarks.chaos.proxy import Proxy, passing
 from benchmarks.chaos.records import write_messages
 from deepprof.client.sender import Policy
 
@@ -29,13 +31,17 @@ FEWEST = 20  # waits of which a 99th percentile is told
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is done to a daemon: `disturb` does it, and says in words what it was. `policy` is the senders'."""
+    """What is done to a daemon: `disturb` does it, and says in words what it was. `policy` is the senders'.
+
+    With `proxied` half of the senders come through a proxy, the others over the socket; else over port and socket.
+    """
 
     name: str
     disturb: Callable[[Ground], str]
     size: Size = field(default_factory=Size)
     settings: tuple[str, ...] = ()
     policy: dict[str, float] = field(default_factory=dict)
+    proxied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +93,17 @@ def attempt(scenario: Scenario, effort: Effort) -> Outcome:
         try:
             with (
                 serving(folder, plan, (*STEADY, *scenario.settings), effort.deadline_s) as daemon,
-                sailing(scenario.size, folder, [daemon.socket, daemon.tcp], effort.policy(scenario)) as fleet,
+                passing(daemon.tcp) if scenario.proxied else nullcontext() as proxy,
+                sailing(scenario.size, folder, ways(daemon, proxy), effort.policy(scenario)) as fleet,
             ):
-                return play(scenario, effort, Ground(daemon, fleet, plan, chance, 0.0, effort.deadline_s))
+                return play(scenario, effort, Ground(daemon, fleet, plan, chance, 0.0, effort.deadline_s, proxy))
         finally:
             plan.close()
+
+
+def ways(daemon: Daemon, proxy: Proxy | None) -> list[str]:
+    """Return the addresses at which senders come in."""
+    return [daemon.socket, daemon.tcp if proxy is None else proxy.address]
 
 
 def play(scenario: Scenario, effort: Effort, ground: Ground) -> Outcome:
