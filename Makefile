@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 DEMO := demo.json.gz
 
-.PHONY: demo test fuzz check lint types layers docs bench accuracy cases sealed proto protocol clean
+.PHONY: demo test fuzz check lint types layers docs bench accuracy cases sealed chaos proto protocol clean
 
 .venv/test: pyproject.toml $(wildcard mining/*.[ch] collectors/importers/*/*.[ch] collectors/live/*/*.[ch])
 	@test -n "$(PYTHON)" || { echo "make: no Python ≥ 3.11 found; set PYTHON=/path/to/python3" >&2; exit 2; }
@@ -57,6 +57,9 @@ cases: .venv/test ## jobs with a known verdict, and how often the headline is ri
 
 sealed: .venv/test ## jobs drawn anew from the commit's hash: nobody has seen them, and no rule was mended with them
 	@$(BIN)/python -m benchmarks.sealed
+
+chaos: .venv/test ## the daemon killed, its disk failing, clients that lie: what was lost, in about ten minutes
+	$(BIN)/python -m benchmarks.chaos --output docs/generated/chaos.md
 
 # An environment of its own: the pinned compiler, whose code runs with every protobuf from 4.25 on, needs an old one.
 .venv-proto/bin/python: pyproject.toml

@@ -1,1 +1,1 @@
-"""Speed and accuracy, printed as tables: `python -m benchmarks`, `python -m benchmarks.accuracy`."""
+"""Speed, accuracy and what holds in chaos: `python -m benchmarks`, `benchmarks.accuracy`, `benchmarks.chaos`."""

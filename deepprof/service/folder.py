@@ -21,6 +21,7 @@ __all__ = [
     "StoreError",
     "lock_store",
     "make_folder",
+    "naming",
     "open_plain",
     "prepare_folder",
     "require_kind",
@@ -89,11 +90,23 @@ def open_plain(path: Path, flags: int) -> int:
     return found
 
 
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Have an `OSError` in the block name `path`: calls on a descriptor do not say what they failed on."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = str(path)
+        raise
+
+
 def sync_folder(path: Path) -> None:
     """Make the names in `path` survive a power loss: files created, renamed, removed. Raises `OSError`."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(handle)
+        with naming(path):
+            os.fsync(handle)
     finally:
         os.close(handle)
 

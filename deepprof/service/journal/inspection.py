@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deepprof.plurals import counted
-from deepprof.service.folder import StoreError, open_plain, require_kind
+from deepprof.service.folder import StoreError, naming, open_plain, require_kind
 from deepprof.service.journal.frames import HEADER, Place, pack_blank
 from deepprof.service.journal.segments import HEAD, Found, list_segments, path_of, read_salt, scan
 from deepprof.service.problem import Bench
@@ -40,8 +40,10 @@ def inspect_journal(bench: Bench, folder: Path) -> Facts:
             bench.report(Path(entry.path), "is no file of a journal")
             bench.put_aside(Path(entry.path))
     for number in numbers:
-        if is_kind(bench, path_of(folder, number)):
-            inspect_segment(bench, path_of(folder, number), number, facts, last=number == numbers[-1])
+        path = path_of(folder, number)
+        if is_kind(bench, path):
+            with naming(path):
+                inspect_segment(bench, path, number, facts, last=number == numbers[-1])
     return facts
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from deepprof.service.folder import StoreError, open_plain, prepare_folder, sync_folder
+from deepprof.service.folder import StoreError, naming, open_plain, prepare_folder, sync_folder
 from deepprof.service.journal.frames import HEADER, Frame, Place, pack_header
 from deepprof.service.journal.index import Index
 from deepprof.service.journal.segments import (
@@ -67,8 +67,10 @@ class Journal(Shelf):
         journal = cls(folder, segment_nbytes, total_nbytes)
         numbers = list_segments(folder)
         for number in numbers:
-            journal._load(number, last=number == numbers[-1])
-        journal._start(beyond or journal.end)
+            with naming(path_of(folder, number)):
+                journal._load(number, last=number == numbers[-1])
+        with naming(folder):
+            journal._start(beyond or journal.end)
         return journal
 
     def _load(self, number: int, *, last: bool) -> None:

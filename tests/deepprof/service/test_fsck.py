@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import shutil
 import sqlite3
@@ -84,6 +86,16 @@ def opened_rows(store: Path) -> set[tuple[int, int]]:
     assert len(set(found)) == len(found)
     history.close()
     return set(found)
+
+
+def test_a_disk_that_fails_is_told_with_its_file(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "pread", refuse)
+    with pytest.raises(OSError, match="Input/output") as told:
+        check_store(store)
+    assert told.value.filename == str(segments(store / "journal")[0])
 
 
 ALL_ROWS = {(rank, number) for rank in range(RANKS) for number in range(ROWS)}

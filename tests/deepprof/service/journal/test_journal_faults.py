@@ -19,10 +19,31 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from deepprof.service.journal import Frame, Journal, Place
 from deepprof.service.journal.frames import HEADER
+from deepprof.service.journal.segments import path_of
 from tests.chance import draw_seed
 from tests.deepprof.service.journal.building import contents, frame, opened, segments
 
 KILLS = 20
+
+
+def refuse(*_: Any) -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+@pytest.mark.parametrize("call", ["pread", "fsync"])
+def test_a_disk_that_fails_at_the_start_is_told_with_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    journal = opened(tmp_path)
+    journal.append([frame(1, 0, b"a")])
+    journal.sync()
+    journal.close()
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.raises(OSError, match="Input/output") as told:
+        opened(tmp_path)
+    assert told.value.filename == str(path_of(journal.folder, 1))
+    monkeypatch.undo()
+    assert contents(opened(tmp_path)) == [frame(1, 0, b"a")]
 
 
 @pytest.mark.parametrize("written", [0, 1, HEADER, HEADER + 3, HEADER + 100, HEADER + 150])
@@ -40,9 +61,6 @@ def test_full_disk_leaves_the_journal_as_before(
         part = b"".join(buffers)[: room[0]]
         room[0] -= len(part)
         return write(file, [part], offset)
-
-    def refuse(*_: Any) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(os, "pwritev", write_some)
     monkeypatch.setattr(os, "ftruncate", truncate if mended else refuse)

@@ -1,0 +1,71 @@
+"""What holds while the daemon is killed, its disk fails and clients lie: a table, and exit 1 where anything was lost.
+
+Each row is a daemon of its own with honest senders, first undisturbed, then disturbed; then all end, the store is
+checked with `deepprof fsck`, the daemon is started again and asked for every record. What is done when follows from
+the seed; what comes of it also from the machine. Times are told, never judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.chaos.scenarios import SCENARIOS
+from benchmarks.chaos.table import make_table
+from benchmarks.chaos.trial import Effort, Outcome, Scenario, attempt
+
+SECONDS = 420.0
+ABOUT = """\
+Printed by `make chaos`: seed {seed}, {seconds:.0f} s of sending in all, {took:.0f} s with starts and counts, {cpus} CPU
+cores. Records carry numbers; *lost* were acknowledged and are not in the store after `deepprof fsck` and a restart,
+*doubled* are there more than once, *gone* are honest senders that gave up. Waits are from the client's `send` to the
+acknowledgement, of batches sent undisturbed and disturbed in the same run; {dash} stands for too few to tell."""
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=0, help="of all dice (0)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of sending, all rows together ({SECONDS:.0f})")
+    parser.add_argument("--only", action="append", default=[], metavar="SCENARIO", help="these rows, by name or part")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the table there too, as Markdown")
+    return parser.parse_args()
+
+
+def choose(parts: list[str]) -> list[Scenario]:
+    """Return the scenarios whose names have one of the parts, all without any."""
+    return [each for each in SCENARIOS if not parts or any(part in each.name for part in parts)]
+
+
+def play_all(scenarios: list[Scenario], effort: Effort) -> Iterator[Outcome]:
+    """Yield the outcome of each scenario, and say meanwhile how far it is."""
+    for scenario in scenarios:
+        began = time.monotonic()
+        outcome = attempt(scenario, effort)
+        took = time.monotonic() - began
+        told = f"lost {outcome.count.lost}, doubled {outcome.count.doubled}, gone {outcome.gone}"
+        print(f"{scenario.name}: {outcome.done}: {told} ({took:.0f} s)", file=sys.stderr, flush=True)
+        yield outcome
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended
+    given, began = read_arguments(), time.monotonic()
+    scenarios = choose(given.only)
+    outcomes = list(play_all(scenarios, Effort(given.seconds / max(1, len(scenarios)), given.seed)))
+    took, cpus = time.monotonic() - began, os.cpu_count()
+    about = ABOUT.format(seed=given.seed, seconds=given.seconds, took=took, cpus=cpus, dash="-")
+    text = make_table(outcomes, about).markdown()
+    print(text)
+    if given.output:
+        given.output.parent.mkdir(parents=True, exist_ok=True)
+        given.output.write_text(text.replace("## ", "# ", 1))
+    return int(any(each.count.lost or each.count.doubled or each.gone for each in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""Where a disturbance happens: a daemon, its senders and the plan of its faults, and how long it is to go on."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.chaos.daemon import Daemon
+from benchmarks.chaos.fleet import Fleet
+from benchmarks.chaos.plan import Plan
+from benchmarks.chaos.proxy import Proxy
+
+__all__ = ["AT_LEAST", "Ground"]
+
+AT_LEAST = 2  # times of each disturbance, however short the run
+POLL_S = 0.005
+
+
+@dataclass
+class Ground:
+    """`until_s` is when the disturbance ends on the machine's monotonic clock; `deadline_s` bounds each wait."""
+
+    daemon: Daemon
+    fleet: Fleet
+    plan: Plan
+    chance: random.Random
+    until_s: float
+    deadline_s: float
+    proxy: Proxy | None = None  # before the daemon's port, where the scenario asks for one
+    times: int = 0  # that it was done
+    died: int = 0  # times that the daemon has ended by itself
+
+    def again(self) -> bool:
+        """Return whether to disturb once more; the daemon then runs, and senders have had something acknowledged."""
+        self.mend()
+        if self.times >= AT_LEAST and time.monotonic() >= self.until_s:
+            return False
+        self.await_progress()
+        self.times += 1
+        return True
+
+    def mend(self) -> None:
+        """Start the daemon again where it has ended by itself."""
+        if not self.daemon.runs:
+            self.died += 1
+            self.daemon.revive_until_ready()
+
+    def await_progress(self) -> None:
+        """Wait until more is acknowledged than now; without that, nothing would be at stake."""
+        before = self.fleet.acknowledged()
+        self.wait_for(lambda: self.fleet.acknowledged() > before, "an acknowledgement")
+
+    def wait_for(self, happened: Callable[[], bool], what: str) -> None:
+        """Wait for something that must come."""
+        until = time.monotonic() + self.deadline_s
+        while not happened():
+            assert time.monotonic() < until, f"{what}: not within {self.deadline_s:g} s"
+            time.sleep(POLL_S)
+
+    def pause(self, longest_s: float) -> None:
+        """Let a random time pass, up to `longest_s`: less where less is left."""
+        left = max(0.05, self.until_s - time.monotonic())
+        time.sleep(self.chance.uniform(0, min(longest_s, left)))

@@ -1,0 +1,55 @@
+"""Outcomes as a table that people read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from benchmarks.accuracy.tables import Better, Table
+from benchmarks.chaos.trial import Outcome
+
+__all__ = ["make_table"]
+
+COLUMNS: dict[str, Better] = {
+    "scenario": "key",
+    "what was done": "any",
+    "honest senders": "any",
+    "records sent": "any",
+    "acknowledged": "any",
+    "lost": "fewer",
+    "doubled": "fewer",
+    "gone": "fewer",
+    "p99 wait, quiet": "any",
+    "p99 wait, disturbed": "any",
+    "ratio": "any",
+    "how the daemon ended": "any",
+    "note": "any",
+}
+NOTHING = "-"
+
+
+def make_table(outcomes: Sequence[Outcome], note: str) -> Table:
+    """Return the table."""
+    return Table("Chaos", note, COLUMNS, [make_row(outcome) for outcome in outcomes])
+
+
+def make_row(outcome: Outcome) -> list[str]:
+    return [
+        outcome.name,
+        outcome.done,
+        str(outcome.size),
+        f"{outcome.sent:,}",
+        f"{outcome.acknowledged:,}",
+        f"{outcome.count.lost:,}",
+        f"{outcome.count.doubled:,}",
+        str(outcome.gone),
+        milliseconds(outcome.quiet_s),
+        milliseconds(outcome.troubled_s),
+        NOTHING if outcome.ratio is None else f"{outcome.ratio:.1f}",
+        "; ".join(f"{times} x {how}" for how, times in Counter(outcome.endings).items()).replace("|", "/"),
+        "; ".join(outcome.notes).replace("|", "/") or NOTHING,
+    ]
+
+
+def milliseconds(seconds: float | None) -> str:
+    return NOTHING if seconds is None else f"{seconds * 1e3:.0f} ms"

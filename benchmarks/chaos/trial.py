@@ -1,0 +1,172 @@
+"""One scenario from its quiet beginning to the count of what is in the store."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+import zlib
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.chaos.counting import Count, check, count_records
+from benchmarks.chaos.daemon import Daemon, serving
+from benchmarks.chaos.fleet import Size, sailing
+from benchmarks.chaos.ground import Ground
+from benchmarks.chaos.plan import Plan
+from benchmarks.chaos.proxy import Proxy, passing
+from benchmarks.chaos.records import write_messages
+from deepprof.client.sender import Policy
+
+__all__ = ["Effort", "Outcome", "Scenario", "attempt"]
+
+STEADY = ("journal.total_nbytes=8GiB", "journal.segment_nbytes=1MiB", "limits.message_nbytes=512KiB")  # keep all
+QUIET = 0.4  # of a scenario's time
+FEWEST = 20  # waits of which a 99th percentile is told
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is done to a daemon: `disturb` does it, and says in words what it was. `policy` is the senders'.
+
+    With `proxied` half of the senders come through a proxy, the others over the socket; else over port and socket.
+    """
+
+    name: str
+    disturb: Callable[[Ground], str]
+    size: Size = field(default_factory=Size)
+    settings: tuple[str, ...] = ()
+    policy: dict[str, float] = field(default_factory=dict)
+    proxied: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long a scenario takes, its dice, and how long what must come is waited for."""
+
+    seconds: float
+    seed: int
+    deadline_s: float = 120.0
+    patient: bool = False  # senders never give up for lack of time: where the machine may be as busy as it likes
+
+    def policy(self, scenario: Scenario) -> Policy:
+        """Return how the senders behave: as those of `deepprof send`, with a window that keeps them waiting."""
+        most = {"silence_s": self.deadline_s, "patience_s": self.deadline_s, "reach_s": self.deadline_s}
+        given = {**(most if self.patient else {}), **scenario.policy}
+        return Policy(window_nbytes=scenario.size.window_nbytes, **given)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a scenario; waits are the 99th percentiles in s, None where too few were measured."""
+
+    name: str
+    done: str
+    size: Size
+    sent: int
+    acknowledged: int
+    count: Count
+    gone: int
+    quiet_s: float | None
+    troubled_s: float | None
+    endings: list[str]
+    notes: list[str]
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as long honest ones waited as when it was quiet."""
+        return self.troubled_s / self.quiet_s if self.troubled_s is not None and self.quiet_s else None
+
+
+def attempt(scenario: Scenario, effort: Effort) -> Outcome:
+    """Play a scenario in a folder of its own, of which nothing is left."""
+    chance = random.Random(zlib.crc32(scenario.name.encode()) ^ effort.seed)
+    with tempfile.TemporaryDirectory(prefix="dp-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        batches = 50 + round(3 * effort.seconds * scenario.size.pace)
+        write_messages(folder / "messages", batches, scenario.size.records, effort.seed)
+        plan = Plan(folder)
+        try:
+            with (
+                serving(folder, plan, (*STEADY, *scenario.settings), effort.deadline_s) as daemon,
+                passing(daemon.tcp) if scenario.proxied else nullcontext() as proxy,
+                sailing(scenario.size, folder, ways(daemon, proxy), effort.policy(scenario)) as fleet,
+            ):
+                return play(scenario, effort, Ground(daemon, fleet, plan, chance, 0.0, effort.deadline_s, proxy))
+        finally:
+            plan.close()
+
+
+def ways(daemon: Daemon, proxy: Proxy | None) -> list[str]:
+    """Return the addresses at which senders come in."""
+    return [daemon.socket, daemon.tcp if proxy is None else proxy.address]
+
+
+def play(scenario: Scenario, effort: Effort, ground: Ground) -> Outcome:
+    """Let it be quiet, then disturb, then have everybody end, and count."""
+    fleet, daemon = ground.fleet, ground.daemon
+    quiet = be_quiet(ground, scenario, effort)
+    ground.until_s = time.monotonic() + effort.seconds * (1 - QUIET)
+    done = scenario.disturb(ground)
+    troubled = quiet[1], time.monotonic()
+    ground.mend()
+    fleet.finish(effort.deadline_s)
+    fleet.kill()
+    diaries = list(fleet.diaries())
+    sound, count, notes = judge(ground)
+    waits = [tuple(wait) for diary in diaries for wait in diary["waits"]]
+    gone = [text for diary in diaries for text in diary["gone"]]
+    hits = [f"{ground.plan.hits()} calls failed"] if ground.plan.hits() else []
+    notes = [*hits, *notes, *([] if sound == "sound" else [f"fsck: {sound}"]), *gone[:2]]
+    return Outcome(
+        name=scenario.name,
+        done=done,
+        size=scenario.size,
+        sent=fleet.given(),
+        acknowledged=fleet.acknowledged(),
+        count=count,
+        gone=fleet.gone(),
+        quiet_s=find_p99(waits, quiet),
+        troubled_s=find_p99(waits, troubled),
+        endings=daemon.endings,
+        notes=notes,
+    )
+
+
+def be_quiet(ground: Ground, scenario: Scenario, effort: Effort) -> tuple[float, float]:
+    """Have everybody send undisturbed; return from when to when all did."""
+    fleet = ground.fleet
+    fleet.board.pace = scenario.size.pace
+    fleet.start()
+    ground.wait_for(lambda: all(durable for _, _, durable in fleet.each()), "an acknowledgement of each sender")
+    began = time.monotonic()
+    time.sleep(effort.seconds * QUIET)  # measured, not waited for
+    return began, time.monotonic()
+
+
+def judge(ground: Ground) -> tuple[str, Count, list[str]]:
+    """End the daemon one way or the other, check its store, and count what is in it after a restart."""
+    daemon, notes = ground.daemon, list[str]()
+    code = 0 if (killed := ground.chance.random() < 0.5) else daemon.stop()
+    if killed:
+        daemon.kill()
+    said, harmless = check(daemon.store)
+    daemon.start()
+    count = count_records(daemon, ground.fleet)
+    if last := daemon.stop():
+        notes.append(f"the last SIGTERM: exit {last}")
+    if code or not harmless:
+        notes.append(f"exit {code}" if code else "fsck found acknowledged records missing")
+    if count.wrong:
+        notes.append(f"{count.wrong} records miscounted by the daemon")
+    return said, count, notes
+
+
+def find_p99(waits: list[tuple[float, ...]], between: tuple[float, float]) -> float | None:
+    """Return the 99th percentile of the waits of what was sent in a stretch of time."""
+    found = [wait for sent, wait in waits if between[0] <= sent < between[1]]
+    return float(np.quantile(found, 0.99)) if len(found) >= FEWEST else None
