@@ -76,7 +76,7 @@ def list_jobs(daemon: Daemon, args: argparse.Namespace) -> None:
         write_json("jobs", daemon, jobs)
     else:
         now = time.time_ns()
-        write(lambda width: draw_jobs_held(jobs, now, width), "no job has sent anything yet")
+        write(lambda width: draw_jobs_held(jobs, now, width), "no job is kept")
 
 
 def list_senders(daemon: Daemon, args: argparse.Namespace) -> None:

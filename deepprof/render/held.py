@@ -25,7 +25,7 @@ def draw_jobs_held(jobs: Sequence[JobState], now_unix_ns: int, width: int) -> It
         Column("sender", 1, lambda job: job.sender or UNKNOWN, left=True),
         Column("connected", 5, lambda job: f"{job.connected:,} of {job.ranks:,}"),
         Column("iterations", 4, lambda job: f"{job.iterations:,}"),
-        Column("kept", 0, lambda job: format_bytes(job.kept_nbytes)),
+        Column("kept", 0, lambda job: format_bytes(job.kept_nbytes or None)),
         Column("heard", 3, lambda job: show_since(job.last_record_unix_ns, now_unix_ns)),
     )
     yield from draw_table(jobs, columns, width, lambda job: "" if job.connected else "dim")
@@ -52,7 +52,7 @@ def draw_senders(senders: Sequence[Sender], width: int) -> Iterator[Line]:
 def show_kept(sender: Sender) -> str:
     """Return what is kept of a sender, and how much may be."""
     most = sender.share.kept_nbytes
-    return of(format_bytes(sender.kept_nbytes), format_bytes(most) if most else "")
+    return of(format_bytes(sender.kept_nbytes or None), format_bytes(most) if most else "")
 
 
 def of(held: str, most: str | int) -> str:
