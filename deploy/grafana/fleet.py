@@ -17,7 +17,7 @@ def build_fleet() -> Any:
         "DeepProf: fleet",
         "deepprof-fleet",
         "The daemons and their collectors: who sends, how far behind they are, and what it costs.",
-        [*numbers(), *records(), *collectors(), *stores(), *processes(), *hosts()],
+        [*numbers(), *records(), *senders(), *collectors(), *stores(), *processes(), *hosts()],
     )
 
 
@@ -112,6 +112,24 @@ def collectors() -> list[Any]:
             "Cores that collecting takes on the ranks' hosts, the ten ranks with most.",
             "short",
             (f"topk(10, deepprof_collector_overhead_ratio{OF})", "{{job_id}} rank {{rank}}"),
+        ),
+    ]
+
+
+def senders() -> list[Any]:
+    """Return who sends, and what of theirs is refused."""
+    return [
+        draw_lines(
+            "Records by sender",
+            "By the name of the token, or of another proof.",
+            "cps",
+            ("sum by (token) (rate(deepprof_sender_records_received_total[$__rate_interval]))", "{{token}}"),
+        ),
+        draw_lines(
+            "Refused",
+            "Calls, streams and messages by reason and the name of the token, each hour.",
+            "short",
+            ("sum by (token, reason) (increase(deepprof_refusals_total[1h]))", "{{token}} {{reason}}"),
         ),
     ]
 

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from deepprof.service.config.sections import Share
 from deepprof.service.exporter import Exporter, Snapshot, serve_metrics
+from deepprof.service.senders import SenderView
 from deepprof.service.views import CollectorView, RankView
 from tests.deepprof.service.exporter.jobs import S, make_device, make_rank, make_snapshot
 
@@ -40,7 +42,9 @@ class Training:
             self.pass_time()
             ranks = (self.rank("train", 0), self.disturbed(self.rank("train", 1)), self.rank("healthy", 0))
         why = "a test asked for it" if self.trouble else ""
-        return make_snapshot(*ranks, now_ns=time.time_ns(), ready=not why, why_not=why)
+        sender = SenderView("team-a", Share(ranks=64), 2, 3, 3, sum(rank.account.received for rank in ranks))
+        seen = {"senders": (sender,), "refusals_total": {("share.ranks", "team-a"): 2}}
+        return make_snapshot(*ranks, now_ns=time.time_ns(), ready=not why, why_not=why, **seen)
 
     def pass_time(self) -> None:
         """Iterate since the last look."""
