@@ -40,13 +40,16 @@ class Guard:
         self.tls, self.share = config.tls, config.share
         self.tokens = Watched([path], lambda: read_tokens(path), "tokens") if path else None
         self.attempts = Attempts(clock)
+        self._shares: tuple[tuple[Grant, ...], dict[str, Share]] = (), {}  # as made of the grants last seen
 
     def share_of(self, name: str) -> Share:
         """Return what the sender of a name may have, as the file of tokens says now."""
-        for grant in self.tokens.look() if self.tokens is not None else ():
-            if grant.name == name and grant.share:
-                return replace(self.share, **dict(grant.share))
-        return self.share
+        grants = self.tokens.look() if self.tokens is not None else ()
+        known, shares = self._shares
+        if grants is not known:
+            shares = {grant.name: replace(self.share, **dict(grant.share)) for grant in grants}
+            self._shares = grants, shares
+        return shares.get(name, self.share)
 
     def decide(
         self, scope: str, headers: Iterable[tuple[str, str | bytes]], peer: str, security: Mapping[str, Iterable[bytes]]
