@@ -118,6 +118,7 @@ class Pursuit:
         if self.tracker is not None:
             self._give(self.tracker.close())
         self._count_foreign(self.position)
+        self.evidence = RecentEvidence.empty(self.evidence.size)  # most of the memory, and nothing is mined any more
 
     def _settle(self, rows: Iterations) -> None:
         """Give out iterations; where they have changed, follow what is after them with their new template."""
