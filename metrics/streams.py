@@ -7,22 +7,33 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.names import with_names
 
-__all__ = ["COLLECTIVE", "COLLECTIVE_RANGE", "ROLES", "busy_time", "classify_streams", "is_collective"]
+__all__ = [
+    "COLLECTIVE",
+    "COLLECTIVE_OPERATOR",
+    "COLLECTIVE_RANGE",
+    "ROLES",
+    "busy_time",
+    "classify_streams",
+    "is_collective",
+]
 
 ROLES = ("main", "copy", "assist", "communication")
 # NCCL and RCCL device kernels: ncclKernel_*, ncclDevKernel_*, and the generic ones of newer releases. Ranges such as
 # gloo:all_reduce are device events only where the CPU stands for a device (metrics/operators.py).
 COLLECTIVE_RANGE = r"^(?:nccl|gloo|mpi|ucc):"
+COLLECTIVE_OPERATOR = (
+    r"^c10d::"  # what calls them; where a backend has ranges, these last until it is done, not the call
+)
 # XLA's own names, where a recorder gives the operations of its programs instead of kernels (nsys-jax).
 COLLECTIVE_HLO = (
     r"^(?:all-gather|all-reduce|reduce-scatter|(?:ragged-)?all-to-all|collective-(?:permute|broadcast))"
     r"(?:-start|-done)?(?:\.|$)"
 )
-COLLECTIVE = rf"^(?:void )?(?:nccl|rccl)\w*Kernel|{COLLECTIVE_RANGE}|{COLLECTIVE_HLO}"
+COLLECTIVE = rf"^(?:void )?(?:nccl|rccl)\w*Kernel|{COLLECTIVE_RANGE}|{COLLECTIVE_OPERATOR}|{COLLECTIVE_HLO}"
 
 
 def is_collective() -> pl.Expr:
-    """Return whether a device event with a `name` column is a collective of NCCL, RCCL or XLA."""
+    """Return whether a device event with a `name` column is a collective of NCCL, RCCL, XLA or a CPU's backend."""
     return pl.col("name").str.contains(COLLECTIVE) & (pl.col("activity") == "kernel")
 
 

@@ -16,6 +16,7 @@ from deepprof.diagnosis.causes import rank
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.ledger import settle
 from deepprof.diagnosis.on_cpu import say_for_cpu
+from deepprof.diagnosis.rules.communication_bound import among_all
 from deepprof.diagnosis.rules.straggler import straggler
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.comparison import RankComparison, compare_ranks
@@ -54,7 +55,7 @@ def merge(parts: Sequence[RankPart], question: Question, traces: Sequence[Trace]
         streams=streams,
         loops=loops,
         no_loop_reason=None if loops else "; ".join(dict.fromkeys(why for *_, why in reasons)),
-        findings=settle(rank(gather(parts, late)), measured),
+        findings=settle(rank(gather(parts, compared, late)), measured),
         missing=tuple(f"rank {number}{place}: no iteration found: {why}" for number, place, why in reasons if loops),
         timelines={(part.rank, device): each for part in parts for device, each in part.timelines.items()},
         breakdown=pl.concat(part.breakdown for part in parts),
@@ -64,9 +65,11 @@ def merge(parts: Sequence[RankPart], question: Question, traces: Sequence[Trace]
     )
 
 
-def gather(parts: Sequence[RankPart], late: Sequence[Finding]) -> list[Finding]:
+def gather(parts: Sequence[RankPart], compared: RankComparison | None, late: Sequence[Finding]) -> list[Finding]:
     """Return what was found in each rank and in all together, in words that fit what they ran on."""
     found = list(chain.from_iterable((*(part.findings for part in parts), late)))
+    if compared is not None and not compared.missing:
+        found = [among_all(finding) for finding in found]
     return say_for_cpu(found) if all(part.recording.on_cpu for part in parts) else found
 
 

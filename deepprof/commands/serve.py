@@ -23,7 +23,7 @@ class Serve:
 
         parser.add_argument("--config", metavar="FILE", help="settings as TOML (--print-config shows all)")
         add_flags(parser)
-        parser.add_argument("--print-config", action="store_true", help="print all settings with defaults, and exit")
+        parser.add_argument("--print-config", action="store_true", help="print all settings as they hold now, and exit")
 
     def run(self, args: argparse.Namespace) -> int:
         """Serve until told to stop."""
@@ -35,11 +35,11 @@ class Serve:
         from deepprof.commands.streams import require_stdout
         from deepprof.service.config import describe_config, load_config, read_flags
 
+        config = load_config(Path(args.config) if args.config else None, read_flags(args), os.environ)
         if args.print_config:
-            require_stdout().write(describe_config())
+            require_stdout().write(describe_config(config))
             return 0
         os.environ.setdefault("POLARS_MAX_THREADS", "1")  # its pool costs more than it gives for tables of this size
-        config = load_config(Path(args.config) if args.config else None, read_flags(args), os.environ)
         from deepprof.service.logs import writing_logs
 
         with writing_logs(config.log):

@@ -8,7 +8,7 @@ must do.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,8 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import with_names
-from deepprof.metrics.streams import COLLECTIVE_RANGE, is_collective
+from deepprof.metrics.operators import is_stand_in
+from deepprof.metrics.streams import COLLECTIVE_OPERATOR, COLLECTIVE_RANGE, is_collective
 
 __all__ = ["PASSES", "Passes", "collective_names", "read_passes"]
 
@@ -51,11 +52,13 @@ LONGEST = 100_000  # collectives per iteration, more than any program has
 class Passes:
     """The collectives of one loop: `names` says which ones a pass has, `rows` has the schema `PASSES`.
 
-    Iterations in which the sequence is another one (a logged value, a skipped update) are left out.
+    Iterations in which the sequence is another one (a logged value, a skipped update) are left out. `on_cpu` says that
+    threads ran them: a rank then leaves one when its scheduler lets it.
     """
 
     names: tuple[str, ...]
     rows: pl.DataFrame
+    on_cpu: bool = False
 
 
 def read_passes(loop: Loop, trace: Trace) -> Passes:
@@ -65,7 +68,8 @@ def read_passes(loop: Loop, trace: Trace) -> Passes:
     if found.is_empty() or usable.is_empty():
         return Passes((), pl.DataFrame(schema=PASSES))
     placed = place(found, loop, trace).filter(pl.col("iteration").is_in(usable.implode()))
-    return keep_usual(placed, fewest=1 if loop.single else FEWEST)
+    usual = keep_usual(placed, fewest=1 if loop.single else FEWEST)
+    return replace(usual, on_cpu=is_stand_in(trace))
 
 
 def read_collectives(trace: Trace, device: int) -> pl.DataFrame:
@@ -76,7 +80,8 @@ def read_collectives(trace: Trace, device: int) -> pl.DataFrame:
     )
     detailed = with_names(kernels, trace.names).join(trace.collectives, on="event", how="left", maintain_order="left")
     detailed = detailed.join(ranges_around(kernels, trace), on="event", how="left", maintain_order="left")
-    name = pl.coalesce("collective", pl.col("name").str.extract(OPERATION), "range")
+    detailed = without_calls(detailed)
+    name = pl.coalesce("collective", pl.col("name").str.extract(OPERATION), "range", said_by_name())
     size = pl.max_horizontal("in_elements", "out_elements").cast(pl.String).fill_null("?")
     sized = pl.col("symbol").str.contains(SIZED) & pl.col("collective").is_not_null()
     return (
@@ -84,6 +89,18 @@ def read_collectives(trace: Trace, device: int) -> pl.DataFrame:
         .filter(pl.col("symbol").str.contains(SYNCHRONISING) & (pl.col("group_size").fill_null(2) > 1))
         .with_columns(symbol=pl.when(sized).then(pl.concat_str("symbol", pl.lit(" "), size)).otherwise("symbol"))
     )
+
+
+def without_calls(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows without operators that only call collectives, where the collectives' own ranges are there."""
+    ranges = rows["name"].str.contains(COLLECTIVE_RANGE)
+    return rows.filter(~rows["name"].str.contains(COLLECTIVE_OPERATOR)) if ranges.any() else rows
+
+
+def said_by_name() -> pl.Expr:
+    """Return what the name of a range or an operator says, which stands for a kernel on a CPU; null for others."""
+    prefix = f"{COLLECTIVE_RANGE}|{COLLECTIVE_OPERATOR}"
+    return pl.when(pl.col("name").str.contains(prefix)).then(pl.col("name").str.replace(prefix, ""))
 
 
 def ranges_around(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
@@ -117,7 +134,9 @@ def place(found: pl.DataFrame, loop: Loop, trace: Trace) -> pl.DataFrame:
     launches = launch_times(trace, pl.concat([found["correlation"], first["correlation"]]))
     found, first = (each.join(launches, on="correlation", how="left", maintain_order="left") for each in (found, first))
     if found["launch_ns"].count() < LINKED * found.height or first["launch_ns"].count() < LINKED * first.height:
-        ordered, times, bounds = found.sort("stream", "start_ns"), "start_ns", first["start_ns"]
+        # A CPU's backend gives each collective to the next of its threads that is free: they begin in order.
+        order = ["start_ns"] if is_stand_in(trace) else ["stream", "start_ns"]
+        ordered, times, bounds = found.sort(order, maintain_order=True), "start_ns", first["start_ns"]
     else:
         ordered, times = found.drop_nulls("launch_ns").sort("launch_ns", "stream", "start_ns"), "launch_ns"
         bounds = first["launch_ns"].cum_max().forward_fill().fill_null(-1)  # the first were launched before the capture

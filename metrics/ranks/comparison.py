@@ -40,6 +40,7 @@ GROUP_SKEWS = pl.Schema(
 )
 SAME_PERIOD = 1.05  # a library may choose another kernel on one rank, but not for a twentieth of them
 TOGETHER = 0.01  # of an iteration: ranks that leave collectives further apart than this were laid together wrongly
+TOGETHER_ON_CPU = 0.05  # … where threads wait for them, which busy cores wake milliseconds late
 MOST_RANKS = 1 << 20  # more than any job has; a file that says so is wrong
 
 
@@ -174,7 +175,8 @@ def match_group(
     """Return how each rank lies on the reference, itself first; None for all where one of them cannot be laid on it."""
     match = match_single if single else match_passes
     matches = [match(reference, other) for other in others]
-    close = [match for match in matches if match is not None and match.spread_ns <= TOGETHER * iteration_ns]
+    most = TOGETHER_ON_CPU if reference.on_cpu else TOGETHER
+    close = [match for match in matches if match is not None and match.spread_ns <= most * iteration_ns]
     if len(close) < len(others):
         return [None] * (len(others) + 1)
     return [Match(0, 0, close[0].matching), *close]

@@ -49,6 +49,17 @@ def test_every_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
     assert {check["alertname"] for check in checks if not check["exp_alerts"]} == set(ALERTS)
 
 
+def test_what_an_alert_says_is_in_the_right_number_and_links_are_absolute() -> None:
+    cases = yaml.safe_load((FOLDER / "rules_test.yml").read_text())["tests"]
+    told = [
+        alert["exp_annotations"] for case in cases for check in case["alert_rule_test"] for alert in check["exp_alerts"]
+    ]
+    assert not [each["description"] for each in told if re.search(r"\b1 ranks\b", each["description"])]
+    assert any("1 rank " in each["description"] for each in told)
+    assert any("2 ranks " in each["description"] for each in told)
+    assert all(each["runbook_url"].startswith("https://") for each in told)
+
+
 def test_the_alerts_are_those_that_were_promised() -> None:
     jobs = {"TrainingStalled", "IterationSlowed", "CopyBound", "GraphGrowing", "RankSkew", "RecordsDropped"}
     assert set(ALERTS) == {*jobs, "CollectorSilent", "CollectorThrottled", "DaemonDown"}
@@ -61,9 +72,8 @@ def test_every_alert_waits_and_says_what_to_do(name: str) -> None:
     assert rule["labels"]["severity"] in ("warning", "critical")
     assert rule["annotations"]["summary"]
     assert rule["annotations"]["description"].endswith((".", ")"))
-    page, anchor = rule["annotations"]["runbook_url"].split("#")
-    assert (ROOT / page).is_file()
-    assert anchor == name.lower()
+    link = f"{{{{ with $externalLabels.runbooks_url }}}}{{{{ . }}}}#{name.lower()}{{{{ end }}}}"
+    assert rule["annotations"]["runbook_url"] == link
     section = RUNBOOKS.split(f"\n## {name}\n")[1].split("\n## ")[0]
     assert re.findall(r"^\*\*(.*?)\.\*\*", section, re.MULTILINE) == ["What it means", "What to look at", "What to do"]
 

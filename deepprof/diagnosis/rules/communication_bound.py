@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import polars as pl
 
@@ -17,14 +18,12 @@ from deepprof.metrics.names import with_names
 from deepprof.metrics.spans import covered, union
 from deepprof.metrics.streams import is_collective
 
-__all__ = ["communication_bound"]
+__all__ = ["among_all", "communication_bound"]
 
 PARTS = ("exposed_communication_ns",)
 LIMITS = Limits(warning=0.15, critical=0.4)
-OVERLAP = (
-    "Overlap it with computation, send less (bf16 instead of fp32), or send less often. Diagnose all ranks together to "
-    "see whether one is late: then collectives are only where the others wait."
-)
+TOGETHER = " Diagnose all ranks together to see whether one is late: then collectives are only where the others wait."
+OVERLAP = f"Overlap it with computation, send less (bf16 instead of fp32), or send less often.{TOGETHER}"
 LATENCY_HIDING = "--xla_gpu_enable_latency_hiding_scheduler=true; larger combine thresholds for fewer collectives."
 # What to do with the kind of collective that takes most of the time, by a pattern in its name; the first that fits.
 KINDS = (
@@ -76,6 +75,13 @@ def communication_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
         "collectives_per_iteration": round(count, 2),
     }
     yield claim.conclude(texts, evidence, {"kernel": name} if name else None)
+
+
+def among_all(finding: Finding) -> Finding:
+    """Return the finding as it reads where all ranks were diagnosed together: that needs no advice."""
+    if finding.rule != "communication-bound":
+        return finding
+    return replace(finding, advice=finding.advice.replace(TOGETHER, ""))
 
 
 def describe_collectives(loop: Loop, trace: Trace) -> tuple[float, float, str]:

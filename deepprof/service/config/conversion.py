@@ -30,7 +30,11 @@ def to_number(key: Key, raw: object) -> int:
 
 
 def read_number(key: Key, raw: object) -> int:
-    """Return the number that `raw` is or says; a time is always a text, with its unit."""
+    """Return the number that `raw` is or says; a time is always a text, with its unit, but 0 needs none."""
+    if key.kind == "duration" and (bare := bare_number(raw)) is not None:
+        if bare == 0 and key.low == 0:
+            return 0
+        raise ValueError(f"{quote(raw)} has no unit: write {bare}s, {bare}min, {bare}h or {bare}d, {allowed(key)}")
     if isinstance(raw, int) and not isinstance(raw, bool) and key.kind != "duration":
         return raw
     if not isinstance(raw, str):
@@ -39,6 +43,14 @@ def read_number(key: Key, raw: object) -> int:
         return READERS[key.kind](raw)
     except ValueError as error:
         raise ValueError(f"{quote(raw)} is not {allowed(key)}") from error
+
+
+def bare_number(raw: object) -> int | None:
+    """Return the number that `raw` is without any unit, None for everything else."""
+    if isinstance(raw, int) and not isinstance(raw, bool):
+        return raw if 0 <= raw < 10**15 else None
+    text = raw.strip() if isinstance(raw, str) else ""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 15 else None
 
 
 def parse_count(text: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.collectors.errors import UsageError
+from deepprof.commands import main
 from deepprof.service.config import (
     Config,
     add_flags,
@@ -20,6 +22,7 @@ from deepprof.service.config import (
     load_config,
     read_flags,
 )
+from deepprof.service.config.conversion import convert
 from deepprof.service.config.description import write_value
 from deepprof.service.config.keys import keys
 from deepprof.service.config.quantities import format_duration, format_nbytes, parse_duration, parse_nbytes
@@ -160,7 +163,8 @@ def test_subjects_come_from_the_file(tmp_path: Path) -> None:
         ),
         (
             "[history]\nkeep_for = 30",
-            "serve.toml: history.keep_for: 30 is not a time with its unit, in quotes, from 1min to 3650d",
+            "serve.toml: history.keep_for: 30 has no unit: write 30s, 30min, 30h or 30d, "
+            "a time with its unit, in quotes, from 1min to 3650d",
         ),
         (
             '[history]\nkeep_for_ns = "30d"',
@@ -348,3 +352,33 @@ def test_any_file_is_a_configuration_or_one_line(tmp_path_factory: pytest.TempPa
 def test_a_value_is_called_by_the_flag_that_stands_for_its_key():
     assert refusal(flags={"log.level": "loud"}).startswith("--log-level: 'loud' is not")
     assert refusal(flags={"history.keep_for": "long"}).startswith("--set history.keep_for: ")
+
+
+def test_what_is_printed_is_what_would_hold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path, '[history]\nkeep_for = "9d"\n[limits]\njobs = 3\n')
+    monkeypatch.setenv("DEEPPROF_SERVE_LIMITS_RANKS", "17")
+    words = ["--config", str(file), "--set", "limits.jobs=4", "--metrics", "", "--print-config"]
+    assert main(["serve", *words]) == 0
+    content = tomllib.loads(capsys.readouterr().out)
+    assert content["history"]["keep_for"] == "9d"
+    assert (content["limits"]["jobs"], content["limits"]["ranks"]) == (4, 17)
+    assert content["metrics"]["address"] == ""
+
+
+@pytest.mark.parametrize("text", ["7", " 7 ", "007"])
+def test_a_time_without_a_unit_is_refused_with_what_to_write(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--set", f"history.keep_for={text}", "--print-config"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "--set history.keep_for" in err
+    assert "has no unit: write 7s, 7min, 7h or 7d" in err
+    assert err.count("\n") == 1
+
+
+def test_nothing_needs_no_unit_where_it_is_allowed() -> None:
+    key = replace(keys()["history.keep_for"], low=0)
+    assert [convert(key, raw) for raw in ("0", 0, "0s")] == [0, 0, 0]
+    with pytest.raises(ValueError, match="has no unit"):
+        convert(keys()["history.keep_for"], "0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import deepprof
@@ -24,11 +25,11 @@ def daemon() -> Iterator[Daemon]:
 
 
 def check(daemon: Daemon, job: str, traces: list[Trace]) -> None:
-    """Send a job, and compare each view of what was settled with the analysis of the traces."""
+    """Send a job, and compare each view of what was settled with the analysis of each trace, on its own clock."""
     with open_client(daemon) as client:
         client.send(traces, job)
         wait_settled(client, job)
-        found, file = client.iterations(job), iterations_of(deepprof.analyze(traces))
+        found, file = client.iterations(job), pl.concat(iterations_of(deepprof.analyze(trace)) for trace in traces)
         order = ["rank", "device", "loop", "index"]
         assert found.sort(order).equals(file.sort(order))
         shown = {rank.rank: sum(device.iterations for device in rank.devices) for rank in client.ranks(job)}
