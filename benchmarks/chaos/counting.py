@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from deepprof.client.credentials import Credentials
 from deepprof.client.daemon import Daemon as Client
 from deepprof.v1.query_pb2 import ReadWindowRequest
 
-__all__ = ["Count", "check", "count_records", "open_client"]
+__all__ = ["Count", "check", "count_rank", "count_records", "open_client", "tally"]
 
 UNACKNOWLEDGED = "journal-failed"  # records that were refused, and were sent again: each time counts
 HARMLESS = ("lost: nothing",)  # how a line of fsck ends that tells of no acknowledged record
@@ -59,12 +59,17 @@ def count_records(daemon: Daemon, fleet: Fleet) -> Count:
 
 def count_rank(client: Client, job: str, rank: int, acknowledged: int) -> tuple[int, int, int, int]:
     """Return how many records of a rank are held, lost, doubled, and in no count of the daemon's or in several."""
-    stored = list(stored_numbers(client, job, rank))
-    numbers, times = np.unique(np.concatenate([np.empty(0, np.uint64), *stored]), return_counts=True)
-    lost = acknowledged - int(np.searchsorted(numbers, acknowledged))
+    held, lost, doubled = tally(stored_numbers(client, job, rank), acknowledged)
     accounts = [each.account for each in client.ranks(job) if each.rank == rank]
     counted = sum(each.accepted + sum(each.dropped.values()) - each.dropped.get(UNACKNOWLEDGED, 0) for each in accounts)
-    return len(numbers), lost, int(times.sum()) - len(numbers), abs(counted - len(numbers))
+    return held, lost, doubled, abs(counted - held)
+
+
+def tally(stored: Iterable[np.ndarray], acknowledged: int) -> tuple[int, int, int]:
+    """Return how many different records are held, how many below `acknowledged` are not, and how many come again."""
+    all_ = np.concatenate([np.empty(0, np.uint64), *stored])
+    numbers = np.unique(all_)
+    return len(numbers), acknowledged - int(np.searchsorted(numbers, acknowledged)), len(all_) - len(numbers)
 
 
 def stored_numbers(client: Client, job: str, rank: int) -> Iterator[np.ndarray]:

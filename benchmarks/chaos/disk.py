@@ -40,9 +40,13 @@ def failing_disk(name: str) -> Callable[[Ground], str]:
 
 def fail_for_a_while(ground: Ground, calls: Call, error: int, prefix: Path) -> None:
     """Have calls fail until at least one did, and for a random time; the daemon may end over it, but never hang."""
+    before = ground.plan.hits()
+
+    def has_failed() -> bool:
+        return ground.plan.hits() > before or not ground.daemon.runs or ground.fleet.is_done
+
     with ground.plan.failing(calls, error, prefix):
-        before = ground.plan.hits()
-        ground.wait_for(lambda: ground.plan.hits() > before or not ground.daemon.runs, "a failed call")
+        ground.wait_for(has_failed, "a failed call")
         ground.pause(LONGEST_S)
 
 

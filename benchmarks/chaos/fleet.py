@@ -82,6 +82,11 @@ class Fleet:
             process.kill()
             process.join()
 
+    @property
+    def is_done(self) -> bool:
+        """Whether all have sent what they had, or given up."""
+        return all(self.board.look(slot)[2] is not State.UNDER_WAY for slot in range(self.size.streams))
+
     def acknowledged(self) -> int:
         """Return how many records of all senders are acknowledged by now."""
         return sum(self.board.look(slot)[1] for slot in range(self.size.streams))

@@ -50,7 +50,7 @@ class Ground:
     def await_progress(self) -> None:
         """Wait until more is acknowledged than now; without that, nothing would be at stake."""
         before = self.fleet.acknowledged()
-        self.wait_for(lambda: self.fleet.acknowledged() > before, "an acknowledgement")
+        self.wait_for(lambda: self.fleet.acknowledged() > before or self.fleet.is_done, "an acknowledgement")
 
     def wait_for(self, happened: Callable[[], bool], what: str) -> None:
         """Wait for something that must come."""

@@ -187,6 +187,12 @@ def claim(attacker: Attacker) -> None:
     attacker.say(attacker.hello(f"honest-{attacker.chance.randrange(6)}"), SendRequest(end=End()))
 
 
+def take_over(attacker: Attacker) -> None:
+    """Say Hello for an honest sender's rank under that very collector's name, as only it should be able to."""
+    job = f"honest-{attacker.chance.randrange(6)}"
+    attacker.say(SendRequest(hello=Hello(job=job, rank=0, collector="chaos", clock=CLOCK_SESSION)))
+
+
 ATTACKS: dict[str, Callable[[Attacker], None]] = {
     "Hellos of new jobs": flood_hellos,
     "impossible gaps": tell_gaps,
@@ -199,6 +205,7 @@ ATTACKS: dict[str, Callable[[Attacker], None]] = {
     "half a preface": stop_halfway,
     "readers that do not read": never_read,
     "another's rank": claim,
+    "another's name": take_over,
 }
 
 

@@ -26,6 +26,7 @@ __all__ = ["Effort", "Outcome", "Scenario", "attempt"]
 
 STEADY = ("journal.total_nbytes=8GiB", "journal.segment_nbytes=1MiB", "limits.message_nbytes=512KiB")  # keep all
 QUIET = 0.4  # of a scenario's time
+FEWEST_BATCHES = 1000  # of a sender: so many that it has some left, however slow the machine is
 FEWEST = 20  # waits of which a 99th percentile is told
 
 
@@ -87,7 +88,7 @@ def attempt(scenario: Scenario, effort: Effort) -> Outcome:
     chance = random.Random(zlib.crc32(scenario.name.encode()) ^ effort.seed)
     with tempfile.TemporaryDirectory(prefix="dp-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        batches = 50 + round(3 * effort.seconds * scenario.size.pace)
+        batches = FEWEST_BATCHES + round(3 * effort.seconds * scenario.size.pace)
         write_messages(folder / "messages", batches, scenario.size.records, effort.seed)
         plan = Plan(folder)
         try:

@@ -6,7 +6,6 @@ checked. So the fields are walked first, which takes no memory, and stops at the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from google.protobuf.message import DecodeError
@@ -35,11 +34,11 @@ def read_request(data: bytes, limits: Limits = LIMITS) -> ingest_pb2.SendRequest
     """
     if len(data) > limits.message_nbytes:
         raise WireError("the message", f"{len(data)} bytes, at most {limits.message_nbytes}")
-    most, found = longest_lists(limits), Counter[Place]()
+    most, found = longest_lists(limits), dict[Place, int]()
     for number, place in enumerate(list_fields(data)):
-        found[place] += 1
-        if found[place] > most.get(place, limits.batch_names) or number >= limits.batch_names + FIELDS:
-            raise WireError("the message", f"a list of more than {found[place] - 1}")
+        found[place] = count = found.get(place, 0) + 1
+        if count > most.get(place, limits.batch_names) or number >= limits.batch_names + FIELDS:
+            raise WireError("the message", f"a list of more than {count - 1}")
     try:
         return ingest_pb2.SendRequest.FromString(data)
     except DecodeError as error:
@@ -70,13 +69,19 @@ def list_fields(data: bytes) -> Iterator[Place]:
 def walk(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield the fields between two places, those that are bytes with where these begin and end, others with nothing."""
     while at < end:
-        tag, at = read_varint(data, at, end)
+        # Numbers of one byte, which are most, are read in place: the loop that all streams share waits for us.
+        if (tag := data[at]) < 128:
+            at += 1
+        else:
+            tag, at = read_varint(data, at, end)
         kind = tag & 7
-        size = FIXED.get(kind, 0)
-        if kind in {VARINT, BYTES}:
-            number, at = read_varint(data, at, end)
+        if kind in {BYTES, VARINT}:
+            if at < end and (number := data[at]) < 128:
+                at += 1
+            else:
+                number, at = read_varint(data, at, end)
             size = number if kind == BYTES else 0
-        elif not size:
+        elif not (size := FIXED.get(kind, 0)):
             raise WireError("the message", "cannot be read")
         if size > end - at:
             raise WireError("the message", "breaks off")

@@ -1,5 +1,8 @@
 """Bytes from the network: read where their lists are short enough, and counted before anything is built."""
 
+import sys
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,6 +80,17 @@ def test_more_fields_than_any_message_has_are_refused():
         read_request(unknown, Limits(batch_names=1000))
     with pytest.raises(WireError, match="a list of more than"):
         read_request(b"\x78\x01" * 100_000)
+
+
+def test_short_names_cost_no_call_but_the_two_that_walk_them():
+    message, calls = ingest_pb2.SendRequest(batch=pb.Batch(names=["n"] * 1000)).SerializeToString(), Counter()
+    sys.setprofile(lambda frame, event, _: calls.update([frame.f_code.co_name] if event == "call" else ()))
+    try:
+        read_request(message)
+    finally:
+        sys.setprofile(None)
+    assert calls["walk"] + calls["list_fields"] > 2000
+    assert calls.total() < 2100  # a message is walked in the loop that all streams share
 
 
 @given(st.sampled_from(SOUND), st.data())

@@ -1,0 +1,97 @@
+"""The chaos suite in short: nothing acknowledged is lost or doubled, nobody honest gives up; losses would be seen."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.chaos.counting import tally
+from benchmarks.chaos.fleet import Size
+from benchmarks.chaos.ground import Ground
+from benchmarks.chaos.plan import find_compiler
+from benchmarks.chaos.scenarios import SCENARIOS
+from benchmarks.chaos.table import make_table
+from benchmarks.chaos.trial import Effort, Scenario, attempt
+from tests.deepprof.service.daemons import wait_for
+from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.skipif(find_compiler() is None, reason="faults are injected by a library in C: no cc here")
+
+SMALL = Size(senders=2, ranks=2, pace=20, records=20)
+EFFORT = Effort(seconds=0, seed=0, deadline_s=PATIENCE_S, patient=True)
+SHORT = {each.name: each for each in SCENARIOS}
+CHOSEN = (
+    "daemon killed",
+    "senders killed",
+    "disk full",
+    "EIO on fsync",
+    "EIO on read",
+    "clock jumps",
+    "impossible gaps",
+)
+MARK, SENDERS = "CHAOS_TEST", 3
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_nothing_is_lost_or_doubled_and_nobody_has_gone(name: str) -> None:
+    found = attempt(replace(SHORT[name], size=SMALL), EFFORT)
+    assert found.acknowledged == found.sent > 0
+    assert (found.count.lost, found.count.doubled, found.gone) == (0, 0, 0), found.notes
+    assert found.count.held == found.sent
+    assert name in make_table([found], "").markdown()
+
+
+def tear_the_journal(ground: Ground) -> str:
+    ground.wait_for(lambda: all(durable for _, _, durable in ground.fleet.each()), "an acknowledgement of each")
+    ground.daemon.kill()
+    (segment,) = (ground.daemon.store / "journal").glob("*.seg")
+    os.truncate(segment, 64)
+    ground.daemon.start()
+    return "a journal of which nothing is left"
+
+
+def test_a_store_that_has_lost_records_is_told() -> None:
+    found = attempt(Scenario("torn", tear_the_journal, SMALL), EFFORT)
+    assert found.count.lost > 0
+    assert found.gone == SMALL.streams  # the daemon has less than it had acknowledged, and they say so
+    assert "its store was replaced" in " ".join(found.notes)
+
+
+def test_records_are_counted_by_their_numbers() -> None:
+    stored = [np.array([0, 1, 2], np.uint64), np.array([2, 3, 6], np.uint64)]
+    assert tally(stored, 4) == (5, 0, 1)
+    assert tally(stored, 6) == (5, 2, 1)
+    assert tally([], 3) == (0, 3, 0)
+
+
+def marked(mark: str) -> list[int]:
+    """Return the processes that have inherited a mark."""
+    return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if has(path, mark)]
+
+
+def has(path: Path, mark: str) -> bool:
+    with contextlib.suppress(OSError):  # it has just ended
+        return f"{MARK}={mark}".encode() in path.read_bytes().split(b"\0")
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_an_interrupted_run_leaves_no_process(tmp_path: Path, number: int) -> None:
+    environ = {**os.environ, MARK: str(tmp_path), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "benchmarks.chaos", "--only", "daemon paused", "--seconds", "60"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, env=environ, **quiet) as run:
+        try:
+            wait_for(lambda: list(tmp_path.glob("dp-*/board")) and len(marked(str(tmp_path))) > SENDERS, "senders")
+        finally:
+            run.send_signal(number)
+    wait_for(lambda: not marked(str(tmp_path)), "all processes end")
+    assert number == signal.SIGKILL or not list(tmp_path.glob("dp-*"))
