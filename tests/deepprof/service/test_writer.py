@@ -1,4 +1,4 @@
-"""The journal's one writer: what it cannot bear of one rank is that rank's alone, and what it cannot bear at all is all's."""
+"""The journal's one writer: what it cannot bear of a rank is that rank's alone, what it bears of none is no rank's."""
 
 from __future__ import annotations
 
