@@ -77,6 +77,8 @@ async def serve(config: Config) -> None:
         stack.callback(heeding.cancel)
         await begin(engine, examiner, doors, metrics)
         await work(engine, examiner, heeding)
+    if engine.vitals.problem:
+        raise DaemonFailedError(engine.vitals.problem)
     log.info("stopped")
 
 
@@ -94,8 +96,6 @@ async def work(engine: Engine, examiner: Examiner, heeding: asyncio.Task[None]) 
             engine.vitals.fail("the daemon's house", result)
         elif isinstance(result, Exception):
             raise result
-    if engine.vitals.problem:
-        raise DaemonFailedError(engine.vitals.problem)
 
 
 async def heed(stopping: asyncio.Event, engine: Engine) -> None:

@@ -125,7 +125,7 @@ class JournalWriter:
 
     def _append_by_rank(self, whole: Sequence[tuple[Rank, Item]]) -> dict[int, Place]:
         """Append what can be appended, each rank's alone. Raises what the journal raises without any of them."""
-        places = dict[int, Place]()
+        places: dict[int, Place] = {}
         for rank in dict.fromkeys(rank for rank, _ in whole):
             self.journal.append([])
             self.journal.sync()

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import json
 import os
 import shutil
-import signal
 import socket
 import sys
 import threading
@@ -26,7 +26,7 @@ import grpc
 
 from tests.deepprof.service.faults.injection import PLAN, InjectedError, install
 
-install()
+install("deepprof.service")
 
 import msgspec  # noqa: E402
 import polars as pl  # noqa: E402
@@ -37,11 +37,11 @@ from deepprof.client.daemon import Daemon as Client  # noqa: E402
 from deepprof.client.errors import DaemonError  # noqa: E402
 from deepprof.service import daemon, housekeeping  # noqa: E402
 from deepprof.service.config import load_config  # noqa: E402
+from deepprof.service.config.sections import IngestLimits  # noqa: E402
 from deepprof.service.examination import Result  # noqa: E402
 from deepprof.service.examiner import examiner  # noqa: E402
 from deepprof.service.query import to_arrow  # noqa: E402
 from deepprof.service.views import HISTORY  # noqa: E402
-from deepprof.service.vitals import DaemonFailedError  # noqa: E402
 from deepprof.v1 import ingest_pb2_grpc, records_pb2  # noqa: E402
 from deepprof.v1.ingest_pb2 import SendRequest  # noqa: E402
 from deepprof.wire.cutting import cut  # noqa: E402
@@ -49,9 +49,16 @@ from deepprof.wire.heads import make_end, make_hello  # noqa: E402
 
 trace = cache(lambda: kernels_and_copies(iterations=8, kernels=20))
 batches = cache(lambda: list(cut(trace(), records=100)))
-LIFE_S = 600  # of a process that hangs
-CHORE = "housekeeping:take_measure:0"
-DEADLINE_S = 120.0  # for one call: only what hangs takes it
+DEADLINE_S = 120.0  # for a place: only what hangs takes it
+CALL_S = 60.0  # for one call
+CHORE = "service.housekeeping:take_measure: asyncio.to_thread(measure, engine.history.path.parent)"
+NO_ROOM = "service.admission:Admission.room: waiting.woken.wait()"
+EXAMINED = (  # what the daemon does in its own time, and has done before the course ends
+    "service.examiner.examiner:Examiner.look: self.settle(ended)",
+    "service.examiner.examiner:Examiner.look: self.examine(job)",
+    "service.examiner.examiner:Examiner.look: self.capture(*self._wanted.pop(0))",
+)
+TIGHT = IngestLimits(rank_queue_nbytes=1)  # a rank's message waits until the one before is mined
 EXAMINER = """#!/bin/sh
 while read -r word; do :; done
 for word; do [ "$keep" ] && mkdir -p "$word"; keep=; [ "$word" = --keep ] && keep=1; done
@@ -68,6 +75,7 @@ class Life:
     metrics: str = ""
     listening: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)
+    engine: Any = None
     error: BaseException | None = None
     durable: dict[str, int] = field(default_factory=dict)  # as acknowledged, by job
     collectors: dict[str, str] = field(default_factory=dict)  # whom the daemon has answered last, by job
@@ -106,6 +114,7 @@ class Life:
             self.listening.wait()
             if self.metrics and not self.over.is_set():
                 course(self)
+                self.check_alive()
         except BaseException as error:
             self.problems.append(f"{type(error).__name__}: {error}")
         finally:
@@ -114,17 +123,24 @@ class Life:
     @property
     def has_ended(self) -> bool:
         """Whether the daemon ends by itself; it may take a moment to say so."""
-        return self.over.wait(0.05) or is_failed(self)
+        return self.over.wait(0.05) or bool(self.engine and self.engine.vitals.problem)
+
+    def check_alive(self) -> None:
+        """Note where a daemon that goes on does not say that it lives; of two questions one may meet the error."""
+        said = [] if self.has_ended else [ask_page(self, "/healthz") for _ in range(2)]
+        if said and not any(answer.startswith(b"HTTP/1.1 200") for answer in said) and not self.has_ended:
+            self.problems.append(f"/healthz: {said}")
+
+    def judge(self) -> Iterator[str]:
+        """Yield what is wrong with how it ended."""
+        yield from self.problems
+        if self.error is None and self.engine is not None and self.engine.vitals.problem:
+            yield f"it has ended without a word of {self.engine.vitals.problem}"
+        if self.error is not None and InjectedError.__name__ not in f"{type(self.error).__name__}: {self.error}":
+            yield f"it ended with {type(self.error).__name__}: {self.error}"
 
 
 LIVES: list[Life] = []
-
-
-def is_failed(life: Life) -> bool:
-    return bool(VITALS and VITALS[-1].problem)
-
-
-VITALS: list[Any] = []
 
 
 def settings(life: Life) -> dict[str, str]:
@@ -150,8 +166,8 @@ def prepare(folder: Path) -> None:
     begin = daemon.begin
 
     async def begun(engine: Any, looking: Any, doors: Any, metrics: str) -> None:
-        LIVES[-1].metrics = metrics
-        VITALS.append(engine.vitals)
+        LIVES[-1].metrics, LIVES[-1].engine = metrics, engine
+        engine.admission.limits = TIGHT
         try:
             await begin(engine, looking, doors, metrics)
         finally:
@@ -160,12 +176,20 @@ def prepare(folder: Path) -> None:
     daemon.begin = begun
 
 
-def send(life: Life, job: str, *, collector: str = "one", gap: bool = False, end: bool = True) -> bool:
-    """Send the trace as one stream and return whether all was acknowledged; what was is noted."""
+def send(
+    life: Life, job: str, *, collector: str = "one", gap: bool = False, end: bool = True, crowded: bool = False
+) -> bool:
+    """Send the trace as one stream and return whether all was acknowledged; what was is noted.
+
+    `crowded`: nothing is mined until one of its messages has had to wait for room.
+    """
+    answered, over = threading.Event(), threading.Event()
 
     def messages() -> Iterator[SendRequest]:
         yield SendRequest(hello=make_hello(trace(), job, collector=collector))
         yield SendRequest(status=records_pb2.Status(level=records_pb2.COLLECTOR_LEVEL_DUTY, reason="load"))
+        if crowded and answered.wait(CALL_S):
+            hold_miner(life, over)
         for batch in batches():
             yield SendRequest(batch=batch)
         if gap:
@@ -178,12 +202,16 @@ def send(life: Life, job: str, *, collector: str = "one", gap: bool = False, end
     with grpc.insecure_channel(life.address, (("grpc.use_local_subchannel_pool", 1),)) as channel:
         try:
             stub = ingest_pb2_grpc.IngestStub(channel)  # type: ignore[no-untyped-call]
-            for answer in stub.Send(messages(), timeout=DEADLINE_S):
+            for answer in stub.Send(messages(), timeout=CALL_S):
                 life.durable[job], life.collectors[job] = answer.durable, collector
+                answered.set()
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and not life.has_ended:
-                life.problems.append(f"{job}: no answer within {DEADLINE_S:.0f} s")
+                life.problems.append(f"{job}: no answer within {CALL_S:.0f} s")
             return False
+        finally:
+            over.set()
+            answered.set()
     return life.durable.get(job, 0) >= trace().accounting.kept + 5 * gap
 
 
@@ -193,13 +221,30 @@ def try_to(what: Callable[[], object]) -> None:
         what()
 
 
-def get(life: Life, page: str) -> None:
-    """Ask for a page, or for none in a way that is no HTTP."""
+def ask_page(life: Life, page: str) -> bytes:
+    """Ask for a page, or for none in a way that is no HTTP, and return the answer's beginning."""
     host, port = life.metrics.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), DEADLINE_S) as plug:
+    answer = b""
+    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), CALL_S) as plug:
         plug.sendall(f"GET {page} HTTP/1.1\r\nHost: here\r\n\r\n".encode() if page else b"GARBAGE\r\n\r\n")
-        while plug.recv(1 << 16):
-            pass
+        while piece := plug.recv(1 << 16):
+            answer = (answer + piece)[:100]
+    return answer
+
+
+def hold_miner(life: Life, over: threading.Event) -> None:
+    """Have nothing mined until a message waits for room, or all is over."""
+    before = PLAN.passed[NO_ROOM]
+    with contextlib.suppress(InjectedError):
+        life.engine.worker.call(lambda: wait_until(lambda: over.is_set() or PLAN.passed[NO_ROOM] > before))
+
+
+def wait_until(what: Callable[[], bool], patience_s: float = CALL_S) -> bool:
+    """Return whether `what` is true within a while."""
+    until_s = time.monotonic() + patience_s
+    while not (found := what()) and time.monotonic() < until_s:
+        time.sleep(0.005)
+    return found
 
 
 def ask(life: Life, client: Client) -> None:
@@ -214,7 +259,7 @@ def ask(life: Life, client: Client) -> None:
     try_to(lambda: client.capture("first", 9))
     for page in ("/metrics", "/readyz", "/healthz", "/nothing", ""):
         if not life.has_ended:  # its exporter may still listen, with nobody behind it
-            try_to(lambda page=page: get(life, page))  # type: ignore[misc]
+            ask_page(life, page)
 
 
 def course(life: Life) -> None:
@@ -222,14 +267,15 @@ def course(life: Life) -> None:
     for job in ("first", "gone"):
         send(life, job) or send(life, job)
     send(life, "first", end=False)
-    send(life, "first", collector="two", gap=True)
-    send(life, "open", end=False) or send(life, "open", end=False)
-    client = connect(life.address)
+    send(life, "first", collector="two", gap=True) or send(life, "first", collector="two", gap=True)
+    send(life, "open", end=False, crowded=True) or send(life, "open", end=False)
+    client = connect(life.address, timeout_s=CALL_S)
     with contextlib.closing(client):
         ask(life, client)
         life.durable.pop("gone", None)
         try_to(lambda: client.forget("gone"))
-        wait_for_chores(life)
+        if not life.has_ended:
+            wait_for_chores(life)
         if not life.has_ended and not any(send(life, "honest") for _ in range(3)) and not life.has_ended:
             life.problems.append("an honest client was not served")
         if not life.has_ended:
@@ -239,53 +285,60 @@ def course(life: Life) -> None:
 def wait_for_chores(life: Life) -> None:
     """Have the house kept twice, and jobs examined meanwhile."""
     wanted = PLAN.passed[CHORE] + 2
-    for _ in range(400):
-        if life.over.wait(0.025) or PLAN.passed[CHORE] >= wanted:
-            return
+
+    def done() -> bool:
+        return PLAN.passed[CHORE] >= wanted and all(PLAN.passed[place] for place in EXAMINED)
+
+    if not wait_until(lambda: life.over.is_set() or done()):
+        life.problems.append("the house is not kept, or nothing examined")
 
 
 def check_kept(life: Life, before: Life) -> None:
     """Assert that a daemon which starts on what was left has all that was acknowledged, once, and takes the rest."""
-    with contextlib.closing(connect(life.address)) as client:
+    with contextlib.closing(connect(life.address, timeout_s=CALL_S)) as client:
         for job, durable in before.durable.items():
             have = count_kept(client, job, durable)
-            if not durable <= have <= trace().accounting.kept + 5:
+            if have < durable:
                 life.problems.append(f"{job}: {durable} were acknowledged, {have} are kept")
             if not send(life, job, collector=before.collectors[job], end=False):
                 life.problems.append(f"{job} cannot be sent again")
+            have = count_kept(client, job, life.durable[job])
+            if have != life.durable[job]:
+                life.problems.append(f"{job}: {life.durable[job]} records were taken, {have} are counted")
 
 
 def count_kept(client: Client, job: str, wanted: int) -> int:
     """Return how many records the daemon has mined, or knows to be lost, once it has come to `wanted`."""
-    have = -1
-    for _ in range(400):
+
+    def count() -> int:
         account = client.ranks(job)[0].account
-        have = account.accepted + account.lost + sum(account.dropped.values())
-        if have >= wanted:
-            break
-        time.sleep(0.025)
-    return have
+        return account.accepted + account.lost + sum(account.dropped.values())
+
+    wait_until(lambda: count() >= wanted)
+    return count()
 
 
 def try_place(place: str, folder: Path) -> tuple[str, list[str]]:
     """Return how the daemon fares with an error at a place, and what is wrong with that."""
     shutil.rmtree(folder / "store", ignore_errors=True)
-    life = Life(folder)
-    LIVES.append(life)
     PLAN.place = place
-    life.run(course)
+    life = live(folder, course)
     passed = not PLAN.place
     PLAN.place = ""
-    problems = list(life.problems)
-    if life.error is not None and not isinstance(life.error, DaemonFailedError | InjectedError):
-        problems.append(f"it ended with {type(life.error).__name__}: {life.error}")
-    again = Life(folder)
-    LIVES.append(again)
-    again.run(lambda later: check_kept(later, life))
+    problems = list(life.judge())
+    again = live(folder, lambda later: check_kept(later, life))
     problems += [f"afterwards: {problem}" for problem in again.problems]
     if again.error is not None:
         problems.append(f"it does not start again: {again.error}")
     return ("ended" if life.error is not None else "served") if passed else "not passed", problems
+
+
+def live(folder: Path, course: Callable[[Life], None]) -> Life:
+    """Return a life of the daemon on a store, once it is over."""
+    life = Life(folder)
+    LIVES.append(life)
+    life.run(course)
+    return life
 
 
 def main() -> None:
@@ -299,7 +352,7 @@ def main() -> None:
         child = os.fork()  # before gRPC or polars have begun anything; a process each, as a daemon is one
         if not child:
             report(place, folder)
-            os._exit(0)
+            os._exit(0)  # whatever still runs
         _, status = os.waitpid(child, 0)
         if status:
             tell(place, "died", [f"with status {status}"])
@@ -307,7 +360,7 @@ def main() -> None:
 
 def report(place: str, folder: Path) -> None:
     """Try a place, and say how it went, whatever happens."""
-    signal.alarm(LIFE_S)
+    faulthandler.dump_traceback_later(DEADLINE_S, exit=True)  # to stderr: where it hangs
     try:
         prepare(folder)
         tell(place, *try_place(place, folder))
@@ -317,7 +370,9 @@ def report(place: str, folder: Path) -> None:
 
 def tell(place: str, how: str, problems: list[str]) -> None:
     """Write a line."""
-    sys.stdout.write(json.dumps({"place": place, "how": how, "problems": problems}) + "\n")
+    sys.stdout.write(
+        json.dumps({"place": place, "how": how, "problems": problems, "s": round(time.monotonic() - T0, 1)}) + "\n"
+    )
     sys.stdout.flush()
 
 

@@ -1,8 +1,8 @@
-"""Errors put into the daemon's code where nobody expects one: at every await, and in what its threads run.
+"""Errors put into code where nobody expects one: at every await, and in what threads and the event loop are to run.
 
-`install` has the modules of `deepprof.service` compiled with a question before each of those places, "shall this fail
-now?", so that the list of places is read off the code and a new one is in it by itself. Nothing imported before takes
-part. A place is named by its module, its function and its number there.
+`install` has the modules of a package compiled with a question before each of those places, "shall this fail now?", so
+that the list of places is read off the code and a new one is in it by itself. Nothing imported before takes part. A
+place is named by its module, its function and what stands there.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import Any
 
 __all__ = ["PLAN", "InjectedError", "Plan", "install"]
 
-PACKAGE = "deepprof.service"
 ASK = "__shall_fail__"
+SHOWN = 60  # letters of what stands at a place
+HANDS_OVER = {"guard", "call_soon", "call_soon_threadsafe", "call_later", "call_at", "add_done_callback", "add_reader"}
 
 
 class InjectedError(Exception):
@@ -46,22 +47,19 @@ PLAN = Plan()
 
 
 class Places(ast.NodeTransformer):
-    """Puts the question before every await, and into every function of a module that starts a thread."""
+    """Puts the question before every await, into what `called` names, and (`threaded`) into all functions and loops."""
 
-    def __init__(self, module: str, *, threaded: bool) -> None:
-        self.module, self.threaded = module.removeprefix(f"{PACKAGE}."), threaded
+    def __init__(self, module: str, called: set[str], *, threaded: bool) -> None:
+        self.module, self.called, self.threaded = module, called, threaded
         self.functions: list[str] = []
         self.counts: Counter[str] = Counter()
 
-    def question(self) -> ast.Call:
-        where = f"{self.module}:{'.'.join(self.functions)}"
-        place = f"{where}:{self.counts[where]}"
+    def question(self, what: str) -> ast.Call:
+        where = f"{self.module}:{'.'.join(self.functions)}: {what[:SHOWN]}"
         self.counts[where] += 1
+        place = where if self.counts[where] == 1 else f"{where} ({self.counts[where]})"
         PLAN.passed[place] += 0
         return ast.Call(ast.Name(ASK, ast.Load()), [ast.Constant(place)], [])
-
-    def before(self, value: ast.expr) -> ast.expr:
-        return ast.BoolOp(ast.Or(), [self.question(), value])
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         return self.visit_inside(node)
@@ -71,9 +69,9 @@ class Places(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self.visit_inside(node)
-        if self.threaded and node.name != "__init__":
+        if (self.threaded or node.name in self.called) and node.name != "__init__":
             self.functions.append(node.name)
-            node.body.insert(1 if ast.get_docstring(node) else 0, ast.Expr(self.question()))
+            node.body.insert(1 if ast.get_docstring(node) else 0, ast.Expr(self.question("called")))
             self.functions.pop()
         return node
 
@@ -83,20 +81,38 @@ class Places(ast.NodeTransformer):
         self.functions.pop()
         return node
 
-    def visit_Await(self, node: ast.Await) -> ast.AST:
+    def visit_While(self, node: ast.While) -> ast.AST:
+        loop = ast.unparse(node.test)
         self.generic_visit(node)
-        node.value = self.before(node.value)
+        if self.threaded:
+            node.body.insert(0, ast.Expr(self.question(f"while {loop}")))
+        return node
+
+    def visit_Await(self, node: ast.Await) -> ast.AST:
+        question = self.question(ast.unparse(node.value))
+        self.generic_visit(node)
+        node.value = ast.BoolOp(ast.Or(), [question, node.value])
         return node
 
     def visit_AsyncFor(self, node: ast.AsyncFor) -> ast.AST:
+        question = self.question(ast.unparse(node.iter))
         self.generic_visit(node)
-        node.iter = self.before(node.iter)
+        node.iter = ast.BoolOp(ast.Or(), [question, node.iter])
         return node
 
     def visit_AsyncWith(self, node: ast.AsyncWith) -> ast.AST:
+        first = node.items[0]
+        question = self.question(ast.unparse(first.context_expr))
         self.generic_visit(node)
-        node.items[0].context_expr = self.before(node.items[0].context_expr)
+        first.context_expr = ast.BoolOp(ast.Or(), [question, first.context_expr])
         return node
+
+
+def find_called(tree: ast.Module) -> set[str]:
+    """Return the functions that a thread or an event loop is to call on its own, by how that is said."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    given = [arg for call in calls if call.func.attr in HANDS_OVER for arg in call.args]  # type: ignore[attr-defined]
+    return {arg.attr for arg in given if isinstance(arg, ast.Attribute)}
 
 
 class Loader(importlib.machinery.SourceFileLoader):
@@ -104,7 +120,8 @@ class Loader(importlib.machinery.SourceFileLoader):
 
     def source_to_code(self, data: Any, path: Any, **_: Any) -> Any:  # type: ignore[override]
         tree = ast.parse(data, path)
-        Places(self.name, threaded=b"threading.Thread(" in bytes(data)).visit(tree)
+        module = self.name.removeprefix("deepprof.")
+        Places(module, find_called(tree), threaded=b"threading.Thread(" in bytes(data)).visit(tree)
         return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
 
     def get_code(self, fullname: str) -> Any:
@@ -117,10 +134,13 @@ class Loader(importlib.machinery.SourceFileLoader):
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds the daemon's modules for `Loader`."""
+    """Finds the modules of a package for `Loader`."""
+
+    def __init__(self, package: str) -> None:
+        self.package = package
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
-        if not name.startswith(f"{PACKAGE}."):
+        if not name.startswith(f"{self.package}."):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
@@ -128,9 +148,9 @@ class Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def install() -> None:
-    """Have all modules of the daemon that are imported from now on ask `PLAN`."""
-    loaded = [name for name in sys.modules if name.startswith(f"{PACKAGE}.")]
+def install(package: str) -> None:
+    """Have all modules of a package that are imported from now on ask `PLAN`."""
+    loaded = [name for name in sys.modules if name.startswith(f"{package}.")]
     if loaded:
         raise RuntimeError(f"imported too early: {loaded}")
-    sys.meta_path.insert(0, Finder())
+    sys.meta_path.insert(0, Finder(package))
