@@ -10,16 +10,17 @@ import numpy.typing as npt
 __all__ = ["Ring"]
 
 Value = TypeVar("Value", bound=np.generic)
+SPARE = 4  # parts of the size: so much more memory, and so often each value moves
 
 
 class Ring(Generic[Value]):
     """Keeps the last `size` values of a stream at least; takes them from any position on.
 
-    The values lie in one stretch of memory of twice the size, whose newer half moves to the front when it is full: a
-    window is a view, not a copy, and one more value costs amortised O(1).
+    The values lie in one stretch of memory, a quarter longer than the size; when it is full, what is kept moves to the
+    front: a window is a view, not a copy, and one more value costs amortised O(1).
 
     Args:
-        size: values kept; a chunk must not be longer.
+        size: values kept; a chunk must not be longer than a quarter of it.
         dtype: their type.
         start: the stream position of the first value to come.
     """
@@ -28,7 +29,7 @@ class Ring(Generic[Value]):
         self.size = size
         self.start = start
         self.end = start
-        self._values: npt.NDArray[Value] = np.empty(2 * size, dtype)
+        self._values: npt.NDArray[Value] = np.empty(size + size // SPARE, dtype)
         self._used = 0
 
     @property
@@ -42,7 +43,7 @@ class Ring(Generic[Value]):
         return self._values.dtype
 
     def append(self, values: npt.NDArray[Value]) -> None:
-        """Take the next values, `size` of them at most."""
+        """Take the next values, a quarter of `size` of them at most."""
         count = len(values)
         if self._used + count > len(self._values):
             kept = min(self._used, self.size)

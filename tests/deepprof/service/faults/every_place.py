@@ -370,9 +370,7 @@ def report(place: str, folder: Path) -> None:
 
 def tell(place: str, how: str, problems: list[str]) -> None:
     """Write a line."""
-    sys.stdout.write(
-        json.dumps({"place": place, "how": how, "problems": problems, "s": round(time.monotonic() - T0, 1)}) + "\n"
-    )
+    sys.stdout.write(json.dumps({"place": place, "how": how, "problems": problems}) + "\n")
     sys.stdout.flush()
 
 
