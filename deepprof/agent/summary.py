@@ -49,14 +49,16 @@ class RunAccount:
 class Finished:
     """A command that has ended.
 
-    `to` is the daemon's address where the user gave one, `since_unix_ns` when the agent began that the run found: a
-    later one knows nothing of what came before it. `going` are processes of the command that have outlived it.
+    `to` is the daemon's address where the user gave one, `usual` the one that `deepprof watch` takes without one, None
+    where that is not known. `since_unix_ns` is when the agent began that the run found: a later one knows nothing of
+    what came before it. `going` are processes of the command that have outlived it.
     """
 
     job: str
     to: str | None = None
     since_unix_ns: int | None = None
     going: Collection[int] = ()
+    usual: str | None = None
 
 
 def select(answer: Answer, job: str, before: Collection[str]) -> list[Process]:
@@ -106,8 +108,17 @@ def describe(answer: Answer, run: Finished, processes: list[Process], account: R
         how = " (deepprof serve)" if answer.to.startswith("unix:") else ""  # another machine's is not ours to start
         rest.append(f"they are sent once the daemon runs{how}")
     elif account.ranks or rest:
-        rest.append(f"deepprof watch {f'{run.to} ' if run.to else ''}--job {run.job}")
+        rest.append(f"deepprof watch {name_daemon(answer, run)}--job {run.job}")
     return "; ".join([f"job {run.job}: {said}", *rest])
+
+
+def name_daemon(answer: Answer, run: Finished) -> str:
+    """Return the address for `deepprof watch`, empty where that looks there by itself.
+
+    The records are where the agent sends them, whatever this command was asked for.
+    """
+    at = answer.to or run.to or ""
+    return f"{at} " if at and (run.to or run.usual not in {None, at}) else ""
 
 
 def list_numbers(answer: Answer, account: RunAccount, *, is_another: bool) -> str:

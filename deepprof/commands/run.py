@@ -188,6 +188,20 @@ def check_address(text: str) -> str:
     return str(parse_address(text))
 
 
+def find_usual() -> str | None:
+    """Return the address that a command takes without one, None where the environment names none that can be."""
+    from deepprof.agent.running import deaf_threads
+
+    with deaf_threads():
+        from deepprof.wire.addresses import default_address
+
+    said = os.environ.get("DEEPPROF_DAEMON")
+    try:
+        return check_address(said) if said else str(default_address(os.environ))
+    except UsageError:
+        return None
+
+
 def sum_up(
     keeper: Keeper, wish: Injection, before: Collection[str], args: argparse.Namespace, since_unix_ns: int | None
 ) -> None:
@@ -208,7 +222,7 @@ def sum_up(
         return
     if not args.quiet:
         going = find_remaining(job, keeper.socket, wish.run)
-        complain(describe(answer, Finished(job, args.to, since_unix_ns, going), processes, account))
+        complain(describe(answer, Finished(job, args.to, since_unix_ns, going, find_usual()), processes, account))
 
 
 def read_command(words: list[str]) -> list[str]:

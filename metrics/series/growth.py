@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from deepprof.metrics.names import rows_named
 from deepprof.metrics.operators import COMPILER_RANGE
 from deepprof.metrics.series.memory import find_floors
 from deepprof.metrics.series.statistics import deviation
-from deepprof.metrics.series.trend import Trend, find_trend
+from deepprof.metrics.series.trend import Trend, chance_of, find_trend, rises_throughout
 from deepprof.metrics.spans import Spans, covered, intersect, union
 
 __all__ = [
@@ -143,10 +143,33 @@ def find_interval_growth(loop: Loop) -> IntervalGrowth | None:
     waits = unexplained(loop, intervals, (*EXPLAINED, *COPY_PARTS.values()) if filled else EXPLAINED)
     if float(waits.mean()) < LARGE_SHARE * intervals.whole_ns:
         return None
-    trend = find_trend(waits)
-    if trend is None or trend.growth < INTERVAL_GROWTH or trend.p_value >= CHANCE or not beyond_noise(waits, trend):
+    trend = find_growth(waits)
+    if trend is None or find_growth(at_one_pace(waits, intervals)) is None:
         return None
     return IntervalGrowth(intervals, waits, trend)
+
+
+def find_growth(values: npt.NDArray[np.float64] | npt.NDArray[np.int64]) -> Trend | None:
+    """Return the trend of values that grow from one to the next all the time, None where chance may explain it.
+
+    A busy machine makes neighbours alike, steps, and single values many times as long: none of that is growth.
+    """
+    trend = find_trend(values)
+    if trend is None or trend.growth < INTERVAL_GROWTH or trend.tau < ORDERLY:
+        return None
+    chance = chance_of(values, trend)
+    grows = chance < CHANCE and rises_throughout(values, trend) and beyond_noise(values, trend)
+    return replace(trend, p_value=chance) if grows else None
+
+
+def at_one_pace(waits: npt.NDArray[np.int64], intervals: Intervals) -> npt.NDArray[np.float64]:
+    """Return the intervals as they would be had each iteration's kernels run at the usual pace.
+
+    Where the same work takes longer too, the machine has become slower, and not the loop longer.
+    """
+    rows = intervals.iterations
+    pace = np.maximum(rows["busy_ns"].to_numpy(), 1) / np.maximum(rows["kernels"].to_numpy(), 1)
+    return np.asarray(waits * (float(np.median(pace)) / pace))
 
 
 def unexplained(loop: Loop, intervals: Intervals, known: tuple[str, ...]) -> npt.NDArray[np.int64]:
@@ -161,10 +184,14 @@ def unexplained(loop: Loop, intervals: Intervals, known: tuple[str, ...]) -> npt
     return joined.select(left.cast(pl.Int64)).to_series().to_numpy()
 
 
-def beyond_noise(values: npt.NDArray[np.int64], trend: Trend) -> bool:
-    """Return whether the last values are larger than the first by more than they scatter around their line."""
+def beyond_noise(values: npt.NDArray[np.float64] | npt.NDArray[np.int64], trend: Trend) -> bool:
+    """Return whether the last values are larger than the first by more than they scatter around their line.
+
+    Medians of a tenth at either end: a mean may be that of one value.
+    """
     residuals = values - trend.slope * np.arange(len(values))
-    return float(np.mean(values[-3:]) - np.mean(values[:3])) > BEYOND * deviation(residuals)
+    few = max(3, len(values) // 10)
+    return float(np.median(values[-few:]) - np.median(values[:few])) > BEYOND * deviation(residuals)
 
 
 def find_count_growth(loop: Loop) -> CountGrowth | None:

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Trend", "find_trend"]
+__all__ = ["Trend", "chance_of", "find_trend", "rises_throughout"]
 
+FEWEST = 5  # values: fewer prove nothing
+SURE = 1.96  # deviations: autocorrelations below are those of independent values
+PART = 0.2  # of the slope: a half that rises less is level, and the other one a step
 MAX_POINTS = 400  # pairs are compared, so longer series are thinned evenly
 
 
@@ -29,9 +32,9 @@ def find_trend(values: npt.ArrayLike) -> Trend | None:
     """Return the trend of at least five values, None for fewer: they prove nothing."""
     series = np.asarray(values, np.float64)
     n = len(series)
-    if n < 5:
+    if n < FEWEST:
         return None
-    at = np.unique(np.linspace(0, n - 1, min(n, MAX_POINTS)).astype(int))
+    at = thin(n)
     points, m = series[at], len(at)
     i, j = np.triu_indices(m, 1)
     rise = points[j] - points[i]
@@ -42,3 +45,46 @@ def find_trend(values: npt.ArrayLike) -> Trend | None:
     middle = float(np.median(series))
     growth = slope * (n - 1) / middle if middle > 0 else 0.0
     return Trend(slope, score / (m * (m - 1) / 2), p_value, growth)
+
+
+def thin(count: int) -> npt.NDArray[np.int64]:
+    """Return the places of a long series that are looked at, evenly."""
+    return np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS)).astype(np.int64))
+
+
+def chance_of(values: npt.ArrayLike, trend: Trend) -> float:
+    """Return the p-value of the trend's tau where neighbours are alike, as under a load that comes and goes.
+
+    Kendall's S then varies more than among independent values: by as much as the ranks of what is left around the line
+    correlate with themselves (Hamed and Rao, J. Hydrol. 204, 1998).
+    """
+    series = np.asarray(values, np.float64)
+    at = thin(len(series))
+    n, left = len(at), series[at] - trend.slope * at
+    score = abs(trend.tau) * math.sqrt(9 * n * (n - 1) / (2 * (2 * n + 5)))
+    return math.erfc(score / math.sqrt(2 * inflation(left)))
+
+
+def inflation(left: npt.NDArray[np.float64]) -> float:
+    """Return how many times as much Kendall's S varies as among independent values, at least 1."""
+    n = len(left)
+    ranks = np.argsort(np.argsort(left, kind="stable"), kind="stable") - (n - 1) / 2
+    lag = np.arange(1, n - 2)
+    alike = np.correlate(ranks, ranks, "full")[n : n + len(lag)] / max(1.0, float(ranks @ ranks))
+    alike[np.abs(alike) < SURE / math.sqrt(n)] = 0
+    weight = (n - lag) * (n - lag - 1) * (n - lag - 2)
+    return max(1.0, 1 + 2 * float(weight @ alike) / (n * (n - 1) * (n - 2)))
+
+
+def rises_throughout(values: npt.ArrayLike, trend: Trend) -> bool:
+    """Return whether either half rises by a good part of the slope: after a step one of them is level."""
+    series = np.asarray(values, np.float64)
+    middle = len(series) // 2
+    return min(theil_sen(series[: len(series) - middle]), theil_sen(series[middle:])) >= PART * trend.slope
+
+
+def theil_sen(series: npt.NDArray[np.float64]) -> float:
+    """Return the median slope between any two of the values, 0 for fewer than two."""
+    at = thin(len(series))
+    i, j = np.triu_indices(len(at), 1)
+    return float(np.median((series[at[j]] - series[at[i]]) / (at[j] - at[i]))) if len(i) else 0.0

@@ -70,7 +70,7 @@ def describe_interval(loop: Loop, trace: Trace, growth: IntervalGrowth) -> Findi
         title="Every iteration makes the host slower: the graph grows",
         summary=(
             f"The device waits {last / 1e6:.1f} ms before an iteration at the end of the trace and waited "
-            f"{first / 1e6:.1f} ms at its start, {trend.slope / 1e6:+.2f} ms per iteration, while an iteration's "
+            f"{first / 1e6:.1f} ms at its start, {show_slope(trend.slope)} per iteration, while an iteration's "
             f"own work takes {intervals.operation_ns / 1e6:.1f} ms and copies fill "
             f"{100 * intervals.overlap_ratio:.0f} % of the wait."
         ),
@@ -100,6 +100,13 @@ def describe_interval(loop: Loop, trace: Trace, growth: IntervalGrowth) -> Findi
         location=find_place(trace, intervals.spans, threads_of(loop)),
         parts=share_out(growth.waiting_ns, loop, UNEXPLAINED),
     )
+
+
+def show_slope(slope_ns: float) -> str:
+    """Return a slope in the unit in which it is not nothing."""
+    if abs(slope_ns) >= 1e4:
+        return f"{slope_ns / 1e6:+.2f} ms"
+    return f"{slope_ns / 1e3:+.2f} µs"
 
 
 def describe_count(loop: Loop, growth: CountGrowth) -> Finding:

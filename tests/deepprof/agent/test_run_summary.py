@@ -69,11 +69,20 @@ def test_all_is_acknowledged_by_a_daemon_that_does_not_say_what_it_kept():
     ranks = [process(records=61_003, next=61_003, durable=61_003, lost=3)]
     ranks += [process(rank=1, records=234, next=900, durable=900, session="b")]
     assert summarize(processes=ranks) == (line, True)
-    assert summarize(processes=ranks, finished=Finished("demo", "[::1]:7"))[0].endswith(
-        "; deepprof watch [::1]:7 --job demo"
-    )
+    asked = Finished("demo", "unix:/d")
+    assert summarize(processes=ranks, finished=asked)[0].endswith("; deepprof watch unix:/d --job demo")
     one = "job demo: 1 rank, 1,000 records acknowledged by unix:/d, 0 lost; deepprof watch --job demo"
     assert summarize(processes=[process(), process(job="other")]) == (one, True)
+
+
+def test_the_hint_names_the_daemon_that_has_the_records():
+    """Not the one that was asked for, where an agent was there already and sends elsewhere."""
+    elsewhere = Finished("demo", "[::1]:7", usual="[::1]:7")
+    assert summarize(processes=[process()], finished=elsewhere)[0].endswith("; deepprof watch unix:/d --job demo")
+    unasked = Finished("demo", usual="unix:/run/usual")
+    assert summarize(processes=[process()], finished=unasked)[0].endswith("; deepprof watch unix:/d --job demo")
+    usual = Finished("demo", usual="unix:/d")
+    assert summarize(processes=[process()], finished=usual)[0].endswith("; deepprof watch --job demo")
 
 
 def test_something_waits():

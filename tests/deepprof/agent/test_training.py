@@ -115,3 +115,15 @@ def test_a_kill_of_the_agent_does_the_job_no_harm(daemon: Daemon) -> None:
     assert "started again" in said
     found = exported(daemon, "killed")[0]
     assert 1000 < found <= 3000
+
+
+def test_a_job_s_name_that_is_used_again_shows_the_iterations_of_the_new_run(
+    daemon: Daemon, agent: AgentProcess
+) -> None:
+    for program in ("convnet", "recurrent"):
+        done = run(agent, "again", sys.executable, str(PROGRAMS / f"{program}.py"))
+        assert done.returncode == 0
+        wait_for(
+            lambda program=program: watched(daemon, "again") == {0: ITERATIONS[program]}, "watch shows the run's own"
+        )
+        wait_for(lambda program=program: exported(daemon, "again") == {0: ITERATIONS[program]}, "so does the exporter")

@@ -88,7 +88,9 @@ def test_what_came_of_it_is_one_line(cli):
     knows = {"processes": [process(records=61_234, next=61_234, durable=61_234)]}
     cli.path.with_suffix(".answer").write_text(json.dumps(knows))
     _, stderr = running.communicate("\n", timeout=PATIENCE_S)
-    last = "deepprof: job demo: 1 rank, 61,234 records acknowledged by unix:/d, 0 lost; deepprof watch --job demo"
+    last = (
+        "deepprof: job demo: 1 rank, 61,234 records acknowledged by unix:/d, 0 lost; deepprof watch unix:/d --job demo"
+    )
     assert stderr.splitlines()[-1] == last
     assert running.returncode == 0
 

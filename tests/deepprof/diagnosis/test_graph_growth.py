@@ -10,7 +10,7 @@ import pytest
 
 import deepprof
 from deepprof.collectors.trace import DEVICES
-from deepprof.diagnosis.rules.graph_growth import graph_growth
+from deepprof.diagnosis.rules.graph_growth import graph_growth, show_slope
 from deepprof.simulation import simulate, write
 from tests.loops import MS, make_loop
 from tests.metrics.series.test_growth import MIB, compiling, leaking
@@ -79,3 +79,10 @@ def test_simulated_jobs(tmp_path: Path, scenario: str, cause: str | None, seed: 
     analysis = deepprof.analyze(deepprof.read(path))
     found = [f for loop in analysis.loops for f in graph_growth(loop, analysis.traces[0])]
     assert [f.evidence["cause"] for f in found] == ([cause] if cause else [])
+
+
+@pytest.mark.parametrize(
+    ("slope_ns", "said"), [(2.21e6, "+2.21 ms"), (-3e6, "-3.00 ms"), (1234.0, "+1.23 µs"), (9_999.0, "+10.00 µs")]
+)
+def test_a_slope_is_never_shown_as_nothing(slope_ns: float, said: str) -> None:
+    assert show_slope(slope_ns) == said
