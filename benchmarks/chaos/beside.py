@@ -65,4 +65,5 @@ def overload(ground: Ground) -> str:
     while ground.again():
         most = max(most, ground.daemon.gauge("deepprof_pipeline_queue_bytes"))
         time.sleep(0.2)
-    return f"all as fast as they are let; the queues held up to {most / (1 << 20):.0f} MiB of 16"
+    held = f"the queues held up to {most / (1 << 20):.0f} MiB of 16, of which a token alone gets half"
+    return f"all as fast as they are let; {held}"

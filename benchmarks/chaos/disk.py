@@ -13,7 +13,7 @@ from benchmarks.chaos.ground import Ground
 from benchmarks.chaos.plan import Call
 from deepprof.client.errors import DaemonError
 
-__all__ = ["bad_reads", "bad_renames", "failing_disk", "full_history"]
+__all__ = ["bad_reads", "bad_renames", "failing_disk", "full_history", "killed_when_full"]
 
 GROWING = Call.WRITE | Call.CREATE | Call.TRUNCATE | Call.MKDIR
 CHANGING = GROWING | Call.RENAME | Call.UNLINK
@@ -48,6 +48,18 @@ def fail_for_a_while(ground: Ground, calls: Call, error: int, prefix: Path) -> N
     with ground.plan.failing(calls, error, prefix):
         ground.wait_for(has_failed, "a failed call")
         ground.pause(LONGEST_S)
+
+
+def killed_when_full(ground: Ground) -> str:
+    """Kill the daemon on a full disk, and start it there, where it may not come up; then there is room again."""
+    while ground.again():
+        with ground.plan.failing(*FAULTS["ENOSPC"], ground.daemon.store):
+            ground.pause(0.5)
+            ground.daemon.kill()
+            ground.daemon.launch()
+            ground.daemon.wait_ready()
+        ground.daemon.revive_until_ready()
+    return f"{ground.times} x kill -9 and a start on a full disk"
 
 
 def full_history(ground: Ground) -> str:

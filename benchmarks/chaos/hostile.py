@@ -190,7 +190,7 @@ def claim(attacker: Attacker) -> None:
 def take_over(attacker: Attacker) -> None:
     """Say Hello for an honest sender's rank under that very collector's name, as only it should be able to."""
     job = f"honest-{attacker.chance.randrange(6)}"
-    attacker.say(SendRequest(hello=Hello(job=job, rank=0, collector="chaos", clock=CLOCK_SESSION)))
+    attacker.hang(SendRequest(hello=Hello(job=job, rank=0, collector="chaos", clock=CLOCK_SESSION)))
 
 
 ATTACKS: dict[str, Callable[[Attacker], None]] = {

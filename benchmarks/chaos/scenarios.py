@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.chaos.beside import fall_silent, overload, with_hostile
 from benchmarks.chaos.clock import move_clock
-from benchmarks.chaos.disk import bad_reads, bad_renames, failing_disk, full_history
+from benchmarks.chaos.disk import bad_reads, bad_renames, failing_disk, full_history, killed_when_full
 from benchmarks.chaos.fleet import Size
 from benchmarks.chaos.hostile import ATTACKS
 from benchmarks.chaos.kills import kill_daemon, kill_senders, pause_daemon, stop_daemon
@@ -14,7 +14,7 @@ __all__ = ["SCENARIOS"]
 
 SMALL = ("limits.jobs=32", "limits.streams=64")  # so that hostile ones use up what there is within seconds
 TIGHT = ("limits.queue_nbytes=16MiB", "limits.rank_queue_nbytes=1MiB")
-LOAD = Size(senders=50, ranks=4, pace=0.2, records=100, window_nbytes=64 << 10)
+LOAD = Size(senders=50, ranks=4, pace=0.5, records=100, window_nbytes=64 << 10)
 
 SCENARIOS = (
     Scenario("daemon killed", kill_daemon),
@@ -23,6 +23,7 @@ SCENARIOS = (
     Scenario("senders killed", kill_senders),
     Scenario("disk full", failing_disk("ENOSPC")),
     Scenario("history's disk full", full_history),
+    Scenario("killed when full", killed_when_full),
     Scenario("disk read-only", failing_disk("EROFS")),
     Scenario("EIO on write", failing_disk("EIO on write")),
     Scenario("EIO on fsync", failing_disk("EIO on fsync")),
