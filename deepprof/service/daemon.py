@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,8 +26,7 @@ from deepprof.service.ingest import IngestServicer
 from deepprof.service.opening import opened_store
 from deepprof.service.query import QueryServicer
 from deepprof.service.recovery import recover
-from deepprof.service.stopping import stop_on_signals
-from deepprof.service.vitals import DaemonFailedError
+from deepprof.service.stopping import stop_on_signals, wake
 from deepprof.v1 import admin_pb2, admin_pb2_grpc, ingest_pb2, query_pb2, query_pb2_grpc
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ class Doors:
 async def serve(config: Config) -> None:
     """Run a daemon until SIGTERM, SIGINT or SIGHUP.
 
-    Raises `UsageError`, `StoreError` and `OSError` where it cannot, and `DaemonFailedError` where a bug keeps it from
+    Raises `UsageError`, `StoreError` and `OSError` where it cannot, and `ProcessFailedError` where a bug keeps it from
     going on: what it has acknowledged is then kept, and what was not mined yet is mined after the next start.
     """
     clock = SystemClock()
@@ -77,8 +76,7 @@ async def serve(config: Config) -> None:
         stack.callback(heeding.cancel)
         await begin(engine, examiner, doors, metrics)
         await work(engine, examiner, heeding)
-    if engine.vitals.problem:
-        raise DaemonFailedError(engine.vitals.problem)
+    engine.vitals.check("the daemon")
     log.info("stopped")
 
 
@@ -103,12 +101,6 @@ async def heed(stopping: asyncio.Event, engine: Engine) -> None:
     await stopping.wait()
     engine.stopping = True
     engine.stop_taking()
-
-
-def wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    """Set an event from any thread; a loop that has ended needs none."""
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(event.set)
 
 
 async def begin(engine: Engine, examiner: Examiner, doors: Doors, metrics: str) -> None:
