@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from deepprof.collectors.errors import DeepProfError
 from deepprof.service.access import Guard, Listening, make_interceptors, offers_reflection, open_ports, server_options
 from deepprof.service.admin import AdminServicer
 from deepprof.service.clock import SystemClock
@@ -82,7 +81,8 @@ async def serve(config: Config) -> None:
 
 async def work(engine: Engine, examiner: Examiner, heeding: asyncio.Task[None]) -> None:
     """Do what is done beside the calls, until the daemon is to stop. Raises what keeps it from going on."""
-    tasks = [asyncio.create_task(each) for each in (examiner.run(), keep_house(engine))]
+    watch = partial(engine.vitals.watch, "the daemon's house")
+    tasks = [asyncio.create_task(watch(each)) for each in (examiner.run(), keep_house(engine))]
     await asyncio.wait((heeding, *tasks), return_when=asyncio.FIRST_COMPLETED)
     log.info("stopping")
     engine.stopping = True
@@ -90,9 +90,7 @@ async def work(engine: Engine, examiner: Examiner, heeding: asyncio.Task[None]) 
     for task in tasks:
         task.cancel()
     for result in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(result, Exception) and not isinstance(result, DeepProfError):
-            engine.vitals.fail("the daemon's house", result)
-        elif isinstance(result, Exception):
+        if isinstance(result, Exception):
             raise result
 
 
