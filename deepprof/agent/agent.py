@@ -7,9 +7,10 @@ import logging
 import os
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from deepprof.agent.sources import Source, Wishes, make_sources
 from deepprof.agent.spool import Budget, make_root
 from deepprof.client.channel import Door
 from deepprof.client.waiting import CLOCK, Clock
-from deepprof.service.stopping import stop_on_signals
+from deepprof.service.stopping import stop_on_signals, wake
+from deepprof.service.vitals import Vitals
 from deepprof.wire.addresses import default_address
 
 __all__ = ["Agent", "Settings", "default_socket", "default_spool", "run"]
@@ -67,7 +69,9 @@ class Agent:
     def __init__(self, settings: Settings, door: Door, clock: Clock = CLOCK) -> None:
         self.settings, self.door, self.clock = settings, door, clock
         self.began_unix_ns = time.time_ns()
-        self.roster = Roster(door, settings.spool, Budget(settings.spool_nbytes), notice=self.hear_problem)
+        self.vitals = Vitals()
+        budget = Budget(settings.spool_nbytes)
+        self.roster = Roster(door, settings.spool, budget, notice=self.hear_problem, vitals=self.vitals)
         self.members = Members(self.roster.open, settings.pacing)
         self.roster.awaits, self.members.let_go = self.members.awaits, self.roster.let_go
         self.sources: list[Source] = []
@@ -80,33 +84,43 @@ class Agent:
         log.warning("not-sent", extra={"why": text})
 
     async def serve(self) -> None:
-        """Serve until told to stop, or idle. Raises `UsageError`, `OSError`, `SpoolError`."""
+        """Serve until told to stop, or idle. Raises `UsageError`, `OSError`, `SpoolError`, and `ProcessFailedError`."""
         async with AsyncExitStack() as stack:
             stopping = stack.enter_context(stop_on_signals())
+            self.vitals.failed = partial(wake, asyncio.get_running_loop(), stopping)
             make_root(self.settings.spool)
             listening = bind(self.settings.socket, for_all=self.settings.for_all)
             server = self.server = Server(listening, self.members, self.answer, self.clock, self.settings.for_all)
             stack.push_async_callback(self.roster.close)
             stack.push_async_callback(server.close)
             self.roster.resume()
-            tasks = [asyncio.create_task(server.run()), *self.start_sources()]
+            tasks = [self.start("the agent's socket", server.run()), *self.start_sources()]
             stack.push_async_callback(end_tasks, tasks)
             log.info("listening", extra={"socket": str(self.settings.socket), "to": str(self.door.address)})
-            while not stopping.is_set() and not self.is_done():
-                self.members.sweep(self.clock.now_s())
-                self.roster.settle()
-                raise_failures(tasks)
-                await self.pause(stopping, SWEEP_S)
+            await self.vitals.watch("the agent's house", self.keep_house(stopping, tasks))
             await end_tasks(tasks)  # sources end their ranks
             await server.close()  # what is not read by now, the next agent knows to be missing
             await self.wind_up()
+        self.vitals.check("the agent")
         log.info("stopped")
+
+    def start(self, part: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start what the agent depends on."""
+        return asyncio.create_task(self.vitals.watch(part, work))
+
+    async def keep_house(self, stopping: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None:
+        """Look after processes and ranks until the agent is to stop. Raises what has ended a task before its time."""
+        while not stopping.is_set() and not self.is_done():
+            self.members.sweep(self.clock.now_s())
+            self.roster.settle()
+            raise_failures(tasks)
+            await self.pause(stopping, SWEEP_S)
 
     def start_sources(self) -> list[asyncio.Task[None]]:
         """Start what is collected beside the processes. Raises `UsageError`."""
         wishes, home = self.settings.wishes, self.settings.socket.parent
         self.sources = make_sources(wishes, home, self.door, self.roster.open, self.hear_source)
-        return [asyncio.create_task(source.run()) for source in self.sources]
+        return [self.start(f"the source {type(source).__name__}", source.run()) for source in self.sources]
 
     def hear_source(self, text: str) -> None:
         """Take note of what a source has to say."""

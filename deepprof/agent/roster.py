@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from deepprof.agent.identity import Identity, is_run_of, make_hello, name_runs
@@ -13,6 +14,7 @@ from deepprof.agent.rank import Rank
 from deepprof.agent.spool import Budget, Spool, SpoolError, find_spools
 from deepprof.agent.uplink import Uplink
 from deepprof.client.channel import Door
+from deepprof.service.vitals import Vitals
 from deepprof.v1.records_pb2 import Hello
 from deepprof.wire.errors import WireError
 
@@ -69,6 +71,7 @@ class Roster:
     awaits: Callable[[str], bool] = lambda _: False
     ended: dict[str, int] = field(default_factory=dict)  # the latest collectors that have, after how many records
     has_put_off: bool = False  # spools whose rank's place was taken
+    vitals: Vitals = field(default_factory=Vitals)  # of who runs it
 
     def resume(self) -> None:
         """Go on with what a former agent left. Needs a running loop."""
@@ -81,7 +84,11 @@ class Roster:
             log.info("resuming", extra={"job": key[0], "rank": key[1], "nbytes": spool.nbytes})
             self._carry(key, spool)
         if self.active:
-            asyncio.get_running_loop().call_later(RETURNING_S, self.close_left)
+            self._look_later()
+
+    def _look_later(self) -> None:
+        look = self.vitals.guard("what closes ranks that were left", self.close_left)
+        asyncio.get_running_loop().call_later(RETURNING_S, look)
 
     def close_left(self) -> None:
         """End what nobody has come back for, and look again later while somebody may."""
@@ -90,7 +97,7 @@ class Roster:
             if not self.awaits(active.spool.hello.collector):
                 end_left(active)
         if any(not active.spool.ended for active in left):
-            asyncio.get_running_loop().call_later(RETURNING_S, self.close_left)
+            self._look_later()
 
     def let_go(self, collector: str) -> None:
         """End what a collector has left, whose process has ended."""
@@ -167,7 +174,8 @@ class Roster:
         uplink = Uplink(self.door, spool, notice=self.notice)
         active = Active(spool, uplink, asyncio.get_running_loop().create_task(send_behind(before, uplink)))
         self.active[key] = active
-        active.task.add_done_callback(lambda task: self._close(key, active, task))
+        close = self.vitals.guard("what closes ranks", self._close)
+        active.task.add_done_callback(partial(close, key, active))
         return active
 
     def _close(self, key: Key, active: Active, task: asyncio.Task[None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -28,6 +29,8 @@ from deepprof.wire.kinds import UNKNOWN_KIND, count_kinds
 from deepprof.wire.records import TABLE_OF
 
 __all__ = ["POLICY", "Uplink", "UplinkState"]
+
+log = logging.getLogger(__name__)
 
 POLICY = Policy(window_nbytes=8 << 20, patience_s=None, reach_s=None, counted=True)
 NOT_KEPT, REFUSED = "not-kept", "refused"  # reasons of gaps
@@ -117,7 +120,7 @@ class Uplink:
     async def run(self) -> None:
         """Send until the End is durable; the spool is then the caller's to remove.
 
-        Does not end for a daemon that is away or refuses, nor for a disk that does not read.
+        Does not end for a daemon that is away or refuses, nor for a disk that does not read, nor for a bug.
         """
         self._loop = asyncio.get_running_loop()
         while not self._state.ended:
@@ -126,6 +129,10 @@ class Uplink:
             except (DeepProfError, OSError) as error:  # of the daemon; of the spool's disk
                 self._count_refusal(error)
                 self._hear(str(error))
+                await self.clock.sleep(self.patience.fail() or 0.0)
+            except Exception as error:  # a bug: it may be one record's or one moment's, and the spool keeps all
+                log.exception("sending-failed", extra={"job": self.spool.hello.job, "rank": self.spool.hello.rank})
+                self._hear(f"sending has met a bug ({type(error).__name__}: {error})")
                 await self.clock.sleep(self.patience.fail() or 0.0)
             finally:
                 self._sender = None

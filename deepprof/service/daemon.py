@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from deepprof.collectors.errors import DeepProfError
 from deepprof.service.access import Guard, Listening, make_interceptors, offers_reflection, open_ports, server_options
 from deepprof.service.admin import AdminServicer
 from deepprof.service.clock import SystemClock
@@ -26,8 +25,7 @@ from deepprof.service.ingest import IngestServicer
 from deepprof.service.opening import opened_store
 from deepprof.service.query import QueryServicer
 from deepprof.service.recovery import recover
-from deepprof.service.stopping import stop_on_signals
-from deepprof.service.vitals import DaemonFailedError
+from deepprof.service.stopping import stop_on_signals, wake
 from deepprof.v1 import admin_pb2, admin_pb2_grpc, ingest_pb2, query_pb2, query_pb2_grpc
 
 if TYPE_CHECKING:
@@ -56,7 +54,7 @@ class Doors:
 async def serve(config: Config) -> None:
     """Run a daemon until SIGTERM, SIGINT or SIGHUP.
 
-    Raises `UsageError`, `StoreError` and `OSError` where it cannot, and `DaemonFailedError` where a bug keeps it from
+    Raises `UsageError`, `StoreError` and `OSError` where it cannot, and `ProcessFailedError` where a bug keeps it from
     going on: what it has acknowledged is then kept, and what was not mined yet is mined after the next start.
     """
     clock = SystemClock()
@@ -77,14 +75,14 @@ async def serve(config: Config) -> None:
         stack.callback(heeding.cancel)
         await begin(engine, examiner, doors, metrics)
         await work(engine, examiner, heeding)
-    if engine.vitals.problem:
-        raise DaemonFailedError(engine.vitals.problem)
+    engine.vitals.check("the daemon")
     log.info("stopped")
 
 
 async def work(engine: Engine, examiner: Examiner, heeding: asyncio.Task[None]) -> None:
     """Do what is done beside the calls, until the daemon is to stop. Raises what keeps it from going on."""
-    tasks = [asyncio.create_task(each) for each in (examiner.run(), keep_house(engine))]
+    watch = partial(engine.vitals.watch, "the daemon's house")
+    tasks = [asyncio.create_task(watch(each)) for each in (examiner.run(), keep_house(engine))]
     await asyncio.wait((heeding, *tasks), return_when=asyncio.FIRST_COMPLETED)
     log.info("stopping")
     engine.stopping = True
@@ -92,9 +90,7 @@ async def work(engine: Engine, examiner: Examiner, heeding: asyncio.Task[None]) 
     for task in tasks:
         task.cancel()
     for result in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(result, Exception) and not isinstance(result, DeepProfError):
-            engine.vitals.fail("the daemon's house", result)
-        elif isinstance(result, Exception):
+        if isinstance(result, Exception):
             raise result
 
 
@@ -103,12 +99,6 @@ async def heed(stopping: asyncio.Event, engine: Engine) -> None:
     await stopping.wait()
     engine.stopping = True
     engine.stop_taking()
-
-
-def wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    """Set an event from any thread; a loop that has ended needs none."""
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(event.set)
 
 
 async def begin(engine: Engine, examiner: Examiner, doors: Doors, metrics: str) -> None:

@@ -281,7 +281,11 @@ class Engine:
             self.senders.note_records(rank.owner, item.count)
         rank.last_record_unix_ns = self.clock.unix_ns()
         self.admission.count(rank)
-        self.writer.submit(rank, item)
+        try:
+            self.writer.submit(rank, item)
+        except BaseException:  # nothing is on its way, for which the rank would wait for ever
+            self._settle([Done(rank, item, None, RefusedError("UNAVAILABLE", "it could not be queued; send again"))])
+            raise
 
     def _tell(self, group: Sequence[Done]) -> None:
         """Pass on what the journal's thread has done. For that thread."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-__all__ = ["stop_on_signals"]
+__all__ = ["stop_on_signals", "wake"]
 
 Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 WANTED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -36,6 +36,12 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, usual(number) if handler is None else handler)  # None: set by C
+
+
+def wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    """Set an event from any thread; a loop that has ended needs none."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(event.set)
 
 
 def usual(number: int) -> Handler:

@@ -1,31 +1,31 @@
-"""What everything in the daemon depends on: threads and callbacks whose unexpected end is the daemon's end.
+"""What everything in a daemon or an agent depends on: threads, tasks and callbacks whose unexpected end is its end.
 
-A daemon that goes on without one of them looks alive and does nothing. So whatever they meet that nobody foresaw is
-kept here as the daemon's failure: liveness is false from then on, and the daemon ends, to be started again.
+One that goes on without one of them looks alive and does nothing. So whatever they meet that nobody foresaw is kept
+here as the process's failure: liveness is false from then on, and the process ends, to be started again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec
 
 from deepprof.collectors.errors import DeepProfError, printable
 from deepprof.render.plain import shorten
 
-__all__ = ["DaemonFailedError", "Vitals"]
+__all__ = ["ProcessFailedError", "Vitals"]
 
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 
 
-class DaemonFailedError(DeepProfError):
-    """The daemon cannot go on because of a bug of its own; what it has acknowledged is in its store."""
+class ProcessFailedError(DeepProfError):
+    """A daemon or an agent (`who`) cannot go on because of a bug of its own; what it has acknowledged is on disk."""
 
-    def __init__(self, problem: str) -> None:
-        super().__init__(printable(f"the daemon has ended: {problem}; start it again, and report what its log says"))
+    def __init__(self, who: str, problem: str) -> None:
+        super().__init__(printable(f"{who} has ended: {problem}; start it again, and report what its log says"))
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Vitals:
     failed: Callable[[], None] = field(default=lambda: None)
 
     def guard(self, part: str, work: Callable[P, Any]) -> Callable[P, None]:
-        """Return `work` as something that fails the daemon where it raises; `part` names it for people."""
+        """Return `work` as something that fails the process where it raises; `part` names it for people."""
 
         def run(*args: P.args, **more: P.kwargs) -> None:
             try:
@@ -45,6 +45,20 @@ class Vitals:
                 self.fail(part, error)
 
         return run
+
+    async def watch(self, part: str, work: Awaitable[object]) -> None:
+        """Await `work`; what it raises fails the process, unless it is for people to mend, which is raised."""
+        try:
+            await work
+        except (DeepProfError, OSError):
+            raise
+        except Exception as error:
+            self.fail(part, error)
+
+    def check(self, who: str) -> None:
+        """Raise `ProcessFailedError` where a part has failed; `who` is the process."""
+        if self.problem:
+            raise ProcessFailedError(who, self.problem)
 
     def fail(self, part: str, error: BaseException) -> None:
         """Take note that a part has ended with `error`."""

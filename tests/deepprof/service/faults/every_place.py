@@ -42,7 +42,7 @@ from deepprof.service.examination import Result  # noqa: E402
 from deepprof.service.examiner import examiner  # noqa: E402
 from deepprof.service.query import to_arrow  # noqa: E402
 from deepprof.service.views import HISTORY  # noqa: E402
-from deepprof.v1 import ingest_pb2_grpc, records_pb2  # noqa: E402
+from deepprof.v1 import ingest_pb2_grpc, query_pb2, query_pb2_grpc, records_pb2  # noqa: E402
 from deepprof.v1.ingest_pb2 import SendRequest  # noqa: E402
 from deepprof.wire.cutting import cut  # noqa: E402
 from deepprof.wire.heads import make_end, make_hello  # noqa: E402
@@ -262,6 +262,28 @@ def ask(life: Life, client: Client) -> None:
             ask_page(life, page)
 
 
+WRONG = (
+    ("ListJobs", query_pb2.ListJobsRequest(page_size=10**6)),
+    ("ListJobs", query_pb2.ListJobsRequest(page_token="none")),  # noqa: S106 - a page's
+    ("ListIterations", query_pb2.ListIterationsRequest(job="first", page_token="none")),  # noqa: S106
+    ("Watch", query_pb2.WatchRequest(interval_ms=1)),
+)
+
+
+def be_wrong(life: Life) -> None:
+    """Send and ask what is refused."""
+    with grpc.insecure_channel(life.address, (("grpc.use_local_subchannel_pool", 1),)) as channel:
+        query = query_pb2_grpc.QueryStub(channel)  # type: ignore[no-untyped-call]
+        ingest = ingest_pb2_grpc.IngestStub(channel)  # type: ignore[no-untyped-call]
+        calls = [(getattr(query, method), request) for method, request in WRONG]
+        gap = SendRequest(gap=records_pb2.Gap(first=10**6, lost=1, reason="test"))
+        hello = SendRequest(hello=make_hello(trace(), "wrong", collector="one"))
+        for call, request in (*calls, (ingest.Send, iter([gap])), (ingest.Send, iter([hello, gap]))):
+            with contextlib.suppress(grpc.RpcError):
+                answer = call(request, timeout=CALL_S)
+                list(answer) if hasattr(answer, "__next__") else None
+
+
 def course(life: Life) -> None:
     """Do all that clients do, with one of them unlucky; then an honest one has to be served if there is a daemon."""
     for job in ("first", "gone"):
@@ -272,14 +294,21 @@ def course(life: Life) -> None:
     client = connect(life.address, timeout_s=CALL_S)
     with contextlib.closing(client):
         ask(life, client)
+        be_wrong(life)
         life.durable.pop("gone", None)
         try_to(lambda: client.forget("gone"))
+        try_to(lambda: client.forget("nobody"))
         if not life.has_ended:
             wait_for_chores(life)
         if not life.has_ended and not any(send(life, "honest") for _ in range(3)) and not life.has_ended:
             life.problems.append("an honest client was not served")
-        if not life.has_ended:
+        if wait_until(lambda: life.has_ended or is_quiet(life)) and not life.has_ended:
             try_to(client.drain)
+
+
+def is_quiet(life: Life) -> bool:
+    """Whether nothing is on its way to be mined."""
+    return not any(rank.submitted or rank.queue for rank in life.engine.roster)
 
 
 def wait_for_chores(life: Life) -> None:
