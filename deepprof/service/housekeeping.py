@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import logging
 import os
 from pathlib import Path
@@ -21,6 +22,7 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 10.0
 PROBE_NBYTES = 1 << 20
+TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; other libraries give memory back by themselves
 
 
 async def keep_house(engine: Engine) -> None:
@@ -45,7 +47,7 @@ def identify(engine: Engine) -> tuple[tuple[int, int], ...] | None:
 
 async def tidy(engine: Engine) -> None:
     """Do every chore once; one that fails keeps none of the others from being done: they may make room."""
-    for chore in (retain, seal, release, expire, try_again, take_measure):
+    for chore in (retain, seal, release, expire, try_again, take_measure, give_back):
         try:
             await chore(engine)
         except (OSError, StoreError, RefusedError) as error:
@@ -88,6 +90,12 @@ async def take_measure(engine: Engine) -> None:
     engine.history_nbytes = await asyncio.to_thread(measure, engine.history.path.parent)
     kept, senders = await asyncio.to_thread(lambda: (engine.history.kept_nbytes(), engine.history.senders()))
     engine.senders.kept = {job: (senders.get(job, ""), nbytes) for job, nbytes in kept.items()}
+
+
+async def give_back(engine: Engine) -> None:
+    """Give the system the memory that is free since the last look, where nothing waits; glibc keeps it else."""
+    if not engine.queued_nbytes and TRIM is not None:
+        await asyncio.to_thread(TRIM, 0)
 
 
 def try_disk(engine: Engine) -> None:

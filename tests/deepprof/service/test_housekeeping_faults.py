@@ -233,3 +233,21 @@ def test_a_drain_saves_everything_while_streams_are_busy(tmp_path: Path, trace: 
 
 async def nothing_was_mined_again(daemon: Inside) -> None:
     assert daemon.found.messages == 0
+
+
+def test_free_memory_is_given_back_while_nothing_waits(
+    tmp_path: Path, trace: deepprof.Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trims = list[int]()
+    monkeypatch.setattr(housekeeping, "TRIM", trims.append)
+
+    async def body(daemon: Inside) -> None:
+        await daemon.send(trace, "a", end=False)
+        await housekeeping.tidy(daemon.engine)
+        assert trims == [0]
+        rank = await daemon.attach(trace, "b", "somebody")
+        async with daemon.engine.room(rank, 1000):
+            await housekeeping.tidy(daemon.engine)
+        assert trims == [0]
+
+    run(tmp_path, body)
