@@ -22,9 +22,10 @@ from benchmarks.chaos.trial import Effort, Outcome, Scenario, attempt
 SECONDS = 420.0
 ABOUT = """\
 Printed by `python -m benchmarks.chaos --seed {seed} --seconds {seconds:.0f}{only}` (`make chaos` takes {usual:.0f} s of
-sending) in {took:.0f} s with starts and counts, on {cpus} CPU cores that others may have used too. Records carry numbers; *lost* were acknowledged and are not in the store after `deepprof fsck` and a restart,
-*doubled* are there more than once, *gone* are honest senders that gave up. Waits are from the client's `send` to the
-acknowledgement, of batches sent undisturbed and disturbed in the same run; {dash} stands for fewer than a hundred, too few to tell."""
+sending) in {took:.0f} s with starts and counts, on {cpus} CPU cores that others may have used too. Records carry
+numbers; *lost* were acknowledged and are not in the store after `deepprof fsck` and a restart, *doubled* are there more
+than once, *gone* are honest senders that gave up. Waits are from the client's `send` to the acknowledgement, of batches
+sent undisturbed and disturbed in the same run; {dash} stands for fewer than a hundred, too few to tell."""
 
 
 def read_arguments() -> argparse.Namespace:

@@ -148,7 +148,7 @@ def be_quiet(ground: Ground, scenario: Scenario, effort: Effort) -> tuple[float,
     began = time.monotonic()
     time.sleep(effort.seconds * QUIET)  # measured, not waited for
     ended, given = time.monotonic(), [fleet.board.look(slot)[0] for slot in range(fleet.size.streams)]
-    # What was sent while it was quiet is acknowledged while it is: else a wait for a restart would count as a quiet one.
+    # What was sent while it was quiet is acknowledged while it is: else a wait for a restart would count as quiet.
     ground.wait_for(lambda: all(of[2] >= sent for of, sent in zip(fleet.each(), given, strict=True)), "quiet's end")
     return began, ended
 
