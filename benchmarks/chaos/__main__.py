@@ -21,10 +21,11 @@ from benchmarks.chaos.trial import Effort, Outcome, Scenario, attempt
 
 SECONDS = 420.0
 ABOUT = """\
-Printed by `make chaos`: seed {seed}, {seconds:.0f} s of sending in all, {took:.0f} s with starts and counts, {cpus} CPU
-cores. Records carry numbers; *lost* were acknowledged and are not in the store after `deepprof fsck` and a restart,
-*doubled* are there more than once, *gone* are honest senders that gave up. Waits are from the client's `send` to the
-acknowledgement, of batches sent undisturbed and disturbed in the same run; {dash} stands for too few to tell."""
+Printed by `python -m benchmarks.chaos --seed {seed} --seconds {seconds:.0f}{only}` (`make chaos` takes {usual:.0f} s of
+sending) in {took:.0f} s with starts and counts, on {cpus} CPU cores that others may have used too. Records carry
+numbers; *lost* were acknowledged and are not in the store after `deepprof fsck` and a restart, *doubled* are there more
+than once, *gone* are honest senders that gave up. Waits are from the client's `send` to the acknowledgement, of batches
+sent undisturbed and disturbed in the same run; {dash} stands for fewer than a hundred, too few to tell."""
 
 
 def read_arguments() -> argparse.Namespace:
@@ -57,8 +58,11 @@ def main() -> int:
     given, began = read_arguments(), time.monotonic()
     scenarios = choose(given.only)
     outcomes = list(play_all(scenarios, Effort(given.seconds / max(1, len(scenarios)), given.seed)))
+    only = "".join(f" --only '{part}'" for part in given.only)
     took, cpus = time.monotonic() - began, os.cpu_count()
-    about = ABOUT.format(seed=given.seed, seconds=given.seconds, took=took, cpus=cpus, dash="-")
+    about = ABOUT.format(
+        seed=given.seed, seconds=given.seconds, took=took, cpus=cpus, usual=SECONDS, only=only, dash="-"
+    )
     text = make_table(outcomes, about).markdown()
     print(text)
     if given.output:
