@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import faulthandler
-import json
 import os
-import shutil
-import sys
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tests.deepprof.service.faults.injection import PLAN, InjectedError, install
+from tests.deepprof.service.faults.trying import main
 
 install("deepprof.agent")
 
@@ -39,7 +37,6 @@ from deepprof.simulation import simulate, write  # noqa: E402
 from tests.deepprof.agent.agents import Job, iterations  # noqa: E402
 from tests.deepprof.service.daemons import running  # noqa: E402
 
-DEADLINE_S = 120.0  # for a place: only what hangs takes it
 CALL_S = 60.0  # for one step of the course
 NAMES = [f"kernel_{number}" for number in range(13)]
 PARTS, EACH = 3, 10  # of a job, and iterations in one
@@ -56,6 +53,7 @@ class Life:
     agent: Agent | None = None
     error: BaseException | None = None
     problems: list[str] = field(default_factory=list)
+    clients: tuple[Client, ...] = ()
 
     @property
     def socket(self) -> Path:
@@ -75,7 +73,10 @@ class Life:
             self.error = error
         finally:
             self.over.set()
-            thread.join()
+            while thread.is_alive():  # with a process its connections end, also those that were not accepted yet
+                for client in self.clients:
+                    client.cut()
+                thread.join(0.05)
 
     async def serve(self) -> None:
         stopping, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -176,6 +177,12 @@ class Client:
         self.now_ns += EACH * 10**6
         job.tick(self.now_ns)
 
+    def cut(self) -> None:
+        """Have the connection end."""
+        if self.job is not None:
+            with contextlib.suppress(OSError):
+                self.job.socket.shutdown(socket.SHUT_RDWR)
+
     def course(self, life: Life) -> bool:
         """Send all, over two connections; return whether nothing went wrong."""
         try:
@@ -205,7 +212,7 @@ def course(life: Life, unlucky: Client, honest: Client) -> None:
     life.wait(life.answers)
     if not unlucky.course(life) and not life.has_ended:
         unlucky.finish(life)
-    life.wait(lambda: life.has_arrived(f"{life.folder.name}-report/job"))
+    life.wait(lambda: [state for state in ask(life.socket, CALL_S).sources if state["files"] and not state["waiting"]])
     if not life.has_ended and not honest.course(life) and not life.has_ended:
         life.problems.append("an honest job was not served")
 
@@ -241,16 +248,17 @@ def check_kept(life: Life, clients: tuple[Client, ...], left: dict[str, int]) ->
 KNOWN = {"disconnected", "restarted", "not-collected", "late"}  # what an agent never had in its hands
 
 
-def try_place(place: str, folder: Path, to: str) -> tuple[str, list[str]]:
+def try_place(place: str, folder: Path, *, to: str) -> tuple[str, list[str]]:
     """Return how the agent fares with an error at a place, and what is wrong with that."""
+    prepare(folder)
     clients = unlucky, honest = Client(f"{folder.name}-u"), Client(f"{folder.name}-h")
     PLAN.place = place
-    life = Life(folder, to)
+    life = Life(folder, to, clients=clients)
     life.run(lambda one: course(one, unlucky, honest))
     passed = not PLAN.place
     PLAN.place = ""
     left = left_in(life.spool)
-    again = Life(folder, to)
+    again = Life(folder, to, clients=clients)
     again.run(lambda later: check_kept(later, clients, left))
     problems = [*life.judge(), *(f"afterwards: {problem}" for problem in again.problems)]
     if again.error is not None:
@@ -258,42 +266,13 @@ def try_place(place: str, folder: Path, to: str) -> tuple[str, list[str]]:
     return ("ended" if life.error is not None else "served") if passed else "not passed", problems
 
 
-def main() -> None:
-    """Try the places of one shard, beside one daemon."""
-    if sys.argv[1:] == ["--list"]:
-        sys.stdout.write("\n".join(sorted(PLAN.passed)) + "\n")
-        return
-    folder, shard, shards = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    wanted = sys.argv[4:] or sorted(PLAN.passed)[shard::shards]
+@contextlib.contextmanager
+def beside_a_daemon() -> Iterator[Callable[[str, Path], tuple[str, list[str]]]]:
+    """Give what tries a place, beside a daemon for all of them."""
     with running() as daemon:
-        for number, place in enumerate(wanted):
-            child = os.fork()  # before gRPC or polars have begun anything; a process each, as an agent is one
-            if not child:
-                report(place, folder / f"{shard}-{number}", daemon.address)
-                os._exit(0)  # whatever still runs
-            _, status = os.waitpid(child, 0)
-            if status:
-                tell(place, "died", [f"with status {status}"])
-
-
-def report(place: str, folder: Path, to: str) -> None:
-    """Try a place, and say how it went, whatever happens."""
-    faulthandler.dump_traceback_later(DEADLINE_S, exit=True)  # to stderr: where it hangs
-    try:
-        folder.mkdir()
-        prepare(folder)
-        tell(place, *try_place(place, folder, to))
-        shutil.rmtree(folder)
-    except BaseException as error:
-        tell(place, "failed", [f"{type(error).__name__}: {error}"])
-
-
-def tell(place: str, how: str, problems: list[Any]) -> None:
-    """Write a line."""
-    sys.stdout.write(json.dumps({"place": place, "how": how, "problems": problems}) + "\n")
-    sys.stdout.flush()
+        yield partial(try_place, to=daemon.address)
 
 
 if __name__ == "__main__":
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    main()
+    main(beside_a_daemon)
