@@ -7,6 +7,7 @@ has not changed for a while; which were sent is written down, so that another ag
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
 
 __all__ = ["Memory", "Report", "ReportSource", "Shipment", "read_report", "sender_to"]
+
+log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 SETTLE_S = 5.0
@@ -244,6 +247,10 @@ class ReportSource:
         except DeepProfError as error:
             self.counts["unreadable"] += 1
             self.notices.say(str(error))
+        except Exception as error:  # a bug that this one has met: others are sent all the same
+            log.exception("source-failed", extra={"path": str(path)})
+            self.counts["unreadable"] += 1
+            self.notices.say(f"{path} is left out, which has met a bug ({type(error).__name__}: {error})")
         self.remember(name, report)
         return True
 

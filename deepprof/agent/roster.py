@@ -182,8 +182,8 @@ class Roster:
         """Let go of a rank whose sending has come to its end."""
         if active not in self.all or task.cancelled():
             return
-        if task.exception() is not None:
-            log.error("sending-failed", exc_info=task.exception(), extra={"job": key[0], "rank": key[1]})
+        if (error := task.exception()) is not None:
+            self.vitals.fail("what sends a rank", error)
             active.spool.close()
         elif active.uplink.state.ended:
             lost = active.rank.lost if active.rank else 0

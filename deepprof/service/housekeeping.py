@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 EVERY_S = 10.0
 PROBE_NBYTES = 1 << 20
 TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; other libraries give memory back by themselves
+Identity = tuple[tuple[int, int], ...]
 
 
 async def keep_house(engine: Engine) -> None:
@@ -30,14 +31,26 @@ async def keep_house(engine: Engine) -> None:
     store = identify(engine)
     while True:
         await asyncio.sleep(EVERY_S)
-        if identify(engine) != store:
+        if has_changed(engine, store):
             where = engine.history.path.parent
             raise StoreError(where, "was removed or replaced while the daemon ran", "start the daemon again")
         await tidy(engine)
 
 
-def identify(engine: Engine) -> tuple[tuple[int, int], ...] | None:
-    """Return what tells the store's journal and history from others in their place, None where one is gone."""
+def has_changed(engine: Engine, store: Identity | None) -> bool:
+    """Return whether the store is no longer the one that it was; one that cannot be looked at may still be."""
+    try:
+        return identify(engine) != store
+    except OSError as error:
+        log.warning("housekeeping-failed", extra={"chore": "identify", "problem": str(error)[:200]})
+        return False
+
+
+def identify(engine: Engine) -> Identity | None:
+    """Return what tells the store's journal and history from others in their place, None where one is gone.
+
+    Raises `OSError` where the disk does not say.
+    """
     try:
         found = [os.stat(path) for path in (engine.journal.folder, engine.history.path)]
     except FileNotFoundError:

@@ -126,8 +126,7 @@ class Rank:
     counted_nbytes: int = 0  # of `waiting_nbytes`, as the admission knows it
     # The miner's side.
     queue: deque[tuple[Item, Place]] = field(default_factory=deque)
-    waiting: bool = False  # in the worker's line
-    line: str = ""  # … of this owner
+    line: str | None = None  # of which owner it waits in for its turn to be mined; None: in none
     queued_nbytes: int = 0
     rows: list[pl.DataFrame] = field(default_factory=list)  # not yet in the history
     position: Place | None = None  # of the last item mined

@@ -158,9 +158,10 @@ def add(engine: Engine, rank: Rank, place: Place, item: Item) -> None:
     if item.kind == "batch":
         rank.accounts.arrive(item.count)
     engine.worker.put(rank, item, place)
+    engine.admission.count(rank)
     if len(rank.queue) >= PIECE:
         catch_up(engine, rank)
-    if engine.worker.queued_nbytes >= PIECE_NBYTES:
+    if engine.queued_nbytes >= PIECE_NBYTES:
         for other in list(engine.roster):
             catch_up(engine, other)
 
@@ -169,6 +170,7 @@ def catch_up(engine: Engine, rank: Rank) -> None:
     """Mine all that a rank has waiting."""
     while rank.queue:
         engine.worker.mine(rank)
+    engine.admission.count(rank)
 
 
 def read_item(rank: Rank, frame: Frame) -> Item | None:

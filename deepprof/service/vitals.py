@@ -25,7 +25,7 @@ class ProcessFailedError(DeepProfError):
     """A daemon or an agent (`who`) cannot go on because of a bug of its own; what it has acknowledged is on disk."""
 
     def __init__(self, who: str, problem: str) -> None:
-        super().__init__(printable(f"{who} has ended: {problem}; start it again, and report what its log says"))
+        super().__init__(f"{who} has ended: {problem}; start it again, and report what its log says")
 
 
 @dataclass(slots=True)
@@ -64,5 +64,5 @@ class Vitals:
         """Take note that a part has ended with `error`."""
         log.critical("part-failed", exc_info=error, extra={"part": part})
         if not self.problem:
-            self.problem = shorten(f"{part} has met a bug ({type(error).__name__}: {error})", 300)
+            self.problem = shorten(printable(f"{part} has met a bug ({type(error).__name__}: {error})"), 300)
             self.failed()

@@ -63,7 +63,6 @@ class Worker:
         self._orders: deque[Callable[[], None]] = deque()
         self._closing = False
         self._ticked_ns = 0
-        self.queued_nbytes = 0
         self.problem = ""  # why the history could not be written
         self.ranks: Callable[[], Iterable[Rank]] = tuple
         self._vitals = vitals
@@ -87,13 +86,11 @@ class Worker:
             self._line_up(rank)
             rank.latest = place
             rank.queued_nbytes += item.nbytes
-            self.queued_nbytes += item.nbytes
             self._wake.notify()
 
     def _line_up(self, rank: Rank) -> None:
         """Have a rank wait for its turn, once. The caller holds the lock."""
-        if not rank.waiting:
-            rank.waiting = True
+        if rank.line is None:
             rank.line = rank.owner
             self._ready.add(rank.line, rank.hello.job, rank)
 
@@ -129,7 +126,7 @@ class Worker:
             order = self._orders.popleft() if self._orders else None
             rank = self._ready.take() if order is None else None
             if rank is not None:
-                rank.waiting = False
+                rank.line = None
         if order is not None:
             self._carry_out(order)
         if rank is not None and rank.queue:
@@ -215,7 +212,6 @@ class Worker:
             for _ in items:
                 rank.queue.popleft()
             rank.queued_nbytes -= nbytes
-            self.queued_nbytes -= nbytes
             if rank.queue:
                 self._line_up(rank)
 
@@ -261,11 +257,11 @@ class Worker:
     def drop(self, rank: Rank) -> None:
         """Forget what a rank has waiting, and that it has anything to be saved. For the worker's own thread."""
         with self._wake:
-            self.queued_nbytes -= rank.queued_nbytes
             rank.queue.clear()
             rank.queued_nbytes = 0
-            self._ready.discard(rank.line, rank.hello.job, rank)
-            rank.waiting = False
+            if rank.line is not None:
+                self._ready.discard(rank.line, rank.hello.job, rank)
+            rank.line = None
         rank.rows, rank.unsaved, rank.saved = [], False, rank.latest
         self._room(rank)
 

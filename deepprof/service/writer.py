@@ -12,11 +12,11 @@ from deepprof.service.folder import StoreError
 from deepprof.service.journal import Frame
 from deepprof.service.refusal import RefusedError
 from deepprof.service.turns import Turns
-from deepprof.service.vitals import Vitals
 
 if TYPE_CHECKING:
     from deepprof.service.journal import Journal, Place
     from deepprof.service.rank import Item, Rank
+    from deepprof.service.vitals import Vitals
 
 __all__ = ["Done", "JournalWriter"]
 
@@ -45,14 +45,14 @@ class JournalWriter:
     rank until the rank was mended. What the journal cannot bear of one rank is that rank's alone.
     """
 
-    def __init__(self, journal: Journal, tell: Callable[[Sequence[Done]], None], vitals: Vitals | None = None) -> None:
+    def __init__(self, journal: Journal, tell: Callable[[Sequence[Done]], None], vitals: Vitals) -> None:
         self.journal, self._tell = journal, tell
         self._waiting = Turns[tuple["Rank", "Item"]]()
         self._wake = threading.Condition()
         self._release: Place | None = None
         self._closing = False
         self.problem = ""  # of the last group: why the disk refused
-        run = (vitals or Vitals()).guard("the thread that writes the journal", self._run)
+        run = vitals.guard("the thread that writes the journal", self._run)
         self._thread = threading.Thread(target=run, name="journal", daemon=True)
 
     def start(self) -> None:

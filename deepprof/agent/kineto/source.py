@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
 
 __all__ = ["KinetoSource", "read_window"]
+
+log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
 GAP = "duty-cycle"
@@ -141,6 +144,10 @@ class KinetoSource:
             process.refused = True
             self.counts["not-collected"] += 1
             self.notices.say(f"process {process.pid} is not collected: {error}")
+        except Exception as error:  # a bug that this one has met: other windows are sent all the same
+            log.exception("source-failed", extra={"pid": process.pid})
+            self.counts["unreadable"] += 1
+            self.notices.say(f"a window of process {process.pid} has met a bug ({type(error).__name__}: {error})")
 
     async def send(self, process: Process, trace: Trace) -> None:
         """Give a window to the process's rank; what lies between two is a gap."""

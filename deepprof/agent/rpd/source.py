@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 import time
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
 
 __all__ = ["RpdSource", "find_offset"]
+
+log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
 LAST_LOOKS = 20
@@ -135,6 +138,9 @@ class RpdSource:
             self.notices.say(str(error))
         except Refused as error:
             self.notices.say(f"{self.path} is not followed: {error}")
+        except Exception as error:  # a bug that this file has met
+            log.exception("source-failed", extra={"path": str(self.path)})
+            self.notices.say(f"{self.path} has met a bug, and is read again ({type(error).__name__}: {error})")
         self.close()
         self.restart()
         return RETRY_S

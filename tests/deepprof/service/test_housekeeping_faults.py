@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -151,6 +153,26 @@ def test_a_store_that_is_removed_ends_the_daemon(
             await asyncio.wait_for(keeping, PATIENCE_S)
 
     run(tmp_path, body)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+def test_a_disk_that_does_not_answer_is_no_store_that_was_removed(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    async def body(daemon: Inside) -> None:
+        store = housekeeping.identify(daemon.engine)
+        monkeypatch.setattr(housekeeping, "identify", fail)
+        assert not housekeeping.has_changed(daemon.engine, store)
+        monkeypatch.undo()
+        assert not housekeeping.has_changed(daemon.engine, store)
+        assert housekeeping.has_changed(daemon.engine, None)
+
+    run(tmp_path, body)
+    said = [record.__dict__["problem"] for record in caplog.records if record.getMessage() == "housekeeping-failed"]
+    assert said == [str(OSError(number, os.strerror(number)))]
 
 
 def test_a_job_that_has_ended_makes_room_for_another(tmp_path: Path) -> None:

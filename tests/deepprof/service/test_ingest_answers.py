@@ -6,6 +6,9 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
+from deepprof.service import ingest
 from deepprof.service.account import Accounts
 from deepprof.service.ingest import Stream, finish
 from tests.patience import PATIENCE_S
@@ -73,6 +76,38 @@ def test_who_waits_for_the_account_hears_it_before_the_stream_ends() -> None:
 
     asyncio.run(run())
     assert told == [(0, 0), (7, 7)]
+
+
+async def count_answers(stream: Any, told: list[int]) -> tuple[int, int]:
+    """Return how many answers a stream has had while time passes in which nothing happens: at once, and in all."""
+    stream.changed = asyncio.Event()
+    answering = asyncio.create_task(stream.answer())
+    while not told:
+        await asyncio.sleep(0)
+    first = len(told)
+    for _ in range(100):  # each of them as long as a client hears nothing
+        await asyncio.sleep(0)
+    answering.cancel()
+    return first, len(told)
+
+
+@pytest.mark.parametrize(("waits", "submitted", "hears"), [(True, 0, True), (False, 1, True), (False, 0, False)])
+def test_who_is_kept_waiting_hears_that_the_daemon_lives(
+    monkeypatch: pytest.MonkeyPatch, waits: bool, submitted: int, hears: bool
+) -> None:
+    told: list[int] = []
+
+    class Client:
+        async def write(self, answer: Any) -> None:
+            told.append(answer.durable)
+
+    monkeypatch.setattr(ingest, "ALIVE_S", 0.0)  # the time for which clients may hear nothing is over at once
+    stream: Any = Stream(None, Told(durable=7, submitted=submitted), Client())  # type: ignore[arg-type]
+    stream.waits = waits
+    first, all_of_them = asyncio.run(count_answers(stream, told))
+    assert first == 1
+    assert (all_of_them > 2) == hears  # again and again
+    assert set(told) == {7}
 
 
 def test_a_client_that_goes_while_the_last_answer_is_due_leaves_nothing_behind() -> None:

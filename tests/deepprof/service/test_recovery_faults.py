@@ -325,7 +325,7 @@ def test_recovery_holds_little_at_a_time(
 
     def put(worker: Worker, *args: Any) -> None:
         real(worker, *args)
-        held.append(worker.queued_nbytes)
+        held.append(sum(rank.queued_nbytes for rank in worker.ranks()))
 
     monkeypatch.setattr(Worker, "put", put)
     run(tmp_path, lambda daemon: until(lambda: True, ""))

@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import faulthandler
-import json
 import os
-import shutil
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +21,7 @@ from typing import Any
 import grpc
 
 from tests.deepprof.service.faults.injection import PLAN, InjectedError, install
+from tests.deepprof.service.faults.trying import main
 
 install("deepprof.service")
 
@@ -49,7 +46,6 @@ from deepprof.wire.heads import make_end, make_hello  # noqa: E402
 
 trace = cache(lambda: kernels_and_copies(iterations=8, kernels=20))
 batches = cache(lambda: list(cut(trace(), records=100)))
-DEADLINE_S = 120.0  # for a place: only what hangs takes it
 CALL_S = 60.0  # for one call
 CHORE = "service.housekeeping:take_measure: asyncio.to_thread(measure, engine.history.path.parent)"
 NO_ROOM = "service.admission:Admission.room: waiting.woken.wait()"
@@ -349,7 +345,7 @@ def count_kept(client: Client, job: str, wanted: int) -> int:
 
 def try_place(place: str, folder: Path) -> tuple[str, list[str]]:
     """Return how the daemon fares with an error at a place, and what is wrong with that."""
-    shutil.rmtree(folder / "store", ignore_errors=True)
+    prepare(folder)
     PLAN.place = place
     life = live(folder, course)
     passed = not PLAN.place
@@ -370,39 +366,6 @@ def live(folder: Path, course: Callable[[Life], None]) -> Life:
     return life
 
 
-def main() -> None:
-    """Try the places of one shard."""
-    if sys.argv[1:] == ["--list"]:
-        sys.stdout.write("\n".join(sorted(PLAN.passed)) + "\n")
-        return
-    folder, shard, shards = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    wanted = sys.argv[4:] or sorted(PLAN.passed)[shard::shards]
-    for place in wanted:
-        child = os.fork()  # before gRPC or polars have begun anything; a process each, as a daemon is one
-        if not child:
-            report(place, folder)
-            os._exit(0)  # whatever still runs
-        _, status = os.waitpid(child, 0)
-        if status:
-            tell(place, "died", [f"with status {status}"])
-
-
-def report(place: str, folder: Path) -> None:
-    """Try a place, and say how it went, whatever happens."""
-    faulthandler.dump_traceback_later(DEADLINE_S, exit=True)  # to stderr: where it hangs
-    try:
-        prepare(folder)
-        tell(place, *try_place(place, folder))
-    except BaseException as error:
-        tell(place, "failed", [f"{type(error).__name__}: {error}"])
-
-
-def tell(place: str, how: str, problems: list[str]) -> None:
-    """Write a line."""
-    sys.stdout.write(json.dumps({"place": place, "how": how, "problems": problems}) + "\n")
-    sys.stdout.flush()
-
-
 if __name__ == "__main__":
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    main()
+    main(lambda: contextlib.nullcontext(try_place))
