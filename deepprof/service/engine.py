@@ -14,7 +14,7 @@ from deepprof.service.admission import Admission
 from deepprof.service.folder import StoreError
 from deepprof.service.rank import Item, Rank
 from deepprof.service.refusal import Refusals, RefusedError
-from deepprof.service.room import Full, choose_spare
+from deepprof.service.room import Full, Standing, choose_spare, find_standing
 from deepprof.service.roster import Roster
 from deepprof.service.senders import Senders
 from deepprof.service.session import RankSession
@@ -112,7 +112,7 @@ class Engine:
         self.senders.check_job(owner, hello.job)
         self.senders.check_kept(owner)
         async with self._attaching.hold(owner, hello.job):
-            rank = await self.find(hello)
+            rank = await self.find(hello, owner)
             if rank is None or rank.owner != owner:
                 await self.make_room(hello, owner)
             rank = rank or await self.begin(hello)
@@ -129,10 +129,13 @@ class Engine:
         rank.show()
         return rank
 
-    async def find(self, hello: pb.Hello) -> Rank | None:
+    async def find(self, hello: pb.Hello, owner: str) -> Rank | None:
         """Return the rank of this collector if it is here; one of another collector is ended. Raises `RefusedError`."""
         rank = self.roster.find(hello.job, hello.rank)
-        if rank is None or rank.hello.collector == hello.collector:
+        if rank is None:
+            return None
+        if rank.hello.collector == hello.collector:
+            self.check_sender(rank, owner)
             return rank
         if rank.connection is not None:
             text = f"rank {hello.rank} of job {hello.job!r} is sent by {rank.hello.collector!r}; stop that first"
@@ -142,10 +145,17 @@ class Engine:
         self.roster.remove(*rank.key)
         return None
 
+    def check_sender(self, rank: Rank, owner: str) -> None:
+        """Raise `RefusedError` where a collector's name is used by another sender than the one who is missed for it."""
+        needed = rank.connection is not None or find_standing(rank, self.clock.monotonic_ns()) is Standing.NEEDED
+        if needed and owner != rank.owner and rank.owner:
+            text = f"rank {rank.hello.rank} of job {rank.hello.job[:128]!r} is sent by {rank.owner}, not by {owner}"
+            raise RefusedError("ALREADY_EXISTS", f"{text}; name another job", "another-sender")
+
     async def hand_over(self, rank: Rank, owner: str) -> None:
         """Have a rank be another sender's, and remember whose job it is."""
         if rank.owner != owner:
-            await self.record(lambda: self.history.save_sender(rank.hello.job, owner))
+            await self.record(lambda: self.history.save_sender(*rank.key, owner))
             self.admission.hand_over(rank, owner)
 
     async def begin(self, hello: pb.Hello) -> Rank:

@@ -99,10 +99,10 @@ async def try_again(engine: Engine) -> None:
 
 
 async def take_measure(engine: Engine) -> None:
-    """Measure what the history takes, and each job of it."""
+    """Measure what the history takes, and each rank of it."""
     engine.history_nbytes = await asyncio.to_thread(measure, engine.history.path.parent)
     kept, senders = await asyncio.to_thread(lambda: (engine.history.kept_nbytes(), engine.history.senders()))
-    engine.senders.kept = {job: (senders.get(job, ""), nbytes) for job, nbytes in kept.items()}
+    engine.senders.note_kept(kept, senders)
 
 
 async def give_back(engine: Engine) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import grpc
 
 from deepprof.service.folder import StoreError
-from deepprof.service.messages import NOBODY, Kept, job_of, loop_of, past_job_of, rank_of
+from deepprof.service.messages import Kept, job_of, loop_of, past_job_of, rank_of
 from deepprof.v1 import query_pb2 as wire
 from deepprof.v1 import query_pb2_grpc
 
@@ -164,7 +164,7 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
 
     def kept(self, job: str) -> Kept:
         """Return who sends a job and what is kept of it, as measured last."""
-        return self.engine.senders.kept.get(job, NOBODY)
+        return self.engine.senders.kept_of(job)
 
     async def ranks(self, job: str, context: Context, *, past: bool = False) -> list[Rank]:
         """Return the ranks of a job by number; ends the call where there is no such job, nor (`past`) ever was."""

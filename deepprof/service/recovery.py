@@ -51,7 +51,7 @@ def recover(engine: Engine) -> Recovered:
     ranks = {stored.session: rank for stored in open_ones if (rank := bring_back(engine, stored))}
     senders = engine.history.senders()
     for rank in ranks.values():
-        rank.owner = senders.get(rank.hello.job, "")
+        rank.owner = senders.get(rank.key, "")
         engine.roster.put(rank)
     found.ranks = len(ranks)
     for place, frame in engine.journal.replay(first_needed(engine, list(ranks.values()))):

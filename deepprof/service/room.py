@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from deepprof.service.rank import Rank
 
-__all__ = ["Full", "Standing", "choose_spare", "name_most"]
+__all__ = ["Full", "Standing", "choose_spare", "find_standing", "name_most"]
 
 ABANDONED_NS = 15 * 60 * 10**9  # that a collector needs at most to come back
 NAMED = 3  # senders or jobs, those that hold most

@@ -42,14 +42,14 @@ class SenderView:
 class Senders:
     """Holds every sender to its share; all but `look` belongs to the event loop.
 
-    `share_of` returns the share of a name as it is now. Who has sent what is kept is known from `kept`, which is
-    measured now and then: bytes by job, and the job's sender.
+    `share_of` returns the share of a name as it is now. What is kept of whom is known as measured last (`note_kept`).
     """
 
     def __init__(self, roster: Roster, clock: Clock, share_of: Callable[[str], Share] = lambda _: UNLIMITED) -> None:
         self.roster, self.share_of = roster, share_of
         self.pace = Pace(clock)
-        self.kept: Mapping[str, tuple[str, int]] = {}
+        self._kept: Mapping[str, Counter[str]] = {}  # bytes by sender and job
+        self._jobs: Mapping[str, tuple[str, int]] = {}  # the first rank's sender, and bytes
 
     def check_job(self, sender: str, job: str) -> None:
         """Raise `RefusedError` where a sender may not write a job."""
@@ -74,10 +74,24 @@ class Senders:
         most = self.share_of(sender).kept_nbytes
         if not most:
             return
-        jobs = Counter({job: nbytes for job, (owner, nbytes) in self.kept.items() if owner == sender})
+        jobs = self._kept.get(sender, Counter())
         if (total := jobs.total()) > most:
             text = f"share.kept_nbytes allows {most:,} bytes, and {total:,} are kept of {sender} ({name_most(jobs)})"
             raise RefusedError("RESOURCE_EXHAUSTED", f"{text}; forget a job or raise the limit", "share.kept_nbytes")
+
+    def kept_of(self, job: str) -> tuple[str, int]:
+        """Return who sends a job, the first of its ranks' senders, and how many bytes are kept of it."""
+        return self._jobs.get(job, ("", 0))
+
+    def note_kept(self, kept: Mapping[tuple[str, int], int], senders: Mapping[tuple[str, int], str]) -> None:
+        """Take note of how many bytes are kept of each rank, by job and number, and who has sent it."""
+        by_sender, jobs = defaultdict[str, Counter[str]](Counter), dict[str, tuple[str, int]]()
+        for (job, rank), nbytes in sorted(kept.items()):
+            sender = senders.get((job, rank), "")
+            by_sender[sender][job] += nbytes
+            first, before = jobs.get(job, (sender, 0))
+            jobs[job] = first, before + nbytes
+        self._kept, self._jobs = dict(by_sender), jobs
 
     async def keep_pace(self, sender: str, check: Callable[[], None]) -> None:
         """Return once a sender may bring its next message; `check` may raise meanwhile."""
@@ -97,9 +111,9 @@ class Senders:
             jobs[rank.owner].add(rank.hello.job)
             more = {"ranks": 1, "connected": int(rank.connection is not None), "waiting_nbytes": rank.waiting_nbytes}
             counts[rank.owner].update(more)
-        for job, (sender, nbytes) in self.kept.items():
-            jobs[sender].add(job)
-            counts[sender]["kept_nbytes"] += nbytes
+        for sender, kept in self._kept.items():
+            jobs[sender].update(kept)
+            counts[sender]["kept_nbytes"] = kept.total()
         paced, records = dict(self.pace.held_ns), dict(self.pace.records)
         names = sorted(jobs.keys() | records.keys())
         return tuple(

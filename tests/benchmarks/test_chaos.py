@@ -36,6 +36,7 @@ CHOSEN = (
     "EIO on read",
     "clock jumps",
     "impossible gaps",
+    "another's name",
 )
 MARK, SENDERS = "CHAOS_TEST", 3
 

@@ -36,14 +36,14 @@ JOBS = (
 )
 ROW_NBYTES = 110  # of a row in the database, its part of the pages included
 KEPT = (
-    "SELECT job, sum(nbytes) FROM sessions JOIN ("
+    "SELECT job, rank, sum(nbytes) FROM sessions JOIN ("
     "SELECT session, count(*) * ? AS nbytes FROM iterations GROUP BY session"
     " UNION ALL SELECT session, length(state) FROM states"
     " UNION ALL SELECT session, 1.0 * parts.rows * nbytes / max(1, sealed.rows)"
     " FROM sealed_sessions AS parts JOIN sealed USING (number)"
-    ") USING (session) GROUP BY job"
+    ") USING (session) GROUP BY job, rank"
 )
-SENDER = "sender "  # before a job's name: the text that says who sends it
+SENDER = "sender "  # before a rank's number and its job's name: the text that says who sends it
 SAVE = (
     "UPDATE sessions SET at_segment = ?, at_offset = ?, at_length = ?, iterations = iterations + ?,"
     " latest_unix_ns = max(latest_unix_ns, ?) WHERE session = ?"
@@ -215,18 +215,22 @@ class History:
         with self._writing() as db:
             db.execute("DELETE FROM texts WHERE key = ?", (key,))
 
-    def save_sender(self, job: str, sender: str) -> None:
-        """Remember who sends a job."""
-        self.save_text(SENDER + job, sender, job)
+    def save_sender(self, job: str, rank: int, sender: str) -> None:
+        """Remember who sends a rank."""
+        self.save_text(f"{SENDER}{rank} {job}", sender, job)
 
-    def senders(self) -> dict[str, str]:
-        """Return who sent the jobs last, by job; those of whom nobody is known are left out."""
-        return {key.removeprefix(SENDER): sender for key, sender in self.list_texts(SENDER).items()}
+    def senders(self) -> dict[tuple[str, int], str]:
+        """Return who sent the ranks last, by job and number; those of whom nobody is known are left out."""
+        found = {}
+        for key, sender in self.list_texts(SENDER).items():
+            number, _, job = key.removeprefix(SENDER).partition(" ")
+            found[job, int(number)] = sender
+        return found
 
-    def kept_nbytes(self) -> dict[str, int]:
-        """Return about how many bytes are kept of each job: rows, its part of the sealed files, and states."""
+    def kept_nbytes(self) -> dict[tuple[str, int], int]:
+        """Return about how many bytes are kept of each rank: rows, its part of the sealed files, and states."""
         with self._looking() as db:
-            return {job: int(nbytes) for job, nbytes in db.execute(KEPT, (ROW_NBYTES,))}
+            return {(job, rank): int(nbytes) for job, rank, nbytes in db.execute(KEPT, (ROW_NBYTES,))}
 
     def forget(self, job: str) -> int:
         """Delete everything of a job, durably; returns how many sessions it had."""

@@ -15,6 +15,7 @@ from deepprof.service.housekeeping import take_measure
 from deepprof.service.ingest import Stream
 from deepprof.service.pace import BURST_NS, Pace
 from deepprof.service.refusal import RefusedError
+from deepprof.service.room import ABANDONED_NS
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Batch, End
 from deepprof.wire.cutting import cut
@@ -78,9 +79,32 @@ def test_who_takes_over_a_rank_needs_room_for_it(steps: Steps) -> None:
     give(steps, a=Share(ranks=1))
     begin(steps, "mine", 0, "a")
     steps.detach(begin(steps, "theirs", 0, "b"))
+    steps.clock.now_ns += ABANDONED_NS
     with pytest.raises(RefusedError, match=r"share\.ranks"):
         steps.attach(hello("theirs"), "a")
     assert steps.find("theirs").owner == "b"
+    assert steps.attach(hello("theirs"), "c").rank.owner == "c"
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_nobody_takes_a_rank_by_another_senders_collector_name(steps: Steps, leaves: bool) -> None:
+    stream = begin(steps, "train", 0, "a")
+    if leaves:
+        steps.detach(stream)  # and is expected back
+    with pytest.raises(RefusedError, match="rank 0 of job 'train' is sent by a, not by b") as refused:
+        steps.attach(hello("train"), "b")
+    assert (refused.value.code, refused.value.reason) == ("ALREADY_EXISTS", "another-sender")
+    if not leaves:
+        steps.engine.check_owner(stream.rank, stream.context)  # it goes on
+    assert steps.attach(hello("train"), "a").rank.owner == "a"
+
+
+def test_ranks_of_one_job_stay_their_senders_through_a_restart(steps: Steps) -> None:
+    for rank, owner in enumerate(["node-7", "node-8"]):
+        begin(steps, "train", rank, owner)
+    steps.crash()
+    for rank, owner in enumerate(["node-7", "node-8"]):
+        assert steps.attach(hello("train", rank=rank), owner).rank.owner == owner
 
 
 def test_a_sender_may_write_the_jobs_of_its_patterns(steps: Steps) -> None:
