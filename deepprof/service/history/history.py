@@ -224,7 +224,8 @@ class History:
         found = {}
         for key, sender in self.list_texts(SENDER).items():
             number, _, job = key.removeprefix(SENDER).partition(" ")
-            found[job, int(number)] = sender
+            if number.isascii() and number.isdecimal():  # else somebody else has written it
+                found[job, int(number)] = sender
         return found
 
     def kept_nbytes(self) -> dict[tuple[str, int], int]:

@@ -217,3 +217,10 @@ def test_a_pace_lets_in_what_the_rate_allows_and_no_less(rate: int, messages: li
             )
             assert ahead > BURST_NS - len(let_in)
     assert pace.records["a"] == sum(records for _, records in messages)
+
+
+def test_a_text_that_names_no_rank_names_no_sender(steps: Steps) -> None:
+    begin(steps, "a job with blanks", 3, "a")
+    steps.engine.history.save_text("sender x y", "b")
+    steps.engine.history.save_text("sender ", "b")
+    assert steps.engine.history.senders() == {("a job with blanks", 3): "a"}
