@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from deepprof.service.admission import Admission
 from deepprof.service.folder import StoreError
+from deepprof.service.memory import Spare
 from deepprof.service.rank import Item, Rank
 from deepprof.service.refusal import Refusals, RefusedError
 from deepprof.service.room import Full, choose_spare
@@ -57,6 +58,7 @@ class Engine:
         self.streams = Streams(config.limits.streams, self._find_idle)
         self.refusals = Refusals()
         self.history_nbytes = 0  # as last measured
+        self.spare = Spare(clock)
         self.ready = self.draining = self.stopping = False
         self._silent: dict[int, int] = {}  # sessions not heard of for long, since when that was noticed
         self.admission = Admission(config.limits)

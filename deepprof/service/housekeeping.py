@@ -58,7 +58,7 @@ def identify(engine: Engine) -> Identity | None:
 
 async def tidy(engine: Engine) -> None:
     """Do every chore once; one that fails keeps none of the others from being done: they may make room."""
-    for chore in (retain, seal, release, expire, try_again, take_measure):
+    for chore in (retain, seal, release, expire, try_again, take_measure, give_back):
         try:
             await chore(engine)
         except (OSError, StoreError, RefusedError) as error:
@@ -99,6 +99,11 @@ async def try_again(engine: Engine) -> None:
 async def take_measure(engine: Engine) -> None:
     """Measure what the history takes."""
     engine.history_nbytes = await asyncio.to_thread(measure, engine.history.path.parent)
+
+
+async def give_back(engine: Engine) -> None:
+    """Give memory back that a load has needed."""
+    await engine.spare.give_back(sum(rank.mined_items for rank in engine.roster))
 
 
 def try_disk(engine: Engine) -> None:
