@@ -37,6 +37,7 @@ SERVICE = wire.DESCRIPTOR.services_by_name["Ingest"].full_name
 INVALID = "invalid-message"  # breaks a limit, or cannot be read
 HELLO_S = 30.0  # in which a new stream has to say who it is
 LAST_ANSWER_S = 10.0
+SHOWN_S = 5.0  # that the word of an End waits at most until everything is shown
 ALIVE_S = 5.0  # clients take one for gone that says nothing for 30 s
 
 
@@ -104,6 +105,7 @@ class Stream:
     def __init__(self, engine: Engine, rank: Rank, context: Context) -> None:
         self.engine, self.rank, self.context = engine, rank, context
         self.done = self.holds = False  # the second: until all records are counted
+        self.shows = False  # … or the word of the end, for a while
         self.waits = False  # for room
 
     async def run(self) -> None:
@@ -121,10 +123,20 @@ class Stream:
         answering = asyncio.create_task(self.answer())
         try:
             self.holds = await self.read()
+            self.shows = self.rank.closing and not self.rank.ended
         finally:
             self.done = True
             self.changed.set()
-            await finish(answering)
+            late = asyncio.get_running_loop().call_later(SHOWN_S, self.end_show)
+            try:
+                await finish(answering)
+            finally:
+                late.cancel()
+
+    def end_show(self) -> None:
+        """Tell of the end now, though not all is shown yet."""
+        self.shows = False
+        self.changed.set()
 
     async def read(self) -> bool:
         """Take messages until the client has sent its last; returns whether it waits for the account of them all."""
@@ -247,15 +259,17 @@ class Stream:
         """Say how far the records are durable: at first, whenever that changes, once all are counted, at the end."""
         told = None
         while True:
-            durable, ended, counted = self.rank.durable, self.rank.ended, self.rank.counted
+            durable, counted = self.rank.durable, self.rank.counted
+            ended = self.rank.ended and not (self.shows and self.is_open())
             now = (durable, self.rank.durable_names, ended, counted if counted[0] == durable else None)
             if now != told:
                 told = now
                 await self.context.write(self.make_answer(durable, ended, counted[0]))
                 continue  # more may have become durable meanwhile
-            if self.done and not self.rank.submitted and not self.is_held():
+            held = (self.holds or self.shows) and self.is_open()
+            if self.done and not self.rank.submitted and not held:
                 return
-            if not await self.hear() and (self.waits or self.rank.submitted or self.is_held()):
+            if not await self.hear() and (self.waits or self.rank.submitted or held):
                 told = None  # so that nobody who is kept waiting takes the daemon for gone
 
     async def hear(self) -> bool:
@@ -280,9 +294,9 @@ class Stream:
             counted=counted,
         )
 
-    def is_held(self) -> bool:
-        """Whether the client waits for the account, and it is still to come."""
-        return self.holds and not self.rank.broken and not self.rank.is_counted
+    def is_open(self) -> bool:
+        """Whether the account of all records, which everybody is shown, is still to come."""
+        return not self.rank.broken and not self.rank.is_counted
 
 
 def find_devices(batch: pb.Batch) -> bytes:

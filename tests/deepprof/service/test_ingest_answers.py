@@ -78,6 +78,30 @@ def test_who_waits_for_the_account_hears_it_before_the_stream_ends() -> None:
     assert told == [(0, 0), (7, 7)]
 
 
+@pytest.mark.parametrize("counts", [True, False])
+def test_the_end_is_told_once_all_is_shown_or_that_takes_too_long(counts: bool) -> None:
+    rank = Told(durable=7, ended=True, submitted=0)
+    told: list[bool] = []
+
+    class Client:
+        async def write(self, answer: Any) -> None:
+            told.append(answer.ended)
+
+    async def run() -> None:
+        stream: Any = Stream(None, rank, Client())  # type: ignore[arg-type]
+        stream.changed, stream.done, stream.shows = asyncio.Event(), True, True
+        answering = asyncio.create_task(stream.answer())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert told == [False]
+        rank.counted = (7, True) if counts else rank.counted
+        stream.changed.set() if counts else stream.end_show()
+        await asyncio.wait_for(answering, PATIENCE_S)
+
+    asyncio.run(run())
+    assert told == [False, True]
+
+
 async def count_answers(stream: Any, told: list[int]) -> tuple[int, int]:
     """Return how many answers a stream has had while time passes in which nothing happens: at once, and in all."""
     stream.changed = asyncio.Event()

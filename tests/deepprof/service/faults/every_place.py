@@ -76,6 +76,7 @@ class Life:
     durable: dict[str, int] = field(default_factory=dict)  # as acknowledged, by job
     collectors: dict[str, str] = field(default_factory=dict)  # whom the daemon has answered last, by job
     problems: list[str] = field(default_factory=list)
+    connections: list[Callable[[], object]] = field(default_factory=list)  # how each is ended
 
     @property
     def address(self) -> str:
@@ -92,7 +93,10 @@ class Life:
         finally:
             self.over.set()
             self.listening.set()
-            thread.join()
+            while thread.is_alive():  # with a process its connections end; this one's own may hang
+                for end in list(self.connections):
+                    end()
+                thread.join(0.05)
 
     async def serve(self) -> None:
         stopping, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -112,7 +116,8 @@ class Life:
                 course(self)
                 self.check_alive()
         except BaseException as error:
-            self.problems.append(f"{type(error).__name__}: {error}")
+            if not self.over.is_set():
+                self.problems.append(f"{type(error).__name__}: {error}")
         finally:
             self.stop()
 
@@ -195,10 +200,14 @@ def send(
             closing.await_account = True
             yield SendRequest(end=closing)
 
+    if life.over.is_set():
+        return False
     with grpc.insecure_channel(life.address, (("grpc.use_local_subchannel_pool", 1),)) as channel:
         try:
             stub = ingest_pb2_grpc.IngestStub(channel)  # type: ignore[no-untyped-call]
-            for answer in stub.Send(messages(), timeout=CALL_S):
+            call = stub.Send(messages(), timeout=CALL_S)
+            life.connections.append(call.cancel)
+            for answer in call:
                 life.durable[job], life.collectors[job] = answer.durable, collector
                 answered.set()
         except grpc.RpcError as error:
@@ -272,6 +281,7 @@ def be_wrong(life: Life) -> None:
         query = query_pb2_grpc.QueryStub(channel)  # type: ignore[no-untyped-call]
         ingest = ingest_pb2_grpc.IngestStub(channel)  # type: ignore[no-untyped-call]
         calls = [(getattr(query, method), request) for method, request in WRONG]
+        life.connections.append(channel.close)
         gap = SendRequest(gap=records_pb2.Gap(first=10**6, lost=1, reason="test"))
         hello = SendRequest(hello=make_hello(trace(), "wrong", collector="one"))
         for call, request in (*calls, (ingest.Send, iter([gap])), (ingest.Send, iter([hello, gap]))):
@@ -288,6 +298,7 @@ def course(life: Life) -> None:
     send(life, "first", collector="two", gap=True) or send(life, "first", collector="two", gap=True)
     send(life, "open", end=False, crowded=True) or send(life, "open", end=False)
     client = connect(life.address, timeout_s=CALL_S)
+    life.connections.append(client.close)
     with contextlib.closing(client):
         ask(life, client)
         be_wrong(life)
