@@ -129,7 +129,7 @@ def senders() -> list[Any]:
             "Refused",
             "Calls, streams and messages by reason and the name of the token, each hour.",
             "short",
-            ("sum by (token, reason) (increase(deepprof_refusals_total[1h]))", "{{token}} {{reason}}"),
+            ("sum by (token, reason) (increase(deepprof_refusals_total[1h])) or vector(0)", "{{token}} {{reason}}"),
         ),
     ]
 

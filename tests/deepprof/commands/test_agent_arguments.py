@@ -42,7 +42,7 @@ def complain(tmp_path, monkeypatch, capsys):
         (["--socket", "file"], "'file' is there and no socket"),
         (["--socket", "folder"], "'folder' is there and no socket"),
         (["--socket", "x" * 200], "is no path of a socket, 107 bytes at most"),
-        (["--spool", "file"], "file: File exists"),
+        (["--spool", "file"], "file: cannot be made to keep records in: File exists"),
     ],
 )
 def test_arguments_that_make_no_sense(complain, words, said):

@@ -46,7 +46,7 @@ NOT_PASSED = {
     "service.query:QueryServicer.ReadWindow: context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)": READERS,
     "service.query:QueryServicer.ReadWindow: stalled": READERS,
     "service.query:QueryServicer.ranks: context.abort(grpc.StatusCode.UNAVAILABLE, text)": NOT_READY,
-    "service.query:QueryServicer.was_known: context.abort(grpc.StatusCode.UNAVAILABLE, f'the history can": HISTORY,
+    "service.query:QueryServicer.past: context.abort(grpc.StatusCode.UNAVAILABLE, f'the history can": HISTORY,
     "service.worker:Worker._give_up: called": ONCE_MORE,
     "service.worker:Worker._put_back: called": BAD_DISK,
     "service.writer:JournalWriter._append_by_rank: called": ITS_OWN,
