@@ -269,7 +269,7 @@ def test_the_last_line_is_short_where_all_is_kept(daemon: Daemon, agent: AgentPr
     done = start_run(agent, "all-well", "sh", "-c", "MOCK_PATIENT=1 $JOB mixed 800")
     kept = int(done.stdout.split()[0])
     line = f"deepprof: job all-well: 1 rank, {kept:,} records kept by {daemon.address}, 0 lost; deepprof watch"
-    assert done.stderr.splitlines()[-1] == f"{line} --job all-well"
+    assert done.stderr.splitlines()[-1] == f"{line} {daemon.address} --job all-well"
 
 
 def test_the_last_line_names_what_was_lost_before_the_agent_had_it(daemon: Daemon, agent: AgentProcess) -> None:
