@@ -18,6 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 
 from deepprof.service.access import Guard, make_interceptors, open_ports, server_options
+from deepprof.service.access.guard import LONG
 from deepprof.service.access.interceptor import SCOPES, Doorkeeper
 from deepprof.service.config import Config
 from deepprof.service.refusal import Refusals
@@ -122,6 +123,23 @@ def test_guessing_ends_and_the_honest_go_on(config: Config) -> None:
     assert got[12:16] == ["UNAUTHENTICATED: too many unknown tokens from this address; wait a minute"] * 4
     assert got[-2] == "OK"
     assert got[-1] == got[12]  # a good one that was not seen there before waits with the guesser
+
+
+def test_a_token_that_nobody_can_guess_waits_for_no_guesser(tmp_path: Path) -> None:
+    """After a start no token was seen before, and who guesses at the same address must keep none of them out."""
+    path, long = tmp_path / "tokens", "f" * LONG
+    path.write_text(f"node read {long}\nshort read {READ}\n")
+    path.chmod(0o600)
+    config = configure(listen__addresses="127.0.0.1:0", tokens__file=str(path))
+    guesses: list[Any] = [("ListJobs", bearer(f"guess-number-{number:05}")) for number in range(15)]
+    got = answers(config, [*guesses, ("ListJobs", bearer(long)), ("ListJobs", bearer(READ))])
+    assert got[-2:] == ["OK", "UNAUTHENTICATED: too many unknown tokens from this address; wait a minute"]
+
+
+def test_a_token_that_was_removed_and_is_still_shown_keeps_nobody_out(config: Config) -> None:
+    stale: list[Any] = [("ListJobs", bearer("0" * LONG))] * 15
+    got = answers(config, [*stale, ("ListJobs", bearer(READ))])
+    assert got == ["UNAUTHENTICATED: the token is not known"] * 15 + ["OK"]
 
 
 def test_refusals_are_logged_without_tokens(config: Config, caplog: pytest.LogCaptureFixture) -> None:
