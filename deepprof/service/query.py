@@ -5,13 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import grpc
 
+from deepprof.service.access.caller import CALLER
 from deepprof.service.folder import StoreError
+from deepprof.service.looks import Looks
 from deepprof.service.messages import Kept, job_of, loop_of, past_job_of, rank_of
+from deepprof.service.places import Places
+from deepprof.service.refusal import RefusedError
+from deepprof.service.turn_lock import TurnLock
 from deepprof.v1 import query_pb2 as wire
 from deepprof.v1 import query_pb2_grpc
 
@@ -25,12 +31,15 @@ if TYPE_CHECKING:
 
 __all__ = ["QueryServicer"]
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 Context = grpc.aio.ServicerContext[Any, Any]
 
 PAGE, LARGEST_PAGE = 100, 1000
 ROWS, LARGEST_ROWS = 8192, 65_536
 READERS, STALLED_S = 16, 60.0  # of raw records at a time, and for how long one may read nothing
+WATCHERS = 512  # at a time
 INTERVAL_MS = (100, 1000, 60_000)  # shortest, usual, longest
 
 
@@ -39,11 +48,15 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
 
     def __init__(self, engine: Engine, examiner: Examiner) -> None:
         self.engine, self.examiner = engine, examiner
-        self.readers = 0
+        self.readers = Places("readers", "raw windows are read", READERS)
+        self.watchers = Places("watchers", "watch", WATCHERS)
+        self.looks = Looks(self.watched, engine.clock)
+        # Callers take turns, with what takes the event loop's time and with what takes the history's.
+        self.turns, self.history_turns = TurnLock(), TurnLock()
 
     async def ListJobs(self, request: wire.ListJobsRequest, context: Context) -> wire.ListJobsResponse:  # noqa: N802
         """List the jobs, newest first."""
-        jobs = list(self.watched("").jobs)
+        jobs = list((await self.take_turn(lambda: self.watched(""))).jobs)
         if request.past:
             here = {job.job for job in jobs}
             jobs += [past_job_of(job, self.kept(job.job)) for job in await self.past(context) if job.job not in here]
@@ -55,18 +68,14 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
         """List the ranks of a job."""
         ranks = await self.ranks(request.job, context)
         page, token = await cut_page(ranks, request.page_size, request.page_token, context)
-        return wire.ListRanksResponse(ranks=[rank_of(rank.view) for rank in page], next_page_token=token)
+        views = await self.take_turn(lambda: [rank_of(rank.view) for rank in page])
+        return wire.ListRanksResponse(ranks=views, next_page_token=token)
 
     async def ListLoops(self, request: wire.ListLoopsRequest, context: Context) -> wire.ListLoopsResponse:  # noqa: N802
         """List the loops that were followed."""
         wanted = request.rank if request.HasField("rank") else None
-        loops = [
-            loop_of(rank.hello.rank, device.device, loop)
-            for rank in await self.ranks(request.job, context)
-            if wanted in (None, rank.hello.rank)
-            for device in rank.view.devices
-            for loop in device.loops
-        ]
+        ranks = [each for each in await self.ranks(request.job, context) if wanted in (None, each.hello.rank)]
+        loops = await self.take_turn(lambda: list(loops_of(ranks)))
         page, token = await cut_page(loops, request.page_size, request.page_token, context)
         return wire.ListLoopsResponse(loops=page, next_page_token=token)
 
@@ -84,7 +93,8 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
             return self.engine.history.iterations(request.job, rank, device, request.page_token, limit)
 
         try:
-            rows, token = await self.engine.order(read)
+            async with self.history_turns.hold(CALLER.get(), request.job):
+                rows, token = await self.engine.order(read)
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"page_token: {error}")
         except (OSError, StoreError) as error:
@@ -107,26 +117,23 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
         """Stream the raw records that are still kept; a reader that does not read is sent away."""
         ranks = await self.ranks(request.job, context)
         wanted = set(request.ranks)
-        if self.readers >= READERS:
-            text = f"{READERS} read raw records already; try again in a minute"
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         chosen = [rank for rank in ranks if not wanted or rank.hello.rank in wanted]
-        stalled = await self.write_windows(chosen, context)
+        try:
+            with self.readers.hold(CALLER.get()):
+                stalled = await self.write_windows(chosen, context)
+        except RefusedError as refusal:
+            await self.refuse(refusal, context)
         if stalled is not None:
             await stalled  # gRPC bears nothing beside a write, not even the call's end
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"nothing was read for {STALLED_S:.0f} s")
 
     async def write_windows(self, ranks: Sequence[Rank], context: Context) -> asyncio.Task[None] | None:
         """Write the messages of ranks; return the write that was not taken in time, None where all were."""
-        self.readers += 1
-        try:
-            for rank in ranks:
-                async with contextlib.aclosing(self.examiner.read_window(rank)) as messages:
-                    async for message in messages:
-                        if (stalled := await write(context, message)) is not None:
-                            return stalled
-        finally:
-            self.readers -= 1
+        for rank in ranks:
+            async with contextlib.aclosing(self.examiner.read_window(rank)) as messages:
+                async for message in messages:
+                    if (stalled := await write(context, message)) is not None:
+                        return stalled
         return None
 
     async def ListCaptures(self, request: wire.ListCapturesRequest, _: Context) -> wire.ListCapturesResponse:  # noqa: N802
@@ -143,14 +150,38 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         if request.job:
             await self.ranks(request.job, context)
+        try:
+            with self.watchers.hold(CALLER.get()):
+                async for state in self.changes(request.job, interval):
+                    now = self.engine.clock.unix_ns()
+                    yield wire.WatchResponse(jobs=state.jobs, ranks=state.ranks, now_unix_ns=now)
+        except RefusedError as refusal:
+            await self.refuse(refusal, context)
+
+    async def changes(self, job: str, interval_ms: int) -> AsyncIterator[wire.WatchResponse]:
+        """Give the state of a job, or of all, whenever it is another one; until the daemon stops."""
         shown = None
         while not self.engine.stopping:
-            state = self.watched(request.job)
-            if state != shown:
-                shown = state
-                now = self.engine.clock.unix_ns()
-                yield wire.WatchResponse(jobs=state.jobs, ranks=state.ranks, now_unix_ns=now)
-            await asyncio.sleep(interval / 1000)
+            state = await self.take_turn(lambda: self.looks.look(job))
+            if state is not shown and state != shown:
+                yield state
+            shown = state
+            await asyncio.sleep(interval_ms / 1000)
+
+    async def take_turn(self, work: Callable[[], T]) -> T:
+        """Do what takes the event loop's time, one caller's after another's, and others' business in between."""
+        async with self.turns.hold(CALLER.get(), ""):
+            found = work()
+            await asyncio.sleep(0)  # so that others who are due know of each other before the next has its turn
+            return found
+
+    async def refuse(self, refusal: RefusedError, context: Context) -> NoReturn:
+        """End a call that is not served, count it and say so."""
+        caller = CALLER.get()
+        self.engine.refusals.note(refusal.reason, caller)
+        who = {"peer": context.peer(), "token": caller, "reason": refusal.reason, "problem": str(refusal)}
+        log.warning("call-refused", extra=who)
+        await context.abort(getattr(grpc.StatusCode, refusal.code), str(refusal))
 
     def watched(self, job: str) -> wire.WatchResponse:
         """Return the state of a job with its ranks, or of all jobs."""
@@ -184,9 +215,18 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
     async def past(self, context: Context) -> list[JobSummary]:
         """Return the jobs that the history has; ends the call where it cannot be read."""
         try:
-            return await asyncio.to_thread(self.engine.history.jobs)
+            async with self.history_turns.hold(CALLER.get(), ""):
+                return await asyncio.to_thread(self.engine.history.jobs)
         except (OSError, StoreError) as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"the history cannot be read: {str(error)[:200]}")
+
+
+def loops_of(ranks: Iterable[Rank]) -> Iterator[wire.Loop]:
+    """Yield the loops that were followed on ranks."""
+    for rank in ranks:
+        for device in rank.view.devices:
+            for loop in device.loops:
+                yield loop_of(rank.hello.rank, device.device, loop)
 
 
 async def write(context: Context, message: wire.ReadWindowResponse) -> asyncio.Task[None] | None:

@@ -48,8 +48,8 @@ def test_a_reader_that_reads_nothing_is_sent_away(
         async with inside(tmp_path) as daemon, asked(daemon) as (servicer, stub):
             await daemon.send(trace, "a", records=5000, end=False)
             call = stub.ReadWindow(query_pb2.ReadWindowRequest(job="a"))
-            await until(lambda: servicer.readers == 1, "it began")
-            await until(lambda: servicer.readers == 0, "it was sent away")
+            await until(lambda: len(servicer.readers) == 1, "it began")
+            await until(lambda: len(servicer.readers) == 0, "it was sent away")
             assert daemon.engine.journal._pins == 0
             with pytest.raises(grpc.aio.AioRpcError) as failed:
                 _ = [message async for message in call]
@@ -67,7 +67,7 @@ def test_a_slow_reader_does_not_keep_the_journal(
         async with inside(tmp_path) as daemon, asked(daemon) as (servicer, stub):
             await daemon.send(trace, "a", records=5000, end=False)
             call = stub.ReadWindow(query_pb2.ReadWindowRequest(job="a"))
-            await until(lambda: servicer.readers == 1, "it began")
+            await until(lambda: len(servicer.readers) == 1, "it began")
             await until(lambda: daemon.engine.journal._pins == 0, "the journal may let go")
             count = 0
             async for message in call:
@@ -78,18 +78,18 @@ def test_a_slow_reader_does_not_keep_the_journal(
 
 
 def test_only_so_many_read_at_a_time(tmp_path: Path, trace: deepprof.Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deepprof.service.query.READERS", 2)
+    monkeypatch.setattr("deepprof.service.query.READERS", 4)
 
     async def main() -> None:
         async with inside(tmp_path) as daemon, asked(daemon) as (servicer, stub):
             await daemon.send(trace, "a", records=5000, end=False)
             calls = [stub.ReadWindow(query_pb2.ReadWindowRequest(job="a")) for _ in range(2)]
-            await until(lambda: servicer.readers == 2, "both began")
+            await until(lambda: len(servicer.readers) == 2, "both began")
             with pytest.raises(grpc.aio.AioRpcError) as failed:
                 _ = [message async for message in stub.ReadWindow(query_pb2.ReadWindowRequest(job="a"))]
             assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             calls[0].cancel()
-            await until(lambda: servicer.readers == 1, "one has gone")
+            await until(lambda: len(servicer.readers) == 1, "one has gone")
             messages = [message async for message in stub.ReadWindow(query_pb2.ReadWindowRequest(job="a"))]
             assert messages
 

@@ -1,0 +1,45 @@
+"""Places for those who read for long: so many, and of one caller never more than are left for the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from deepprof.service.refusal import RefusedError
+from deepprof.service.room import name_most
+
+__all__ = ["Places"]
+
+
+class Places:
+    """Counts who holds one, by the caller's name; belongs to the event loop.
+
+    `limit` is one word for logs and metrics, `what` says for people who has a place. A caller who is alone gets half
+    of them, so that one who has none gets one until almost all callers' halves are taken.
+    """
+
+    def __init__(self, limit: str, what: str, most: int) -> None:
+        self.limit, self.what, self.most = limit, what, most
+        self._held = Counter[str]()
+
+    def __len__(self) -> int:
+        return self._held.total()
+
+    @contextmanager
+    def hold(self, caller: str) -> Iterator[None]:
+        """Hold a place until the block ends. Raises `RefusedError` where there is none for this caller."""
+        self._check(caller)
+        self._held[caller] += 1
+        try:
+            yield
+        finally:
+            self._held[caller] -= 1
+            self._held += Counter()  # forgets those who have none
+
+    def _check(self, caller: str) -> None:
+        if self._held[caller] < self.most - len(self):
+            return
+        held = name_most(Counter({name or "nobody known": count for name, count in self._held.items()}))
+        text = f"{self.most} {self.what} at a time, and one caller as many as are left for others; held by {held}"
+        raise RefusedError("RESOURCE_EXHAUSTED", f"{text}; try again in a minute", self.limit)
