@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import resource
 import time
 from collections.abc import Coroutine, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from deepprof.agent.sources import Source, Wishes, make_sources
 from deepprof.agent.spool import Budget, make_root
 from deepprof.client.channel import Door
 from deepprof.client.waiting import CLOCK, Clock
+from deepprof.service.files import raise_file_limit
 from deepprof.service.stopping import stop_on_signals, wake
 from deepprof.service.vitals import Vitals
 from deepprof.wire.addresses import default_address
@@ -197,14 +197,7 @@ async def end_tasks(tasks: list[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def raise_file_limit() -> None:
-    """Allow as many open files as the system lets us: each rank has five of them."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
 def run(settings: Settings, door: Door) -> None:
     """Run an agent until it is told to stop. Raises `DeepProfError`."""
-    raise_file_limit()
+    raise_file_limit()  # each rank has five of them
     asyncio.run(Agent(settings, door).serve())

@@ -19,6 +19,7 @@ from deepprof.service.clock import SystemClock
 from deepprof.service.engine import Engine
 from deepprof.service.examiner import Examiner
 from deepprof.service.examiner.captures import Captures
+from deepprof.service.files import raise_file_limit
 from deepprof.service.health import Health, exporting
 from deepprof.service.housekeeping import keep_house
 from deepprof.service.ingest import IngestServicer
@@ -58,6 +59,7 @@ async def serve(config: Config) -> None:
     going on: what it has acknowledged is then kept, and what was not mined yet is mined after the next start.
     """
     clock = SystemClock()
+    raise_file_limit()
     async with AsyncExitStack() as stack:
         stopping = stack.enter_context(stop_on_signals())
         store = stack.enter_context(opened_store(config, clock))

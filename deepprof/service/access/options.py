@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from deepprof.service.config.sections import Config
+from deepprof.service.files import most_connections
 
 __all__ = ["server_options"]
 
@@ -25,7 +26,7 @@ def server_options(config: Config) -> list[tuple[str, int]]:
         ("grpc.max_metadata_size", METADATA_NBYTES),
         ("grpc.absolute_max_metadata_size", METADATA_NBYTES),
         ("grpc.max_concurrent_streams", config.limits.streams),
-        ("grpc.max_allowed_incoming_connections", config.listen.connections),
+        ("grpc.max_allowed_incoming_connections", most_connections(config)),
         ("grpc.server_handshake_timeout_ms", 10 * SECOND),
         # Peers that vanished without a word are noticed within 80 seconds.
         ("grpc.keepalive_time_ms", MINUTE),
