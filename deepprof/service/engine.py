@@ -100,11 +100,14 @@ class Engine:
             raise RefusedError("UNAVAILABLE", "the daemon takes no records now; try again in a minute")
         return self.streams.open(connection)
 
-    def _find_idle(self) -> object | None:
-        """Return the connection of a rank that has sent nothing so far, None where each has sent something."""
+    def _find_idle(self) -> object:
+        """Return the connection of a rank that has sent nothing so far. Raises `RefusedError` where there is none."""
         ranks = [rank for rank in self.roster if rank.connection is not None]
-        spare = choose_spare(Full("limits.streams", self.streams.most, "", ranks), self.clock.monotonic_ns())
-        return spare[0].connection if spare else None
+        full = Full("limits.streams", self.streams.most, "let one end, or raise the limit", ranks)
+        spare = choose_spare(full, self.clock.monotonic_ns())
+        if not spare:
+            raise RefusedError("RESOURCE_EXHAUSTED", str(full), full.limit)
+        return spare[0].connection
 
     async def attach(self, hello: pb.Hello, connection: object, owner: str = "") -> Rank:
         """Return the rank that a Hello speaks of, and make `connection` its stream. Raises `RefusedError`."""
@@ -140,6 +143,8 @@ class Engine:
         if rank.connection is not None:
             text = f"rank {hello.rank} of job {hello.job!r} is sent by {rank.hello.collector!r}; stop that first"
             raise RefusedError("ALREADY_EXISTS", text)
+        if rank.owner != owner:
+            await self.make_room(hello, owner)  # first: who has none ends nobody's rank
         await self.quiet(rank)
         await self.record(partial(self.end, rank))
         self.roster.remove(*rank.key)

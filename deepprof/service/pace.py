@@ -23,19 +23,22 @@ class Pace:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.records, self.held_ns = Counter[str](), Counter[str]()  # since the start, by sender
-        self._due_ns: dict[str, int] = {}  # when what has come so far would have come at the rate
+        self._ahead: dict[str, tuple[int, int]] = {}  # records * 10**9 beyond the rate, and when that was so
 
     def count(self, sender: str, records: int, per_s: int) -> None:
         """Count records that a sender has brought; `per_s` is its rate, 0: any."""
         self.records[sender] += records
         if per_s:
-            now = self.clock.monotonic_ns()
-            self._due_ns[sender] = max(self._due_ns.get(sender, now), now) + records * 10**9 // per_s
+            ahead = self._look(sender, per_s) + records * 10**9
+            self._ahead[sender] = ahead, self.clock.monotonic_ns()
         else:
-            self._due_ns.pop(sender, None)
+            self._ahead.pop(sender, None)
 
-    def wait_ns(self, sender: str) -> int:
+    def wait_ns(self, sender: str, per_s: int) -> int:
         """Return for how long a sender's next message has to wait, as far as is known now."""
-        if sender not in self._due_ns:
-            return 0
-        return max(0, self._due_ns[sender] - self.clock.monotonic_ns() - BURST_NS)
+        return max(0, -(-self._look(sender, per_s) // per_s) - BURST_NS) if per_s else 0
+
+    def _look(self, sender: str, per_s: int) -> int:
+        """Return how far a sender is ahead now; what it owes is records, so another rate counts at once."""
+        ahead, at_ns = self._ahead.get(sender, (0, 0))
+        return max(0, ahead - (self.clock.monotonic_ns() - at_ns) * per_s)

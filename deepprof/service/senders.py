@@ -95,7 +95,7 @@ class Senders:
 
     async def keep_pace(self, sender: str, check: Callable[[], None]) -> None:
         """Return once a sender may bring its next message; `check` may raise meanwhile."""
-        while self.share_of(sender).records_per_s and (wait_ns := min(self.pace.wait_ns(sender), LOOK_NS)):
+        while wait_ns := min(self.pace.wait_ns(sender, self.share_of(sender).records_per_s), LOOK_NS):
             await asyncio.sleep(wait_ns / 10**9)
             self.pace.held_ns[sender] += wait_ns
             check()

@@ -17,10 +17,10 @@ class Streams:
     """Counts the streams, each known by its connection; belongs to the event loop.
 
     A stream that has not yet said who it is gives way to a new one, the one that waits longest first; then the one that
-    `spare` names (None: there is none), which connects again when it has something to send.
+    `spare` names, which connects again when it has something to send. It raises `RefusedError` where there is none.
     """
 
-    def __init__(self, most: int, spare: Callable[[], object | None]) -> None:
+    def __init__(self, most: int, spare: Callable[[], object]) -> None:
         self.most, self.spare = most, spare
         self._lives: dict[object, asyncio.Timeout] = {}
         self._strangers: OrderedDict[object, None] = OrderedDict()
@@ -60,10 +60,7 @@ class Streams:
         """Have a place free. Raises `RefusedError` where all are taken by streams that send records."""
         if len(self) < self.most:
             return
-        victim = next(iter(self._strangers), None) or self.spare()
-        if victim is None:
-            raise RefusedError("RESOURCE_EXHAUSTED", f"{len(self)} streams are open; raise limits.streams", "streams")
-        self.cut(victim)
+        self.cut(next(iter(self._strangers), None) or self.spare())
 
     def _forget(self, connection: Any) -> None:
         self._lives.pop(connection, None)

@@ -156,10 +156,14 @@ class History:
             db.execute("DELETE FROM states WHERE session = ?", (session,))
 
     def forget_session(self, session: int) -> None:
-        """Remove a session of which there is nothing to keep."""
+        """Remove a session of which there is nothing to keep, and who sent its rank where that has no other."""
         with self._writing() as db:
+            found = db.execute("SELECT job, rank FROM sessions WHERE session = ?", (session,)).fetchall()
             db.execute("DELETE FROM sessions WHERE session = ?", (session,))
             db.execute("DELETE FROM states WHERE session = ?", (session,))
+            for job, rank in found:
+                if not db.execute("SELECT 1 FROM sessions WHERE job = ? AND rank = ?", (job, rank)).fetchone():
+                    db.execute("DELETE FROM texts WHERE key = ?", (f"{SENDER}{rank} {job}",))
 
     def settle(self, session: int, iterations: pl.DataFrame) -> None:
         """Replace all iterations of a session, sealed ones too, durably. Raises ValueError as `checkpoint` does."""

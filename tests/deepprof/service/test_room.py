@@ -157,6 +157,12 @@ def test_streams_that_bring_nothing_give_way_to_a_new_one() -> None:
         second.say(batch=Batch(names=["kernel"]))
         wait_for(lambda: second.hear().names == 1, "it is durable")
         assert greet(stack, daemon, "third").fate() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        line = wait_for(lambda: daemon.event("stream-refused"), "it is logged")
+        while line["reason"] == "cut":  # those that gave way
+            daemon.log.remove(line)
+            line = wait_for(lambda: daemon.event("stream-refused"), "it is logged")
+        assert line["reason"] == "limits.streams"
+        assert "limits.streams allows 3, and that many are held (by socket 3)" in line["problem"]
 
 
 def test_what_is_refused_is_logged_and_counted() -> None:

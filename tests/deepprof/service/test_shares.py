@@ -86,6 +86,35 @@ def test_who_takes_over_a_rank_needs_room_for_it(steps: Steps) -> None:
     assert steps.attach(hello("theirs"), "c").rank.owner == "c"
 
 
+def test_who_has_no_room_for_a_rank_ends_nobody_elses(steps: Steps) -> None:
+    give(steps, a=Share(ranks=1))
+    begin(steps, "mine", 0, "a")
+    steps.detach(begin(steps, "theirs", 0, "b"))
+    with pytest.raises(RefusedError, match=r"share\.ranks"):
+        steps.attach(hello("theirs", collector="another"), "a")
+    back = steps.attach(hello("theirs"), "b")
+    assert (back.rank.owner, back.rank.durable_names) == ("b", 1)
+
+
+def test_greetings_that_give_way_leave_no_senders_behind(steps: Steps) -> None:
+    begin(steps, "train", 0, "a")
+    give(steps, a=Share(ranks=2))
+    for rank in range(1, 9):
+        steps.detach(steps.attach(hello("train", rank=rank), "a"))
+    assert len(steps.engine.history.senders()) == 2
+
+
+def test_a_rank_that_has_a_past_keeps_its_sender_when_a_greeting_gives_way(steps: Steps) -> None:
+    stream = begin(steps, "train", 0, "a")
+    steps.send(stream, SendRequest(end=End()))
+    steps.settle()
+    steps.detach(stream)
+    steps.detach(steps.attach(hello("train", collector="another"), "a"))  # begins anew, and brings nothing
+    give(steps, a=Share(ranks=1))
+    begin(steps, "other", 0, "a")
+    assert steps.engine.history.senders() == {("other", 0): "a", ("train", 0): "a"}
+
+
 @pytest.mark.parametrize("leaves", [False, True])
 def test_nobody_takes_a_rank_by_another_senders_collector_name(steps: Steps, leaves: bool) -> None:
     stream = begin(steps, "train", 0, "a")
@@ -180,6 +209,17 @@ def test_one_who_waits_is_let_go_when_the_limit_goes(steps: Steps) -> None:
     steps.loop.run_until_complete(waiting)
 
 
+def test_a_higher_rate_counts_for_what_came_before_it() -> None:
+    clock = FakeClock(0)
+    pace = Pace(clock)
+    pace.count("a", 36_000, 10)
+    assert pace.wait_ns("a", 10) == 3599 * SECOND
+    clock.now_ns += 600 * SECOND
+    assert pace.wait_ns("a", 1000) == 0
+    pace.count("a", 3_000, 1000)
+    assert pace.wait_ns("a", 1000) == 2 * SECOND
+
+
 def test_one_who_waits_hears_that_the_daemon_drains(steps: Steps) -> None:
     give(steps, a=Share(records_per_s=1))
     stream = begin(steps, "fast", 0, "a")
@@ -201,10 +241,10 @@ def test_a_pace_lets_in_what_the_rate_allows_and_no_less(rate: int, messages: li
     let_in = list[tuple[int, int]]()
     for pause_ns, records in messages:
         clock.now_ns += pause_ns
-        wait_ns = pace.wait_ns("a")
+        wait_ns = pace.wait_ns("a", rate)
         arrived = clock.now_ns
         clock.now_ns += wait_ns
-        assert pace.wait_ns("a") == 0
+        assert pace.wait_ns("a", rate) == 0
         let_in.append((clock.now_ns, records))
         pace.count("a", records, rate)
         for since, (begun, _) in enumerate(let_in):
