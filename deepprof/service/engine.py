@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from deepprof.service.admission import Admission
 from deepprof.service.folder import StoreError
+from deepprof.service.places import Places
 from deepprof.service.rank import Item, Rank
 from deepprof.service.refusal import Refusals, RefusedError
 from deepprof.service.room import Full, Standing, choose_spare, find_standing
@@ -63,6 +64,7 @@ class Engine:
         self.ready = self.draining = self.stopping = False
         self._silent: dict[int, int] = {}  # sessions not heard of for long, since when that was noticed
         self.admission = Admission(config.limits)
+        self.outside = Places("limits.waiting_nbytes", "bytes of messages wait", config.limits.waiting_nbytes)
         self._changed = asyncio.Event()  # more was written, or mined
         self._attaching = TurnLock()
         self._listeners: defaultdict[int, set[asyncio.Event]] = defaultdict(set)  # by the rank's number

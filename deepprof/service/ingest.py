@@ -167,18 +167,23 @@ class Stream:
         It is decoded only then, which makes several times as much of it: many wait when the queues are full.
         """
         self.waits = True
-        owner = self.rank.owner
-        await self.engine.senders.keep_pace(owner, lambda: self.engine.check_owner(self.rank, self.context))
-        self.engine.senders.check_kept(owner)
-        async with self.engine.room(self.rank, waiting_nbytes(message.ByteSize())):
-            self.waits = False
-            self.engine.check_owner(self.rank, self.context)
-            if message.HasField("batch"):
-                self.take_batch(message.batch)
-            elif message.HasField("gap"):
-                self.take_gap(message.gap)
-            else:
-                self.take_end(message.end)
+        owner, nbytes = self.rank.owner, message.ByteSize()
+        with self.engine.outside.hold(owner, nbytes):
+            await self.engine.senders.keep_pace(owner, lambda: self.engine.check_owner(self.rank, self.context))
+            self.engine.senders.check_kept(owner)
+            async with self.engine.room(self.rank, waiting_nbytes(nbytes)):
+                self.waits = False
+                self.engine.check_owner(self.rank, self.context)
+                self.take_admitted(message)
+
+    def take_admitted(self, message: wire.SendRequest) -> None:
+        """Check a message for which there is room, and hand it on."""
+        if message.HasField("batch"):
+            self.take_batch(message.batch)
+        elif message.HasField("gap"):
+            self.take_gap(message.gap)
+        else:
+            self.take_end(message.end)
 
     def take_end(self, end: pb.End) -> None:
         """Check an end."""

@@ -1,4 +1,4 @@
-"""Places for those who read for long: so many, and of one caller never more than are left for the others."""
+"""Places for those who stay for long: so many, and of one caller never more than are left for the others."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ class Places:
         return self._held.total()
 
     @contextmanager
-    def hold(self, caller: str) -> Iterator[None]:
-        """Hold a place until the block ends. Raises `RefusedError` where there is none for this caller."""
-        self._check(caller)
-        self._held[caller] += 1
+    def hold(self, caller: str, count: int = 1) -> Iterator[None]:
+        """Hold places until the block ends. Raises `RefusedError` where there are none for this caller."""
+        self._check(caller, count)
+        self._held[caller] += count
         try:
             yield
         finally:
-            self._held[caller] -= 1
-            self._held += Counter()  # forgets those who have none
+            self._held[caller] -= count
+            if not self._held[caller]:
+                del self._held[caller]
 
-    def _check(self, caller: str) -> None:
-        if self._held[caller] < self.most - len(self):
+    def _check(self, caller: str, count: int) -> None:
+        if self._held[caller] + count <= self.most - len(self):
             return
         held = name_most(Counter({name or "nobody known": count for name, count in self._held.items()}))
-        text = f"{self.most} {self.what} at a time, and one caller as many as are left for others; held by {held}"
-        raise RefusedError("RESOURCE_EXHAUSTED", f"{text}; try again in a minute", self.limit)
+        rule = f"{self.limit}: {self.most:,} {self.what} at a time, and one caller as many as are left for others"
+        raise RefusedError("RESOURCE_EXHAUSTED", f"{rule}; held by {held}; try again in a minute", self.limit)

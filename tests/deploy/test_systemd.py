@@ -75,7 +75,7 @@ def test_the_daemon_takes_the_settings_of_the_unit() -> None:
 
 def test_memory_and_files_are_enough_for_the_daemons_own_limits() -> None:
     config, unit = load_config(None, {}, {}), section("Service")
-    own = config.limits.queue_nbytes + config.examine.memory_nbytes
+    own = config.limits.queue_nbytes + config.limits.waiting_nbytes + config.examine.memory_nbytes
     assert own < nbytes(unit["memoryhigh"]) < nbytes(unit["memorymax"])
     assert config.limits.streams + config.listen.connections < int(unit["limitnofile"])
 

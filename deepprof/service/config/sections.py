@@ -139,6 +139,9 @@ class IngestLimits(Section, frozen=True):
     ranks_total: Annotated[int, count("ranks of all jobs together", 1, 1_000_000)] = 16_384
     queue_nbytes: Annotated[int, size("of records that wait, of all ranks together", 16 * MIB, TIB)] = 256 * MIB
     rank_queue_nbytes: Annotated[int, size("of records of a rank that wait", MIB, TIB)] = 16 * MIB
+    waiting_nbytes: Annotated[
+        int, size("of messages that wait for room in the queues, or for their sender's rate", 256 * MIB, TIB)
+    ] = GIB
 
 
 class Share(Section, frozen=True):

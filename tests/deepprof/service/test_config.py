@@ -53,6 +53,7 @@ OTHERS = {
     "limits.ranks_total": "16",
     "limits.queue_nbytes": "1 GiB",
     "limits.rank_queue_nbytes": "17 MiB",
+    "limits.waiting_nbytes": "2 GiB",
     "journal.segment_nbytes": "32 MiB",
     "journal.total_nbytes": "1 GiB",
     "history.seal_after": "2h",

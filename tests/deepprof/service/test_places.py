@@ -49,7 +49,9 @@ def test_a_refusal_names_the_limit_and_who_holds_it() -> None:
     with ExitStack() as stack:
         for caller in ("a", "a", "b"):
             stack.enter_context(places.hold(caller))
-        with pytest.raises(RefusedError, match=r"^4 raw windows are read at a time, .*; held by a 2, b 1; ") as refused:
+        with pytest.raises(
+            RefusedError, match=r"^readers: 4 raw windows are read at a time, .*; held by a 2, b 1; "
+        ) as refused:
             stack.enter_context(places.hold("a"))
     assert (refused.value.code, refused.value.reason) == ("RESOURCE_EXHAUSTED", "readers")
 

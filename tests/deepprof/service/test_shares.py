@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from deepprof.service.config.sections import Share
 from deepprof.service.housekeeping import take_measure
 from deepprof.service.ingest import Stream
 from deepprof.service.pace import BURST_NS, Pace
+from deepprof.service.places import Places
 from deepprof.service.refusal import RefusedError
 from deepprof.service.room import ABANDONED_NS
 from deepprof.v1.ingest_pb2 import SendRequest
@@ -198,6 +200,25 @@ def test_a_sender_that_is_too_fast_waits_and_is_not_refused(steps: Steps) -> Non
     (view,) = [view for view in steps.engine.senders.look() if view.sender == "a"]
     assert (view.records_total, view.ranks, view.connected) == (30, 1, 1)
     assert view.paced_ns_total > 0
+
+
+def test_what_waits_outside_is_bounded_and_never_all_of_one_sender(steps: Steps) -> None:
+    """Each stream may have a large message waiting, and a daemon many streams."""
+    steps.engine.outside = Places("limits.waiting_nbytes", "bytes of messages wait", 1000)
+    give(steps, a=Share(records_per_s=1), b=Share(records_per_s=1))
+    streams = [begin(steps, "train", rank, "a") for rank in range(6)]
+    other = begin(steps, "train", 9, "b")
+    for owner in "ab":
+        steps.engine.senders.note_records(owner, 10**6)
+    message = SendRequest(batch=Batch(names=["x" * 200], first_name=1))
+    waiting = [steps.begin(stream.take(message)) for stream in (*streams, other)]
+    refused = [task.exception() for task in waiting if task.done()]
+    assert [type(error) for error in refused] == [RefusedError] * 4  # two of a wait: it may have half
+    assert all("limits.waiting_nbytes: 1,000 bytes" in str(error) and "held by a 4" in str(error) for error in refused)
+    assert not waiting[-1].done()
+    give(steps)
+    steps.loop.run_until_complete(asyncio.gather(*waiting, return_exceptions=True))
+    assert not steps.engine.outside
 
 
 def test_one_who_waits_is_let_go_when_the_limit_goes(steps: Steps) -> None:
