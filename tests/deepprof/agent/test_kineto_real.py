@@ -25,7 +25,7 @@ from tests.patience import PATIENCE_S
 from .receiving import Opening
 
 WINDOWS = 2
-RECORDS = 300  # of a window that has iterations enough: one has 27 records, and a busy machine leaves time for few
+RECORDS = 700  # of a window that has iterations enough: a busy machine leaves time for few
 TRAINING = """
 import sys, time, torch
 model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8))
@@ -72,7 +72,7 @@ async def collect(tmp_path: Path, found: list[Trace]) -> Opening:
     ranks = Opening()
     with short_folder() as folder:
         windows, lines = Folder(Path(folder) / "windows"), Notices(print)
-        source = KinetoSource(find_address(folder), windows, ranks, lines, Schedule(3.0, 2000), job="job")
+        source = KinetoSource(find_address(folder), windows, ranks, lines, Schedule(6.0, 5000), job="job")
         task = asyncio.create_task(source.run())
         process = await start(tmp_path, folder)
         try:
