@@ -25,7 +25,7 @@ from tests.patience import PATIENCE_S
 from .receiving import Opening
 
 WINDOWS = 2
-RECORDS = 700  # of a window that has iterations enough: a busy machine leaves time for few
+RECORDS = 1500  # of a window that has iterations enough, some 150 each: a busy machine leaves time for few
 TRAINING = """
 import sys, time, torch
 model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8))
