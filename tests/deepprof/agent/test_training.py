@@ -15,7 +15,7 @@ import pytest
 
 from tests.deepprof.agent.agents import AgentProcess, running_agent
 from tests.deepprof.service.daemons import Daemon, running, wait_for
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, UNHURRIED
 
 PROGRAMS = Path(__file__).parents[2] / "programs" / "unmodified"
 ITERATIONS = {"convnet": 60, "language_model": 100, "accumulation": 50, "epochs": 150, "recurrent": 80}
@@ -41,7 +41,7 @@ def agent(daemon: Daemon) -> Iterator[AgentProcess]:
 def environment() -> dict[str, str]:
     """Return what programs run with: nobody is left behind because the machine is busy, neither first nor last."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("DEEPPROF_")}
-    return env | {"DEEPPROF_EARLY_MS": "60000", "DEEPPROF_FINISH_MS": "60000"}
+    return env | UNHURRIED
 
 
 def run(agent: AgentProcess, job: str, *command: str) -> subprocess.CompletedProcess[str]:
