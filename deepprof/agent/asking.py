@@ -15,7 +15,8 @@ from deepprof.ownership import is_trusted
 
 __all__ = ["PATIENCE_S", "NotAnsweredError", "Why", "ask", "is_seated", "is_there", "sit"]
 
-PATIENCE_S = 2.0  # an agent that takes records from many jobs answers within a fraction of it
+# An agent that takes records from many jobs answers within a fraction of a second, where the machine has time for it.
+PATIENCE_S = 10.0
 
 
 class Why(Enum):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from deepprof.agent.answers import Answer, Process
-from deepprof.agent.asking import ask
+from deepprof.agent.asking import NotAnsweredError, Why, ask
 from deepprof.agent.running import wait_for_request
 from deepprof.agent.summary import RunAccount, add_up, select
 
@@ -16,6 +16,7 @@ __all__ = ["drain"]
 
 AWAY_S = 2.0  # a daemon that has been away so long is not waited for: what is on disk goes there later
 LOOK_S = 0.1
+ASK_S = 2.0  # for one answer: a signal that ends the wait is heard after it
 
 Pause = Callable[[float], bool]
 """Waits so many seconds; True: do not wait any longer."""
@@ -31,12 +32,19 @@ def drain(
 ) -> tuple[Answer, list[Process], RunAccount]:
     """Wait until the daemon has said what became of the job's records, for `patience_s` at most; returns the last word.
 
-    Looks twice at least: a process that was over at once may not be known the first time. Raises `NotAnsweredError`.
+    Looks twice at least: a process that was over at once may not be known the first time. An agent that is too busy to
+    answer is asked again as long. Raises `NotAnsweredError`.
     """
     began_s = away_s = time.monotonic()
     looks = 0
     while True:
-        answer = ask(socket)
+        try:
+            answer = ask(socket, ASK_S)
+        except NotAnsweredError as error:
+            if error.why is not Why.SILENT or time.monotonic() - began_s >= patience_s or pause(LOOK_S):
+                raise
+            away_s = time.monotonic()  # as far as anybody knows
+            continue
         processes = select(answer, job, before)
         account = add_up(processes, is_alive)
         looks, now_s = looks + 1, time.monotonic()

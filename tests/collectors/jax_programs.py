@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 TRAIN = """
 import sys, jax, jax.numpy as jnp
 @jax.jit
@@ -47,7 +49,7 @@ def run(program: str, path: Path) -> str:
         pytest.skip("jax is not installed (it is in the extra `test`)")
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", program, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -21,6 +21,7 @@ from deepprof.collectors.importers.xla.xplane import XPlane
 from deepprof.metrics.evidence import trust_in
 from tests.collectors.damage import read_within, survives
 from tests.collectors.xplane_profile import GPU, HOST, Event, data, event, named, number, plane, read, space, stat
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -311,7 +312,7 @@ def test_a_missing_protobuf_is_said_with_the_line_to_type(tmp_path, monkeypatch)
 def test_the_compiled_schema_is_that_of_the_source(tmp_path):
     out = tmp_path / "xplane.binpb"
     command = [sys.executable, "-W", "ignore", "-m", "grpc_tools.protoc", "-Iproto", f"--descriptor_set_out={out}"]
-    subprocess.run([*command, "proto/xplane.proto"], cwd=ROOT, check=True, timeout=60)
+    subprocess.run([*command, "proto/xplane.proto"], cwd=ROOT, check=True, timeout=PATIENCE_S)
     types = importlib.import_module("google.protobuf.descriptor_pb2").FileDescriptorSet
     compiled = types.FromString(xplane_schema.SCHEMA.read_bytes())
     assert compiled == types.FromString(out.read_bytes()), "run `make proto`"

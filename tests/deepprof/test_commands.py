@@ -13,6 +13,7 @@ from deepprof import commands
 from deepprof.commands import diagnose, inputs, main
 from deepprof.simulation import simulate, write
 from deepprof.version import read_version
+from tests.patience import PATIENCE_S
 
 from .builders import build_analysis, build_finding
 
@@ -41,7 +42,7 @@ def diagnosed(monkeypatch):
 def call(*argv, **options):
     """The command line in a process of its own."""
     command = [sys.executable, "-m", "deepprof", *argv]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, **options)
 
 
 def complaint(capsys, *argv):
@@ -148,13 +149,13 @@ def test_a_stderr_that_is_full_leaves_the_exit_code(tmp_path, unbuffered):
     for argv, code in ((["diagnose", "nope"], 2), (written, 0)):
         with open("/dev/full", "w") as full:
             command = [sys.executable, "-m", "deepprof", *argv]
-            done = subprocess.run(command, stderr=full, timeout=120, check=False, env=environment)
+            done = subprocess.run(command, stderr=full, timeout=PATIENCE_S, check=False, env=environment)
         assert done.returncode == code
 
 
 def test_a_closed_stderr_leaves_stdout_alone():
     command = ["/bin/sh", "-c", '"$0" -m deepprof diagnose nope 2>&-', sys.executable]
-    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=120, check=False)
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stdout) == (2, b"")
 
 
@@ -185,7 +186,7 @@ def test_a_full_disk_is_one_line(capsys, diagnosed):
 def test_a_full_stdout_is_one_line(capture):
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "deepprof", "diagnose", capture]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "No space left on device" in done.stderr
 
@@ -307,7 +308,7 @@ def test_json_is_utf_8_whatever_stdout_says(capture, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "deepprof", "diagnose", str(named), "--format", "json"],
         capture_output=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=True,
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
     )
@@ -320,7 +321,7 @@ def test_a_pipe_that_closes_early_is_quiet(capture, kind):
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "deepprof", "diagnose", capture, "--format", kind]
-    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=120, check=False)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=PATIENCE_S, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
 
@@ -330,7 +331,7 @@ def test_a_closed_stdout_is_one_line(capture):
         ["/bin/sh", "-c", '"$0" -m deepprof diagnose "$1" >&-', sys.executable, capture],
         stderr=subprocess.PIPE,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert (done.returncode, done.stderr) == (2, "deepprof: stdout is closed; write to a file with -o FILE\n")
@@ -358,7 +359,7 @@ def test_help_into_a_closed_pipe_is_quiet():
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "deepprof", "--help"]
-    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=120, check=False)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=PATIENCE_S, check=False)
     os.close(writer)
     assert done.stderr == b""
     assert done.returncode == 141

@@ -94,7 +94,7 @@ def test_a_process_whose_parent_is_gone_ends_without_a_word(ranks, own):
     process.stdin.close()
     assert process.stderr.read() == b""
     process.stderr.close()
-    assert process.wait(60) == 1
+    assert process.wait(PATIENCE_S) == 1
 
 
 @pytest.mark.parametrize(("command", "jobs"), WRITING)

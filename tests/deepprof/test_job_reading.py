@@ -86,7 +86,9 @@ def test_a_script_without_a_guard_and_with_modules_of_our_names(ranks, tmp_path)
     script = tmp_path / "script.py"
     script.write_text(f"import deepprof\nprint('once', len(deepprof.read_job({str(ranks)!r}, jobs=2)))\n")
     run = [sys.executable, str(script)]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path / "elsewhere")
+    done = subprocess.run(
+        run, capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=tmp_path / "elsewhere"
+    )
     assert (done.stdout, done.stderr, done.returncode) == ("once 3\n", "", 0)
 
 

@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 
+from tests.patience import PATIENCE_S
+
 __all__ = ["Prometheus", "running_prometheus", "wait_for"]
 
 T = TypeVar("T")
@@ -48,7 +50,7 @@ class Prometheus:
         """Return the `data` of an answer of the HTTP API."""
         query = urllib.parse.urlencode(parameters, doseq=True)
         try:
-            with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=10) as answer:  # noqa: S310
+            with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=PATIENCE_S) as answer:  # noqa: S310
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{path}?{query}: {error.read().decode()}") from error
@@ -76,7 +78,7 @@ class Prometheus:
         """Say whether it answers; fail where it has ended."""
         assert self.process.poll() is None, self.log.read_text()
         try:
-            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=5) as answer:  # noqa: S310
+            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=PATIENCE_S) as answer:  # noqa: S310
                 return answer.status == 200
         except OSError:
             return False
@@ -121,4 +123,4 @@ def running_prometheus(folder: Path, config: Mapping[str, Any], *flags: str) -> 
             yield server
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(PATIENCE_S)

@@ -32,6 +32,9 @@ __all__ = ["Desk", "read_credentials"]
 DATAGRAMS = 256  # read at one go: the agent has other work too
 CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as the kernel says them
 GIVE_UP_S = 300.0  # after a window's end: a busy process may write its file for minutes
+# … and for so long where a process says that it could begin another one: Kineto drops what it was asked for where its
+# thread wakes too late to warm up, and says so to nobody but its own log. Not at once: the word may be an old one.
+DROPPED_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,8 @@ class Desk:
         process = self.find(pid or message.pid)  # the kernel's word; 0 where it has no number for it here
         if isinstance(message, Registered):
             return make_count(len(self.processes))
+        if process and process.window:
+            self.follow(process.window, ready=message.ready)
         return make_answer(self.ask_for(process) if process and message.ready else "")
 
     def find(self, pid: int) -> Process | None:
@@ -100,6 +105,12 @@ class Desk:
         alike = (other.job for other in self.processes if other.command == process.command and other.job)
         return process.place.job or self.job or next(alike, None) or name_job(process.command, self.unix_s())
 
+    def follow(self, window: Window, *, ready: bool) -> None:
+        """Wait for a window's file as long as one may come, after what its process says now."""
+        now_s = self.clock.now_s()
+        if now_s > window.end_s:
+            window.limit_s = min(window.limit_s, now_s + DROPPED_S) if ready else window.end_s + GIVE_UP_S
+
     def ask_for(self, process: Process) -> str:
         """Return the configuration of a window if one is due, else nothing."""
         now_s = self.unix_s()
@@ -107,8 +118,8 @@ class Desk:
         if start_s is None or process.window is not None or process.refused or self.processes.is_other(process):
             return ""
         token, ahead_s = self.folder.new_token(), start_s - now_s
-        limit_s = self.clock.now_s() + ahead_s + self.schedule.window_ms / 1000 + GIVE_UP_S
-        process.window, process.last_start_s = Window(token, start_s, limit_s), start_s
+        end_s = self.clock.now_s() + ahead_s + self.schedule.window_ms / 1000
+        process.window, process.last_start_s = Window(token, end_s, end_s + GIVE_UP_S), start_s
         self.counts["asked"] += 1
         return make_config(self.folder.target(token), start_s, self.schedule)
 

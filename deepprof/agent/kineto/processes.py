@@ -21,10 +21,10 @@ PROC_NBYTES = 1 << 20
 
 @dataclass(slots=True)
 class Window:
-    """A window that a process was asked for. `start_s` is Unix time, `limit_s` when to give it up (agent's clock)."""
+    """A window that a process was asked for: when it ends, and when to give it up (agent's clock)."""
 
     token: str
-    start_s: float
+    end_s: float
     limit_s: float
     seen: Found | None = None
 

@@ -125,7 +125,7 @@ class KinetoSource:
         self.counts["missed"] += 1
         gone = self.processes.is_gone(process, self.clock.now_s())
         if not gone:
-            where = f"it may not see {self.folder.path}, or another profiler ran"
+            where = f"it may not see {self.folder.path}, have been too busy to begin in time, or another profiler ran"
             self.notices.say(f"process {process.pid} was asked for a window and wrote none: {where}")
 
     async def take(self, process: Process, found: Found) -> None:

@@ -13,9 +13,10 @@ from subprocess import PIPE
 
 from deepprof.collectors.live.hook import find_hook
 from tests.collectors.live.listener import Heard, Listener
+from tests.patience import PATIENCE_S
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
-TIMEOUT_S = 120
+TIMEOUT_S = PATIENCE_S
 
 
 @dataclass(frozen=True, slots=True)

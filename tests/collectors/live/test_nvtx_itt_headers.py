@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from deepprof.collectors.live.packets import ANNOTATION, BY_NAME
+from tests.patience import PATIENCE_S
 
 from .building import HERE, build, compiler, run
 from .listener import Heard, Listener
@@ -35,7 +36,7 @@ def run_collected(listener: Listener, command: list[str], variables: Mapping[str
     """Run a program that starts the collector itself; return what it printed and what was heard of it."""
     before = len(listener.connections)
     own = {"PATH": os.environ["PATH"], "DEEPPROF_SOCKET": str(listener.path)}
-    done = subprocess.run(command, env=own | variables, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=own | variables, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     listener.wait(lambda _: listener.connections[before:] and listener.connections[before].gone)
     (heard,) = listener.connections[before:]

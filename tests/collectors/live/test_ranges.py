@@ -10,6 +10,7 @@ import pytest
 
 from tests.collectors.live.building import FLAGS, INJECT, SANITIZERS, compiler
 from tests.collectors.live.hooked import PROGRAMS
+from tests.patience import PATIENCE_S
 
 SOURCES = [INJECT / "ranges.c", INJECT / "gathering.c", INJECT / "labels.c", PROGRAMS / "ranges_stress.c"]
 
@@ -24,7 +25,9 @@ def stress(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def run(program: Path, *words: object, **variables: str) -> list[int]:
     command = [str(program), *map(str, words)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | variables, timeout=120)
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, env=os.environ | variables, timeout=PATIENCE_S
+    )
     assert not done.stderr
     return [int(word) for word in done.stdout.split()]
 

@@ -15,6 +15,7 @@ from deepprof.collectors.live.packets import Kind, Level, Reason
 from tests.deepprof.agent.agents import AgentProcess, Job, iterations, running_agent
 from tests.deepprof.agent.test_agent import NAMES, find_rank, folder, wait_ended
 from tests.deepprof.service.daemons import Daemon, launch, running, wait_for
+from tests.patience import PATIENCE_S
 
 __all__ = ["folder"]
 
@@ -76,7 +77,7 @@ class Obedient:
 def watch(daemon: Daemon) -> str:
     """What `deepprof watch` writes of the daemon, once."""
     command = [sys.executable, "-m", "deepprof", "watch", daemon.address, "--format", "json", "--once"]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout
 
 
 def test_a_dear_collector_collects_windows_and_says_so(folder: Path) -> None:

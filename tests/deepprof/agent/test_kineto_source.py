@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from deepprof.agent.kineto import source as module
-from deepprof.agent.kineto.desk import read_credentials
+from deepprof.agent.kineto.desk import DROPPED_S, read_credentials
 from deepprof.agent.kineto.door import find_address, open_door
 from deepprof.agent.kineto.folder import Folder
 from deepprof.agent.kineto.processes import Process, Processes, read_birth, read_command, read_place
@@ -167,6 +167,41 @@ def test_a_window_that_never_comes_is_given_up_and_said():
             await until(lambda: at.source.counts["missed"])
             assert at.source.processes.found[ME].window is None
             assert f"process {ME} was asked for a window and wrote none" in at.lines[0]
+
+    asyncio.run(play())
+
+
+def test_a_process_that_has_dropped_what_it_was_asked_for_is_asked_again():
+    """Kineto does so where its thread wakes too late to warm up, and is ready for another one."""
+
+    async def play():
+        async with serving() as at:
+            assert await at.played.ask()
+            (process,) = at.source.processes
+            at.clock.now = process.window.end_s + 1
+            assert await at.played.ask() == {}  # its file may still come
+            until_s = at.clock.now + 2 * DROPPED_S
+            await until(lambda: process.window is None)
+            assert at.source.counts["missed"] == 1
+            assert at.clock.now < until_s
+            assert await at.played.ask()
+
+    asyncio.run(play())
+
+
+def test_a_process_that_still_works_on_a_window_is_waited_for():
+    async def play():
+        async with serving() as at:
+            config = await at.played.ask()
+            (process,) = at.source.processes
+            at.clock.now = process.window.end_s + 1
+            assert await at.played.ask() == {}  # what it said before it began may be heard late
+            assert await at.played.ask(ready=False) == {}
+            later_s = at.clock.now + 5 * DROPPED_S
+            await until(lambda: at.clock.now > later_s)
+            write_trace(window_file(config), 1000)
+            await until(lambda: at.source.counts["windows"])
+            assert at.source.counts["missed"] == 0
 
     asyncio.run(play())
 

@@ -36,6 +36,7 @@ from tests.deepprof.agent.replaying import (
 from tests.deepprof.agent.views import Counts, diagnosed, exported, watched
 from tests.deepprof.service.daemons import wait_for
 from tests.deepprof.service.sending import iterations_of, wait_settled
+from tests.patience import UNHURRIED
 
 BATCHES = 8
 # Of one device, with a loop that shows while the job runs, and no event so long that the agent holds back for seconds.
@@ -170,11 +171,11 @@ def test_behind_deepprof_run(traces: Path, node: Node, tmp_path: Path) -> None:
     [job] = read_some(traces, {"param-linear"}, "command", tmp_path)
     job.recordings[0].write(tmp_path / "records")
     built = build("plain")
-    command = [sys.executable, "-m", "deepprof", "run", "--job", job.name, "--agent", str(node.agent.socket), "--"]
+    command = [sys.executable, "-m", "deepprof", "run", "--job", job.name, "--agent", str(node.agent.socket)]
     environ = {name: text for name, text in os.environ.items() if not name.startswith("DEEPPROF_")}
     with subprocess.Popen(
-        [*command, str(built.replay), str(tmp_path / "records"), "full"],
-        env=environ | {"DEEPPROF_CUPTI": str(built.mock), "RANK": "0"},
+        [*command, "--drain", "300", "--", str(built.replay), str(tmp_path / "records"), "full"],
+        env=environ | UNHURRIED | {"DEEPPROF_CUPTI": str(built.mock), "RANK": "0"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

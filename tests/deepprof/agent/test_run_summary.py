@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import socket
 import subprocess
+import threading
 
 import pytest
 
@@ -15,6 +17,7 @@ from deepprof.agent.asking import NotAnsweredError
 from deepprof.agent.draining import drain, is_alive
 from deepprof.agent.process import CUT_TEXT
 from deepprof.agent.summary import Finished, add_up, describe, select
+from tests.patience import PATIENCE_S
 
 from .fake_agent import account as books
 from .fake_agent import answer, answering, process
@@ -193,13 +196,17 @@ def test_who_is_waited_for():
     assert not summarize(processes=[process(records=0, next=0, durable=0, ended=False)])[1]
 
 
+def called(said):
+    return said() if callable(said) else said
+
+
 @pytest.fixture
 def looks(tmp_path):
-    """Answers one after the other, the last again and again; `drain` on them."""
+    """Answers one after the other, or what gives them, the last again and again; `drain` on them."""
 
     def look(*said, patience_s=60.0, pause=lambda _: False):
         rest = itertools.chain(said, itertools.repeat(said[-1]))
-        with answering(tmp_path / "s", lambda: next(rest)) as heard:
+        with answering(tmp_path / "s", lambda: called(next(rest))) as heard:
             _, _, account = drain(tmp_path / "s", "demo", (), patience_s, pause=pause)
         return account, len(heard)
 
@@ -233,6 +240,29 @@ def test_a_signal_ends_the_wait(looks):
 def test_a_daemon_that_is_away_is_not_waited_for_long(looks, monkeypatch):
     monkeypatch.setattr(draining, "AWAY_S", 0.05)
     assert looks({**WAITS, "connected": False})[0].waiting == 999
+
+
+def test_an_agent_that_is_too_busy_to_answer_is_asked_again(looks, monkeypatch):
+    monkeypatch.setattr(draining, "ASK_S", 0.2)
+    waited = threading.Event()
+
+    def late():
+        assert waited.wait(PATIENCE_S)
+        return DONE
+
+    account, _ = looks(late, patience_s=PATIENCE_S, pause=lambda _: waited.set())
+    assert account.settled
+
+
+def test_a_busy_agent_is_waited_for_no_longer_than_it_may(tmp_path, monkeypatch):
+    monkeypatch.setattr(draining, "ASK_S", 0.05)
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(tmp_path / "s"))
+        door.listen()
+        with pytest.raises(NotAnsweredError, match="does not answer"):
+            drain(tmp_path / "s", "demo", (), 0.0)
+        with pytest.raises(NotAnsweredError, match="does not answer"):
+            drain(tmp_path / "s", "demo", (), PATIENCE_S, pause=lambda _: True)  # a signal
 
 
 def test_an_agent_that_is_gone(tmp_path):

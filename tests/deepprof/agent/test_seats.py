@@ -19,6 +19,7 @@ from deepprof.client.channel import find_door
 from deepprof.collectors.live.packets import HEAD, Kind
 from tests.deepprof.agent.agents import running_agent
 from tests.deepprof.agent.test_agent import folder
+from tests.patience import PATIENCE_S
 
 from .fake_agent import answer, pack
 
@@ -142,7 +143,7 @@ def test_a_run_takes_a_seat_at_an_agent_that_another_has_started_again(tmp_path)
     with socket.socket(socket.AF_UNIX) as door, gone:
         door.bind(str(path))
         door.listen()
-        door.settimeout(60)
+        door.settimeout(PATIENCE_S)
 
         kept: list[socket.socket] = []
 
@@ -155,7 +156,7 @@ def test_a_run_takes_a_seat_at_an_agent_that_another_has_started_again(tmp_path)
         server = threading.Thread(target=serve)
         server.start()
         keeper.check({})
-        server.join(60)
+        server.join(PATIENCE_S)
         assert keeper.pid is None
         assert keeper.seat is not None
         assert is_seated(keeper.seat)

@@ -33,7 +33,7 @@ from tests.collectors.live.reader import TRUTH, start_job
 from tests.deepprof.agent import packets_made as made
 from tests.deepprof.agent.agents import AgentProcess, Job, running_agent
 from tests.deepprof.service.daemons import Daemon, running, wait_for
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, UNHURRIED
 
 DEADLINE_S = PATIENCE_S
 FOREVER = 10_000_000
@@ -258,8 +258,8 @@ def start_run(agent: AgentProcess, job: str, *command: str) -> subprocess.Comple
     """Run a command as one types it, and return what came of it."""
     built = build("plain")
     env = {name: value for name, value in os.environ.items() if not name.startswith("DEEPPROF_")}
-    env |= {"JOB_LIBRARY": str(built.library), "DEEPPROF_CUPTI": str(built.mock), "JOB": str(built.job)}
-    words = [sys.executable, "-m", "deepprof", "run", "--job", job, "--agent", str(agent.socket), "--drain", "60"]
+    env |= {"JOB_LIBRARY": str(built.library), "DEEPPROF_CUPTI": str(built.mock), "JOB": str(built.job), **UNHURRIED}
+    words = [sys.executable, "-m", "deepprof", "run", "--job", job, "--agent", str(agent.socket), "--drain", "300"]
     return subprocess.run(
         [*words, "--", *command], capture_output=True, text=True, check=True, timeout=DEADLINE_S, env=env
     )

@@ -231,7 +231,7 @@ importlib.util.find_spec = lambda name, *rest: None if name == {module!r} else f
 from deepprof.commands import main
 sys.exit(main(["watch", "unix:/x"]))
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert run.returncode == 2
     assert run.stderr.count("\n") == 1
     assert 'pip install "deepprof[service]"' in run.stderr

@@ -13,6 +13,7 @@ import pytest
 
 from deepprof.commands import main
 from tests.deepprof.agent.fake_agent import answer, answering, process
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -124,7 +125,7 @@ def test_a_terminal_without_our_signs(folder):
         env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
         capture_output=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
     assert done.stdout.isascii()
     assert b"- agent - none at" in done.stdout

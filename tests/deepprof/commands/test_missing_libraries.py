@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 LINE = 'pip install "deepprof[service]"'
 WITHOUT = """
 import sys
@@ -23,7 +25,7 @@ COMMANDS = [["send", "x.json", "--job", "j"], ["watch"], ["watch", "--once"], ["
 
 def run_without(gone, argv):
     code = WITHOUT.format(gone=gone, argv=argv)
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("argv", COMMANDS, ids=" ".join)
@@ -60,5 +62,5 @@ def test_an_import_that_fails_for_another_reason_keeps_its_traceback(tmp_path):
 def test_python_says_the_same():
     code = "import sys; sys.modules['grpc'] = None\nimport deepprof\ntry: deepprof.connect()\n"
     code += "except deepprof.UsageError as error: print(error)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert done.stdout == f"talking to a daemon needs grpcio; {LINE}\n"

@@ -24,6 +24,7 @@ from tests.deepprof.service.daemons import Daemon, running, wait_for
 from tests.deepprof.service.raw import RawStream
 from tests.deepprof.service.sending import check_accounts, iterations_of, open_client, wait_settled
 from tests.deepprof.service.traces import gpu_only_trace
+from tests.patience import PATIENCE_S
 
 CODE = grpc.StatusCode
 HONEST = count()  # seeds: no two traces are alike
@@ -310,7 +311,7 @@ def test_a_client_that_forks_while_it_sends_is_served(daemon: Daemon, trace: dee
     import subprocess
     import sys
 
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, daemon.address], timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, daemon.address], timeout=PATIENCE_S, check=False)
     assert done.returncode == 0
 
 

@@ -24,6 +24,7 @@ from deepprof.wire.heads import make_hello
 from tests.deepprof.service.daemons import Daemon, launch, running
 from tests.deepprof.service.sending import check_accounts, open_client, wait_settled
 from tests.deepprof.service.traces import gpu_only_trace
+from tests.patience import PATIENCE_S
 
 KILLS = 50
 SMALL = ("--set", "journal.segment_nbytes=1MiB", "--set", "limits.message_nbytes=512KiB")  # many segments
@@ -77,7 +78,7 @@ def undisturbed(batches: list[tuple[Batch, int]], trace: deepprof.Trace) -> tupl
         sender = Client(daemon, trace)
         sender.allowed.release(len(batches))
         sender.start()
-        sender.join(120)
+        sender.join(PATIENCE_S)
         assert sender.error is None
         wait_settled(client, JOB)
         return client.iterations(JOB), client.ranks(JOB)[0].account
@@ -101,7 +102,7 @@ def test_fifty_kills_lose_nothing_acknowledged(trace: deepprof.Trace, folder: Pa
             ranks = client.ranks(JOB) if client.jobs() else ()
             assert sum(rank.account.accepted for rank in ranks) >= acknowledged
     sender.allowed.release(len(sender.batches))
-    sender.join(120)
+    sender.join(PATIENCE_S)
     assert sender.error is None
     with open_client(daemon) as client:
         wait_settled(client, JOB)

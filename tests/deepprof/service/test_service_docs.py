@@ -15,6 +15,7 @@ from deepprof.service.config import describe_config
 from deepprof.service.views import HISTORY
 from tests.deepprof.service.daemons import Daemon, running, wait_for
 from tests.deepprof.service.sending import check_accounts, open_client, wait_settled
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "service.md").read_text()
@@ -53,7 +54,7 @@ def run(command: str, daemon: Daemon) -> str:
         stderr=subprocess.STDOUT,
         text=True,
         check=True,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
     return told.stdout
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.service.turn_lock import TurnLock
+from tests.patience import PATIENCE_S
 
 
 def run_all(asks: list[tuple[str, str]], gone: set[int] = frozenset()) -> list[int]:  # type: ignore[assignment]
@@ -28,7 +29,7 @@ def run_all(asks: list[tuple[str, str]], gone: set[int] = frozenset()) -> list[i
             for number in gone:
                 tasks[number].cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        async with asyncio.timeout(60), lock.hold("last", ""):  # it is free again
+        async with asyncio.timeout(PATIENCE_S), lock.hold("last", ""):  # it is free again
             return order
 
     return asyncio.run(main())

@@ -24,8 +24,9 @@ from deepprof.service.config import Config, load_config
 from deepprof.service.refusal import Refusals
 from deepprof.v1 import admin_pb2, admin_pb2_grpc, ingest_pb2, ingest_pb2_grpc, query_pb2, query_pb2_grpc
 from deepprof.wire.addresses import parse_address
+from tests.patience import PATIENCE_S
 
-WAIT_S = 20.0  # no call of these tests lasts nearly as long
+WAIT_S = PATIENCE_S  # of a call
 
 # What grpc.aio's client says when a refusal comes while it writes: it loses the status that the server gave.
 LOST_ANSWER = "INTERNAL: Internal error from Core"

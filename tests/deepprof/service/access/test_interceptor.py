@@ -223,7 +223,7 @@ options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_leng
 call = grpc.insecure_channel(target, options=options).unary_unary("/deepprof.v1.Query/ListJobs")
 page_token = lambda n: b"\\x12" + bytes((n >> s & 127) | (128 if s < 28 else 0) for s in range(0, 35, 7)) + b"0" * n
 try:
-    call(page_token(size - 6), compression=grpc.Compression.Gzip if compressed else None, timeout=60)
+    call(page_token(size - 6), compression=grpc.Compression.Gzip if compressed else None, timeout=PATIENCE_S)
     print("OK")
 except grpc.RpcError as error:
     print(error.code().name, error.details())

@@ -163,12 +163,11 @@ def test_a_client_that_says_nothing_is_told_so() -> None:
 
 
 def test_a_thousand_idle_connections_keep_nobody_waiting() -> None:
-    with serving() as exporter, ExitStack() as open_ones:
+    patient = Settings(request_s=2 * PATIENCE_S)  # who waits for one of them waits in vain
+    with serving(settings=patient) as exporter, ExitStack() as open_ones:
         clients = [open_ones.enter_context(connect(exporter, b"GET /h")) for _ in range(500)]
-        begin = time.monotonic()
         assert ask(exporter, "/healthz")[0] == 200
         assert ask(exporter, "/metrics")[0] == 200
-        assert time.monotonic() - begin < 5
         assert hear(clients[0]) == b""  # cut, as were all but the latest
         latest = clients[-1]
         latest.sendall(b"ealthz HTTP/1.1\r\n\r\n")

@@ -21,7 +21,9 @@ from typing import Any
 import grpc
 
 from tests.deepprof.service.faults.injection import PLAN, InjectedError, install
+from tests.deepprof.service.faults.not_passed import NOT_PASSED
 from tests.deepprof.service.faults.trying import main
+from tests.patience import PATIENCE_S
 
 install("deepprof.service")
 
@@ -32,7 +34,7 @@ from benchmarks.kernels import kernels_and_copies  # noqa: E402
 from deepprof.client.connection import connect  # noqa: E402
 from deepprof.client.daemon import Daemon as Client  # noqa: E402
 from deepprof.client.errors import DaemonError  # noqa: E402
-from deepprof.service import daemon, housekeeping  # noqa: E402
+from deepprof.service import daemon, housekeeping, ingest  # noqa: E402
 from deepprof.service.config import load_config  # noqa: E402
 from deepprof.service.config.sections import IngestLimits  # noqa: E402
 from deepprof.service.examination import Result  # noqa: E402
@@ -46,9 +48,10 @@ from deepprof.wire.heads import make_end, make_hello  # noqa: E402
 
 trace = cache(lambda: kernels_and_copies(iterations=8, kernels=20))
 batches = cache(lambda: list(cut(trace(), records=100)))
-CALL_S = 60.0  # for one call
+CALL_S = PATIENCE_S  # for one call
 CHORE = "service.housekeeping:take_measure: asyncio.to_thread(measure, engine.history.path.parent)"
 NO_ROOM = "service.admission:Admission.room: waiting.woken.wait()"
+NO_TURN = "service.turn_lock:TurnLock.hold: self._wait(owner, job)"
 EXAMINED = (  # what the daemon does in its own time, and has done before the course ends
     "service.examiner.examiner:Examiner.look: self.settle(ended)",
     "service.examiner.examiner:Examiner.look: self.examine(job)",
@@ -124,7 +127,12 @@ class Life:
     @property
     def has_ended(self) -> bool:
         """Whether the daemon ends by itself; it may take a moment to say so."""
-        return self.over.wait(0.05) or bool(self.engine and self.engine.vitals.problem)
+        return self.over.wait(0.05) or self.has_problem
+
+    @property
+    def has_problem(self) -> bool:
+        """Whether the daemon has found a reason to end."""
+        return bool(self.engine and self.engine.vitals.problem)
 
     def check_alive(self) -> None:
         """Note where a daemon that goes on does not say that it lives; of two questions one may meet the error."""
@@ -155,8 +163,8 @@ def settings(life: Life) -> dict[str, str]:
 
 
 def prepare(folder: Path) -> None:
-    """Have everything that is done now and then be done at once, and examinations cost nothing."""
-    daemon.GRACE_S = 0.2
+    """Have everything that is done now and then be done at once, examinations cost nothing, and nothing be too late."""
+    daemon.GRACE_S, ingest.SHOWN_S = 0.2, CALL_S
     housekeeping.EVERY_S = examiner.LOOK_S = examiner.PAUSE_S = 0.02
     result = Result("{}", [], [], to_arrow(pl.DataFrame(schema=HISTORY)))
     (folder / "result").write_bytes(msgspec.msgpack.encode(result))
@@ -169,6 +177,7 @@ def prepare(folder: Path) -> None:
     async def begun(engine: Any, looking: Any, doors: Any, metrics: str) -> None:
         LIVES[-1].metrics, LIVES[-1].engine = metrics, engine
         engine.admission.limits = TIGHT
+        engine.find = hold_turn(LIVES[-1], engine.find)
         try:
             await begin(engine, looking, doors, metrics)
         finally:
@@ -242,6 +251,17 @@ def hold_miner(life: Life, over: threading.Event) -> None:
     before = PLAN.passed[NO_ROOM]
     with contextlib.suppress(InjectedError):
         life.engine.worker.call(lambda: wait_until(lambda: over.is_set() or PLAN.passed[NO_ROOM] > before))
+
+
+def hold_turn(life: Life, find: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the engine's `find`, which holds up who attaches the job `open` until somebody waits to be the next."""
+
+    async def found(hello: Any, owner: str) -> Any:
+        while hello.job == "open" and not PLAN.passed[NO_TURN] and not PLAN.over and not life.has_problem:
+            await asyncio.sleep(0.005)
+        return await find(hello, owner)
+
+    return found
 
 
 def wait_until(what: Callable[[], bool], patience_s: float = CALL_S) -> bool:
@@ -359,8 +379,7 @@ def try_place(place: str, folder: Path) -> tuple[str, list[str]]:
     prepare(folder)
     PLAN.place = place
     life = live(folder, course)
-    passed = not PLAN.place
-    PLAN.place = ""
+    passed = PLAN.end()
     problems = list(life.judge())
     again = live(folder, lambda later: check_kept(later, life))
     problems += [f"afterwards: {problem}" for problem in again.problems]
@@ -379,4 +398,4 @@ def live(folder: Path, course: Callable[[Life], None]) -> Life:
 
 if __name__ == "__main__":
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    main(lambda: contextlib.nullcontext(try_place))
+    main(lambda: contextlib.nullcontext(try_place), NOT_PASSED)

@@ -30,17 +30,25 @@ class InjectedError(Exception):
 
 @dataclass
 class Plan:
-    """Where the next error is; `passed` counts how often every known place was passed."""
+    """Where the next error is; `passed` counts how often every known place was passed, until the plan is `over`."""
 
     place: str = ""
     passed: Counter[str] = field(default_factory=Counter)
+    over: bool = False
 
     def ask(self, place: str) -> None:
         """Raise at the place that is armed, once."""
+        if self.over:
+            return
         self.passed[place] += 1
         if place == self.place:
             self.place = ""
             raise InjectedError(place)
+
+    def end(self) -> bool:
+        """Let everything pass from now on, uncounted; return whether the place that was armed has been passed."""
+        self.over = True
+        return not self.place
 
 
 PLAN = Plan()

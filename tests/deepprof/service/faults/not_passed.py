@@ -47,7 +47,7 @@ NOT_PASSED = {
     "service.query:QueryServicer.ReadWindow: stalled": READERS,
     "service.query:QueryServicer.ranks: context.abort(grpc.StatusCode.UNAVAILABLE, text)": NOT_READY,
     "service.query:QueryServicer.ListJobs: self.past(context)": "nobody asks for past jobs; commands/test_jobs.py does",
-    "service.ingest:Stream.end_show: called": "all is shown within five seconds; test_ingest_answers.py waits",
+    "service.ingest:Stream.end_show: called": "all is shown before it is too late; test_ingest_answers.py waits",
     "service.senders:Senders.keep_pace: asyncio.sleep(wait_ns / 10 ** 9)": "no rate is held; test_shares.py holds one",
     "service.query:QueryServicer.past: context.abort(grpc.StatusCode.UNAVAILABLE, f'the history can": HISTORY,
     "service.worker:Worker._give_up: called": ONCE_MORE,
