@@ -197,7 +197,7 @@ def take_over(attacker: Attacker) -> None:
 
 def burn(_: Attacker) -> None:
     """Keep a processor busy, and the daemon not: what that alone does to the honest ones."""
-    for _ in range(BURST):
+    for _number in range(BURST):
         pass
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from benchmarks.accuracy.tables import Better, Table
-from benchmarks.chaos.hostile import ATTACKS
+from benchmarks.chaos.hostile import ATTACKS, CONTROL
 from benchmarks.chaos.trial import Outcome
 
 __all__ = ["make_table", "tell_aim"]
@@ -38,7 +38,7 @@ def make_table(outcomes: Sequence[Outcome], note: str) -> Table:
 
 def tell_aim(outcomes: Sequence[Outcome]) -> str:
     """Say beside which hostile clients honest ones wait as little as is aimed for, and beside which not."""
-    hostile = {each.name: each.ratio for each in outcomes if each.name in ATTACKS}
+    hostile = {each.name: each.ratio for each in outcomes if each.name in ATTACKS and each.name != CONTROL}
     kept = [name for name, ratio in hostile.items() if ratio is not None and ratio <= AIM]
     missed = [f"{name} ({ratio:.1f})" for name, ratio in hostile.items() if ratio is not None and ratio > AIM]
     unknown = [name for name, ratio in hostile.items() if ratio is None]
