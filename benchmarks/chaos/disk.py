@@ -13,7 +13,7 @@ from benchmarks.chaos.ground import Ground
 from benchmarks.chaos.plan import Call
 from deepprof.client.errors import DaemonError
 
-__all__ = ["bad_reads", "bad_renames", "failing_disk", "full_history", "killed_when_full"]
+__all__ = ["bad_reads", "bad_renames", "failing_disk", "full_history", "killed_when"]
 
 GROWING = Call.WRITE | Call.CREATE | Call.TRUNCATE | Call.MKDIR
 CHANGING = GROWING | Call.RENAME | Call.UNLINK
@@ -50,16 +50,20 @@ def fail_for_a_while(ground: Ground, calls: Call, error: int, prefix: Path) -> N
         ground.pause(LONGEST_S)
 
 
-def killed_when_full(ground: Ground) -> str:
-    """Kill the daemon on a full disk, and start it there, where it may not come up; then there is room again."""
-    while ground.again():
-        with ground.plan.failing(*FAULTS["ENOSPC"], ground.daemon.store):
-            ground.pause(0.5)
-            ground.daemon.kill()
-            ground.daemon.launch()
-            ground.daemon.wait_ready()
-        ground.daemon.revive_until_ready()
-    return f"{ground.times} x kill -9 and a start on a full disk"
+def killed_when(name: str, what: str) -> Callable[[Ground], str]:
+    """Return what kills the daemon on such a disk, and starts it there, where it may not come up; then all is well."""
+
+    def disturb(ground: Ground) -> str:
+        while ground.again():
+            with ground.plan.failing(*FAULTS[name], ground.daemon.store):
+                ground.pause(0.5)
+                ground.daemon.kill()
+                ground.daemon.launch()
+                ground.daemon.wait_ready()
+            ground.daemon.revive_until_ready()
+        return f"{ground.times} x kill -9 and a start on a {what} disk"
+
+    return disturb
 
 
 def full_history(ground: Ground) -> str:

@@ -101,6 +101,11 @@ class Fleet:
             number, rank = divmod(slot, self.size.ranks)
             yield job_of(number), rank, self.board.look(slot)[1]
 
+    def owes(self, slot: int, given: int) -> bool:
+        """Return whether one of the first `given` records of a sender that goes on is not acknowledged yet."""
+        _, durable, state = self.board.look(slot)
+        return durable < given and state is State.UNDER_WAY
+
     def gone(self) -> int:
         """Return how many senders did not come to their end."""
         return sum(self.board.look(slot)[2] is not State.ENDED for slot in range(self.size.streams))

@@ -19,12 +19,14 @@ from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.query_pb2 import ReadWindowRequest, WatchRequest
 from deepprof.v1.records_pb2 import CLOCK_SESSION, TABLE_KIND_DEVICE_EVENTS, Batch, End, Gap, Hello, Table
 
-__all__ = ["ATTACKS", "Target", "attack"]
+__all__ = ["ATTACKS", "CONTROL", "Target", "attack"]
 
 SEND = "/deepprof.v1.Ingest/Send"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 ANSWER_S = 5.0  # that an answer is waited for
 HELD = 200  # connections or streams at a time
+CONTROL = "the control: busy processors"
+BURST = 100_000  # loops of the control at a time, some milliseconds
 GAPS = (1, 2**31, 2**32 - 1, 2**32, 2**62, 2**64 - 1)
 Request = bytes | SendRequest
 
@@ -193,6 +195,12 @@ def take_over(attacker: Attacker) -> None:
     attacker.hang(SendRequest(hello=Hello(job=job, rank=0, collector="chaos", clock=CLOCK_SESSION)))
 
 
+def burn(_: Attacker) -> None:
+    """Keep a processor busy, and the daemon not: what that alone does to the honest ones."""
+    for _number in range(BURST):
+        pass
+
+
 ATTACKS: dict[str, Callable[[Attacker], None]] = {
     "Hellos of new jobs": flood_hellos,
     "impossible gaps": tell_gaps,
@@ -206,6 +214,7 @@ ATTACKS: dict[str, Callable[[Attacker], None]] = {
     "readers that do not read": never_read,
     "another's rank": claim,
     "another's name": take_over,
+    CONTROL: burn,
 }
 
 

@@ -3,7 +3,8 @@
  *
  * The plan is a file that both sides map (CHAOS_PLAN); benchmarks/chaos/plan.py is the other side and has the same
  * layout. A rule fails the calls in `calls` on paths that begin with `prefix`, `left` times (-1: for as long as it
- * stands), and counts in `hits` what it failed: a fault that never happened proves nothing.
+ * stands), and counts in `hits` what it failed: a fault that never happened proves nothing. One whose error is 0 holds
+ * the calls up for as long as it stands, as a disk does that hangs; then they are done.
  *
  * CHAOS_PARENT is the process with which this one dies, so that no daemon outlives an interrupted run.
  */
@@ -27,7 +28,7 @@
 #include <unistd.h>
 
 enum { OPEN = 1, CREATE = 2, READ = 4, WRITE = 8, SYNC = 16, RENAME = 32, TRUNCATE = 64, UNLINK = 128, MKDIR = 256 };
-enum { RULES = 4, PREFIX = 240, BILLION = 1000000000 };
+enum { RULES = 4, PREFIX = 240, BILLION = 1000000000, HOLD_US = 2000 };
 
 struct rule {
     volatile int32_t calls, error, left, hits;
@@ -63,6 +64,8 @@ static int fails(int calls, const char *path) {
         struct rule *rule = &plan->rules[i];
         if (!(rule->calls & calls) || !rule->left || strncmp(path, rule->prefix, strlen(rule->prefix))) continue;
         if (!take(rule)) continue;
+        while (!rule->error && rule->left) usleep(HOLD_US);
+        if (!rule->error) continue;
         errno = rule->error;
         return 1;
     }

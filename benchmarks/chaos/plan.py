@@ -45,6 +45,7 @@ class Plan:
 
     def __init__(self, folder: Path) -> None:
         self.library, self.path = folder / "inject.so", folder / "plan"
+        self.faults = self.missed = 0  # blocks with a fault so far, and those of them that no call has met
         compiler = find_compiler()
         assert compiler, "the faults are injected by a library in C: install a compiler (cc)"
         flags = ("-O1", "-std=gnu11", "-shared", "-fPIC")
@@ -67,14 +68,19 @@ class Plan:
 
     @contextmanager
     def failing(self, calls: Call, error: int, prefix: Path, left: int = FOR_AS_LONG, rule: int = 0) -> Iterator[None]:
-        """Have `calls` on paths below `prefix` fail with `error` in the block: always, or the next `left` times."""
-        at = CLOCK.size + rule * RULE.size
-        RULE.pack_into(self.map, at, calls, error, 0, self.hits(rule), os.fsencode(prefix))
+        """Have `calls` on paths below `prefix` fail with `error` in the block: always, or the next `left` times.
+
+        An `error` of 0 has them wait for the block's end, and then be done.
+        """
+        at, before = CLOCK.size + rule * RULE.size, self.hits(rule)
+        RULE.pack_into(self.map, at, calls, error, 0, before, os.fsencode(prefix))
         LEFT.pack_into(self.map, at + AT_LEFT, left)  # last: it arms the rule
         try:
             yield
         finally:
             LEFT.pack_into(self.map, at + AT_LEFT, 0)
+            self.faults += 1
+            self.missed += self.hits(rule) == before
 
     def hits(self, rule: int = 0) -> int:
         """Return how many calls the rule has failed so far."""

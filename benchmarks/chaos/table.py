@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from benchmarks.accuracy.tables import Better, Table
+from benchmarks.chaos.hostile import ATTACKS, CONTROL
 from benchmarks.chaos.trial import Outcome
 
-__all__ = ["make_table"]
+__all__ = ["make_table", "tell_aim"]
 
 COLUMNS: dict[str, Better] = {
     "scenario": "key",
@@ -21,16 +22,28 @@ COLUMNS: dict[str, Better] = {
     "gone": "fewer",
     "p99 wait, quiet": "any",
     "p99 wait, disturbed": "any",
+    "longest": "any",
     "ratio": "any",
     "how the daemon ended": "any",
     "note": "any",
 }
 NOTHING = "-"
+AIM = 2.0  # times their quiet p99 that honest senders may wait beside hostile ones
 
 
 def make_table(outcomes: Sequence[Outcome], note: str) -> Table:
     """Return the table."""
     return Table("Chaos", note, COLUMNS, [make_row(outcome) for outcome in outcomes])
+
+
+def tell_aim(outcomes: Sequence[Outcome]) -> str:
+    """Say beside which hostile clients honest ones wait as little as is aimed for, and beside which not."""
+    hostile = {each.name: each.ratio for each in outcomes if each.name in ATTACKS and each.name != CONTROL}
+    kept = [name for name, ratio in hostile.items() if ratio is not None and ratio <= AIM]
+    missed = [f"{name} ({ratio:.1f})" for name, ratio in hostile.items() if ratio is not None and ratio > AIM]
+    unknown = [name for name, ratio in hostile.items() if ratio is None]
+    words = [(f"it is (at most {AIM:.0f})", kept), ("it is not", missed), ("too few waits", unknown)]
+    return "; ".join(f"{text}: {', '.join(names)}" for text, names in words if names) or "no such row"
 
 
 def make_row(outcome: Outcome) -> list[str]:
@@ -45,6 +58,7 @@ def make_row(outcome: Outcome) -> list[str]:
         str(outcome.gone),
         milliseconds(outcome.quiet_s),
         milliseconds(outcome.troubled_s),
+        milliseconds(outcome.longest_s),
         NOTHING if outcome.ratio is None else f"{outcome.ratio:.1f}",
         "; ".join(f"{times} x {how}" for how, times in Counter(outcome.endings).items()).replace("|", "/"),
         "; ".join(outcome.notes).replace("|", "/") or NOTHING,

@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.chaos.counting import Count, check, count_records
 from benchmarks.chaos.daemon import Daemon, serving
 from benchmarks.chaos.fleet import Size, sailing
-from benchmarks.chaos.ground import Ground
+from benchmarks.chaos.ground import Ground, Stretch
 from benchmarks.chaos.plan import Plan
 from benchmarks.chaos.proxy import Proxy, passing
 from benchmarks.chaos.records import write_messages
@@ -34,7 +34,9 @@ FEWEST = 100  # waits of which a 99th percentile is told: of fewer it is the lon
 class Scenario:
     """What is done to a daemon: `disturb` does it, and says in words what it was. `policy` is the senders'.
 
-    With `proxied` half of the senders come through a proxy, the others over the socket; else over port and socket.
+    `quiet` is the part of the time before that in which nothing is done, 0 where `disturb` has quiet turns of its own;
+    `weight` says how much more of the time it gets than others. With `proxied` half of the senders come through a
+    proxy, the others over the socket; else over port and socket.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Scenario:
     settings: tuple[str, ...] = ()
     policy: dict[str, float] = field(default_factory=dict)
     proxied: bool = False
+    quiet: float = QUIET
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,10 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a scenario; waits are the 99th percentiles in s, None where too few were measured."""
+    """What came of a scenario; waits are in s: 99th percentiles, None where too few were measured, and the longest.
+
+    `problems` are what must not be, beside what is counted.
+    """
 
     name: str
     done: str
@@ -74,8 +81,15 @@ class Outcome:
     gone: int
     quiet_s: float | None
     troubled_s: float | None
+    longest_s: float | None
     endings: list[str]
     notes: list[str]
+    problems: list[str]
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether anything was lost, doubled or gone, or is otherwise as it must not be."""
+        return bool(self.count.lost or self.count.doubled or self.gone or self.problems)
 
     @property
     def ratio(self) -> float | None:
@@ -109,53 +123,41 @@ def ways(daemon: Daemon, proxy: Proxy | None) -> list[str]:
 
 def play(scenario: Scenario, effort: Effort, ground: Ground) -> Outcome:
     """Let it be quiet, then disturb, then have everybody end, and count."""
-    fleet, daemon = ground.fleet, ground.daemon
-    quiet = be_quiet(ground, scenario, effort)
+    fleet = ground.fleet
+    be_quiet(ground, scenario, effort.seconds * scenario.quiet)
     began = time.monotonic()
-    ground.until_s = began + effort.seconds * (1 - QUIET)
+    ground.until_s = began + effort.seconds * (1 - scenario.quiet)
     done = scenario.disturb(ground)
-    troubled = began, time.monotonic()
+    ground.troubled = ground.troubled or [(began, time.monotonic())]
     ground.mend()
     fleet.finish(effort.deadline_s)
     fleet.kill()
-    diaries = list(fleet.diaries())
-    sound, count, notes = judge(ground)
-    waits = [tuple(wait) for diary in diaries for wait in diary["waits"]]
-    gone = [text for diary in diaries for text in diary["gone"]]
-    hits = [f"{ground.plan.hits()} calls failed"] if ground.plan.hits() else []
-    notes = [*hits, *notes, *([] if sound == "sound" else [f"fsck: {sound}"]), *gone[:2]]
-    return Outcome(
-        name=scenario.name,
-        done=done,
-        size=scenario.size,
-        sent=fleet.given(),
-        acknowledged=fleet.acknowledged(),
-        count=count,
-        gone=fleet.gone(),
-        quiet_s=find_p99(waits, quiet),
-        troubled_s=find_p99(waits, troubled),
-        endings=[text.replace(str(daemon.folder), "DIR") for text in daemon.endings],
-        notes=[text.replace(str(daemon.folder), "DIR") for text in notes],
-    )
+    return report(scenario, ground, done, judge(ground))
 
 
-def be_quiet(ground: Ground, scenario: Scenario, effort: Effort) -> tuple[float, float]:
-    """Have everybody send undisturbed; return from when to when all did."""
+def be_quiet(ground: Ground, scenario: Scenario, seconds: float) -> None:
+    """Have everybody send undisturbed, for so long once all do."""
     fleet = ground.fleet
     fleet.board.pace = scenario.size.pace
     fleet.start()
     ground.wait_for(lambda: all(durable for _, _, durable in fleet.each()), "an acknowledgement of each sender")
-    began = time.monotonic()
-    time.sleep(effort.seconds * QUIET)  # measured, not waited for
-    ended, given = time.monotonic(), [fleet.board.look(slot)[0] for slot in range(fleet.size.streams)]
-    # What was sent while it was quiet is acknowledged while it is: else a wait for a restart would count as quiet.
-    ground.wait_for(lambda: all(of[2] >= sent for of, sent in zip(fleet.each(), given, strict=True)), "quiet's end")
-    return began, ended
+    with ground.noting(ground.quiet):
+        time.sleep(seconds)  # measured, not waited for
+    ground.await_given()
 
 
-def judge(ground: Ground) -> tuple[str, Count, list[str]]:
+@dataclass
+class Verdict:
+    """What is found in a store: what fsck says last, the records, and what must not be."""
+
+    said: str
+    count: Count
+    problems: list[str]
+
+
+def judge(ground: Ground) -> Verdict:
     """End the daemon one way or the other, check its store, and count what is in it after a restart."""
-    daemon, notes = ground.daemon, list[str]()
+    daemon, problems = ground.daemon, list[str]()
     code = 0 if (killed := ground.chance.random() < 0.5) else daemon.stop()
     if killed:
         daemon.kill()
@@ -163,15 +165,55 @@ def judge(ground: Ground) -> tuple[str, Count, list[str]]:
     daemon.start()
     count = count_records(daemon, ground.fleet)
     if last := daemon.stop():
-        notes.append(f"the last SIGTERM: exit {last}")
+        problems.append(f"the last SIGTERM: exit {last}")
     if code or not harmless:
-        notes.append(f"exit {code}" if code else "fsck found acknowledged records missing")
+        problems.append(f"exit {code}" if code else "fsck found acknowledged records missing")
     if count.wrong:
-        notes.append(f"{count.wrong} records miscounted by the daemon")
-    return said, count, notes
+        problems.append(f"{count.wrong} records miscounted by the daemon")
+    if ground.plan.faults and not ground.plan.hits():
+        problems.append("no call met the fault: nothing was tried")
+    return Verdict(said, count, problems)
 
 
-def find_p99(waits: list[tuple[float, ...]], between: tuple[float, float]) -> float | None:
-    """Return the 99th percentile of the waits of what was sent in a stretch of time."""
-    found = [wait for sent, wait in waits if between[0] <= sent < between[1]]
+def report(scenario: Scenario, ground: Ground, done: str, verdict: Verdict) -> Outcome:
+    """Put together what came of a scenario."""
+    fleet, diaries = ground.fleet, list(ground.fleet.diaries())
+    waits = [(sent, wait) for diary in diaries for sent, wait in diary["waits"]]
+    gone = [text for diary in diaries for text in diary["gone"]]
+    notes = [*tell_faults(ground), *ground.notes, *verdict.problems]
+    notes += [*([] if verdict.said == "sound" else [f"fsck: {verdict.said}"]), *gone[:2]]
+    return Outcome(
+        name=scenario.name,
+        done=done,
+        size=scenario.size,
+        sent=fleet.given(),
+        acknowledged=fleet.acknowledged(),
+        count=verdict.count,
+        gone=fleet.gone(),
+        quiet_s=find_p99(waits, ground.quiet),
+        troubled_s=find_p99(waits, ground.troubled),
+        longest_s=max(those_in(waits, ground.troubled), default=None),
+        endings=ground.without_paths(ground.daemon.endings),
+        notes=ground.without_paths(notes),
+        problems=verdict.problems,
+    )
+
+
+def tell_faults(ground: Ground) -> list[str]:
+    """Say how many calls met a fault, and how many faults were met by none: those were not tried."""
+    plan = ground.plan
+    if not plan.faults:
+        return []
+    missed = f", none in {plan.missed} of {plan.faults} times" if plan.missed else ""
+    return [f"{plan.hits():,} calls met it{missed}"]
+
+
+def those_in(waits: list[tuple[float, float]], stretches: list[Stretch]) -> list[float]:
+    """Return the waits of what was sent in some stretches of time."""
+    return [wait for sent, wait in waits if any(began <= sent < ended for began, ended in stretches)]
+
+
+def find_p99(waits: list[tuple[float, float]], stretches: list[Stretch]) -> float | None:
+    """Return the 99th percentile of the waits of what was sent in some stretches of time."""
+    found = those_in(waits, stretches)
     return float(np.quantile(found, 0.99)) if len(found) >= FEWEST else None
