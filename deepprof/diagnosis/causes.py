@@ -104,7 +104,18 @@ def is_enough(cause: Finding, symptom: Finding) -> bool:
     touched = cause.evidence.get("lost_together_ns") if cause.rule == "shared-device" else None
     if isinstance(touched, int):
         return touched >= ENOUGH * (symptom.headroom_ns_per_iteration or 0)
-    return burden(cause) >= ENOUGH * burden(symptom)
+    return burden(cause) >= ENOUGH * burden(symptom) or is_usually_enough(cause, symptom)
+
+
+def is_usually_enough(cause: Finding, symptom: Finding) -> bool:
+    """Return whether a late rank is most of what the others wait in a usual iteration.
+
+    A few collectives that take long lift the mean of what is waited, and not how late the rank usually is.
+    """
+    late, exposed = cause.evidence.get("late_ratio"), symptom.evidence.get("share_ratio")
+    if symptom.rule != "communication-bound" or not isinstance(late, float) or not isinstance(exposed, float):
+        return False
+    return late * cause.confidence >= ENOUGH * exposed * symptom.confidence
 
 
 def same_place(cause: Finding, symptom: Finding) -> bool:

@@ -113,9 +113,10 @@ def past_job_of(summary: JobSummary, kept: Kept) -> wire.Job:
     )
 
 
-def job_of(name: str, ranks: Sequence[RankView], kept: Kept = NOBODY) -> wire.Job:
-    """Return a job from its ranks, and what is kept of it."""
+def job_of(name: str, ranks: Sequence[RankView], kept: Kept = NOBODY, order: Sequence[str] = ()) -> wire.Job:
+    """Return a job from its ranks, and what is kept of it; `order` are rules as its report tells them."""
     loud = {rule for rank in ranks for rule, severity in rank.findings.items() if severity != "info"}
+    told = [rule for rule in order if rule in loud]
     return wire.Job(
         job=name,
         ranks=len(ranks),
@@ -125,7 +126,7 @@ def job_of(name: str, ranks: Sequence[RankView], kept: Kept = NOBODY) -> wire.Jo
         last_record_unix_ns=max((rank.last_record_unix_ns for rank in ranks), default=0),
         iterations=sum(device.iterations_total for rank in ranks for device in rank.devices),
         account=sum_accounts([rank.account for rank in ranks]),
-        active_findings=sorted(loud),
+        active_findings=[*told, *sorted(loud.difference(told))],
         sender=next((rank.sender for rank in ranks if rank.sender), kept[0]),
         kept_nbytes=kept[1],
     )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from deepprof.service.examiner import Examiner
     from deepprof.service.history.values import JobSummary
     from deepprof.service.rank import Rank
+    from deepprof.service.views import RankView
 
 __all__ = ["QueryServicer"]
 
@@ -189,9 +190,11 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
         chosen = {name: ranks for name, ranks in jobs.items() if job in ("", name)}
         views = {name: [rank.view for _, rank in sorted(ranks.items())] for name, ranks in chosen.items()}
         ranks = [rank_of(view) for view in views.get(job, ())] if job else []
-        return wire.WatchResponse(
-            jobs=[job_of(name, found, self.kept(name)) for name, found in views.items()], ranks=ranks
-        )
+        return wire.WatchResponse(jobs=[self.job(name, found) for name, found in views.items()], ranks=ranks)
+
+    def job(self, name: str, ranks: Sequence[RankView]) -> wire.Job:
+        """Return a job with what is known of it."""
+        return job_of(name, ranks, self.kept(name), self.examiner.order(name))
 
     def kept(self, job: str) -> Kept:
         """Return who sends a job and what is kept of it, as measured last."""

@@ -35,7 +35,12 @@ class Examined(msgspec.Struct):
 
     def active(self, rank: int) -> Mapping[str, str]:
         """Return the open findings that concern a rank: rule → severity."""
-        return MappingProxyType({f.rule: f.severity for f in self.found if f.rank in (None, rank)})
+        told = [f for f in self.found if f.rank in (None, rank)]
+        return MappingProxyType({f.rule: f.severity for f in reversed(told)})  # what repeats a finding follows it
+
+    def order(self) -> list[str]:
+        """Return the rules that found something, as the report tells them: a cause before what it explains."""
+        return list(dict.fromkeys(f.rule for f in self.found))
 
     def findings(self) -> wire.GetFindingsResponse:
         """Return the findings as a message."""

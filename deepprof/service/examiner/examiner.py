@@ -291,6 +291,11 @@ class Examiner:
             async for message in messages:
                 yield message
 
+    def order(self, job: str) -> list[str]:
+        """Return the rules that found something in a job, in the report's order."""
+        known = self.known.get(job)
+        return [] if known is None else known.order()
+
     def findings(self, job: str) -> wire.GetFindingsResponse:
         """Return what was found in a job."""
         known = self.known.get(job)

@@ -22,7 +22,7 @@ NAMES = (
 )
 FORWARD, BACKWARD, STEP, UPDATE, CALL, COLLECTIVE, LAYERS = range(7)
 MS = 1_000_000
-ITERATIONS, SLEEP_NS = 30, 20 * MS
+ITERATIONS, SLEEP_NS, STALL_NS = 30, 20 * MS, 150 * MS
 MAIN, WORKERS = 11, (12, 13)
 
 
@@ -30,16 +30,17 @@ def op(name: int, start: int, end: int) -> Row:
     return {"start_ns": start, "end_ns": end, "process": 1, "thread": MAIN, "category": "op", "name_id": name}
 
 
-def train(rank: int, late: int | None, collective: str, world: int = 2) -> Trace:
+def train(rank: int, late: int | None, collective: str, stalled: Sequence[int] = ()) -> Trace:
     """A rank of a data-parallel job: each iteration ends one all-reduce, from whichever thread is free.
 
-    The `late` rank sleeps before every iteration; all leave the collective when it comes, and when they are woken.
+    The `late` rank sleeps before every iteration; all leave the collective when it comes, and when they are woken. In
+    the iterations `stalled` the collective itself takes long, as on a host that has other work.
     """
     woken, free = (np.random.default_rng([seed, rank]) for seed in (1, 2))
     host: list[Row] = []
     ranges: list[Row] = []
     begin = 0
-    for _ in range(ITERATIONS):
+    for iteration in range(ITERATIONS):
         at = begin + (SLEEP_NS if rank == late else 0)
         for layer in range(8):
             host.append(op(LAYERS + layer, at, at + 40_000))
@@ -47,6 +48,7 @@ def train(rank: int, late: int | None, collective: str, world: int = 2) -> Trace
         host += [op(FORWARD, at, at + 90_000), op(CALL, at + 100_000, at + 150_000)]
         at += 160_000
         everyone = begin + SLEEP_NS + 560_000 + 200_000  # when the last one has come, and the data were sent
+        everyone += STALL_NS if iteration in stalled else 0
         done = everyone + int(woken.integers(0, 600_000))
         ranges.append(span(COLLECTIVE, at, done, thread=int(free.choice(WORKERS)), framework=True))
         host += [op(BACKWARD, at + 10_000, at + 60_000), op(UPDATE, done + 10_000, done + 60_000)]
@@ -69,6 +71,15 @@ def test_the_late_rank_is_named(collective: str) -> None:
     assert first.confidence > 0.8
     bound = [f for f in analysis.findings if f.rule == "communication-bound"]
     assert {f.caused_by for f in bound} == {"straggler"}
+
+
+def test_few_collectives_that_take_long_do_not_hide_the_late_rank() -> None:
+    """They lift the mean of what all ranks wait; what the late rank costs a usual iteration is not less for it."""
+    analysis = diagnose([train(rank, 1, "gloo:all_reduce", stalled=(9, 17, 24)) for rank in range(2)])
+    assert (analysis.findings[0].rule, analysis.findings[0].rank) == ("straggler", 1)
+    [bound] = [f for f in analysis.findings if f.rule == "communication-bound" and f.rank == 0]
+    assert int(bound.evidence["cost_ns_per_iteration"] or 0) > SLEEP_NS / 0.8
+    assert bound.caused_by == "straggler"
 
 
 def test_without_a_late_rank_nobody_is_named_and_no_advice_is_what_was_done() -> None:
