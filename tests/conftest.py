@@ -22,9 +22,12 @@ settings.register_profile(
 )
 settings.load_profile("deepprof")
 
-# A shell that runs us in the background has us ignore Ctrl-C, and the programs that tests start would inherit that.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell that runs us in the background has us ignore Ctrl-C, and nohup a terminal that goes: what tests start would
+# inherit that.
+USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGQUIT: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+for number, handler in USUAL.items():
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 ROOT = Path(__file__).resolve().parents[1]
 

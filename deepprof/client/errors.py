@@ -43,11 +43,14 @@ class Failure(Protocol):
 class DaemonError(DeepProfError):
     """A daemon that cannot be reached, or does not do what it was asked; the message is one printable line.
 
-    `passing` says that the same may succeed a little later.
+    `passing` says that the same may succeed a little later, `absent` that there is no such job.
     """
 
-    def __init__(self, address: object, problem: str, advice: str, *, passing: bool = False) -> None:
-        self.address, self.problem, self.advice, self.passing = str(address), problem, advice, passing
+    def __init__(
+        self, address: object, problem: str, advice: str, *, passing: bool = False, absent: bool = False
+    ) -> None:
+        self.address, self.problem, self.advice = str(address), problem, advice
+        self.passing, self.absent = passing, absent
         super().__init__(printable(f"daemon at {address}: {problem}; {advice}"))
 
 
@@ -60,7 +63,8 @@ def explain(failure: Failure, address: Address) -> DaemonError:
     """Return what `failure` means for whoever called the daemon at `address`."""
     details = shorten(" ".join((failure.details() or "").split()), LONGEST)
     problem, advice = find_words(failure.code(), details, address)
-    return DaemonError(address, problem, advice, passing=is_passing(failure))
+    absent = failure.code() is StatusCode.NOT_FOUND
+    return DaemonError(address, problem, advice, passing=is_passing(failure), absent=absent)
 
 
 def find_words(code: StatusCode, details: str, address: Address) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from deepprof.client.errors import DaemonError
 from deepprof.render.live import Scene
 
 if TYPE_CHECKING:
-    from deepprof.client.values import JobState
+    from deepprof.client.values import JobState, RankState
 
 __all__ = ["look", "look_on"]
 
@@ -23,8 +23,20 @@ def look(daemon: Daemon, job: str = "") -> Scene:
     """Return what the daemon knows of all jobs, or of one, with the ranks of the first."""
     state = daemon.look(job)
     jobs = sort_jobs(each for each in state.jobs if not job or each.job == job)
-    ranks = {each.job: daemon.ranks(each.job) for each in jobs[:JOBS]}
-    return Scene(str(daemon.door.address), jobs, ranks, state.now_unix_ns)
+    found = {each.job: find_ranks(daemon, each.job, asked=bool(job)) for each in jobs[:JOBS]}
+    ranks = {name: each for name, each in found.items() if each is not None}
+    here = [each for each in jobs if found.get(each.job, ()) is not None]
+    return Scene(str(daemon.door.address), here, ranks, state.now_unix_ns)
+
+
+def find_ranks(daemon: Daemon, job: str, *, asked: bool) -> tuple[RankState, ...] | None:
+    """Return the ranks of a job; None for one that was forgotten since it was listed, unless it was `asked` for."""
+    try:
+        return daemon.ranks(job)
+    except DaemonError as error:
+        if asked or not error.absent:
+            raise
+        return None
 
 
 def sort_jobs(jobs: Iterable[JobState]) -> list[JobState]:

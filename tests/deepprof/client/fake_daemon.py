@@ -163,13 +163,14 @@ class FakeDaemon(ingest_pb2_grpc.IngestServicer, query_pb2_grpc.QueryServicer, a
         return ingest_pb2.SendResponse(durable=rank.durable, ended=rank.ended, **known)
 
     def give(self, name: str, request: Any, context: grpc.ServicerContext, default: Any) -> Any:
-        """Return what a test has set for a call: a message, an exception's code, or a function of the request."""
+        """Return what a test has set for a call: a message, an error's code, or a function of the request that gives one."""
         self.admit(context)
         self.asked[name].append(request)
         answer = self.answers.get(name, default)
+        answer = answer(request) if callable(answer) else answer
         if isinstance(answer, grpc.StatusCode):
             context.abort(answer, "the test says so")
-        return answer(request) if callable(answer) else answer
+        return answer
 
     def ListJobs(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self.give("ListJobs", request, context, query_pb2.ListJobsResponse())

@@ -107,6 +107,17 @@ def test_while_the_daemon_is_away_the_last_look_stays(watched, door):
         next(scenes)
 
 
+def test_a_job_that_is_forgotten_during_a_look_does_not_end_the_view(watched, door):
+    """Somebody forgets `two` between the list of jobs and its ranks."""
+    ranks = watched.answers["ListRanks"]
+    watched.answers["ListRanks"] = lambda request: ranks(request) if request.job == "one" else grpc.StatusCode.NOT_FOUND
+    scene = next(look_on(door, "", lambda: None))
+    assert [job.job for job in scene.jobs] == ["one"]
+    assert set(scene.ranks) == {"one"}
+    with pytest.raises(DaemonError, match="knows nothing of it"):
+        next(look_on(door, "two", lambda: None))
+
+
 def test_a_terminal_is_given_back_after_ctrl_c(watched, address):
     parent, child = pty.openpty()
     command = [sys.executable, "-m", "deepprof", "watch", address, "--interval", "0.1"]
