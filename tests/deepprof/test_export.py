@@ -20,6 +20,7 @@ from deepprof.commands import export, main
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.render import tabular
 from deepprof.simulation import simulate, write
+from tests.patience import PATIENCE_S
 from tests.tables import make_trace
 
 from .builders import build_analysis, build_finding
@@ -175,7 +176,7 @@ def test_a_closed_pipe_is_quiet(capture, target):
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "deepprof", "export", capture, "--to", target, "-o", "/dev/stdout"]
-    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=300, check=False)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=PATIENCE_S, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
 

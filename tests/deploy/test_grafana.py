@@ -96,7 +96,7 @@ def choose(expression: str, job: str) -> str:
 @pytest.mark.parametrize(("name", "title", "expression"), QUERIES)
 def test_every_query_returns_data(prometheus: Prometheus, name: str, title: str, expression: str) -> None:
     expression = choose(expression, "train")
-    found = wait_for(lambda: prometheus.query(expression), f"{name}: {title}", 20)
+    found = wait_for(lambda: prometheus.query(expression), f"{name}: {title}")
     assert not any(series["value"][1] == "NaN" for series in found), found
 
 

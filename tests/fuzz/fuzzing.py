@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.chance import draw_seed
+from tests.patience import PATIENCE_S
+
 __all__ = ["run_fuzzer"]
 
 ROOT = Path(__file__).parents[2]
@@ -19,8 +22,13 @@ APART = ("sh", "-c", '"$@"; exit $?', "sh")
 def run_fuzzer(module: str, folder: Path, seconds: int) -> None:
     """Fuzz until 10,000 runs or `seconds` are over; a finding fails the test."""
     pytest.importorskip("atheris", reason="atheris has wheels for Linux on x86-64 only")
-    limits = ["-runs=10000", f"-max_total_time={seconds}", f"-artifact_prefix={folder}/"]
+    limits = [
+        "-runs=10000",
+        f"-seed={draw_seed(module) % 10**9 + 1}",
+        f"-max_total_time={seconds}",
+        f"-artifact_prefix={folder}/",
+    ]
     command = [*APART, sys.executable, "-m", module, str(folder / "corpus"), *limits]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=5 * PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "Done " in done.stderr

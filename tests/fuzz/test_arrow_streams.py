@@ -10,6 +10,7 @@ import pytest
 
 from tests.fuzz.arrow_trial import limit_memory, seeds, try_bytes
 from tests.fuzz.fuzzing import run_fuzzer
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 NUMBERS = [0, 1, 4, 8, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, 2**63, 2**64 - 1]
@@ -47,7 +48,7 @@ def test_seeds_pass_and_what_is_torn_is_refused(number):
 
 def test_mutated_streams_are_refused_or_sound_in_bounded_memory():
     command = [sys.executable, "-m", "tests.fuzz.test_arrow_streams"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=5 * PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "panicked" not in done.stderr, done.stderr[-2000:]
 

@@ -163,7 +163,7 @@ class FakeDaemon(ingest_pb2_grpc.IngestServicer, query_pb2_grpc.QueryServicer, a
         return ingest_pb2.SendResponse(durable=rank.durable, ended=rank.ended, **known)
 
     def give(self, name: str, request: Any, context: grpc.ServicerContext, default: Any) -> Any:
-        """Return what a test has set for a call: a message, an error's code, or a function of the request that gives one."""
+        """Return what a test has set for a call: a message, an error's code, or a function of the request."""
         self.admit(context)
         self.asked[name].append(request)
         answer = self.answers.get(name, default)

@@ -75,7 +75,7 @@ def test_one_who_was_given_it_and_is_gone_passes_it_on() -> None:
             await asyncio.sleep(0)
         waiting.cancel()  # it has it, and has not run since
         await asyncio.gather(waiting, return_exceptions=True)
-        await asyncio.wait_for(hold(lock), 60)
+        await asyncio.wait_for(hold(lock), PATIENCE_S)
 
     async def hold(lock: TurnLock) -> None:
         async with lock.hold("b", ""):

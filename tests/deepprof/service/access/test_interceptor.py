@@ -223,7 +223,7 @@ options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_leng
 call = grpc.insecure_channel(target, options=options).unary_unary("/deepprof.v1.Query/ListJobs")
 page_token = lambda n: b"\\x12" + bytes((n >> s & 127) | (128 if s < 28 else 0) for s in range(0, 35, 7)) + b"0" * n
 try:
-    call(page_token(size - 6), compression=grpc.Compression.Gzip if compressed else None, timeout=PATIENCE_S)
+    call(page_token(size - 6), compression=grpc.Compression.Gzip if compressed else None, timeout=WAIT_S)
     print("OK")
 except grpc.RpcError as error:
     print(error.code().name, error.details())
@@ -262,7 +262,7 @@ def test_messages_too_large_or_compressed(size: int, compressed: bool, wanted: s
 FLOOD = """
 import grpc, sys
 send = grpc.insecure_channel(sys.argv[1]).stream_stream("/deepprof.v1.Ingest/Send")
-calls = [send((bytes(4 << 20) for _ in range(20)), timeout=60) for _ in range(100)]
+calls = [send((bytes(4 << 20) for _ in range(20)), timeout=float(sys.argv[2])) for _ in range(100)]
 for call in calls:
     try:
         list(call)
@@ -275,7 +275,9 @@ def test_what_strangers_send_is_not_held(config: Config) -> None:
     async def run() -> list[str]:
         async with serving(config) as (address,):
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", FLOOD, address, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                *[sys.executable, "-c", FLOOD, address, str(WAIT_S)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
             )
             out, _ = await process.communicate()
             return out.decode().split()
