@@ -25,7 +25,7 @@ from tests.patience import PATIENCE_S
 from .spooling import find_segments, hello, kernels
 
 SMALL = 20_000  # bytes of a segment: a few batches
-QUICK = replace(POLICY, window_nbytes=1 << 16, silence_s=5)
+QUICK = replace(POLICY, window_nbytes=1 << 16, silence_s=PATIENCE_S)
 
 
 class FastClock:
