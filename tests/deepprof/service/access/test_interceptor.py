@@ -218,12 +218,12 @@ def test_a_call_without_a_request_ends() -> None:
 # A client of its own process, so that only the server's memory is measured here.
 SEND = """
 import grpc, sys
-target, size, compressed = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True"
+target, size, compressed, wait_s = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True", float(sys.argv[4])
 options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 call = grpc.insecure_channel(target, options=options).unary_unary("/deepprof.v1.Query/ListJobs")
 page_token = lambda n: b"\\x12" + bytes((n >> s & 127) | (128 if s < 28 else 0) for s in range(0, 35, 7)) + b"0" * n
 try:
-    call(page_token(size - 6), compression=grpc.Compression.Gzip if compressed else None, timeout=WAIT_S)
+    call(page_token(size - 6), compression=grpc.Compression.Gzip if compressed else None, timeout=wait_s)
     print("OK")
 except grpc.RpcError as error:
     print(error.code().name, error.details())

@@ -16,6 +16,8 @@ ONCE_MORE = "comes only after an error elsewhere, and the next error would be a 
 BAD_DISK = "no disk refuses anything here; test_engine_machine.py and test_housekeeping_faults.py have one that does"
 ITS_OWN = "comes only after an error elsewhere; test_writer.py has one"
 READERS = "no reader stalls, nor do 16 read at a time; test_readers.py has both"
+WATCHERS = "not so many watch at a time; test_places.py has them"
+ONE_SENDER = "nobody takes over the rank of another sender; test_shares.py has some who do"
 FULL_HOUSE = "neither four scrapes at a time nor one without its token; exporter/test_http.py has both"
 DAY_LATER = "nobody is silent for a day"
 HISTORY = "no disk refuses to be read"
@@ -30,6 +32,7 @@ NOT_PASSED = {
     "service.admin:AdminServicer.check_ready: context.abort(grpc.StatusCode.UNAVAILABLE, text)": NOT_READY,
     "service.engine:Engine.drain: self._changed.wait()": MINED,
     "service.engine:Engine.expire: self.let_go(rank)": DAY_LATER,
+    "service.engine:Engine.find: self.make_room(hello, owner)": ONE_SENDER,
     "service.engine:Engine.let_go: self.record(partial(self.end, rank))": NO_LIMIT,
     "service.engine:Engine.make_room: self.send_away(rank)": NO_LIMIT,
     "service.engine:Engine.quiet: changed.wait()": ON_ITS_WAY,
@@ -43,8 +46,10 @@ NOT_PASSED = {
     "service.housekeeping:try_again: asyncio.to_thread(try_disk, engine)": BAD_DISK,
     "service.query:QueryServicer.ListIterations: context.abort(grpc.StatusCode.UNAVAILABLE, f'the history can": HISTORY,
     "service.query:QueryServicer.ReadWindow: context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f'nothing w": READERS,
-    "service.query:QueryServicer.ReadWindow: context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)": READERS,
+    "service.query:QueryServicer.ReadWindow: self.refuse(refusal, context)": READERS,
     "service.query:QueryServicer.ReadWindow: stalled": READERS,
+    "service.query:QueryServicer.Watch: self.refuse(refusal, context)": WATCHERS,
+    "service.query:QueryServicer.refuse: context.abort(getattr(grpc.StatusCode, refusal.code), str(re": READERS,
     "service.query:QueryServicer.ranks: context.abort(grpc.StatusCode.UNAVAILABLE, text)": NOT_READY,
     "service.query:QueryServicer.ListJobs: self.past(context)": "nobody asks for past jobs; commands/test_jobs.py does",
     "service.ingest:Stream.end_show: called": "all is shown before it is too late; test_ingest_answers.py waits",
