@@ -247,7 +247,7 @@ def peak_mib() -> float:
 def test_messages_too_large_or_compressed(size: int, compressed: bool, wanted: str) -> None:
     async def run() -> str:
         async with serving(configure(listen__addresses="127.0.0.1:0")) as (address,):
-            words = [sys.executable, "-c", SEND, address, str(size), str(compressed)]
+            words = [sys.executable, "-c", SEND, address, str(size), str(compressed), str(WAIT_S)]
             process = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             out, _ = await process.communicate()
             return out.decode()
