@@ -12,7 +12,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.host import Host, read_host
 from deepprof.metrics.sequence import Sequence
 from deepprof.metrics.spans import covered, union
-from deepprof.mining.evidence import Evidence, Family, Trust
+from deepprof.mining.evidence import UPDATE, Evidence, Family, Trust
 
 __all__ = ["LOOPS", "gather_evidence", "order", "trust_in"]
 
@@ -27,7 +27,7 @@ STEP = re.compile(
 PART = re.compile(r"(?i)layer|block|attention|attn|mlp|expert|head\b|embed|norm\b")  # what a model is made of
 # PyTorch's own ranges that come once per iteration, the rarest first: gradient accumulation loads several batches per
 # step. The number ranks them by how often they proved to *end* where an iteration begins.
-LOOPS = {"Optimizer.step#": 2.0, "Optimizer.zero_grad#": 1.0, "enumerate(DataLoader)#": 3.0}
+LOOPS = {UPDATE: 2.0, "Optimizer.zero_grad#": 1.0, "enumerate(DataLoader)#": 3.0}
 
 
 def gather_evidence(trace: Trace, sequence: Sequence, host: Host | None = None) -> Evidence:

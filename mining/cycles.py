@@ -33,6 +33,7 @@ SHARED = 0.5  # of the extra's short sequences that also stand in the iteration:
 MANY_MICRO_BATCHES = 64  # more are hardly ever accumulated
 STATISTICS = 0.1  # of the period: a longer stretch of kernels of its own is more than a few numbers
 FEW = 16  # symbols between iterations that may be a logged loss
+NO_UPDATES: Int64s = np.empty(0, np.int64)
 GRAM = 4  # symbols of a sequence that tells a part of the iteration from other uses of its kernels
 
 
@@ -53,20 +54,27 @@ class Cycle:
 
 
 def find_cycles(
-    symbols: SymbolArray, rows: Iterations, template: SymbolArray, optimizer: npt.NDArray[np.bool_] | None
+    symbols: SymbolArray,
+    rows: Iterations,
+    template: SymbolArray,
+    optimizer: npt.NDArray[np.bool_] | None,
+    updates: Int64s = NO_UPDATES,
 ) -> list[Cycle]:
     """Return the cycles over the iterations, smallest distance first; an optimizer seen twice, all others three times.
 
-    `optimizer` marks symbol values whose names look like an optimizer's, where names are known.
+    `optimizer` marks symbol values whose names look like an optimizer's, where names are known; `updates` are places
+    where the framework's ranges show an update of the weights.
     """
     first = rows.first[rows.complete][:MAX_TOKENS]
+    updated = are_updated(first, updates)
     template, extra = shortest(symbols, first, template)
     extra[extra < 0] = 0
     found: list[Cycle] = []
     while len(found) < MAX_CYCLES and (token := find_token(extra, STATISTICS * len(template))) is not None:
         every, size, due = token
         content, after = clearest(symbols, first, template, due[np.abs(extra[due] - size) <= tolerance(size)], size)
-        kind = classify(content, after, template, every, optimizer)
+        accumulated = not updated and is_optimizer(content, template, every, optimizer)
+        kind = "accumulation" if accumulated else classify(content, after, template)
         enough = len(due) >= MIN_TIMES or is_enough(kind, content, due, every, extra)
         extra[due] = np.maximum(extra[due] - size, 0)
         extra[due[extra[due] <= tolerance(size)]] = 0
@@ -201,17 +209,24 @@ def insertion_place(longer: SymbolArray, shorter: SymbolArray, size: int) -> tup
     return place, int(differences[place])
 
 
-def classify(
-    content: SymbolArray, after: int, template: SymbolArray, every: int, optimizer: npt.NDArray[np.bool_] | None
-) -> Kind:
-    """Return what the extra symbols are: the iteration's own ones, an optimizer's, or others.
+def are_updated(first: Int64s, updates: Int64s) -> bool:
+    """Return whether there is an update of the weights for most iterations, which begin at `first`: these are whole.
+
+    Counted over all of them: where an extra follows, two updates can lie between the beginnings of two, and none next.
+    """
+    if len(first) < 2:
+        return False
+    held = int(np.searchsorted(updates, first[-1]) - np.searchsorted(updates, first[0]))
+    return held >= REGULAR * (len(first) - 1)
+
+
+def classify(content: SymbolArray, after: int, template: SymbolArray) -> Kind:
+    """Return what the extra symbols are where they are no optimizer's: the iteration's own ones, or others.
 
     Other kernels between iterations are a checkpoint when they are more than a few; within one they are statistics.
     """
     if not len(content):
         return "unknown"
-    if is_optimizer(content, template, every, optimizer):
-        return "accumulation"
     large = len(content) > STATISTICS * len(template)
     if shared_share(content, template) >= SHARED:
         return "evaluation" if large else "statistics"

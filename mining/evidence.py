@@ -8,10 +8,12 @@ from typing import Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Evidence", "Family", "Trust", "short"]
+__all__ = ["UPDATE", "Evidence", "Family", "Trust", "short"]
 
 Value = TypeVar("Value", bound=np.generic)
 Trust = Literal["step", "loop", "framework", "range", "part"]
+
+UPDATE = "Optimizer.step#"  # how PyTorch's own range around one update of the weights begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,11 @@ class Family:
     coverage: float = 0.0
     ends: npt.NDArray[np.int64] | None = None
     telling: float = 0.0
+
+    @property
+    def is_update(self) -> bool:
+        """Whether each of them is one update of the weights."""
+        return self.trust == "loop" and self.name.startswith(UPDATE)
 
     def between(self, first: int, end: int) -> Family:
         """Return the ranges that reach into the symbols [first, end), counted from `first` (one may begin before)."""
@@ -70,6 +77,12 @@ class Evidence:
     closes: bool = True  # … and the last its last
     updates: npt.NDArray[np.bool_] | None = None  # set by `search`
     breaks: tuple[int, ...] = ()  # ascending: symbols before which others are missing
+
+    @property
+    def update_ranges(self) -> npt.NDArray[np.int64]:
+        """The positions, ascending, of the framework's ranges around updates of the weights."""
+        known = [family.positions for family in self.families if family.is_update]
+        return np.unique(np.concatenate(known)) if known else np.empty(0, np.int64)
 
     def check(self, length: int, alphabet: int) -> None:
         """Raise `ValueError` where the evidence does not fit `length` symbols, all below `alphabet`."""

@@ -219,7 +219,7 @@ def make_loop(found: Look, candidate: Candidate, evidence: Evidence) -> Loop:
     template = np.roll(candidate.template.symbols, -phase.offset)
     rows = follow_stretches(found.symbols, template, evidence.breaks)
     source, family = decided_by(phase, rows, evidence)
-    cycles = tuple(find_cycles(found.symbols, rows, template, evidence.optimizer))
+    cycles = tuple(find_cycles(found.symbols, rows, template, evidence.optimizer, evidence.update_ranges))
     start = sure_of_start(phase)
     first, end = (int(rows.first[0]), int(rows.end[-1])) if len(rows.first) else (0, 0)
     return Loop(

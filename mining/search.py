@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
+
 from deepprof.mining.acceptance import Verdict, are_layers, judge, refuse_layers
 from deepprof.mining.candidates import Candidate, follow, measure, propose
 from deepprof.mining.choice import MAX_EDITS, is_run_of, select
@@ -15,6 +18,8 @@ from deepprof.mining.symbols import SymbolArray, as_symbols
 from deepprof.mining.template import Template, merge_variants
 
 __all__ = ["WINDOWS", "Look", "search", "windows_of"]
+
+Int64s = npt.NDArray[np.int64]
 
 WINDOWS = (1 << 16, 1 << 18, 1 << 20)  # symbols looked at; more only while the smaller window shows no clear loop
 ENOUGH_PASSES = 8
@@ -135,13 +140,22 @@ def with_updates(evidence: Evidence, symbols: SymbolArray) -> Evidence:
 
 def promote(symbols: SymbolArray, pick: Candidate, evidence: Evidence) -> Candidate:
     """Return the iteration of several micro-batches and the optimizer where `pick` is only a micro-batch."""
-    rows = to_iterations(pick.matches, pick.period)
-    cycles = find_cycles(symbols, rows, pick.template.symbols, evidence.optimizer)
+    rows, updates = to_iterations(pick.matches, pick.period), evidence.update_ranges
+    cycles = find_cycles(symbols, rows, pick.template.symbols, evidence.optimizer, updates)
     for cycle in (c for c in cycles if c.kind == "accumulation" or is_second_half(c, pick.period)):
         whole = measure(symbols, Template(cycle.whole, pick.template.variants))
-        if whole.passes >= 2 and whole.edit_share <= MAX_EDITS and whole.coverage >= NEARLY * pick.coverage:
+        fits = whole.passes >= 2 and whole.edit_share <= MAX_EDITS and whole.coverage >= NEARLY * pick.coverage
+        if fits and not is_epoch(whole, cycle, updates):
             return whole
     return pick
+
+
+def is_epoch(whole: Candidate, cycle: Cycle, updates: Int64s) -> bool:
+    """Return whether each of a cycle's passes updates the weights and nothing else of it does: iterations, evaluated.
+
+    A second model has an update of its own.
+    """
+    return bool(len(updates) and np.median(whole.count(updates)) == cycle.every)
 
 
 def is_second_half(cycle: Cycle, period: int) -> bool:

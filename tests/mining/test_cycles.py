@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.mining import Cycle, Evidence, Iterations, find_loop
+from deepprof.mining import Cycle, Evidence, Family, Iterations, find_loop
 from deepprof.mining.cycles import Kind, find_cycles, insertion_place, rhythm
 from tests.mining.jobs import Job
 
@@ -333,3 +333,44 @@ def test_names_make_the_loop_of_an_optimizer_per_iteration_and_leave_the_rest_a_
     assert loop is not None
     assert loop.period == job.period
     assert [(c.every, c.kind) for c in loop.cycles] == [(4, "evaluation")]
+
+
+TRAINING = [*range(1, 9), 3, 5, *range(9, 17), 12, 20, 21, 22, 23]  # forward, backward, and an update without a loop
+EVALUATED = [30, 2, 31, 32, 4, 33, 34]  # one batch: other kernels do what the forward pass does
+
+
+def epochs(batches: int, evaluated: int) -> tuple[list[int], Family]:
+    """Return three epochs with an evaluation behind each, and the range around each update, where it ends."""
+    epoch = [*TRAINING * batches, *EVALUATED * evaluated]
+    updates = np.concatenate([at * len(epoch) + np.arange(1, batches + 1) * len(TRAINING) for at in range(3)])
+    return epoch * 3, Family("Optimizer.step#RMSprop.step", "loop", updates, telling=2.0)
+
+
+@pytest.mark.parametrize(("batches", "evaluated"), [(50, 50), (12, 24), (8, 30)])
+def test_epochs_with_an_evaluation_are_no_iterations_of_micro_batches(batches: int, evaluated: int) -> None:
+    symbols, updates = epochs(batches, evaluated)
+    loop = find_loop(symbols, Evidence(families=(updates,))).loop
+    assert loop is not None
+    assert loop.period == len(TRAINING)
+    assert loop.iterations.complete.sum() == 3 * batches
+    assert "accumulation" not in {cycle.kind for cycle in loop.cycles}
+
+
+def test_an_update_in_each_makes_what_comes_every_so_often_no_optimizers() -> None:
+    symbols, rows = stream(every(4, LOOP, 16))
+    template = np.array(ITERATION, np.uint16)
+    each, rare = rows.first + P, rows.first[3::4] + P
+    found = [find_cycles(symbols.astype(np.uint16), rows, template, None, updates)[0] for updates in (rare, each)]
+    assert [cycle.kind for cycle in found] == ["accumulation", "checkpoint"]
+
+
+def test_a_second_model_with_an_update_of_its_own_is_half_of_the_iteration() -> None:
+    generator = list(range(100, 100 + P // 2 + 8))
+    symbols = [*ITERATION * 12, *generator] * 4
+    whole = 12 * P + len(generator)
+    ends = np.append(np.arange(1, 13) * P, whole)
+    updates = np.concatenate([at * whole + ends for at in range(4)])
+    steps = Family("Optimizer.step#Adam.step", "loop", updates, telling=2.0)
+    loop = find_loop(symbols, Evidence(families=(steps,))).loop
+    assert loop is not None
+    assert loop.period == whole

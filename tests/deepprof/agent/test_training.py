@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,12 +51,23 @@ def run(agent: AgentProcess, job: str, *command: str) -> subprocess.CompletedPro
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=DEADLINE_S, env=environment())
 
 
-def watched(daemon: Daemon, job: str) -> dict[int, int]:
-    """Return the iterations of each rank as `deepprof watch` shows them."""
+def look(daemon: Daemon, job: str) -> list[dict[str, Any]]:
+    """Return the ranks of a job as `deepprof watch` shows them."""
     command = [sys.executable, "-m", "deepprof", "watch", daemon.address, "--once", "--format", "json", "--job", job]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE_S)
     [found] = json.loads(done.stdout)["jobs"]
-    return {rank["rank"]: sum(each["iterations"] for each in rank["devices"]) for rank in found["rank_states"]}
+    return list(found["rank_states"])
+
+
+def watched(daemon: Daemon, job: str) -> dict[int, int]:
+    """Return the iterations of each rank."""
+    return {rank["rank"]: sum(each["iterations"] for each in rank["devices"]) for rank in look(daemon, job)}
+
+
+def is_settled(daemon: Daemon, job: str) -> bool:
+    """Say whether all records of each rank were analysed as a whole; until then the number is what was seen so far."""
+    ranks = look(daemon, job)
+    return bool(ranks) and all(rank["settled"] for rank in ranks)
 
 
 def exported(daemon: Daemon, job: str) -> dict[int, int]:
@@ -73,7 +85,8 @@ def test_the_true_number_of_iterations(program: str, daemon: Daemon, agent: Agen
     assert done.stdout == plain.stdout
     assert "1 rank" in done.stderr
     assert ", 0 lost" in done.stderr
-    wait_for(lambda: watched(daemon, program) == {0: ITERATIONS[program]}, "watch shows them")
+    wait_for(lambda: is_settled(daemon, program), "the daemon has analysed it as a whole")
+    assert watched(daemon, program) == {0: ITERATIONS[program]}
     wait_for(lambda: exported(daemon, program) == {0: ITERATIONS[program]}, "the exporter tells them")
 
 
@@ -82,7 +95,8 @@ def test_ranks_that_torchrun_starts(daemon: Daemon, agent: AgentProcess) -> None
     done = run(agent, "distributed", sys.executable, *launch, str(PROGRAMS / "distributed.py"))
     assert done.returncode == 0, done.stderr
     assert "2 ranks" in done.stderr
-    wait_for(lambda: watched(daemon, "distributed") == {0: 120, 1: 120}, "watch shows both ranks")
+    wait_for(lambda: is_settled(daemon, "distributed"), "the daemon has analysed both ranks as a whole")
+    assert watched(daemon, "distributed") == {0: 120, 1: 120}
 
 
 def test_a_kill_of_the_agent_does_the_job_no_harm(daemon: Daemon) -> None:
