@@ -175,7 +175,7 @@ def describe_account(account: ProcessAccount, rank: Rank | None, *, ended: bool,
     for gone in (kept, *missing.values()):
         rest.subtract(gone)
     is_over = ended and not account.held and rank.intake.next <= rank.durable <= rank.uplink.counted
-    if is_over:
+    if is_over or not total(rest):  # nothing waits: what then does not add up are the kinds alone
         rest = explain(rest, missing, is_resumed=account.is_resumed)
     waiting = max(0, total(rest))
     return write(made, kept, missing, waiting, min(waiting, max(0, rank.durable - rank.uplink.counted)))

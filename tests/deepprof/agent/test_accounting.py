@@ -217,6 +217,19 @@ def test_an_agent_that_goes_on_for_another_one_learns_the_kinds_from_the_daemon(
     assert found.missing == {"agent-restarted": {"kernel": 8, "memcpy": 4}}
 
 
+@pytest.mark.parametrize("counted", [44, 45])
+def test_kinds_are_known_as_soon_as_nothing_waits(counted: int) -> None:
+    """The daemon has told of all records and not yet that it has counted the end: that much is settled for `run`."""
+    process, _ = make(source_next=30, continues=1)
+    say(process, (Kind.TICK, made.tick(NOW)))
+    say(process, (Kind.EVENTS, made.events(40, mixed({"kernel": 5}), Reason.DISCONNECTED, kernel=33, memcpy=7)))
+    say(process, (Kind.END, made.end(45, kernel=38, memcpy=7)))
+    rank = arrived(45, kernel=30, memcpy=5)
+    rank.uplink.counted = counted
+    found = describe(process.account, rank)
+    assert (found.waiting, found.missing) == (0, {"agent-restarted": {"kernel": 8, "memcpy": 2}})
+
+
 def test_what_was_sent_under_a_former_name_is_not_lost() -> None:
     rank = Listener(source_next=30, is_renamed=True)
     process, _ = make()

@@ -88,7 +88,9 @@ SCENARIOS = [
     *(Scenario(name, (60,), program="training") for name in ("eager", "graphs", "devices", "workers", "checkpoints")),
     Scenario("waiting", (60,), program="training"),
     Scenario("profiled", (60,), program="training"),
-    Scenario("unannounced", (60,), {"DEEPPROF_RETRY_MS": 20}, program="training", untold=10),
+    Scenario(  # that the other one is still there nothing tells: it is left alone for six of the longest pauses
+        "unannounced", (60,), {"DEEPPROF_RETRY_MS": 20, "JOB_LEFT_ALONE_MS": 6 * 20}, program="training", untold=10
+    ),
     Scenario("signalled", (200,), program="training", untold=CUT, exit=-signal.SIGTERM),
 ]
 
