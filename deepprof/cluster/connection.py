@@ -11,6 +11,7 @@ import logging
 import re
 import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing.resource_tracker import ensure_running
@@ -101,16 +102,25 @@ def start_local(stack: ExitStack, workers: int | None) -> Client:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Put Ctrl-C off; threads and processes that are started meanwhile never see it, for it is ours to pass on."""
-    if not hasattr(signal, "pthread_sigmask"):
+    """Put Ctrl-C off to the end; threads and processes that are started meanwhile never see it: it is ours to pass on.
+
+    Both are needed: what is started inherits the mask, and threads that were there before, such as a library's, take
+    the signal in spite of it, which Python then raises here.
+    """
+    if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
         yield
         return
     ensure_running()  # the tracker of the standard library, whose start lets the signal in again
+    came: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, handler or signal.SIG_DFL)
+    if came:
+        signal.raise_signal(signal.SIGINT)
 
 
 def find_scheduler(stack: ExitStack, address: str) -> Client:

@@ -129,6 +129,25 @@ def test_an_interrupted_command_leaves_no_worker(
     assert list(scratch.iterdir()) == []
 
 
+def test_an_interrupt_that_another_thread_takes_waits_until_workers_are_there() -> None:
+    over, reached = threading.Event(), []
+    other = threading.Thread(target=over.wait, daemon=True)
+    other.start()
+
+    def start_workers() -> None:
+        with connection.uninterrupted():
+            os.kill(os.getpid(), signal.SIGINT)
+            for _ in range(50):  # Python raises it between two of them
+                time.sleep(0.01)
+            reached.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        start_workers()
+    over.set()
+    assert reached
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def wait_for_workers(process: psutil.Process) -> list[psutil.Process]:
     """Return the children of a command once two workers have been started."""
     deadline = time.monotonic() + DEADLINE_S
