@@ -13,7 +13,7 @@ from subprocess import PIPE
 
 from deepprof.collectors.live.hook import find_hook
 from tests.collectors.live.listener import Heard, Listener
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, UNHURRIED
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 TIMEOUT_S = PATIENCE_S
@@ -36,7 +36,8 @@ class Done:
 
 def hooked_environment(library: Path, socket: Path) -> dict[str, str]:
     settings = dict.fromkeys(("DEEPPROF_INJECT", "INTEL_LIBITTNOTIFY64", "NVTX_INJECTION64_PATH"), str(library))
-    return plain_environment() | settings | {"DEEPPROF_SOCKET": str(socket), "PYTHONPATH": str(find_hook())}
+    own = {"DEEPPROF_SOCKET": str(socket), "PYTHONPATH": str(find_hook())}
+    return plain_environment() | settings | UNHURRIED | own
 
 
 def plain_environment() -> dict[str, str]:
