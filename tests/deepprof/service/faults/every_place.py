@@ -22,7 +22,7 @@ import grpc
 
 from tests.deepprof.service.faults.injection import PLAN, InjectedError, install
 from tests.deepprof.service.faults.not_passed import NOT_PASSED
-from tests.deepprof.service.faults.trying import main
+from tests.deepprof.service.faults.trying import StuckError, main
 from tests.patience import PATIENCE_S
 
 install("deepprof.service")
@@ -49,6 +49,7 @@ from deepprof.wire.heads import make_end, make_hello  # noqa: E402
 trace = cache(lambda: kernels_and_copies(iterations=8, kernels=20))
 batches = cache(lambda: list(cut(trace(), records=100)))
 CALL_S = PATIENCE_S  # for one call
+STUCK_S = 120.0  # from the end of all connections to that of who waits for them
 CHORE = "service.housekeeping:take_measure: asyncio.to_thread(measure, engine.history.path.parent)"
 NO_ROOM = "service.admission:Admission.room: waiting.woken.wait()"
 NO_TURN = "service.turn_lock:TurnLock.hold: self._wait(owner, job)"
@@ -96,7 +97,10 @@ class Life:
         finally:
             self.over.set()
             self.listening.set()
+            cut_s = time.monotonic()
             while thread.is_alive():  # with a process its connections end; this one's own may hang
+                if time.monotonic() > cut_s + STUCK_S:
+                    raise StuckError(self.folder.name)
                 for end in list(self.connections):
                     end()
                 thread.join(0.05)
