@@ -15,7 +15,7 @@ import pytest
 from deepprof.agent.status import Status, to_message
 from deepprof.client.channel import find_door
 from deepprof.client.errors import DaemonError
-from deepprof.client.sender import Sender
+from deepprof.client.sender import Policy, Sender
 from deepprof.client.values import CollectorStatus, build
 from deepprof.v1 import records_pb2 as pb
 from tests.deepprof.service.daemons import Daemon, running, wait_for
@@ -30,7 +30,8 @@ def talk(daemon: Daemon, *told: pb.Status, meanwhile: Any = lambda: None) -> Non
     """Say something as a collector does, do something, and end."""
 
     async def run() -> None:
-        async with asyncio.timeout(PATIENCE_S), Sender(find_door(daemon.address, environ={}), HELLO) as sender:
+        sender = Sender(find_door(daemon.address, environ={}), HELLO, Policy(patience_s=None, reach_s=None))
+        async with asyncio.timeout(PATIENCE_S), sender:
             for each in told:
                 sender.tell(each)
                 await asyncio.to_thread(wait_shown, daemon, sender, each)

@@ -21,6 +21,7 @@ from deepprof.client.sender import Policy, Sender
 from deepprof.service.views import Account
 from deepprof.v1.records_pb2 import Batch
 from deepprof.wire.heads import make_hello
+from tests.chance import draw_seed
 from tests.deepprof.service.daemons import Daemon, launch, running
 from tests.deepprof.service.sending import check_accounts, open_client, wait_settled
 from tests.deepprof.service.traces import gpu_only_trace
@@ -55,7 +56,7 @@ class Client(threading.Thread):
 
     async def send(self) -> None:
         hello = make_hello(self.trace, JOB, collector="test")
-        policy = Policy(window_nbytes=1 << 20, patience_s=None)
+        policy = Policy(window_nbytes=1 << 20, patience_s=None, reach_s=None)
         async with Sender(find_door(self.address, environ={}), hello, policy) as sender:
             for batch, count in self.batches:
                 while not self.allowed.acquire(blocking=False):
@@ -85,9 +86,7 @@ def undisturbed(batches: list[tuple[Batch, int]], trace: deepprof.Trace) -> tupl
 
 
 def test_fifty_kills_lose_nothing_acknowledged(trace: deepprof.Trace, folder: Path) -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {seed}")  # noqa: T201 - shown where the test fails
-    chance = random.Random(seed)
+    chance = random.Random(draw_seed("kills of the daemon"))
     daemon = launch(folder, *SMALL).wait_ready()
     sender = Client(daemon, trace)
     sender.start()

@@ -16,6 +16,7 @@ import pytest
 import deepprof
 from deepprof.service.fsck import check_store
 from deepprof.wire.cutting import cut
+from tests.chance import draw_seed
 from tests.deepprof.service.inside import Inside, check_accounts, inside, until
 from tests.deepprof.service.traces import gpu_only_trace
 
@@ -126,9 +127,7 @@ def test_a_frame_damaged_before_a_start_is_a_gap(
 def test_random_bits_of_the_journal_flip(
     tmp_path: Path, trace: deepprof.Trace, batches: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {seed}")  # noqa: T201 - a failure can be had again
-    chance = random.Random(seed)
+    chance = random.Random(draw_seed("flipped bits"))
 
     async def before(daemon: Inside) -> None:
         await send_part(daemon, trace, batches, "a")
