@@ -104,20 +104,32 @@ def start_local(stack: ExitStack, workers: int | None) -> Client:
 def uninterrupted() -> Iterator[None]:
     """Put Ctrl-C off to the end; threads and processes that are started meanwhile never see it: it is ours to pass on.
 
-    Both are needed: what is started inherits the mask, and threads that were there before, such as a library's, take
-    the signal in spite of it, which Python then raises here.
+    What is started inherits the mask. Threads that were there before, such as a library's, take the signal in spite of
+    it, and Python then raises it in the main thread: there it is noted instead.
     """
-    if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
+    if not hasattr(signal, "pthread_sigmask"):
         yield
         return
     ensure_running()  # the tracker of the standard library, whose start lets the signal in again
+    with noted_interrupt():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def noted_interrupt() -> Iterator[None]:
+    """Raise a Ctrl-C of the main thread behind what runs here, and none within it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     came: list[int] = []
     handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         signal.signal(signal.SIGINT, handler or signal.SIG_DFL)
     if came:
         signal.raise_signal(signal.SIGINT)

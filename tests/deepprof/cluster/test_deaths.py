@@ -148,6 +148,20 @@ def test_an_interrupt_that_another_thread_takes_waits_until_workers_are_there() 
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_what_another_thread_starts_sees_no_interrupt_either() -> None:
+    masks: list[set[signal.Signals]] = []
+
+    def start_workers() -> None:
+        with connection.uninterrupted():
+            masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+    thread = threading.Thread(target=start_workers)
+    thread.start()
+    thread.join(DEADLINE_S)
+    assert [signal.SIGINT in mask for mask in masks] == [True, False]
+
+
 def wait_for_workers(process: psutil.Process) -> list[psutil.Process]:
     """Return the children of a command once two workers have been started."""
     deadline = time.monotonic() + DEADLINE_S
