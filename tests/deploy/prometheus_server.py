@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, answer
 
 __all__ = ["Prometheus", "running_prometheus", "wait_for"]
 
@@ -32,7 +32,7 @@ INTERVAL, EVALUATION = "500ms", "250ms"  # a scrape may take as long as the inte
 def wait_for(ask: Callable[[], T], what: str, deadline_s: float = DEADLINE_S) -> T:
     """Return what `ask` says as soon as it is true in Python's sense, or fail after the deadline."""
     end = time.monotonic() + deadline_s
-    while not (said := ask()):
+    while not (said := answer(ask)):
         assert time.monotonic() < end, f"{what}: not within {deadline_s:g} s"
         time.sleep(POLL_S)  # a poll with a deadline, not a wait for luck
     return said

@@ -25,7 +25,7 @@ from deepprof.collectors.live.packets import (
     Level,
     Reason,
 )
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, answer
 
 
 @dataclass
@@ -165,7 +165,7 @@ class Listener:
 
     def wait(self, until: Callable[[Listener], Any]) -> Any:
         with self.news:
-            assert self.news.wait_for(lambda: until(self), PATIENCE_S), "nothing came"
+            assert self.news.wait_for(lambda: answer(lambda: until(self)), PATIENCE_S), "nothing came"
         return until(self)
 
     @property

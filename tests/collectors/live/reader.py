@@ -17,7 +17,7 @@ import numpy as np
 
 from deepprof.collectors.live import packets
 from deepprof.collectors.live.packets import Kind, Level, Reason
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, answer
 
 from .building import Built
 
@@ -28,9 +28,9 @@ TRUTH = np.dtype(
 
 
 def await_truth(condition: Callable[[], Any], what: str) -> None:
-    """Return when `condition` holds; fail the test when it does not in a minute."""
+    """Return when `condition` holds; fail the test when it does not for long."""
     until = time.monotonic() + PATIENCE_S
-    while not condition():
+    while not answer(condition):
         assert time.monotonic() < until, f"waited in vain for {what}"
         time.sleep(0.005)
 
