@@ -25,6 +25,11 @@ from deepprof.job import read_job
 from tests.patience import PATIENCE_S
 
 DEADLINE_S = PATIENCE_S
+ELSEWHERE: dict[str, Any] = {  # a scheduler that is not ours, whatever else takes Dask's usual ports
+    "host": "127.0.0.1",
+    "dashboard_address": None,
+    "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"},
+}
 
 
 def report_and_wait(pipe: str) -> Any:
@@ -84,7 +89,7 @@ def test_a_bug_of_a_worker_stays_a_bug() -> None:
 def test_a_scheduler_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "WAIT_S", 1)
     with (
-        LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as cluster,
+        LocalCluster(n_workers=0, **ELSEWHERE) as cluster,
         pytest.raises(UsageError, match=r"the scheduler has no worker; start some with `dask worker tcp://127"),
         connect(cluster.scheduler_address),
     ):
@@ -93,7 +98,7 @@ def test_a_scheduler_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_scheduler_that_runs_elsewhere(straggling: Path) -> None:
     with (
-        LocalCluster(n_workers=1, threads_per_worker=2, host="127.0.0.1", dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=2, **ELSEWHERE) as cluster,
         connect(cluster.scheduler_address) as client,
     ):
         assert analyze_on(client, straggling).to_json() == analyze(read_job(straggling, jobs=1)).to_json()
