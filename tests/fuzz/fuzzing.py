@@ -1,4 +1,4 @@
-"""Runs a coverage-guided fuzzer for a bounded time, as a process whose memory is its own."""
+"""Runs a coverage-guided fuzzer for a number of runs, as a process whose memory is its own."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ ROOT = Path(__file__).parents[2]
 APART = ("sh", "-c", '"$@"; exit $?', "sh")
 
 
-def run_fuzzer(module: str, folder: Path, seconds: int) -> None:
-    """Fuzz until 10,000 runs or `seconds` are over; a finding fails the test."""
+def run_fuzzer(module: str, folder: Path) -> None:
+    """Fuzz 10,000 runs, about ten seconds; a finding fails the test."""
     pytest.importorskip("atheris", reason="atheris has wheels for Linux on x86-64 only")
     limits = [
         "-runs=10000",
         f"-seed={draw_seed(module) % 10**9 + 1}",
-        f"-max_total_time={seconds}",
         f"-artifact_prefix={folder}/",
     ]
     command = [*APART, sys.executable, "-m", module, str(folder / "corpus"), *limits]

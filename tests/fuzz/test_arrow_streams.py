@@ -1,4 +1,4 @@
-"""What the fuzzer of the wire does, for a fixed number of simple mutations, and for a bounded time."""
+"""What the fuzzer of the wire does, for a fixed number of simple mutations, and for as many of the fuzzer's runs."""
 
 import random
 import struct
@@ -63,8 +63,8 @@ def main():
         try_bytes(mutate(choose, choose.choice(given)))
 
 
-def test_the_coverage_guided_fuzzer_finds_nothing_in_a_bounded_time(tmp_path):
-    run_fuzzer("tests.fuzz.arrow_streams", tmp_path, 15)
+def test_the_coverage_guided_fuzzer_finds_nothing(tmp_path):
+    run_fuzzer("tests.fuzz.arrow_streams", tmp_path)
 
 
 if __name__ == "__main__":
