@@ -4,6 +4,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 DEMO := demo.json.gz
 
+# A thousand processes of the tests import DeepProf: compiled once, not in each.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test fuzz check lint types layers docs bench accuracy cases sealed chaos proto protocol clean
 
 .venv/test: pyproject.toml $(wildcard mining/*.[ch] collectors/importers/*/*.[ch] collectors/live/*/*.[ch])

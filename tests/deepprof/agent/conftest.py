@@ -1,4 +1,4 @@
-"""An agent and a daemon for replayed jobs, which all tests of a process share: they take seconds to start."""
+"""An agent and a daemon for replayed jobs, which all tests of this folder share: they take seconds to start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.deepprof.agent.replaying import Node, running_node
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def node() -> Iterator[Node]:
     with running_node() as started:
         yield started

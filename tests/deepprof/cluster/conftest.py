@@ -22,8 +22,8 @@ def straggling(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def client() -> Iterator[Client]:
-    """Two workers."""
+    """Two workers; they look for work all the time, and end before other tests begin."""
     with connect("local", workers=2) as found:
         yield found
