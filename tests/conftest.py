@@ -29,6 +29,7 @@ for number, handler in USUAL.items():
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
+LONGEST = {"test_accuracy.py", "test_cases.py"}
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -57,7 +58,7 @@ def more_traces() -> Path:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest tests first, so that no worker is left with one of them at the end."""
-    items.sort(key=lambda item: "test_cases.py" not in item.nodeid)
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 @pytest.hookimpl(wrapper=True)
