@@ -1,4 +1,4 @@
-"""What the fuzzer of the wire does, for a fixed number of simple mutations, and for as many of the fuzzer's runs."""
+"""What the fuzzer of the wire does, for a fixed number of simple mutations, and of the fuzzer's runs."""
 
 import random
 import struct

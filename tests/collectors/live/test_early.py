@@ -93,7 +93,7 @@ def say_welcome(agent: Agent, level: Level = Level.ON) -> Connection:
     """Answer a job that has waited for it."""
     said = await_hello(agent)
     said.say(Kind.WELCOME, VERSION, level)
-    await_truth(lambda: said.ticks and said.ticks[-1]["level"] == level, "the level")
+    await_truth(lambda: said.ticks[-1]["level"] == level, "the level")
     return said
 
 
@@ -287,7 +287,7 @@ def test_a_forked_child_counts_from_zero(start: Start, silent: Agent, flavour: s
         await_truth(lambda: len(silent.connections) == 2 and all(c.hello for c in silent.connections), "two words")
         for said in silent.connections:
             said.say(Kind.WELCOME, VERSION, Level.ON)
-            await_truth(lambda said=said: said.ticks and said.ticks[-1]["level"] == Level.ON, "the level")
+            await_truth(lambda said=said: said.ticks[-1]["level"] == Level.ON, "the level")
         for _ in range(2):
             run.go_on()
         run.end()
