@@ -118,9 +118,13 @@ class Engine:
         self.senders.check_kept(owner)
         async with self._attaching.hold(owner, hello.job):
             rank = await self.find(hello, owner)
-            if rank is None or rank.owner != owner:
-                await self.make_room(hello, owner)
-            rank = rank or await self.begin(hello)
+            try:
+                if rank is None or rank.owner != owner:
+                    await self.make_room(hello, owner)
+                rank = rank or await self.begin(hello)
+            finally:
+                if rank is None:  # a former collector's session is closed: nobody goes on with it
+                    self.roster.remove(hello.job, hello.rank)
             await self.hand_over(rank, owner)
             rank.connection = connection  # a former stream of this collector finds out at once
             self.admission.wake()
@@ -149,8 +153,7 @@ class Engine:
             await self.make_room(hello, owner)  # first: who has none ends nobody's rank
         await self.quiet(rank)
         await self.record(partial(self.end, rank))
-        self.roster.remove(*rank.key)
-        return None
+        return None  # it is shown until there is another one in its place
 
     def check_sender(self, rank: Rank, owner: str) -> None:
         """Raise `RefusedError` where a collector's name is used by another sender than the one who is missed for it."""

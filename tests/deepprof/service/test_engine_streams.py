@@ -117,6 +117,40 @@ def test_a_collector_is_replaced_or_stays_when_the_history_is_full(
     assert steps.find(JOB).durable == batches[1].batch.first
 
 
+def test_a_job_is_shown_all_the_time_while_its_collector_is_replaced(
+    steps: Steps, batches: list[SendRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = steps.attach(hello(JOB))
+    steps.send(stream, batches[0])
+    steps.settle()
+    steps.detach(stream)
+    shown, begin = [], History.begin
+
+    def look(history: History, *words: object) -> int:
+        shown.append(steps.engine.roster.find(JOB, 0))
+        return begin(history, *words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(History, "begin", look)
+    other = steps.attach(hello(JOB, "another"))
+    assert shown == [stream.rank]
+    assert steps.find(JOB) is other.rank
+
+
+def test_nobody_goes_on_with_a_collector_whose_replacement_was_not_begun(
+    steps: Steps, batches: list[SendRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = steps.attach(hello(JOB))
+    steps.send(stream, batches[0])
+    steps.settle()
+    steps.detach(stream)
+    with monkeypatch.context() as patch:
+        patch.setattr(History, "begin", refuse)
+        with pytest.raises(RefusedError):
+            steps.attach(hello(JOB, "another"))
+    again = steps.attach(hello(JOB))
+    assert again.rank is not stream.rank  # whose session is closed
+
+
 def test_who_was_refused_leaves_the_former_collector_as_it_was(
     steps: Steps, batches: list[SendRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -235,32 +235,44 @@ def course(life: Life, unlucky: Client, honest: Client) -> None:
     life.wait(lambda: life.agent is not None and life.agent.roster.is_idle)  # it knows, too, that all has arrived
 
 
-def left_in(spool: Path) -> dict[str, int]:
-    """Return how many records of each job an agent has left to the next one, or knows to be sent."""
+def left_in(spool: Path) -> dict[str, tuple[str, int]]:
+    """Return who sent each job and how many records an agent has left of it to the next one, or knows to be sent."""
     spools = find_spools(spool, Budget())
-    found = {spool.hello.job: spool.next for spool in spools}
+    found = {spool.hello.job: (spool.hello.collector, spool.next) for spool in spools}
     for each in spools:
         each.close()
     return found
 
 
-def check_kept(life: Life, clients: tuple[Client, ...], left: dict[str, int]) -> None:
+def check_kept(life: Life, clients: tuple[Client, ...], left: dict[str, tuple[str, int]]) -> None:
     """Assert that an agent which starts on what was left sends all of it, once."""
     for client in clients:
         client.finish(life)
-        found = life.find(client.name)
         if client.job is None or client.job.next == 0:
             continue
-        if found is None:
-            life.problems.append(f"{client.name} has never arrived")
-            continue
-        account, missing = found.account, sum(found.account.missing.values())
-        if account.accepted > client.job.next:
-            life.problems.append(f"{client.name}: {account.accepted} records of {client.job.next}")
-        if account.accepted + sum(account.dropped.values()) + missing < left.get(client.name, 0):
-            life.problems.append(f"{client.name}: {left} were left, {account} arrived")
-        if lost := set(account.missing) - KNOWN:
-            life.problems.append(f"{client.name}: lost for {lost}")
+        collector, count = left.get(client.name, ("", 0))
+        if not count:
+            life.problems += check_account(client, life.find(client.name))
+        elif life.wait(lambda: life.agent is not None and life.agent.roster.is_idle):  # nobody is replaced any more
+            sent = sum(rank.records for rank in life.agent.roster.sent if rank.job == client.name) if life.agent else 0
+            found = life.find(client.name)
+            if sent < count:
+                life.problems.append(f"{client.name}: {count} were left, {sent} are durable")
+            life.problems += check_account(client, found, count if found and found.collector == collector else 0)
+
+
+def check_account(client: Client, found: RankState | None, left: int = 0) -> Iterator[str]:
+    """Yield what is wrong with what a daemon has of a client, of which an agent had `left` so many records."""
+    if found is None:
+        yield f"{client.name} has never arrived"
+        return
+    account, missing = found.account, sum(found.account.missing.values())
+    if account.accepted > client.job.next:  # type: ignore[union-attr]
+        yield f"{client.name}: {account.accepted} records of {client.job.next}"  # type: ignore[union-attr]
+    if account.accepted + sum(account.dropped.values()) + missing < left:
+        yield f"{client.name}: {left} were left, {account} arrived"
+    if lost := set(account.missing) - KNOWN:
+        yield f"{client.name}: lost for {lost}"
 
 
 KNOWN = {"disconnected", "restarted", "not-collected", "late"}  # what an agent never had in its hands
