@@ -13,12 +13,15 @@
 #include <time.h>
 #include <unistd.h>
 #include "ranges.h"
+#include "rings.h"
+
+enum { KEPT = 100 }; /* ranges made before a gatherer that toggles switches off for the first time, and each time after */
 
 static _Atomic uint64_t made, notices;
 static uint64_t got, lost, broken;
 static struct dp_tick promised = {.ranges_until_ns = INT64_MIN, .open_since_ns = INT64_MAX};
 static atomic_int is_over;
-static int is_toggling, is_slow, is_crowd;
+static int is_toggling, is_slow, is_crowd, thread_count;
 static pthread_barrier_t crowd;
 static uint64_t opened[512];
 
@@ -49,16 +52,29 @@ void dp_put(enum dp_kind kind, const void *records, uint32_t count, uint64_t mis
     lost += missing;
 }
 
+/* Returns how many ranges have been made, `more` than `before` unless it is over. */
+static uint64_t sleep_until_made(uint64_t before, uint64_t more)
+{
+    while (!atomic_load(&is_over) && atomic_load(&made) < before + more)
+        usleep(100);
+    return atomic_load(&made);
+}
+
+/* What is slow sleeps until one of the rings at least is more than full. */
 static void *gather(void *unused)
 {
+    uint64_t before = 0;
     dp_ranges.set(1);
     for (int round = 0; !atomic_load(&is_over); round++) {
         if (is_slow)
-            usleep(150000);
+            before = sleep_until_made(before, (uint64_t)thread_count * SLOTS + 1);
         dp_ranges.drain(0);
         dp_ranges.tick(&promised);
-        if (is_toggling && round % 7 == 0)
-            dp_ranges.set(round % 14 == 0);
+        if (is_toggling && round % 14 == 7) {
+            before = sleep_until_made(before, KEPT);
+            dp_ranges.set(0);
+        } else if (is_toggling && round % 14 == 0)
+            dp_ranges.set(1);
     }
     dp_ranges.set(1);
     dp_ranges.tick(&promised);
@@ -125,7 +141,8 @@ static pthread_key_t use_up_keys(void)
 int main(int count, char **words)
 {
     pthread_t gatherer, threads[512];
-    int thread_count = atoi(words[1]), rounds = atoi(words[3]);
+    int rounds = atoi(words[3]);
+    thread_count = atoi(words[1]);
     uint64_t each = strtoull(words[2], NULL, 10);
     is_toggling = count > 4 && !strcmp(words[4], "toggle");
     is_slow = count > 4 && !strcmp(words[4], "slow");
