@@ -98,7 +98,7 @@ class Agent:
             return False
         return True
 
-    def look(self) -> answers.Process | None:
+    def look(self) -> answers.ProcessStatus | None:
         """Return how the only process does, None where nobody knows: a busy agent may not answer in time."""
         with suppress(NotAnsweredError):
             found = ask(self.socket).processes
@@ -246,7 +246,7 @@ def follow(built: Built, agent: Agent, load: Load, *, durable: bool) -> Passage:
     return found
 
 
-def fill(found: Passage, process: answers.Process | None, job: subprocess.Popen[str]) -> None:
+def fill(found: Passage, process: answers.ProcessStatus | None, job: subprocess.Popen[str]) -> None:
     """Add what agent and job counted. Raises `RuntimeError` for a job that failed: that is no loss but a bug."""
     if process is not None:
         found.numbered, found.gaps = process.records, process.books.reasons

@@ -66,8 +66,8 @@ ANALYZE = Reader(
 # The same fields of an event that DeepProf's importer reads, and nothing done with them.
 MSGSPEC = Reader(
     "msgspec typed decode",
-    "import gzip, msgspec; from deepprof.collectors.importers.kineto.schema import Event\n"
-    "Document = msgspec.defstruct('Document', [('traceEvents', list[Event])], gc=False)\n"
+    "import gzip, msgspec; from deepprof.collectors.importers.kineto.schema import KinetoEvent\n"
+    "Document = msgspec.defstruct('Document', [('traceEvents', list[KinetoEvent])], gc=False)\n"
     "decoder = msgspec.json.Decoder(Document)\n"
     "def read(path): return len(decoder.decode(gzip.open(path).read()).traceEvents)\n",
     runs=3,

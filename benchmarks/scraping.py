@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from deepprof.service.exporter import Snapshot, serve_metrics
-from deepprof.service.views import BUCKETS_S, Account, DeviceView, LoopView, RankView
+from deepprof.service.exporter import DaemonSnapshot, serve_metrics
+from deepprof.service.views import BUCKETS_S, AccountView, DeviceView, LoopView, RankView
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,15 +33,15 @@ class Daemon:
 
     ranks: int
     looks: int = 0
-    next: Snapshot = field(default_factory=lambda: Snapshot(now_unix_ns=NOW_NS))
+    next: DaemonSnapshot = field(default_factory=lambda: DaemonSnapshot(now_unix_ns=NOW_NS))
 
     def prepare(self) -> None:
         """Make the next snapshot, which a real daemon has at hand."""
         self.looks += 1
         ranks = tuple(make_rank(rank, 1000 + self.looks) for rank in range(self.ranks))
-        self.next = Snapshot(now_unix_ns=NOW_NS, ranks=ranks, ready=True, version="1", started_unix_ns=NOW_NS)
+        self.next = DaemonSnapshot(now_unix_ns=NOW_NS, ranks=ranks, ready=True, version="1", started_unix_ns=NOW_NS)
 
-    def look(self) -> Snapshot:
+    def look(self) -> DaemonSnapshot:
         return self.next
 
 
@@ -67,7 +67,7 @@ def make_rank(rank: int, iterations: int) -> RankView:
         events_total=iterations * 1600,
     )
     view = RankView(job="training/large-model", rank=rank, host=f"node{rank // 8}", connected=True, devices=(device,))
-    account = Account(received=device.events_total + 3, accepted=device.events_total, dropped={"late": 3})
+    account = AccountView(received=device.events_total + 3, accepted=device.events_total, dropped={"late": 3})
     return replace(view, account=account, first_seen_unix_ns=NOW_NS, last_iteration_unix_ns=NOW_NS)
 
 

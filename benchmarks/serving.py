@@ -42,10 +42,10 @@ CLIENT = """
 import sys
 from deepprof.collectors.store import open_store
 from deepprof.client.channel import find_door
-from deepprof.client.replay import Replay, replay
+from deepprof.client.replay import TraceReplay, replay
 trace = open_store(sys.argv[1]).read()
 print("go", flush=True)
-total = replay(find_door(sys.argv[2]), [trace], Replay("bench", repeat=int(sys.argv[3])))
+total = replay(find_door(sys.argv[2]), [trace], TraceReplay("bench", repeat=int(sys.argv[3])))
 print(total.records, total.durable, total.seconds, flush=True)
 """
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.kernels import kernels_and_copies
-from deepprof.wire import Assembly, Limits, check_batch, count_records, cut, make_end, make_hello
+from deepprof.wire import TraceAssembly, WireLimits, check_batch, count_records, cut, make_end, make_hello
 
 RECORDS = 8192
 BATCHES = 64
@@ -44,11 +44,11 @@ def run(console: Console, quick: bool = False) -> None:
 
 def rows(batches: int = BATCHES) -> list[Row]:
     """What each way costs for batches of 8,192 records."""
-    trace, limits = kernels_and_copies(4 * batches, 2045), Limits()
+    trace, limits = kernels_and_copies(4 * batches, 2045), WireLimits()
     messages, total = list(cut(trace)), trace.accounting.kept
 
     def put_together() -> None:
-        assembly = Assembly(make_hello(trace, "job"))
+        assembly = TraceAssembly(make_hello(trace, "job"))
         for message in messages:
             assembly.add_batch(message)
         assembly.add_end(make_end(trace))

@@ -10,7 +10,7 @@ import polars as pl
 from deepprof.collectors.importers.assembly import TIME_LIMIT_NS
 from deepprof.collectors.trace import RECORD_TABLES, Trace
 
-__all__ = ["TIMES", "UNIX_NS", "Clock", "extremes", "fits", "read_clock", "shift", "to_unix", "within_limit"]
+__all__ = ["TIMES", "UNIX_NS", "TraceClock", "extremes", "fits", "read_clock", "shift", "to_unix", "within_limit"]
 
 TIMES = ("start_ns", "end_ns", "time_ns")
 UNIX_NS = 10**17  # 1973: an epoch before it is a recorder's mistake
@@ -54,7 +54,7 @@ def within_limit(times: tuple[int, int] | None, offset_ns: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class TraceClock:
     """What is known of a trace's clock; `times` are the first and the last of all times, None without any record."""
 
     clock: Literal["unix", "session"]
@@ -72,9 +72,9 @@ class Clock:
         known = self.epoch_ns is not None and UNIX_NS < self.epoch_ns < TIME_LIMIT_NS
         return self.epoch_ns if known and within_limit(self.times, self.epoch_ns or 0) else None
 
-    def on_unix(self) -> Clock:
+    def on_unix(self) -> TraceClock:
         """Return the clock of the same trace on unix time, which it must be able to be on."""
-        return self if self.clock == "unix" else Clock("unix", None, moved_times(self.times, self.lead_ns or 0))
+        return self if self.clock == "unix" else TraceClock("unix", None, moved_times(self.times, self.lead_ns or 0))
 
 
 def moved_times(times: tuple[int, int] | None, offset_ns: int) -> tuple[int, int] | None:
@@ -82,9 +82,9 @@ def moved_times(times: tuple[int, int] | None, offset_ns: int) -> tuple[int, int
     return None if times is None else (times[0] + offset_ns, times[1] + offset_ns)
 
 
-def read_clock(trace: Trace) -> Clock:
+def read_clock(trace: Trace) -> TraceClock:
     """Return what is known of the clock of `trace`."""
-    return Clock(trace.clock, trace.epoch_ns, extremes(trace))
+    return TraceClock(trace.clock, trace.epoch_ns, extremes(trace))
 
 
 def to_unix(trace: Trace) -> Trace | None:

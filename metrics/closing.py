@@ -12,7 +12,7 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.evidence import trust_in
-from deepprof.metrics.host import Host
+from deepprof.metrics.host import HostSide
 from deepprof.metrics.iteration_table import Activity, summarize
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.sequence import Sequence
@@ -24,7 +24,7 @@ FEW = 5  # usual iterations: with more, one says nothing new
 ALIKE = 2.0  # times as long or as short as the others: a marker of something else
 
 
-def close_last(loop: Loop, trace: Trace, sequence: Sequence, host: Host) -> Loop:
+def close_last(loop: Loop, trace: Trace, sequence: Sequence, host: HostSide) -> Loop:
     """Return the loop with its last iteration's time where few are known and a step marker ends it."""
     table = loop.iterations
     known = table["iteration_ns"].drop_nulls()
@@ -41,7 +41,7 @@ def close_last(loop: Loop, trace: Trace, sequence: Sequence, host: Host) -> Loop
     return with_last(loop, trace, whole_ns)
 
 
-def find_end(host: Host, sequence: Sequence, start_ns: int) -> int | None:
+def find_end(host: HostSide, sequence: Sequence, start_ns: int) -> int | None:
     """Return when the step marker ends in which the iteration that starts at `start_ns` was launched; None without."""
     first = int(np.searchsorted(sequence.start_ns, start_ns))
     launched_ns = int(sequence.launch_ns[first]) if sequence.linked else start_ns

@@ -13,7 +13,7 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
 from deepprof.plurals import counted, verb
 
-__all__ = ["Lack", "find_lacks"]
+__all__ = ["MissingEvidence", "find_lacks"]
 
 ENOUGH = 3  # iterations: of fewer a mean says little
 LOST = 0.01  # of all records: single broken ones change nothing
@@ -32,7 +32,7 @@ SAID = r"(?i)not all CUDA events|breaks off|ran out of buffer|are lost\b|without
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
+class MissingEvidence:
     """Something that is missing: `what`, the number it rests on, and what it `prevents`.
 
     `decisive` says that the results depend on it.
@@ -45,7 +45,7 @@ class Lack:
     decisive: bool = False
 
 
-def find_lacks(loop: Loop, trace: Trace) -> list[Lack]:
+def find_lacks(loop: Loop, trace: Trace) -> list[MissingEvidence]:
     """Return what the recording of a loop lacks, the decisive first."""
     found = [
         *iterations_lacking(loop),
@@ -56,13 +56,13 @@ def find_lacks(loop: Loop, trace: Trace) -> list[Lack]:
     return sorted(found, key=lambda lack: not lack.decisive)
 
 
-def iterations_lacking(loop: Loop) -> Iterator[Lack]:
+def iterations_lacking(loop: Loop) -> Iterator[MissingEvidence]:
     """Yield that too few iterations are complete."""
     usual, complete = loop.usual.height, int(loop.iterations["complete"].sum())
     cut = loop.iterations.height - complete
     if usual < ENOUGH:
         many = f"only {usual} iteration{'' if usual == 1 else 's'}" if usual else "no iteration"
-        yield Lack(
+        yield MissingEvidence(
             "usual_iterations",
             usual,
             f"{many} after warm-up {'is' if usual < 2 else 'are'} complete and followed by another",
@@ -70,7 +70,7 @@ def iterations_lacking(loop: Loop) -> Iterator[Lack]:
             decisive=usual < 2,
         )
     if cut > complete:
-        yield Lack(
+        yield MissingEvidence(
             "cut_iterations",
             cut,
             f"{cut} of {counted(loop.iterations.height, 'iteration')} {verb(cut)} cut off",
@@ -78,13 +78,13 @@ def iterations_lacking(loop: Loop) -> Iterator[Lack]:
         )
 
 
-def records_lost(trace: Trace) -> Iterator[Lack]:
+def records_lost(trace: Trace) -> Iterator[MissingEvidence]:
     """Yield that records were lost, as the accounting shows or the recorder says."""
     dropped = trace.accounting.dropped
     ended, broken = (sum(dropped.get(reason, 0) for reason in reasons) for reasons in (ENDED, BROKEN))
     share = (ended + broken) / max(1, trace.accounting.read)
     if ended or share >= LOST:
-        yield Lack(
+        yield MissingEvidence(
             "lost_records",
             ended + broken,
             f"{counted(ended + broken, 'record')} ({100 * share:.1f} %) {verb(ended + broken)} broken or cut off",
@@ -94,10 +94,12 @@ def records_lost(trace: Trace) -> Iterator[Lack]:
     said = pl.Series(list(trace.notes), dtype=pl.String)
     said = said.filter(said.str.contains(SAID))
     if len(said):
-        yield Lack("notes", len(said), f"the recording says: {said[0].rstrip('.')}", "certainty that all work is seen")
+        yield MissingEvidence(
+            "notes", len(said), f"the recording says: {said[0].rstrip('.')}", "certainty that all work is seen"
+        )
 
 
-def kernels_unlinked(loop: Loop, trace: Trace) -> Iterator[Lack]:
+def kernels_unlinked(loop: Loop, trace: Trace) -> Iterator[MissingEvidence]:
     """Yield that a part of the kernels has no launch record while most have one."""
     rows = loop.usual
     if not rows.height or is_stand_in(trace):
@@ -111,7 +113,7 @@ def kernels_unlinked(loop: Loop, trace: Trace) -> Iterator[Lack]:
     linked = kernels.join(calls.select("correlation"), on="correlation", how="semi").height
     unlinked = kernels.height - linked
     if linked > unlinked >= UNLINKED * kernels.height > 0:
-        yield Lack(
+        yield MissingEvidence(
             "unlinked_kernels",
             unlinked,
             f"{unlinked:,} of {counted(kernels.height, 'kernel')} {verb(unlinked, 'has', 'have')} no launch record",
@@ -119,7 +121,7 @@ def kernels_unlinked(loop: Loop, trace: Trace) -> Iterator[Lack]:
         )
 
 
-def causes_unknown(loop: Loop, trace: Trace) -> Iterator[Lack]:
+def causes_unknown(loop: Loop, trace: Trace) -> Iterator[MissingEvidence]:
     """Yield that most of the idle time has no cause although the host was recorded."""
     rows = loop.usual
     whole = float(rows["iteration_ns"].sum() or 0)
@@ -129,7 +131,7 @@ def causes_unknown(loop: Loop, trace: Trace) -> Iterator[Lack]:
         float(rows.select(pl.sum_horizontal(p).sum()).item() or 0) for p in (IDLE_PARTS, ["idle_unknown_ns"])
     )
     if unknown >= max(NAMED * whole, UNKNOWN * idle):
-        yield Lack(
+        yield MissingEvidence(
             "unknown_idle_ratio",
             round(unknown / whole, 4),
             f"{100 * unknown / whole:.0f} % of the iteration time is idle without a cause in the trace",

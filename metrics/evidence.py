@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.host import Host, read_host
+from deepprof.metrics.host import HostSide, read_host
 from deepprof.metrics.sequence import Sequence
 from deepprof.metrics.spans import covered, union
 from deepprof.mining.evidence import UPDATE, Evidence, Family, Trust
@@ -30,7 +30,7 @@ PART = re.compile(r"(?i)layer|block|attention|attn|mlp|expert|head\b|embed|norm\
 LOOPS = {UPDATE: 2.0, "Optimizer.zero_grad#": 1.0, "enumerate(DataLoader)#": 3.0}
 
 
-def gather_evidence(trace: Trace, sequence: Sequence, host: Host | None = None) -> Evidence:
+def gather_evidence(trace: Trace, sequence: Sequence, host: HostSide | None = None) -> Evidence:
     """Return the evidence on where the iterations of `sequence` begin; what the trace lacks is left out.
 
     `host` is the trace's host side, where the caller has it already.
@@ -51,7 +51,7 @@ def gather_evidence(trace: Trace, sequence: Sequence, host: Host | None = None) 
     )
 
 
-def launch_gaps(host: Host, sequence: Sequence) -> npt.NDArray[np.float64]:
+def launch_gaps(host: HostSide, sequence: Sequence) -> npt.NDArray[np.float64]:
     """Return the host's own time before each launch: since the launch before, runtime calls left out.
 
     A host that waits inside a runtime call (a synchronisation, a full launch queue) waits for the device, which says
@@ -81,7 +81,7 @@ def graph_times(trace: Trace, sequence: Sequence) -> Int64s:
     return events_of(trace, sequence, (pl.col("activity") == "graph") & (pl.col("stream") == sequence.stream))
 
 
-def find_families(host: Host, sequence: Sequence) -> list[Family]:
+def find_families(host: HostSide, sequence: Sequence) -> list[Family]:
     """Return the host ranges by name, digits aside, the framework's loop ranges first."""
     own = host.ranges.filter((pl.col("side") == "host") | (pl.col("device") == sequence.device))
     groups = own.partition_by("family", maintain_order=True)

@@ -12,7 +12,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.names import rows_named, with_names
 from deepprof.metrics.spans import Spans, union
 
-__all__ = ["GRAPH_LAUNCHES", "OPTIMIZER", "WAITS", "Host", "family", "is_inner", "read_host", "read_launches"]
+__all__ = ["GRAPH_LAUNCHES", "OPTIMIZER", "WAITS", "HostSide", "family", "is_inner", "read_host", "read_launches"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -25,7 +25,7 @@ INNER = ("nccl:", "gloo:", "rccl:", "ucc:")  # collectives come many times per i
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostSide:
     """The host's side of a trace.
 
     `launches` has a row per correlation: when its call began and ended (launch_ns, launched_ns), and on which thread
@@ -42,10 +42,10 @@ class Host:
     ranges: pl.DataFrame
 
 
-def read_host(trace: Trace) -> Host:
+def read_host(trace: Trace) -> HostSide:
     """Return the host's side of a trace."""
     calls = trace.host_events.filter(pl.col("category") == "runtime")
-    return Host(
+    return HostSide(
         launches=read_launches(trace),
         calls=union(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()),
         waits_ns=rows_named(calls, trace.names, WAITS)["end_ns"].sort().to_numpy(),
@@ -56,7 +56,7 @@ def read_host(trace: Trace) -> Host:
 
 
 def read_launches(trace: Trace) -> pl.DataFrame:
-    """Return the runtime calls that launched something: the columns of `Host.launches`."""
+    """Return the runtime calls that launched something: the columns of `HostSide.launches`."""
     linked = trace.host_events.filter((pl.col("category") == "runtime") & pl.col("correlation").is_not_null())
     return linked.unique("correlation", keep="first", maintain_order=True).select(
         "correlation", "process", "thread", launch_ns="start_ns", launched_ns="end_ns"

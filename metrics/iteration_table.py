@@ -19,7 +19,7 @@ from deepprof.mining.iterations import Iterations
 
 __all__ = [
     "Activity",
-    "Measured",
+    "IterationColumns",
     "as_table",
     "find_edited",
     "measure_iterations",
@@ -94,7 +94,7 @@ def measure_iterations(trace: Trace, sequence: Sequence, found: Iterations) -> p
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class IterationColumns:
     """The columns of `ITERATIONS` but for index and warm-up, as arrays of one length.
 
     `iteration_ns` stands only where the iteration is complete and `adjacent` to the next, `interval_ns` and
@@ -105,7 +105,7 @@ class Measured:
     adjacent: npt.NDArray[np.bool_]
 
 
-def measure_rows(activity: Activity, sequence: Sequence, found: Iterations) -> Measured:
+def measure_rows(activity: Activity, sequence: Sequence, found: Iterations) -> IterationColumns:
     """Return what was measured of each iteration, from what is held of its stream and device."""
     at, last = bound(sequence, found), last_end(sequence, found)
     rows = {
@@ -119,10 +119,10 @@ def measure_rows(activity: Activity, sequence: Sequence, found: Iterations) -> M
         "interval_ns": at.until - at.end,
         **measure_activity(activity, at),
     }
-    return Measured(rows, at.adjacent)
+    return IterationColumns(rows, at.adjacent)
 
 
-def as_table(measured: Measured, schema: pl.Schema) -> pl.DataFrame:
+def as_table(measured: IterationColumns, schema: pl.Schema) -> pl.DataFrame:
     """Return the columns of a schema as a table, null where a value does not stand."""
     adjacent = measured.adjacent
     stands = dict.fromkeys(("interval_ns", "overlap_ratio"), adjacent)

@@ -14,9 +14,9 @@ from deepprof.metrics.breakdown.parts import PARTS
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.iteration import LoopMetrics
 from deepprof.metrics.top_tables import TopWork
-from deepprof.mining.nesting import Nested
+from deepprof.mining.nesting import NestedBlock
 
-__all__ = ["Agreement", "BoundarySource", "Loop", "Outside", "Single"]
+__all__ = ["Agreement", "BoundarySource", "Loop", "OutsideIterations", "Single"]
 
 BoundarySource = Literal["annotation", "framework", "mined"]
 Single = Literal["marked step", "recording"]
@@ -39,7 +39,7 @@ class Agreement:
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class OutsideIterations:
     """The kernels of the main stream before or after all iterations, and the time that they span."""
 
     kernels: int = 0
@@ -74,11 +74,11 @@ class Loop:
     metrics: LoopMetrics
     cycles: tuple[Mapping[str, int | str], ...] = ()
     nested: tuple[Mapping[str, int], ...] = ()
-    prologue: Outside = Outside()
-    epilogue: Outside = Outside()
+    prologue: OutsideIterations = OutsideIterations()
+    epilogue: OutsideIterations = OutsideIterations()
     parts: pl.DataFrame = field(default_factory=lambda: empty_table(PARTS))
     timeline: Timeline | None = None
-    blocks: tuple[Nested, ...] = ()
+    blocks: tuple[NestedBlock, ...] = ()
     single: Single | None = None
     top: TopWork | None = None
 

@@ -18,7 +18,7 @@ from deepprof.mining.evidence import Evidence, Family, short
 from deepprof.mining.iterations import Iterations
 from deepprof.plurals import counted
 
-__all__ = ["Marked", "find_marked"]
+__all__ = ["MarkedIterations", "find_marked"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -30,7 +30,7 @@ CONFIDENCE = {"annotation": 0.9, "framework": 0.75}  # the user says so; or some
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class MarkedIterations:
     """Iterations between the ranges of one family, which is the user's or the framework's."""
 
     family: Family
@@ -63,7 +63,7 @@ class Marked:
         return f"{counted(len(lengths), 'iteration')} between {short(self.family.name)} ranges: {counts}"
 
 
-def find_marked(sequence: Sequence, evidence: Evidence) -> Marked | None:
+def find_marked(sequence: Sequence, evidence: Evidence) -> MarkedIterations | None:
     """Return the iterations that step markers or one optimizer's steps mark, if there are three or more."""
     family = choose_family(evidence)
     if family is None:
@@ -72,7 +72,7 @@ def find_marked(sequence: Sequence, evidence: Evidence) -> Marked | None:
     whole = end - first >= SMALLEST
     if whole.sum() < FEWEST:
         return None
-    return Marked(family, measure_edits(sequence, first[whole], end[whole]))
+    return MarkedIterations(family, measure_edits(sequence, first[whole], end[whole]))
 
 
 def choose_family(evidence: Evidence) -> Family | None:

@@ -12,13 +12,13 @@ import polars as pl
 from deepprof import mining
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.iteration_table import measure_iterations, summarize
-from deepprof.metrics.loop import Agreement, Loop, Outside
-from deepprof.metrics.marked import Marked, find_marked
+from deepprof.metrics.loop import Agreement, Loop, OutsideIterations
+from deepprof.metrics.marked import MarkedIterations, find_marked
 from deepprof.metrics.names import coarse_ids
 from deepprof.metrics.sequence import Sequence
 from deepprof.mining.evidence import Evidence, Family, short
 from deepprof.mining.iterations import split_at
-from deepprof.mining.nesting import Nested
+from deepprof.mining.nesting import NestedBlock
 from deepprof.mining.paper import PaperLoop, mine_with_counts
 from deepprof.plurals import counted
 
@@ -73,7 +73,7 @@ def counts_as(iterations: pl.DataFrame, count: int) -> bool:
     return int(iterations["complete"].sum()) <= count <= iterations.height
 
 
-def overrules(marked: Marked, mined: mining.Mined, sequence: Sequence) -> bool:
+def overrules(marked: MarkedIterations, mined: mining.MiningResult, sequence: Sequence) -> bool:
     """Return whether the user's step markers fill the sequence and none of the mined loops has one pass for each.
 
     A loop that holds on to its graph grows by whole passes: what then comes back is a part of an iteration. Where it
@@ -87,7 +87,7 @@ def overrules(marked: Marked, mined: mining.Mined, sequence: Sequence) -> bool:
     return marked.source == "annotation" and filled >= FILLED and all(ratio < DISAGREE for ratio in agreement)
 
 
-def mine(trace: Trace, sequence: Sequence, evidence: Evidence) -> mining.Mined:
+def mine(trace: Trace, sequence: Sequence, evidence: Evidence) -> mining.MiningResult:
     """Return the loops that the miner finds with exact names, or with variants of a kernel under one name."""
     coarse = coarse_ids(trace.names).to_numpy()
     return mining.find_loops(sequence.symbols, evidence, coarse=coarse)
@@ -101,7 +101,7 @@ def count_markers(evidence: Evidence) -> str:
     return f" (the trace holds {counted(len(few[0].positions), f'{short(few[0].name)} range')}; record three or more)"
 
 
-def from_mined(trace: Trace, sequence: Sequence, evidence: Evidence, found: mining.Loop) -> Loop:
+def from_mined(trace: Trace, sequence: Sequence, evidence: Evidence, found: mining.MinedLoop) -> Loop:
     """Return the measured loop."""
     iterations = measure_iterations(trace, sequence, found.iterations)
     blocks = large_blocks(found)
@@ -125,7 +125,7 @@ def from_mined(trace: Trace, sequence: Sequence, evidence: Evidence, found: mini
     )
 
 
-def from_marked(trace: Trace, sequence: Sequence, evidence: Evidence, found: Marked) -> Loop:
+def from_marked(trace: Trace, sequence: Sequence, evidence: Evidence, found: MarkedIterations) -> Loop:
     """Return the measured loop of iterations that only ranges mark; its period is that of the median iteration."""
     rows = split_at(found.iterations, sequence.breaks)
     iterations, period = measure_iterations(trace, sequence, rows), int(np.median(rows.end - rows.first))
@@ -146,20 +146,20 @@ def from_marked(trace: Trace, sequence: Sequence, evidence: Evidence, found: Mar
     )
 
 
-def outside(sequence: Sequence, first: int, end: int) -> Outside:
+def outside(sequence: Sequence, first: int, end: int) -> OutsideIterations:
     """Return how many kernels there are from `first` to before `end`, and from when to when they ran."""
     if end <= first:
-        return Outside()
+        return OutsideIterations()
     until = int(sequence.end_ns[first:end].max())
-    return Outside(end - first, until - int(sequence.start_ns[first]))
+    return OutsideIterations(end - first, until - int(sequence.start_ns[first]))
 
 
-def large_blocks(found: mining.Loop) -> list[Nested]:
+def large_blocks(found: mining.MinedLoop) -> list[NestedBlock]:
     """Return the inner loops that make up a good part of the iteration, the largest first."""
     return [b for b in found.nested if b.events * b.repeats >= LARGE_BLOCK * found.period]
 
 
-def list_kinds(blocks: Counts[Nested]) -> list[dict[str, int]]:
+def list_kinds(blocks: Counts[NestedBlock]) -> list[dict[str, int]]:
     """Return what blocks there are, each kind once, the largest first."""
     kinds = dict.fromkeys((b.events, b.repeats) for b in blocks)
     return [{"events": events, "repeats": repeats} for events, repeats in kinds]

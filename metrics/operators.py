@@ -26,7 +26,7 @@ __all__ = [
     "INPUT_RANGE",
     "PLACE",
     "Marks",
-    "Moved",
+    "MovedOperators",
     "Place",
     "describe",
     "find_operators",
@@ -211,7 +211,7 @@ def describe(place: Place) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MovedOperators:
     """Rows of a trace after some have become device events; `remaining` says which host rows have not."""
 
     device_events: pl.DataFrame
@@ -220,14 +220,16 @@ class Moved:
     remaining: pl.Series
 
 
-def move_rows(host_events: pl.DataFrame, annotations: pl.DataFrame, chosen: pl.DataFrame, marks: Marks) -> Moved:
+def move_rows(
+    host_events: pl.DataFrame, annotations: pl.DataFrame, chosen: pl.DataFrame, marks: Marks
+) -> MovedOperators:
     """Return the rows with the `chosen` ones of the host, by their `row`, and all collectives as device events."""
     stays = np.ones(host_events.height, np.bool_)
     stays[chosen["row"].to_numpy()] = False
     waits = marked(marks, annotations, WAITING) & (annotations["side"] == "host") & annotations["end_ns"].is_not_null()
     rows = pl.concat([as_kernels(chosen), as_kernels(annotations.filter(waits))])
     remaining = pl.Series("stays", stays, dtype=pl.Boolean)
-    return Moved(
+    return MovedOperators(
         rows.sort("start_ns", maintain_order=True),
         host_events.filter(remaining),
         annotations.filter(~waits),

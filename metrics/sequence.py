@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.host import Host, read_host
+from deepprof.metrics.host import HostSide, read_host
 
 __all__ = ["Sequence", "main_sequence"]
 
@@ -49,7 +49,7 @@ def before(starts: Int64s, ends: Int64s) -> Int64s:
     return np.maximum(gaps, 0)
 
 
-def main_sequence(trace: Trace, device: int, stream: int, host: Host | None = None) -> Sequence:
+def main_sequence(trace: Trace, device: int, stream: int, host: HostSide | None = None) -> Sequence:
     """Return the kernels of (device, stream) as symbols; copies, memsets and waits are no part of the sequence.
 
     `host` is the trace's host side, where the caller has it already.

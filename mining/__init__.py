@@ -13,29 +13,29 @@ is still running; `mine_with_counts` is the paper's way, with the count given. `
 are built of.
 """
 
-from deepprof.mining.cycles import Cycle
+from deepprof.mining.cycles import LoopCycle
 from deepprof.mining.evidence import Evidence, Family
 from deepprof.mining.iterations import Iterations
-from deepprof.mining.loops import Loop, Mined, find_loop
+from deepprof.mining.loops import MinedLoop, MiningResult, find_loop
 from deepprof.mining.matching import Matcher, Matches, match
-from deepprof.mining.online import Batch, Counts, Event, Lock, OnlineMiner
+from deepprof.mining.online import IterationBatch, LockedLoop, MinerCounts, MinerEvent, OnlineMiner
 from deepprof.mining.paper import PaperLoop, Pattern, mine_with_counts
 from deepprof.mining.several import find_loops
 from deepprof.mining.suffix_tree import SuffixTree
 
 __all__ = [
-    "Batch",
-    "Counts",
-    "Cycle",
-    "Event",
     "Evidence",
     "Family",
+    "IterationBatch",
     "Iterations",
-    "Lock",
-    "Loop",
+    "LockedLoop",
+    "LoopCycle",
     "Matcher",
     "Matches",
-    "Mined",
+    "MinedLoop",
+    "MinerCounts",
+    "MinerEvent",
+    "MiningResult",
     "OnlineMiner",
     "PaperLoop",
     "Pattern",

@@ -19,7 +19,7 @@ from deepprof.mining.ranges import by_trust
 from deepprof.mining.symbols import SymbolArray
 from deepprof.plurals import counted
 
-__all__ = ["Verdict", "are_layers", "judge", "refuse_layers"]
+__all__ = ["AcceptanceVerdict", "are_layers", "judge", "refuse_layers"]
 
 BACKWARD = "as many parts of something else run once before them, as layers do forward before they do backward"
 MIN_PASSES = 2.9  # three iterations of which the capture may cut a little
@@ -43,7 +43,7 @@ ONE_GAP = 3.0  # a pause this much longer than any other in the period ends an i
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AcceptanceVerdict:
     """Whether a candidate is accepted, how sure that is (0..1), and why or why not.
 
     `final` is set when it is refused for what it is, not for how little of it was seen: looking elsewhere is no use.
@@ -61,7 +61,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Signs:
+class IterationSigns:
     """What happens once per pass: `strong` signs are of iterations, `weak` ones a layer may show too.
 
     `rare` counts the weak ones that layers seldom show: a range of its own, a copy from the host, a host wait. `graph`
@@ -74,7 +74,7 @@ class Signs:
     graph: bool
 
 
-def judge(candidate: Candidate, evidence: Evidence) -> Verdict:
+def judge(candidate: Candidate, evidence: Evidence) -> AcceptanceVerdict:
     """Decide on a candidate within the window it was found in."""
     p, passes = counted(candidate.period, "kernel"), candidate.passes
     if passes < MIN_PASSES:
@@ -92,23 +92,23 @@ def judge(candidate: Candidate, evidence: Evidence) -> Verdict:
     if doubt is not None:
         layers = updates_as_it_goes(candidate, evidence) and not signs.strong
         reason = f"{say_repeat(candidate.period)} {passes:.0f} times, but {doubt}"
-        return Verdict(False, 0.0, reason, final=True, layers=layers)
+        return AcceptanceVerdict(False, 0.0, reason, final=True, layers=layers)
     return accept(candidate, inner, edits, signs)
 
 
-def reject(reason: str) -> Verdict:
+def reject(reason: str) -> AcceptanceVerdict:
     """Return a verdict against."""
-    return Verdict(False, 0.0, reason)
+    return AcceptanceVerdict(False, 0.0, reason)
 
 
-def accept(candidate: Candidate, inner: float, edits: float, signs: Signs) -> Verdict:
+def accept(candidate: Candidate, inner: float, edits: float, signs: IterationSigns) -> AcceptanceVerdict:
     """Return a verdict in favour; many exact passes and independent signs make it sure."""
     said = signs.strong + signs.weak
     certainty = inner * (1 - edits) * (1 - 0.5 ** (candidate.passes + len(said) - 0.9))
     repeats = f"{say_repeat(candidate.period)} {candidate.passes:.1f} times"
     exact = "exactly" if edits == 0 else f"with {100 * edits:.1f} % edits"
     reason = f"{repeats} {exact}" + (f", with {', '.join(said)}" if said else "")
-    return Verdict(True, certainty, reason, strong=bool(signs.strong), weak=len(signs.weak))
+    return AcceptanceVerdict(True, certainty, reason, strong=bool(signs.strong), weak=len(signs.weak))
 
 
 def say_repeat(period: int) -> str:
@@ -129,14 +129,14 @@ def inner_coverage(candidate: Candidate) -> float:
     return float(m.matched[good | known].sum()) / max(1, end - first)
 
 
-def find_doubt(candidate: Candidate, evidence: Evidence, signs: Signs) -> str | None:
+def find_doubt(candidate: Candidate, evidence: Evidence, signs: IterationSigns) -> str | None:
     """Return what speaks for a layer, a micro-benchmark or a solver rather than an iteration, unless signs do more."""
     if any(holds_once(candidate, family) for family in by_trust(evidence, "step")):
         return None
     return doubt_by_ranges(candidate, evidence, signs) or doubt_by_shape(candidate, evidence, signs)
 
 
-def doubt_by_ranges(candidate: Candidate, evidence: Evidence, signs: Signs) -> str | None:
+def doubt_by_ranges(candidate: Candidate, evidence: Evidence, signs: IterationSigns) -> str | None:
     """Return which host ranges say that the passes are parts of something."""
     named = [f.name for f in by_trust(evidence, "part") if holds_once(candidate, f)]
     if named and not signs.strong:
@@ -151,7 +151,7 @@ def doubt_by_ranges(candidate: Candidate, evidence: Evidence, signs: Signs) -> s
     return None
 
 
-def doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: Signs) -> str | None:
+def doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: IterationSigns) -> str | None:
     """Return why the repetition looks like layers; no model has as many as a long capture has iterations."""
     if updates_as_it_goes(candidate, evidence) and not signs.strong:
         return (
@@ -176,10 +176,10 @@ def are_layers(candidate: Candidate, whole: Candidate, evidence: Evidence) -> bo
     return not marked and is_backward(whole)
 
 
-def refuse_layers(whole: Candidate) -> Verdict:
+def refuse_layers(whole: Candidate) -> AcceptanceVerdict:
     """Return the verdict on the layers of one step."""
     reason = f"{say_repeat(whole.period)} {whole.passes:.0f} times, but {BACKWARD}"
-    return Verdict(False, 0.0, reason, final=True, layers=True)
+    return AcceptanceVerdict(False, 0.0, reason, final=True, layers=True)
 
 
 def is_backward(candidate: Candidate) -> bool:
@@ -250,7 +250,7 @@ def rarer_loop(candidate: Candidate, evidence: Evidence) -> str | None:
     return loops[0].name if loops and most * MANY_PASSES <= candidate.passes else None
 
 
-def outweighs_flatness(candidate: Candidate, evidence: Evidence, signs: Signs) -> bool:
+def outweighs_flatness(candidate: Candidate, evidence: Evidence, signs: IterationSigns) -> bool:
     """Return whether the signs are enough for a period that could be a layer.
 
     A strong one is, or two of what layers seldom have together, or any weak one when nothing else runs.
@@ -288,7 +288,7 @@ def encloser(candidate: Candidate, evidence: Evidence) -> str | None:
     return None
 
 
-def find_signs(candidate: Candidate, evidence: Evidence) -> Signs:
+def find_signs(candidate: Candidate, evidence: Evidence) -> IterationSigns:
     """Return what the host, its ranges and its copies say for an iteration."""
     strong = [f"one {short(f.name)} each" for f in by_trust(evidence, "step", "loop") if holds_once(candidate, f)]
     strong += ["an optimizer's kernels in each"] if ends_in_optimizer(candidate, evidence) else []
@@ -304,7 +304,7 @@ def find_signs(candidate: Candidate, evidence: Evidence) -> Signs:
         weak.append("a graph launch in each")
     if any(one_gap(candidate, gaps) for gaps in (evidence.launch_gaps, evidence.gaps)):
         weak.append("one long pause in each")
-    return Signs(strong[:1], weak, rare, graph)
+    return IterationSigns(strong[:1], weak, rare, graph)
 
 
 def ends_in_optimizer(candidate: Candidate, evidence: Evidence) -> bool:

@@ -9,21 +9,21 @@ import numpy as np
 from deepprof.mining.candidates import Candidate
 from deepprof.mining.symbols import SymbolArray
 
-__all__ = ["Bound", "breaks_off", "sets_in"]
+__all__ = ["RepetitionBound", "breaks_off", "sets_in"]
 
 LOOK = 16  # symbols compared to find the place in the period
 ALIKE = 0.8  # of them that must be equal
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class RepetitionBound:
     """`at` is the stream position of the repetition's first symbol (or behind its last), `place` that in the period."""
 
     at: int
     place: int
 
 
-def sets_in(symbols: SymbolArray, candidate: Candidate) -> Bound | None:
+def sets_in(symbols: SymbolArray, candidate: Candidate) -> RepetitionBound | None:
     """Return where the repetition begins; None when its first pass is not clearly part of it."""
     rows = candidate.matches
     for row in range(min(2, len(rows))):
@@ -32,11 +32,11 @@ def sets_in(symbols: SymbolArray, candidate: Candidate) -> Bound | None:
         span = int(rows.end[row]) - at
         found = locate(symbols[at : at + LOOK], candidate.template.symbols, candidate.period - span, missing)
         if found is not None and 2 * int(rows.matched[row]) >= span:
-            return Bound(at, found)
+            return RepetitionBound(at, found)
     return None
 
 
-def breaks_off(symbols: SymbolArray, candidate: Candidate) -> Bound | None:
+def breaks_off(symbols: SymbolArray, candidate: Candidate) -> RepetitionBound | None:
     """Return where the repetition ends; None when its last pass is not clearly part of it."""
     rows = candidate.matches
     for row in range(len(rows) - 1, max(-1, len(rows) - 3), -1):
@@ -45,7 +45,7 @@ def breaks_off(symbols: SymbolArray, candidate: Candidate) -> Bound | None:
         reverse = candidate.template.symbols[::-1]
         found = locate(symbols[max(0, end - LOOK) : end][::-1], reverse, candidate.period - span, missing)
         if found is not None and 2 * int(rows.matched[row]) >= span:
-            return Bound(end, (candidate.period - found) % candidate.period)
+            return RepetitionBound(end, (candidate.period - found) % candidate.period)
     return None
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from deepprof.mining.evidence import Evidence
 from deepprof.mining.heads import align_head, begin_late
-from deepprof.mining.levels import Level, find_levels
+from deepprof.mining.levels import RepeatLevel, find_levels
 from deepprof.mining.matching import Matcher, Matches
 from deepprof.mining.nesting import has_inner_loops
 from deepprof.mining.ranges import suggest_levels
@@ -121,10 +121,10 @@ def without_cycles(symbols: SymbolArray, candidates: list[Candidate], evidence: 
     return sorted(kept.values(), key=lambda c: c.period)
 
 
-def plausible(levels: list[Level]) -> list[Level]:
+def plausible(levels: list[RepeatLevel]) -> list[RepeatLevel]:
     """Drop levels that few classes vote for, measured against the best one."""
 
-    def weight(level: Level) -> float:
+    def weight(level: RepeatLevel) -> float:
         wanted = min(max(3.0, 0.01 * level.period), 12.0)
         return level.coverage * min(1.0, (0.1 + level.classes) / wanted)
 
@@ -133,7 +133,7 @@ def plausible(levels: list[Level]) -> list[Level]:
     return sorted(kept, key=weight, reverse=True)[:MAX_CANDIDATES]
 
 
-def verify(symbols: SymbolArray, level: Level) -> Candidate | None:
+def verify(symbols: SymbolArray, level: RepeatLevel) -> Candidate | None:
     """Fit a template to a level, drop places that most passes do not have, and match it."""
     template = fit_template(symbols, level.anchors, level.period)
     if template is None:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deepprof.mining.acceptance import Verdict
+from deepprof.mining.acceptance import AcceptanceVerdict
 from deepprof.mining.candidates import Candidate
-from deepprof.mining.cycles import MANY_MICRO_BATCHES, Cycle
+from deepprof.mining.cycles import MANY_MICRO_BATCHES, LoopCycle
 from deepprof.mining.nesting import LAYER, are_as_many, find_cyclic, has_parameter_loop, size_of
 from deepprof.mining.phase import Phase
 from deepprof.mining.symbols import SymbolArray
@@ -38,7 +38,9 @@ def sure_of_start(phase: Phase) -> float:
     return float(np.interp(phase.lead, LEADS, STARTS))
 
 
-def sure_of_period(candidate: Candidate, verdict: Verdict, phase: Phase, cycles: Sequence[Cycle]) -> float:
+def sure_of_period(
+    candidate: Candidate, verdict: AcceptanceVerdict, phase: Phase, cycles: Sequence[LoopCycle]
+) -> float:
     """Return how sure it is that the passes are iterations, neither parts nor multiples of them."""
     if verdict.strong:
         return verdict.certainty
@@ -49,7 +51,7 @@ def sure_of_period(candidate: Candidate, verdict: Verdict, phase: Phase, cycles:
     return min(1 / (1 + math.exp(-logit)), limit(candidate.template.symbols, cycles))
 
 
-def limit(template: SymbolArray, cycles: Sequence[Cycle]) -> float:
+def limit(template: SymbolArray, cycles: Sequence[LoopCycle]) -> float:
     """Return the most that can be said of a period that may be a multiple or a part of the iteration."""
     if is_one_run(template):
         return ONE_RUN_LIMIT

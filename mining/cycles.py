@@ -16,7 +16,7 @@ from deepprof.mining.iterations import Iterations
 from deepprof.mining.nesting import has_parameter_loop, is_looped
 from deepprof.mining.symbols import SymbolArray, as_symbols
 
-__all__ = ["Cycle", "Kind", "find_cycles"]
+__all__ = ["Kind", "LoopCycle", "find_cycles"]
 
 Int64s = npt.NDArray[np.int64]
 Kind = Literal["accumulation", "evaluation", "checkpoint", "statistics", "unknown"]
@@ -38,7 +38,7 @@ GRAM = 4  # symbols of a sequence that tells a part of the iteration from other 
 
 
 @dataclass(frozen=True, slots=True)
-class Cycle:
+class LoopCycle:
     """Every `every` iterations `extra` more symbols run, first in or after iteration `phase`.
 
     `content` is the extra stretch where it was seen most clearly, `whole` a whole cycle from the end of that stretch
@@ -59,7 +59,7 @@ def find_cycles(
     template: SymbolArray,
     optimizer: npt.NDArray[np.bool_] | None,
     updates: Int64s = NO_UPDATES,
-) -> list[Cycle]:
+) -> list[LoopCycle]:
     """Return the cycles over the iterations, smallest distance first; an optimizer seen twice, all others three times.
 
     `optimizer` marks symbol values whose names look like an optimizer's, where names are known; `updates` are places
@@ -69,7 +69,7 @@ def find_cycles(
     updated = are_updated(first, updates)
     template, extra = shortest(symbols, first, template)
     extra[extra < 0] = 0
-    found: list[Cycle] = []
+    found: list[LoopCycle] = []
     while len(found) < MAX_CYCLES and (token := find_token(extra, STATISTICS * len(template))) is not None:
         every, size, due = token
         content, after = clearest(symbols, first, template, due[np.abs(extra[due] - size) <= tolerance(size)], size)
@@ -81,7 +81,7 @@ def find_cycles(
         if not enough:
             continue
         whole = np.concatenate([np.tile(np.roll(template, -after), every), content])
-        found.append(Cycle(every, size, kind, int(due[0]), content, as_symbols(whole)))
+        found.append(LoopCycle(every, size, kind, int(due[0]), content, as_symbols(whole)))
     return sorted(found, key=lambda c: c.every)
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from deepprof.mining.suffix_tree import SuffixTree
 
-__all__ = ["DEPTHS", "Level", "find_levels"]
+__all__ = ["DEPTHS", "RepeatLevel", "find_levels"]
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -27,7 +27,7 @@ SAME_LEVEL = 1.03
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class RepeatLevel:
     """A distance at which things come back.
 
     `period` in symbols, `coverage` the share of the sequence between regular occurrences of its best class,
@@ -52,11 +52,11 @@ class ClassStats:
     coverage: Floats
 
 
-def find_levels(tree: SuffixTree, depths: tuple[int, ...] = DEPTHS) -> list[Level]:
+def find_levels(tree: SuffixTree, depths: tuple[int, ...] = DEPTHS) -> list[RepeatLevel]:
     """Return the levels of all depths, those within 2 % of each other merged, by ascending period."""
     n = len(tree.symbols)
     found = [level for k in depths if n >= 4 * k for level in levels_at(tree, k)]
-    merged: list[Level] = []
+    merged: list[RepeatLevel] = []
     for level in sorted(found, key=lambda v: v.period):
         if merged and level.period - merged[-1].period <= 0.02 * merged[-1].period + 1:
             merged[-1] = join(merged[-1], level)
@@ -65,13 +65,13 @@ def find_levels(tree: SuffixTree, depths: tuple[int, ...] = DEPTHS) -> list[Leve
     return merged
 
 
-def join(one: Level, other: Level) -> Level:
+def join(one: RepeatLevel, other: RepeatLevel) -> RepeatLevel:
     """Return the better of two levels of about the same period, with the larger number of votes."""
     best = max(one, other, key=lambda v: (v.coverage, v.classes))
-    return Level(best.period, best.coverage, max(one.classes, other.classes), best.anchors)
+    return RepeatLevel(best.period, best.coverage, max(one.classes, other.classes), best.anchors)
 
 
-def levels_at(tree: SuffixTree, k: int) -> list[Level]:
+def levels_at(tree: SuffixTree, k: int) -> list[RepeatLevel]:
     """Return the levels that the k-gram classes of one depth show."""
     stats = measure_classes(tree.classes(k))
     regular = (stats.count >= MIN_COUNT) & (stats.regularity >= MIN_REGULARITY) & (stats.coverage >= MIN_COVERAGE)
@@ -92,13 +92,13 @@ def split_by_gap(voters: Int64s, median: Int64s) -> list[Int64s]:
     return groups
 
 
-def make_level(stats: ClassStats, group: Int64s) -> Level:
+def make_level(stats: ClassStats, group: Int64s) -> RepeatLevel:
     """Return the level that a group of classes votes for."""
     gaps, votes = np.unique(stats.median[group], return_counts=True)
     anchor = group[np.argmax(stats.coverage[group] * stats.regularity[group])]
     anchors = stats.order[stats.offset[anchor] : stats.offset[anchor + 1]]
     coverage = float(np.quantile(stats.coverage[group], 0.9))
-    return Level(int(gaps[np.argmax(votes)]), coverage, len(group), anchors)
+    return RepeatLevel(int(gaps[np.argmax(votes)]), coverage, len(group), anchors)
 
 
 def measure_classes(ids: npt.NDArray[np.int32]) -> ClassStats:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from deepprof.mining.candidates import Candidate, follow
 from deepprof.mining.confidence import sure_of_period, sure_of_start
-from deepprof.mining.cycles import Cycle, find_cycles
+from deepprof.mining.cycles import LoopCycle, find_cycles
 from deepprof.mining.evidence import Evidence
 from deepprof.mining.iterations import (
     Iterations,
@@ -22,13 +22,13 @@ from deepprof.mining.iterations import (
     shifted,
     to_iterations,
 )
-from deepprof.mining.nesting import Nested, find_nested
+from deepprof.mining.nesting import NestedBlock, find_nested
 from deepprof.mining.phase import Phase, Source, find_phase
-from deepprof.mining.search import WINDOWS, Look, search, windows_of
+from deepprof.mining.search import WINDOWS, WindowSearch, search, windows_of
 from deepprof.mining.symbols import SymbolArray, Symbols, as_symbols
 from deepprof.plurals import counted
 
-__all__ = ["Loop", "Mined", "Problem", "find_loop", "find_posed", "make_loop", "pose"]
+__all__ = ["MinedLoop", "MiningProblem", "MiningResult", "find_loop", "find_posed", "make_loop", "pose"]
 
 SUPPORT = 0.8  # of the iterations that a framework range must point at to have decided with the rest
 MOST = 0.9  # of the sequence: less is worth a remark
@@ -40,7 +40,7 @@ SAME_LAYER = 2  # periods of a layer refused by exact names: shorter ones, by co
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class MinedLoop:
     """A repeated iteration: its template from its first symbol on, where it stands, and how sure this is.
 
     `confidence` (0..1) is that period and first symbol are right, `start_confidence` its part that concerns the first
@@ -55,8 +55,8 @@ class Loop:
     evidence: str
     source: Source
     family: str | None
-    nested: tuple[Nested, ...]
-    cycles: tuple[Cycle, ...]
+    nested: tuple[NestedBlock, ...]
+    cycles: tuple[LoopCycle, ...]
     prologue: int
     epilogue: int
 
@@ -65,25 +65,25 @@ class Loop:
         """Symbols per iteration."""
         return len(self.template)
 
-    def translated(self, values: SymbolArray) -> Loop:
+    def translated(self, values: SymbolArray) -> MinedLoop:
         """Return the loop with each symbol replaced by its entry of `values`."""
         cycles = tuple(replace(c, content=values[c.content], whole=values[c.whole]) for c in self.cycles)
         return replace(self, template=values[self.template], cycles=cycles)
 
 
 @dataclass(frozen=True, slots=True)
-class Mined:
+class MiningResult:
     """The loops that were found, the one that explains most first, or why there is none (exactly one of the two).
 
     `layer` is the period of what was refused as a layer, else 0.
     """
 
-    loops: tuple[Loop, ...] = ()
+    loops: tuple[MinedLoop, ...] = ()
     reason: str | None = None
     layer: int = 0
 
     @property
-    def loop(self) -> Loop | None:
+    def loop(self) -> MinedLoop | None:
         """The main loop."""
         return self.loops[0] if self.loops else None
 
@@ -94,7 +94,7 @@ def find_loop(
     *,
     coarse: npt.NDArray[np.integer] | None = None,
     windows: Sequence[int] = WINDOWS,
-) -> Mined:
+) -> MiningResult:
     """Find the iteration that `sequence` repeats, without its count; of several loops one that is clear.
 
     `sequence` holds non-negative integers, one per kernel. `coarse`, one entry per symbol value, gives variants of one
@@ -107,7 +107,7 @@ def find_loop(
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class MiningProblem:
     """What is to be mined, checked; `values` are the symbols' own values where they were renumbered."""
 
     symbols: SymbolArray
@@ -116,19 +116,19 @@ class Problem:
     windows: tuple[int, ...]
     values: SymbolArray | None
 
-    def named(self, mined: Mined) -> Mined:
+    def named(self, mined: MiningResult) -> MiningResult:
         """Return the loops in the symbols' own values."""
         values = self.values
         if values is None:
             return mined
         return replace(mined, loops=tuple(loop.translated(values) for loop in mined.loops))
 
-    def coarser(self, coarse: npt.NDArray[np.integer]) -> Problem:
+    def coarser(self, coarse: npt.NDArray[np.integer]) -> MiningProblem:
         """Return the same problem with coarser symbols."""
         values, ranks = np.unique(coarse, return_inverse=True)
         marks = self.evidence.optimizer
         known = replace(self.evidence, optimizer=None if marks is None else np.bincount(ranks, marks) > 0)
-        return Problem(as_symbols(ranks[self.symbols]), known, None, self.windows, as_symbols(values))
+        return MiningProblem(as_symbols(ranks[self.symbols]), known, None, self.windows, as_symbols(values))
 
 
 def pose(
@@ -136,7 +136,7 @@ def pose(
     evidence: Evidence | None,
     coarse: npt.NDArray[np.integer] | None,
     windows: Sequence[int],
-) -> Problem:
+) -> MiningProblem:
     """Check the arguments of `find_loop`; number symbols far above the length densely, as tables of them are made."""
     symbols = as_symbols(sequence)
     known, alphabet = evidence or Evidence(), int(symbols.max()) + 1 if len(symbols) else 0
@@ -152,10 +152,10 @@ def pose(
         symbols, coarse = as_symbols(ranks), None if coarse is None else coarse[values]
         known = replace(known, optimizer=None if known.optimizer is None else known.optimizer[values])
     named = None if values is None else as_symbols(values)
-    return Problem(symbols, known.between(0, len(symbols)), coarse, tuple(windows), named)
+    return MiningProblem(symbols, known.between(0, len(symbols)), coarse, tuple(windows), named)
 
 
-def find_posed(problem: Problem) -> tuple[Mined, Problem]:
+def find_posed(problem: MiningProblem) -> tuple[MiningResult, MiningProblem]:
     """Return the loop by the symbols as they are, or by coarser ones where these explain clearly more, and by which."""
     length = len(problem.symbols)
     exact = find_in(problem)
@@ -167,7 +167,9 @@ def find_posed(problem: Problem) -> tuple[Mined, Problem]:
     if rough.loop is not None and rough.loop.period < SAME_LAYER * exact.layer:
         return exact, problem  # coarser names only hide that these are layers
     if exact.loop is not None and share(exact, length) < MINORITY and exact.loop.period < SAME_LAYER * rough.layer:
-        return Mined((), rough.reason, rough.layer), problem  # some layers of one shape, which coarser names show to be
+        return MiningResult(
+            (), rough.reason, rough.layer
+        ), problem  # some layers of one shape, which coarser names show to be
     return (rough, coarser) if better else (exact, problem)
 
 
@@ -181,29 +183,31 @@ def check_coarse(coarse: npt.NDArray[np.integer] | None, alphabet: int) -> None:
         raise ValueError("`coarse` must not be negative")
 
 
-def share(mined: Mined, length: int) -> float:
+def share(mined: MiningResult, length: int) -> float:
     """Return the share of the sequence that the loop matches."""
     return 0.0 if mined.loop is None else float(mined.loop.iterations.matched.sum()) / max(1, length)
 
 
-def find_in(problem: Problem) -> Mined:
+def find_in(problem: MiningProblem) -> MiningResult:
     """Return the loop of the symbols as they are."""
     symbols, evidence = problem.symbols, problem.evidence
     if len(symbols) < 3:
-        return Mined((), f"only {counted(len(symbols), 'kernel')} on the main stream: nothing can repeat three times")
+        return MiningResult(
+            (), f"only {counted(len(symbols), 'kernel')} on the main stream: nothing can repeat three times"
+        )
     found = search(symbols, evidence, windows_of(len(symbols), problem.windows))
     if found.candidate is None or not found.verdict.accepted:
-        return Mined((), found.verdict.reason, layer_of(found, evidence))
+        return MiningResult((), found.verdict.reason, layer_of(found, evidence))
     loop = make_loop(found, found.candidate, evidence)
     complete = int(loop.iterations.complete.sum())
     return (
-        Mined((loop,))
+        MiningResult((loop,))
         if complete >= 2
-        else Mined((), f"only {counted(complete, 'whole iteration')} of {counted(loop.period, 'kernel')}")
+        else MiningResult((), f"only {counted(complete, 'whole iteration')} of {counted(loop.period, 'kernel')}")
     )
 
 
-def layer_of(found: Look, evidence: Evidence) -> int:
+def layer_of(found: WindowSearch, evidence: Evidence) -> int:
     """Return the period that was refused as a layer, 0 where none was.
 
     Where an optimizer's kernels are known, what may be a layer counts too: they would make it an iteration by coarser
@@ -213,7 +217,7 @@ def layer_of(found: Look, evidence: Evidence) -> int:
     return found.candidate.period if is_layer and found.candidate is not None else 0
 
 
-def make_loop(found: Look, candidate: Candidate, evidence: Evidence) -> Loop:
+def make_loop(found: WindowSearch, candidate: Candidate, evidence: Evidence) -> MinedLoop:
     """Match the template, turned into phase, against the whole sequence."""
     phase = find_phase(found.window, candidate, found.evidence)
     template = np.roll(candidate.template.symbols, -phase.offset)
@@ -222,7 +226,7 @@ def make_loop(found: Look, candidate: Candidate, evidence: Evidence) -> Loop:
     cycles = tuple(find_cycles(found.symbols, rows, template, evidence.optimizer, evidence.update_ranges))
     start = sure_of_start(phase)
     first, end = (int(rows.first[0]), int(rows.end[-1])) if len(rows.first) else (0, 0)
-    return Loop(
+    return MinedLoop(
         template=template,
         iterations=rows,
         confidence=round(sure_of_period(candidate, found.verdict, phase, cycles) * start, 3),

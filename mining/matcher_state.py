@@ -29,7 +29,7 @@ FARTHEST = 2**62
 _HEAD, _NUMBERS = struct.Struct("<8sII"), struct.Struct("<16q")
 
 
-class Place(NamedTuple):
+class MatcherPosition(NamedTuple):
     """Where a matcher stands between two calls; the functions dp_matcher_place in native.c share this order.
 
     Attributes:
@@ -57,7 +57,7 @@ class Place(NamedTuple):
     covered: int
 
     @classmethod
-    def start(cls, at: int, *, locked: bool) -> Place:
+    def start(cls, at: int, *, locked: bool) -> MatcherPosition:
         """Return the place before symbol number `at`, the first one."""
         if not 0 <= at <= FARTHEST:
             raise ValueError(f"a stream begins at a position from 0 to 2^62, not {at}")
@@ -71,12 +71,12 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class MatcherSnapshot:
     """What tells one matcher from another; the options as given, the counts per phase."""
 
     template: SymbolArray
     options: tuple[int, ...]
-    place: Place
+    place: MatcherPosition
     tail: SymbolArray
     hits: Int64Array
     relocks: Int64Array
@@ -89,7 +89,7 @@ class Snapshot:
         return _HEAD.pack(MAGIC, VERSION, zlib.crc32(body)) + body
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Snapshot:
+    def from_bytes(cls, data: bytes) -> MatcherSnapshot:
         """Return the snapshot in these bytes, as it stands there: `check` must still see it.
 
         Raises:
@@ -106,7 +106,7 @@ class Snapshot:
         symbols = _stored(body, f"<u{width}", period + tail, at)
         counts = _stored(body, "<i8", 2 * period, at + symbols.nbytes)
         halves = symbols[:period], symbols[period:].copy(), counts[:period], counts[period:]
-        return cls(halves[0], tuple(rest[:4]), Place(*rest[4:]), *halves[1:])
+        return cls(halves[0], tuple(rest[:4]), MatcherPosition(*rest[4:]), *halves[1:])
 
 
 def _body(data: bytes) -> bytes:
@@ -127,7 +127,7 @@ def _stored(body: bytes, dtype: str, count: int, at: int) -> npt.NDArray[Any]:
     return stored.astype(stored.dtype.newbyteorder("="))
 
 
-def check(snapshot: Snapshot, plan: MatchPlan) -> None:
+def check(snapshot: MatcherSnapshot, plan: MatchPlan) -> None:
     """Refuse a snapshot that no matcher with this plan can have written; what follows it may trust every number.
 
     Raises:
@@ -138,7 +138,7 @@ def check(snapshot: Snapshot, plan: MatchPlan) -> None:
             raise _damaged(f"{what} cannot be")
 
 
-def _claims(snapshot: Snapshot, plan: MatchPlan) -> dict[str, bool]:
+def _claims(snapshot: MatcherSnapshot, plan: MatchPlan) -> dict[str, bool]:
     place, counts = snapshot.place, (snapshot.hits, snapshot.relocks)
     behind = place.stop - place.at if place.locked else place.stop - place.scan
     return {
@@ -158,7 +158,7 @@ def _largest(symbols: SymbolArray) -> int:
     return int(symbols.max()) if symbols.size else 0
 
 
-def _is_pass(place: Place, period: int) -> bool:
+def _is_pass(place: MatcherPosition, period: int) -> bool:
     """Whether the pass under way, or that there is none before the first lock, agrees with the rest."""
     before = place.at if place.first < 0 else place.first
     if not 0 <= place.covered <= (place.stop if place.finished else before):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from deepprof.mining import native
 from deepprof.mining.anchors import plan_match
-from deepprof.mining.matcher_state import Place, Snapshot, check
+from deepprof.mining.matcher_state import MatcherPosition, MatcherSnapshot, check
 from deepprof.mining.matching_native import NativeEngine
 from deepprof.mining.matching_numpy import NumpyEngine
 from deepprof.mining.symbols import LARGEST, SymbolArray, Symbols, as_symbols
@@ -77,11 +77,11 @@ class _Engine(Protocol):
         ...
 
     @property
-    def place(self) -> Place:
+    def place(self) -> MatcherPosition:
         """Where it stands between two calls."""
         ...
 
-    def resume(self, place: Place) -> None:
+    def resume(self, place: MatcherPosition) -> None:
         """Go on from this place, with the hits and re-locks as they are."""
         ...
 
@@ -130,7 +130,7 @@ class Matcher:
         self._nothing: SymbolArray = self._plan.cyclic[:0]
         self._tail = self._nothing
         self._finished = False
-        self._engine.resume(Place.start(operator.index(at), locked=locked))
+        self._engine.resume(MatcherPosition.start(operator.index(at), locked=locked))
 
     @property
     def period(self) -> int:
@@ -182,7 +182,7 @@ class Matcher:
         """
         template, engine = self._plan.cyclic[: self.period], self._engine
         options = tuple(min(option, LARGEST) for option in self._options)
-        return Snapshot(template, options, engine.place, self._tail, self.hits, engine.relocks).to_bytes()
+        return MatcherSnapshot(template, options, engine.place, self._tail, self.hits, engine.relocks).to_bytes()
 
     @classmethod
     def restore(cls, data: bytes) -> Matcher:
@@ -191,14 +191,14 @@ class Matcher:
         Raises:
             ValueError: for anything else: another version, truncated, damaged, inconsistent.
         """
-        kept = Snapshot.from_bytes(data)
+        kept = MatcherSnapshot.from_bytes(data)
         insertions, deletions, confirm, anchor = kept.options
         matcher = cls(kept.template, insertions=insertions, deletions=deletions, confirm=confirm, anchor=anchor)
         check(kept, matcher._plan)
         matcher._go_on(kept)
         return matcher
 
-    def _go_on(self, kept: Snapshot) -> None:
+    def _go_on(self, kept: MatcherSnapshot) -> None:
         self._engine.hits[:] = np.diff(kept.hits, prepend=0, append=0)
         self._engine.relocks[:] = kept.relocks
         self._engine.resume(kept.place)

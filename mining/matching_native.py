@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.mining import native
-from deepprof.mining.matcher_state import Place
+from deepprof.mining.matcher_state import MatcherPosition
 
 if TYPE_CHECKING:
     from deepprof.mining.anchors import MatchPlan
@@ -47,13 +47,13 @@ class NativeEngine:
         self._library.dp_matcher_output(self._state, addresses[0], capacity, addresses[1])
 
     @property
-    def place(self) -> Place:
+    def place(self) -> MatcherPosition:
         """Where it stands between two calls."""
-        numbers = np.zeros(len(Place._fields), np.int64)
+        numbers = np.zeros(len(MatcherPosition._fields), np.int64)
         self._library.dp_matcher_place(self._state, native.address(numbers))
-        return Place(*numbers.tolist())
+        return MatcherPosition(*numbers.tolist())
 
-    def resume(self, place: Place) -> None:
+    def resume(self, place: MatcherPosition) -> None:
         """Go on from this place, with the hits and re-locks as they are."""
         numbers = np.array(place, np.int64)
         if self._library.dp_matcher_resume(self._state, native.address(numbers)) != 0:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from deepprof.mining.matcher_state import Place
+from deepprof.mining.matcher_state import MatcherPosition
 
 if TYPE_CHECKING:
     from deepprof.mining.anchors import MatchPlan
@@ -49,14 +49,14 @@ class NumpyEngine:
         return 0 if self._locked else self._stop - self._lost_at
 
     @property
-    def place(self) -> Place:
+    def place(self) -> MatcherPosition:
         """Where it stands between two calls."""
         scan = self._at if self._locked else self._scan
         flags = int(self._locked), int(self._finished)
         running = self._first, self._matched, self._edits
-        return Place(self._at, scan, self._stop, self._phase, *flags, *running, self._covered)
+        return MatcherPosition(self._at, scan, self._stop, self._phase, *flags, *running, self._covered)
 
-    def resume(self, place: Place) -> None:
+    def resume(self, place: MatcherPosition) -> None:
         """Go on from this place, with the hits and re-locks as they are."""
         self._at = self._lost_at = place.at
         self._scan, self._stop, self._phase = place.scan, place.stop, place.phase

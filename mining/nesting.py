@@ -14,7 +14,7 @@ __all__ = [
     "LAYER",
     "NESTED",
     "SHORTEST",
-    "Nested",
+    "NestedBlock",
     "are_as_many",
     "find_cyclic",
     "find_nested",
@@ -40,7 +40,7 @@ OWN = 0.45  # of such a loop's kernels run nowhere else in the iteration
 
 
 @dataclass(frozen=True, slots=True)
-class Nested:
+class NestedBlock:
     """A block of `events` symbols that stands `repeats` times in a row from `first` on."""
 
     first: int
@@ -48,7 +48,7 @@ class Nested:
     repeats: int
 
 
-def find_nested(template: SymbolArray) -> list[Nested]:
+def find_nested(template: SymbolArray) -> list[NestedBlock]:
     """Return the blocks that repeat at least three times in a row, the longest stretches first, none overlapping.
 
     Compares the template with itself shifted by every lag up to a third of it: O(p · min(p/3, 4096)).
@@ -65,7 +65,7 @@ def find_nested(template: SymbolArray) -> list[Nested]:
     return kept
 
 
-def runs_at(template: SymbolArray, lag: int) -> list[Nested]:
+def runs_at(template: SymbolArray, lag: int) -> list[NestedBlock]:
     """Return the stretches in which the template repeats itself at `lag` three times or more."""
     equal = template[lag:] == template[:-lag]
     if np.count_nonzero(equal) < 2 * lag:
@@ -73,7 +73,7 @@ def runs_at(template: SymbolArray, lag: int) -> list[Nested]:
     edge = np.flatnonzero(np.diff(np.concatenate(([0], equal.view(np.int8), [0]))))
     first, length = edge[::2], edge[1::2] - edge[::2]
     long = length >= 2 * lag
-    return [Nested(int(a), lag, int(size) // lag + 1) for a, size in zip(first[long], length[long], strict=True)]
+    return [NestedBlock(int(a), lag, int(size) // lag + 1) for a, size in zip(first[long], length[long], strict=True)]
 
 
 def nested_share(template: SymbolArray) -> float:
@@ -91,13 +91,13 @@ def is_looped(content: SymbolArray) -> bool:
     return len(content) >= SHORTEST and nested_share(content) >= LOOPED
 
 
-def find_cyclic(template: SymbolArray) -> tuple[Nested, ...]:
+def find_cyclic(template: SymbolArray) -> tuple[NestedBlock, ...]:
     """Return the blocks of a template that goes round: those across its cut are found too, `first` is in the period."""
     return cyclic_blocks(template.tobytes(), template.dtype.str)
 
 
 @lru_cache(maxsize=32)  # one template is asked about by many
-def cyclic_blocks(data: bytes, kind: str) -> tuple[Nested, ...]:
+def cyclic_blocks(data: bytes, kind: str) -> tuple[NestedBlock, ...]:
     template = as_symbols(np.frombuffer(data, kind))
     period = len(template)
     taken, kept = np.zeros(period, bool), []
@@ -106,11 +106,11 @@ def cyclic_blocks(data: bytes, kind: str) -> tuple[Nested, ...]:
         places = (block.first + np.arange(size)) % period
         if not taken[places].any():  # else it is what the cut left of a longer one
             taken[places] = True
-            kept.append(Nested(block.first % period, block.events, block.repeats))
+            kept.append(NestedBlock(block.first % period, block.events, block.repeats))
     return tuple(kept)
 
 
-def parameter_loops(template: SymbolArray) -> list[tuple[Nested, float]]:
+def parameter_loops(template: SymbolArray) -> list[tuple[NestedBlock, float]]:
     """Return the loops of few kernels, as an optimizer runs over parameters, with the share of kernels of its own.
 
     Loops of small layers are none: the forward and the backward pass run them equally often.
@@ -128,23 +128,23 @@ def has_layers(template: SymbolArray) -> bool:
     return any(size_of(a) + size_of(b) >= 0.5 * len(template) for a, b in layer_pairs(template))
 
 
-def layer_pairs(template: SymbolArray) -> list[tuple[Nested, Nested]]:
+def layer_pairs(template: SymbolArray) -> list[tuple[NestedBlock, NestedBlock]]:
     """Return the pairs of runs of as many parts, layers each, the longer run first, the longest ones first."""
     runs = sorted((b for b in find_cyclic(template) if b.events >= LAYER), key=size_of, reverse=True)
     return [(a, b) for i, a in enumerate(runs) for b in runs[i + 1 :] if are_as_many(a, b)]
 
 
-def are_as_many(one: Nested, other: Nested) -> bool:
+def are_as_many(one: NestedBlock, other: NestedBlock) -> bool:
     """Return whether two runs have equally many parts, but for one that another beginning makes of it."""
     return abs(one.repeats - other.repeats) <= 1
 
 
-def size_of(block: Nested) -> int:
+def size_of(block: NestedBlock) -> int:
     """Return the symbols in all repetitions of a block."""
     return block.events * block.repeats
 
 
-def own_share(template: SymbolArray, block: Nested, count: npt.NDArray[np.int64]) -> float:
+def own_share(template: SymbolArray, block: NestedBlock, count: npt.NDArray[np.int64]) -> float:
     """Return the share of a block's symbols that stand nowhere else in the template."""
     body = template[(block.first + np.arange(block.events)) % len(template)]
     inside = np.bincount(body, minlength=len(count)) * block.repeats

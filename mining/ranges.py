@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.mining.evidence import Evidence, Family, Trust
-from deepprof.mining.levels import Level
+from deepprof.mining.levels import RepeatLevel
 
 __all__ = ["by_trust", "comes_once", "suggest_levels"]
 
@@ -30,15 +30,15 @@ def by_trust(evidence: Evidence, *trusts: Trust) -> list[Family]:
     return sorted(usable, key=lambda f: (TRUST.index(f.trust), len(f.positions)))
 
 
-def suggest_levels(families: Iterable[Family], n: int) -> list[Level]:
+def suggest_levels(families: Iterable[Family], n: int) -> list[RepeatLevel]:
     """Return the levels that regular families suggest, one per distance: iterations too few for k-grams to vote on."""
-    levels: dict[int, Level] = {}
+    levels: dict[int, RepeatLevel] = {}
     for family in families:
         positions = np.unique(family.positions[(family.positions >= 0) & (family.positions <= n)])
         if len(positions) >= 3:
             distance = int(np.median(np.diff(positions)))
             if is_regular(positions, distance):
-                levels.setdefault(distance, Level(distance, 1.0, 1, positions))
+                levels.setdefault(distance, RepeatLevel(distance, 1.0, 1, positions))
     return list(levels.values())[:MAX_LEVELS]
 
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.mining.acceptance import Verdict, are_layers, judge, refuse_layers
+from deepprof.mining.acceptance import AcceptanceVerdict, are_layers, judge, refuse_layers
 from deepprof.mining.candidates import Candidate, follow, measure, propose
 from deepprof.mining.choice import MAX_EDITS, is_run_of, select
-from deepprof.mining.cycles import Cycle, find_cycles
+from deepprof.mining.cycles import LoopCycle, find_cycles
 from deepprof.mining.evidence import Evidence
 from deepprof.mining.iterations import to_iterations
 from deepprof.mining.symbols import SymbolArray, as_symbols
 from deepprof.mining.template import Template, merge_variants
 
-__all__ = ["WINDOWS", "Look", "search", "windows_of"]
+__all__ = ["WINDOWS", "WindowSearch", "search", "windows_of"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -28,18 +28,18 @@ MIN_COVERAGE = 0.5  # of the window, for a candidate that stands in for one refu
 VARIANT_ROUNDS = 3
 NEARLY = 0.7  # of what the micro-batches explain, the iteration made of them must explain
 MOST_PASSES, SECOND = 16, 0.5  # passes of a critic, and the size of its generator's beside one of them
-NOTHING = Verdict(False, 0.0, "no sequence of kernels comes back at regular distances three times or more")
+NOTHING = AcceptanceVerdict(False, 0.0, "no sequence of kernels comes back at regular distances three times or more")
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class WindowSearch:
     """What one window shows: its best candidate, if any, and the verdict; `symbols` is the whole, variants merged."""
 
     symbols: SymbolArray
     window: SymbolArray
     evidence: Evidence  # of the window
     candidate: Candidate | None
-    verdict: Verdict
+    verdict: AcceptanceVerdict
 
     @property
     def explained(self) -> int:
@@ -58,15 +58,15 @@ class Look:
         return enough and self.coverage > ENOUGH_COVERAGE
 
 
-def search(symbols: SymbolArray, evidence: Evidence, windows: Sequence[tuple[int, int]]) -> Look:
+def search(symbols: SymbolArray, evidence: Evidence, windows: Sequence[tuple[int, int]]) -> WindowSearch:
     """Return the first look that is accepted and clear, else the best accepted one, else the first refused one.
 
     `windows` are the bounds [first, end) to look at. A clear loop in a small one is enough. Later windows serve loops
     that begin late; what they show must explain more of the whole than what was refused at first, or it is an inner
     loop of that.
     """
-    refused: Look | None = None
-    best: Look | None = None
+    refused: WindowSearch | None = None
+    best: WindowSearch | None = None
     for first, end in windows:
         look = with_what_is_before(look_at(symbols, evidence, first, end), first, end)
         if not look.verdict.accepted:
@@ -79,10 +79,10 @@ def search(symbols: SymbolArray, evidence: Evidence, windows: Sequence[tuple[int
             break
         if best is None and look.verdict.final:
             break
-    return best or refused or Look(symbols, symbols, evidence, None, NOTHING)
+    return best or refused or WindowSearch(symbols, symbols, evidence, None, NOTHING)
 
 
-def with_what_is_before(look: Look, first: int, end: int) -> Look:
+def with_what_is_before(look: WindowSearch, first: int, end: int) -> WindowSearch:
     """Return a look at a later window, refused where what runs before it makes its passes the layers of one step."""
     if not first or look.candidate is None or not look.verdict.accepted:
         return look
@@ -92,7 +92,7 @@ def with_what_is_before(look: Look, first: int, end: int) -> Look:
     return replace(look, candidate=whole, verdict=refuse_layers(whole))
 
 
-def explains_less(look: Look, refused: Look) -> bool:
+def explains_less(look: WindowSearch, refused: WindowSearch) -> bool:
     """Return whether a loop found in a later window matches less of the whole than what was refused before."""
     if look.candidate is None:
         return True
@@ -107,7 +107,7 @@ def windows_of(n: int, growing: Sequence[int] = WINDOWS) -> list[tuple[int, int]
     return [(0, size) for size in dict.fromkeys(sizes)] + [(a, min(b, a + WINDOWS[1])) for a, b in later if n >= 64]
 
 
-def look_at(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> Look:
+def look_at(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> WindowSearch:
     """Return what the window [first, end) shows.
 
     When the choice is refused for what it is, a larger candidate may still be the iteration: one bad iteration among
@@ -117,7 +117,7 @@ def look_at(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> L
     candidates = propose(symbols[first:end], shown)
     pick = select(symbols[first:end], candidates, shown)
     if pick is None:
-        return Look(symbols, symbols[first:end], shown, None, NOTHING)
+        return WindowSearch(symbols, symbols[first:end], shown, None, NOTHING)
     pick = promote(symbols[first:end], pick, shown)
     verdict = judge(pick, shown)
     larger = [c for c in candidates if c.period >= 2 * pick.period and c.coverage >= MIN_COVERAGE]
@@ -128,9 +128,9 @@ def look_at(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> L
             pick, verdict = other, second
             break
     if verdict.layers:  # joining kernels of its layers would hide what they are
-        return Look(symbols, symbols[first:end], shown, pick, verdict)
+        return WindowSearch(symbols, symbols[first:end], shown, pick, verdict)
     joined, better = join_variants(symbols, pick, shown, first, end)
-    return Look(joined, joined[first:end], shown, better, verdict if better is pick else judge(better, shown))
+    return WindowSearch(joined, joined[first:end], shown, better, verdict if better is pick else judge(better, shown))
 
 
 def with_updates(evidence: Evidence, symbols: SymbolArray) -> Evidence:
@@ -150,7 +150,7 @@ def promote(symbols: SymbolArray, pick: Candidate, evidence: Evidence) -> Candid
     return pick
 
 
-def is_epoch(whole: Candidate, cycle: Cycle, updates: Int64s) -> bool:
+def is_epoch(whole: Candidate, cycle: LoopCycle, updates: Int64s) -> bool:
     """Return whether each of a cycle's passes updates the weights and nothing else of it does: iterations, evaluated.
 
     A second model has an update of its own.
@@ -158,7 +158,7 @@ def is_epoch(whole: Candidate, cycle: Cycle, updates: Int64s) -> bool:
     return bool(len(updates) and np.median(whole.count(updates)) == cycle.every)
 
 
-def is_second_half(cycle: Cycle, period: int) -> bool:
+def is_second_half(cycle: LoopCycle, period: int) -> bool:
     """Return whether what comes every few passes is no checkpoint but as large a part: a second model's."""
     return cycle.kind == "checkpoint" and cycle.every <= MOST_PASSES and cycle.extra >= SECOND * period
 

@@ -12,10 +12,10 @@ from deepprof.mining.candidates import Candidate, follow
 from deepprof.mining.choice import LAYER_SIZES
 from deepprof.mining.evidence import Evidence
 from deepprof.mining.iterations import Iterations, to_iterations
-from deepprof.mining.loops import Loop, Mined, find_posed, make_loop, pose
+from deepprof.mining.loops import MinedLoop, MiningResult, find_posed, make_loop, pose
 from deepprof.mining.matching import match
 from deepprof.mining.regimes import find_strangers
-from deepprof.mining.search import WINDOWS, Look, search
+from deepprof.mining.search import WINDOWS, WindowSearch, search
 from deepprof.mining.symbols import SymbolArray, Symbols, as_symbols
 
 __all__ = ["find_loops"]
@@ -34,7 +34,7 @@ def find_loops(
     *,
     coarse: npt.NDArray[np.integer] | None = None,
     windows: Sequence[int] = WINDOWS,
-) -> Mined:
+) -> MiningResult:
     """Find all loops of a program that runs several: training and validation, two models in turn or one by one.
 
     The first is that of `find_loop`; then the longest stretches that no loop explains are searched, as long as a loop
@@ -50,10 +50,10 @@ def find_loops(
             break
         loops = more
     loops = settle_ends(problem.symbols, loops)
-    return problem.named(Mined(tuple(sorted(loops, key=lambda loop: -int(loop.iterations.matched.sum())))))
+    return problem.named(MiningResult(tuple(sorted(loops, key=lambda loop: -int(loop.iterations.matched.sum())))))
 
 
-def settle_ends(symbols: SymbolArray, loops: list[Loop]) -> list[Loop]:
+def settle_ends(symbols: SymbolArray, loops: list[MinedLoop]) -> list[MinedLoop]:
     """Return the loops with each cut iteration at an end that is a whole one of another loop given to that.
 
     The last forward pass of an evaluation looks like the beginning of one more training step.
@@ -70,7 +70,7 @@ def settle_ends(symbols: SymbolArray, loops: list[Loop]) -> list[Loop]:
     return loops
 
 
-def taken_over(symbols: SymbolArray, rows: Iterations, row: int, other: Loop) -> Iterations | None:
+def taken_over(symbols: SymbolArray, rows: Iterations, row: int, other: MinedLoop) -> Iterations | None:
     """Return the other loop's iterations with those it has in an incomplete row, None where that is not all it is."""
     if row >= len(rows.first) or rows.complete[row] or row < 0 or len(rows.first) < 2:
         return None
@@ -92,7 +92,7 @@ def in_order(one: Iterations, other: Iterations) -> Iterations:
     return Iterations(*(column[order] for column in columns))
 
 
-def find_another(symbols: SymbolArray, evidence: Evidence, loops: list[Loop]) -> list[Loop] | None:
+def find_another(symbols: SymbolArray, evidence: Evidence, loops: list[MinedLoop]) -> list[MinedLoop] | None:
     """Return the loops with one more, and without the iterations of theirs that are its own; None when there is none.
 
     First what no loop covers is searched, then what loops cover only badly.
@@ -107,7 +107,7 @@ def find_another(symbols: SymbolArray, evidence: Evidence, loops: list[Loop]) ->
     return None
 
 
-def without_strangers(loop: Loop, length: int) -> Loop:
+def without_strangers(loop: MinedLoop, length: int) -> MinedLoop:
     """Return the loop without the stretches of iterations that are not its own, the same loop when there are none."""
     strange = find_strangers(loop.iterations, loop.period)
     return loop if not strange.any() or strange.all() else with_rows(loop, select(loop.iterations, ~strange), length)
@@ -118,13 +118,13 @@ def select(rows: Iterations, own: npt.NDArray[np.bool_]) -> Iterations:
     return Iterations(rows.first[own], rows.end[own], rows.matched[own], rows.edits[own], rows.complete[own])
 
 
-def with_rows(loop: Loop, rows: Iterations, length: int) -> Loop:
+def with_rows(loop: MinedLoop, rows: Iterations, length: int) -> MinedLoop:
     """Return the loop with other iterations, in a sequence of that length."""
     first, end = (int(rows.first[0]), int(rows.end[-1])) if len(rows.first) else (0, 0)
     return replace(loop, iterations=rows, prologue=first, epilogue=length - end)
 
 
-def apart(loop: Loop, free: npt.NDArray[np.bool_]) -> Loop:
+def apart(loop: MinedLoop, free: npt.NDArray[np.bool_]) -> MinedLoop:
     """Return the loop with each iteration ending where one of another loop begins; those torn by one go."""
     rows, length = loop.iterations, len(free)
     covered = np.append(np.where(free, length, np.arange(length)), length)
@@ -135,7 +135,7 @@ def apart(loop: Loop, free: npt.NDArray[np.bool_]) -> Loop:
     return with_rows(loop, select(cut, end - rows.first >= rows.matched), length)
 
 
-def uncovered(length: int, loops: list[Loop]) -> npt.NDArray[np.bool_]:
+def uncovered(length: int, loops: list[MinedLoop]) -> npt.NDArray[np.bool_]:
     """Return which symbols lie in no iteration of any loop."""
     change = np.zeros(length + 1, np.int64)
     for loop in loops:
@@ -155,8 +155,8 @@ def stretches(free: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
 
 
 def search_stretches(
-    symbols: SymbolArray, evidence: Evidence, free: npt.NDArray[np.bool_], loops: list[Loop]
-) -> Loop | None:
+    symbols: SymbolArray, evidence: Evidence, free: npt.NDArray[np.bool_], loops: list[MinedLoop]
+) -> MinedLoop | None:
     """Return the first loop that one of the stretches shows and that matches enough of all that is free."""
     hidden = as_symbols(np.where(free, symbols, np.uint32(symbols.max()) + np.uint32(1)))
     if evidence.optimizer is not None:
@@ -171,12 +171,12 @@ def search_stretches(
     return None
 
 
-def without_others(loop: Loop, hidden: int) -> Loop:
+def without_others(loop: MinedLoop, hidden: int) -> MinedLoop:
     """Return the loop without the cycles that are other loops, seen as hidden symbols."""
     return replace(loop, cycles=tuple(c for c in loop.cycles if hidden not in c.content))
 
 
-def is_detail(look: Look, candidate: Candidate, loops: list[Loop]) -> bool:
+def is_detail(look: WindowSearch, candidate: Candidate, loops: list[MinedLoop]) -> bool:
     """Return whether a repetition is too short to be a loop of its own, or a layer of one found before."""
     template = candidate.template.symbols
     if len(template) < LAYER_SIZES[0]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.mining.bounds import Bound, breaks_off, sets_in
+from deepprof.mining.bounds import RepetitionBound, breaks_off, sets_in
 from deepprof.mining.candidates import Candidate, follow
 from deepprof.mining.evidence import Evidence
 from deepprof.mining.iterations import to_iterations
@@ -141,7 +141,7 @@ def capture_votes(symbols: SymbolArray, candidate: Candidate, evidence: Evidence
     cut_head = head is not None and head.at <= evidence.start
     cut_tail = tail is not None and tail.at == evidence.length
     if head is not None and cut_head:
-        head = Bound(evidence.start, head.place + evidence.start - head.at) if evidence.opens else None
+        head = RepetitionBound(evidence.start, head.place + evidence.start - head.at) if evidence.opens else None
     if tail is not None and cut_tail and not evidence.closes:
         tail = None
     if head is not None and tail is not None and is_near(head.place, tail.place, period):

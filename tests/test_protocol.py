@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from deepprof.service.config import Config
-from deepprof.wire import Limits
+from deepprof.wire import WireLimits
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted(path.relative_to(ROOT / "proto") for path in (ROOT / "proto/deepprof/v1").glob("*.proto"))
@@ -57,7 +57,7 @@ def test_generated_code_runs_with_every_protobuf_from_the_lowest_on() -> None:
 
 def test_comments_name_the_limits_that_hold() -> None:
     text = (ROOT / "proto/deepprof/v1/records.proto").read_text()
-    limits, config = Limits(), Config()
+    limits, config = WireLimits(), Config()
     assert config.wire_limits() == limits
     for number in (limits.batch_records, limits.names, limits.name_nbytes, limits.batch_names, limits.source_chars):
         assert f"{number:,}" in text

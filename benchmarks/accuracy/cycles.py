@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.accuracy.tables import Better, Table
 from benchmarks.accuracy.truth import Cycle, Made
-from deepprof.mining import Loop
+from deepprof.mining import MinedLoop
 
 FEWEST = 3  # times that a cycle must have come back in whole iterations to be asked for
 KINDS = ("evaluation", "checkpoint", "statistics")
@@ -22,7 +22,7 @@ class Seen:
     named: bool
 
 
-def see(made: Made, loops: Sequence[Loop]) -> tuple[tuple[Seen, ...], int]:
+def see(made: Made, loops: Sequence[MinedLoop]) -> tuple[tuple[Seen, ...], int]:
     """Return which of the true cycles were found, and how many were found that are not true.
 
     Only jobs of a single loop are asked, by the found loop nearest to it: with more of them, a cycle of the whole job

@@ -12,7 +12,7 @@ from benchmarks.accuracy.cycles import Seen, see
 from benchmarks.accuracy.kernels import Ints
 from benchmarks.accuracy.scoring import Score, best, score, score_all
 from benchmarks.accuracy.truth import Made
-from deepprof.mining import Evidence, Loop, Mined, find_loops
+from deepprof.mining import Evidence, MinedLoop, MiningResult, find_loops
 
 LOOKS = ("kernels", "gaps")
 
@@ -64,7 +64,7 @@ class Outcome:
         return max((confidence for confidence, _, _ in self.loops), default=0.0)
 
 
-def mined(made: Made, evidence: Evidence) -> Mined:
+def mined(made: Made, evidence: Evidence) -> MiningResult:
     """Return the loops that the miner finds, or why there is none."""
     return find_loops(made.symbols, evidence, coarse=made.coarse)
 
@@ -102,7 +102,7 @@ def outcome(case: Case, made: Made, look: str, evidence: Evidence) -> Outcome:
     )
 
 
-def whole_starts(loop: Loop) -> Ints:
+def whole_starts(loop: MinedLoop) -> Ints:
     """Return the first symbols of the loop's whole iterations."""
     return np.asarray(loop.iterations.first[loop.iterations.complete], np.int64)
 

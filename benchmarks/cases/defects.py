@@ -10,8 +10,8 @@ from benchmarks.cases.lookalikes import draw_training, interrupt
 from deepprof.simulation.host_problems import LAUNCH_NS
 from deepprof.simulation.machine import DEVICE_BYTES_PER_NS
 from deepprof.simulation.models import Model, draw_model, shrink_model
-from deepprof.simulation.plan import Plan, Request
-from deepprof.simulation.steps import MAIN_STREAM, Call, Copy, Host, Join, Launch, Pause, Reduce, Step
+from deepprof.simulation.plan import RankPlan, SimulationRequest
+from deepprof.simulation.steps import MAIN_STREAM, Call, Copy, HostOperator, Join, Launch, Pause, Reduce, Step
 from deepprof.simulation.training import Training, load_in_process, load_prefetched, read_value
 
 __all__ = [
@@ -40,16 +40,16 @@ SMALL_NBYTES, MASKED_NBYTES = 4_096, 2_000_000_000
 UPDATE = "void tensorflow::functor::ApplyAdamKernel<float, false>(int, float*, float*, float*, float const*)"
 
 
-def plan_late_batches(request: Request, *, hidden: bool) -> Plan:
+def plan_late_batches(request: SimulationRequest, *, hidden: bool) -> RankPlan:
     """In 16 of 30 iterations the batch is late; `hidden` where the device has work enough meanwhile."""
     training = draw_training(request.random, reads=not hidden)
     late = set(request.random.sample(range(OF), LATE))
     whole = training.model.device_ns
     ns = round(0.5 * (whole - LAUNCH_NS * len(training.model.launches))) if hidden else 2 * whole
-    return Plan(build=replace(training, load=lambda i: load_prefetched(ns if i % OF in late else USUAL_NS)).build)
+    return RankPlan(build=replace(training, load=lambda i: load_prefetched(ns if i % OF in late else USUAL_NS)).build)
 
 
-def plan_allocating(request: Request, *, share: float) -> Plan:
+def plan_allocating(request: SimulationRequest, *, share: float) -> RankPlan:
     """The iterations that allocate take seven times as long: that `share` of them, or the first few alone (0)."""
     training = draw_training(request.random, reads=True)
     ns = 3 * training.model.device_ns
@@ -58,19 +58,21 @@ def plan_allocating(request: Request, *, share: float) -> Plan:
     return interrupt(training, steps, lambda index: index in slow or (not share and 0 <= index < 2))
 
 
-def plan_slower_loader(request: Request, *, named: bool) -> Plan:
+def plan_slower_loader(request: SimulationRequest, *, named: bool) -> RankPlan:
     """What the host does before an iteration takes longer every time: loading data, or operators that are not named."""
     training = draw_training(request.random, reads=True)
     whole = training.model.device_ns
 
     def load(index: int) -> Iterable[Step]:
         ns = round(whole * (0.1 + 0.5 * max(0, index) / request.iterations))
-        return load_in_process(ns) if named else (*load_prefetched(USUAL_NS), *(Host("aten::cat", ns // 8),) * 8)
+        return (
+            load_in_process(ns) if named else (*load_prefetched(USUAL_NS), *(HostOperator("aten::cat", ns // 8),) * 8)
+        )
 
-    return Plan(build=replace(training, load=load).build)
+    return RankPlan(build=replace(training, load=load).build)
 
 
-def plan_filled_gap(request: Request, *, filled: bool) -> Plan:
+def plan_filled_gap(request: SimulationRequest, *, filled: bool) -> RankPlan:
     """After the backward pass the host writes logs; a collective on another stream may run as long."""
     training = draw_training(request.random, reads=False)
     ns = round(0.8 * training.model.device_ns)
@@ -82,19 +84,19 @@ def plan_filled_gap(request: Request, *, filled: bool) -> Plan:
             yield Join()
         yield from (*read_value(), Pause(20_000 if filled else ns))
 
-    return Plan(build=build)
+    return RankPlan(build=build)
 
 
-def plan_loads_code(request: Request, *, call: str, at: int) -> Plan:
+def plan_loads_code(request: SimulationRequest, *, call: str, at: int) -> RankPlan:
     """One call loads a module, for two seconds, in one iteration."""
     training = replace(draw_training(request.random, reads=True), tunes=False)
     first = (Call(call, LOAD_NS),)
-    return Plan(build=replace(training, before_forward=lambda index: first if index == at else ()).build, warmup=0)
+    return RankPlan(build=replace(training, before_forward=lambda index: first if index == at else ()).build, warmup=0)
 
 
-def plan_eager(request: Request) -> Plan:
+def plan_eager(request: SimulationRequest) -> RankPlan:
     """A small model whose kernels are done before the host has launched the next."""
-    return Plan(build=draw_eager(request.random).build, pace=EAGER_PACE, warmup=0)
+    return RankPlan(build=draw_eager(request.random).build, pace=EAGER_PACE, warmup=0)
 
 
 def draw_eager(random: Random) -> Training:
@@ -103,30 +105,30 @@ def draw_eager(random: Random) -> Training:
     return Training(model=model, load=lambda _: load_prefetched(40_000), tunes=False, statistics=False)
 
 
-def plan_masked_copies(request: Request) -> Plan:
+def plan_masked_copies(request: SimulationRequest) -> RankPlan:
     """The same with a copy within the device that hides most of the launching, and is no longer than that."""
     copy = Copy("DtoD", MASKED_NBYTES, pinned=True, stream=MAIN_STREAM)
     training = replace(draw_eager(request.random), before_forward=lambda _: (copy,), end=lambda _: read_value())
-    return Plan(build=training.build, pace=EAGER_PACE, warmup=0)
+    return RankPlan(build=training.build, pace=EAGER_PACE, warmup=0)
 
 
-def plan_silence(request: Request) -> Plan:
+def plan_silence(request: SimulationRequest) -> RankPlan:
     """Between forward and backward pass the host is silent: no call, no operator, as long as the device computes."""
     training = draw_training(request.random, reads=True)
     silence = (*read_value(), Pause(training.model.device_ns))
-    return Plan(build=replace(training, after_backward=silence).build)
+    return RankPlan(build=replace(training, after_backward=silence).build)
 
 
-def plan_device_copies(request: Request, *, hidden: bool) -> Plan:
+def plan_device_copies(request: SimulationRequest, *, hidden: bool) -> RankPlan:
     """Large copies within the device, on the main stream or beside the computation."""
     training = draw_training(request.random, reads=False)
     nbytes = round(0.35 * training.model.device_ns * DEVICE_BYTES_PER_NS)
     stream = EXTRA_STREAM if hidden else MAIN_STREAM
     copy = Copy("DtoD", nbytes, pinned=True, stream=stream)
-    return Plan(build=replace(training, before_forward=lambda _: (copy,)).build)
+    return RankPlan(build=replace(training, before_forward=lambda _: (copy,)).build)
 
 
-def plan_handed_over(request: Request, *, stream: int) -> Plan:
+def plan_handed_over(request: SimulationRequest, *, stream: int) -> RankPlan:
     """Every other kernel's result is copied for the next one on a stream, which may be another one than theirs."""
     training = draw_training(request.random, reads=False)
     copy = Copy("DtoD", SMALL_NBYTES, pinned=True, stream=stream)
@@ -139,10 +141,10 @@ def plan_handed_over(request: Request, *, stream: int) -> Plan:
             if isinstance(step, Launch) and kernels % 2:
                 yield copy
 
-    return Plan(build=build)
+    return RankPlan(build=build)
 
 
-def plan_serial_reductions(request: Request, *, count: int) -> Plan:
+def plan_serial_reductions(request: SimulationRequest, *, count: int) -> RankPlan:
     """After the backward pass every parameter's gradient is reduced by itself, one after the other."""
     training = draw_training(request.random, reads=True)
     each = Reduce(60_000, max(15_000, round(0.6 * training.model.device_ns / max(1, count))))
@@ -152,10 +154,10 @@ def plan_serial_reductions(request: Request, *, count: int) -> Plan:
         yield from (each,) * count
         yield from (Join(),) * bool(count)
 
-    return Plan(build=build)
+    return RankPlan(build=build)
 
 
-def plan_updates_inside(request: Request) -> Plan:
+def plan_updates_inside(request: SimulationRequest) -> RankPlan:
     """Every variable is updated as soon as its gradient is there, as Keras does."""
     training = draw_training(request.random, reads=True)
     model: Model = training.model
@@ -163,4 +165,4 @@ def plan_updates_inside(request: Request) -> Plan:
     blocks = tuple((*block, update, update) for block in model.blocks_backward)
     updated = replace(model, blocks_backward=blocks, optimizer=())
 
-    return Plan(build=replace(training, model=updated, statistics=False, tunes=False).build, warmup=0)
+    return RankPlan(build=replace(training, model=updated, statistics=False, tunes=False).build, warmup=0)

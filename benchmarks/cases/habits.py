@@ -8,8 +8,8 @@ from dataclasses import replace
 from benchmarks.cases.lookalikes import draw_training
 from deepprof.simulation.kernels import EXTRA_TERM
 from deepprof.simulation.models import Model
-from deepprof.simulation.plan import Plan, Request
-from deepprof.simulation.steps import Close, Host, Launch, Open, Pause, Step
+from deepprof.simulation.plan import RankPlan, SimulationRequest
+from deepprof.simulation.steps import Close, HostOperator, Launch, Open, Pause, Step
 from deepprof.simulation.training import load_prefetched, read_value
 
 __all__ = ["plan_forward_passes", "plan_kept_losses", "plan_on_host"]
@@ -20,7 +20,7 @@ LOADING_NS = 40_000
 BACKWARD = "autograd::engine::evaluate_function: MulBackward0"
 
 
-def plan_kept_losses(request: Request, *, kept: bool) -> Plan:
+def plan_kept_losses(request: SimulationRequest, *, kept: bool) -> RankPlan:
     """What is minimized is the mean of all losses so far, and each of them has its graph still."""
     training = draw_training(request.random, reads=True)
     model: Model = training.model
@@ -31,10 +31,10 @@ def plan_kept_losses(request: Request, *, kept: bool) -> Plan:
         longer = replace(model, head=(*model.head, *terms), head_backward=(*back, *model.head_backward))
         return replace(training, model=longer, statistics=False).build(index)
 
-    return Plan(build=build)
+    return RankPlan(build=build)
 
 
-def plan_forward_passes(request: Request) -> Plan:
+def plan_forward_passes(request: SimulationRequest) -> RankPlan:
     """A model is asked, and never trained; what it answers is read every time."""
     training = draw_training(request.random, reads=True)
 
@@ -43,10 +43,10 @@ def plan_forward_passes(request: Request) -> Plan:
         yield from training.model.forward
         yield from read_value()
 
-    return Plan(build=build, warmup=0)
+    return RankPlan(build=build, warmup=0)
 
 
-def plan_on_host(request: Request, *, slower: bool) -> Plan:
+def plan_on_host(request: SimulationRequest, *, slower: bool) -> RankPlan:
     """Training on a CPU, which the system takes away at times, or which slows down all the while."""
     training = draw_training(request.random, reads=False)
     stalled = set(request.random.sample(range(request.iterations), 3)) if not slower else set()
@@ -56,13 +56,13 @@ def plan_on_host(request: Request, *, slower: bool) -> Plan:
         yield from (Pause(STALL_NS),) * (index in stalled)
         yield from on_host(training.build(index), pace)
 
-    return Plan(build=build, warmup=0)
+    return RankPlan(build=build, warmup=0)
 
 
 def on_host(steps: Iterable[Step], pace: float) -> Iterator[Step]:
     """Yield the operators of the launches among the steps, and the ranges around them."""
     for step in steps:
         if isinstance(step, Launch):
-            yield Host(step.op, round(step.ns * pace))
+            yield HostOperator(step.op, round(step.ns * pace))
         elif isinstance(step, Open | Close):
             yield step

@@ -9,8 +9,8 @@ from random import Random
 from deepprof.simulation.host_problems import LAUNCH_NS, draw_loading
 from deepprof.simulation.machine import DEVICE_BYTES_PER_NS
 from deepprof.simulation.models import Model, draw_model, launch_adam
-from deepprof.simulation.plan import Plan, Request
-from deepprof.simulation.steps import MAIN_STREAM, Call, Close, Copy, Host, Launch, Open, Pause, Reduce, Step
+from deepprof.simulation.plan import RankPlan, SimulationRequest
+from deepprof.simulation.steps import MAIN_STREAM, Call, Close, Copy, HostOperator, Launch, Open, Pause, Reduce, Step
 from deepprof.simulation.training import Training, load_in_process, load_prefetched, read_value
 
 __all__ = ["RULES", "Mistakes"]
@@ -65,7 +65,7 @@ class Mistakes:
     growth: float = 0.0
     slower: float = 0.0
 
-    def plan(self, request: Request) -> Plan:
+    def plan(self, request: SimulationRequest) -> RankPlan:
         """Return the program."""
         random = request.random
         model, ns = draw_model(random), draw_loading(random) // 2
@@ -82,7 +82,7 @@ class Mistakes:
             buckets=((blocks + 1, Reduce(1_000_000, round(self.wires * whole))),) if self.wires else (),
         )
         pace = (1 + self.launches) * whole / (LAUNCH_NS * len(training.model.launches)) if self.launches else 1.0
-        return Plan(build=lambda i: self.slow_down(training.build(i), i, request.iterations), pace=max(1.0, pace))
+        return RankPlan(build=lambda i: self.slow_down(training.build(i), i, request.iterations), pace=max(1.0, pace))
 
     def delay(self, random: Random, iterations: int, whole_ns: int) -> Callable[[int, int], tuple[Step, ...]]:
         """Return what waits for the batch of iteration n, at least so long; some batches are late."""
@@ -96,7 +96,7 @@ class Mistakes:
     def walk(self, index: int, iterations: int, whole_ns: int) -> tuple[Step, ...]:
         """Return the host's walk over a graph that every iteration makes longer."""
         ns = round(2 * self.growth * whole_ns * max(0, index) / iterations)
-        return (Host("aten::cat", max(1, ns // 8)),) * 8 if ns else ()
+        return (HostOperator("aten::cat", max(1, ns // 8)),) * 8 if ns else ()
 
     def slow_down(self, steps: Iterable[Step], index: int, iterations: int) -> Iterator[Step]:
         """Yield the steps, in the second half of the capture with slower kernels."""

@@ -16,9 +16,9 @@ import numpy as np
 import deepprof
 from deepprof.collectors.trace import Trace
 from deepprof.simulation.capture import record
-from deepprof.simulation.document import START_NS, Place, make_document
+from deepprof.simulation.document import START_NS, FileOrigin, make_document
 from deepprof.simulation.machine import Machine
-from deepprof.simulation.plan import Plan, Request
+from deepprof.simulation.plan import RankPlan, SimulationRequest
 from deepprof.simulation.steps import MAIN_STREAM
 
 __all__ = [
@@ -82,7 +82,7 @@ class HandingMachine(Machine):
 class Job:
     """What is played: `plan` makes the program from a request of that seed; `annotate` marks its steps."""
 
-    plan: Callable[[Request], Plan]
+    plan: Callable[[SimulationRequest], RankPlan]
     iterations: int = 16
     seed: int | str = 301
     machine: type[Machine] = Machine
@@ -91,7 +91,7 @@ class Job:
 
 def run(job: Job) -> tuple[Machine, list[int]]:
     """Let the job happen; return the machine and each iteration's first kernel."""
-    request = Request(random=Random(f"{job.seed} plan"), iterations=job.iterations, strength=STRENGTH)
+    request = SimulationRequest(random=Random(f"{job.seed} plan"), iterations=job.iterations, strength=STRENGTH)
     plan = job.plan(request)
     machine = job.machine(Random(f"{job.seed}"), START_NS, pace=plan.pace, slowness=plan.slowness)
     (firsts,) = record([machine], [plan], job.iterations, annotate=job.annotate)
@@ -107,7 +107,7 @@ def read_machine(machine: Machine) -> Trace:
     """Return what a profiler would have recorded of the machine's work."""
     with tempfile.TemporaryDirectory(prefix="deepprof-case-") as scratch:
         path = Path(scratch) / "rank0.json"
-        path.write_bytes(msgspec.json.encode(make_document(machine, Place())))
+        path.write_bytes(msgspec.json.encode(make_document(machine, FileOrigin())))
         return deepprof.read(path)
 
 

@@ -17,8 +17,8 @@ from benchmarks.cases.simulated import strip
 from deepprof.collectors.trace import Process, Trace
 from deepprof.simulation import SCENARIOS, write
 from deepprof.simulation.kernels import BLOCK_FORWARD
-from deepprof.simulation.plan import Plan, Request
-from deepprof.simulation.sharing import JOBS, Manner, Member, on_one_stream, play_together
+from deepprof.simulation.plan import RankPlan, SimulationRequest
+from deepprof.simulation.sharing import JOBS, Manner, SharingMember, on_one_stream, play_together
 from deepprof.simulation.steps import Pause, Step
 
 __all__ = ["PAIRS", "SECTION", "Pair", "cases", "load_pair"]
@@ -73,8 +73,8 @@ def load_pair(pair: Pair, scratch: Path) -> list[Trace]:
     """Let two programs run, write their files as profilers would, and read them."""
     first, second = (make_plan(program) for program in pair.programs)
     members = [
-        Member(plan=first, iterations=ITERATIONS, lasts=pair.lasts),
-        Member(plan=second, iterations=pair.second, start_ns=pair.late_ns, lasts=pair.lasts),
+        SharingMember(plan=first, iterations=ITERATIONS, lasts=pair.lasts),
+        SharingMember(plan=second, iterations=pair.second, start_ns=pair.late_ns, lasts=pair.lasts),
     ]
     for rank, run in enumerate(play_together(members, f"{SEED} {pair.programs}", pair.manner)):
         write(run.simulation, scratch / f"rank{rank}.json")
@@ -88,14 +88,14 @@ def load_pair(pair: Pair, scratch: Path) -> list[Trace]:
     ]
 
 
-def make_plan(program: str) -> Plan:
+def make_plan(program: str) -> RankPlan:
     """Return a program of the study, of a scenario, or one that hardly needs the device."""
     if program == "tiny":
-        return Plan(build=build_tiny, warmup=0)
+        return RankPlan(build=build_tiny, warmup=0)
     if program in JOBS:
         return on_one_stream(JOBS[program].plan(SEED))
     random = Random(f"{program} {SEED}")
-    return on_one_stream(SCENARIOS[program].plan(Request(random=random, iterations=ITERATIONS, strength=1.0)))
+    return on_one_stream(SCENARIOS[program].plan(SimulationRequest(random=random, iterations=ITERATIONS, strength=1.0)))
 
 
 def build_tiny(index: int) -> Iterator[Step]:

@@ -21,7 +21,7 @@ from benchmarks.cases.simulated import load_ranks
 from deepprof.collectors.trace import Trace
 from deepprof.simulation.document import START_NS
 from deepprof.simulation.machine import Machine
-from deepprof.simulation.plan import Plan, Request
+from deepprof.simulation.plan import RankPlan, SimulationRequest
 from deepprof.simulation.steps import MAIN_STREAM, Close, Open
 
 __all__ = ["SECTION", "TWINS", "cases"]
@@ -51,7 +51,7 @@ class Twin:
     told: bool = False
 
 
-def make(plan: Callable[..., Plan], iterations: int = 16, *, annotate: bool = False, **choices: float | str) -> Job:
+def make(plan: Callable[..., RankPlan], iterations: int = 16, *, annotate: bool = False, **choices: float | str) -> Job:
     """Return a job of that plan."""
     return Job(partial(plan, **choices) if choices else plan, iterations, SEED, annotate=annotate)
 
@@ -185,7 +185,7 @@ def load_twin(twin: Twin, _: Path) -> list[Trace]:
 
 def play_once(job: Job, *, marked: bool) -> Trace:
     """Return what a profiler would have recorded of one iteration alone, `marked` as a step of PyTorch's profiler."""
-    plan = job.plan(Request(random=Random(f"{job.seed} plan"), iterations=1, strength=1.0))
+    plan = job.plan(SimulationRequest(random=Random(f"{job.seed} plan"), iterations=1, strength=1.0))
     machine = Machine(Random(f"{job.seed}"), START_NS, pace=plan.pace)
     for step in (*(Open("ProfilerStep#3"),) * marked, *plan.build(1), *(Close(),) * marked):
         machine.play(step)

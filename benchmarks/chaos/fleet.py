@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.chaos.board import Board, State
 from benchmarks.chaos.sender import Task, job_of, send_ranks
-from deepprof.client.sender import Policy
+from deepprof.client.sender import SendPolicy
 
 __all__ = ["CONTEXT", "Fleet", "Size", "sailing"]
 
@@ -47,7 +47,7 @@ class Fleet:
     size: Size
     folder: Path
     addresses: list[str]
-    policy: Policy
+    policy: SendPolicy
     board: Board
     processes: list[BaseProcess] = field(default_factory=list)
     killed: int = 0
@@ -117,7 +117,7 @@ class Fleet:
 
 
 @contextmanager
-def sailing(size: Size, folder: Path, addresses: list[str], policy: Policy) -> Iterator[Fleet]:
+def sailing(size: Size, folder: Path, addresses: list[str], policy: SendPolicy) -> Iterator[Fleet]:
     """Give a fleet that does not send yet; at the end none of its processes is left."""
     board = Board(folder / "board", size.streams)
     fleet = Fleet(size, folder, addresses, policy, board)

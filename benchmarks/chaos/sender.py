@@ -14,9 +14,9 @@ from pathlib import Path
 
 from benchmarks.chaos.board import Board, State
 from benchmarks.chaos.records import read_messages
-from deepprof.client.channel import Door, find_door
+from deepprof.client.channel import Endpoint, find_door
 from deepprof.client.credentials import Credentials
-from deepprof.client.sender import Policy, Sender
+from deepprof.client.sender import Sender, SendPolicy
 from deepprof.v1.records_pb2 import CLOCK_SESSION, Batch, End, Hello
 
 __all__ = ["Task", "job_of", "send_ranks"]
@@ -33,7 +33,7 @@ class Task:
     ranks: int
     address: str
     folder: Path
-    policy: Policy
+    policy: SendPolicy
 
     @property
     def job(self) -> str:
@@ -73,7 +73,7 @@ class Line:
     def slot(self) -> int:
         return self.task.number * self.task.ranks + self.rank
 
-    async def run(self, door: Door) -> None:
+    async def run(self, door: Endpoint) -> None:
         """Send until told to stop; a failure is the rank's, and is told."""
         try:
             sent = await self.send(door)
@@ -84,7 +84,7 @@ class Line:
             self.diary.connections += sent
             self.board.note(self.slot, state=State.ENDED)
 
-    async def send(self, door: Door) -> int:
+    async def send(self, door: Endpoint) -> int:
         """Send batches at the board's pace, then the end; returns over how many connections."""
         hello = Hello(job=self.task.job, rank=self.rank, rank_known=True, collector="chaos", clock=CLOCK_SESSION)
         async with Sender(door, hello, self.task.policy, notice=self.note_failure) as sender:

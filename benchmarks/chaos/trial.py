@@ -20,7 +20,7 @@ from benchmarks.chaos.ground import Ground, Stretch
 from benchmarks.chaos.plan import Plan
 from benchmarks.chaos.proxy import Proxy, passing
 from benchmarks.chaos.records import write_messages
-from deepprof.client.sender import Policy
+from deepprof.client.sender import SendPolicy
 
 __all__ = ["Effort", "Outcome", "Scenario", "attempt"]
 
@@ -58,11 +58,11 @@ class Effort:
     deadline_s: float = 120.0
     patient: bool = False  # senders never give up for lack of time: where the machine may be as busy as it likes
 
-    def policy(self, scenario: Scenario) -> Policy:
+    def policy(self, scenario: Scenario) -> SendPolicy:
         """Return how the senders behave: as those of `deepprof send`, with a window that keeps them waiting."""
         most = {"silence_s": self.deadline_s, "patience_s": self.deadline_s, "reach_s": self.deadline_s}
         given = {**(most if self.patient else {}), **scenario.policy}
-        return Policy(window_nbytes=scenario.size.window_nbytes, **given)  # type: ignore[arg-type]
+        return SendPolicy(window_nbytes=scenario.size.window_nbytes, **given)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

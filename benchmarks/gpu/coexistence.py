@@ -20,7 +20,7 @@ from benchmarks.gpu.marks import Marks, Placement, compare_pace, compare_times, 
 from benchmarks.gpu.programs import Failed, Plan, await_level, start_collected
 from benchmarks.gpu.reader import NO_EVENTS, WORK, EventLog, Reader, Session
 from benchmarks.gpu.rows import Row, Verdict, judge
-from deepprof.collectors.live.packets import Level
+from deepprof.collectors.live.packets import CollectionLevel
 
 __all__ = ["check_coexistence", "check_without_hook"]
 
@@ -74,11 +74,11 @@ def run_beside(plan: Plan, *, hook: bool) -> ProfiledRun:
         start_collected(plan, arguments, reader, hook=hook) as program,
     ):
         program.reach("started")
-        session = await_level(plan, reader, program, Level.ON)
+        session = await_level(plan, reader, program, CollectionLevel.ON)
         program.go()
         program.reach("profiled")
         with suppress(Failed):  # where it does not come back, the rows say so
-            await_level(plan, reader, program, Level.ON)
+            await_level(plan, reader, program, CollectionLevel.ON)
         assert isinstance(session.consumer, EventLog)
         pieces = session.consumer.pieces
         border = len(pieces)

@@ -11,7 +11,7 @@ from benchmarks.gpu.counting import TITLES
 from benchmarks.gpu.programs import LOOPS, Plan, run
 from benchmarks.gpu.reader import Reader
 from benchmarks.gpu.rows import Row, judge
-from deepprof.collectors.live.packets import Level
+from deepprof.collectors.live.packets import CollectionLevel
 
 __all__ = ["MODES", "Costs", "check_cost", "judge_costs"]
 
@@ -58,7 +58,7 @@ def measure(plan: Plan, mode: str, costs: Costs) -> None:
     if mode in ("nothing", "torch"):
         found = run(plan, [*arguments, *(["--profile", "time"] if mode == "torch" else [])])["found"]
     else:
-        with Reader(plan.folder / "a.sock", Level.OFF if mode == "off" else Level.ON) as reader:
+        with Reader(plan.folder / "a.sock", CollectionLevel.OFF if mode == "off" else CollectionLevel.ON) as reader:
             found = run(plan, arguments, reader=reader)["found"]
         costs.lost += reader.main.lost
         costs.records += reader.main.next

@@ -12,7 +12,7 @@ from benchmarks.gpu.counting import between
 from benchmarks.gpu.programs import Plan, await_level, run, start_collected
 from benchmarks.gpu.reader import EventLog, Reader, TimeCheck
 from benchmarks.gpu.rows import Row, Verdict, judge
-from deepprof.collectors.live.packets import Level
+from deepprof.collectors.live.packets import CollectionLevel
 
 __all__ = ["check_launches", "check_replays", "check_windows"]
 
@@ -38,7 +38,7 @@ def check_launches(plan: Plan) -> Iterator[Row]:
 
 def check_windows(plan: Plan) -> Iterator[Row]:
     """Capture a graph while collecting is off, switch it on, and replay."""
-    for level, before in ((Level.OFF, "never on before"), (Level.ON, "on before")):
+    for level, before in ((CollectionLevel.OFF, "never on before"), (CollectionLevel.ON, "on before")):
         found, expected = replay_captured_off(plan, level)
         yield judge(
             f"graph captured while off, {before}",
@@ -48,7 +48,7 @@ def check_windows(plan: Plan) -> Iterator[Row]:
         )
 
 
-def replay_captured_off(plan: Plan, level: Level) -> tuple[int, int]:
+def replay_captured_off(plan: Plan, level: CollectionLevel) -> tuple[int, int]:
     """Return how many kernels of replays were seen, and how many ran; collecting begins at `level`."""
     with (
         Reader(plan.folder / "a.sock", level, make_consumer=EventLog) as reader,
@@ -56,12 +56,12 @@ def replay_captured_off(plan: Plan, level: Level) -> tuple[int, int]:
     ):
         program.reach("started")
         await_level(plan, reader, program, level)
-        reader.switch(Level.OFF)
-        await_level(plan, reader, program, Level.OFF)
+        reader.switch(CollectionLevel.OFF)
+        await_level(plan, reader, program, CollectionLevel.OFF)
         program.go()
         program.reach("captured")
-        reader.switch(Level.ON)
-        session = await_level(plan, reader, program, Level.ON)
+        reader.switch(CollectionLevel.ON)
+        session = await_level(plan, reader, program, CollectionLevel.ON)
         program.go()
         found = program.result()["found"]
     marks = found["marks"]

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.reader import Reader, Session
-from deepprof.agent.injection import Injection, inject
+from deepprof.agent.injection import InjectionPlan, inject
 from deepprof.collectors.live.hook import find_hook
-from deepprof.collectors.live.packets import Level
+from deepprof.collectors.live.packets import CollectionLevel
 
 __all__ = [
     "Failed",
@@ -114,7 +114,7 @@ def environment(plan: Plan, socket: Path | None, *, hook: bool = True) -> dict[s
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), variables.get("PYTHONPATH")]))
     if socket is None:
         return variables
-    told, _ = inject(variables, Injection(plan.library, find_hook(), socket, "gpu-overhead", graphs=plan.graphs))
+    told, _ = inject(variables, InjectionPlan(plan.library, find_hook(), socket, "gpu-overhead", graphs=plan.graphs))
     told["PYTHONPATH"] = told["PYTHONPATH"] if hook else variables["PYTHONPATH"]
     return told | ({"DEEPPROF_CUPTI": str(plan.cupti)} if plan.cupti is not None else {})
 
@@ -225,7 +225,7 @@ def wait_until(is_so: Callable[[], object], patience_s: float) -> bool:
     return True
 
 
-def await_level(plan: Plan, reader: Reader, program: Program, level: Level) -> Session:
+def await_level(plan: Plan, reader: Reader, program: Program, level: CollectionLevel) -> Session:
     """Return a program's session once the library has said, after now, that it collects or not; raises `Failed`."""
     now_ns, pid = time.monotonic_ns(), program.popen.pid
 
@@ -235,7 +235,7 @@ def await_level(plan: Plan, reader: Reader, program: Program, level: Level) -> S
 
     if wait_until(is_there, plan.patience_s):
         return reader.of(pid)
-    notices, what = reader.of(pid).notices, "begin" if level == Level.ON else "end"
+    notices, what = reader.of(pid).notices, "begin" if level == CollectionLevel.ON else "end"
     raise Failed(f"collecting did not {what} in {plan.patience_s:g} s: {notices[-1] if notices else 'not a word'}")
 
 

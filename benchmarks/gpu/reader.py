@@ -27,8 +27,8 @@ from deepprof.collectors.live.packets import (
     RECORDS_HEAD,
     TICK,
     VERSION,
+    CollectionLevel,
     Kind,
-    Level,
     Reason,
 )
 
@@ -99,7 +99,7 @@ class Session:
     events: int = 0
     records: int = 0
     next: int = 0
-    level: int = Level.OFF
+    level: int = CollectionLevel.OFF
     tick_ns: int = 0
     ended: bool = False
 
@@ -170,7 +170,10 @@ class Reader:
     """Listens at `path` and says at which level to collect; `make_consumer` makes what takes a session's events."""
 
     def __init__(
-        self, path: Path, level: Level = Level.ON, make_consumer: Callable[[], Consumer] | None = None
+        self,
+        path: Path,
+        level: CollectionLevel = CollectionLevel.ON,
+        make_consumer: Callable[[], Consumer] | None = None,
     ) -> None:
         path.unlink(missing_ok=True)
         self.path, self.level, self.make_consumer = path, level, make_consumer
@@ -195,7 +198,7 @@ class Reader:
 
     @property
     def is_on(self) -> bool:
-        return self.level == Level.ON
+        return self.level == CollectionLevel.ON
 
     @property
     def main(self) -> Session:
@@ -206,7 +209,7 @@ class Reader:
         """Return the session of one process, an empty one before it has said hello."""
         return next((session for session in self.sessions if session.pid == pid), Session())
 
-    def switch(self, level: Level) -> None:
+    def switch(self, level: CollectionLevel) -> None:
         """Tell all that are connected at which level to collect from now on."""
         with self.lock:
             self.level = level

@@ -19,7 +19,7 @@ from benchmarks.gpu.marks import Marks, busy_ratio
 from benchmarks.gpu.programs import Plan, Program, await_level, start_collected
 from benchmarks.gpu.reader import NO_EVENTS, WORK, EventLog, Reader, Session
 from benchmarks.gpu.rows import Row, Verdict
-from deepprof.collectors.live.packets import Level
+from deepprof.collectors.live.packets import CollectionLevel
 
 __all__ = ["Configuration", "check_sharing", "judge_study"]
 
@@ -72,7 +72,7 @@ def measure(plan: Plan, programs: Sequence[str], shares: Sequence[float]) -> lis
         ]
         for program in running:
             program.reach("started")
-        sessions = [await_level(plan, reader, program, Level.ON) for program in running]
+        sessions = [await_level(plan, reader, program, CollectionLevel.ON) for program in running]
         resume_all(running)
         for share in shares:
             run_share(running, share, plan.share_s)

@@ -30,7 +30,7 @@ from deepprof.collectors.importers.files import (
     read_pieces,
 )
 
-__all__ = ["MEMBERS", "TOTAL_NBYTES", "Archive", "Member", "is_archive", "is_tar", "is_zip", "open_archive"]
+__all__ = ["MEMBERS", "TOTAL_NBYTES", "Archive", "ArchiveMember", "is_archive", "is_tar", "is_zip", "open_archive"]
 
 MEMBERS = 10_000
 TOTAL_NBYTES = 4 * LIMIT_NBYTES  # of all members together
@@ -50,7 +50,7 @@ NONSENSE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ArchiveMember:
     """One file in an archive: its `number` there, its `name` as written (never a path to use), its size unpacked."""
 
     number: int
@@ -64,7 +64,7 @@ class Member:
         return name.lstrip(".-") or "member"
 
 
-class Stored(Protocol):
+class ArchiveFormat(Protocol):
     """The two things that an archive of any kind can do."""
 
     def list_members(self) -> Iterator[tuple[str, int, str]]:
@@ -79,12 +79,12 @@ class Stored(Protocol):
 class Archive:
     """An open archive: its `members`, in stored order, without directories and hidden files."""
 
-    def __init__(self, path: Path, stored: Stored, directory: Path) -> None:
+    def __init__(self, path: Path, stored: ArchiveFormat, directory: Path) -> None:
         self.path, self.stored, self.directory = path, stored, directory
         with sense(path):
             self.members = checked(path, list(islice(stored.list_members(), MEMBERS + 1)))
 
-    def pieces(self, member: Member, limit: int = LIMIT_NBYTES) -> Iterator[bytes]:
+    def pieces(self, member: ArchiveMember, limit: int = LIMIT_NBYTES) -> Iterator[bytes]:
         """Yield the content of `member` in pieces; raises `TraceError` when it is damaged or beyond `limit` bytes."""
         if member.nbytes > limit:
             raise TraceError(self.path, f"holds {shown(member.name)} of more than {limit} bytes", UNPACK)
@@ -98,16 +98,16 @@ class Archive:
         if left:
             raise TraceError(self.path, f"is truncated: {shown(member.name)} breaks off", "copy it again")
 
-    def read(self, member: Member, limit: int = LIMIT_NBYTES) -> bytes:
+    def read(self, member: ArchiveMember, limit: int = LIMIT_NBYTES) -> bytes:
         """Return the content of `member`; raises as `pieces` does."""
         return b"".join(self.pieces(member, limit))
 
-    def head(self, member: Member, nbytes: int = HEAD_NBYTES) -> bytes:
+    def head(self, member: ArchiveMember, nbytes: int = HEAD_NBYTES) -> bytes:
         """Return the first `nbytes` of `member` as they are stored in it."""
         with sense(self.path), self.stored.open_member(member.number) as file:
             return file.read(min(nbytes, member.nbytes))
 
-    def extract(self, member: Member) -> Path:
+    def extract(self, member: ArchiveMember) -> Path:
         """Write `member` to a directory of its own, removed with the archive, and return its path there.
 
         The file is called `member.safe_name`. Raises as `pieces` does.
@@ -137,12 +137,12 @@ def open_archive(path: Path) -> Iterator[Archive]:
         yield Archive(path, find_stored(path, file, stack), Path(directory))
 
 
-def find_stored(path: Path, file: BinaryIO, stack: ExitStack) -> Stored:
+def find_stored(path: Path, file: BinaryIO, stack: ExitStack) -> ArchiveFormat:
     """Return the entries of the archive in `file`; `stack` closes what it takes to reach them."""
     magic = file.read(4)
     file.seek(0)
     with sense(path):
-        return ZipStored(file) if magic.startswith(ZIP_MAGICS) else TarStored(plain_tar(path, file, stack))
+        return ZipFormat(file) if magic.startswith(ZIP_MAGICS) else TarFormat(plain_tar(path, file, stack))
 
 
 def is_archive(head: bytes) -> bool:
@@ -176,11 +176,11 @@ def plain_tar(path: Path, file: BinaryIO, stack: ExitStack) -> BinaryIO:
     return cast("BinaryIO", unpacked)
 
 
-class ZipStored:
+class ZipFormat:
     """The entries of a zip."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self.zip = zipfile.ZipFile(cast("IO[bytes]", Wary(file)))
+        self.zip = zipfile.ZipFile(cast("IO[bytes]", GuardedFile(file)))
         self.entries = self.zip.infolist()
 
     def list_members(self) -> Iterator[tuple[str, int, str]]:
@@ -203,11 +203,11 @@ class ZipStored:
         return self.zip.open(self.entries[number])
 
 
-class TarStored:
+class TarFormat:
     """The entries of a plain tar."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self.tar = tarfile.open(fileobj=cast("IO[bytes]", Wary(file)), mode="r:")  # noqa: SIM115  closed with its file
+        self.tar = tarfile.open(fileobj=cast("IO[bytes]", GuardedFile(file)), mode="r:")  # noqa: SIM115  closed with its file
         self.entries: list[tarfile.TarInfo] = []
 
     def list_members(self) -> Iterator[tuple[str, int, str]]:
@@ -230,7 +230,7 @@ class TarStored:
         return file
 
 
-class Wary:
+class GuardedFile:
     """A file that refuses to be read in one go: the modules read lists and long names of any size at once."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -247,11 +247,11 @@ class Wary:
         return getattr(self.file, name)
 
 
-def checked(path: Path, entries: list[tuple[str, int, str]]) -> tuple[Member, ...]:
+def checked(path: Path, entries: list[tuple[str, int, str]]) -> tuple[ArchiveMember, ...]:
     """Return `entries` as members; raises `TraceError` for the first that is not to be read."""
     if len(entries) > MEMBERS:
         raise TraceError(path, f"is an archive of more than {MEMBERS} entries", UNPACK)
-    files = [Member(number, name, nbytes) for number, (name, nbytes, _) in enumerate(entries) if name]
+    files = [ArchiveMember(number, name, nbytes) for number, (name, nbytes, _) in enumerate(entries) if name]
     for name, nbytes, fault in entries:
         if words := fault or misplaced(name) or misshapen(nbytes):
             raise TraceError(path, f"holds {shown(name)}, which {words}", UNPACK)

@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-__all__ = ["Names", "integers", "numbers", "positive", "texts", "unsigned"]
+__all__ = ["NameTable", "integers", "numbers", "positive", "texts", "unsigned"]
 
 TRAILING_INTEGER = re.compile(r"(-?[0-9]{1,20})\s*$")  # "7", "stream 7"
 INT64 = 2**63
 UINT64 = 2**64
 
 
-class Names(dict[str, int]):
+class NameTable(dict[str, int]):
     """Names in order of first use: `names[text]` is the id of `text`, a new one when it has none yet."""
 
     def __missing__(self, name: str) -> int:

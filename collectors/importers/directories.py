@@ -19,7 +19,7 @@ from deepprof.collectors.importers.archives import is_archive
 from deepprof.collectors.importers.generic import explain
 from deepprof.collectors.importers.nsys.export import REPORT_SUFFIXES
 
-__all__ = ["ENTRIES", "Listing", "leave_reports", "list_traces", "natural"]
+__all__ = ["ENTRIES", "DirectoryListing", "leave_reports", "list_traces", "natural"]
 
 DEPTH = 4
 ENTRIES = 10_000  # of a directory: more is somebody's home, not one job's traces
@@ -30,7 +30,7 @@ ARCHIVE = "an archive beside traces, named by itself it is read"
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class DirectoryListing:
     """What a directory holds: `traces` in the order of their names, and `notes` on what is beside them."""
 
     traces: list[Path]
@@ -38,7 +38,7 @@ class Listing:
 
 
 @dataclass(slots=True)
-class Finds:
+class DirectoryEntries:
     """The entries of a directory by what they are; `left` says why the others are not read."""
 
     known: dict[Path, importers.Importer] = field(default_factory=dict)
@@ -46,33 +46,33 @@ class Finds:
     left: dict[Path, str] = field(default_factory=dict)
 
 
-def list_traces(path: Path) -> Listing:
+def list_traces(path: Path) -> DirectoryListing:
     """Return the traces in the directory `path` and its sub-directories, and notes on what is not read.
 
     An archive is read where it is alone: beside traces it may hold the same over again, and several are named by who
     wants them, for each may unpack to 8 GiB. Raises `TraceError` as `importers.find_traces` does.
     """
     if importers.recognise(b"", path):
-        return Listing([path])
+        return DirectoryListing([path])
     entries = list(islice(walk(path, depth=DEPTH), ENTRIES + 1))
     if len(entries) > ENTRIES:
         raise TraceError(path, f"has more than {ENTRIES} entries", "name the trace files, or a glob of them")
     finds = look_into(entries, path)
     if not finds.known:
-        return Listing([only_archive(finds, path)], tuple(describe_left(finds.left, path)))
+        return DirectoryListing([only_archive(finds, path)], tuple(describe_left(finds.left, path)))
     covered = {other for entry, importer in finds.known.items() for other in importers.covers(importer, entry)}
     traces = sorted(finds.known.keys() - covered, key=natural)
     left = dict.fromkeys(finds.archives, ARCHIVE) | finds.left
     others = {entry: why for entry, why in left.items() if entry not in covered}
-    return Listing(traces, (*describe_reports(finds.known, covered), *describe_left(others, path)))
+    return DirectoryListing(traces, (*describe_reports(finds.known, covered), *describe_left(others, path)))
 
 
-def leave_reports(files: Sequence[Path]) -> Listing:
+def leave_reports(files: Sequence[Path]) -> DirectoryListing:
     """Return the named files without the raw reports whose export is named too, as `run.*` does, and a note on them."""
     reports = {file for file in files if file.suffix in REPORT_SUFFIXES}
     others = [file for file in files if file not in reports] if reports else []
     covered = {report for other in others for report in exported_from(other)} & reports
-    return Listing([file for file in files if file not in covered], tuple(describe_reports(files, covered)))
+    return DirectoryListing([file for file in files if file not in covered], tuple(describe_reports(files, covered)))
 
 
 def exported_from(file: Path) -> Iterable[Path]:
@@ -107,9 +107,9 @@ def list_entries(folder: Path) -> list[Path]:
         raise TraceError(folder, f"cannot be listed: {error.strerror}", "check the path and its permissions") from error
 
 
-def look_into(entries: Sequence[tuple[Path, str]], root: Path) -> Finds:
+def look_into(entries: Sequence[tuple[Path, str]], root: Path) -> DirectoryEntries:
     """Return what each entry is that `walk` yields."""
-    finds = Finds()
+    finds = DirectoryEntries()
     for entry, problem in entries:
         try:
             if problem:
@@ -123,7 +123,7 @@ def look_into(entries: Sequence[tuple[Path, str]], root: Path) -> Finds:
     return finds
 
 
-def sort(entry: Path, root: Path, finds: Finds) -> None:
+def sort(entry: Path, root: Path, finds: DirectoryEntries) -> None:
     """Put one entry where it belongs; a directory that is no trace belongs nowhere, for its entries do."""
     if entry.is_dir():
         sort_folder(entry, root, finds)
@@ -141,7 +141,7 @@ def sort(entry: Path, root: Path, finds: Finds) -> None:
         finds.left[entry] = why
 
 
-def sort_folder(folder: Path, root: Path, finds: Finds) -> None:
+def sort_folder(folder: Path, root: Path, finds: DirectoryEntries) -> None:
     """Put one directory where it belongs: a trace that lies in `root`, or a link that is not followed."""
     importer = importers.recognise(b"", folder)
     if importer and folder.resolve().is_relative_to(root.resolve()):
@@ -161,7 +161,7 @@ def explain_left(head: bytes, entry: Path) -> str:
     return table.problem if table else importers.describe(head)
 
 
-def only_archive(finds: Finds, root: Path) -> Path:
+def only_archive(finds: DirectoryEntries, root: Path) -> Path:
     """Return the one archive of a directory without traces; raises `TraceError` where there is none, or a choice."""
     if not finds.archives:
         problem = "; ".join(["is a directory that holds no trace", *describe_left(finds.left, root)])

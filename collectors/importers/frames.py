@@ -17,7 +17,7 @@ import polars.selectors as cs
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import LIMIT_NBYTES, RATIO_FROM_NBYTES, RATIO_LIMIT, open_file
 
-__all__ = ["TableFile", "is_table_file", "plain_texts", "whole_numbers"]
+__all__ = ["FrameFile", "is_table_file", "plain_texts", "whole_numbers"]
 
 PARQUET, ARROW_FILE, ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 ROWS_PER_BYTE = 8  # of the file; the times of one row take more than a bit
@@ -26,7 +26,7 @@ VALUE_NBYTES = 8
 EXPORT_AGAIN = "export it again"
 
 
-class TableFile:
+class FrameFile:
     """One table in a Parquet file or an Arrow one (IPC file or stream); every member raises `TraceError`."""
 
     def __init__(self, path: Path) -> None:

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from deepprof.collectors.live.packets import HEAD, MAGIC, VERSION, Kind, Level
+from deepprof.collectors.live.packets import HEAD, MAGIC, VERSION, CollectionLevel, Kind
 from deepprof.ownership import is_trusted
 
-__all__ = ["Connection", "Lost", "connect"]
+__all__ = ["AgentLostError", "Connection", "connect"]
 
 CONNECT_S, WELCOME_S, HEARD_NBYTES = 0.5, 10.0, 64
 ENDING_S = 1.0  # what a job that ends waits for an agent that never answered
@@ -25,7 +25,7 @@ SEND_NBYTES = 1 << 20
 QUIETLY = getattr(socket, "MSG_NOSIGNAL", 0)  # a job may have set SIGPIPE to kill it
 
 
-class Lost(Exception):  # noqa: N818  # it is a state of the connection, not a mistake
+class AgentLostError(Exception):  # it is a state of the connection, not a mistake
     """The agent is gone, or speaks another language."""
 
 
@@ -61,7 +61,7 @@ class Connection:
 
     def __init__(self, door: socket.socket) -> None:
         self.door, self.pieces = door, deque[memoryview]()
-        self.level, self.welcome, self.heard = Level.ON, False, bytearray()
+        self.level, self.welcome, self.heard = CollectionLevel.ON, False, bytearray()
         self.ear, self.bell = socket.socketpair()
         self.ear.setblocking(False)
         self.bell.setblocking(False)
@@ -91,9 +91,9 @@ class Connection:
         self.pieces.extend(memoryview(piece) for piece in packet)
 
     def step(self, timeout_s: float) -> None:
-        """Send and hear what is possible now, waiting `timeout_s` at most; raises `Lost` or OSError."""
+        """Send and hear what is possible now, waiting `timeout_s` at most; raises `AgentLostError` or OSError."""
         if not self.is_whole:
-            raise Lost("the job has closed its descriptors")
+            raise AgentLostError("the job has closed its descriptors")
         poll = select.poll()
         poll.register(self.ear, select.POLLIN)
         poll.register(self.door, select.POLLIN | (select.POLLOUT if self.pieces else 0))
@@ -120,13 +120,13 @@ class Connection:
         """Take what the agent says."""
         said = self.door.recv(4096)
         if not said:
-            raise Lost("it closed the connection")
+            raise AgentLostError("it closed the connection")
         self.heard += said
         while len(self.heard) >= HEAD.itemsize:
             head = np.frombuffer(bytes(self.heard[: HEAD.itemsize]), HEAD)[0]
             nbytes = int(head["nbytes"])
             if head["magic"] != MAGIC or nbytes > HEARD_NBYTES:
-                raise Lost("what it says is no packet")
+                raise AgentLostError("what it says is no packet")
             end = HEAD.itemsize + nbytes
             if len(self.heard) < end:
                 return
@@ -138,25 +138,25 @@ class Connection:
         values = np.frombuffer(payload[: len(payload) // 4 * 4], "<u4").tolist()
         if kind == Kind.WELCOME and len(values) >= 2:
             if values[0] != VERSION:
-                raise Lost(f"it speaks version {values[0]}")
-            self.welcome, self.level = True, Level(min(values[1], 1))
+                raise AgentLostError(f"it speaks version {values[0]}")
+            self.welcome, self.level = True, CollectionLevel(min(values[1], 1))
         elif kind == Kind.LEVEL and values:
-            self.level = Level(min(values[0], 1))
+            self.level = CollectionLevel(min(values[0], 1))
 
     def wait_welcome(self, ending: threading.Event) -> None:
-        """Send what is queued until the agent has answered; raises `Lost` when it does not in ten seconds."""
+        """Send what is queued until the agent has answered; raises `AgentLostError` when it does not in ten seconds."""
         patience_s = time.monotonic() + WELCOME_S
         while not self.welcome:
             if time.monotonic() > patience_s:
-                raise Lost("it does not answer")
+                raise AgentLostError("it does not answer")
             if ending.is_set():
                 patience_s = min(patience_s, time.monotonic() + ENDING_S)
             self.step(0.1)
 
     def flush(self, timeout_s: float) -> None:
-        """Send all that is queued; raises `Lost` after `timeout_s`."""
+        """Send all that is queued; raises `AgentLostError` after `timeout_s`."""
         patience_s = time.monotonic() + timeout_s
         while self.pieces:
             if time.monotonic() > patience_s:
-                raise Lost("it does not read")
+                raise AgentLostError("it does not read")
             self.step(0.1)

@@ -24,9 +24,9 @@ from typing import Any
 
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.live.cupti_records import decode
-from deepprof.collectors.live.identity import Speaker, describe, find_socket
+from deepprof.collectors.live.identity import CollectorIdentity, describe, find_socket
 from deepprof.collectors.live.packets import Reason
-from deepprof.collectors.live.writer import LOG, Batch, Writer, warn
+from deepprof.collectors.live.writer import LOG, RecordBatch, Writer, warn
 
 __all__ = ["Collector", "start"]
 
@@ -40,7 +40,7 @@ KERNELS = {"nodes": ("CONCURRENT_KERNEL",), "launches": ("CONCURRENT_KERNEL", "G
 class Collector:
     """CUPTI switched on and off as the agent wants; `records` were taken so far, `invalid` had no sane times."""
 
-    def __init__(self, cupti: Any, speaker: Speaker, path: Path, graphs: str) -> None:
+    def __init__(self, cupti: Any, speaker: CollectorIdentity, path: Path, graphs: str) -> None:
         self.cupti = cupti
         self.kinds = [getattr(cupti.ActivityKind, name) for name in (*KERNELS[graphs], *KINDS)]
         self.records = self.invalid = 0
@@ -128,7 +128,7 @@ class Collector:
             self.writer.notice(INVALID_CODE, "CUPTI gave records without sane times, which were left out")
         reason = Reason.DRIVER_DROPPED if decoded.invalid else self.window
         is_any = len(decoded.events) or decoded.invalid
-        if is_any and self.writer.put(Batch(decoded.events, reason=reason, lost=decoded.invalid)):
+        if is_any and self.writer.put(RecordBatch(decoded.events, reason=reason, lost=decoded.invalid)):
             self.records += len(decoded.events)
             self.window = Reason.NONE
         self.writer.spent_ns += time.thread_time_ns() - began_ns
@@ -147,7 +147,7 @@ class Collector:
             self.cupti.activity_flush_all(0)
         self.writer.driver_dropped += self.count_dropped()
         if self.buffers == 0 and self.writer.is_on:
-            self.writer.put(Batch(events_until_ns=before_ns))
+            self.writer.put(RecordBatch(events_until_ns=before_ns))
 
     def count_dropped(self) -> int:
         """Return how many records CUPTI has dropped since the last time."""
@@ -176,7 +176,7 @@ def start(
         cupti.get_timestamp()
     except Exception as error:  # of whatever kind that release raises
         raise UsageError(f"CUPTI cannot be used: {error}; it needs NVIDIA's driver") from error
-    speaker = Speaker("cupti-python", variables=describe(job, rank, world_size))
+    speaker = CollectorIdentity("cupti-python", variables=describe(job, rank, world_size))
     return Collector(cupti, speaker, find_socket() if socket is None else Path(socket), graphs).start()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from deepprof.collectors.live.packets import VERSION
 
-__all__ = ["PLACES", "Speaker", "describe", "find_socket"]
+__all__ = ["PLACES", "CollectorIdentity", "describe", "find_socket"]
 
 HELLO_NBYTES, VALUE_CHARS, COMMAND_CHARS = 16 << 10, 512, 1024
 SOCKET, DAEMON_SOCKET = "deepprof/agent.sock", "deepprof/deepprof.sock"
@@ -44,7 +44,7 @@ def find_socket(environ: Mapping[str, str] | None = None, system: Path = SYSTEM)
 
 
 @dataclass(frozen=True, slots=True)
-class Speaker:
+class CollectorIdentity:
     """A collector in this process. `stand_in`: operators stand for kernels; `variables` go before the environment's.
 
     `session` is random and the same over a process's life.

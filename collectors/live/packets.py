@@ -28,8 +28,8 @@ __all__ = [
     "RECORD_KINDS",
     "TICK",
     "VERSION",
+    "CollectionLevel",
     "Kind",
-    "Level",
     "Reason",
 ]
 
@@ -58,7 +58,7 @@ class Kind(IntEnum):
     ANSWER = 33  # JSON
 
 
-class Level(IntEnum):
+class CollectionLevel(IntEnum):
     """Whether a collector collects. Windows are made by switching it: each is complete."""
 
     OFF = 0

@@ -21,7 +21,7 @@ from deepprof.collectors.live.packets import (
     Kind,
 )
 
-__all__ = ["Part", "as_bytes", "cut", "name_payloads", "notice_payload", "pack"]
+__all__ = ["PacketPart", "as_bytes", "cut", "name_payloads", "notice_payload", "pack"]
 
 Array = npt.NDArray[Any]
 
@@ -38,7 +38,7 @@ def pack(kind: Kind, *parts: bytes | memoryview) -> list[bytes | memoryview]:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PacketPart:
     """Records of one stretch of time; others begin at `until_ns` (CLOCK_MONOTONIC) or later. None: the last."""
 
     events: Array
@@ -46,7 +46,7 @@ class Part:
     until_ns: int | None = None
 
 
-def cut(events: Array, ranges: Array, offset_ns: int) -> Iterator[Part]:
+def cut(events: Array, ranges: Array, offset_ns: int) -> Iterator[PacketPart]:
     """Yield parts of `events` and `ranges`, each in order of start, that packets have room for, by time.
 
     Who puts both in one order need not hold more than a part. `offset_ns` is what the clock of events is ahead.
@@ -57,16 +57,16 @@ def cut(events: Array, ranges: Array, offset_ns: int) -> Iterator[Part]:
     range_cuts = [0, *np.searchsorted(range_starts, bounds).tolist(), len(ranges)]
     for at, until_ns in enumerate([*bounds.tolist(), None]):
         mine = slice(event_cuts[at], event_cuts[at + 1]), slice(range_cuts[at], range_cuts[at + 1])
-        yield from fit(Part(events[mine[0]], ranges[mine[1]], until_ns))
+        yield from fit(PacketPart(events[mine[0]], ranges[mine[1]], until_ns))
 
 
-def fit(part: Part) -> Iterator[Part]:
+def fit(part: PacketPart) -> Iterator[PacketPart]:
     """Yield `part`, or pieces of it where too many records begin at one moment; only the last promises."""
     count = max(len(part.events), len(part.ranges))
     for begin in range(0, max(count, 1), MOST):
         end = begin + MOST
         until_ns = part.until_ns if end >= count else NO_TIME
-        yield Part(part.events[begin:end], part.ranges[begin:end], until_ns)
+        yield PacketPart(part.events[begin:end], part.ranges[begin:end], until_ns)
 
 
 def as_bytes(records: Array) -> memoryview:

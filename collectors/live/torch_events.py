@@ -17,7 +17,7 @@ import numpy.typing as npt
 from deepprof.collectors.live.nesting import count_depths
 from deepprof.collectors.live.packets import ANNOTATION, EVENT, NO_COPY, RANGE
 
-__all__ = ["FROM_TORCH", "Cycle", "read_cycle"]
+__all__ = ["FROM_TORCH", "ProfilerCycle", "read_cycle"]
 
 Array = npt.NDArray[Any]
 Intern = Callable[[Sequence[str]], npt.NDArray[np.uint32]]
@@ -40,7 +40,7 @@ SMALL = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Cycle:
+class ProfilerCycle:
     """EVENT and RANGE records, both on the Unix clock; `skipped` events of Kineto were of no kind that has a place."""
 
     events: Array
@@ -48,7 +48,7 @@ class Cycle:
     skipped: int = 0
 
 
-def read_cycle(events: Sequence[Any], intern: Intern) -> Cycle:
+def read_cycle(events: Sequence[Any], intern: Intern) -> ProfilerCycle:
     """Return the records of `events`, those of `prof.profiler.kineto_results.events()`; costs some µs for each."""
     shown = [event for event in events if not is_hidden(event)]
     kinds = [kind_of(event) for event in shown]
@@ -57,7 +57,7 @@ def read_cycle(events: Sequence[Any], intern: Intern) -> Cycle:
     activities = [ACTIVITIES[kind] for kind in kinds if kind in ACTIVITIES]
     categories = [CATEGORIES[kind] for kind in kinds if kind in CATEGORIES]
     rows, ranges = device_rows(device, activities, intern), host_rows(host, categories, intern)
-    return Cycle(rows, ranges, len(shown) - len(device) - len(host))
+    return ProfilerCycle(rows, ranges, len(shown) - len(device) - len(host))
 
 
 def is_hidden(event: Any) -> bool:

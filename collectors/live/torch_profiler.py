@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from deepprof.collectors.live.identity import Speaker, describe, find_socket
+from deepprof.collectors.live.identity import CollectorIdentity, describe, find_socket
 from deepprof.collectors.live.packets import Reason
-from deepprof.collectors.live.torch_events import Cycle, read_cycle
-from deepprof.collectors.live.writer import LOG, Batch, Writer, read_clocks, warn
+from deepprof.collectors.live.torch_events import ProfilerCycle, read_cycle
+from deepprof.collectors.live.writer import LOG, RecordBatch, Writer, read_clocks, warn
 
 __all__ = ["Attachment", "attach"]
 
@@ -60,7 +60,7 @@ class Attachment:
         """Send what the profiler holds; where nobody wants it, it is not even read."""
         until_ns, began_ns = time.time_ns(), time.thread_time_ns()
         if not self.writer.is_on:
-            self.count(self.writer.put(Batch(reason=Reason.DUTY_CYCLE)), 0)
+            self.count(self.writer.put(RecordBatch(reason=Reason.DUTY_CYCLE)), 0)
             return
         cycle = read_cycle(profiler.profiler.kineto_results.events(), self.writer.intern)
         if cycle.skipped:
@@ -86,13 +86,13 @@ class Attachment:
         release(self.writer)
 
 
-def batch_of(cycle: Cycle, until_ns: int, reason: Reason) -> Batch:
+def batch_of(cycle: ProfilerCycle, until_ns: int, reason: Reason) -> RecordBatch:
     """Return a cycle with its ranges on CLOCK_MONOTONIC, and the promise that nothing before `until_ns` is to come."""
     _, mono_ns, unix_ns = read_clocks()
     offset_ns = np.int64(mono_ns - unix_ns)
     cycle.ranges["start_ns"] += offset_ns
     cycle.ranges["end_ns"] += offset_ns
-    return Batch(cycle.events, cycle.ranges, until_ns, until_ns + int(offset_ns), reason)
+    return RecordBatch(cycle.events, cycle.ranges, until_ns, until_ns + int(offset_ns), reason)
 
 
 def attach(
@@ -112,7 +112,7 @@ def attach(
     runs as it would.
     """
     path = find_socket() if socket is None else Path(socket)
-    speaker = Speaker("torch", not records_device(profiler), describe(job, rank, world_size))
+    speaker = CollectorIdentity("torch", not records_device(profiler), describe(job, rank, world_size))
     if socket is None and os.environ.get("DEEPPROF_INJECT"):
         warn("this job runs under `deepprof run`, which collects it: attach sends nothing")
         return Attachment(profiler, Writer(speaker, path))
@@ -142,7 +142,7 @@ def renew() -> None:
 os.register_at_fork(after_in_child=renew)
 
 
-def obtain(path: Path, speaker: Speaker) -> Writer:
+def obtain(path: Path, speaker: CollectorIdentity) -> Writer:
     """Return the writer of this process to `path`, started."""
     key = path, tuple(sorted(speaker.variables.items()))
     with LOCK:

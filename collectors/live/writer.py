@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.collectors.live.connection import Connection, Lost, connect
-from deepprof.collectors.live.identity import Speaker
+from deepprof.collectors.live.connection import AgentLostError, Connection, connect
+from deepprof.collectors.live.identity import CollectorIdentity
 from deepprof.collectors.live.packets import (
     EVENT,
     NO_TIME,
@@ -30,13 +30,13 @@ from deepprof.collectors.live.packets import (
     RECORD_KINDS,
     RECORDS_HEAD,
     TICK,
+    CollectionLevel,
     Kind,
-    Level,
     Reason,
 )
 from deepprof.collectors.live.payloads import as_bytes, cut, name_payloads, notice_payload, pack
 
-__all__ = ["LOG", "NEVER", "Batch", "Writer", "read_clocks", "warn"]
+__all__ = ["LOG", "NEVER", "RecordBatch", "Writer", "read_clocks", "warn"]
 
 NEVER = 2**63 - 1
 QUEUE_NBYTES = 128 << 20  # two million events: a cycle of a profiler comes all at once
@@ -65,7 +65,7 @@ def no_counts() -> Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class RecordBatch:
     """Records that stand or fall together: EVENT on the device clock, RANGE on CLOCK_MONOTONIC, each in order of start.
 
     All events that ended before `events_until_ns` and ranges that ended before `ranges_until_ns` are in this batch or
@@ -122,7 +122,7 @@ class Writer:
 
     def __init__(
         self,
-        speaker: Speaker,
+        speaker: CollectorIdentity,
         path: Path,
         *,
         device_clock: Callable[[], int] | None = None,
@@ -134,14 +134,14 @@ class Writer:
         self.pid, self.spent_ns = os.getpid(), 0
         self.lock, self.wanted, self.ended = threading.Lock(), threading.Event(), threading.Event()
         self.connection: Connection | None = None
-        self.queue: deque[Batch] = deque()
+        self.queue: deque[RecordBatch] = deque()
         self.notices: deque[tuple[int, str]] = deque(maxlen=64)
         self.names: list[str] = []
         self.ids: dict[str, int] = {}
         self.chars = 0
         self.queued_nbytes, self.next, self.driver_dropped = 0, 0, 0
         self.made = no_counts()  # records by kind, of those numbered so far
-        self.level, self.owed, self.connected_once = Level.ON, Reason.NONE, False
+        self.level, self.owed, self.connected_once = CollectionLevel.ON, Reason.NONE, False
         self.until, self.sent_names = (NO_TIME, NO_TIME), 0
         self.ahead_ns = 0  # of CLOCK_MONOTONIC was the device's clock when it was read last
         self.thread = threading.Thread(target=self.run, name="deepprof", daemon=True)
@@ -182,7 +182,7 @@ class Writer:
         self.ids[text] = len(self.names)
         return len(self.names)
 
-    def put(self, batch: Batch) -> bool:
+    def put(self, batch: RecordBatch) -> bool:
         """Take `batch` on its way whole, or refuse and count it: no agent, switched off, or no room."""
         if self.is_over:
             return False
@@ -206,11 +206,11 @@ class Writer:
         self.wake()
         return True
 
-    def refusal(self, batch: Batch) -> Reason:
+    def refusal(self, batch: RecordBatch) -> Reason:
         """Return why `batch` cannot go, or NONE."""
         if self.connection is None:
             return Reason.DISCONNECTED
-        if self.level is Level.OFF:
+        if self.level is CollectionLevel.OFF:
             return Reason.DUTY_CYCLE
         full = self.queued_nbytes + batch.nbytes > self.limit_nbytes
         return Reason.BUFFER_FULL if full else Reason.NONE
@@ -218,7 +218,7 @@ class Writer:
     @property
     def is_on(self) -> bool:
         """Whether an agent is there and wants records."""
-        return self.connection is not None and self.level is Level.ON and self.pid == os.getpid()
+        return self.connection is not None and self.level is CollectionLevel.ON and self.pid == os.getpid()
 
     @property
     def is_over(self) -> bool:
@@ -257,7 +257,7 @@ class Writer:
             try:
                 self.serve()
                 tries = 0
-            except (OSError, Lost) as error:
+            except (OSError, AgentLostError) as error:
                 LOG.debug("the agent is gone: %s", error)
                 tries += 1
             except Exception:
@@ -281,14 +281,14 @@ class Writer:
         with self.lock:
             connection, self.connection = self.connection, None
             self.queue.clear()
-            self.queued_nbytes, self.until, self.level = 0, (NO_TIME, NO_TIME), Level.ON
+            self.queued_nbytes, self.until, self.level = 0, (NO_TIME, NO_TIME), CollectionLevel.ON
             self.owed = Reason.DISCONNECTED
         if connection is not None:
             connection.close()
         self.tell(False)
 
     def serve(self) -> None:
-        """Write and hear until the job ends; raises `Lost` or `OSError` when the agent goes."""
+        """Write and hear until the job ends; raises `AgentLostError` or `OSError` when the agent goes."""
         connection = self.connection
         assert connection is not None  # noqa: S101  # `run` opened it
         connection.wait_welcome(self.wanted)
@@ -320,13 +320,13 @@ class Writer:
         if connection.level is not self.level:
             self.follow(connection.level)
 
-    def follow(self, level: Level) -> None:
+    def follow(self, level: CollectionLevel) -> None:
         """Switch; what a collector gives when it stops still belongs to the window."""
-        if level is Level.OFF:
+        if level is CollectionLevel.OFF:
             self.tell(False)
         with self.lock:
             self.level = level
-        if level is Level.ON:
+        if level is CollectionLevel.ON:
             self.tell(True)
 
     def tell(self, on: bool) -> None:
@@ -337,7 +337,7 @@ class Writer:
             except Exception:
                 LOG.exception("a collector failed to %s", "start" if on else "stop")
 
-    def take(self) -> Batch | None:
+    def take(self) -> RecordBatch | None:
         """Return the next batch."""
         with self.lock:
             if not self.queue:
@@ -346,7 +346,7 @@ class Writer:
             self.queued_nbytes -= batch.nbytes
             return batch
 
-    def write(self, connection: Connection, batch: Batch) -> None:
+    def write(self, connection: Connection, batch: RecordBatch) -> None:
         """Queue a batch's packets, names first, with promises as they become true."""
         self.write_names(connection)
         number, reason, made = batch.first, batch.reason, batch.made
@@ -362,7 +362,7 @@ class Writer:
             self.promise(batch, part.until_ns, self.ahead_ns)
             self.write_tick(connection, (number, made, Reason.NONE))
 
-    def promise(self, batch: Batch, until_ns: int | None, offset_ns: int) -> None:
+    def promise(self, batch: RecordBatch, until_ns: int | None, offset_ns: int) -> None:
         """Promise what a part of a batch allows: the others begin at `until_ns` or later; None: it is the last."""
         events_ns, ranges_ns = batch.events_until_ns, batch.ranges_until_ns
         if until_ns is not None:
@@ -410,13 +410,13 @@ def leave(writer: Writer | None) -> None:
         writer.connection.close()
 
 
-def and_promise(last: Batch, batch: Batch) -> Batch:
+def and_promise(last: RecordBatch, batch: RecordBatch) -> RecordBatch:
     """Return `last` with what `batch` promises: where nobody reads, promises must not fill the queue."""
     events_ns, ranges_ns = map(max, until(last), until(batch))
     return replace(last, events_until_ns=events_ns, ranges_until_ns=ranges_ns)
 
 
-def until(batch: Batch) -> tuple[int, int]:
+def until(batch: RecordBatch) -> tuple[int, int]:
     """Return what a batch promises."""
     return batch.events_until_ns, batch.ranges_until_ns
 

@@ -19,8 +19,8 @@ from deepprof.collectors.store.manifest import (
     JOB_SCHEMA,
     MANIFEST,
     WRITE_AGAIN,
-    Entry,
     JobManifest,
+    RankEntry,
     RankManifest,
     claims,
     is_rank_folder,
@@ -114,7 +114,7 @@ def is_folder(path: Path) -> bool:
 
 def write_index(path: Path, ranks: Sequence[int]) -> None:
     """Write the manifest of the store `path`, whose ranks have these numbers, in the order of reading."""
-    entries = tuple(Entry(folder=f"rank={rank}", rank=rank) for rank in ranks)
+    entries = tuple(RankEntry(folder=f"rank={rank}", rank=rank) for rank in ranks)
     index = JobManifest(schema=JOB_SCHEMA, deepprof=read_version(), ranks=entries)
     (path / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(index), indent=2))
 

@@ -23,10 +23,10 @@ __all__ = [
     "JOB_SCHEMA",
     "MANIFEST",
     "RANK_SCHEMA",
-    "Counts",
-    "Entry",
     "JobManifest",
+    "RankEntry",
     "RankManifest",
+    "RecordCounts",
     "TableFile",
     "claims",
     "describe_trace",
@@ -47,7 +47,7 @@ Time = Annotated[int, msgspec.Meta(ge=-4 * 10**18, le=4 * 10**18)]
 Manifest = TypeVar("Manifest", "JobManifest", "RankManifest")
 
 
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
+class RecordCounts(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the records: `read == kept + Σ dropped`."""
 
     read: Count
@@ -80,14 +80,14 @@ class RankManifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     rank: Rank | None
     world_size: Rank | None
     notes: tuple[str, ...]
-    accounting: Counts
+    accounting: RecordCounts
     tables: dict[str, TableFile]
     start_ns: Time | None
     processes: tuple[Process, ...] = ()
     breaks_ns: tuple[Time, ...] = ()
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class RankEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One rank of a job: its folder, and its number in the job."""
 
     folder: str
@@ -99,7 +99,7 @@ class JobManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str
     deepprof: str
-    ranks: tuple[Entry, ...]
+    ranks: tuple[RankEntry, ...]
 
 
 def describe_trace(trace: Trace, tables: dict[str, TableFile], version: str) -> RankManifest:
@@ -115,7 +115,7 @@ def describe_trace(trace: Trace, tables: dict[str, TableFile], version: str) -> 
         rank=trace.rank,
         world_size=trace.world_size,
         notes=tuple(encodable(note) for note in trace.notes),
-        accounting=Counts(
+        accounting=RecordCounts(
             read=counts.read, kept=counts.kept, dropped=dict(counts.dropped), flagged=dict(counts.flagged)
         ),
         tables=tables,
@@ -154,14 +154,14 @@ def read_manifest(folder: Path, kind: type[Manifest]) -> Manifest:
     require_plain(path)
     content = bytes(read_bytes(path, MANIFEST_NBYTES))
     try:
-        schema = msgspec.json.decode(content, type=Schema).schema
+        schema = msgspec.json.decode(content, type=StoreSchema).schema
         refuse_version(path, schema, JOB_SCHEMA if kind is JobManifest else RANK_SCHEMA)
         return msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TraceError(path, f"is no manifest of a store ({error})", WRITE_AGAIN) from error
 
 
-class Schema(msgspec.Struct):
+class StoreSchema(msgspec.Struct):
     """The one key that every version has."""
 
     schema: str

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from deepprof.collectors.importers.files import open_file
 
-__all__ = ["MalformedError", "Sizes", "read_sizes"]
+__all__ = ["MalformedParquetError", "Sizes", "read_sizes"]
 
 MAGIC = b"PAR1"
 FOOTER_NBYTES = 64 * 1024**2
@@ -31,7 +31,7 @@ VALUES, PACKED, DATA_AT, DICTIONARY_AT = 5, 7, 9, 11  # of its metadata
 PAGE_UNPACKED, PAGE_PACKED, PAGE_DATA, PAGE_DICTIONARY, PAGE_DATA_2 = 2, 3, 5, 7, 8  # of a page's header
 
 
-class MalformedError(Exception):
+class MalformedParquetError(Exception):
     """A file that is no Parquet, or lies about itself; says how."""
 
 
@@ -46,32 +46,32 @@ class Sizes:
 def read_sizes(path: Path) -> Sizes:
     """Return what the Parquet file `path` states about its sizes.
 
-    Raises `MalformedError` when the statements are impossible or contradict each other, and `TraceError` when the
-    file cannot be read. Reads the footer, of at most 64 MiB, and the head of each page.
+    Raises `MalformedParquetError` when the statements are impossible or contradict each other, and `TraceError` when
+    the file cannot be read. Reads the footer, of at most 64 MiB, and the head of each page.
     """
     with open_file(path) as file:
         try:
             footer = read_footer(file)
             rows, groups = count(footer, ROWS), records(footer, GROUPS)
             if sum(count(group, GROUP_ROWS) for group in groups) != rows:
-                raise MalformedError("its row groups do not add up")
+                raise MalformedParquetError("its row groups do not add up")
             chunks = [(chunk, count(group, GROUP_ROWS)) for group in groups for chunk in records(group, COLUMNS)]
             budget = iter(range(PAGES))
             return Sizes(rows, sum(measure_chunk(file, chunk, within, budget) for chunk, within in chunks))
         except (IndexError, KeyError, TypeError, AttributeError) as error:
-            raise MalformedError("its footer or a page's header makes no sense") from error
+            raise MalformedParquetError("its footer or a page's header makes no sense") from error
 
 
 def read_footer(file: BinaryIO) -> dict[int, Any]:
     """Return the file's metadata."""
     size = os.fstat(file.fileno()).st_size
     if size < 12:
-        raise MalformedError(f"has {size} bytes")
+        raise MalformedParquetError(f"has {size} bytes")
     file.seek(size - 8)
     tail = file.read(8)
     length = int.from_bytes(tail[:4], "little")
     if tail[4:] != MAGIC or not 0 < length <= min(size - 12, FOOTER_NBYTES):
-        raise MalformedError("has no footer; it may be truncated")
+        raise MalformedParquetError("has no footer; it may be truncated")
     file.seek(size - 8 - length)
     return Compact(file.read(length)).struct()
 
@@ -81,20 +81,20 @@ def measure_chunk(file: BinaryIO, chunk: dict[int, Any], rows: int, budget: Iter
     metadata = chunk[METADATA]
     packed, values = count(metadata, PACKED), count(metadata, VALUES)
     if chunk.get(OUTSIDE) is not None or values != rows:
-        raise MalformedError("a column is elsewhere, or has not a value for every row")
+        raise MalformedParquetError("a column is elsewhere, or has not a value for every row")
     at = count(metadata, DATA_AT)
     if DICTIONARY_AT in metadata:
         at = min(at, count(metadata, DICTIONARY_AT) or at)
     end, nbytes, seen = at + packed, 0, 0
     if end > os.fstat(file.fileno()).st_size:
-        raise MalformedError("a column lies beyond its end")
+        raise MalformedParquetError("a column lies beyond its end")
     while at < end:
         if next(budget, None) is None:
-            raise MalformedError(f"has more than {PAGES} pages")
+            raise MalformedParquetError(f"has more than {PAGES} pages")
         at, unpacked, held = measure_page(file, at)
         nbytes, seen = nbytes + unpacked, seen + held
     if at != end or seen != values:
-        raise MalformedError("the pages of a column do not add up")
+        raise MalformedParquetError("the pages of a column do not add up")
     return nbytes
 
 
@@ -105,7 +105,7 @@ def measure_page(file: BinaryIO, at: int) -> tuple[int, int, int]:
     entries = header.get(PAGE_DICTIONARY) or {1: 0}
     unpacked, values = count(header, PAGE_UNPACKED), count(data, 1)
     if count(entries, 1) > max(unpacked, 1):
-        raise MalformedError("a dictionary has more entries than bytes")
+        raise MalformedParquetError("a dictionary has more entries than bytes")
     return at + length + count(header, PAGE_PACKED), unpacked, values
 
 
@@ -115,17 +115,17 @@ def read_header(file: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
         compact = Compact(os.pread(file.fileno(), nbytes, at))
         try:
             return compact.struct(), compact.at
-        except (IndexError, MalformedError):
+        except (IndexError, MalformedParquetError):
             if nbytes == HEADER_NBYTES[-1]:
                 raise
-    raise MalformedError("has a page without a header")
+    raise MalformedParquetError("has a page without a header")
 
 
 def count(record: dict[int, Any], field: int) -> int:
     """Return a number that must be there and cannot be negative."""
     value = record[field]
     if not isinstance(value, int) or value < 0:
-        raise MalformedError(f"states {value!r} where a size must stand")
+        raise MalformedParquetError(f"states {value!r} where a size must stand")
     return value
 
 
@@ -138,8 +138,8 @@ def records(record: dict[int, Any], field: int) -> list[dict[int, Any]]:
 class Compact:
     """Thrift's compact protocol: a struct becomes a dictionary of its fields by number.
 
-    `at` is how many bytes have been read. Raises `IndexError` at the end of the data and `MalformedError` for what
-    is no Thrift.
+    `at` is how many bytes have been read. Raises `IndexError` at the end of the data and `MalformedParquetError` for
+    what is no Thrift.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -148,7 +148,7 @@ class Compact:
     def struct(self, depth: int = 0) -> dict[int, Any]:
         """Return the struct that starts here."""
         if depth > DEPTH:
-            raise MalformedError("is nested too deeply")
+            raise MalformedParquetError("is nested too deeply")
         fields: dict[int, Any] = {}
         number = 0
         while head := self.byte():
@@ -171,7 +171,7 @@ class Compact:
             return self.byte()
         if kind in {4, 5, 6}:
             return self.integer()
-        raise MalformedError(f"has a field of kind {kind}")  # maps stand nowhere in the format
+        raise MalformedParquetError(f"has a field of kind {kind}")  # maps stand nowhere in the format
 
     def items(self, depth: int) -> list[Any]:
         """Return the list that starts here."""
@@ -179,13 +179,13 @@ class Compact:
         size, kind = head >> 4, head & 15
         size = self.varint() if size == 15 else size
         if size > len(self.data) - self.at:  # every item takes a byte at least
-            raise MalformedError("has a list longer than itself")
+            raise MalformedParquetError("has a list longer than itself")
         return [self.value(kind, depth) for _ in range(size)]
 
     def take(self, nbytes: int) -> bytes:
         """Return the next `nbytes`."""
         if nbytes > len(self.data) - self.at:
-            raise MalformedError("breaks off")
+            raise MalformedParquetError("breaks off")
         self.at += nbytes
         return self.data[self.at - nbytes : self.at]
 
@@ -201,7 +201,7 @@ class Compact:
             number |= (byte & 127) << shift
             shift += 7
             if shift > 63:
-                raise MalformedError("has a number beyond 64 bits")
+                raise MalformedParquetError("has a number beyond 64 bits")
         return number | byte << shift
 
     def integer(self) -> int:

@@ -21,7 +21,7 @@ from deepprof.collectors.importers.assembly import TIME_LIMIT_NS
 from deepprof.collectors.importers.files import PIECE_NBYTES, RATIO_FROM_NBYTES, RATIO_LIMIT, open_file
 from deepprof.collectors.importers.flags import NBYTES_LIMIT
 from deepprof.collectors.store.manifest import WRITE_AGAIN, TableFile, require_plain
-from deepprof.collectors.store.pages import MalformedError, read_sizes
+from deepprof.collectors.store.pages import MalformedParquetError, read_sizes
 from deepprof.collectors.trace import RECORD_TABLES, TABLES
 
 __all__ = ["LIMIT_NBYTES", "NAMES", "STORED", "check_content", "check_rows", "reading", "scan_table", "write_table"]
@@ -122,7 +122,7 @@ def reading(path: Path) -> Iterator[None]:
     """Turn what polars, and the check of sizes, say about a damaged file into a `TraceError`."""
     try:
         yield
-    except MalformedError as error:
+    except MalformedParquetError as error:
         raise TraceError(path, f"is no sound Parquet file: it {error}", WRITE_AGAIN) from error
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         words = str(error).partition("\n")[0][:200]

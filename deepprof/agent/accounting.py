@@ -21,7 +21,7 @@ from deepprof.wire.kinds import UNKNOWN_KIND
 
 if TYPE_CHECKING:
     from deepprof.agent.ordering import Rows
-    from deepprof.agent.rank import Rank
+    from deepprof.agent.rank import RankSpool
 
 __all__ = ["RANGE_KIND", "RESTARTED", "Made", "ProcessAccount", "count_rows", "describe_account"]
 
@@ -152,7 +152,7 @@ def add(books: Books, reason: str, kinds: Mapping[str, int]) -> None:
         books.setdefault(reason, Counter()).update(kinds)
 
 
-def describe_account(account: ProcessAccount, rank: Rank | None, *, ended: bool, stand_in: bool) -> RecordAccount:
+def describe_account(account: ProcessAccount, rank: RankSpool | None, *, ended: bool, stand_in: bool) -> RecordAccount:
     """Return what became of a process's records, with the daemon's word on those that it has.
 
     `ended`: nothing more comes. `stand_in`: its ranges can be kernels of the daemon's.

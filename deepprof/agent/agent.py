@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from deepprof.agent import answers
-from deepprof.agent.members import Members
+from deepprof.agent.members import SessionMembers
 from deepprof.agent.pacing import Pacing
-from deepprof.agent.roster import Roster
-from deepprof.agent.server import Server, bind
-from deepprof.agent.sources import Source, Wishes, make_sources
-from deepprof.agent.spool import Budget, make_root
-from deepprof.client.channel import Door
+from deepprof.agent.roster import AgentRanks
+from deepprof.agent.server import AgentServer, bind
+from deepprof.agent.sources import AgentSource, SourceOptions, make_sources
+from deepprof.agent.spool import SpoolBudget, make_root
+from deepprof.client.channel import Endpoint
 from deepprof.client.waiting import CLOCK, Clock
 from deepprof.service.files import raise_file_limit
 from deepprof.service.stopping import stop_on_signals, wake
-from deepprof.service.vitals import Vitals
+from deepprof.service.vitals import FirstFailure
 from deepprof.wire.addresses import default_address
 
-__all__ = ["Agent", "Settings", "default_socket", "default_spool", "run"]
+__all__ = ["AgentSettings", "NodeAgent", "default_socket", "default_spool", "run"]
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def default_spool(environ: Mapping[str, str]) -> Path:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class AgentSettings:
     """How an agent runs. `until_idle`: it ends by itself when nothing is left to do."""
 
     socket: Path
@@ -60,22 +60,22 @@ class Settings:
     pacing: Pacing = field(default_factory=Pacing)
     for_all: bool = False
     until_idle: bool = False
-    wishes: Wishes = field(default_factory=Wishes)
+    wishes: SourceOptions = field(default_factory=SourceOptions)
 
 
-class Agent:
+class NodeAgent:
     """One agent. `serve` runs it; `answer` says how it does."""
 
-    def __init__(self, settings: Settings, door: Door, clock: Clock = CLOCK) -> None:
+    def __init__(self, settings: AgentSettings, door: Endpoint, clock: Clock = CLOCK) -> None:
         self.settings, self.door, self.clock = settings, door, clock
         self.began_unix_ns = time.time_ns()
-        self.vitals = Vitals()
-        budget = Budget(settings.spool_nbytes)
-        self.roster = Roster(door, settings.spool, budget, notice=self.hear_problem, vitals=self.vitals)
-        self.members = Members(self.roster.open, settings.pacing)
+        self.vitals = FirstFailure()
+        budget = SpoolBudget(settings.spool_nbytes)
+        self.roster = AgentRanks(door, settings.spool, budget, notice=self.hear_problem, vitals=self.vitals)
+        self.members = SessionMembers(self.roster.open, settings.pacing)
         self.roster.awaits, self.members.let_go = self.members.awaits, self.roster.let_go
-        self.sources: list[Source] = []
-        self.server: Server | None = None
+        self.sources: list[AgentSource] = []
+        self.server: AgentServer | None = None
         self.starter = os.getppid()
         self.busy_s = clock.now_s()
 
@@ -90,7 +90,7 @@ class Agent:
             self.vitals.failed = partial(wake, asyncio.get_running_loop(), stopping)
             make_root(self.settings.spool)
             listening = bind(self.settings.socket, for_all=self.settings.for_all)
-            server = self.server = Server(listening, self.members, self.answer, self.clock, self.settings.for_all)
+            server = self.server = AgentServer(listening, self.members, self.answer, self.clock, self.settings.for_all)
             stack.push_async_callback(self.roster.close)
             stack.push_async_callback(server.close)
             self.roster.resume()
@@ -162,12 +162,12 @@ class Agent:
         """Return how the sources do."""
         return [source.state() for source in self.sources]
 
-    def answer(self) -> answers.Answer:
+    def answer(self) -> answers.AgentStatus:
         """Return how it does."""
         states = [active.uplink.state for active in self.roster.all]
         problems = [state.problem for state in states if state.problem]
         members = self.members.all
-        return answers.Answer(
+        return answers.AgentStatus(
             schema=answers.SCHEMA,
             pid=os.getpid(),
             began_unix_ns=self.began_unix_ns,
@@ -178,7 +178,7 @@ class Agent:
             spool=answers.SpoolState(self.roster.budget.nbytes, self.roster.budget.limit_nbytes),
             processes=tuple(member.describe() for member in members),
             sources=self.describe_sources(),
-            refused=tuple(answers.Refusal(each.peer.pid, each.refusal) for each in members if each.refusal),
+            refused=tuple(answers.RefusedProcess(each.peer.pid, each.refusal) for each in members if each.refusal),
             level_changes=[change for member in members for change in member.describe_changes()],
         )
 
@@ -197,7 +197,7 @@ async def end_tasks(tasks: list[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def run(settings: Settings, door: Door) -> None:
+def run(settings: AgentSettings, door: Endpoint) -> None:
     """Run an agent until it is told to stop. Raises `DeepProfError`."""
     raise_file_limit()  # each rank has five of them
-    asyncio.run(Agent(settings, door).serve())
+    asyncio.run(NodeAgent(settings, door).serve())

@@ -10,11 +10,11 @@ __all__ = [
     "CUT",
     "SCHEMA",
     "UNKNOWN",
-    "Answer",
-    "Notice",
-    "Process",
+    "AgentStatus",
+    "CollectorNotice",
+    "ProcessStatus",
     "RecordAccount",
-    "Refusal",
+    "RefusedProcess",
     "SpoolState",
     "read_answer",
 ]
@@ -24,7 +24,7 @@ UNKNOWN = "unknown"  # kind of records that were lost before anybody had read th
 CUT = 1 << 32  # code of the notice on a process that was gone before it had said its end; a collector's own are less
 
 
-class Notice(msgspec.Struct, frozen=True):
+class CollectorNotice(msgspec.Struct, frozen=True):
     """A line for people that a collector said."""
 
     code: int = 0
@@ -58,7 +58,7 @@ class RecordAccount(msgspec.Struct, frozen=True):
         return {reason: sum(kinds.values()) for reason, kinds in self.missing.items()}
 
 
-class Process(msgspec.Struct, frozen=True):
+class ProcessStatus(msgspec.Struct, frozen=True):
     """A process that collects or did.
 
     `records` are all that it has numbered, the `lost` ones among them. `next` is the number after the rank's last
@@ -81,7 +81,7 @@ class Process(msgspec.Struct, frozen=True):
     next: int = 0
     ended: bool = False
     overhead_ratio: float | None = None
-    notices: tuple[Notice, ...] = ()
+    notices: tuple[CollectorNotice, ...] = ()
     account: RecordAccount = RecordAccount()
     refusal: str = ""
 
@@ -100,14 +100,14 @@ class Process(msgspec.Struct, frozen=True):
         return max(0, self.next - self.durable)
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RefusedProcess(msgspec.Struct, frozen=True):
     """A process whose records the agent did not take."""
 
     pid: int = 0
     why: str = ""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class AgentStatus(msgspec.Struct, frozen=True):
     """How the agent does: where it sends to, whether that answers, and every process it knows."""
 
     schema: str
@@ -118,8 +118,8 @@ class Answer(msgspec.Struct, frozen=True):
     connected: bool = False
     problem: str | None = None
     spool: SpoolState = SpoolState()
-    processes: tuple[Process, ...] = ()
-    refused: tuple[Refusal, ...] = ()
+    processes: tuple[ProcessStatus, ...] = ()
+    refused: tuple[RefusedProcess, ...] = ()
     sources: list[dict[str, Any]] | None = None
     level_changes: Any = None
 
@@ -131,9 +131,9 @@ class Answer(msgspec.Struct, frozen=True):
         return self.problem.partition("; ")[0].removeprefix(f"daemon at {self.to}: ")
 
 
-def read_answer(payload: bytes) -> Answer:
+def read_answer(payload: bytes) -> AgentStatus:
     """Return what the agent says. Raises `ValueError` for what no agent of this release says."""
-    answer = msgspec.json.decode(payload, type=Answer)  # its errors are ValueErrors
+    answer = msgspec.json.decode(payload, type=AgentStatus)  # its errors are ValueErrors
     if answer.schema != SCHEMA:
         raise ValueError(f"it answers as {answer.schema!r}, not {SCHEMA!r}")
     return answer

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import numpy as np
 
-from deepprof.agent.answers import Answer, read_answer
+from deepprof.agent.answers import AgentStatus, read_answer
 from deepprof.collectors.live.packets import HEAD, MAGIC, PAYLOAD_NBYTES, Kind
 from deepprof.ownership import is_trusted
 
-__all__ = ["PATIENCE_S", "NotAnsweredError", "Why", "ask", "is_seated", "is_there", "sit"]
+__all__ = ["PATIENCE_S", "NoAnswerReason", "NotAnsweredError", "ask", "is_seated", "is_there", "sit"]
 
 # An agent that takes records from many jobs answers within a fraction of a second, where the machine has time for it.
 PATIENCE_S = 10.0
 
 
-class Why(Enum):
+class NoAnswerReason(Enum):
     """Why nobody answered."""
 
     ABSENT = "no agent listens there"
@@ -33,19 +33,19 @@ class Why(Enum):
 class NotAnsweredError(Exception):
     """No answer; `why` is the kind of it, the text the whole."""
 
-    def __init__(self, why: Why, detail: str = "") -> None:
+    def __init__(self, why: NoAnswerReason, detail: str = "") -> None:
         self.why = why
         super().__init__(f"{why.value} ({detail})" if detail else why.value)
 
 
-def ask(path: Path, patience_s: float = PATIENCE_S) -> Answer:
+def ask(path: Path, patience_s: float = PATIENCE_S) -> AgentStatus:
     """Return what the agent at the socket `path` says of itself within `patience_s`. Raises `NotAnsweredError`."""
     seat, answer = sit(path, patience_s)
     seat.close()
     return answer
 
 
-def sit(path: Path, patience_s: float = PATIENCE_S) -> tuple[socket.socket, Answer]:
+def sit(path: Path, patience_s: float = PATIENCE_S) -> tuple[socket.socket, AgentStatus]:
     """Do as `ask`, and return the connection too: an agent does not end by itself while it is open."""
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -69,19 +69,19 @@ def is_seated(seat: socket.socket) -> bool:
         return False
 
 
-def converse(door: socket.socket, until_s: float) -> Answer:
+def converse(door: socket.socket, until_s: float) -> AgentStatus:
     """Return the answer over an open connection. Raises `NotAnsweredError`."""
     try:
         door.sendall(np.array((MAGIC, Kind.ASK, 0, 0, 0), HEAD).tobytes())
         payload = receive_answer(door, until_s)
     except (BrokenPipeError, ConnectionResetError) as error:
-        raise NotAnsweredError(Why.LEFT) from error
+        raise NotAnsweredError(NoAnswerReason.LEFT) from error
     except OSError as error:
-        raise NotAnsweredError(Why.SILENT) from error
+        raise NotAnsweredError(NoAnswerReason.SILENT) from error
     try:
         return read_answer(payload)
     except ValueError as error:
-        raise NotAnsweredError(Why.FOREIGN, str(error)) from error
+        raise NotAnsweredError(NoAnswerReason.FOREIGN, str(error)) from error
 
 
 def is_there(path: Path) -> bool:
@@ -91,7 +91,7 @@ def is_there(path: Path) -> bool:
         try:
             connect(door, path)
         except NotAnsweredError as error:
-            return error.why in {Why.SILENT, Why.STRANGER}
+            return error.why in {NoAnswerReason.SILENT, NoAnswerReason.STRANGER}
     return True
 
 
@@ -101,22 +101,22 @@ def connect(door: socket.socket, path: Path) -> None:
         door.connect(str(path))
         is_known = is_trusted(door, path)
     except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
-        raise NotAnsweredError(Why.ABSENT) from error
+        raise NotAnsweredError(NoAnswerReason.ABSENT) from error
     except PermissionError as error:
-        raise NotAnsweredError(Why.FORBIDDEN) from error
+        raise NotAnsweredError(NoAnswerReason.FORBIDDEN) from error
     except (TimeoutError, BlockingIOError) as error:  # the latter where many others wait to be let in
-        raise NotAnsweredError(Why.SILENT) from error
+        raise NotAnsweredError(NoAnswerReason.SILENT) from error
     except (OSError, ValueError) as error:  # a path that is too long, or has a NUL in it
-        raise NotAnsweredError(Why.ABSENT, str(error)) from error
+        raise NotAnsweredError(NoAnswerReason.ABSENT, str(error)) from error
     if not is_known:
-        raise NotAnsweredError(Why.STRANGER)
+        raise NotAnsweredError(NoAnswerReason.STRANGER)
 
 
 def receive_answer(door: socket.socket, until_s: float) -> bytes:
     """Return the payload of ANSWER. Raises `NotAnsweredError`, OSError."""
     magic, kind, zero, nbytes, more = np.frombuffer(receive(door, HEAD.itemsize, until_s), HEAD)[0].item()
     if magic != MAGIC or kind != Kind.ANSWER or zero or more or nbytes > PAYLOAD_NBYTES:
-        raise NotAnsweredError(Why.FOREIGN)
+        raise NotAnsweredError(NoAnswerReason.FOREIGN)
     return receive(door, nbytes, until_s)
 
 
@@ -127,8 +127,8 @@ def receive(door: socket.socket, nbytes: int, until_s: float) -> bytes:
         door.settimeout(max(0.001, until_s - time.monotonic()))
         piece = door.recv(min(nbytes - len(got), 1 << 16))
         if not piece:
-            raise NotAnsweredError(Why.LEFT)
+            raise NotAnsweredError(NoAnswerReason.LEFT)
         got += piece
         if time.monotonic() > until_s:
-            raise NotAnsweredError(Why.SILENT)
+            raise NotAnsweredError(NoAnswerReason.SILENT)
     return bytes(got)

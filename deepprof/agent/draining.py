@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from deepprof.agent.answers import Answer, Process
-from deepprof.agent.asking import NotAnsweredError, Why, ask
+from deepprof.agent.answers import AgentStatus, ProcessStatus
+from deepprof.agent.asking import NoAnswerReason, NotAnsweredError, ask
 from deepprof.agent.running import wait_for_request
 from deepprof.agent.summary import RunAccount, add_up, select
 
@@ -29,7 +29,7 @@ def drain(
     patience_s: float,
     *,
     pause: Pause = wait_for_request,
-) -> tuple[Answer, list[Process], RunAccount]:
+) -> tuple[AgentStatus, list[ProcessStatus], RunAccount]:
     """Wait until the daemon has said what became of the job's records, for `patience_s` at most; returns the last word.
 
     Looks twice at least: a process that was over at once may not be known the first time. An agent that is too busy to
@@ -41,7 +41,7 @@ def drain(
         try:
             answer = ask(socket, ASK_S)
         except NotAnsweredError as error:
-            if error.why is not Why.SILENT or time.monotonic() - began_s >= patience_s or pause(LOOK_S):
+            if error.why is not NoAnswerReason.SILENT or time.monotonic() - began_s >= patience_s or pause(LOOK_S):
                 raise
             away_s = time.monotonic()  # as far as anybody knows
             continue

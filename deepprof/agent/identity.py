@@ -13,13 +13,13 @@ from deepprof.v1 import records_pb2 as pb
 from deepprof.wire.checking import check_hello
 from deepprof.wire.limits import LIMITS
 
-__all__ = ["Identity", "is_run_of", "make_hello", "name_runs"]
+__all__ = ["CollectorRun", "is_run_of", "make_hello", "name_runs"]
 
 RUN = r"(-[0-9]{1,6})+"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class CollectorRun:
     """One run of one collector on a rank of a job. `rank` None: not known, the agent gives a number.
 
     `collector` names the run: the same name continues, another one begins the rank anew.
@@ -35,7 +35,7 @@ class Identity:
     notes: tuple[str, ...] = ()
 
 
-def make_hello(identity: Identity, number: int) -> pb.Hello:
+def make_hello(identity: CollectorRun, number: int) -> pb.Hello:
     """Return the message that opens a stream, `number` being the rank's. Raises `WireError` for impossible words."""
     world = identity.world_size or 0
     hello = pb.Hello(

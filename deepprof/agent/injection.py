@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["HOOK", "INJECTIONS", "Injection", "inject", "strip"]
+__all__ = ["HOOK", "INJECTIONS", "InjectionPlan", "inject", "strip"]
 
 HOOK = "PYTHONPATH"
 INJECTIONS = {  # the variable that makes a library load ours, and what is lost without it
@@ -22,7 +22,7 @@ ONLY_WITH_CONTEXT = "NVTX_INJECTION64_PATH"  # ranges cost the job time, and are
 
 
 @dataclass(frozen=True, slots=True)
-class Injection:
+class InjectionPlan:
     """What `run` was told, and where its pieces are. `library` and `hook` are absolute paths.
 
     `run` marks the processes of this one command among others of the same job; empty for no mark.
@@ -40,7 +40,7 @@ class Injection:
     run: str = ""
 
 
-def inject(variables: Mapping[str, str], wish: Injection) -> tuple[dict[str, str], list[str]]:
+def inject(variables: Mapping[str, str], wish: InjectionPlan) -> tuple[dict[str, str], list[str]]:
     """Return the environment for the command, made from `variables`, and remarks for people."""
     environ, remarks = dict(variables), list[str]()
     for name, cost in INJECTIONS.items():
@@ -59,7 +59,7 @@ def inject(variables: Mapping[str, str], wish: Injection) -> tuple[dict[str, str
     return environ, remarks
 
 
-def settings(wish: Injection) -> dict[str, str]:
+def settings(wish: InjectionPlan) -> dict[str, str]:
     """Return what the library and the hook read."""
     told = {"DEEPPROF_SOCKET": str(wish.socket), "DEEPPROF_INJECT": str(wish.library), "DEEPPROF_JOB": wish.job}
     told |= {"DEEPPROF_CONTEXT": "1"} if wish.context else {}

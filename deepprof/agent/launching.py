@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 from weakref import finalize
 
-from deepprof.agent.answers import Answer
-from deepprof.agent.asking import PATIENCE_S, NotAnsweredError, Why, is_seated, is_there, sit
+from deepprof.agent.answers import AgentStatus
+from deepprof.agent.asking import PATIENCE_S, NoAnswerReason, NotAnsweredError, is_seated, is_there, sit
 from deepprof.collectors.errors import printable
 from deepprof.ownership import find_fault
 
-__all__ = ["Keeper", "NoAgentError"]
+__all__ = ["AgentSupervisor", "NoAgentError"]
 
 START_S, POLL_S = 5.0, 0.02
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
@@ -35,7 +35,7 @@ class NoAgentError(Exception):
     """There is no agent, and none could be started; the text says why."""
 
 
-class Keeper:
+class AgentSupervisor:
     """Keeps an agent listening at a socket. `options` are those of `deepprof agent`; `say` takes a line for people.
 
     The agent is a child in a session of its own, ends by itself when it has nothing to do, and writes its log beside
@@ -70,7 +70,7 @@ class Keeper:
         """Where the agent's words go."""
         return self.socket.with_suffix(".log")
 
-    def find(self, patience_s: float = START_S) -> Answer | None:
+    def find(self, patience_s: float = START_S) -> AgentStatus | None:
         """Return what the agent says, of which one is started where there is none. Raises `NoAgentError`.
 
         None for one that is being started, and has not answered after `patience_s`: collectors wait for it.
@@ -87,19 +87,19 @@ class Keeper:
         except OSError as error:
             raise NoAgentError(f"{error.filename or self.socket}: {error.strerror or error}") from error
 
-    def ask(self, patience_s: float = PATIENCE_S) -> Answer | None:
+    def ask(self, patience_s: float = PATIENCE_S) -> AgentStatus | None:
         """Return what the agent says, None where none listens. Raises `NoAgentError`."""
         try:
             seat, answer = sit(self.socket, patience_s)
         except NotAnsweredError as error:
-            if error.why in {Why.ABSENT, Why.LEFT}:
+            if error.why in {NoAnswerReason.ABSENT, NoAnswerReason.LEFT}:
                 return None
             raise NoAgentError(f"{self.socket}: {error}") from error
         self.rise()
         self.seat, self.rise = seat, finalize(self, seat.close)
         return answer
 
-    def wait_for_answer(self, until_s: float) -> Answer | None:
+    def wait_for_answer(self, until_s: float) -> AgentStatus | None:
         """Start an agent unless somebody else has, and return what it says. Raises `NoAgentError`, OSError."""
         while (answer := self.ask()) is None:
             if self.pid is None:

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from deepprof.agent import answers
 from deepprof.agent.accounting import describe_account
 from deepprof.agent.hello import ProcessHello
-from deepprof.agent.identity import Identity
+from deepprof.agent.identity import CollectorRun
 from deepprof.agent.job_names import name_job
-from deepprof.agent.pacing import Effort, Pacer, Pacing, Sample
+from deepprof.agent.pacing import CostSample, Effort, Pacer, Pacing
 from deepprof.agent.places import find_place
-from deepprof.agent.process import Process, Tick
-from deepprof.agent.rank import Rank
-from deepprof.agent.roster import Refused
-from deepprof.agent.status import Status
-from deepprof.collectors.live.packets import Kind, Level
+from deepprof.agent.process import ProcessDecoder, ProcessTick
+from deepprof.agent.rank import RankSpool
+from deepprof.agent.roster import ProcessRefusedError
+from deepprof.agent.status import CollectionStatus
+from deepprof.collectors.live.packets import CollectionLevel, Kind
 from deepprof.metrics.operators import NOTE
 
-__all__ = ["Member", "Peer"]
+__all__ = ["Peer", "ProcessMember"]
 
 log = logging.getLogger(__name__)
 
@@ -38,18 +38,23 @@ class Peer:
     uid: int
 
 
-class Member:
+class ProcessMember:
     """Takes a process's packets and answers with the level from then on. `unix_s` is only for names and display."""
 
     def __init__(
-        self, hello: ProcessHello, peer: Peer, open_rank: Callable[[Identity], Rank], pacing: Pacing, unix_s: float
+        self,
+        hello: ProcessHello,
+        peer: Peer,
+        open_rank: Callable[[CollectorRun], RankSpool],
+        pacing: Pacing,
+        unix_s: float,
     ) -> None:
         self.hello, self.peer, self.open_rank = hello, peer, open_rank
         self.place = find_place(hello.variables)
         self.job = self.place.job or name_job(hello.command.split(), unix_s)
-        self.process = Process(hello, lambda: open_rank(self.identity))
+        self.process = ProcessDecoder(hello, lambda: open_rank(self.identity))
         self.pacer = Pacer(pacing)
-        self.sampled: Tick | None = None
+        self.sampled: ProcessTick | None = None
         self.told_s = -TELL_S
         self.refusal = ""
         self.retry_ns = 0
@@ -57,9 +62,9 @@ class Member:
         self.left_s: float | None = None  # when the last of them was lost
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> CollectorRun:
         """What the daemon is told of it."""
-        return Identity(
+        return CollectorRun(
             job=self.job,
             collector=f"{self.hello.collector}-{self.hello.session}",
             rank=self.place.rank,
@@ -70,9 +75,9 @@ class Member:
         )
 
     @property
-    def level(self) -> Level:
+    def level(self) -> CollectionLevel:
         """What the process is told."""
-        return Level.ON if self.pacer.is_collecting and not self.refusal else Level.OFF
+        return CollectionLevel.ON if self.pacer.is_collecting and not self.refusal else CollectionLevel.OFF
 
     def take(self, kind: int, payload: memoryview) -> None:
         """Take a packet. Raises `ProtocolError`."""
@@ -80,7 +85,7 @@ class Member:
             return
         try:
             self.process.take(kind, payload)
-        except Refused as refusal:
+        except ProcessRefusedError as refusal:
             self._refuse(str(refusal))
         if kind == Kind.TICK and self.process.tick is not None:
             self._hear(self.process.tick)
@@ -91,18 +96,18 @@ class Member:
         self.refusal = why
         tick = self.process.tick
         self.retry_ns = (tick.mono_ns if tick else 0) + int(RETRY_S * SECOND_NS)
-        self.process = Process(self.hello, lambda: self.open_rank(self.identity)).after(self.process)
+        self.process = ProcessDecoder(self.hello, lambda: self.open_rank(self.identity)).after(self.process)
 
     def _ask_again(self) -> None:
         """Look whether the place is free by now: without collecting for it, which would cost the process something."""
         try:
             self.process.open()
-        except Refused as refusal:
+        except ProcessRefusedError as refusal:
             self._refuse(str(refusal))
         else:
             self.refusal = ""
 
-    def _hear(self, tick: Tick) -> None:
+    def _hear(self, tick: ProcessTick) -> None:
         """Judge the last second, and tell the daemon how it was."""
         if self.refusal and tick.mono_ns >= self.retry_ns:
             self._ask_again()
@@ -115,7 +120,7 @@ class Member:
             return
         self.sampled = tick
         cpu_s = max(tick.collector_cpu_ns - before.collector_cpu_ns, 0) / 1e9
-        sample = Sample(passed_ns / 1e9, cpu_s, self.process.overflowed, self._is_full())
+        sample = CostSample(passed_ns / 1e9, cpu_s, self.process.overflowed, self._is_full())
         self.process.overflowed = False
         changed = self.pacer.changed
         self.pacer.hear(tick.mono_ns / 1e9, sample)
@@ -125,7 +130,7 @@ class Member:
         rank = self.process.rank
         return rank is not None and rank.has_overflowed()
 
-    def _tell(self, tick: Tick, *, is_new: bool) -> None:
+    def _tell(self, tick: ProcessTick, *, is_new: bool) -> None:
         rank, now_s, pacer = self.process.rank, tick.mono_ns / 1e9, self.pacer
         if rank is None or not (is_new or now_s - self.told_s >= TELL_S):
             return
@@ -135,7 +140,7 @@ class Member:
                 "level", extra={"pid": self.peer.pid, "job": self.job, "level": pacer.effort.name, "why": pacer.reason}
             )
         rank.tell(
-            Status(
+            CollectionStatus(
                 level=LEVELS[pacer.effort],  # type: ignore[arg-type]
                 reason="" if pacer.effort is Effort.FULL else pacer.reason,
                 since_unix_ns=tick.unix_ns - int((now_s - pacer.since_s) * 1e9) if pacer.changed else 0,
@@ -146,10 +151,10 @@ class Member:
             )
         )
 
-    def describe(self) -> answers.Process:
+    def describe(self) -> answers.ProcessStatus:
         """Return it as the agent's answer shows it."""
         process, rank = self.process, self.process.rank
-        return answers.Process(
+        return answers.ProcessStatus(
             pid=self.peer.pid,
             session=self.hello.session,
             job=self.job,
@@ -166,7 +171,7 @@ class Member:
             overhead_ratio=round(self.pacer.overhead_ratio, 6),
             account=describe_account(process.account, rank, ended=process.ended, stand_in=self.hello.stand_in),
             refusal=rank.uplink.refusal if rank else "",
-            notices=tuple(answers.Notice(code, text) for code, text in process.notices.items()),
+            notices=tuple(answers.CollectorNotice(code, text) for code, text in process.notices.items()),
         )
 
     def describe_changes(self) -> list[dict[str, str | int | float]]:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from itertools import dropwhile
 
 from deepprof.agent.hello import ProcessHello, ProtocolError
-from deepprof.agent.identity import Identity, is_run_of
-from deepprof.agent.member import Member, Peer
+from deepprof.agent.identity import CollectorRun, is_run_of
+from deepprof.agent.member import Peer, ProcessMember
 from deepprof.agent.pacing import Pacing
 from deepprof.agent.places import find_place
-from deepprof.agent.rank import Rank
+from deepprof.agent.rank import RankSpool
 
-__all__ = ["Members", "is_alive"]
+__all__ = ["SessionMembers", "is_alive"]
 
 log = logging.getLogger(__name__)
 
@@ -25,27 +25,27 @@ REMEMBERED = 256  # that have ended
 
 
 @dataclass(slots=True)
-class Members:
+class SessionMembers:
     """By session. `lives` tells whether a process still runs; `ended` are the latest that do not.
 
     `let_go` is told the collectors of those that have ended before they had a rank from this agent.
     """
 
-    open_rank: Callable[[Identity], Rank]
+    open_rank: Callable[[CollectorRun], RankSpool]
     pacing: Pacing = field(default_factory=Pacing)
     lives: Callable[[int], bool] = field(default_factory=lambda: is_alive)
     let_go: Callable[[str], None] = lambda _: None
-    present: dict[str, Member] = field(default_factory=dict)
-    ended: list[Member] = field(default_factory=list)
+    present: dict[str, ProcessMember] = field(default_factory=dict)
+    ended: list[ProcessMember] = field(default_factory=list)
 
-    def join(self, hello: ProcessHello, peer: Peer, unix_s: float) -> Member:
+    def join(self, hello: ProcessHello, peer: Peer, unix_s: float) -> ProcessMember:
         """Return the member that says `hello`, known or new. Raises `ProtocolError`."""
         member = self.present.get(hello.session)
         if member is None:
             self._close_former(hello, peer)
             if len(self.present) >= MOST:
                 raise ProtocolError(f"there are {MOST} processes already")
-            member = self.present[hello.session] = Member(hello, peer, self.open_rank, self.pacing, unix_s)
+            member = self.present[hello.session] = ProcessMember(hello, peer, self.open_rank, self.pacing, unix_s)
         else:
             if member.peer != peer:
                 raise ProtocolError("its session is another process's")
@@ -59,12 +59,12 @@ class Members:
             if is_former(member, hello, peer) and not member.connections:
                 self._end(member)
 
-    def _is_over(self, member: Member) -> bool:
+    def _is_over(self, member: ProcessMember) -> bool:
         """Whether the process of a member without a connection is another program by now, which was here before."""
         later = dropwhile(lambda other: other is not member, self.present.values())
         return any(is_former(member, other.hello, other.peer) for other in later if other is not member)
 
-    def leave(self, member: Member, now_s: float) -> None:
+    def leave(self, member: ProcessMember, now_s: float) -> None:
         """Take note that a connection is lost."""
         member.connections -= 1
         if member.connections:  # it has come back before the former end of the connection was noticed
@@ -75,7 +75,7 @@ class Members:
         elif self._is_over(member):
             self._end(member)
 
-    def _is_gone(self, member: Member) -> bool:
+    def _is_gone(self, member: ProcessMember) -> bool:
         """Whether its process has ended; one in another pid namespace has the number 0 here, and tells nothing."""
         return member.peer.pid > 0 and not self.lives(member.peer.pid)
 
@@ -97,7 +97,7 @@ class Members:
         """Whether the process that a rank's `collector` names is here."""
         return any(is_run_of(collector, member.identity.collector) for member in self.present.values())
 
-    def _end(self, member: Member) -> None:
+    def _end(self, member: ProcessMember) -> None:
         """End one: what goes wrong with it concerns no other one."""
         try:
             member.process.cut()
@@ -105,19 +105,19 @@ class Members:
             log.exception("not-ended", extra={"pid": member.peer.pid})
         self._close(member)
 
-    def _close(self, member: Member) -> None:
+    def _close(self, member: ProcessMember) -> None:
         self.present.pop(member.hello.session, None)
         self.ended = [*self.ended, member][-REMEMBERED:]
         if member.process.rank is None:
             self.let_go(member.identity.collector)
 
     @property
-    def all(self) -> list[Member]:
+    def all(self) -> list[ProcessMember]:
         """Those that are here, and the latest that were."""
         return [*self.present.values(), *self.ended]
 
 
-def is_former(member: Member, hello: ProcessHello, peer: Peer) -> bool:
+def is_former(member: ProcessMember, hello: ProcessHello, peer: Peer) -> bool:
     """Return whether a member is what the process that says `hello` was before: two jobs of one process are two.
 
     All processes of other pid namespaces have the number 0 here, and in theirs each container counts from 1: of those

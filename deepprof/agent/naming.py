@@ -8,18 +8,18 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.wire.limits import LIMITS, Limits
+from deepprof.wire.limits import LIMITS, WireLimits
 from deepprof.wire.naming import NewNames, shorten_names
 
-__all__ = ["Naming"]
+__all__ = ["RankNameTable"]
 
 OTHERS = "(names beyond the limit)"
 
 
-class Naming:
+class RankNameTable:
     """Gives ids from 0 on. Beyond what a daemon takes of a rank, new texts share one id."""
 
-    def __init__(self, known: Sequence[str] = (), limits: Limits = LIMITS) -> None:
+    def __init__(self, known: Sequence[str] = (), limits: WireLimits = LIMITS) -> None:
         self.limits = limits
         self.texts = list(known)
         self.ids = {text: number for number, text in enumerate(self.texts)}

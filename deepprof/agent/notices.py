@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 from deepprof.collectors.errors import printable
 
-__all__ = ["Notices"]
+__all__ = ["NoticeLog"]
 
 MOST = 1024  # lines remembered: who has more to say may say one twice
 CHARS = 500
 
 
 @dataclass(slots=True)
-class Notices:
+class NoticeLog:
     """Lines for the log; `tell` is given each one when it is new."""
 
     tell: Callable[[str], None]

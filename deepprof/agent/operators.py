@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from deepprof.agent.threads import Threads
+from deepprof.agent.threads import ProcessThreads
 from deepprof.collectors.importers.assembly import TIME_LIMIT_NS
 from deepprof.collectors.trace import ANNOTATIONS, HOST_EVENTS, empty_table
 from deepprof.metrics.operators import (
@@ -34,7 +34,7 @@ from deepprof.metrics.operators import (
     untouched,
 )
 
-__all__ = ["OperatorKernels", "Split"]
+__all__ = ["OperatorKernels", "OperatorSplit"]
 
 UNDECIDED_ROWS = 8192  # that wait for the thread to be known: a few iterations of a small model
 UNDECIDED_NS = 2_000_000_000  # … and how long; a loop without a backward pass in it is none that trains
@@ -42,7 +42,7 @@ WAITING_ROWS = 65_536  # that wait for a long operator's end, as many as a messa
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class OperatorSplit:
     """Rows to send on, sorted by start; no later row starts before `until_ns`. `notice` is for people, or empty.
 
     With a notice the kernels are from here on those of another thread: the loop before it is another one.
@@ -60,7 +60,7 @@ class OperatorKernels:
     """
 
     def __init__(self) -> None:
-        self.threads = Threads()
+        self.threads = ProcessThreads()
         self.place: Place | None = None
         self.note = ""
         self.marks: Marks = np.empty(0, np.uint8)
@@ -69,7 +69,9 @@ class OperatorKernels:
         self.reach_ns: int | None = None
         self.until_ns = -TIME_LIMIT_NS
 
-    def split(self, host_events: pl.DataFrame, annotations: pl.DataFrame, names: Sequence[str], until_ns: int) -> Split:
+    def split(
+        self, host_events: pl.DataFrame, annotations: pl.DataFrame, names: Sequence[str], until_ns: int
+    ) -> OperatorSplit:
         """Return what can be given out now that all rows that start before `until_ns` have come.
 
         `names` are all texts by `name_id`; those of earlier calls stay. `until_ns` does not fall, and no row starts
@@ -82,7 +84,7 @@ class OperatorKernels:
         notice = self.follow(host_events)
         return self.give(self.find_end(), notice)
 
-    def finish(self) -> Split:
+    def finish(self) -> OperatorSplit:
         """Return all that waits, as it is when nothing follows: at the end, or before records that are missing.
 
         What comes after it is the same thread's.
@@ -91,7 +93,7 @@ class OperatorKernels:
             self.settle(sure=True)
         given = self.give(2 * TIME_LIMIT_NS, "")
         self.reach_ns, self.foreign = None, self.foreign.clear()
-        return Split(given.tables, self.until_ns)
+        return OperatorSplit(given.tables, self.until_ns)
 
     def read_names(self, names: Sequence[str]) -> None:
         """Look at the names that are new."""
@@ -147,7 +149,7 @@ class OperatorKernels:
         firsts = [int(rows["start_ns"][0]) for rows in (self.host_events, self.annotations) if rows.height]
         return min([self.until_ns, *firsts])
 
-    def give(self, end_ns: int, notice: str) -> Split:
+    def give(self, end_ns: int, notice: str) -> OperatorSplit:
         """Return all rows that start before `end_ns`, operators of the thread that trains as kernels."""
         early = pl.col("start_ns") < end_ns
         host, ranges = self.host_events.filter(early), self.annotations.filter(early)
@@ -157,7 +159,7 @@ class OperatorKernels:
         tables = {"host_events": host, "annotations": ranges}
         if self.place is not None:
             tables = self.move(self.place, host, ranges, foreign)
-        return Split({name: rows for name, rows in tables.items() if rows.height}, end_ns, notice)
+        return OperatorSplit({name: rows for name, rows in tables.items() if rows.height}, end_ns, notice)
 
     def move(
         self, place: Place, host: pl.DataFrame, ranges: pl.DataFrame, foreign: pl.DataFrame

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Order", "Rows"]
+__all__ = ["ReorderBuffer", "Rows"]
 
 Rows = npt.NDArray[Any]
 """Structured records with `start_ns` and `end_ns`."""
@@ -19,7 +19,7 @@ FEW = 512  # records of a chunk to which others are added: a packet may have one
 
 
 @dataclass(slots=True)
-class Order:
+class ReorderBuffer:
     """Holds records back until nothing can come that began before them.
 
     `promised_ns` is what has been given on: a record that comes later and began before is `late`, counted and left

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-__all__ = ["SPOOL_FULL", "Change", "Effort", "Pacer", "Pacing", "Sample"]
+__all__ = ["SPOOL_FULL", "CostSample", "Effort", "EffortChange", "Pacer", "Pacing"]
 
 SPOOL_FULL = "spool-full"  # a reason
 FULL_WINDOW_S = 10.0  # over which a full effort is judged: shorter peaks, such as a start, pass
@@ -37,7 +37,7 @@ class Pacing:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class CostSample:
     """One second of a process: `cpu_s` collecting took, of `wall_s`; whether records were lost, or have no room."""
 
     wall_s: float
@@ -47,7 +47,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class EffortChange:
     """The effort from now on, and why, as a word."""
 
     effort: Effort
@@ -66,9 +66,9 @@ class Pacer:
     pause_s: float = 0.0
     is_collecting: bool = True
     turn_s: float = 0.0  # when the present window or pause began
-    seconds: list[Sample] = field(default_factory=list)  # of collecting, the latest
+    seconds: list[CostSample] = field(default_factory=list)  # of collecting, the latest
     calm_since_s: float | None = None
-    changes: list[Change] = field(default_factory=list)
+    changes: list[EffortChange] = field(default_factory=list)
     changed: int = 0
 
     @property
@@ -84,7 +84,7 @@ class Pacer:
         wall_s = sum(sample.wall_s for sample in self.seconds)
         return sum(sample.cpu_s for sample in self.seconds) / wall_s if wall_s > 0 else 0.0
 
-    def hear(self, now_s: float, sample: Sample) -> bool:
+    def hear(self, now_s: float, sample: CostSample) -> bool:
         """Take what the last second was like, and return whether to collect in the next one."""
         if self.is_collecting:
             self.seconds.append(sample)
@@ -98,7 +98,7 @@ class Pacer:
             self._go(now_s, Effort.DUTY, "tried-again")
         return self.is_collecting
 
-    def _judge_full(self, now_s: float, sample: Sample) -> None:
+    def _judge_full(self, now_s: float, sample: CostSample) -> None:
         if sample.spool_full:
             self._go(now_s, Effort.DUTY, SPOOL_FULL)
         elif sum(each.overflowed for each in self.seconds) >= OVERFLOWS:
@@ -109,7 +109,7 @@ class Pacer:
     def _has_seen_enough(self) -> bool:
         return sum(sample.wall_s for sample in self.seconds) >= FULL_WINDOW_S - 1
 
-    def _judge_windows(self, now_s: float, sample: Sample) -> None:
+    def _judge_windows(self, now_s: float, sample: CostSample) -> None:
         if self.is_collecting and now_s - self.turn_s >= self.pacing.window_s:
             self.is_collecting, self.turn_s = False, now_s
             self._judge_one(now_s, sample)
@@ -117,7 +117,7 @@ class Pacer:
             self.is_collecting, self.turn_s = True, now_s
             self.seconds.clear()
 
-    def _judge_one(self, now_s: float, sample: Sample) -> None:
+    def _judge_one(self, now_s: float, sample: CostSample) -> None:
         """After a window: a longer pause, off, or back to everything."""
         dear = self.overhead_ratio * self.duty_ratio > self.pacing.overhead_ratio
         if dear or sample.spool_full:
@@ -140,4 +140,4 @@ class Pacer:
         self.pause_s, self.calm_since_s = self.pacing.pause_s, None
         self.seconds.clear()
         self.changed += 1
-        self.changes = [*self.changes, Change(effort, reason, now_s)][-32:]
+        self.changes = [*self.changes, EffortChange(effort, reason, now_s)][-32:]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from deepprof.agent.job_names import clean_name, is_name
 
-__all__ = ["VARIABLES", "Place", "find_place"]
+__all__ = ["VARIABLES", "RankPlace", "find_place"]
 
 VARIABLES = (  # all that `find_place` looks at: what a collector tells the agent of its process
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "TORCHELASTIC_RUN_ID"),
@@ -23,7 +23,7 @@ SHOWN = 40  # characters of a wrong value
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankPlace:
     """Which `rank` of a job of `world_size` a process is, None where nothing says it; `how` says whence, for people."""
 
     rank: int | None = None
@@ -65,13 +65,13 @@ LAUNCHERS = (
 )
 
 
-def find_place(variables: Mapping[str, str]) -> Place:
+def find_place(variables: Mapping[str, str]) -> RankPlace:
     """Return the place that the environment `variables` give a process; values that cannot be meant are left out."""
     ignored: list[str] = []
     rank, world_size, how = find_rank(variables, ignored)
     job, named = find_job(variables, ignored)
     said = [text for text in (how, named, f"ignored {', '.join(ignored)}" if ignored else "") if text]
-    return Place(rank, world_size, job, "; ".join(said) or "nothing in the environment names a rank or a job")
+    return RankPlace(rank, world_size, job, "; ".join(said) or "nothing in the environment names a rank or a job")
 
 
 def find_rank(variables: Mapping[str, str], ignored: list[str]) -> tuple[int | None, int | None, str]:

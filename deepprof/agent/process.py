@@ -15,17 +15,17 @@ from deepprof.agent.answers import CUT
 from deepprof.agent.clocks import ClockFollower
 from deepprof.agent.conversion import device_events, host_tables, is_framework, is_operator
 from deepprof.agent.hello import ProcessHello, ProtocolError
-from deepprof.agent.operators import OperatorKernels, Split
-from deepprof.agent.ordering import Order, Rows
+from deepprof.agent.operators import OperatorKernels, OperatorSplit
+from deepprof.agent.ordering import ReorderBuffer, Rows
 from deepprof.agent.pieces import count_records
-from deepprof.agent.rank import Rank
+from deepprof.agent.rank import RankSpool
 from deepprof.agent.soundness import AHEAD_NS, FAR_NS, SOON_NS, is_possible, judge
-from deepprof.agent.spelling import Spelling
+from deepprof.agent.spelling import ProcessNameTable
 from deepprof.collectors.errors import printable
 from deepprof.collectors.live.packets import EVENT, NO_TIME, NOTICE_HEAD, RANGE, RECORDS_HEAD, TICK, Kind, Reason
 from deepprof.collectors.trace import ANNOTATIONS, HOST_EVENTS, empty_table
 
-__all__ = ["Process", "Tick"]
+__all__ = ["ProcessDecoder", "ProcessTick"]
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ NO_HOST, NO_ANNOTATIONS = empty_table(HOST_EVENTS), empty_table(ANNOTATIONS)
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class ProcessTick:
     """What a process said of its clocks and costs, all in ns and totals; see `collectors.live.packets.TICK`."""
 
     device_ns: int
@@ -66,28 +66,28 @@ class Tick:
 
 
 @dataclass(slots=True)
-class Source:
+class ClockBacklog:
     """One clock of a process, and its records that wait for their turn."""
 
     clock: ClockFollower = field(default_factory=ClockFollower)
-    order: Order = field(default_factory=Order)
+    order: ReorderBuffer = field(default_factory=ReorderBuffer)
     until_ns: int = NO_TIME  # on its own clock: everything that began before is here
     now_ns: int | None = None  # on its own clock, when it was read last
 
 
-class Process:
+class ProcessDecoder:
     """Takes packets and gives tables to a rank, which `open_rank` finds when the first records come.
 
     `next` counts the process's records up to now, and `account` says what became of them.
     """
 
-    def __init__(self, hello: ProcessHello, open_rank: Callable[[], Rank]) -> None:
+    def __init__(self, hello: ProcessHello, open_rank: Callable[[], RankSpool]) -> None:
         self.hello, self.open_rank = hello, open_rank
-        self.rank: Rank | None = None
-        self.spelling = Spelling()
-        self.events, self.ranges = Source(), Source()
+        self.rank: RankSpool | None = None
+        self.spelling = ProcessNameTable()
+        self.events, self.ranges = ClockBacklog(), ClockBacklog()
         self.operators = OperatorKernels() if hello.stand_in else None
-        self.tick: Tick | None = None
+        self.tick: ProcessTick | None = None
         self.next = 0
         self.account = ProcessAccount()
         self.overflowed = False  # since somebody looked
@@ -118,14 +118,14 @@ class Process:
         """Go on with the same process over a new connection; its names come again."""
         self.pause()  # what is held has the names of before
         self.hello = hello
-        self.spelling = Spelling()
+        self.spelling = ProcessNameTable()
 
     def open(self) -> None:
         """Find the rank of one that has had records already. Raises what `open_rank` raises."""
         if self.rank is None:
             self._open(0)
 
-    def after(self, other: Process) -> Process:
+    def after(self, other: ProcessDecoder) -> ProcessDecoder:
         """Return this one as the successor of another, of which nothing was taken: names and clocks stay."""
         self.spelling, self.tick, self.notices = other.spelling, other.tick, other.notices
         self.events.clock, self.ranges.clock = other.events.clock, other.ranges.clock
@@ -156,7 +156,7 @@ class Process:
             self._leave_out("no-clock", *self.events.order.clear(), *self.ranges.order.clear())
             self.rank.end(dropped=self.dropped)
         self.ended = True
-        self.spelling, self.operators = Spelling(), None  # it is shown for long, and its names may be many
+        self.spelling, self.operators = ProcessNameTable(), None  # it is shown for long, and its names may be many
 
     # -- packets --
 
@@ -177,7 +177,7 @@ class Process:
         if source.order.nbytes > HELD_NBYTES:
             self._relieve(source)
 
-    def _relieve(self, source: Source) -> None:
+    def _relieve(self, source: ClockBacklog) -> None:
         """Make room: the order is then what has come."""
         if not source.clock.is_set:
             self._leave_out("no-clock", *source.order.clear())
@@ -224,7 +224,7 @@ class Process:
         if before and until == before and not self.rank.is_renamed:  # nothing is missing, as far as anybody knows
             self.rank.gap(RESTARTED, 0, max(first, before))
 
-    def _sound(self, rows: Rows, source: Source, ahead_ns: int = AHEAD_NS) -> Rows:
+    def _sound(self, rows: Rows, source: ClockBacklog, ahead_ns: int = AHEAD_NS) -> Rows:
         """Return the records that can be; the others are counted. Times are looked at once there is a clock."""
         for reason, good in judge(rows, source.now_ns, ahead_ns):
             if not good.all():
@@ -264,7 +264,7 @@ class Process:
         if len(payload) != TICK.itemsize:
             raise ProtocolError("a tick has not its size")
         row = np.frombuffer(payload, TICK, 1)[0]
-        tick = Tick(**{name: int(row[name]) for name in NUMBERS}, made=row["made"])
+        tick = ProcessTick(**{name: int(row[name]) for name in NUMBERS}, made=row["made"])
         if not is_possible(tick.device_ns, tick.mono_ns, tick.unix_ns):
             raise ProtocolError("a tick has times that cannot be")
         if tick.reason > max(Reason) or tick.next > HIGHEST:
@@ -285,7 +285,7 @@ class Process:
 
     # -- time --
 
-    def _read_clock(self, source: Source, local_ns: int, unix_ns: int) -> bool:
+    def _read_clock(self, source: ClockBacklog, local_ns: int, unix_ns: int) -> bool:
         """Take a reading; returns whether the Unix clock was set ahead."""
         is_first, source.now_ns = source.now_ns is None, local_ns
         if source.order.held and (is_first or source.order.newest_ns > local_ns + SOON_NS):
@@ -293,14 +293,14 @@ class Process:
             self._leave_out("late", *late)
         return source.clock.tick(local_ns, unix_ns)
 
-    def _mark_jump(self, rank: Rank) -> None:
+    def _mark_jump(self, rank: RankSpool) -> None:
         """Say that the Unix clock was set: what is held, and all that follows, is on the new time."""
         log.warning("clock-set", extra={"pid": self.hello.pid})
         if self.operators is not None:
             self._send(self.operators.finish(), rank)
         rank.gap("clock-set", 0, self.next - self.waiting)
 
-    def _promise(self, tick: Tick) -> None:
+    def _promise(self, tick: ProcessTick) -> None:
         """Work out what is complete on each clock."""
         if tick.device_ns != NO_TIME:
             order = self.events.order
@@ -314,7 +314,7 @@ class Process:
         until = min(tick.ranges_until_ns, open_since, tick.mono_ns)
         self.ranges.until_ns = until if until > tick.mono_ns - FAR_NS else NO_TIME
 
-    def _sources(self) -> list[Source]:
+    def _sources(self) -> list[ClockBacklog]:
         return [each for each in (self.events, self.ranges) if each.clock.is_set]
 
     def _until_unix_ns(self) -> int | None:
@@ -359,7 +359,7 @@ class Process:
             ranges = tables.get("host_events", NO_HOST), tables.get("annotations", NO_ANNOTATIONS)
             self._send(self.operators.split(*ranges, self.rank.naming.texts, until_ns), self.rank)
 
-    def _send(self, split: Split, rank: Rank) -> None:
+    def _send(self, split: OperatorSplit, rank: RankSpool) -> None:
         if split.notice:  # the loop before it is another one
             log.info("thread-changed", extra={"pid": self.hello.pid, "text": split.notice})
             rank.gap("thread-changed", 0, self.next - self.waiting - count_records(split.tables))
@@ -370,7 +370,7 @@ class Process:
         if self.operators is None:  # else they wait there, and are given as what they have become
             self.account.give(kinds)
 
-    def _tables(self, rows: Rows, source: Source, rank: Rank, until_ns: int) -> dict[str, pl.DataFrame]:
+    def _tables(self, rows: Rows, source: ClockBacklog, rank: RankSpool, until_ns: int) -> dict[str, pl.DataFrame]:
         start = np.clip(source.clock.to_unix(rows["start_ns"]), self.promised_ns, until_ns - 1)  # by a few ns, if any
         end = np.maximum(source.clock.to_unix(rows["end_ns"]), start)
         ids = self.spelling.ids(rows["name"], rank)

@@ -9,42 +9,42 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.agent.identity import Identity
-from deepprof.agent.naming import Naming
+from deepprof.agent.identity import CollectorRun
+from deepprof.agent.naming import RankNameTable
 from deepprof.agent.pieces import Tables, count_records, cut_tables
-from deepprof.agent.spool import Intake, Spool
+from deepprof.agent.spool import Spool, SpoolIntake
 from deepprof.agent.spool.intake import FULL
-from deepprof.agent.status import Status
+from deepprof.agent.status import CollectionStatus
 from deepprof.agent.uplink import Uplink
 from deepprof.v1 import records_pb2 as pb
 from deepprof.wire.decoding import encode_table
 from deepprof.wire.kinds import count_kinds
 from deepprof.wire.records import KINDS
 
-__all__ = ["Rank"]
+__all__ = ["RankSpool"]
 
 NO_PROMISE = -(2**62)
 BATCH_RECORDS = 32_768  # the most: the fewer messages, the less each record costs on the way
 
 
-class Rank:
+class RankSpool:
     """Takes tables, gaps and at last the end. What it has taken survives the agent; nothing here waits for anybody.
 
     `records` counts what was given to it, `lost` what it was told is missing or had no room in the spool.
     """
 
-    def __init__(self, identity: Identity, number: int, spool: Spool, uplink: Uplink, former_next: int = 0) -> None:
+    def __init__(self, identity: CollectorRun, number: int, spool: Spool, uplink: Uplink, former_next: int = 0) -> None:
         """`former_next`: how many of the process's records were sent under a name that has ended."""
         self.identity, self.number = identity, number
         self.spool, self.uplink = spool, uplink
-        self.intake = Intake(spool)
-        self.naming = Naming(spool.names)
+        self.intake = SpoolIntake(spool)
+        self.naming = RankNameTable(spool.names)
         self.records = self.told_missing = 0
         self.unspooled: Counter[str] = Counter()  # records by kind for which there was no room
         self.former_next, self.is_renamed = former_next, former_next > spool.source_next
         self.overflowed = 0
         self.promised_ns = NO_PROMISE
-        self.status = Status()
+        self.status = CollectionStatus()
         self.ending: pb.End | None = None
 
     @property
@@ -111,7 +111,7 @@ class Rank:
         self.intake.gap(reason, lost, source_next)
         self.uplink.wake()
 
-    def tell(self, status: Status) -> None:
+    def tell(self, status: CollectionStatus) -> None:
         """Say how the collector is; the latest word counts, and none is kept on disk."""
         self.status = replace(status, spool_nbytes=self.spool.nbytes, lost=self.lost)
         self.uplink.tell(self.status)
@@ -119,7 +119,7 @@ class Rank:
     def end(self, dropped: Mapping[str, int] | None = None, flagged: Mapping[str, int] | None = None) -> None:
         """Say that nothing follows; `dropped` and `flagged` count records by reason."""
         self.ending = pb.End(dropped=positive(dropped), flagged=positive(flagged), await_account=True)
-        self.naming = Naming()  # no record needs a name any more, and one that has ended is shown for long
+        self.naming = RankNameTable()  # no record needs a name any more, and one that has ended is shown for long
         self.settle()
 
     def settle(self) -> None:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from deepprof.agent.job_names import clean_name
-from deepprof.client.channel import Door
+from deepprof.client.channel import Endpoint
 from deepprof.client.errors import DaemonError
-from deepprof.client.replay import Replay, Sending
+from deepprof.client.replay import ReplayRun, TraceReplay
 from deepprof.client.waiting import CLOCK, Clock
 from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
 from deepprof.collectors.importers import covers, look_at, read, recognise
@@ -33,10 +33,10 @@ from deepprof.job import read_unaligned
 from deepprof.job.ranks import number_ranks, rank_in_name
 
 if TYPE_CHECKING:
-    from deepprof.agent.notices import Notices
+    from deepprof.agent.notices import NoticeLog
     from deepprof.collectors.trace import Trace
 
-__all__ = ["Memory", "Report", "ReportSource", "Shipment", "read_report", "sender_to"]
+__all__ = ["ReportFile", "ReportMemory", "ReportShipment", "ReportSource", "read_report", "sender_to"]
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ SUFFIXES = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReportFile:
     """A file as it lies there: size, and when it changed."""
 
     nbytes: int
@@ -66,7 +66,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Shipment:
+class ReportShipment:
     """What a report holds: ranks of the job `job`, and files beside it that hold the same."""
 
     job: str
@@ -74,14 +74,14 @@ class Shipment:
     covered: Sequence[Path] = ()
 
 
-Send = Callable[[Shipment], Awaitable[int]]
+Send = Callable[[ReportShipment], Awaitable[int]]
 
 
-def sender_to(door: Door, notices: Notices, clock: Clock = CLOCK) -> Send:
+def sender_to(door: Endpoint, notices: NoticeLog, clock: Clock = CLOCK) -> Send:
     """Return what sends a shipment to a daemon and returns how many records are durable there."""
 
-    async def send(shipment: Shipment) -> int:
-        sending = Sending(door, shipment.traces, Replay(shipment.job), clock, None, notices.say)
+    async def send(shipment: ReportShipment) -> int:
+        sending = ReplayRun(door, shipment.traces, TraceReplay(shipment.job), clock, None, notices.say)
         try:
             return sum(sent.durable for sent in await sending.run())
         except UsageError:
@@ -91,7 +91,7 @@ def sender_to(door: Door, notices: Notices, clock: Clock = CLOCK) -> Send:
     return send
 
 
-def check_files(door: Door) -> None:
+def check_files(door: Endpoint) -> None:
     """Raise a `DaemonError` that passes where a token or certificate does not serve: that is no fault of a report."""
     try:
         door.metadata()
@@ -100,7 +100,7 @@ def check_files(door: Door) -> None:
         raise DaemonError(door.address, f"cannot be shown who asks ({error})", "mend it", passing=True) from error
 
 
-def read_report(path: Path, job: str) -> Shipment | None:
+def read_report(path: Path, job: str) -> ReportShipment | None:
     """Return what a file holds, None for one that is no report. Raises `TraceError` for one that cannot be read.
 
     A file that names its rank, inside or by its name, is that rank of `job`; any other is a job of its own, `job/NAME`,
@@ -111,16 +111,16 @@ def read_report(path: Path, job: str) -> Shipment | None:
     head = look_at(path)
     importer = recognise(head, path)
     if importer is None and is_archive(head):
-        return Shipment(alone, read_unaligned([path]))
+        return ReportShipment(alone, read_unaligned([path]))
     if importer is None and not path.name.endswith(REPORTS):
         return None
     trace = read(path)
     beside = tuple(covers(importer, path)) if importer else ()
     parts = split_processes(trace)
     if len(parts) > 1:
-        return Shipment(alone, number_ranks(parts), beside)
+        return ReportShipment(alone, number_ranks(parts), beside)
     rank = trace.rank if trace.rank is not None else rank_in_name(str(path))
-    return Shipment(alone if rank is None else job, [replace(trace, rank=rank or 0)], beside)
+    return ReportShipment(alone if rank is None else job, [replace(trace, rank=rank or 0)], beside)
 
 
 def name_of(path: Path) -> str:
@@ -132,24 +132,24 @@ def name_of(path: Path) -> str:
 
 
 @dataclass(slots=True)
-class Memory:
+class ReportMemory:
     """Which reports were dealt with, as they were then; kept in the file `path` if there is one."""
 
     path: Path | None = None
-    reports: dict[str, Report] = field(default_factory=dict)
+    reports: dict[str, ReportFile] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.path is not None and self.path.is_file() and self.path.stat().st_size <= MEMORY_NBYTES:
             try:
-                self.reports = msgspec.json.decode(self.path.read_bytes(), type=dict[str, Report])
+                self.reports = msgspec.json.decode(self.path.read_bytes(), type=dict[str, ReportFile])
             except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
                 self.reports = {}  # what is sent again the daemon knows
 
-    def has(self, name: str, report: Report) -> bool:
+    def has(self, name: str, report: ReportFile) -> bool:
         """Return whether this report was dealt with as it is now."""
         return self.reports.get(name) == report
 
-    def add(self, name: str, report: Report, present: Mapping[str, object]) -> None:
+    def add(self, name: str, report: ReportFile, present: Mapping[str, object]) -> None:
         """Write down that a report was dealt with, and forget those that are no longer `present`."""
         kept = {other: was for other, was in self.reports.items() if other in present}
         self.reports = {**kept, name: report}
@@ -164,11 +164,11 @@ class ReportSource:
     folder: Path
     job: str
     send: Send
-    notices: Notices
-    memory: Memory = field(default_factory=Memory)
+    notices: NoticeLog
+    memory: ReportMemory = field(default_factory=ReportMemory)
     settle_s: float = SETTLE_S
     clock: Clock = CLOCK
-    present: dict[str, Report] = field(default_factory=dict)
+    present: dict[str, ReportFile] = field(default_factory=dict)
     since_s: dict[str, float] = field(default_factory=dict)  # when a file was first seen as it is
     retry_s: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
@@ -206,7 +206,7 @@ class ReportSource:
                 self.retry_s = self.clock.now_s() + RETRY_S
                 return
 
-    def list_files(self) -> dict[str, Report]:
+    def list_files(self) -> dict[str, ReportFile]:
         """Return the directory's own regular files; links and hidden files are somebody else's business."""
         try:
             with os.scandir(self.folder) as entries:
@@ -273,7 +273,7 @@ class ReportSource:
             if beside.name in self.present:
                 self.remember(beside.name, self.present[beside.name])
 
-    def remember(self, name: str, report: Report) -> None:
+    def remember(self, name: str, report: ReportFile) -> None:
         """Write down that a file was dealt with."""
         try:
             self.memory.add(name, report, self.present)
@@ -281,7 +281,7 @@ class ReportSource:
             self.notices.say(f"cannot write down what was sent: {error}; another agent would send it again")
 
 
-def look_up(entry: os.DirEntry[str]) -> Report | None:
+def look_up(entry: os.DirEntry[str]) -> ReportFile | None:
     """Return an entry's report, None for what is no regular file or hidden."""
     try:
         if entry.name.startswith(".") or not entry.is_file(follow_symlinks=False):
@@ -289,4 +289,4 @@ def look_up(entry: os.DirEntry[str]) -> Report | None:
         found = entry.stat(follow_symlinks=False)
     except OSError:
         return None
-    return Report(found.st_size, found.st_mtime_ns) if found.st_size else None
+    return ReportFile(found.st_size, found.st_mtime_ns) if found.st_size else None

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from deepprof.agent.identity import Identity, is_run_of, make_hello, name_runs
-from deepprof.agent.rank import Rank
-from deepprof.agent.spool import Budget, Spool, SpoolError, find_spools
+from deepprof.agent.identity import CollectorRun, is_run_of, make_hello, name_runs
+from deepprof.agent.rank import RankSpool
+from deepprof.agent.spool import Spool, SpoolBudget, SpoolError, find_spools
 from deepprof.agent.uplink import Uplink
-from deepprof.client.channel import Door
-from deepprof.service.vitals import Vitals
+from deepprof.client.channel import Endpoint
+from deepprof.service.vitals import FirstFailure
 from deepprof.v1.records_pb2 import Hello
 from deepprof.wire.errors import WireError
 
-__all__ = ["Refused", "Roster", "Sent"]
+__all__ = ["AgentRanks", "EndedRank", "ProcessRefusedError"]
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +30,12 @@ MOST_ENDED = 4096  # collectors of them
 Key = tuple[str, int]
 
 
-class Refused(Exception):  # noqa: N818 - an answer, not a failure
+class ProcessRefusedError(Exception):
     """This process is not collected; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class EndedRank:
     """What became of a rank that has ended."""
 
     job: str
@@ -45,33 +45,35 @@ class Sent:
 
 
 @dataclass(slots=True, eq=False)
-class Active:
+class ActiveRank:
     """A rank that is being sent, and the task that does it; `rank` is None for one whose process has not come back."""
 
     spool: Spool
     uplink: Uplink
     task: asyncio.Task[None]
-    rank: Rank | None = None
+    rank: RankSpool | None = None
 
 
 @dataclass(slots=True)
-class Roster:
+class AgentRanks:
     """All ranks. `door` leads to the daemon, spools lie under `root`.
 
     `awaits` tells whether the process of a collector is here, and may still have records for a rank that was left.
     """
 
-    door: Door
+    door: Endpoint
     root: Path
-    budget: Budget = field(default_factory=Budget)
+    budget: SpoolBudget = field(default_factory=SpoolBudget)
     notice: Callable[[str], None] = lambda _: None
-    active: dict[Key, Active] = field(default_factory=dict)
-    former: list[Active] = field(default_factory=list)  # have ended and are sent; who has the place now is sent behind
-    sent: list[Sent] = field(default_factory=list)
+    active: dict[Key, ActiveRank] = field(default_factory=dict)
+    former: list[ActiveRank] = field(
+        default_factory=list
+    )  # have ended and are sent; who has the place now is sent behind
+    sent: list[EndedRank] = field(default_factory=list)
     awaits: Callable[[str], bool] = lambda _: False
     ended: dict[str, int] = field(default_factory=dict)  # the latest collectors that have, after how many records
     has_put_off: bool = False  # spools whose rank's place was taken
-    vitals: Vitals = field(default_factory=Vitals)  # of who runs it
+    vitals: FirstFailure = field(default_factory=FirstFailure)  # of who runs it
 
     def resume(self) -> None:
         """Go on with what a former agent left. Needs a running loop."""
@@ -105,27 +107,27 @@ class Roster:
             if active.rank is None and is_run_of(active.spool.hello.collector, collector):
                 end_left(active)
 
-    def open(self, identity: Identity) -> Rank:
-        """Return the rank of `identity`, begun or gone on with. Raises `Refused`."""
+    def open(self, identity: CollectorRun) -> RankSpool:
+        """Return the rank of `identity`, begun or gone on with. Raises `ProcessRefusedError`."""
         collector = identity.collector
         identity = self._name_again(identity)
         number = self._free_number(identity) if identity.rank is None else identity.rank
         try:
             hello = make_hello(identity, number)
         except WireError as error:
-            raise Refused(str(error)) from error
+            raise ProcessRefusedError(str(error)) from error
         key = (hello.job, hello.rank)
         self._check_room(key, hello)
         before = self._take_over(key)
         try:
             spool = Spool.open(self.root, hello, self.budget)
         except (SpoolError, OSError) as error:
-            raise Refused(str(error)) from error
+            raise ProcessRefusedError(str(error)) from error
         active = self._carry(key, spool, before)
-        active.rank = Rank(identity, number, spool, active.uplink, self._count_former(collector))
+        active.rank = RankSpool(identity, number, spool, active.uplink, self._count_former(collector))
         return active.rank
 
-    def _name_again(self, identity: Identity) -> Identity:
+    def _name_again(self, identity: CollectorRun) -> CollectorRun:
         """Return the identity with a name of its own where this collector has ended: nothing follows an end."""
         ending = {active.spool.hello.collector for active in self.all if active.spool.ended}
         left = [each.spool.hello for each in self.active.values() if each.rank is None and not each.spool.ended]
@@ -139,7 +141,7 @@ class Roster:
         ended = self.ended | {each.spool.hello.collector: each.spool.source_next for each in self.former}
         return max((count for name, count in ended.items() if is_run_of(name, collector)), default=0)
 
-    def _free_number(self, identity: Identity) -> int:
+    def _free_number(self, identity: CollectorRun) -> int:
         """Return the number that this collector had before, else the lowest that nobody has."""
         for (job, number), active in self.active.items():
             if job == identity.job and active.spool.hello.collector == identity.collector:
@@ -148,15 +150,15 @@ class Roster:
         return next(number for number in range(len(taken) + 1) if number not in taken)
 
     def _check_room(self, key: Key, hello: Hello) -> None:
-        """Raise `Refused` where the rank's place is taken, or none is left."""
+        """Raise `ProcessRefusedError` where the rank's place is taken, or none is left."""
         active = self.active.get(key)
         if len(self.all) >= MOST_RANKS and (active is None or active.spool.ended):
-            raise Refused(f"there are {MOST_RANKS} ranks on this node already")
+            raise ProcessRefusedError(f"there are {MOST_RANKS} ranks on this node already")
         if active is None or active.spool.ended:
             return
         theirs = active.spool.hello.collector
         if active.rank is not None or theirs != hello.collector:
-            raise Refused(f"rank {key[1]} of job {key[0]} is collected already ({theirs})")
+            raise ProcessRefusedError(f"rank {key[1]} of job {key[0]} is collected already ({theirs})")
 
     def _take_over(self, key: Key) -> asyncio.Task[None] | None:
         """Take a place that an agent before us, or a process that has ended, holds; returns what must be sent first."""
@@ -170,15 +172,15 @@ class Roster:
         active.spool.close()
         return None
 
-    def _carry(self, key: Key, spool: Spool, before: asyncio.Task[None] | None = None) -> Active:
+    def _carry(self, key: Key, spool: Spool, before: asyncio.Task[None] | None = None) -> ActiveRank:
         uplink = Uplink(self.door, spool, notice=self.notice)
-        active = Active(spool, uplink, asyncio.get_running_loop().create_task(send_behind(before, uplink)))
+        active = ActiveRank(spool, uplink, asyncio.get_running_loop().create_task(send_behind(before, uplink)))
         self.active[key] = active
         close = self.vitals.guard("what closes ranks", self._close)
         active.task.add_done_callback(partial(close, key, active))
         return active
 
-    def _close(self, key: Key, active: Active, task: asyncio.Task[None]) -> None:
+    def _close(self, key: Key, active: ActiveRank, task: asyncio.Task[None]) -> None:
         """Let go of a rank whose sending has come to its end."""
         if active not in self.all or task.cancelled():
             return
@@ -189,7 +191,7 @@ class Roster:
             lost = active.rank.lost if active.rank else 0
             extra = {"job": key[0], "rank": key[1], "records": active.uplink.state.durable, "lost": lost}
             log.info("arrived", extra=extra)
-            self.sent = [*self.sent, Sent(key[0], key[1], active.uplink.state.durable, lost)][-REMEMBERED:]
+            self.sent = [*self.sent, EndedRank(key[0], key[1], active.uplink.state.durable, lost)][-REMEMBERED:]
             ended = self.ended | {active.spool.hello.collector: active.spool.source_next}
             self.ended = dict(list(ended.items())[-MOST_ENDED:])
             active.spool.remove()
@@ -210,7 +212,7 @@ class Roster:
                 active.rank.settle()
 
     @property
-    def all(self) -> list[Active]:
+    def all(self) -> list[ActiveRank]:
         """All that is being sent, and all that will be behind it."""
         return [*self.former, *self.active.values()]
 
@@ -243,7 +245,7 @@ async def send_behind(before: asyncio.Task[None] | None, uplink: Uplink) -> None
     await uplink.run()
 
 
-def end_left(active: Active) -> None:
+def end_left(active: ActiveRank) -> None:
     """End a rank whose process does not come back."""
     if not active.spool.ended:
-        Rank(Identity(job="", collector=""), 0, active.spool, active.uplink).end()
+        RankSpool(CollectorRun(job="", collector=""), 0, active.spool, active.uplink).end()

@@ -16,18 +16,18 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from deepprof.agent.answers import Answer
+from deepprof.agent.answers import AgentStatus
 from deepprof.agent.asking import is_there
 from deepprof.agent.hello import ProtocolError, read_hello
-from deepprof.agent.member import Member, Peer
-from deepprof.agent.members import Members
+from deepprof.agent.member import Peer, ProcessMember
+from deepprof.agent.members import SessionMembers
 from deepprof.agent.packet_stream import make_packet, read_packets
 from deepprof.client.waiting import Clock
 from deepprof.collectors.errors import UsageError, printable
-from deepprof.collectors.live.packets import VERSION, Kind, Level
+from deepprof.collectors.live.packets import VERSION, CollectionLevel, Kind
 from deepprof.ownership import find_fault, find_peer
 
-__all__ = ["Server", "bind"]
+__all__ = ["AgentServer", "bind"]
 
 log = logging.getLogger(__name__)
 
@@ -76,12 +76,12 @@ def listen(path: Path, *, for_all: bool) -> socket.socket:
 
 
 @dataclass(slots=True)
-class Server:
+class AgentServer:
     """Serves one socket; `answer` says how the agent does."""
 
     door: socket.socket
-    members: Members
-    answer: Callable[[], Answer]
+    members: SessionMembers
+    answer: Callable[[], AgentStatus]
     clock: Clock
     for_all: bool = False
     connections: set[asyncio.Task[None]] = field(default_factory=set)
@@ -112,7 +112,7 @@ class Server:
                 log.warning("not-admitted", extra={"pid": peer.pid, "uid": peer.uid, "why": "it is another user's"})
                 return
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_NBYTES)
-            conversation = Conversation(self, connection, peer)
+            conversation = ProcessConnection(self, connection, peer)
             try:
                 await conversation.hold()
             except ProtocolError as error:
@@ -135,14 +135,14 @@ class Server:
 
 
 @dataclass(slots=True)
-class Conversation:
+class ProcessConnection:
     """What is said over one connection."""
 
-    server: Server
+    server: AgentServer
     connection: socket.socket
     peer: Peer
-    member: Member | None = None
-    level: Level = Level.OFF
+    member: ProcessMember | None = None
+    level: CollectionLevel = CollectionLevel.OFF
     has_asked: bool = False  # who has asked may stay, and the agent stays as long
 
     async def hold(self) -> None:

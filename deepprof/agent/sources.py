@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from deepprof.agent.identity import Identity
+from deepprof.agent.identity import CollectorRun
 from deepprof.agent.job_names import clean_name
 from deepprof.agent.kineto.door import find_address
-from deepprof.agent.kineto.folder import Folder
-from deepprof.agent.kineto.schedule import Schedule
+from deepprof.agent.kineto.folder import WindowFolder
+from deepprof.agent.kineto.schedule import WindowSchedule
 from deepprof.agent.kineto.source import KinetoSource
-from deepprof.agent.notices import Notices
-from deepprof.agent.rank import Rank
-from deepprof.agent.reports import Memory, ReportSource, sender_to
+from deepprof.agent.notices import NoticeLog
+from deepprof.agent.rank import RankSpool
+from deepprof.agent.reports import ReportMemory, ReportSource, sender_to
 from deepprof.agent.rpd.source import RpdSource
-from deepprof.client.channel import Door
+from deepprof.client.channel import Endpoint
 
-__all__ = ["Source", "Wishes", "make_sources"]
+__all__ = ["AgentSource", "SourceOptions", "make_sources"]
 
 SOCKETS = "KINETO_IPC_SOCKET_DIR"
 WINDOWS, SENT = "kineto-windows", "reports-sent.json"
 
 
-class Source(Protocol):
+class AgentSource(Protocol):
     """A task of the agent's."""
 
     async def run(self) -> None:
@@ -38,30 +38,36 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class SourceOptions:
     """Which sources are wanted. `job` names what a file does not; files without one take their own name."""
 
-    kineto: Schedule | None = None
+    kineto: WindowSchedule | None = None
     tail: Path | None = None
     watch: Path | None = None
     job: str | None = None
 
 
 def make_sources(
-    wishes: Wishes, home: Path, door: Door, open_rank: Callable[[Identity], Rank], tell: Callable[[str], None]
-) -> list[Source]:
+    wishes: SourceOptions,
+    home: Path,
+    door: Endpoint,
+    open_rank: Callable[[CollectorRun], RankSpool],
+    tell: Callable[[str], None],
+) -> list[AgentSource]:
     """Return the sources; they keep what they need in `home`. Raises `UsageError`."""
-    sources: list[Source] = []
-    notices = Notices(tell)
+    sources: list[AgentSource] = []
+    notices = NoticeLog(tell)
     if wishes.kineto is not None:
         address = find_address(os.environ.get(SOCKETS) or str(home))
-        sources.append(KinetoSource(address, Folder(home / WINDOWS), open_rank, notices, wishes.kineto, wishes.job))
+        sources.append(
+            KinetoSource(address, WindowFolder(home / WINDOWS), open_rank, notices, wishes.kineto, wishes.job)
+        )
     if wishes.tail is not None:
         sources.append(RpdSource(wishes.tail, wishes.job or name_after(wishes.tail.stem), open_rank, notices))
     if wishes.watch is not None:
         job = wishes.job or name_after(wishes.watch.resolve().name)
         send = sender_to(door, notices)
-        sources.append(ReportSource(wishes.watch, job, send, notices, Memory(home / SENT)))
+        sources.append(ReportSource(wishes.watch, job, send, notices, ReportMemory(home / SENT)))
     return sources
 
 

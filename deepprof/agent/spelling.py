@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.agent.hello import ProtocolError
-from deepprof.agent.rank import Rank
+from deepprof.agent.rank import RankSpool
 from deepprof.collectors.live.packets import NAME_HEAD
 
-__all__ = ["Spelling"]
+__all__ = ["ProcessNameTable"]
 
 MOST_NAMES, MOST_NBYTES = 1 << 20, 64 << 20
 UNKNOWN = "(unknown)"
 
 
-class Spelling:
+class ProcessNameTable:
     """Texts by the process's ids, which begin at 1; 0, and what never came, is unknown."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Spelling:
         if at != len(payload):
             raise ProtocolError("a packet of names is cut")
 
-    def ids(self, names: npt.NDArray[Any], rank: Rank) -> npt.NDArray[np.uint32]:
+    def ids(self, names: npt.NDArray[Any], rank: RankSpool) -> npt.NDArray[np.uint32]:
         """Return the rank's ids of the process's ids."""
         if len(self.found) < len(self.texts):
             self.found = np.concatenate([self.found, rank.name_ids(self.texts[len(self.found) :])])

@@ -10,14 +10,14 @@ from deepprof.render.plain import printable, shorten
 from deepprof.v1 import records_pb2 as pb
 from deepprof.wire.limits import COUNT_LIMIT, LIMITS, NOTICE_CHARS, OVERHEAD_LIMIT
 
-__all__ = ["CollectorLevel", "Status", "to_message"]
+__all__ = ["CollectionStatus", "CollectorLevel", "to_message"]
 
 CollectorLevel = Literal["full", "duty", "off"]
 LEVELS: tuple[CollectorLevel, ...] = get_args(CollectorLevel)  # by the protocol's numbers, from 1 on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class CollectionStatus:
     """How a collector is: `level` since `since_unix_ns` (0: not known), and why where that is not `full`.
 
     `duty_ratio` is the share of the time that is recorded, `overhead_ratio` the CPU time that collecting takes over one
@@ -35,7 +35,7 @@ class Status:
     notice: str = ""
 
 
-def to_message(status: Status) -> pb.Status:
+def to_message(status: CollectionStatus) -> pb.Status:
     """Return the message, its values within what a daemon takes: a wrong one would end the stream of records."""
     return pb.Status(
         level=LEVELS.index(status.level) + 1,  # type: ignore[arg-type]

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from deepprof.agent.answers import CUT, Answer, Process
+from deepprof.agent.answers import CUT, AgentStatus, ProcessStatus
 from deepprof.plurals import counted
 from deepprof.render.plain import printable, shorten
 
-__all__ = ["AWAY", "Finished", "RunAccount", "add_up", "describe", "list_missing", "select"]
+__all__ = ["AWAY", "FinishedCommand", "RunAccount", "add_up", "describe", "list_missing", "select"]
 
 SHOWN = 3  # refusals and notices in one line
 SAID_CHARS = 120  # of what the daemon said of records that it refused
@@ -46,7 +46,7 @@ class RunAccount:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedCommand:
     """A command that has ended.
 
     `to` is the daemon's address where the user gave one, `usual` the one that `deepprof watch` takes without one, None
@@ -61,12 +61,12 @@ class Finished:
     usual: str | None = None
 
 
-def select(answer: Answer, job: str, before: Collection[str]) -> list[Process]:
+def select(answer: AgentStatus, job: str, before: Collection[str]) -> list[ProcessStatus]:
     """Return the job's processes but those of `before`, the sessions that were known when the command began."""
     return [each for each in answer.processes if each.job == job and each.session not in before]
 
 
-def add_up(processes: Iterable[Process], is_alive: Callable[[int], bool]) -> RunAccount:
+def add_up(processes: Iterable[ProcessStatus], is_alive: Callable[[int], bool]) -> RunAccount:
     """Return the numbers of `processes`.
 
     The command has ended, so that one that `is_alive` is another run's of the same job: it is not waited for. Of
@@ -91,7 +91,7 @@ def add_up(processes: Iterable[Process], is_alive: Callable[[int], bool]) -> Run
     )
 
 
-def describe(answer: Answer, run: Finished, processes: list[Process], account: RunAccount) -> str:
+def describe(answer: AgentStatus, run: FinishedCommand, processes: list[ProcessStatus], account: RunAccount) -> str:
     """Return the line that a run ends with."""
     is_another = run.since_unix_ns is not None and answer.began_unix_ns > run.since_unix_ns
     if account.ranks:
@@ -112,7 +112,7 @@ def describe(answer: Answer, run: Finished, processes: list[Process], account: R
     return "; ".join([f"job {run.job}: {said}", *rest])
 
 
-def name_daemon(answer: Answer, run: Finished) -> str:
+def name_daemon(answer: AgentStatus, run: FinishedCommand) -> str:
     """Return the address for `deepprof watch`, empty where that looks there by itself.
 
     The records are where the agent sends them, whatever this command was asked for.
@@ -121,7 +121,7 @@ def name_daemon(answer: Answer, run: Finished) -> str:
     return f"{at} " if at and (run.to or run.usual not in {None, at}) else ""
 
 
-def list_numbers(answer: Answer, account: RunAccount, *, is_another: bool) -> str:
+def list_numbers(answer: AgentStatus, account: RunAccount, *, is_another: bool) -> str:
     """Return what became of the records, `is_another`: with an agent that was started on the way."""
     parts = [counted(account.ranks, "rank"), *list_kept(answer, account)]
     parts += ["since the agent was started again"] if is_another else []
@@ -134,7 +134,7 @@ def list_numbers(answer: Answer, account: RunAccount, *, is_another: bool) -> st
     return ", ".join(parts) + describe_cut(account.cut)
 
 
-def list_kept(answer: Answer, account: RunAccount) -> list[str]:
+def list_kept(answer: AgentStatus, account: RunAccount) -> list[str]:
     """Return how many records there were and how many of them the daemon has: one number where it has all."""
     word, count = ("acknowledged", account.acknowledged) if account.kept is None else ("kept", account.kept)
     to = answer.to or "the daemon"
@@ -158,14 +158,14 @@ def describe_cut(count: int) -> str:
     return f" but what {who} had not sent"
 
 
-def list_refusals(answer: Answer, processes: list[Process]) -> list[str]:
+def list_refusals(answer: AgentStatus, processes: list[ProcessStatus]) -> list[str]:
     """Return why processes were refused, but those that are not ours."""
     ours = {each.pid for each in processes}
     others = {each.pid for each in answer.processes} - ours
     return list(dict.fromkeys(each.why for each in answer.refused if each.why and each.pid not in others))[:SHOWN]
 
 
-def explain_nothing(answer: Answer, processes: list[Process]) -> str:
+def explain_nothing(answer: AgentStatus, processes: list[ProcessStatus]) -> str:
     """Return why no record came, as far as anybody says it."""
     notices = [notice.text for each in processes for notice in each.notices if notice.text]
     said = list(dict.fromkeys([*list_refusals(answer, processes), *notices]))[:SHOWN]

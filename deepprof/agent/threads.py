@@ -9,7 +9,7 @@ import polars as pl
 
 from deepprof.metrics.operators import FEWEST, PLACE, Place
 
-__all__ = ["Threads"]
+__all__ = ["ProcessThreads"]
 
 # Longer than a training thread usually waits for data, and than a checkpoint takes; then it has ended or hangs.
 SILENT_NS = 10_000_000_000
@@ -18,7 +18,7 @@ MOST = 1024  # threads that are remembered; a server may begin one for every req
 
 
 @dataclass(slots=True)
-class Seen:
+class ThreadActivity:
     """What a thread has done: whether it ran a backward pass, its operators and their time, when the last one ended."""
 
     trains: bool = False
@@ -27,11 +27,11 @@ class Seen:
     last_ns: int = 0
 
 
-class Threads:
+class ProcessThreads:
     """The threads of a process: all of them before one is chosen, then those since that one was last heard."""
 
     def __init__(self) -> None:
-        self.seen: dict[Place, Seen] = {}
+        self.seen: dict[Place, ThreadActivity] = {}
 
     @property
     def trains(self) -> bool:
@@ -41,7 +41,7 @@ class Threads:
     def take(self, times: pl.DataFrame, chosen: Place | None = None) -> None:
         """Take what `thread_times` says of a window; the `chosen` thread is not forgotten."""
         for process, thread, trains, operators, spent_ns, end_ns in times.select(COLUMNS).rows():
-            seen = self.seen.setdefault((process, thread), Seen())
+            seen = self.seen.setdefault((process, thread), ThreadActivity())
             seen.trains, seen.last_ns = seen.trains or trains, max(seen.last_ns, end_ns)
             seen.operators, seen.spent_ns = seen.operators + operators, seen.spent_ns + spent_ns
         for place in [place for place in self.seen if place != chosen][:-MOST]:

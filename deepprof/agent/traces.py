@@ -16,15 +16,15 @@ from deepprof.collectors.clocks import shift, to_unix
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.trace import RECORD_TABLES, Trace
 
-__all__ = ["EARLIEST", "Given", "Receiver", "send_trace"]
+__all__ = ["EARLIEST", "RankReceiver", "TraceReceipt", "send_trace"]
 
 EARLIEST = -(2**62)
 RECORDS = 1 << 16  # given at once: between two pieces the agent does its other work
 Ids = npt.NDArray[np.uint32]
 
 
-class Receiver(Protocol):
-    """What takes the records of one rank; `deepprof.agent.rank.Rank` is one."""
+class RankReceiver(Protocol):
+    """What takes the records of one rank; `deepprof.agent.rank.RankSpool` is one."""
 
     def name_ids(self, texts: Sequence[str]) -> Ids:
         """Return the rank's ids of names; new ones are made."""
@@ -44,7 +44,7 @@ class Receiver(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class TraceReceipt:
     """What became of a trace: records given to the rank and those too late for it; what is promised now, Unix ns."""
 
     records: int
@@ -53,13 +53,13 @@ class Given:
 
 
 async def send_trace(
-    rank: Receiver,
+    rank: RankReceiver,
     trace: Trace,
     *,
     promised_ns: int = EARLIEST,
     until_ns: int | None = None,
     offset_ns: int | None = None,
-) -> Given:
+) -> TraceReceipt:
     """Give a trace's records to `rank` in the order of time.
 
     Records that start before `promised_ns`, which was promised before, are late and left out. `until_ns` is what may
@@ -76,7 +76,7 @@ async def send_trace(
         for piece, border_ns in cut_tables(renamed, ending, RECORDS):
             rank.send(piece, border_ns)
             await asyncio.sleep(0)
-    return Given(records, late, ending)
+    return TraceReceipt(records, late, ending)
 
 
 def on_unix(trace: Trace, offset_ns: int | None) -> Trace:
@@ -117,7 +117,7 @@ def last_start(tables: Tables) -> int:
     return max(lasts, default=EARLIEST - 1)
 
 
-def rename(rank: Receiver, tables: Tables, names: pl.Series) -> Tables:
+def rename(rank: RankReceiver, tables: Tables, names: pl.Series) -> Tables:
     """Return the tables with the rank's own ids; it learns only names that a record uses."""
     named = [table for table, rows in tables.items() if "name_id" in rows.columns]
     if not named:

@@ -13,15 +13,15 @@ import polars as pl
 from grpc import StatusCode
 
 from deepprof.agent.identity import name_runs
-from deepprof.agent.spool import Cursor, Message, Spool
+from deepprof.agent.spool import Spool, SpoolCursor, SpoolMessage
 from deepprof.agent.spool.fillers import make_gap, make_names
 from deepprof.agent.spool.reading import DAMAGED
-from deepprof.agent.status import Status, to_message
-from deepprof.client.channel import Door
-from deepprof.client.sender import Policy, Sender
-from deepprof.client.stream import Broken
-from deepprof.client.waiting import CLOCK, Clock, Patience
-from deepprof.client.window import Entry
+from deepprof.agent.status import CollectionStatus, to_message
+from deepprof.client.channel import Endpoint
+from deepprof.client.sender import Sender, SendPolicy
+from deepprof.client.stream import StreamBrokenError
+from deepprof.client.waiting import CLOCK, Clock, RetrySchedule
+from deepprof.client.window import WindowEntry
 from deepprof.collectors.errors import DeepProfError
 from deepprof.v1 import records_pb2 as pb
 from deepprof.v1.ingest_pb2 import SendRequest
@@ -32,7 +32,7 @@ __all__ = ["POLICY", "Uplink", "UplinkState"]
 
 log = logging.getLogger(__name__)
 
-POLICY = Policy(window_nbytes=8 << 20, patience_s=None, reach_s=None, counted=True)
+POLICY = SendPolicy(window_nbytes=8 << 20, patience_s=None, reach_s=None, counted=True)
 NOT_KEPT, REFUSED = "not-kept", "refused"  # reasons of gaps
 BARE = pb.End(await_account=True)
 REFUSALS = 3  # of what starts at the same record: not a daemon that is just being set up
@@ -73,10 +73,10 @@ class Uplink:
 
     def __init__(  # noqa: PLR0913 - what is sent and where; the rest by name
         self,
-        door: Door,
+        door: Endpoint,
         spool: Spool,
         *,
-        policy: Policy = POLICY,
+        policy: SendPolicy = POLICY,
         clock: Clock = CLOCK,
         notice: Callable[[str], None] | None = None,
         is_left: bool = False,
@@ -84,14 +84,14 @@ class Uplink:
         """`is_left`: nobody appends any more (`find_spools`): done when everything has arrived, without an End too."""
         self.door, self.spool, self.policy, self.clock = door, spool, policy, clock
         self.notice, self.is_left = notice, is_left
-        self.patience = Patience(clock)
+        self.patience = RetrySchedule(clock)
         self._sender: Sender | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._state = UplinkState(since_s=clock.now_s())
         self._broken_at = 0  # how many connections there had been at the last failure
         self._refused = (-1, 0)  # the record at which messages were refused, and how often
         self._status: pb.Status | None = None
-        self._cursor = Cursor()
+        self._cursor = SpoolCursor()
         self._ends_bare = False  # what the End counts was refused
         self._leaving: list[LeftOut] = []  # their gaps are not durable yet
         self.left_out: dict[str, Counter[str]] = {}  # records by reason and kind that will not arrive
@@ -111,7 +111,7 @@ class Uplink:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._wake)
 
-    def tell(self, status: Status) -> None:
+    def tell(self, status: CollectionStatus) -> None:
         """Have the daemon told how the collector is, now and on every later connection. From the event loop."""
         self._status = to_message(status)
         if self._sender is not None:
@@ -168,7 +168,7 @@ class Uplink:
             await sender.wait()
         return sender.window.ended and self.spool.next > durable
 
-    def _begin(self, sender: Sender) -> Iterator[Entry]:
+    def _begin(self, sender: Sender) -> Iterator[WindowEntry]:
         """Yield what must come before the spool's messages, and find the first of those."""
         durable = sender.window.durable
         self._settle_left_out(durable)
@@ -208,13 +208,13 @@ class Uplink:
                 self.left_out.setdefault(each.reason, Counter()).update(each.kinds)
         self._leaving = [each for each in self._leaving if each.end > durable]
 
-    def _fill(self, durable: int, first: int, names: tuple[int, int], reason: str) -> Iterator[Entry]:
+    def _fill(self, durable: int, first: int, names: tuple[int, int], reason: str) -> Iterator[WindowEntry]:
         """Yield the names that the daemon lacks, and the gap of the records [durable, first), where there are any."""
         for request in make_names(durable, names[0], self.spool.read_names(*names)):
-            yield Entry(request, durable, 0, request.ByteSize())
+            yield WindowEntry(request, durable, 0, request.ByteSize())
         if first > durable:
             gap = make_gap(durable, first - durable, reason)
-            yield Entry(gap, durable, first - durable, gap.ByteSize())
+            yield WindowEntry(gap, durable, first - durable, gap.ByteSize())
 
     async def _follow(self, sender: Sender) -> None:
         """Send the spool's messages as they come, and let go of what is durable."""
@@ -243,7 +243,7 @@ class Uplink:
     def _count_refusal(self, error: Exception) -> None:
         """Count how often a message at the same place was refused for what it says."""
         cause, sender = error.__cause__, self._sender
-        if sender is None or not sender.sent.connections or not isinstance(cause, Broken):
+        if sender is None or not sender.sent.connections or not isinstance(cause, StreamBrokenError):
             return
         if cause.code() is StatusCode.INVALID_ARGUMENT:
             place, times = self._refused
@@ -289,15 +289,15 @@ class Uplink:
         same = (old.connected, old.problem, old.ended) == (connected, problem, ended)
         self._state = UplinkState(connected, durable, problem, old.since_s if same else self.clock.now_s(), ended)
 
-    def _to_entry(self, message: Message) -> Entry:
+    def _to_entry(self, message: SpoolMessage) -> WindowEntry:
         """Return a message as the sender's window keeps it."""
         request = SendRequest(end=BARE) if message.is_end and self._ends_bare else message.parse()
         if message.count and request.gap.reason == DAMAGED:
             self._note_left_out(message.end, DAMAGED, Counter({UNKNOWN_KIND: message.count}))
-        return Entry(request, message.first, message.count, len(message.payload), message.is_end)
+        return WindowEntry(request, message.first, message.count, len(message.payload), message.is_end)
 
 
-def count_kinds_in(message: Message) -> Counter[str]:
+def count_kinds_in(message: SpoolMessage) -> Counter[str]:
     """Return the records of a spooled batch by kind; of no known one where they cannot be read."""
     tables = {table.kind: table.arrow for table in message.parse().batch.tables}
     try:

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from deepprof.analysis.merging import check_job, merge
-from deepprof.analysis.part import Question, examine
-from deepprof.analysis.result import BREAKDOWN, METRICS, Analysis, Recording, Summary
+from deepprof.analysis.part import AnalysisOptions, examine
+from deepprof.analysis.result import BREAKDOWN, METRICS, Analysis, Recording, TimeSummary
 from deepprof.collectors.processes import split_all
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Agreement, Loop
 from deepprof.metrics.operators import stand_ins
 from deepprof.metrics.sharing.places import find_shared, list_devices, read_shared
 
-__all__ = ["BREAKDOWN", "METRICS", "Agreement", "Analysis", "Loop", "Recording", "Summary", "analyze"]
+__all__ = ["BREAKDOWN", "METRICS", "Agreement", "Analysis", "Loop", "Recording", "TimeSummary", "analyze"]
 
 
 def analyze(
@@ -35,7 +35,7 @@ def analyze(
     """
     given = stand_ins(separate((traces,) if isinstance(traces, Trace) else traces))
     shared = find_shared([list_devices(trace) for trace in given], same_device=same_device)
-    question = Question(tuple(counts), stream, alone=len(given) < 2, shared=read_shared(shared, given))
+    question = AnalysisOptions(tuple(counts), stream, alone=len(given) < 2, shared=read_shared(shared, given))
     check_job([trace.rank for trace in given], question)
     examined = [examine(trace, question) for trace in given]
     return merge([part for _, part in examined], question, [trace for trace, _ in examined])

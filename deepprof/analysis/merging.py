@@ -8,7 +8,7 @@ from itertools import chain
 
 import polars as pl
 
-from deepprof.analysis.part import Question, RankPart
+from deepprof.analysis.part import AnalysisOptions, RankPart
 from deepprof.analysis.result import Analysis, add_up
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.trace import Trace
@@ -25,7 +25,7 @@ from deepprof.metrics.sharing.devices import measure_device
 __all__ = ["check_job", "merge"]
 
 
-def check_job(numbers: Sequence[int | None], question: Question) -> None:
+def check_job(numbers: Sequence[int | None], question: AnalysisOptions) -> None:
     """Raise `UsageError` for ranks or a question that cannot be meant."""
     if not numbers:
         raise UsageError("no trace given; name a file or a directory of ranks")
@@ -36,7 +36,7 @@ def check_job(numbers: Sequence[int | None], question: Question) -> None:
         raise UsageError(f"iteration counts {list(question.counts)}: each must be a whole number of at least 2")
 
 
-def merge(parts: Sequence[RankPart], question: Question, traces: Sequence[Trace] = ()) -> Analysis:
+def merge(parts: Sequence[RankPart], question: AnalysisOptions, traces: Sequence[Trace] = ()) -> Analysis:
     """Return the analysis of a job from the parts of its ranks, in their order; `traces` are theirs, where at hand.
 
     Raises `UsageError` for a stream that no rank has.

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import polars as pl
 
-from deepprof.analysis.result import BREAKDOWN, Recording, Stretch, Summary, add_up, describe_recording
-from deepprof.analysis.streams import FEWEST, Searched, next_streams, search_streams
+from deepprof.analysis.result import BREAKDOWN, Recording, TimeSummary, WorkWithoutLoop, add_up, describe_recording
+from deepprof.analysis.streams import FEWEST, SearchedStream, next_streams, search_streams
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.engine import diagnose_loop
 from deepprof.diagnosis.finding import Finding
@@ -23,23 +23,23 @@ from deepprof.metrics.breakdown.table import with_parts
 from deepprof.metrics.breakdown.timeline import Timeline, lay_out
 from deepprof.metrics.clocks import on_one_clock
 from deepprof.metrics.closing import close_last
-from deepprof.metrics.host import Host, read_host
+from deepprof.metrics.host import HostSide, read_host
 from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.facts import RankFacts, gather_facts, longest_loops
 from deepprof.metrics.sharing.places import SharedWork
 from deepprof.metrics.sharing.shares import ShareOfDevice, keep_disturbed, measure_share
-from deepprof.metrics.sharing.work import Others
+from deepprof.metrics.sharing.work import OtherWork
 from deepprof.metrics.single import measure_single
 from deepprof.metrics.spans import union
 from deepprof.metrics.streams import classify_streams
 from deepprof.metrics.top import top_of_loop, top_of_recording
 
-__all__ = ["Question", "RankPart", "examine", "without_timelines"]
+__all__ = ["AnalysisOptions", "RankPart", "examine", "without_timelines"]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AnalysisOptions:
     """What is asked of every rank: the paper's `counts`, a main `stream` if one is named, if it is the only rank.
 
     `shared` are the devices on which it has work beside other ranks.
@@ -59,7 +59,7 @@ class RankPart:
     """
 
     recording: Recording
-    summary: Summary
+    summary: TimeSummary
     streams: pl.DataFrame  # rank, and the columns of `classify_streams`
     loops: tuple[Loop, ...]
     reasons: tuple[tuple[str, str], ...]
@@ -68,7 +68,7 @@ class RankPart:
     breakdown: pl.DataFrame
     facts: RankFacts | None
     shares: tuple[ShareOfDevice, ...] = ()  # of devices that other ranks use too
-    stretches: tuple[Stretch, ...] = ()  # of devices without a loop
+    stretches: tuple[WorkWithoutLoop, ...] = ()  # of devices without a loop
     steps: tuple[Loop, ...] = ()  # single marked steps, on devices without a loop
 
     @property
@@ -77,7 +77,7 @@ class RankPart:
         return self.recording.rank or 0
 
 
-def examine(trace: Trace, question: Question) -> tuple[Trace, RankPart]:
+def examine(trace: Trace, question: AnalysisOptions) -> tuple[Trace, RankPart]:
     """Return the trace with the host on the device's clock, and what it shows.
 
     It is up to the job to see that no two ranks have one number, and that any of them has the stream asked for.
@@ -109,22 +109,22 @@ def examine(trace: Trace, question: Question) -> tuple[Trace, RankPart]:
     return trace, part
 
 
-def list_stretches(trace: Trace, look: Look) -> Iterator[Stretch]:
+def list_stretches(trace: Trace, look: TraceAnalysis) -> Iterator[WorkWithoutLoop]:
     """Yield what was measured of each device without a loop: a marked step, or else the recording."""
     rank, single = trace.rank or 0, {loop.device: loop for loop in look.singles}
     for device in sorted(look.timelines.keys() - {loop.device for loop in look.loops}):
         measured = single.get(device)
         top = top_of_recording(trace, device) if measured is None else measured.top
         if top is not None:
-            yield Stretch(rank, device, None if measured is None else measured.stream, top)
+            yield WorkWithoutLoop(rank, device, None if measured is None else measured.stream, top)
 
 
-def find_own(rank: int, question: Question) -> dict[int, SharedWork]:
+def find_own(rank: int, question: AnalysisOptions) -> dict[int, SharedWork]:
     """Return what the ranks have on each device of one of them that others use too."""
     return {work.device: shared for shared in question.shared for work in shared.works if work.rank == rank}
 
 
-def measure_shares(trace: Trace, look: Look, shared: Mapping[int, SharedWork]) -> tuple[ShareOfDevice, ...]:
+def measure_shares(trace: Trace, look: TraceAnalysis, shared: Mapping[int, SharedWork]) -> tuple[ShareOfDevice, ...]:
     """Return what the rank loses to others on each device that it shares."""
     longest, rank = longest_loops(look.loops), trace.rank or 0
     return tuple(
@@ -135,7 +135,7 @@ def measure_shares(trace: Trace, look: Look, shared: Mapping[int, SharedWork]) -
     )
 
 
-def has_others(measured: Sequence[Loop], question: Question) -> bool:
+def has_others(measured: Sequence[Loop], question: AnalysisOptions) -> bool:
     """Return whether there is another rank, or another device, to compare the loops of a rank with."""
     return not question.alone or len({loop.device for loop in measured}) > 1
 
@@ -153,7 +153,7 @@ def tell_parts(rank: int, timelines: Mapping[int, Timeline]) -> pl.DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TraceAnalysis:
     """What one trace shows: its loops, where its devices' time goes, and the reasons why main streams have no loop."""
 
     loops: list[Loop]
@@ -162,7 +162,9 @@ class Look:
     singles: list[Loop] = field(default_factory=list)  # what stands in for a loop where there is none
 
 
-def look_at(trace: Trace, roles: pl.DataFrame, question: Question, others: Mapping[int, Others]) -> Look:
+def look_at(
+    trace: Trace, roles: pl.DataFrame, question: AnalysisOptions, others: Mapping[int, OtherWork]
+) -> TraceAnalysis:
     """Return the loops on a trace's main streams, and for those without one where they are and the reason.
 
     `others` is what other processes have on a device.
@@ -173,7 +175,7 @@ def look_at(trace: Trace, roles: pl.DataFrame, question: Question, others: Mappi
         for device in roles["device"].unique(maintain_order=True)
     }
     main = roles.filter(pl.col("role") == "main")
-    look = Look([], timelines, [] if main.height else [("", reason_without_kernels(trace))])
+    look = TraceAnalysis([], timelines, [] if main.height else [("", reason_without_kernels(trace))])
     for device, number in main.select("device", "stream").iter_rows():
         streams = [(device, number), *([] if question.stream else next_streams(roles, device))]
         shown = search_streams(trace, host, streams, question.counts)
@@ -183,14 +185,16 @@ def look_at(trace: Trace, roles: pl.DataFrame, question: Question, others: Mappi
     return look
 
 
-def complete(shown: Searched, trace: Trace, host: Host, timeline: Timeline, others: Others | None) -> Iterator[Loop]:
+def complete(
+    shown: SearchedStream, trace: Trace, host: HostSide, timeline: Timeline, others: OtherWork | None
+) -> Iterator[Loop]:
     """Yield the loops of a stream with where their time goes; what `others` disturb is marked."""
     for loop in shown.loops:
         kept = loop if others is None else keep_disturbed(loop, others)
         yield with_top(with_parts(close_last(kept, trace, shown.sequence, host), trace, timeline), trace)
 
 
-def stand_in(shown: Searched, trace: Trace, timeline: Timeline) -> Iterator[Loop]:
+def stand_in(shown: SearchedStream, trace: Trace, timeline: Timeline) -> Iterator[Loop]:
     """Yield what is measured where a stream has no loop: a marked step, or all that was recorded."""
     single = measure_single(trace, shown.sequence, shown.evidence.families, timeline)
     if single is not None and len(shown.sequence.symbols) >= FEWEST:
@@ -210,10 +214,10 @@ def reason_without_kernels(trace: Trace) -> str:
     return "; ".join(["the trace holds no GPU kernel", *said])
 
 
-def summarize_devices(trace: Trace) -> Iterator[Summary]:
+def summarize_devices(trace: Trace) -> Iterator[TimeSummary]:
     """Yield span, busy and idle time and the event counts of each device."""
     work = trace.device_events.filter(pl.col("activity").is_in(BUSY))
     for device in work.partition_by("device"):
         start, end = device["start_ns"].to_numpy(), device["end_ns"].to_numpy()
         span, busy = int(np.max(end) - np.min(start)), union(start, end).total_ns
-        yield Summary(span, busy, span - busy, dict(device["activity"].cast(pl.String).value_counts().rows()))
+        yield TimeSummary(span, busy, span - busy, dict(device["activity"].cast(pl.String).value_counts().rows()))

@@ -11,7 +11,7 @@ from typing import Literal
 import polars as pl
 
 from deepprof.collectors.trace import Accounting, Trace, empty_table
-from deepprof.diagnosis.coverage import Unnamed, find_unnamed
+from deepprof.diagnosis.coverage import UnnamedPart, find_unnamed
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.unexamined import find_unexamined
 from deepprof.metrics.breakdown.parts import PART_NAMES, PARTS
@@ -25,7 +25,16 @@ from deepprof.metrics.ranks.comparison import RankComparison
 from deepprof.metrics.sharing.devices import SharedDevice
 from deepprof.metrics.top_tables import TOP_COPIES, TOP_KERNELS, TopWork
 
-__all__ = ["BREAKDOWN", "METRICS", "Analysis", "Recording", "Stretch", "Summary", "add_up", "describe_recording"]
+__all__ = [
+    "BREAKDOWN",
+    "METRICS",
+    "Analysis",
+    "Recording",
+    "TimeSummary",
+    "WorkWithoutLoop",
+    "add_up",
+    "describe_recording",
+]
 
 PLACE = {"loop": pl.Int64(), "rank": pl.Int64(), "device": pl.Int64(), "stream": pl.Int64()}
 METRICS = pl.Schema(
@@ -46,7 +55,7 @@ BREAKDOWN = pl.Schema({"rank": pl.Int64(), "device": pl.Int64()} | dict.fromkeys
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class TimeSummary:
     """Device time of all ranks and devices: unions of intervals, `busy_ns + idle_ns == span_ns`.
 
     The span of one device runs from its first event to its last; several devices add up to device time.
@@ -58,14 +67,14 @@ class Summary:
     events: Mapping[str, int]  # kernel, memcpy, memset, graph
 
 
-def add_up(summaries: Iterable[Summary]) -> Summary:
+def add_up(summaries: Iterable[TimeSummary]) -> TimeSummary:
     """Return the sums over several ranks."""
     span = busy = 0
     events: Counter[str] = Counter()
     for each in summaries:
         span, busy = span + each.span_ns, busy + each.busy_ns
         events.update(each.events)
-    return Summary(span, busy, span - busy, {activity: events[activity] for activity in BUSY})
+    return TimeSummary(span, busy, span - busy, {activity: events[activity] for activity in BUSY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +111,7 @@ def describe_recording(trace: Trace) -> Recording:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stretch:
+class WorkWithoutLoop:
     """What takes the time of a device without a loop; `stream` is its main stream, None where it has none."""
 
     rank: int
@@ -121,7 +130,7 @@ class Analysis:
 
     traces: tuple[Trace, ...]
     recordings: tuple[Recording, ...]  # one per rank
-    summary: Summary
+    summary: TimeSummary
     streams: pl.DataFrame  # rank, device, stream, role, events, kernels, collectives, busy_ns
     loops: tuple[Loop, ...]
     no_loop_reason: str | None
@@ -131,7 +140,7 @@ class Analysis:
     breakdown: pl.DataFrame = field(default_factory=lambda: empty_table(BREAKDOWN))  # where each device's span goes
     ranks: RankComparison | None = None  # for a job of several ranks or devices
     sharing: tuple[SharedDevice, ...] = ()  # devices that several of the ranks have work on
-    stretches: tuple[Stretch, ...] = ()  # one per device without a loop
+    stretches: tuple[WorkWithoutLoop, ...] = ()  # one per device without a loop
 
     @property
     def headline(self) -> Finding | None:
@@ -143,7 +152,7 @@ class Analysis:
         return next((finding for finding in told if finding.rule != "capture-incomplete"), None)
 
     @cached_property
-    def unnamed(self) -> tuple[Unnamed, ...]:
+    def unnamed(self) -> tuple[UnnamedPart, ...]:
         """The large parts of the loops' time that no finding names, with the reason."""
         return tuple(find_unnamed(self.loops, self.findings))
 
@@ -208,7 +217,7 @@ def located(number: int, loop: Loop) -> dict[str, int | None]:
     return {"loop": number, "rank": loop.rank, "device": loop.device, "stream": loop.stream}
 
 
-def locate_stretch(stretch: Stretch) -> dict[str, int | None]:
+def locate_stretch(stretch: WorkWithoutLoop) -> dict[str, int | None]:
     """Return the same columns for what is no loop."""
     return {"loop": None, "rank": stretch.rank, "device": stretch.device, "stream": stretch.stream}
 

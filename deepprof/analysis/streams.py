@@ -9,21 +9,21 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.evidence import gather_evidence
-from deepprof.metrics.host import Host
+from deepprof.metrics.host import HostSide
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.mined import find_counted, find_loops, pick_counted
 from deepprof.metrics.sequence import Sequence, main_sequence
 from deepprof.mining.evidence import Evidence
 from deepprof.plurals import counted
 
-__all__ = ["FEWEST", "Searched", "next_streams", "search_streams"]
+__all__ = ["FEWEST", "SearchedStream", "next_streams", "search_streams"]
 
 FEWEST = 6  # kernels: fewer on a stream are not worth a look
 WORTH, MOST_STREAMS = 0.2, 3  # of the main stream's busy time for a loop to be looked for there, and on how many
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class SearchedStream:
     """The kernels of one stream, what the host says of them, the loops found, and why there is none."""
 
     sequence: Sequence
@@ -32,7 +32,9 @@ class Searched:
     reason: str | None
 
 
-def search_streams(trace: Trace, host: Host, places: Counts[tuple[int, int]], counts: Counts[int]) -> Searched:
+def search_streams(
+    trace: Trace, host: HostSide, places: Counts[tuple[int, int]], counts: Counts[int]
+) -> SearchedStream:
     """Return what the first of the streams (device, stream) shows, or else the first that has loops if any has.
 
     With `counts` these are the loops that are found without them as well where they count as many, else the paper's.
@@ -49,14 +51,14 @@ def search_streams(trace: Trace, host: Host, places: Counts[tuple[int, int]], co
     return replace(first, loops=loops, reason=reason)
 
 
-def search_stream(trace: Trace, host: Host, place: tuple[int, int]) -> Searched:
+def search_stream(trace: Trace, host: HostSide, place: tuple[int, int]) -> SearchedStream:
     """Return what one stream shows."""
     sequence = main_sequence(trace, *place, host)
     evidence, kernels = gather_evidence(trace, sequence, host), len(sequence.symbols)
     if kernels < FEWEST:
         reason = f"only {counted(kernels, 'kernel')} on the main stream, too few to repeat"
-        return Searched(sequence, evidence, [], reason)
-    return Searched(sequence, evidence, *find_loops(trace, sequence, evidence))
+        return SearchedStream(sequence, evidence, [], reason)
+    return SearchedStream(sequence, evidence, *find_loops(trace, sequence, evidence))
 
 
 def next_streams(roles: pl.DataFrame, device: int) -> list[tuple[int, int]]:

@@ -16,9 +16,9 @@ from deepprof.client.credentials import (
     read_token,
 )
 from deepprof.collectors.errors import UsageError
-from deepprof.wire.addresses import Address, default_address, parse_address
+from deepprof.wire.addresses import DaemonAddress, default_address, parse_address
 
-__all__ = ["Door", "Metadata", "find_door"]
+__all__ = ["Endpoint", "Metadata", "find_door"]
 
 Metadata = tuple[tuple[str, str], ...]
 DAEMON = "DEEPPROF_DAEMON"
@@ -31,10 +31,10 @@ DIRECT = ("grpc.enable_http_proxy", 0)  # a proxy in the environment is not on t
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class Endpoint:
     """Where a daemon is, and how to be let in. Channels are made from it, as many as are needed."""
 
-    address: Address
+    address: DaemonAddress
     credentials: Credentials = field(default_factory=Credentials)
 
     def open(self) -> grpc.Channel:
@@ -65,7 +65,7 @@ class Door:
 
 def find_door(
     address: str | None = None, credentials: Credentials | None = None, environ: Mapping[str, str] | None = None
-) -> Door:
+) -> Endpoint:
     """Return the door to the daemon at `address`, else to that of DEEPPROF_DAEMON, else to the one on this machine.
 
     Raises `UsageError` for an address or files that cannot be meant.
@@ -77,16 +77,16 @@ def find_door(
         raise UsageError(f"address {where} has port 0, on which nothing listens; name the daemon's own")
     chosen = choose_credentials(credentials or Credentials(), variables)
     check_secrecy(chosen, where)
-    return Door(where, chosen)
+    return Endpoint(where, chosen)
 
 
-def find_default(variables: Mapping[str, str]) -> Address:
+def find_default(variables: Mapping[str, str]) -> DaemonAddress:
     """Return the socket of the user's own daemon, or of the machine's where only that is there."""
     own = default_address(variables)
     shared = default_address({name: value for name, value in variables.items() if name != "XDG_RUNTIME_DIR"})
     return shared if not exists(own) and exists(shared) else own
 
 
-def exists(address: Address) -> bool:
+def exists(address: DaemonAddress) -> bool:
     """Return whether there is a socket file."""
     return address.path is not None and os.path.exists(address.path)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from deepprof.collectors.errors import UsageError
-from deepprof.wire.addresses import Address
+from deepprof.wire.addresses import DaemonAddress
 
 __all__ = ["Credentials", "check_secrecy", "choose_credentials", "read_certificate", "read_token"]
 
@@ -54,7 +54,7 @@ def choose_credentials(given: Credentials, environ: Mapping[str, str] | None = N
     return chosen
 
 
-def check_secrecy(credentials: Credentials, address: Address) -> None:
+def check_secrecy(credentials: Credentials, address: DaemonAddress) -> None:
     """Raise `UsageError` where the token would travel readable for everybody on the way."""
     if credentials.token_file is not None and not address.is_local and not credentials.is_tls:
         raise UsageError(f"the token would go to {address} unencrypted; give --ca FILE for TLS, or use its unix socket")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import grpc
 import polars as pl
 
-from deepprof.client.channel import Door
+from deepprof.client.channel import Endpoint
 from deepprof.client.errors import DaemonError, explain
 from deepprof.client.values import (
     ActiveFinding,
@@ -21,7 +21,7 @@ from deepprof.client.values import (
     JobState,
     LoopFigures,
     RankState,
-    Sender,
+    SenderState,
     WatchState,
     build,
 )
@@ -31,7 +31,7 @@ from deepprof.v1.admin_pb2_grpc import AdminStub
 from deepprof.v1.query_pb2_grpc import QueryStub
 
 if TYPE_CHECKING:
-    from deepprof.client.replay import Totals
+    from deepprof.client.replay import ReplayTotals
     from deepprof.collectors.trace import Trace
     from deepprof.job.part import Between
 
@@ -49,7 +49,7 @@ class Daemon:
     Every method raises `DaemonError` when nobody answers, the token may not ask this, or there is no such job.
     """
 
-    def __init__(self, door: Door, timeout_s: float = 30.0) -> None:
+    def __init__(self, door: Endpoint, timeout_s: float = 30.0) -> None:
         self.door, self.timeout_s = door, timeout_s
         self.channel = door.open()
         self.closed = False
@@ -154,18 +154,18 @@ class Daemon:
             )
         return traces
 
-    def send(self, traces: Trace | Sequence[Trace], job: str, *, speed: float | None = None) -> Totals:
+    def send(self, traces: Trace | Sequence[Trace], job: str, *, speed: float | None = None) -> ReplayTotals:
         """Send recorded traces as the ranks of `job`, and return when all is durable; what it has is not sent again.
 
         `speed` is that of the recording's own time, None as fast as the daemon takes it.
         """
-        from deepprof.client.replay import Replay, replay
+        from deepprof.client.replay import TraceReplay, replay
         from deepprof.collectors.processes import split_all
         from deepprof.collectors.trace import Trace
         from deepprof.job import number_ranks
 
         ranks = number_ranks(split_all([traces] if isinstance(traces, Trace) else traces))
-        return replay(self.door, ranks, Replay(job, speed))
+        return replay(self.door, ranks, TraceReplay(job, speed))
 
     def capture(self, job: str, rank: int) -> Capture:
         """Have the daemon keep the latest raw records of a rank as a trace in its store."""
@@ -176,10 +176,10 @@ class Daemon:
         """Have the daemon remove a job, and return how many iterations went."""
         return int(self.ask(self.admin.ForgetJob, admin.ForgetJobRequest(job=job)).iterations)
 
-    def senders(self) -> tuple[Sender, ...]:
+    def senders(self) -> tuple[SenderState, ...]:
         """Return who sends, by name: what each has of the daemon, and what it may have. Asks for the scope `admin`."""
         return tuple(
-            build(Sender, each) for each in self.ask(self.admin.ListSenders, admin.ListSendersRequest()).senders
+            build(SenderState, each) for each in self.ask(self.admin.ListSenders, admin.ListSendersRequest()).senders
         )
 
     def drain(self) -> int:

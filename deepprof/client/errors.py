@@ -11,9 +11,9 @@ from deepprof.collectors.errors import DeepProfError, printable
 from deepprof.render.plain import shorten
 
 if TYPE_CHECKING:
-    from deepprof.wire.addresses import Address
+    from deepprof.wire.addresses import DaemonAddress
 
-__all__ = ["DaemonError", "Failure", "explain", "is_passing"]
+__all__ = ["CallFailure", "DaemonError", "explain", "is_passing"]
 
 LONGEST = 300  # characters of what the daemon said
 # Codes after which the same may succeed: the daemon is away, drains, or has no room now.
@@ -28,7 +28,7 @@ NEVER = re.compile(
 )  # waiting does not mend these
 
 
-class Failure(Protocol):
+class CallFailure(Protocol):
     """The end of a call, as gRPC tells it."""
 
     def code(self) -> StatusCode:
@@ -54,12 +54,12 @@ class DaemonError(DeepProfError):
         super().__init__(printable(f"daemon at {address}: {problem}; {advice}"))
 
 
-def is_passing(failure: Failure) -> bool:
+def is_passing(failure: CallFailure) -> bool:
     """Return whether the same call may succeed a little later."""
     return failure.code() in PASSING and not NEVER.search(failure.details() or "")
 
 
-def explain(failure: Failure, address: Address) -> DaemonError:
+def explain(failure: CallFailure, address: DaemonAddress) -> DaemonError:
     """Return what `failure` means for whoever called the daemon at `address`."""
     details = shorten(" ".join((failure.details() or "").split()), LONGEST)
     problem, advice = find_words(failure.code(), details, address)
@@ -67,7 +67,7 @@ def explain(failure: Failure, address: Address) -> DaemonError:
     return DaemonError(address, problem, advice, passing=is_passing(failure), absent=absent)
 
 
-def find_words(code: StatusCode, details: str, address: Address) -> tuple[str, str]:
+def find_words(code: StatusCode, details: str, address: DaemonAddress) -> tuple[str, str]:
     """Return the problem, and what to do about it."""
     if code is StatusCode.UNAVAILABLE:
         return find_reason(details, address)
@@ -95,7 +95,7 @@ WORDS = {
 }
 
 
-def find_reason(details: str, address: Address) -> tuple[str, str]:
+def find_reason(details: str, address: DaemonAddress) -> tuple[str, str]:
     """Return why a daemon is not available, as far as the words of the connection tell."""
     for pattern, problem, advice in REASONS:
         if re.search(pattern, details):

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from deepprof.client.window import Entry
+from deepprof.client.window import WindowEntry
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Batch, Gap
 from deepprof.wire.limits import MESSAGE_RECORDS
 
-__all__ = ["Overflow"]
+__all__ = ["DroppedBatches"]
 
 REASON = "buffer-full"
 NAMES = 2048  # in a message: 8 MiB of the longest ones
 
 
 @dataclass(slots=True)
-class Overflow:
+class DroppedBatches:
     """Consecutive batches that were let go: the number of their records, and their names, which later ones refer to."""
 
     first: int = 0
@@ -35,7 +35,7 @@ class Overflow:
         self.lost += count
         self.names.extend(batch.names)
 
-    def close(self, complete_until_ns: int | None = None) -> Iterator[Entry]:
+    def close(self, complete_until_ns: int | None = None) -> Iterator[WindowEntry]:
         """Yield what must be sent before the next batch: the gap, and then batches with nothing but names.
 
         None: no batch follows, and nobody needs the names.
@@ -43,9 +43,9 @@ class Overflow:
         end = self.first + self.lost
         for first in range(self.first, end, MESSAGE_RECORDS) if self.open else ():
             gap = Gap(first=first, lost=min(end - first, MESSAGE_RECORDS), reason=REASON)
-            yield Entry(SendRequest(gap=gap), first, gap.lost, gap.ByteSize())
+            yield WindowEntry(SendRequest(gap=gap), first, gap.lost, gap.ByteSize())
         for at in range(0, 0 if complete_until_ns is None else len(self.names), NAMES):
             part, name = self.names[at : at + NAMES], self.first_name + at
             batch = Batch(first=end, names=part, first_name=name, complete_until_ns=complete_until_ns)
-            yield Entry(SendRequest(batch=batch), end, 0, batch.ByteSize())
+            yield WindowEntry(SendRequest(batch=batch), end, 0, batch.ByteSize())
         self.names, self.open = [], False

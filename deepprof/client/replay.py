@@ -10,9 +10,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from deepprof.client.channel import Door
+from deepprof.client.channel import Endpoint
 from deepprof.client.repetition import cut_repeated, end_repeated, measure_period
-from deepprof.client.sender import Policy, Sender, Sent
+from deepprof.client.sender import Sender, SendPolicy, SentTotals
 from deepprof.client.waiting import CLOCK, Clock
 from deepprof.collectors.clocks import extremes
 from deepprof.collectors.errors import UsageError
@@ -21,9 +21,9 @@ from deepprof.v1.records_pb2 import CLOCK_UNIX, Gap, Hello
 from deepprof.wire.checking import check_hello
 from deepprof.wire.errors import WireError
 from deepprof.wire.heads import make_hello
-from deepprof.wire.limits import Limits
+from deepprof.wire.limits import WireLimits
 
-__all__ = ["Progress", "Replay", "Totals", "check_words", "replay"]
+__all__ = ["Progress", "ReplayTotals", "TraceReplay", "check_words", "replay"]
 
 Result = TypeVar("Result")
 AT_ONCE = 8  # ranks; more only share the same daemon's time
@@ -33,7 +33,7 @@ LEAST_WINDOW = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class ReplayTotals:
     """What was sent, over all ranks: numbers of records, and how long it took."""
 
     ranks: int = 0
@@ -48,7 +48,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class TraceReplay:
     """How traces are sent. `speed` is that of the recording's own time, None as fast as the daemon takes them.
 
     `repeat` sends each trace so often, one after the other in time. `collector` names the sending; the same one
@@ -59,44 +59,44 @@ class Replay:
     speed: float | None = None
     repeat: int = 1
     collector: str | None = None
-    policy: Policy = field(default_factory=Policy)
+    policy: SendPolicy = field(default_factory=SendPolicy)
 
 
 def check_words(job: str, collector: str | None = None) -> None:
     """Raise `UsageError` for names that no daemon takes; before traces are read, which may take long."""
     try:
-        check_hello(Hello(job=job, collector=collector or "send", clock=CLOCK_UNIX), Limits())
+        check_hello(Hello(job=job, collector=collector or "send", clock=CLOCK_UNIX), WireLimits())
     except WireError as error:
         raise UsageError(f"{error}; choose another name") from error
 
 
 def replay(  # noqa: PLR0913 - what is sent, how, and who is told
-    door: Door,
+    door: Endpoint,
     traces: Sequence[Trace],
-    how: Replay,
+    how: TraceReplay,
     *,
     clock: Clock = CLOCK,
     watch: Progress | None = None,
     notice: Callable[[str], None] | None = None,
-) -> Totals:
+) -> ReplayTotals:
     """Send `traces`, the numbered ranks of one job, and return when all of it is durable.
 
     `notice` is told of lost connections. Raises `DaemonError`, and `UsageError` for what no daemon takes.
     """
     began = clock.now_s()
-    sending = Sending(door, traces, how, clock, watch, notice)
+    sending = ReplayRun(door, traces, how, clock, watch, notice)
     sent = finish(sending.run())
     totals = {name: sum(getattr(each, name) for each in sent) for name in ("records", "durable", "present")}
-    return Totals(len(sent), **totals, seconds=clock.now_s() - began)
+    return ReplayTotals(len(sent), **totals, seconds=clock.now_s() - began)
 
 
 @dataclass(slots=True)
-class Sending:
+class ReplayRun:
     """All ranks on their way to one daemon."""
 
-    door: Door
+    door: Endpoint
     traces: Sequence[Trace]
-    how: Replay
+    how: TraceReplay
     clock: Clock
     watch: Progress | None
     notice: Callable[[str], None] | None
@@ -104,7 +104,7 @@ class Sending:
     hellos: list[Hello] = field(init=False)
     zeros: list[int] = field(init=False)
     turns: asyncio.Semaphore = field(init=False)
-    policy: Policy = field(init=False)
+    policy: SendPolicy = field(init=False)
     began_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -117,7 +117,7 @@ class Sending:
         window = max(self.policy.window_nbytes // at_once, LEAST_WINDOW)
         self.policy = replace(self.policy, window_nbytes=min(window, self.policy.window_nbytes))
 
-    async def run(self) -> list[Sent]:
+    async def run(self) -> list[SentTotals]:
         """Send every rank; the first failure ends all."""
         self.began_s = self.clock.now_s()
         tasks = [asyncio.create_task(self.send(number)) for number in range(len(self.traces))]
@@ -128,7 +128,7 @@ class Sending:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def send(self, number: int) -> Sent:
+    async def send(self, number: int) -> SentTotals:
         """Send one rank when its turn comes."""
         trace, how = self.traces[number], self.how
         records = choose_records(trace, how.speed)
@@ -155,7 +155,7 @@ class Sending:
             if ahead > 0:
                 await self.clock.sleep(ahead)
 
-    def show(self, number: int, sent: Sent) -> None:
+    def show(self, number: int, sent: SentTotals) -> None:
         """Tell how far it is."""
         self.durable[number] = sent.durable
         if self.watch is not None:
@@ -187,7 +187,7 @@ def find_zeros(traces: Sequence[Trace]) -> list[int]:
     return [min(starts)] * len(starts) if together and starts else starts
 
 
-def name_sending(trace: Trace, how: Replay) -> str:
+def name_sending(trace: Trace, how: TraceReplay) -> str:
     """Return a name that what is sent alone decides, so that sending it again continues, and doubles nothing."""
     told = [trace.path, trace.format, trace.rank, how.repeat, choose_records(trace, how.speed), *trace.breaks_ns]
     digest = hashlib.sha256(repr([*told, trace.accounting]).encode())

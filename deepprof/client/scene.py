@@ -6,10 +6,10 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from deepprof.client.channel import Door
+from deepprof.client.channel import Endpoint
 from deepprof.client.daemon import Daemon
 from deepprof.client.errors import DaemonError
-from deepprof.render.live import Scene
+from deepprof.render.live import LiveScene
 
 if TYPE_CHECKING:
     from deepprof.client.values import JobState, RankState
@@ -19,14 +19,14 @@ __all__ = ["look", "look_on"]
 JOBS = 8  # whose ranks are asked for: the first
 
 
-def look(daemon: Daemon, job: str = "") -> Scene:
+def look(daemon: Daemon, job: str = "") -> LiveScene:
     """Return what the daemon knows of all jobs, or of one, with the ranks of the first."""
     state = daemon.look(job)
     jobs = sort_jobs(each for each in state.jobs if not job or each.job == job)
     found = {each.job: find_ranks(daemon, each.job, asked=bool(job)) for each in jobs[:JOBS]}
     ranks = {name: each for name, each in found.items() if each is not None}
     here = [each for each in jobs if found.get(each.job, ()) is not None]
-    return Scene(str(daemon.door.address), here, ranks, state.now_unix_ns)
+    return LiveScene(str(daemon.door.address), here, ranks, state.now_unix_ns)
 
 
 def find_ranks(daemon: Daemon, job: str, *, asked: bool) -> tuple[RankState, ...] | None:
@@ -44,7 +44,7 @@ def sort_jobs(jobs: Iterable[JobState]) -> list[JobState]:
     return sorted(jobs, key=lambda job: (not job.connected, -job.first_seen_unix_ns, job.job))
 
 
-def look_on(door: Door, job: str, wait: Callable[[], object]) -> Generator[Scene, None, None]:
+def look_on(door: Endpoint, job: str, wait: Callable[[], object]) -> Generator[LiveScene, None, None]:
     """Yield scenes without an end, `wait` between two; while the daemon is away, the last one with a word on that.
 
     Raises `DaemonError` where the daemon refuses, or cannot be reached at first.

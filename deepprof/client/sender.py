@@ -15,22 +15,22 @@ from typing import Literal, Self
 
 from grpc import StatusCode
 
-from deepprof.client.channel import Door
+from deepprof.client.channel import Endpoint
 from deepprof.client.errors import DaemonError, explain, is_passing
-from deepprof.client.overflow import Overflow
-from deepprof.client.stream import Broken, Stream
-from deepprof.client.waiting import CLOCK, Clock, Patience
-from deepprof.client.window import Entry, Window
+from deepprof.client.overflow import DroppedBatches
+from deepprof.client.stream import IngestStream, StreamBrokenError
+from deepprof.client.waiting import CLOCK, Clock, RetrySchedule
+from deepprof.client.window import SendWindow, WindowEntry
 from deepprof.v1.ingest_pb2 import SendRequest, SendResponse
 from deepprof.v1.records_pb2 import Account, Batch, End, Gap, Hello, Status
 
-__all__ = ["Policy", "Sender", "Sent"]
+__all__ = ["SendPolicy", "Sender", "SentTotals"]
 
 JUMPS = 2  # with no record taken in between: the daemon's numbers and ours do not meet
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class SendPolicy:
     """How a sender behaves while the daemon is slow or away.
 
     `on_full`: with `window_nbytes` unacknowledged, `wait` holds the caller up, `gap` lets batches go and says so.
@@ -48,7 +48,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentTotals:
     """What a sender has done: numbers of records.
 
     `durable` is the daemon's count, `present` how many of them it had from a former run, `lost` what did not fit.
@@ -70,19 +70,19 @@ class Sender:
 
     def __init__(
         self,
-        door: Door,
+        door: Endpoint,
         hello: Hello,
-        policy: Policy | None = None,
+        policy: SendPolicy | None = None,
         *,
         clock: Clock = CLOCK,
         notice: Callable[[str], None] | None = None,
     ) -> None:
-        self.door, self.hello, self.policy = door, hello, policy or Policy()
+        self.door, self.hello, self.policy = door, hello, policy or SendPolicy()
         self.clock, self.notice = clock, notice
-        self.window = Window(self.policy.window_nbytes)
-        self.patience = Patience(clock, self.policy.reach_s)
-        self.overflow = Overflow()
-        self.sent = Sent()
+        self.window = SendWindow(self.policy.window_nbytes)
+        self.patience = RetrySchedule(clock, self.policy.reach_s)
+        self.overflow = DroppedBatches()
+        self.sent = SentTotals()
         self.error: Exception | None = None
         self.jumps = 0
         self.status: Status | None = None
@@ -116,11 +116,11 @@ class Sender:
             return
         for entry in self.overflow.close(batch.complete_until_ns):
             self.window.put(entry)
-        await self.put(Entry(SendRequest(batch=batch), batch.first, count, batch.ByteSize()))
+        await self.put(WindowEntry(SendRequest(batch=batch), batch.first, count, batch.ByteSize()))
 
     async def gap(self, gap: Gap) -> None:
         """Say that records are missing."""
-        await self.put(Entry(SendRequest(gap=gap), gap.first, gap.lost, gap.ByteSize()))
+        await self.put(WindowEntry(SendRequest(gap=gap), gap.first, gap.lost, gap.ByteSize()))
 
     def tell(self, status: Status) -> None:
         """Say how the collector is, as soon as there is a connection, and again on every later one; the latest counts.
@@ -130,16 +130,16 @@ class Sender:
         self.status = status
         self.wake()
 
-    async def end(self, end: End) -> Sent:
+    async def end(self, end: End) -> SentTotals:
         """Send the end, and wait until everything is durable."""
         for entry in self.overflow.close():
             self.window.put(entry)
-        await self.put(Entry(SendRequest(end=end), 0, 0, end.ByteSize(), is_end=True))
+        await self.put(WindowEntry(SendRequest(end=end), 0, 0, end.ByteSize(), is_end=True))
         while not self.window.ended:
             await self.wait()
         return self.sent
 
-    async def put(self, entry: Entry) -> None:
+    async def put(self, entry: WindowEntry) -> None:
         """Put a message into the window as soon as there is room."""
         self.check()
         while self.window.is_full and not entry.is_end:
@@ -182,9 +182,9 @@ class Sender:
     async def try_once(self) -> None:
         """Converse over one connection; after its failure wait a while. Raises `DeepProfError` when it is enough."""
         try:
-            async with Stream(self.door, self.hello, self.policy.silence_s) as stream:
+            async with IngestStream(self.door, self.hello, self.policy.silence_s) as stream:
                 await self.converse(stream)
-        except Broken as broken:
+        except StreamBrokenError as broken:
             if self.window.ended:  # it closed before it had told the account
                 return
             pause = self.judge(broken)
@@ -192,7 +192,7 @@ class Sender:
                 self.notice(str(explain(broken, self.door.address)))
             await self.clock.sleep(pause)
 
-    def judge(self, broken: Broken) -> float:
+    def judge(self, broken: StreamBrokenError) -> float:
         """Return how long to wait after a failure; raises it where waiting does not help."""
         jumped = broken.code() is StatusCode.OUT_OF_RANGE
         self.jumps += jumped
@@ -202,7 +202,7 @@ class Sender:
             raise explain(broken, self.door.address) from broken
         return pause
 
-    async def converse(self, stream: Stream) -> None:
+    async def converse(self, stream: IngestStream) -> None:
         """Go on where the daemon says, write, and hear its answers until the end is durable."""
         self.welcome(await stream.hear(lambda: True))
         writing = asyncio.create_task(self.write(stream))
@@ -249,7 +249,7 @@ class Sender:
         self.counted = answer.counted
         self.wake()
 
-    async def write(self, stream: Stream) -> None:
+    async def write(self, stream: IngestStream) -> None:
         """Write what the window holds, as it comes, and the status that holds now before it."""
         told: Status | None = None
         while True:

@@ -1,4 +1,4 @@
-"""One connection's stream of messages to a daemon, whose every failure is a `Broken`.
+"""One connection's stream of messages to a daemon, whose every failure is a `StreamBrokenError`.
 
 gRPC's threads carry it, not `grpc.aio`: there a write that fails covers up the status that the daemon sent, and what it
 leaves behind of one event loop complains in the next.
@@ -17,18 +17,18 @@ from typing import Any, Self
 import grpc
 from grpc import StatusCode
 
-from deepprof.client.channel import Door
+from deepprof.client.channel import Endpoint
 from deepprof.v1.ingest_pb2 import SendRequest, SendResponse
 from deepprof.v1.ingest_pb2_grpc import IngestStub
 from deepprof.v1.records_pb2 import Hello
 
-__all__ = ["Broken", "Stream"]
+__all__ = ["IngestStream", "StreamBrokenError"]
 
 CLOSING_S = 2.0  # that a daemon may take to close what has ended
 LATEST = SendRequest()  # stands in the line for the latest message of a kind of which only that one counts
 
 
-class Broken(Exception):  # noqa: N818 - a state of the connection, which the sender handles
+class StreamBrokenError(Exception):
     """The stream has ended before its time, as gRPC tells it."""
 
     def __init__(self, code: StatusCode, details: str | None) -> None:
@@ -44,13 +44,13 @@ class Broken(Exception):  # noqa: N818 - a state of the connection, which the se
         return self.said
 
 
-class Stream:
+class IngestStream:
     """A stream to the daemon behind `door`, opened with `hello`; an answer that is due may take `silence_s`."""
 
-    def __init__(self, door: Door, hello: Hello, silence_s: float) -> None:
+    def __init__(self, door: Endpoint, hello: Hello, silence_s: float) -> None:
         self.door, self.hello, self.silence_s = door, hello, silence_s
         self.requests: SimpleQueue[SendRequest | None] = SimpleQueue()
-        self.answers: asyncio.Queue[SendResponse | Broken] = asyncio.Queue()
+        self.answers: asyncio.Queue[SendResponse | StreamBrokenError] = asyncio.Queue()
         self.latest, self.latest_waits = LATEST, False
 
     async def __aenter__(self) -> Self:
@@ -65,7 +65,7 @@ class Stream:
         except RuntimeError as error:  # the machine gives no thread; it may again
             self.requests.put(None)
             self.channel.close()
-            raise Broken(StatusCode.UNAVAILABLE, str(error)) from error
+            raise StreamBrokenError(StatusCode.UNAVAILABLE, str(error)) from error
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
@@ -102,14 +102,14 @@ class Stream:
         try:
             for answer in self.call:
                 self.loop.call_soon_threadsafe(self.answers.put_nowait, answer)
-            ending = Broken(StatusCode.UNAVAILABLE, "the stream was closed")
+            ending = StreamBrokenError(StatusCode.UNAVAILABLE, "the stream was closed")
         except grpc.RpcError:
-            ending = Broken(self.call.code(), self.call.details())
+            ending = StreamBrokenError(self.call.code(), self.call.details())
         with contextlib.suppress(RuntimeError):  # the loop has ended: nobody listens
             self.loop.call_soon_threadsafe(self.answers.put_nowait, ending)
 
     async def hear(self, is_due: Callable[[], bool]) -> SendResponse:
-        """Return the daemon's next answer; raises `Broken`, also when one stays due for the whole of `silence_s`."""
+        """Return the daemon's next answer; raises `StreamBrokenError`, also where one is due for `silence_s`."""
         while True:
             due = is_due()
             try:
@@ -117,16 +117,16 @@ class Stream:
                     answer = await self.answers.get()
             except TimeoutError:
                 if due and is_due():
-                    raise Broken(StatusCode.DEADLINE_EXCEEDED, "no answer") from None
+                    raise StreamBrokenError(StatusCode.DEADLINE_EXCEEDED, "no answer") from None
                 continue
-            if isinstance(answer, Broken):
+            if isinstance(answer, StreamBrokenError):
                 raise answer
             return answer
 
     async def close(self) -> None:
         """Say that nothing follows, and give the daemon a moment to close."""
         self.requests.put(None)
-        with contextlib.suppress(TimeoutError, Broken):
+        with contextlib.suppress(TimeoutError, StreamBrokenError):
             async with asyncio.timeout(CLOSING_S):
                 while True:
                     await self.hear(lambda: False)

@@ -16,13 +16,13 @@ from deepprof.wire.limits import WIDEST
 
 if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
-    from deepprof.wire.addresses import Address
+    from deepprof.wire.addresses import DaemonAddress
 
 __all__ = ["read_traces"]
 
 
 def read_traces(
-    answers: Iterable[ReadWindowResponse], address: Address, job: str, between: Between | None = None
+    answers: Iterable[ReadWindowResponse], address: DaemonAddress, job: str, between: Between | None = None
 ) -> list[Trace]:
     """Return the ranks that the answers to `ReadWindow` hold, as `deepprof.read_job` returns what it has read.
 

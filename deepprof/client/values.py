@@ -25,7 +25,7 @@ __all__ = [
     "KindAccount",
     "LoopFigures",
     "RankState",
-    "Sender",
+    "SenderState",
     "Share",
     "WatchState",
     "build",
@@ -92,7 +92,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
+class SenderState:
     """Who brings records, by the name of a token or of another proof, and what of the daemon that takes up."""
 
     sender: str

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-__all__ = ["CLOCK", "Clock", "Patience"]
+__all__ = ["CLOCK", "Clock", "RetrySchedule"]
 
 FIRST_S, LONGEST_S = 0.1, 10.0
 
@@ -42,7 +42,7 @@ CLOCK: Clock = SystemClock()
 
 
 @dataclass(slots=True)
-class Patience:
+class RetrySchedule:
     """Waits ever longer between attempts, and knows when it is enough.
 
     Each pause is between half and the whole of twice the former, so that the many clients of a daemon do not come back

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from deepprof.v1.ingest_pb2 import SendRequest
 
-__all__ = ["Entry", "Window"]
+__all__ = ["SendWindow", "WindowEntry"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Entry:
+class WindowEntry:
     """A message with the numbers it covers: records [first, first + count), or those that a gap says are missing."""
 
     request: SendRequest
@@ -40,14 +40,14 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Window:
+class SendWindow:
     """Messages in order, those written on the present connection first; at most `limit_nbytes`, or one message.
 
     `durable` is what the daemon last said, `ended` that the end is durable too.
     """
 
     limit_nbytes: int
-    entries: deque[Entry] = field(default_factory=deque)
+    entries: deque[WindowEntry] = field(default_factory=deque)
     written: int = 0
     nbytes: int = 0
     durable: int = 0
@@ -64,7 +64,7 @@ class Window:
         written = min(self.written, len(self.entries))
         return any(self.entries[at].count or self.entries[at].is_end for at in range(written - 1, -1, -1))
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: WindowEntry) -> None:
         """Keep a message that follows the others; of promises in a row the latest, for none is ever known durable."""
         if self.entries and entry.is_promise and self.entries[-1].is_promise:
             self.nbytes -= self.entries.pop().nbytes
@@ -72,7 +72,7 @@ class Window:
         self.entries.append(entry)
         self.nbytes += entry.nbytes
 
-    def take_next(self) -> Entry | None:
+    def take_next(self) -> WindowEntry | None:
         """Return the next message to write on this connection, None where all are written."""
         if self.written >= len(self.entries):
             return None

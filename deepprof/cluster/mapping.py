@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deepprof.analysis.merging import check_job, merge
-from deepprof.analysis.part import Question
+from deepprof.analysis.part import AnalysisOptions
 from deepprof.cluster import tasks
 from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.job import find_files
-from deepprof.job.alignment import Member, Offset, plan_corrections
-from deepprof.job.files import Found
+from deepprof.job.alignment import AlignedRank, ClockOffset, plan_corrections
+from deepprof.job.files import TraceFiles
 from deepprof.job.part import check_between, check_parts, find_zeros
 from deepprof.job.ranks import assign_ranks
 from deepprof.metrics.sharing.places import RankDevices, SharedPlaces, SharedWork, find_shared
@@ -38,7 +38,7 @@ __all__ = ["analyze_on"]
 
 def analyze_on(  # noqa: PLR0913  options by name
     client: Client,
-    paths: Found | Name | Sequence[Name],
+    paths: TraceFiles | Name | Sequence[Name],
     *,
     counts: Sequence[int] = (),
     stream: tuple[int, int] | None = None,
@@ -54,9 +54,9 @@ def analyze_on(  # noqa: PLR0913  options by name
     """
     if between is not None:
         check_between(between)
-    found = paths if isinstance(paths, Found) else find_files(paths)
+    found = paths if isinstance(paths, TraceFiles) else find_files(paths)
     readings = plan_readings(found.paths, stored=between is not None, columns=columns)
-    crew = Crew(client, [reading.path for reading in readings])
+    crew = ClusterWorkers(client, [reading.path for reading in readings])
     opened = crew.map(tasks.open_path, readings)
     if between is not None:
         opened = cut(crew, opened, between)
@@ -66,7 +66,7 @@ def analyze_on(  # noqa: PLR0913  options by name
     orders = plan_orders(crew, opened, heads)
     devices = sorted(map(list_devices, chain.from_iterable(heads), orders), key=lambda each: each.rank)
     shared = read_shared(crew, opened, split(orders, heads), find_shared(devices, same_device=same_device))
-    question = Question(tuple(counts), stream, alone=len(orders) < 2, shared=shared)
+    question = AnalysisOptions(tuple(counts), stream, alone=len(orders) < 2, shared=shared)
     check_job([order.number.rank for order in orders], question)
     looks = crew.map(tasks.look, opened, split(orders, heads), question=question)
     for future in opened:
@@ -81,7 +81,7 @@ def add_notes(analysis: Analysis, notes: Sequence[str]) -> Analysis:
     return replace(analysis, recordings=(replace(first, notes=(*notes, *first.notes)), *others)) if notes else analysis
 
 
-class Crew:
+class ClusterWorkers:
     """The workers, asked for one thing per path at a time."""
 
     def __init__(self, client: Client, paths: Sequence[str]) -> None:
@@ -99,7 +99,7 @@ class Crew:
         found: dict[object, Any] = {}
         done = 0
         for future, value in as_completed(futures, loop=self.client.loop, with_results=True, raise_errors=False):
-            found[future.key] = value if future.status == "finished" else Failure(future.status, value)
+            found[future.key] = value if future.status == "finished" else TaskFailure(future.status, value)
             while done < len(futures) and futures[done].key in found:
                 check(found[futures[done].key], self.paths[done])
                 done += 1
@@ -109,7 +109,7 @@ class Crew:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class TaskFailure:
     """A task that has no result: what became of it, and its error as Dask tells it."""
 
     status: str
@@ -118,13 +118,13 @@ class Failure:
 
 def check(value: Any, path: str) -> None:
     """Raise the error that stands in a result's place, if one does."""
-    if isinstance(value, tasks.Problem):
+    if isinstance(value, tasks.ErrorValue):
         raise value.error()
-    if isinstance(value, Failure):
+    if isinstance(value, TaskFailure):
         raise explain(value, path)
 
 
-def explain(failure: Failure, path: str) -> BaseException:
+def explain(failure: TaskFailure, path: str) -> BaseException:
     """Return the error of a task that failed otherwise than by its input."""
     from distributed import KilledWorker
 
@@ -137,43 +137,47 @@ def explain(failure: Failure, path: str) -> BaseException:
     return error if isinstance(error, BaseException) else RuntimeError(f"{path}: {error}")
 
 
-def plan_readings(files: Sequence[Path], *, stored: bool, columns: Mapped | None) -> list[tasks.Reading]:
+def plan_readings(files: Sequence[Path], *, stored: bool, columns: Mapped | None) -> list[tasks.ReadOptions]:
     """Return how each file is to be read."""
     from deepprof.collectors.importers.generic.columns import parse_columns
 
     mapping = None if columns is None else parse_columns(columns)
-    return [tasks.Reading(str(f), os.path.abspath(f), len(files) == 1, stored, mapping) for f in files]
+    return [tasks.ReadOptions(str(f), os.path.abspath(f), len(files) == 1, stored, mapping) for f in files]
 
 
-def cut(crew: Crew, opened: Sequence[Future[Any]], between: Between) -> list[Future[Any]]:
+def cut(crew: ClusterWorkers, opened: Sequence[Future[Any]], between: Between) -> list[Future[Any]]:
     """Return what of the traces lies in a range of time."""
     begins = crew.fetch(crew.map(tasks.find_begins, opened))
     zeros = find_zeros(list(chain.from_iterable(begins)))
     return crew.map(tasks.cut_parts, opened, split(zeros, begins), between=between)
 
 
-def plan_orders(crew: Crew, opened: Sequence[Future[Any]], heads: Sequence[Sequence[tasks.Head]]) -> list[tasks.Order]:
+def plan_orders(
+    crew: ClusterWorkers, opened: Sequence[Future[Any]], heads: Sequence[Sequence[tasks.RankHead]]
+) -> list[tasks.RankCorrection]:
     """Return what is to be done to each rank, in the order of the paths."""
     told = list(chain.from_iterable(heads))
     numbers = assign_ranks([(head.rank, head.path) for head in told])
     by_rank = sorted(range(len(told)), key=lambda place: numbers[place].rank)
     offsets = measure(crew, opened, heads, by_rank[0])
-    members = [Member(numbers[place].rank, told[place].clock, offsets[place], told[place].session) for place in by_rank]
+    members = [
+        AlignedRank(numbers[place].rank, told[place].clock, offsets[place], told[place].session) for place in by_rank
+    ]
     corrections = dict(zip(by_rank, plan_corrections(members), strict=True))
     bare = not any(head.events for head in told)
-    return [tasks.Order(number, corrections[place], bare) for place, number in enumerate(numbers)]
+    return [tasks.RankCorrection(number, corrections[place], bare) for place, number in enumerate(numbers)]
 
 
-def list_devices(head: tasks.Head, order: tasks.Order) -> RankDevices:
+def list_devices(head: tasks.RankHead, order: tasks.RankCorrection) -> RankDevices:
     """Return the devices of one rank, with the clock that it is put on."""
     unix = order.correction.to_unix or head.clock.clock == "unix"
     return RankDevices(order.number.rank, head.devices, "unix" if unix else head.session)
 
 
 def read_shared(
-    crew: Crew,
+    crew: ClusterWorkers,
     opened: Sequence[Future[Any]],
-    orders: Sequence[Sequence[tasks.Order]],
+    orders: Sequence[Sequence[tasks.RankCorrection]],
     shared: Sequence[SharedPlaces],
 ) -> tuple[SharedWork, ...]:
     """Return what ranks have on the devices that they share."""
@@ -187,8 +191,8 @@ def read_shared(
 
 
 def measure(
-    crew: Crew, opened: Sequence[Future[Any]], heads: Sequence[Sequence[tasks.Head]], first: int
-) -> list[Offset | None]:
+    crew: ClusterWorkers, opened: Sequence[Future[Any]], heads: Sequence[Sequence[tasks.RankHead]], first: int
+) -> list[ClockOffset | None]:
     """Return how far each clock is ahead of that of rank number `first`, in the order of the paths."""
     places = [(number, index) for number, ranks in enumerate(heads) for index in range(len(ranks))]
     if len(places) < 2:

@@ -71,29 +71,29 @@ class Agent:
 
         os.environ.setdefault("POLARS_MAX_THREADS", "1")  # its pool costs more than it gives for tables of this size
         door = open_door(args.to, args)
-        from deepprof.agent.agent import Settings, default_socket, default_spool, run
+        from deepprof.agent.agent import AgentSettings, default_socket, default_spool, run
         from deepprof.agent.kineto.schedule import parse_schedule
         from deepprof.agent.pacing import Pacing
-        from deepprof.agent.sources import Wishes
-        from deepprof.service.config.sections import Log
+        from deepprof.agent.sources import SourceOptions
+        from deepprof.service.config.sections import LogSection
         from deepprof.service.logs import writing_logs
 
         socket = args.socket or find_socket(os.environ.get("DEEPPROF_SOCKET")) or default_socket(os.environ)
-        settings = Settings(
+        settings = AgentSettings(
             socket=Path(socket).absolute(),
             spool=Path(args.spool) if args.spool else default_spool(os.environ),
             spool_nbytes=args.spool_limit,
             pacing=Pacing(args.overhead),
             for_all=args.for_all,
             until_idle=args.until_idle,
-            wishes=Wishes(
+            wishes=SourceOptions(
                 kineto=parse_schedule(args.kineto) if args.kineto else None,
                 tail=args.tail,
                 watch=args.watch,
                 job=args.job,
             ),
         )
-        with writing_logs(Log(format=args.log_format)):
+        with writing_logs(LogSection(format=args.log_format)):
             run(settings, door)
         return 0
 

@@ -12,7 +12,7 @@ from deepprof.plurals import counted
 if TYPE_CHECKING:
     import argparse
 
-    from deepprof.job.conversion import Written
+    from deepprof.job.conversion import ConversionResult
 
 __all__ = ["Convert"]
 
@@ -48,7 +48,7 @@ class Convert:
         return 0
 
 
-def describe(written: Written) -> str:
+def describe(written: ConversionResult) -> str:
     """Return a line on what was written and what was not."""
     ranks = counted(written.ranks, "rank")
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in written.dropped.items())

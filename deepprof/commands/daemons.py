@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import argparse
 
     from deepprof.analysis import Analysis
-    from deepprof.client.channel import Door
+    from deepprof.client.channel import Endpoint
 
 __all__ = ["add_credentials", "add_daemon", "analyze_window", "open_door"]
 
@@ -25,7 +25,7 @@ def add_credentials(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--key", metavar="FILE", help="key of the own certificate")
 
 
-def open_door(address: str | None, args: argparse.Namespace) -> Door:
+def open_door(address: str | None, args: argparse.Namespace) -> Endpoint:
     """Return the door to the daemon at `address`, else to the default one, with what `args` shows there."""
     from deepprof.client.extra import require_grpc
 

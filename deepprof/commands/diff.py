@@ -16,7 +16,7 @@ from deepprof.plurals import counted
 if TYPE_CHECKING:
     import argparse
 
-    from deepprof.comparison.result import Comparison, Pair
+    from deepprof.comparison.result import Comparison, LoopPair
 
 __all__ = ["Diff"]
 
@@ -93,12 +93,12 @@ def fails(comparison: Comparison, limit: float) -> bool:
     return any(map(is_sure, slower))
 
 
-def is_sure(pair: Pair) -> bool:
+def is_sure(pair: LoopPair) -> bool:
     """Return whether the interval of a pair's ratio lies above equal times."""
     return pair.time.low is not None and pair.time.low > 1
 
 
-def describe(pair: Pair, limit: float) -> str:
+def describe(pair: LoopPair, limit: float) -> str:
     """Return by how much a pair is slower, and whether that is sure."""
     time, place = pair.time, f"rank {pair.b.rank}, device {pair.b.device}"
     more = f"{place}: iterations are {100 * time.ratio - 100:.3g}% slower, which is more than {100 * limit:.3g}%"

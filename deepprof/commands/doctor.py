@@ -13,7 +13,7 @@ from deepprof.commands.output import FORMATS
 from deepprof.commands.streams import require_stdout
 
 if TYPE_CHECKING:
-    from deepprof.agent.doctor.machine import Surroundings
+    from deepprof.agent.doctor.machine import DoctorMachine
 
 __all__ = ["Doctor"]
 
@@ -47,9 +47,9 @@ class Doctor:
         import json
 
         from deepprof.agent.doctor import examine_machine, examine_process
-        from deepprof.agent.doctor.tree import Tree
+        from deepprof.agent.doctor.tree import FileTree
 
-        around, tree = look_around(args), Tree()
+        around, tree = look_around(args), FileTree()
         report = examine_machine(tree, around) if args.pid is None else examine_process(tree, around, args.pid)
         stdout = require_stdout()
         if args.format == "json":
@@ -59,15 +59,15 @@ class Doctor:
         return 0 if report.is_healthy else 1
 
 
-def look_around(args: argparse.Namespace) -> Surroundings:
+def look_around(args: argparse.Namespace) -> DoctorMachine:
     """Return what the doctor looks at besides files."""
     from deepprof.agent.asking import ask
-    from deepprof.agent.doctor.machine import Surroundings
+    from deepprof.agent.doctor.machine import DoctorMachine
     from deepprof.collectors.live import __file__ as live
     from deepprof.collectors.live.identity import find_socket
     from deepprof.collectors.live.inject import find_library
 
-    return Surroundings(
+    return DoctorMachine(
         socket=args.agent or find_socket(),
         ask=ask,
         daemon=lambda address: call_daemon(address or args.to),

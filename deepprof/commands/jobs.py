@@ -111,10 +111,10 @@ ACT: dict[str, Callable[[Daemon, argparse.Namespace], None]] = {
 
 def write(draw: Callable[[int], Iterable[Line]], nothing: str) -> None:
     """Write lines as stdout can show them, or what is said instead of none."""
-    from deepprof.render.page import Page
+    from deepprof.render.page import TextPage
 
     require_stdout()
-    page = Page(open_console(sys.stdout))
+    page = TextPage(open_console(sys.stdout))
     for text, style in list(draw(page.width)) or [(nothing, "")]:
         page.draw(text, style)
 

@@ -17,9 +17,9 @@ from deepprof.commands.streams import say
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from deepprof.agent.answers import Answer
-    from deepprof.agent.injection import Injection
-    from deepprof.agent.launching import Keeper
+    from deepprof.agent.answers import AgentStatus
+    from deepprof.agent.injection import InjectionPlan
+    from deepprof.agent.launching import AgentSupervisor
 
 __all__ = ["Run"]
 
@@ -101,9 +101,9 @@ def run_watched(command: list[str], args: argparse.Namespace) -> int:
         return leave(status)
 
 
-def make_wish(command: list[str], args: argparse.Namespace) -> Injection | None:
+def make_wish(command: list[str], args: argparse.Namespace) -> InjectionPlan | None:
     """Return what is injected, None where no library of ours is."""
-    from deepprof.agent.injection import Injection
+    from deepprof.agent.injection import InjectionPlan
     from deepprof.collectors.live import __file__ as live
     from deepprof.collectors.live.identity import find_socket
     from deepprof.collectors.live.inject import find_library
@@ -111,7 +111,7 @@ def make_wish(command: list[str], args: argparse.Namespace) -> Injection | None:
     library = find_library() if sys.platform == "linux" else None
     if library is None:
         return None
-    return Injection(
+    return InjectionPlan(
         library=library.absolute(),
         hook=Path(live).parent.absolute() / "hook",
         socket=(args.agent or find_socket()).absolute(),
@@ -125,10 +125,10 @@ def make_wish(command: list[str], args: argparse.Namespace) -> Injection | None:
     )
 
 
-def make_keeper(wish: Injection, args: argparse.Namespace) -> Keeper:
+def make_keeper(wish: InjectionPlan, args: argparse.Namespace) -> AgentSupervisor:
     """Return who finds the agent and keeps it alive."""
     from deepprof.agent.injection import strip
-    from deepprof.agent.launching import Keeper
+    from deepprof.agent.launching import AgentSupervisor
 
     shown = {"to": args.to} | {name: getattr(args, name) for name in CREDENTIALS}
     options = [word for name, text in shown.items() if text for word in (f"--{name.replace('_', '-')}", text)]
@@ -136,7 +136,7 @@ def make_keeper(wish: Injection, args: argparse.Namespace) -> Keeper:
     environ = strip(os.environ, wish.library, wish.hook)
     if args.kineto:
         environ.setdefault("KINETO_IPC_SOCKET_DIR", str(wish.socket.parent))
-    return Keeper(wish.socket, options, environ, say=complain)
+    return AgentSupervisor(wish.socket, options, environ, say=complain)
 
 
 def explain_platform() -> str:
@@ -158,7 +158,7 @@ def choose_job(name: str | None, command: list[str]) -> str:
     return job
 
 
-def remark_on(answer: Answer | None, to: str | None, said: str | None) -> list[str]:
+def remark_on(answer: AgentStatus | None, to: str | None, said: str | None) -> list[str]:
     """Return a remark on an agent that is late, or was there before and sends elsewhere than was asked for.
 
     `to` was given as an option, and goes before what the environment has `said`.
@@ -203,7 +203,11 @@ def find_usual() -> str | None:
 
 
 def sum_up(
-    keeper: Keeper, wish: Injection, before: Collection[str], args: argparse.Namespace, since_unix_ns: int | None
+    keeper: AgentSupervisor,
+    wish: InjectionPlan,
+    before: Collection[str],
+    args: argparse.Namespace,
+    since_unix_ns: int | None,
 ) -> None:
     """Wait until the daemon has everything, and say what came; a signal to end ends the wait. Only signals blocked.
 
@@ -212,7 +216,7 @@ def sum_up(
     from deepprof.agent.asking import NotAnsweredError
     from deepprof.agent.draining import drain
     from deepprof.agent.remaining import find_remaining
-    from deepprof.agent.summary import Finished, describe
+    from deepprof.agent.summary import FinishedCommand, describe
 
     job = wish.job
     try:
@@ -222,7 +226,9 @@ def sum_up(
         return
     if not args.quiet:
         going = find_remaining(job, keeper.socket, wish.run)
-        complain(describe(answer, Finished(job, args.to, since_unix_ns, going, find_usual()), processes, account))
+        complain(
+            describe(answer, FinishedCommand(job, args.to, since_unix_ns, going, find_usual()), processes, account)
+        )
 
 
 def read_command(words: list[str]) -> list[str]:

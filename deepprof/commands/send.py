@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from deepprof.client.channel import Door
-    from deepprof.client.replay import Totals
+    from deepprof.client.channel import Endpoint
+    from deepprof.client.replay import ReplayTotals
     from deepprof.collectors.trace import Trace
 
 __all__ = ["Send"]
@@ -49,11 +49,11 @@ class Send:
     def run(self, args: argparse.Namespace) -> int:
         """Read, send, and say what became of it."""
         door = open_door(args.to, args)
-        from deepprof.client.replay import Replay, check_words, replay
+        from deepprof.client.replay import TraceReplay, check_words, replay
 
         check_words(args.job, args.collector)
         traces = read_traces(args)
-        how = Replay(args.job, args.speed, args.repeat, args.collector)
+        how = TraceReplay(args.job, args.speed, args.repeat, args.collector)
         with counting("sending", "records") as watch:
             totals = replay(door, traces, how, watch=watch, notice=say_once())
         say(f"{door.address}: {describe(totals)}{describe_account(door, args.job, traces)}")
@@ -84,7 +84,7 @@ def read_traces(args: argparse.Namespace) -> list[Trace]:
     return traces
 
 
-def describe(totals: Totals) -> str:
+def describe(totals: ReplayTotals) -> str:
     """Return a line on what was sent."""
     ranks = counted(totals.ranks, "rank")
     rate = (totals.durable - totals.present) / totals.seconds if totals.seconds else 0.0
@@ -95,7 +95,7 @@ def describe(totals: Totals) -> str:
     )
 
 
-def describe_account(door: Door, job: str, traces: list[Trace]) -> str:
+def describe_account(door: Endpoint, job: str, traces: list[Trace]) -> str:
     """Return what the daemon left out of it, nothing where it left out nothing or does not tell us."""
     from deepprof.client.daemon import Daemon
     from deepprof.client.errors import DaemonError

@@ -15,10 +15,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from deepprof.analysis import Analysis
-    from deepprof.render.page import Page
+    from deepprof.render.page import TextPage
     from deepprof.simulation.sharing import SharedRun
 
-__all__ = ["FEWEST", "ITERATIONS", "LONGEST", "Outcome", "Trial", "list_trials", "print_study", "study", "write_traces"]
+__all__ = [
+    "FEWEST",
+    "ITERATIONS",
+    "LONGEST",
+    "StudyOutcome",
+    "StudyTrial",
+    "list_trials",
+    "print_study",
+    "study",
+    "write_traces",
+]
 
 ITERATIONS, FEWEST, LONGEST = 12, 5, 200
 ALONE, TOGETHER = (0.1, 0.25, 0.5, 0.75, 1.0), (0.25, 0.5)  # of the memory, as in Figs 7 and 8
@@ -28,7 +38,7 @@ TRUE = {"turns": "turns", "slower": "slowed", "copies": "copies"}
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class StudyTrial:
     """Programs that run at once, each with a share of the device's memory; `fits` says whether they can."""
 
     programs: tuple[str, ...]
@@ -43,30 +53,30 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StudyOutcome:
     """What became of one program in a trial: figures by name, as DeepProf finds them and as they are. Times in ns."""
 
-    trial: Trial
+    trial: StudyTrial
     program: str
     found: Mapping[str, float]
     true: Mapping[str, float]
 
 
-def list_trials() -> list[Trial]:
+def list_trials() -> list[StudyTrial]:
     """Return the trials of the study."""
     from deepprof.simulation.sharing import needs
 
     groups: list[tuple[tuple[str, ...], float]] = [((program,), share) for program in PROGRAMS for share in ALONE]
     groups += [(PROGRAMS, share) for share in TOGETHER]
-    return [Trial(programs, share, all(needs(each) <= share for each in programs)) for programs, share in groups]
+    return [StudyTrial(programs, share, all(needs(each) <= share for each in programs)) for programs, share in groups]
 
 
-def study(iterations: int, seed: int) -> list[Outcome]:
+def study(iterations: int, seed: int) -> list[StudyOutcome]:
     """Simulate every trial that fits, and return what DeepProf finds in its traces beside the truth."""
     return [each for trial in list_trials() if trial.fits for each in attempt(trial, iterations, seed)]
 
 
-def attempt(trial: Trial, iterations: int, seed: int) -> list[Outcome]:
+def attempt(trial: StudyTrial, iterations: int, seed: int) -> list[StudyOutcome]:
     """Return the outcome of one trial for each of its programs."""
     from deepprof.analysis import analyze
     from deepprof.job import read_job
@@ -77,12 +87,12 @@ def attempt(trial: Trial, iterations: int, seed: int) -> list[Outcome]:
         traces = read_job(write_runs(trial, runs, Path(scratch), ".json"))
     analysis = analyze(traces, same_device=len(runs) > 1)
     return [
-        Outcome(trial, program, measure(analysis, rank), tell(runs, rank))
+        StudyOutcome(trial, program, measure(analysis, rank), tell(runs, rank))
         for rank, program in enumerate(trial.programs)
     ]
 
 
-def write_runs(trial: Trial, runs: Sequence[SharedRun], folder: Path, suffix: str) -> list[Path]:
+def write_runs(trial: StudyTrial, runs: Sequence[SharedRun], folder: Path, suffix: str) -> list[Path]:
     """Write the traces of a trial to `folder`, in the order of its programs, and return their paths."""
     from deepprof.simulation import write
 
@@ -130,7 +140,7 @@ def tell(runs: Sequence[SharedRun], rank: int) -> dict[str, float]:
     return figures | (lost if len(runs) > 1 else {})
 
 
-def print_study(outcomes: Sequence[Outcome], page: Page) -> None:
+def print_study(outcomes: Sequence[StudyOutcome], page: TextPage) -> None:
     """Print the study as the paper's two figures, and what each program loses to the other."""
     from deepprof.render.ranks import print_table
 
@@ -156,7 +166,7 @@ def describe_programs() -> Iterator[str]:
     yield from (f"{' and '.join(each.programs)} does not fit in {each.memory_share:.0%}" for each in missing)
 
 
-def list_cells(outcome: Outcome, figures: Iterable[str]) -> dict[str, str]:
+def list_cells(outcome: StudyOutcome, figures: Iterable[str]) -> dict[str, str]:
     """Return the cells of one row by their heading."""
     from deepprof.render.units import format_duration, format_ratio
 

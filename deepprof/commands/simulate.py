@@ -110,7 +110,7 @@ def run_study(args: argparse.Namespace) -> int:
     from deepprof.commands import shared_study
     from deepprof.commands.output import capture, deliver
     from deepprof.commands.progress import progress
-    from deepprof.render.page import Page
+    from deepprof.render.page import TextPage
 
     iterations = args.iterations or shared_study.ITERATIONS
     if args.ranks or args.annotate or args.strength != 1:
@@ -122,7 +122,7 @@ def run_study(args: argparse.Namespace) -> int:
     with progress("simulating"):
         outcomes = shared_study.study(iterations, args.seed)
     args.format = "text"
-    deliver(capture(lambda console: shared_study.print_study(outcomes, Page(console)), None), args)
+    deliver(capture(lambda console: shared_study.print_study(outcomes, TextPage(console)), None), args)
     return 0
 
 

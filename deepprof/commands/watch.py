@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-    from deepprof.render.live import Scene
+    from deepprof.render.live import LiveScene
 
 __all__ = ["Watch"]
 
@@ -51,7 +51,7 @@ class Watch:
         door = open_door(args.address, args)
         from deepprof.client.scene import look_on
 
-        screen = Screen()
+        screen = WatchScreen()
         scenes = look_on(door, args.job, lambda: screen.wait(args.interval))
         try:
             show(scenes, args, screen)
@@ -60,15 +60,15 @@ class Watch:
         return 0
 
 
-class Screen:
+class WatchScreen:
     """What stands on the terminal, drawn anew when its size has changed."""
 
     def __init__(self) -> None:
         self.live: Live | None = None
-        self.scene: Scene | None = None
+        self.scene: LiveScene | None = None
         self.size: tuple[int, int] = (0, 0)
 
-    def show(self, scene: Scene) -> None:
+    def show(self, scene: LiveScene) -> None:
         """Draw a scene over the one before."""
         if self.live is not None:
             self.scene, self.size = scene, self.live.console.size
@@ -94,7 +94,7 @@ def check_address(address: str | None) -> None:
         )
 
 
-def show(scenes: Iterator[Scene], args: argparse.Namespace, screen: Screen) -> None:
+def show(scenes: Iterator[LiveScene], args: argparse.Namespace, screen: WatchScreen) -> None:
     """Show scenes as `args` says."""
     stdout = require_stdout()
     if args.format == "json":
@@ -110,7 +110,7 @@ def show(scenes: Iterator[Scene], args: argparse.Namespace, screen: Screen) -> N
         show_live(scenes, open_console(sys.stdout), screen)
 
 
-def show_live(scenes: Iterator[Scene], console: Console, screen: Screen) -> None:
+def show_live(scenes: Iterator[LiveScene], console: Console, screen: WatchScreen) -> None:
     """Show scenes one over the other until Ctrl-C, on a screen that is given back as it was."""
     from rich.live import Live
 
@@ -119,19 +119,19 @@ def show_live(scenes: Iterator[Scene], console: Console, screen: Screen) -> None
             screen.show(scene)
 
 
-def draw(scene: Scene, console: Console, height: int | None) -> Text:
+def draw(scene: LiveScene, console: Console, height: int | None) -> Text:
     """Return a scene as the console can show it."""
     from rich.text import Text
 
     from deepprof.render.live import draw_scene
-    from deepprof.render.page import Page
+    from deepprof.render.page import TextPage
 
-    page = Page(console)
+    page = TextPage(console)
     lines = [Text(page.show(text), style) for text, style in draw_scene(scene, page.width, height)]
     return Text("\n", no_wrap=True, overflow="crop").join(lines)
 
 
-def encode(scene: Scene) -> bytes:
+def encode(scene: LiveScene) -> bytes:
     """Return a scene as a line of JSON."""
     import msgspec
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from deepprof.comparison.headline import nothing_to_compare, sum_up
 from deepprof.comparison.operations import compare_programs
-from deepprof.comparison.pairing import Side, pair_loops, side_of
+from deepprof.comparison.pairing import RunLoop, pair_loops, side_of
 from deepprof.comparison.parts import compare_counts, compare_parts
-from deepprof.comparison.result import Comparison, Pair, Place
+from deepprof.comparison.result import Comparison, LoopPair, LoopPlace
 from deepprof.comparison.setting import compare_settings
 from deepprof.comparison.template import take_template
 from deepprof.comparison.times import compare_times
@@ -49,13 +49,13 @@ def compare(a: Analysis, b: Analysis) -> Comparison:
     )
 
 
-def compare_loops(a: Loop, b: Loop) -> Pair:
+def compare_loops(a: Loop, b: Loop) -> LoopPair:
     """Return the times and their parts, without a look at the kernels."""
     before, after = a.usual, b.usual
     parts = compare_parts(before, after)
-    return Pair(
-        a=Place(a.rank, a.device, a.stream, a.period),
-        b=Place(b.rank, b.device, b.stream, b.period),
+    return LoopPair(
+        a=LoopPlace(a.rank, a.device, a.stream, a.period),
+        b=LoopPlace(b.rank, b.device, b.stream, b.period),
         time=compare_times(before["iteration_ns"], after["iteration_ns"]),
         a_mean_ns=sum(part.a_ns for part in parts),
         b_mean_ns=sum(part.b_ns for part in parts),
@@ -64,7 +64,7 @@ def compare_loops(a: Loop, b: Loop) -> Pair:
     )
 
 
-def with_details(pair: Pair, a: Side, b: Side) -> Pair:
+def with_details(pair: LoopPair, a: RunLoop, b: RunLoop) -> LoopPair:
     """Return the pair with the kernels and copies of both iterations."""
     before, after = take_template(a.loop, a.trace), take_template(b.loop, b.trace)
     return replace(

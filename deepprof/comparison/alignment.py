@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from deepprof.comparison.result import Kind
 
-__all__ = ["TOO_LONG", "Run", "Symbols", "align", "aligned_ratio", "count_kernels"]
+__all__ = ["TOO_LONG", "AlignedSpan", "KernelSymbols", "align", "aligned_ratio", "count_kernels"]
 
 Ids = npt.NDArray[np.int64]
 
@@ -25,7 +25,7 @@ FEW = 0.5  # of the kernels have the same name: less is another precision or lib
 
 
 @dataclass(frozen=True, slots=True)
-class Symbols:
+class KernelSymbols:
     """A sequence of kernels: `exact` ids of names, and `coarse` ids that variants of a kernel share."""
 
     exact: Ids
@@ -35,17 +35,17 @@ class Symbols:
         """Return the number of kernels."""
         return len(self.exact)
 
-    def part(self, first: int, end: int) -> Symbols:
+    def part(self, first: int, end: int) -> KernelSymbols:
         """Return the kernels from `first` to before `end`."""
-        return Symbols(self.exact[first:end], self.coarse[first:end])
+        return KernelSymbols(self.exact[first:end], self.coarse[first:end])
 
-    def rotate(self, by: int) -> Symbols:
+    def rotate(self, by: int) -> KernelSymbols:
         """Return the same circle of kernels, beginning `by` kernels later."""
-        return Symbols(np.roll(self.exact, -by), np.roll(self.coarse, -by))
+        return KernelSymbols(np.roll(self.exact, -by), np.roll(self.coarse, -by))
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class AlignedSpan:
     """A[a_first:a_end] became B[b_first:b_end]. `alike` says that kernel by kernel they are the same or variants."""
 
     kind: Kind
@@ -59,7 +59,7 @@ class Run:
 Block = tuple[int, int, int]  # where in A, where in B, how long
 
 
-def align(a: Symbols, b: Symbols) -> list[Run]:
+def align(a: KernelSymbols, b: KernelSymbols) -> list[AlignedSpan]:
     """Return the runs that make B of A, in order, together all of both. O(n · m / 64) time."""
     blocks = match(a.exact, b.exact)
     if 2 * total(blocks) < FEW * (len(a) + len(b)):
@@ -68,7 +68,7 @@ def align(a: Symbols, b: Symbols) -> list[Run]:
     return [run for run in walk(a, b, blocks) if run.a_end > run.a_first or run.b_end > run.b_first]
 
 
-def walk(a: Symbols, b: Symbols, blocks: Sequence[Block]) -> Iterator[Run]:
+def walk(a: KernelSymbols, b: KernelSymbols, blocks: Sequence[Block]) -> Iterator[AlignedSpan]:
     """Yield the runs of all blocks and of the gaps before, between and after them."""
     i = j = 0
     for at_a, at_b, length in (*blocks, (len(a), len(b), 0)):
@@ -77,7 +77,9 @@ def walk(a: Symbols, b: Symbols, blocks: Sequence[Block]) -> Iterator[Run]:
         i, j = at_a + length, at_b + length
 
 
-def align_gap(a: Symbols, b: Symbols, of_a: tuple[int, int], of_b: tuple[int, int]) -> Iterator[Run]:
+def align_gap(
+    a: KernelSymbols, b: KernelSymbols, of_a: tuple[int, int], of_b: tuple[int, int]
+) -> Iterator[AlignedSpan]:
     """Yield the runs of a gap in which no exact name is shared: variants first, then what lies between them."""
     (i, a_end), (j, b_end) = of_a, of_b
     for at_a, at_b, length in match(a.coarse[i:a_end], b.coarse[j:b_end]):
@@ -87,19 +89,19 @@ def align_gap(a: Symbols, b: Symbols, of_a: tuple[int, int], of_b: tuple[int, in
     yield unmatched(i, a_end, j, b_end)
 
 
-def unmatched(a_first: int, a_end: int, b_first: int, b_end: int) -> Run:
+def unmatched(a_first: int, a_end: int, b_first: int, b_end: int) -> AlignedSpan:
     """Return the run of kernels that have nothing in common."""
     kind: Kind = "added" if a_first == a_end else "removed" if b_first == b_end else "replaced"
-    return Run(kind, a_first, a_end, b_first, b_end, alike=False)
+    return AlignedSpan(kind, a_first, a_end, b_first, b_end, alike=False)
 
 
-def split_block(a: Symbols, b: Symbols, block: Block) -> Iterator[Run]:
+def split_block(a: KernelSymbols, b: KernelSymbols, block: Block) -> Iterator[AlignedSpan]:
     """Yield the runs of a block that matches kernel by kernel: kept, or replaced by a variant."""
     i, j, length = block
     same = a.exact[i : i + length] == b.exact[j : j + length]
     edges = [0, *(np.flatnonzero(same[1:] != same[:-1]) + 1).tolist(), length] if length else [0]
     for first, end in pairwise(edges):
-        yield Run("kept" if same[first] else "replaced", i + first, i + end, j + first, j + end, alike=True)
+        yield AlignedSpan("kept" if same[first] else "replaced", i + first, i + end, j + first, j + end, alike=True)
 
 
 def match(a: Ids, b: Ids) -> list[Block]:
@@ -121,7 +123,7 @@ def total(blocks: Sequence[Block]) -> int:
     return sum(length for *_, length in blocks)
 
 
-def count_kernels(runs: Sequence[Run]) -> dict[Kind, int]:
+def count_kernels(runs: Sequence[AlignedSpan]) -> dict[Kind, int]:
     """Return how many kernels were kept, replaced and removed (of A) and added (of B)."""
     counts: dict[Kind, int] = {"kept": 0, "replaced": 0, "added": 0, "removed": 0}
     for run in runs:
@@ -129,7 +131,7 @@ def count_kernels(runs: Sequence[Run]) -> dict[Kind, int]:
     return counts
 
 
-def aligned_ratio(runs: Sequence[Run], kernels: int) -> float:
+def aligned_ratio(runs: Sequence[AlignedSpan], kernels: int) -> float:
     """Return the share of the kernels of both runs, `kernels` together, that match or are variants."""
     matched = sum(run.a_end - run.a_first for run in runs if run.alike)
     return 2 * matched / kernels if kernels else 1.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from deepprof.comparison.pairing import Side
-from deepprof.comparison.result import Headline, Pair, PartChange, Program
+from deepprof.comparison.pairing import RunLoop
+from deepprof.comparison.result import Headline, LoopPair, PartChange, ProgramChange
 from deepprof.comparison.times import SAME
 from deepprof.metrics.breakdown.costs import spans_of_parts
 from deepprof.metrics.breakdown.host_states import ALLOCATOR, WAIT
@@ -29,7 +29,7 @@ def nothing_to_compare(missing: Sequence[str]) -> Headline:
     return Headline(f"Nothing can be compared: {'; '.join(missing) or 'no rank or device is in both runs'}.")
 
 
-def sum_up(pairs: Sequence[Pair], a: Side, b: Side, words: Wording = GPU) -> Headline:
+def sum_up(pairs: Sequence[LoopPair], a: RunLoop, b: RunLoop, words: Wording = GPU) -> Headline:
     """Return the headline of a comparison whose first pair, with details, is that of `a` and `b`, in these words."""
     pair = pairs[0]
     part = main_part(pair)
@@ -45,7 +45,7 @@ def sum_up(pairs: Sequence[Pair], a: Side, b: Side, words: Wording = GPU) -> Hea
     return Headline(" ".join(sentences), part.name, place, round(share, 4))
 
 
-def main_part(pair: Pair) -> PartChange | None:
+def main_part(pair: LoopPair) -> PartChange | None:
     """Return the part that explains most of the change of the mean, None where the mean went the other way."""
     change = pair.b_mean_ns - pair.a_mean_ns
     if change * (pair.time.b_ns - pair.time.a_ns) <= 0:
@@ -60,7 +60,7 @@ def surely_changed(part: str, a: Loop, b: Loop) -> bool:
     return interval is not None and (interval[0] > 0 or interval[1] < 0)
 
 
-def describe_time(pairs: Sequence[Pair], words: Wording) -> str:
+def describe_time(pairs: Sequence[LoopPair], words: Wording) -> str:
     """Return how much the iteration time changed, and whether that is sure."""
     pair = pairs[0]
     time, several = pair.time, len(pairs) > 1
@@ -80,7 +80,7 @@ def describe_time(pairs: Sequence[Pair], words: Wording) -> str:
     return f"B seems to take {more}: {times}, but {fewest} are too few to be sure."
 
 
-def is_unchanged(pair: Pair) -> bool:
+def is_unchanged(pair: LoopPair) -> bool:
     """Return whether the kernels are the same ones, and no part of the time grew at another one's cost."""
     program = pair.program
     edited = program is not None and (program.problem or program.replaced or program.added or program.removed)
@@ -97,7 +97,7 @@ def describe_part(part: PartChange, place: str | None, share: float, words: Word
     return f"Mostly {what}{where}, {explained} of the change."
 
 
-def describe_program(program: Program | None) -> Iterable[str]:
+def describe_program(program: ProgramChange | None) -> Iterable[str]:
     """Yield a sentence where the kernels are not the same ones."""
     if program is None:
         return
@@ -110,7 +110,7 @@ def describe_program(program: Program | None) -> Iterable[str]:
         yield f"Of {counted(program.a_kernels, 'kernel')} on the main stream: {', '.join(said)}."
 
 
-def find_where(pair: Pair, part: PartChange, larger: Side) -> str | None:
+def find_where(pair: LoopPair, part: PartChange, larger: RunLoop) -> str | None:
     """Return the place of a part in the run that has more of it; None where the trace does not say."""
     if part.name == "compute_ns":
         another = pair.program is not None and pair.program.problem is not None  # whose kernels tell nothing
@@ -127,7 +127,7 @@ def find_where(pair: Pair, part: PartChange, larger: Side) -> str | None:
     return next((name for name in known if step is None or name.rstrip("0123456789#") != step.rstrip("#")), None)
 
 
-def largest_kernel(pair: Pair, part: PartChange, *, collective: bool) -> str | None:
+def largest_kernel(pair: LoopPair, part: PartChange, *, collective: bool) -> str | None:
     """Return the kernel whose time changed most in the part's direction."""
     sign = 1 if part.difference_ns > 0 else -1
     wanted = [row for row in pair.kernels if row.name.startswith(COLLECTIVE) == collective]

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.comparison.alignment import TOO_LONG, Run, Symbols, align, aligned_ratio, count_kernels
-from deepprof.comparison.result import Kind, OperationChange, Program
+from deepprof.comparison.alignment import TOO_LONG, AlignedSpan, KernelSymbols, align, aligned_ratio, count_kernels
+from deepprof.comparison.result import Kind, OperationChange, ProgramChange
 from deepprof.comparison.rotation import find_rotation
-from deepprof.comparison.template import Template
+from deepprof.comparison.template import UsualIteration
 from deepprof.metrics.names import coarse_ids
 from deepprof.render.units import format_ratio
 
@@ -26,18 +26,18 @@ LONGEST = 12  # kernels in a row of a replacement; a longer one is told apart by
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class RunIteration:
     """One run's iteration in the ids that both runs share; `durations_ns` per kernel."""
 
-    symbols: Symbols
+    symbols: KernelSymbols
     durations_ns: Floats
 
-    def rotate(self, by: int) -> Side:
+    def rotate(self, by: int) -> RunIteration:
         """Return the same period, beginning `by` kernels later."""
-        return Side(self.symbols.rotate(by), np.roll(self.durations_ns, -by))
+        return RunIteration(self.symbols.rotate(by), np.roll(self.durations_ns, -by))
 
 
-def compare_programs(a: Template, a_names: pl.Series, b: Template, b_names: pl.Series) -> Program:
+def compare_programs(a: UsualIteration, a_names: pl.Series, b: UsualIteration, b_names: pl.Series) -> ProgramChange:
     """Return what became of A's iteration in B; the names are those of each trace."""
     before, after, names = share_ids(a, a_names, b, b_names)
     sizes = len(before.symbols), len(after.symbols)
@@ -48,7 +48,7 @@ def compare_programs(a: Template, a_names: pl.Series, b: Template, b_names: pl.S
     runs = align(before.symbols, after.symbols)
     ratio, counts = aligned_ratio(runs, sum(sizes)), count_kernels(runs)
     another = f"not the same program: {format_ratio(ratio)} of the kernels stand in both in the same order"
-    return Program(
+    return ProgramChange(
         aligned_ratio=round(ratio, 4),
         rotation=rotation,
         a_kernels=sizes[0],
@@ -62,13 +62,17 @@ def compare_programs(a: Template, a_names: pl.Series, b: Template, b_names: pl.S
     )
 
 
-def empty_program(sizes: tuple[int, int], problem: str) -> Program:
+def empty_program(sizes: tuple[int, int], problem: str) -> ProgramChange:
     """Return what is left to say of iterations that cannot be aligned."""
     none = dict.fromkeys(("rotation", "kept", "replaced", "added", "removed"), 0)
-    return Program(aligned_ratio=0.0, a_kernels=sizes[0], b_kernels=sizes[1], operations=(), problem=problem, **none)
+    return ProgramChange(
+        aligned_ratio=0.0, a_kernels=sizes[0], b_kernels=sizes[1], operations=(), problem=problem, **none
+    )
 
 
-def share_ids(a: Template, a_names: pl.Series, b: Template, b_names: pl.Series) -> tuple[Side, Side, list[str]]:
+def share_ids(
+    a: UsualIteration, a_names: pl.Series, b: UsualIteration, b_names: pl.Series
+) -> tuple[RunIteration, RunIteration, list[str]]:
     """Return both iterations in common ids, and the names of these."""
     spelled = [names.gather(t.name_ids).fill_null("") for t, names in ((a, a_names), (b, b_names))]
     vocabulary = pl.concat(spelled).unique().sort()
@@ -76,14 +80,16 @@ def share_ids(a: Template, a_names: pl.Series, b: Template, b_names: pl.Series) 
     sides = []
     for template, texts in zip((a, b), spelled, strict=True):
         exact = vocabulary.search_sorted(texts).cast(pl.Int64).to_numpy()
-        sides.append(Side(Symbols(exact, coarse[exact]), template.durations_ns))
+        sides.append(RunIteration(KernelSymbols(exact, coarse[exact]), template.durations_ns))
     return sides[0], sides[1], vocabulary.to_list()
 
 
 Key = tuple[Kind, tuple[int, ...], tuple[int, ...]]
 
 
-def sum_up(runs: Sequence[Run], a: Side, b: Side, names: Sequence[str]) -> list[OperationChange]:
+def sum_up(
+    runs: Sequence[AlignedSpan], a: RunIteration, b: RunIteration, names: Sequence[str]
+) -> list[OperationChange]:
     """Return the rows that changed, the largest difference first."""
     totals: dict[Key, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
     for key, a_ns, b_ns in changes(runs, a, b):
@@ -102,7 +108,7 @@ def spell(ids: Iterable[int], names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names[number] for number in ids)
 
 
-def changes(runs: Sequence[Run], a: Side, b: Side) -> Iterable[tuple[Key, float, float]]:
+def changes(runs: Sequence[AlignedSpan], a: RunIteration, b: RunIteration) -> Iterable[tuple[Key, float, float]]:
     """Yield one change per place: kernel by kernel, but a replacement by more or fewer kernels as a whole."""
     for run in runs:
         if run.kind == "replaced" and not run.alike and run.a_end - run.a_first != run.b_end - run.b_first:
@@ -111,13 +117,13 @@ def changes(runs: Sequence[Run], a: Side, b: Side) -> Iterable[tuple[Key, float,
             yield from singly(run, a, b)
 
 
-def whole(run: Run, a: Side, b: Side) -> tuple[Key, float, float]:
+def whole(run: AlignedSpan, a: RunIteration, b: RunIteration) -> tuple[Key, float, float]:
     """Return a run as one change."""
     (before, a_ns), (after, b_ns) = cut(a, run.a_first, run.a_end), cut(b, run.b_first, run.b_end)
     return (run.kind, tuple(before[:LONGEST]), tuple(after[:LONGEST])), sum(a_ns), sum(b_ns)
 
 
-def singly(run: Run, a: Side, b: Side) -> Iterable[tuple[Key, float, float]]:
+def singly(run: AlignedSpan, a: RunIteration, b: RunIteration) -> Iterable[tuple[Key, float, float]]:
     """Yield the kernels of a run one by one; what is missing on a side has no name and takes no time."""
     (before, a_ns), (after, b_ns) = cut(a, run.a_first, run.a_end), cut(b, run.b_first, run.b_end)
     for at in range(max(len(before), len(after))):
@@ -125,6 +131,6 @@ def singly(run: Run, a: Side, b: Side) -> Iterable[tuple[Key, float, float]]:
         yield (run.kind, tuple(old), tuple(new)), sum(a_ns[at : at + 1]), sum(b_ns[at : at + 1])
 
 
-def cut(side: Side, first: int, end: int) -> tuple[list[int], list[float]]:
+def cut(side: RunIteration, first: int, end: int) -> tuple[list[int], list[float]]:
     """Return ids and durations of the kernels from `first` to before `end`."""
     return side.symbols.exact[first:end].tolist(), side.durations_ns[first:end].tolist()

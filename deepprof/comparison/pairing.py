@@ -16,7 +16,7 @@ from deepprof.metrics.loop import Loop
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis
 
-__all__ = ["Side", "pair_loops", "side_of"]
+__all__ = ["RunLoop", "pair_loops", "side_of"]
 
 ALIKE = 0.5  # of the kernels: with less it is not the same loop, and the one with most time is meant
 
@@ -24,16 +24,16 @@ Devices = dict[int, list[Loop]]  # of one rank: the loops of each device
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class RunLoop:
     """A loop, and the trace that it was found in."""
 
     loop: Loop
     trace: Trace
 
 
-def side_of(analysis: Analysis, loop: Loop) -> Side:
+def side_of(analysis: Analysis, loop: Loop) -> RunLoop:
     """Return a loop with the trace that it was found in."""
-    return Side(loop, next(trace for trace in analysis.traces if (trace.rank or 0) == loop.rank))
+    return RunLoop(loop, next(trace for trace in analysis.traces if (trace.rank or 0) == loop.rank))
 
 
 def pair_loops(a: Analysis, b: Analysis) -> tuple[list[tuple[Loop, Loop]], tuple[str, ...]]:
@@ -61,7 +61,7 @@ def by_place(loops: Iterable[Loop]) -> dict[int, Devices]:
     return found
 
 
-def most_alike(one: Side, others: Sequence[Side]) -> Loop:
+def most_alike(one: RunLoop, others: Sequence[RunLoop]) -> Loop:
     """Return the loop that shares most kernels with `one`: training may take most time of A, validation of B."""
     if len(others) == 1:
         return others[0].loop
@@ -71,7 +71,7 @@ def most_alike(one: Side, others: Sequence[Side]) -> Loop:
     return others[best if shared[best] >= ALIKE else 0].loop
 
 
-def names_of(side: Side) -> Counter[str]:
+def names_of(side: RunLoop) -> Counter[str]:
     """Return how often each kernel stands in an iteration."""
     return Counter(side.trace.names.gather(take_template(side.loop, side.trace).name_ids).to_list())
 

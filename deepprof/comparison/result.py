@@ -12,11 +12,11 @@ __all__ = [
     "Headline",
     "KernelChange",
     "Kind",
+    "LoopPair",
+    "LoopPlace",
     "OperationChange",
-    "Pair",
     "PartChange",
-    "Place",
-    "Program",
+    "ProgramChange",
     "TimeChange",
     "Verdict",
 ]
@@ -26,7 +26,7 @@ Kind = Literal["kept", "replaced", "added", "removed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LoopPlace:
     """Where a compared loop runs, and how many kernels its iteration has."""
 
     rank: int
@@ -35,7 +35,7 @@ class Place:
     period: int
 
 
-class Timed:
+class TimedChange:
     """What takes `a_ns` in A and `b_ns` in B, per iteration."""
 
     __slots__ = ()
@@ -67,7 +67,7 @@ class TimeChange:
 
 
 @dataclass(frozen=True, slots=True)
-class PartChange(Timed):
+class PartChange(TimedChange):
     """A part of the time (`metrics.breakdown.parts.PART_NAMES`): nanoseconds of the mean iteration."""
 
     name: str
@@ -85,7 +85,7 @@ class CountChange:
 
 
 @dataclass(frozen=True, slots=True)
-class OperationChange(Timed):
+class OperationChange(TimedChange):
     """Kernels of the main stream that changed alike at `times` places of the iteration; full names.
 
     `a` and `b` are what stands at one such place: the same kernel (`kept`), one or several of each (`replaced`), or
@@ -101,7 +101,7 @@ class OperationChange(Timed):
 
 
 @dataclass(frozen=True, slots=True)
-class KernelChange(Timed):
+class KernelChange(TimedChange):
     """A kernel by its short name, on all streams of the device: how often per iteration, and how long together."""
 
     name: str
@@ -125,7 +125,7 @@ class CopyChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class ProgramChange:
     """The two iterations kernel by kernel.
 
     `aligned_ratio` is the share of both iterations' kernels that stand in both in the same order, variants of a kernel
@@ -146,20 +146,20 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class LoopPair:
     """Two loops, one of each run. `a_mean_ns` and `b_mean_ns` are what the parts add up to.
 
     `program`, `kernels` and `copies` are there for the first pair of a comparison alone.
     """
 
-    a: Place
-    b: Place
+    a: LoopPlace
+    b: LoopPlace
     time: TimeChange
     a_mean_ns: int
     b_mean_ns: int
     parts: tuple[PartChange, ...]
     counts: tuple[CountChange, ...]
-    program: Program | None = None
+    program: ProgramChange | None = None
     kernels: tuple[KernelChange, ...] = ()
     copies: tuple[CopyChange, ...] = ()
 
@@ -198,12 +198,12 @@ class Comparison:
     a_paths: tuple[str, ...]
     b_paths: tuple[str, ...]
     headline: Headline
-    pairs: tuple[Pair, ...]
+    pairs: tuple[LoopPair, ...]
     missing: tuple[str, ...]
     differences: tuple[Difference, ...] = ()
     on_cpu: bool = False
 
     @property
-    def worst(self) -> Pair | None:
+    def worst(self) -> LoopPair | None:
         """The pair that got slowest, which is compared in detail."""
         return self.pairs[0] if self.pairs else None

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.comparison.alignment import Symbols, match
+from deepprof.comparison.alignment import KernelSymbols, match
 
 __all__ = ["find_rotation"]
 
@@ -25,7 +25,7 @@ ENDS = 4096  # kernels at either end in which what matches is looked for
 SEAM = 64  # unmatched kernels at either end within which the seam is looked for
 
 
-def find_rotation(a: Symbols, b: Symbols) -> int:
+def find_rotation(a: KernelSymbols, b: KernelSymbols) -> int:
     """Return by how many kernels B must be rotated to the left to begin where A begins; 0 where nothing says so."""
     votes = vote(a.exact, b.exact)
     if len(votes):

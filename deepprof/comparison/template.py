@@ -11,21 +11,21 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Loop
 
-__all__ = ["Template", "take_template"]
+__all__ = ["UsualIteration", "take_template"]
 
 MOST = 64  # iterations: more of them move no median, and each costs a row per kernel
 CELLS = 1 << 22  # kernels of all of them together
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class UsualIteration:
     """The kernels of a usual iteration; `name_ids` are the trace's, `durations_ns` medians; arrays of one length."""
 
     name_ids: npt.NDArray[np.uint32]
     durations_ns: npt.NDArray[np.float64]
 
 
-def take_template(loop: Loop, trace: Trace) -> Template:
+def take_template(loop: Loop, trace: Trace) -> UsualIteration:
     """Return the kernels of the loop's typical usual iteration, each with its median over iterations like it."""
     rows = trace.device_events.filter(
         (pl.col("device") == loop.device)
@@ -38,7 +38,7 @@ def take_template(loop: Loop, trace: Trace) -> Template:
     at = np.minimum(first[:, None] + np.arange(kernels), rows.height - 1)
     names = rows["name_id"].to_numpy()[at]
     durations = (rows["end_ns"] - rows["start_ns"]).to_numpy()[at]
-    return Template(names[0], median_where(durations, names == names[0]))
+    return UsualIteration(names[0], median_where(durations, names == names[0]))
 
 
 def choose_alike(usual: pl.DataFrame) -> pl.DataFrame:

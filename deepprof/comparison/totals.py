@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from deepprof.collectors.names.short import shorten
-from deepprof.comparison.pairing import Side
+from deepprof.comparison.pairing import RunLoop
 from deepprof.comparison.result import CopyChange, KernelChange
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.top import select_work
@@ -20,13 +20,13 @@ OTHERS = "(others)"
 Totals = Mapping[str, tuple[float, int, int]]  # count, time and bytes per iteration
 
 
-def work_of(side: Side) -> pl.DataFrame:
+def work_of(side: RunLoop) -> pl.DataFrame:
     """Return the device's kernels, copies and memsets that begin in a usual iteration, with their time in `ns`."""
     begin = side.loop.usual["start_ns"].to_numpy()
     return select_work(side.trace, side.loop.device, begin, begin + side.loop.usual["iteration_ns"].to_numpy())
 
 
-def compare_kernels(a: Side, b: Side) -> tuple[KernelChange, ...]:
+def compare_kernels(a: RunLoop, b: RunLoop) -> tuple[KernelChange, ...]:
     """Return the kernels of which there are more, fewer, slower or faster ones, the largest difference first.
 
     Times are sums: kernels that overlap count both.
@@ -38,7 +38,7 @@ def compare_kernels(a: Side, b: Side) -> tuple[KernelChange, ...]:
     return tuple(sorted(rows, key=lambda row: (-abs(row.difference_ns), row.name)))
 
 
-def sum_kernels(side: Side) -> Totals:
+def sum_kernels(side: RunLoop) -> Totals:
     """Return the totals of each short name."""
     kernels = work_of(side).filter(pl.col("activity").is_in(["kernel", "graph"]))
     by_id = (
@@ -52,7 +52,7 @@ def sum_kernels(side: Side) -> Totals:
     return per_iteration({name: (count, ns, 0) for name, (count, ns) in totals.items()}, side.loop)
 
 
-def compare_copies(a: Side, b: Side) -> tuple[CopyChange, ...]:
+def compare_copies(a: RunLoop, b: RunLoop) -> tuple[CopyChange, ...]:
     """Return the copies of each direction, and memsets, that either run has."""
     before, after = sum_copies(a), sum_copies(b)
     none = (0.0, 0, 0)
@@ -60,7 +60,7 @@ def compare_copies(a: Side, b: Side) -> tuple[CopyChange, ...]:
     return tuple(CopyChange(name, x[0], y[0], x[1], y[1], x[2], y[2]) for name, (x, y) in pairs.items())
 
 
-def sum_copies(side: Side) -> Totals:
+def sum_copies(side: RunLoop) -> Totals:
     """Return the totals of each direction."""
     copies = work_of(side).filter(pl.col("activity").is_in(["memcpy", "memset"]))
     kind = pl.when(pl.col("activity") == "memset").then(pl.lit("memset"))

@@ -23,7 +23,7 @@ from deepprof.diagnosis.rules import (
 from deepprof.metrics.breakdown.costs import cost_of, mean_of, mean_parts
 from deepprof.metrics.loop import Loop
 
-__all__ = ["LIMITS", "Unnamed", "find_unnamed"]
+__all__ = ["LIMITS", "UnnamedPart", "find_unnamed"]
 
 # Share of the iteration time from which on a part is worth a finding: the limit of the rule that it belongs to.
 LIMITS: Mapping[str, float] = MappingProxyType(
@@ -55,7 +55,7 @@ FEW = "too few iterations show it"
 
 
 @dataclass(frozen=True, slots=True)
-class Unnamed:
+class UnnamedPart:
     """A part of one loop's iteration time that is above its limit, and `why` no finding names it."""
 
     rank: int
@@ -66,13 +66,13 @@ class Unnamed:
     why: str
 
 
-def find_unnamed(loops: Sequence[Loop], findings: Sequence[Finding]) -> Iterator[Unnamed]:
+def find_unnamed(loops: Sequence[Loop], findings: Sequence[Finding]) -> Iterator[UnnamedPart]:
     """Yield the large parts of the loops' time that no finding claims, by loop, the largest first."""
     for loop in loops:
         named = {part for finding in findings if is_about(finding, loop) for part in finding.parts}
         for part, share in large_parts(loop):
             if part not in named:
-                yield Unnamed(loop.rank, loop.device, loop.stream, part, share, explain(loop, part))
+                yield UnnamedPart(loop.rank, loop.device, loop.stream, part, share, explain(loop, part))
 
 
 def is_about(finding: Finding, loop: Loop) -> bool:

@@ -10,7 +10,16 @@ from deepprof.metrics.breakdown.costs import Cost, mean_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.outliers import cost_beside_slow
 
-__all__ = ["Claim", "Limits", "Texts", "format_ms", "format_percent", "many", "say_saved", "share_out"]
+__all__ = [
+    "CostClaim",
+    "FindingTexts",
+    "SeverityLimits",
+    "format_ms",
+    "format_percent",
+    "many",
+    "say_saved",
+    "share_out",
+]
 
 Numbers = Mapping[str, int | float | str | None]
 Place = Mapping[str, int | str] | None
@@ -26,7 +35,7 @@ FEWEST = 2  # iterations that show it: in one it may be chance
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SeverityLimits:
     """Shares of the iteration time from which on a finding is a warning, and critical."""
 
     warning: float
@@ -34,7 +43,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class FindingTexts:
     """What a finding says."""
 
     title: str
@@ -43,7 +52,7 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class CostClaim:
     """That `cost` is what `rule` is about: the time of `parts`.
 
     `certainty` is how far the trace shows the cause, and not only the time; `headroom_ns` what could be saved where
@@ -54,7 +63,7 @@ class Claim:
     loop: Loop
     cost: Cost
     parts: Sequence[str]
-    limits: Limits
+    limits: SeverityLimits
     certainty: float = 1.0
     headroom_ns: float | None = None
     shorter_ns: float | None = None
@@ -111,7 +120,7 @@ class Claim:
         whole = f"the {self.loop.single}" if self.loop.single else "an iteration"
         return f"{format_ms(cost.mean_ns)} of {whole} ({format_percent(cost.share)}{spread})"
 
-    def conclude(self, texts: Texts, evidence: Numbers, location: Place = None) -> Finding:
+    def conclude(self, texts: FindingTexts, evidence: Numbers, location: Place = None) -> Finding:
         """Return the finding."""
         loop, cost = self.loop, self.cost
         known = (each for each in (self.headroom_ns, self.shorter_ns) if each is not None)
@@ -134,7 +143,7 @@ class Claim:
         )
 
 
-def say_saved(claim: Claim) -> str:
+def say_saved(claim: CostClaim) -> str:
     """Return a sentence where much of the cost would not be saved, as the host is hardly ahead of the device."""
     if not claim.bound:
         return ""

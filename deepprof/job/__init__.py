@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepprof.collectors.errors import TraceError
-from deepprof.job.files import Found, Name, find_files, find_paths
+from deepprof.job.files import Name, TraceFiles, find_files, find_paths
 from deepprof.job.ranks import number_ranks
 
 if TYPE_CHECKING:
-    from deepprof.collectors.importers.generic.columns import Columns, Mapped
+    from deepprof.collectors.importers.generic.columns import GenericColumns, Mapped
     from deepprof.collectors.store.rank import StoredRank
     from deepprof.collectors.trace import Trace
     from deepprof.job.parallel import Watch
     from deepprof.job.part import Between
-    from deepprof.job.sources import Source, Sources
+    from deepprof.job.sources import TraceSource, TraceSources
 
 __all__ = ["Name", "find_files", "find_paths", "number_ranks", "read_job", "read_rank", "read_unaligned"]
 
@@ -61,7 +61,7 @@ def add_notes(traces: list[Trace], notes: Sequence[str]) -> list[Trace]:
 
 
 def read_unaligned(
-    paths: Found | Name | Sequence[Name],
+    paths: TraceFiles | Name | Sequence[Name],
     *,
     jobs: int | None = None,
     between: Between | None = None,
@@ -77,7 +77,7 @@ def read_unaligned(
     if between is not None:
         check_between(between)
     mapping = None if columns is None else parse_columns(columns)
-    files = paths if isinstance(paths, Found) else find_files(paths)
+    files = paths if isinstance(paths, TraceFiles) else find_files(paths)
     ranks = read_ranks(files.paths, jobs, watch, parts=between is not None, columns=mapping)
     traces = read_parts(ranks, between) if between is not None else [rank for rank in ranks if isinstance(rank, Trace)]
     return number_ranks(split_all(traces))
@@ -89,13 +89,13 @@ def read_ranks(
     watch: Watch | None,
     *,
     parts: bool = False,
-    columns: Columns | None = None,
+    columns: GenericColumns | None = None,
 ) -> list[Trace | StoredRank]:
     """Return the ranks in `files`; with `parts`, those in a store as they are stored."""
     from deepprof.job.parallel import choose_jobs, read_in_parallel
-    from deepprof.job.sources import Sources
+    from deepprof.job.sources import TraceSources
 
-    sources = Sources(files)
+    sources = TraceSources(files)
     with closing(sources):
         number = choose_jobs(jobs, sources.measure()) if columns is None else 1
         if number == 1:
@@ -105,7 +105,7 @@ def read_ranks(
 
 
 def read_here(
-    sources: Sources, watch: Watch | None, *, parts: bool, columns: Columns | None = None
+    sources: TraceSources, watch: Watch | None, *, parts: bool, columns: GenericColumns | None = None
 ) -> Iterator[Trace | StoredRank]:
     """Yield the ranks of `sources`, read by this process one after the other."""
     for done, source in enumerate(sources, 1):
@@ -115,7 +115,7 @@ def read_here(
             watch(done, sources.total)
 
 
-def read_rank(source: Source, *, alone: bool, columns: Columns | None = None) -> Trace:
+def read_rank(source: TraceSource, *, alone: bool, columns: GenericColumns | None = None) -> Trace:
     """Return the trace of `source`; among several, one that cannot be read may be left out."""
     from deepprof.collectors.importers import read
 
@@ -126,7 +126,7 @@ def read_rank(source: Source, *, alone: bool, columns: Columns | None = None) ->
     return trace if source.shown is None else replace(trace, path=source.shown)
 
 
-def open_stored(source: Source) -> StoredRank | None:
+def open_stored(source: TraceSource) -> StoredRank | None:
     """Return the rank of a store that `source` is, None where it is anything else."""
     from deepprof.collectors.store import open_store
     from deepprof.job.sources import is_stored
@@ -134,7 +134,7 @@ def open_stored(source: Source) -> StoredRank | None:
     return next(iter(open_store(source.path).ranks.values())) if is_stored(source.path) else None
 
 
-def collect(_: Source, folder: Path) -> Trace | StoredRank:
+def collect(_: TraceSource, folder: Path) -> Trace | StoredRank:
     """Return the trace that another process has written to `folder`, and remove it there."""
     from deepprof.collectors.store.rank import open_rank
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from deepprof.collectors.clocks import Clock, read_clock, shift, to_unix, within_limit
+from deepprof.collectors.clocks import TraceClock, read_clock, shift, to_unix, within_limit
 from deepprof.collectors.processes import session_of
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FEWEST",
-    "Correction",
-    "Member",
-    "Offset",
+    "AlignedRank",
+    "ClockCorrection",
+    "ClockOffset",
     "align",
     "collective_ends",
     "correct",
@@ -39,7 +39,7 @@ ONE_WAY = r"(?i)send|recv|p2p|broadcast|^_*(?:reduce|gather|scatter)(?:_?oop)?$"
 
 
 @dataclass(frozen=True, slots=True)
-class Offset:
+class ClockOffset:
     """By how much a clock is ahead of another: the median over `matched` collectives, and how far these scatter.
 
     `spread_ns` is the median distance from the median.
@@ -56,15 +56,15 @@ class Offset:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class AlignedRank:
     """One rank in the alignment: its number, its clock, and how far that is ahead of the first rank's (None: unknown).
 
     The first rank itself has no offset. `session` tells the processes of one recording from others.
     """
 
     rank: int
-    clock: Clock
-    offset: Offset | None = None
+    clock: TraceClock
+    offset: ClockOffset | None = None
     session: str | None = None  # the file it was recorded in
 
     @property
@@ -75,12 +75,12 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Correction:
+class ClockCorrection:
     """What is done to one trace: moved `to_unix` or not, an `offset_ns` taken off to be on `clock`, and notes."""
 
     to_unix: bool = False
     offset_ns: int = 0
-    clock: Clock | None = None
+    clock: TraceClock | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -95,28 +95,29 @@ def align(traces: Sequence[Trace]) -> list[Trace]:
     ends = collective_ends(traces[0])
     offsets = [None, *(measure_offset(ends, collective_ends(trace)) for trace in traces[1:])]
     members = [
-        Member(t.rank or 0, read_clock(t), offset, session_of(t)) for t, offset in zip(traces, offsets, strict=True)
+        AlignedRank(t.rank or 0, read_clock(t), offset, session_of(t))
+        for t, offset in zip(traces, offsets, strict=True)
     ]
     return [correct(trace, how) for trace, how in zip(traces, plan_corrections(members), strict=True)]
 
 
-def plan_corrections(members: Sequence[Member]) -> list[Correction]:
+def plan_corrections(members: Sequence[AlignedRank]) -> list[ClockCorrection]:
     """Return what is to be done to each trace; offsets are between the clocks as they were recorded."""
     if len(members) < 2 or share_session(members):
-        return [Correction() for _ in members]
+        return [ClockCorrection() for _ in members]
     moved = on_unix(members)
     (first, *others), unix = moved or members, moved is not None
     notes = (*relate(members, first, others), *state(first, others))
     offsets = [each.offset.offset_ns if each.offset and each.movable else 0 for each in others]
-    return [Correction(unix, notes=notes), *(Correction(unix, offset, first.clock) for offset in offsets)]
+    return [ClockCorrection(unix, notes=notes), *(ClockCorrection(unix, offset, first.clock) for offset in offsets)]
 
 
-def share_session(members: Sequence[Member]) -> bool:
+def share_session(members: Sequence[AlignedRank]) -> bool:
     """Return whether all members are processes of one recording, and so on one clock already."""
     return members[0].session is not None and len({each.session for each in members}) == 1
 
 
-def on_unix(members: Sequence[Member]) -> list[Member] | None:
+def on_unix(members: Sequence[AlignedRank]) -> list[AlignedRank] | None:
     """Return the members on the unix clock; None unless all can be."""
     leads = [each.clock.lead_ns for each in members]
     return (
@@ -124,14 +125,14 @@ def on_unix(members: Sequence[Member]) -> list[Member] | None:
     )
 
 
-def put_on_unix(member: Member, further_ns: int) -> Member:
+def put_on_unix(member: AlignedRank, further_ns: int) -> AlignedRank:
     """Return the member on the unix clock, which makes its clock by so much further ahead of the first one's."""
     found = member.offset
     offset = None if found is None else replace(found, offset_ns=found.offset_ns + further_ns)
-    return Member(member.rank, member.clock.on_unix(), offset, member.session)
+    return AlignedRank(member.rank, member.clock.on_unix(), offset, member.session)
 
 
-def correct(trace: Trace, how: Correction) -> Trace:
+def correct(trace: Trace, how: ClockCorrection) -> Trace:
     """Return `trace` with a correction made."""
     moved = (to_unix(trace) if how.to_unix else None) or trace
     if how.offset_ns and how.clock is not None:
@@ -139,7 +140,7 @@ def correct(trace: Trace, how: Correction) -> Trace:
     return replace(moved, notes=(*moved.notes, *how.notes)) if how.notes else moved
 
 
-def relate(members: Sequence[Member], first: Member, others: Sequence[Member]) -> list[str]:
+def relate(members: Sequence[AlignedRank], first: AlignedRank, others: Sequence[AlignedRank]) -> list[str]:
     """Return a sentence on how the clocks of the files relate to each other; none where collectives say it all."""
     ranks = [each.rank for each in members]
     if first.clock.clock == "unix" and all(each.clock.clock == "unix" for each in others):
@@ -162,7 +163,7 @@ def collective_ends(trace: Trace) -> pl.DataFrame:
     return known.join(ends, on="event").select(*KEY, "end_ns")
 
 
-def measure_offset(ends: pl.DataFrame, others: pl.DataFrame) -> Offset | None:
+def measure_offset(ends: pl.DataFrame, others: pl.DataFrame) -> ClockOffset | None:
     """Return how far the clock of `others` is ahead of that of `ends`; None where they share no collective.
 
     Both have the columns group, sequence, collective and `end_ns`.
@@ -173,10 +174,10 @@ def measure_offset(ends: pl.DataFrame, others: pl.DataFrame) -> Offset | None:
         return None
     middle = int(ahead[ahead.len() // 2])
     spread = (ahead - middle).abs().sort()
-    return Offset(middle, int(spread[spread.len() // 2]), ahead.len())
+    return ClockOffset(middle, int(spread[spread.len() // 2]), ahead.len())
 
 
-def state(first: Member, others: Sequence[Member]) -> list[str]:
+def state(first: AlignedRank, others: Sequence[AlignedRank]) -> list[str]:
     """Return sentences on what collectives said about each rank's clock."""
     reference = f"rank {first.rank}"
     measured = [each for each in others if each.offset is not None and each.offset.matched >= FEWEST]
@@ -197,7 +198,7 @@ def state(first: Member, others: Sequence[Member]) -> list[str]:
     return sentences
 
 
-def tell(members: Sequence[Member]) -> str:
+def tell(members: Sequence[AlignedRank]) -> str:
     """Return the offsets as a list for a sentence."""
     found = [(each.rank, each.offset) for each in members if each.offset is not None]
     shown = [

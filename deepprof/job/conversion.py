@@ -15,18 +15,18 @@ from deepprof.collectors.store.rank import open_rank, write_rank
 from deepprof.job import Name, find_files, read_rank
 from deepprof.job.parallel import choose_jobs, read_in_parallel
 from deepprof.job.ranks import assign_ranks
-from deepprof.job.sources import Sources
+from deepprof.job.sources import TraceSources
 
 if TYPE_CHECKING:
-    from deepprof.collectors.importers.generic.columns import Columns, Mapped
+    from deepprof.collectors.importers.generic.columns import GenericColumns, Mapped
     from deepprof.collectors.store.manifest import RankManifest
     from deepprof.job.parallel import Watch
 
-__all__ = ["Written", "convert"]
+__all__ = ["ConversionResult", "convert"]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ConversionResult:
     """What a store holds: `read == kept + Σ dropped` records of so many ranks, in `nbytes` on disk.
 
     `notes` are on what lies beside the traces and is not in it.
@@ -47,7 +47,7 @@ def convert(
     jobs: int | None = None,
     watch: Watch | None = None,
     columns: Mapped | None = None,
-) -> Written:
+) -> ConversionResult:
     """Write the ranks of one job, as `read_job` finds them, to the store `output`: whole, or not at all.
 
     The traces are stored as their files tell them; ranks are numbered and clocks aligned when the store is read. An
@@ -67,10 +67,10 @@ def convert(
 
 
 def write_ranks(
-    files: Sequence[Path], part: Path, jobs: int | None, watch: Watch | None, columns: Columns | None
+    files: Sequence[Path], part: Path, jobs: int | None, watch: Watch | None, columns: GenericColumns | None
 ) -> list[RankManifest]:
     """Write every trace to a folder in `part` with its number, and return their manifests."""
-    sources = Sources(files)
+    sources = TraceSources(files)
     with closing(sources):
         number = choose_jobs(jobs, sources.measure()) if columns is None else 1
         if number > 1:
@@ -78,7 +78,9 @@ def write_ranks(
         return list(write_here(sources, part, watch, columns))
 
 
-def write_here(sources: Sources, part: Path, watch: Watch | None, columns: Columns | None) -> Iterator[RankManifest]:
+def write_here(
+    sources: TraceSources, part: Path, watch: Watch | None, columns: GenericColumns | None
+) -> Iterator[RankManifest]:
     """Yield the manifests of the ranks that this process writes one after the other."""
     for done, source in enumerate(sources, 1):
         trace = read_rank(source, alone=sources.total == 1, columns=columns)
@@ -88,10 +90,10 @@ def write_here(sources: Sources, part: Path, watch: Watch | None, columns: Colum
             watch(done, sources.total)
 
 
-def summarize(manifests: Sequence[RankManifest], nbytes: int, notes: tuple[str, ...]) -> Written:
+def summarize(manifests: Sequence[RankManifest], nbytes: int, notes: tuple[str, ...]) -> ConversionResult:
     """Return the sums over all ranks."""
     dropped: Counter[str] = Counter()
     for said in manifests:
         dropped.update(said.accounting.dropped)
     read, kept = (sum(getattr(said.accounting, count) for said in manifests) for count in ("read", "kept"))
-    return Written(len(manifests), read, kept, dict(dropped.most_common()), nbytes, notes)
+    return ConversionResult(len(manifests), read, kept, dict(dropped.most_common()), nbytes, notes)

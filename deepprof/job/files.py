@@ -11,13 +11,13 @@ from pathlib import Path
 
 from deepprof.collectors.errors import TraceError, UsageError
 
-__all__ = ["Found", "Name", "find_files", "find_paths"]
+__all__ = ["Name", "TraceFiles", "find_files", "find_paths"]
 
 Name = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TraceFiles:
     """Trace files, each once, and `notes` on what lies beside them and is not read."""
 
     paths: list[Path]
@@ -29,7 +29,7 @@ def find_paths(paths: Name | Sequence[Name]) -> list[Path]:
     return find_files(paths).paths
 
 
-def find_files(paths: Name | Sequence[Name]) -> Found:
+def find_files(paths: Name | Sequence[Name]) -> TraceFiles:
     """Return what `find_paths` does, with what is to be said of it."""
     several = [paths] if isinstance(paths, str | os.PathLike) else paths
     names = [os.fspath(path) for path in several]
@@ -41,17 +41,17 @@ def find_files(paths: Name | Sequence[Name]) -> Found:
 
     found = join(expand(name) for name in names)
     listing = leave_reports(list({os.path.realpath(file): file for file in found.paths}.values()))
-    return Found(listing.traces, (*found.notes, *listing.notes))
+    return TraceFiles(listing.traces, (*found.notes, *listing.notes))
 
 
-def join(finds: Iterable[Found]) -> Found:
+def join(finds: Iterable[TraceFiles]) -> TraceFiles:
     """Return several finds as one; what two of them say is said once."""
     finds = list(finds)
     notes = dict.fromkeys(note for found in finds for note in found.notes)
-    return Found([path for found in finds for path in found.paths], tuple(notes))
+    return TraceFiles([path for found in finds for path in found.paths], tuple(notes))
 
 
-def expand(path: str) -> Found:
+def expand(path: str) -> TraceFiles:
     """Return the trace files behind one argument; raises `TraceError` for a path that no system takes."""
     try:
         if "\0" in path:
@@ -61,29 +61,29 @@ def expand(path: str) -> Found:
         raise TraceError(path, f"cannot be looked up: {error.strerror or error}", "check the path") from error
 
 
-def list_files(path: str) -> Found:
+def list_files(path: str) -> TraceFiles:
     """Return the file `path`, or the traces in it or behind it where it is a directory or a glob."""
     from deepprof.collectors.importers.directories import natural
 
     if Path(path).is_dir():
         return list_directory(Path(path))
     if Path(path).exists() or not glob.has_magic(path):
-        return Found([Path(path)])
+        return TraceFiles([Path(path)])
     matches = sorted(map(Path, glob.glob(path, recursive=True)), key=natural)
     if not matches:
         raise TraceError(path, "no file matches", "check the pattern")
-    return join(list_directory(match) if match.is_dir() else Found([match]) for match in matches)
+    return join(list_directory(match) if match.is_dir() else TraceFiles([match]) for match in matches)
 
 
-def list_directory(path: Path) -> Found:
+def list_directory(path: Path) -> TraceFiles:
     """Return the traces in the directory `path`, those of a store in the order of its original files."""
     from deepprof.collectors.importers.directories import list_traces
     from deepprof.collectors.store import find_ranks, is_store
 
     if is_store(path):
-        return Found(find_ranks(path))
+        return TraceFiles(find_ranks(path))
     listing = list_traces(path)
-    return Found(leave_stores(listing.traces), listing.notes)
+    return TraceFiles(leave_stores(listing.traces), listing.notes)
 
 
 def leave_stores(files: list[Path]) -> list[Path]:

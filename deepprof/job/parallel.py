@@ -21,7 +21,7 @@ from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from deepprof.collectors.errors import TraceError, UsageError
-from deepprof.job.sources import Source, Sources
+from deepprof.job.sources import TraceSource, TraceSources
 
 __all__ = ["JOBS", "Watch", "choose_jobs", "read_in_parallel"]
 
@@ -106,14 +106,18 @@ def read_available() -> int:
 
 
 def read_in_parallel(
-    sources: Sources, jobs: int, scratch: Path, finish: Callable[[Source, Path], Found], watch: Watch | None = None
+    sources: TraceSources,
+    jobs: int,
+    scratch: Path,
+    finish: Callable[[TraceSource, Path], Found],
+    watch: Watch | None = None,
 ) -> list[Found]:
     """Return what `finish` makes of every source and the folder that its trace was written to, in their order.
 
     `scratch` is a directory to write to. Raises `TraceError` for the first trace that cannot be read, or whose process
     was ended, and `OSError` where it cannot be written; all processes are gone when this returns or raises.
     """
-    crew = Crew(sources, scratch, finish, watch)
+    crew = WorkerPool(sources, scratch, finish, watch)
     with ThreadPoolExecutor(jobs) as threads:
         try:
             futures = [threads.submit(crew.work, len_share(jobs)) for _ in range(jobs)]
@@ -137,11 +141,11 @@ class StoppedError(Exception):
     """Work given up because another thread's failed."""
 
 
-class Crew(Generic[Found]):
+class WorkerPool(Generic[Found]):
     """The processes at work, and what they have brought."""
 
     def __init__(
-        self, sources: Sources, scratch: Path, finish: Callable[[Source, Path], Found], watch: Watch | None
+        self, sources: TraceSources, scratch: Path, finish: Callable[[TraceSource, Path], Found], watch: Watch | None
     ) -> None:
         self.sources, self.scratch, self.finish, self.watch = sources, scratch, finish, watch
         self.results: dict[int, Found] = {}
@@ -177,7 +181,7 @@ class Crew(Generic[Found]):
             self.running.append(process)
             return process
 
-    def ask(self, process: subprocess.Popen[bytes], source: Source, folder: Path) -> None:
+    def ask(self, process: subprocess.Popen[bytes], source: TraceSource, folder: Path) -> None:
         """Have `process` read `source` into `folder`; raises what went wrong there."""
         job = {"path": str(source.path), "shown": source.shown, "folder": str(folder)}
         try:
@@ -193,7 +197,7 @@ class Crew(Generic[Found]):
             raise explain_end(source, process.wait())
         self.check(source, json.loads(line))
 
-    def check(self, source: Source, told: dict[str, Any]) -> None:
+    def check(self, source: TraceSource, told: dict[str, Any]) -> None:
         """Raise what a process told of, and keep its warnings."""
         with self.lock:
             self.warned |= dict.fromkeys(told["warnings"])
@@ -230,7 +234,7 @@ def close(pipe: Any) -> None:
         return
 
 
-def explain_end(source: Source, status: int) -> TraceError:
+def explain_end(source: TraceSource, status: int) -> TraceError:
     """Return the error for a process that ended with `status` before it had an answer."""
     try:
         how = signal.Signals(-status).name if status < 0 else f"exit code {status}"

@@ -16,14 +16,23 @@ from deepprof.plurals import counted
 if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
 
-__all__ = ["Begin", "Between", "check_between", "check_parts", "find_begin", "find_zeros", "read_part", "read_parts"]
+__all__ = [
+    "Between",
+    "RankBegin",
+    "check_between",
+    "check_parts",
+    "find_begin",
+    "find_zeros",
+    "read_part",
+    "read_parts",
+]
 
 UNITS = (("s", 10**9), ("ms", 10**6), ("µs", 10**3))
 Between = tuple[int | None, int | None]  # ns from the first device event of the job; None: open
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class RankBegin:
     """When a rank's first device event starts on its own clock, and the unix time of that clock's zero, where known."""
 
     start_ns: int | None
@@ -76,7 +85,7 @@ def bound(time_ns: int) -> int:
     return max(-TIME_LIMIT_NS, min(time_ns, TIME_LIMIT_NS))
 
 
-def find_zeros(begins: Sequence[Begin]) -> list[int]:
+def find_zeros(begins: Sequence[RankBegin]) -> list[int]:
     """Return where the range's zero lies on each rank's own clock; a rank without a record is on any clock."""
     starts, epochs = [begin.start_ns for begin in begins], [begin.epoch_ns for begin in begins]
     if None in epochs:
@@ -86,9 +95,9 @@ def find_zeros(begins: Sequence[Begin]) -> list[int]:
     return [min(absolute, default=0) - epoch for epoch in known]
 
 
-def find_begin(rank: Trace | StoredRank) -> Begin:
+def find_begin(rank: Trace | StoredRank) -> RankBegin:
     """Return when the first device event of a rank starts."""
-    return Begin(find_start(rank), find_epoch(rank))
+    return RankBegin(find_start(rank), find_epoch(rank))
 
 
 def find_start(rank: Trace | StoredRank) -> int | None:

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
 
-__all__ = ["Numbered", "assign_ranks", "number_ranks", "rank_in_name"]
+__all__ = ["NumberedTrace", "assign_ranks", "number_ranks", "rank_in_name"]
 
 WORDS = re.compile(r"(?<![a-z])(?:rank|worker)[-_=.]?(\d{1,9})(?!\d)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
+class NumberedTrace:
     """The number of one trace in its job, and a sentence on where it is from if the trace does not say it itself."""
 
     rank: int
@@ -40,7 +40,7 @@ def rank_in_name(path: str) -> int | None:
     return next((int(found[1]) for part in parts if (found := WORDS.search(part))), None)
 
 
-def assign_ranks(traces: Sequence[tuple[int | None, str]]) -> list[Numbered]:
+def assign_ranks(traces: Sequence[tuple[int | None, str]]) -> list[NumberedTrace]:
     """Return the number of each trace, given the rank that it states (or None) and its path.
 
     Names of files count only where no two traces of the job get the same number by them.
@@ -49,7 +49,7 @@ def assign_ranks(traces: Sequence[tuple[int | None, str]]) -> list[Numbered]:
         note = (
             f"each of {len(traces)} traces names rank {traces[0][0]}; their ranks are those in the names of their files"
         )
-        return [Numbered(rank, note if rank == min(named) else None) for rank in named]
+        return [NumberedTrace(rank, note if rank == min(named) else None) for rank in named]
     ranks = believed(traces)
     taken = set(ranks)
     free = (rank for rank in count() if rank not in taken)
@@ -58,9 +58,9 @@ def assign_ranks(traces: Sequence[tuple[int | None, str]]) -> list[Numbered]:
     for rank, (stated, path) in zip(ranks, traces, strict=True):
         if rank is None or rank in seen:
             number = next(free)
-            found = Numbered(number, None if len(traces) == 1 else explain(stated, path, number))
+            found = NumberedTrace(number, None if len(traces) == 1 else explain(stated, path, number))
         else:
-            found = Numbered(rank)
+            found = NumberedTrace(rank)
         seen.add(found.rank)
         numbered.append(found)
     return numbered
@@ -99,7 +99,7 @@ def number_ranks(traces: Iterable[Trace]) -> list[Trace]:
     return sorted(numbered, key=lambda trace: trace.rank or 0)
 
 
-def put_number(trace: Trace, number: Numbered) -> Trace:
+def put_number(trace: Trace, number: NumberedTrace) -> Trace:
     """Return `trace` as the rank `number`."""
     notes = (number.note,) if number.note else ()
     return replace(trace, rank=number.rank, notes=(*trace.notes, *notes))

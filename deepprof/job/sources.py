@@ -17,7 +17,7 @@ from deepprof.collectors.importers.files import RATIO_LIMIT
 from deepprof.collectors.store import is_store
 from deepprof.collectors.store.manifest import RankManifest, claims, is_rank_folder
 
-__all__ = ["Source", "Sources", "is_stored"]
+__all__ = ["TraceSource", "TraceSources", "is_stored"]
 
 PACKED = (".gz", ".zst", ".zip", ".tgz")
 USUAL_RATIO = 20
@@ -25,7 +25,7 @@ GZIP_MAGIC, GZIP_NBYTES = b"\x1f\x8b", 18  # the shortest there is
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TraceSource:
     """One trace to read: number `index` of the job, at `path`, called `shown` where that is not its own name."""
 
     index: int
@@ -49,7 +49,7 @@ class Source:
             self.path.unlink(missing_ok=True)
 
 
-class Sources:
+class TraceSources:
     """An iterator over the sources behind `paths`, for several threads; archives stay open until `close`.
 
     A member is unpacked when its turn comes, into a directory of its own, and what no importer accepts is passed
@@ -64,21 +64,21 @@ class Sources:
         self.total = len(self.paths)
         self.found = self.find()
 
-    def __iter__(self) -> Iterator[Source]:
+    def __iter__(self) -> Iterator[TraceSource]:
         """Return itself."""
         return self
 
-    def __next__(self) -> Source:
+    def __next__(self) -> TraceSource:
         """Return the next source; one thread at a time unpacks."""
         with self.lock:
             return next(self.found)
 
-    def find(self) -> Iterator[Source]:
+    def find(self) -> Iterator[TraceSource]:
         """Yield every source, numbered."""
         index = 0
         for path in self.paths:
             for place, shown in self.unpack(path) if path in self.archives else [(path, None)]:
-                yield Source(index, place, shown)
+                yield TraceSource(index, place, shown)
                 index += 1
 
     def open(self, path: Path) -> Archive:

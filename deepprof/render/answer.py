@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from deepprof.analysis import Analysis, Loop
     from deepprof.diagnosis.finding import Finding
-    from deepprof.render.page import Page
+    from deepprof.render.page import TextPage
     from deepprof.render.wording import Wording
 
 __all__ = ["choose_loop", "describe_location", "find_mean", "find_time", "print_answer"]
@@ -26,7 +26,7 @@ UNEVEN = 1.25  # times the median that a mean is: then both are said
 PLACES = ("range", "operator", "call", "frame", "kernel")
 
 
-def print_answer(analysis: Analysis, page: Page) -> None:
+def print_answer(analysis: Analysis, page: TextPage) -> None:
     """Print two or three lines for somebody who reads no further."""
     page.skip()
     for number, line in enumerate(describe_answer(analysis)):

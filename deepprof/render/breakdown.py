@@ -10,7 +10,7 @@ from deepprof.render.wording import GPU_PARTS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deepprof.render.page import Page
+    from deepprof.render.page import TextPage
 
 __all__ = ["print_breakdown"]
 
@@ -22,7 +22,7 @@ BAR, ASCII_BAR = "█", "#"
 
 
 def print_breakdown(
-    title: str, parts_ns: Mapping[str, float], page: Page, words: Mapping[str, str] = GPU_PARTS
+    title: str, parts_ns: Mapping[str, float], page: TextPage, words: Mapping[str, str] = GPU_PARTS
 ) -> None:
     """Print the parts of a time, the largest first, with bars where the page is wide enough, in sentences where not.
 

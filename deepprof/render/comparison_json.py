@@ -16,9 +16,17 @@ from deepprof.version import read_version
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from deepprof.comparison.result import Comparison, KernelChange, OperationChange, Pair, PartChange, Place, Program
+    from deepprof.comparison.result import (
+        Comparison,
+        KernelChange,
+        LoopPair,
+        LoopPlace,
+        OperationChange,
+        PartChange,
+        ProgramChange,
+    )
 
-__all__ = ["SCHEMA", "Diff", "encode"]
+__all__ = ["SCHEMA", "DiffReport", "encode"]
 
 SCHEMA = "deepprof.diff/1"
 LONGEST = 1000  # characters of a kernel's name, of which templates can make any number
@@ -147,7 +155,7 @@ class DifferenceBlock(msgspec.Struct, frozen=True, kw_only=True):
     b: str
 
 
-class Diff(msgspec.Struct, frozen=True, kw_only=True):
+class DiffReport(msgspec.Struct, frozen=True, kw_only=True):
     """The whole comparison."""
 
     schema: str
@@ -166,10 +174,10 @@ def encode(comparison: Comparison, *, limit: int | None = None) -> str:
     return msgspec.json.format(compact, indent=2).decode() + "\n"
 
 
-def describe(comparison: Comparison, limit: int | None) -> Diff:
+def describe(comparison: Comparison, limit: int | None) -> DiffReport:
     """Return the comparison as a value."""
     headline = comparison.headline
-    return Diff(
+    return DiffReport(
         schema=SCHEMA,
         deepprof=read_version(),
         a=RunBlock(paths=[readable(path) for path in comparison.a_paths]),
@@ -188,7 +196,7 @@ def describe(comparison: Comparison, limit: int | None) -> Diff:
     )
 
 
-def describe_pair(pair: Pair, limit: int | None) -> PairBlock:
+def describe_pair(pair: LoopPair, limit: int | None) -> PairBlock:
     """Return a pair's block."""
     return PairBlock(
         a=describe_place(pair.a),
@@ -203,12 +211,12 @@ def describe_pair(pair: Pair, limit: int | None) -> PairBlock:
     )
 
 
-def describe_place(place: Place) -> PlaceBlock:
+def describe_place(place: LoopPlace) -> PlaceBlock:
     """Return a loop's block."""
     return msgspec.convert(place, PlaceBlock, from_attributes=True)
 
 
-def describe_time(pair: Pair) -> TimeBlock:
+def describe_time(pair: LoopPair) -> TimeBlock:
     """Return the block of a pair's iteration times."""
     time = pair.time
     bounds = None if time.low is None or time.high is None else (round(time.low, 6), round(time.high, 6))
@@ -228,7 +236,7 @@ def describe_part(part: PartChange) -> PartBlock:
     return PartBlock(a_ns=part.a_ns, b_ns=part.b_ns, difference_ns=part.difference_ns)
 
 
-def describe_program(program: Program, limit: int | None) -> ProgramBlock:
+def describe_program(program: ProgramChange, limit: int | None) -> ProgramBlock:
     """Return the block of the aligned kernels."""
     return ProgramBlock(
         aligned_ratio=program.aligned_ratio,

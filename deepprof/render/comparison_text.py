@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from deepprof.collectors.names.short import shorten
 from deepprof.plurals import counted
-from deepprof.render.page import Page
+from deepprof.render.page import TextPage
 from deepprof.render.plain import shorten as cut
-from deepprof.render.rows import Row, draw_rows
+from deepprof.render.rows import TextRow, draw_rows
 from deepprof.render.units import format_bytes, format_difference, format_duration, format_ratio
 from deepprof.render.wording import CPU, GPU, Wording
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from deepprof.comparison.result import Comparison, KernelChange, OperationChange, Pair
+    from deepprof.comparison.result import Comparison, KernelChange, LoopPair, OperationChange
 
 __all__ = ["OPERATIONS", "print_comparison"]
 
@@ -37,7 +37,7 @@ HEADER = ("A", "B", "difference")
 
 def print_comparison(comparison: Comparison, console: Console, *, limit: int = OPERATIONS) -> None:
     """Print the comparison on `console`, at its width; `limit` is the most rows of kernels in each table."""
-    page = Page(console)
+    page = TextPage(console)
     for name, paths in (("A", comparison.a_paths), ("B", comparison.b_paths)):
         more = f" and {len(paths) - PATHS} more" if len(paths) > PATHS else ""
         page.line(f"{name}  {', '.join(paths[:PATHS])}{more}", hang=3)
@@ -55,14 +55,14 @@ def print_comparison(comparison: Comparison, console: Console, *, limit: int = O
         print_pair(comparison.worst, page, limit, words)
 
 
-def print_pairs(pairs: Sequence[Pair], page: Page, words: Wording) -> None:
+def print_pairs(pairs: Sequence[LoopPair], page: TextPage, words: Wording) -> None:
     """Print one row per pair where there are several."""
     if len(pairs) < 2:
         return
     page.skip()
     page.line(f"Iterations by rank{'' if words.on_cpu else ' and device'}, the slowest change first", "bold")
     rows = [
-        Row(describe_place(pair, words), times(pair.time.a_ns, pair.time.b_ns, pair.time.ratio))
+        TextRow(describe_place(pair, words), times(pair.time.a_ns, pair.time.b_ns, pair.time.ratio))
         for pair in pairs[:PAIRS]
     ]
     draw_rows(page, HEADER, rows)
@@ -76,14 +76,14 @@ def times(a_ns: int, b_ns: int, ratio: float) -> tuple[str, str, str]:
     return format_duration(a_ns), format_duration(b_ns), f"{sign}{format_ratio(abs(ratio - 1))}"
 
 
-def describe_place(pair: Pair, words: Wording) -> str:
+def describe_place(pair: LoopPair, words: Wording) -> str:
     """Return where a pair runs, with both numbers where they differ."""
     a, b = pair.a, pair.b
     pairs = (("rank", a.rank, b.rank), *(() if words.on_cpu else (("device", a.device, b.device),)))
     return ", ".join(f"{word} {x}" if x == y else f"{word} {x} → {y}" for word, x, y in pairs)
 
 
-def print_pair(pair: Pair, page: Page, limit: int, words: Wording) -> None:
+def print_pair(pair: LoopPair, page: TextPage, limit: int, words: Wording) -> None:
     """Print what is known of the pair that got slowest."""
     page.skip()
     before = f"{pair.a.period:,} → " if pair.a.period != pair.b.period else ""
@@ -100,7 +100,7 @@ def title(words: Wording) -> str:
     return f"{words.work.capitalize()}s"
 
 
-def describe_ratio(pair: Pair) -> str:
+def describe_ratio(pair: LoopPair) -> str:
     """Return the medians and what bounds their ratio."""
     time = pair.time
     bounds = "no interval: too few iterations"
@@ -110,19 +110,19 @@ def describe_ratio(pair: Pair) -> str:
     return f"{medians}, over {time.a_iterations:,} and {counted(time.b_iterations, 'iteration')}"
 
 
-def print_parts(pair: Pair, page: Page, words: Wording) -> None:
+def print_parts(pair: LoopPair, page: TextPage, words: Wording) -> None:
     """Print the parts of the time that changed; small ones together, so that the rows add up."""
     least = SMALL * max(pair.a_mean_ns, pair.b_mean_ns)
     large = [part for part in pair.parts if abs(part.difference_ns) >= least]
     if not large:
         return
     listed = sorted(large, key=lambda part: -abs(part.difference_ns))
-    rows = [Row(words.parts[part.name], cells(part.a_ns, part.b_ns)) for part in listed]
+    rows = [TextRow(words.parts[part.name], cells(part.a_ns, part.b_ns)) for part in listed]
     a_rest, b_rest = pair.a_mean_ns - sum(p.a_ns for p in large), pair.b_mean_ns - sum(p.b_ns for p in large)
-    rest = [Row("all other parts", cells(a_rest, b_rest))] if a_rest or b_rest else []
+    rest = [TextRow("all other parts", cells(a_rest, b_rest))] if a_rest or b_rest else []
     page.skip()
     page.line("Where the time went, per mean iteration", "bold")
-    draw_rows(page, HEADER, [*rows, *rest, Row("together", cells(pair.a_mean_ns, pair.b_mean_ns), "bold")])
+    draw_rows(page, HEADER, [*rows, *rest, TextRow("together", cells(pair.a_mean_ns, pair.b_mean_ns), "bold")])
 
 
 def cells(a_ns: int, b_ns: int) -> tuple[str, str, str]:
@@ -130,7 +130,7 @@ def cells(a_ns: int, b_ns: int) -> tuple[str, str, str]:
     return format_duration(a_ns), format_duration(b_ns), format_difference(b_ns - a_ns)
 
 
-def print_operations(pair: Pair, page: Page, limit: int, words: Wording) -> None:
+def print_operations(pair: LoopPair, page: TextPage, limit: int, words: Wording) -> None:
     """Print what was added to the main stream, removed or replaced, or takes another time."""
     program = pair.program
     if program is None or program.problem is not None:
@@ -146,17 +146,17 @@ def print_operations(pair: Pair, page: Page, limit: int, words: Wording) -> None
     print_hidden(len(rows) - limit, page)
 
 
-def print_hidden(hidden: int, page: Page) -> None:
+def print_hidden(hidden: int, page: TextPage) -> None:
     """Print how many rows there are besides."""
     if hidden > 0:
         page.line(f"and {counted(hidden, 'more row')}; --top shows more", "dim", indent=2)
 
 
-def describe_operation(row: OperationChange) -> Row:
+def describe_operation(row: OperationChange) -> TextRow:
     """Return what became of which kernels."""
     old, new = tell_apart(row.a[0], row.b[0]) if len(row.a) == len(row.b) == 1 else (name(row.a), name(row.b))
     became = new if row.kind == "replaced" else ""
-    return Row(f"{MARKS[row.kind]} {row.times:,} {TIMES} {old or new}", cells(row.a_ns, row.b_ns), became=became)
+    return TextRow(f"{MARKS[row.kind]} {row.times:,} {TIMES} {old or new}", cells(row.a_ns, row.b_ns), became=became)
 
 
 def name(kernels: Sequence[str]) -> str:
@@ -183,7 +183,7 @@ def shared(one: str, other: str) -> str:
     return one[: next((at for at, (x, y) in pairs if x != y), min(len(one), len(other)))]
 
 
-def print_kernels(pair: Pair, page: Page, limit: int, words: Wording) -> None:
+def print_kernels(pair: LoopPair, page: TextPage, limit: int, words: Wording) -> None:
     """Print kernels by name, on all streams, where their time changed."""
     least = SMALL * pair.a_mean_ns
     rows = [row for row in pair.kernels if abs(row.difference_ns) >= least]
@@ -191,7 +191,7 @@ def print_kernels(pair: Pair, page: Page, limit: int, words: Wording) -> None:
         return
     page.skip()
     page.line(f"{title(words)} by name, {'' if words.on_cpu else 'all streams, '}per iteration", "bold")
-    draw_rows(page, HEADER, [Row(describe_kernel(row), cells(row.a_ns, row.b_ns)) for row in rows[:limit]])
+    draw_rows(page, HEADER, [TextRow(describe_kernel(row), cells(row.a_ns, row.b_ns)) for row in rows[:limit]])
     print_hidden(len(rows) - limit, page)
 
 
@@ -201,7 +201,7 @@ def describe_kernel(row: KernelChange) -> str:
     return f"{a if a == b else f'{a} → {b}'} {TIMES} {row.name}"
 
 
-def print_host(pair: Pair, page: Page, words: Wording) -> None:
+def print_host(pair: LoopPair, page: TextPage, words: Wording) -> None:
     """Print copies and what the host did where they changed; without a device there are none."""
     rows = [] if words.on_cpu else [*describe_copies(pair), *describe_counts(pair)]
     if rows:
@@ -210,27 +210,27 @@ def print_host(pair: Pair, page: Page, words: Wording) -> None:
         draw_rows(page, HEADER, rows)
 
 
-def describe_copies(pair: Pair) -> Iterator[Row]:
+def describe_copies(pair: LoopPair) -> Iterator[TextRow]:
     """Yield the copies whose number or size changed, or whose time did by a good part of the iteration."""
     least = SMALL * pair.a_mean_ns
     for row in pair.copies:
         if row.a_nbytes != row.b_nbytes:
             difference = row.b_nbytes - row.a_nbytes
             sign = "+" if difference > 0 else "-"
-            yield Row(
+            yield TextRow(
                 f"{row.direction}, size",
                 (format_bytes(row.a_nbytes), format_bytes(row.b_nbytes), sign + format_bytes(abs(difference))),
             )
         if abs(row.b_ns - row.a_ns) >= least:
-            yield Row(f"{row.direction}, time", cells(row.a_ns, row.b_ns))
+            yield TextRow(f"{row.direction}, time", cells(row.a_ns, row.b_ns))
         if row.a_count != row.b_count:
-            yield Row(f"{row.direction}, number", compare_numbers(row.a_count, row.b_count))
+            yield TextRow(f"{row.direction}, number", compare_numbers(row.a_count, row.b_count))
 
 
-def describe_counts(pair: Pair) -> Iterator[Row]:
+def describe_counts(pair: LoopPair) -> Iterator[TextRow]:
     """Yield what the host did more or less often."""
     changed = [row for row in pair.counts if abs(row.b - row.a) > SMALL * max(row.a, row.b)]
-    yield from (Row(row.name, compare_numbers(row.a, row.b)) for row in changed)
+    yield from (TextRow(row.name, compare_numbers(row.a, row.b)) for row in changed)
 
 
 def compare_numbers(a: float, b: float) -> tuple[str, str, str]:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from deepprof.render.live import NAME_COLUMNS, find_state, show_since
-from deepprof.render.live_table import Column, Line, cut, draw_table
+from deepprof.render.live_table import Line, LiveColumn, cut, draw_table
 from deepprof.render.units import ABSENT, format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from deepprof.client.values import JobState, Sender
+    from deepprof.client.values import JobState, SenderState
 
 __all__ = ["draw_jobs_held", "draw_senders"]
 
@@ -19,37 +19,37 @@ UNKNOWN = "(not known)"  # who sends
 
 def draw_jobs_held(jobs: Sequence[JobState], now_unix_ns: int, width: int) -> Iterator[Line]:
     """Yield a table of jobs, none of its lines wider than `width` columns where names allow."""
-    columns: tuple[Column[JobState], ...] = (
-        Column("job", 0, lambda job: cut(job.job, NAME_COLUMNS), left=True),
-        Column("state", 2, lambda job: find_state(job, now_unix_ns), left=True),
-        Column("sender", 1, lambda job: job.sender or UNKNOWN, left=True),
-        Column("connected", 5, lambda job: f"{job.connected:,} of {job.ranks:,}"),
-        Column("iterations", 4, lambda job: f"{job.iterations:,}"),
-        Column("kept", 0, lambda job: format_bytes(job.kept_nbytes or None)),
-        Column("heard", 3, lambda job: show_since(job.last_record_unix_ns, now_unix_ns)),
+    columns: tuple[LiveColumn[JobState], ...] = (
+        LiveColumn("job", 0, lambda job: cut(job.job, NAME_COLUMNS), left=True),
+        LiveColumn("state", 2, lambda job: find_state(job, now_unix_ns), left=True),
+        LiveColumn("sender", 1, lambda job: job.sender or UNKNOWN, left=True),
+        LiveColumn("connected", 5, lambda job: f"{job.connected:,} of {job.ranks:,}"),
+        LiveColumn("iterations", 4, lambda job: f"{job.iterations:,}"),
+        LiveColumn("kept", 0, lambda job: format_bytes(job.kept_nbytes or None)),
+        LiveColumn("heard", 3, lambda job: show_since(job.last_record_unix_ns, now_unix_ns)),
     )
     yield from draw_table(jobs, columns, width, lambda job: "" if job.connected else "dim")
 
 
-def draw_senders(senders: Sequence[Sender], width: int) -> Iterator[Line]:
+def draw_senders(senders: Sequence[SenderState], width: int) -> Iterator[Line]:
     """Yield a table of senders: what each has, of how much it may have."""
-    columns: tuple[Column[Sender], ...] = (
-        Column("sender", 0, lambda each: each.sender or UNKNOWN, left=True),
-        Column("jobs", 4, lambda each: f"{each.jobs:,}"),
-        Column("ranks", 0, lambda each: of(f"{each.ranks:,}", each.share.ranks and f"{each.share.ranks:,}")),
-        Column("connected", 5, lambda each: f"{each.connected:,}"),
-        Column("records", 3, lambda each: f"{each.records:,}"),
-        Column("per second", 8, lambda each: at_most(each.share.records_per_s)),
-        Column("held back", 6, lambda each: format_duration(each.paced_ns or None)),
-        Column("waiting", 7, lambda each: format_bytes(each.waiting_nbytes)),
-        Column("kept", 1, show_kept),
-        Column("refused", 2, lambda each: show_refused(each.refused), left=True),
-        Column("may write", 9, lambda each: cut(", ".join(each.share.jobs), NAME_COLUMNS), left=True),
+    columns: tuple[LiveColumn[SenderState], ...] = (
+        LiveColumn("sender", 0, lambda each: each.sender or UNKNOWN, left=True),
+        LiveColumn("jobs", 4, lambda each: f"{each.jobs:,}"),
+        LiveColumn("ranks", 0, lambda each: of(f"{each.ranks:,}", each.share.ranks and f"{each.share.ranks:,}")),
+        LiveColumn("connected", 5, lambda each: f"{each.connected:,}"),
+        LiveColumn("records", 3, lambda each: f"{each.records:,}"),
+        LiveColumn("per second", 8, lambda each: at_most(each.share.records_per_s)),
+        LiveColumn("held back", 6, lambda each: format_duration(each.paced_ns or None)),
+        LiveColumn("waiting", 7, lambda each: format_bytes(each.waiting_nbytes)),
+        LiveColumn("kept", 1, show_kept),
+        LiveColumn("refused", 2, lambda each: show_refused(each.refused), left=True),
+        LiveColumn("may write", 9, lambda each: cut(", ".join(each.share.jobs), NAME_COLUMNS), left=True),
     )
     yield from draw_table(senders, columns, width, lambda each: "yellow" if each.refused else "")
 
 
-def show_kept(sender: Sender) -> str:
+def show_kept(sender: SenderState) -> str:
     """Return what is kept of a sender, and how much may be."""
     most = sender.share.kept_nbytes
     return of(format_bytes(sender.kept_nbytes or None), format_bytes(most) if most else "")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from deepprof.analysis import Agreement, Analysis, Loop, Recording
-    from deepprof.diagnosis.coverage import Unnamed
+    from deepprof.diagnosis.coverage import UnnamedPart
 from deepprof.diagnosis.finding import Finding
 
 __all__ = ["FINDINGS", "SCHEMA", "Report", "encode", "report"]
@@ -268,7 +268,7 @@ def add_up(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(sorted(total.items()))
 
 
-def describe_unnamed(left: Unnamed) -> UnnamedBlock:
+def describe_unnamed(left: UnnamedPart) -> UnnamedBlock:
     """Return the block of a part without a finding."""
     values = asdict(left)
     share = values.pop("share")

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deepprof.plurals import counted
-from deepprof.render.live_table import INDENT, Column, Line, cut, draw_table
+from deepprof.render.live_table import INDENT, Line, LiveColumn, cut, draw_table
 from deepprof.render.units import ABSENT, format_duration, format_ratio
 
 if TYPE_CHECKING:
     from deepprof.client.values import Account, DeviceState, JobState, RankState
 
-__all__ = ["Scene", "draw_scene"]
+__all__ = ["LiveScene", "draw_scene"]
 
 AROUND = 6  # lines of a job beside its rows
 FEWEST = 3  # rows of a job, however low the screen
@@ -31,7 +31,7 @@ NAME_COLUMNS = 40  # of a job's name in a table
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class LiveScene:
     """What there is to see: a daemon, its jobs, the ranks of those that are shown in detail, and its time.
 
     `notice` is said instead of nothing when the daemon is away; the rest is then what was last seen.
@@ -45,7 +45,7 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LiveRow:
     """One device of a rank; a rank without any has one row all the same."""
 
     rank: RankState
@@ -71,7 +71,7 @@ class Row:
         return status.level if status is not None and told and status.level in THROTTLED else ""
 
 
-def draw_scene(scene: Scene, width: int, height: int | None = None) -> list[Line]:
+def draw_scene(scene: LiveScene, width: int, height: int | None = None) -> list[Line]:
     """Return the lines of `scene`, none wider than `width` columns; of jobs and ranks so many that `height` is enough.
 
     A job has a block of lines with its ranks; where not all blocks fit, all jobs have a line each instead.
@@ -83,7 +83,7 @@ def draw_scene(scene: Scene, width: int, height: int | None = None) -> list[Line
     return [(cut(text, width), style) for text, style in (lines if height is None else lines[:height])]
 
 
-def draw_head(scene: Scene, width: int) -> Iterator[Line]:
+def draw_head(scene: LiveScene, width: int) -> Iterator[Line]:
     """Yield where the daemon is, and what it watches in all."""
     connected, ranks = sum(job.connected for job in scene.jobs), sum(job.ranks for job in scene.jobs)
     counts = f"{counted(len(scene.jobs), 'job')} · {connected:,} of {counted(ranks, 'rank')} connected"
@@ -93,7 +93,7 @@ def draw_head(scene: Scene, width: int) -> Iterator[Line]:
         yield scene.notice, "bold red"
 
 
-def fit_jobs(scene: Scene, width: int, height: int) -> list[Line]:
+def fit_jobs(scene: LiveScene, width: int, height: int) -> list[Line]:
     """Return what of the jobs fits into `height` lines."""
     room = max(height // max(len(scene.jobs), 1) - AROUND, FEWEST)
     if len(scene.jobs) == 1 or not has_more(scene):
@@ -107,12 +107,12 @@ def fit_jobs(scene: Scene, width: int, height: int) -> list[Line]:
     return lines
 
 
-def has_more(scene: Scene) -> bool:
+def has_more(scene: LiveScene) -> bool:
     """Return whether there are jobs without details."""
     return any(job.job not in (scene.ranks or {}) for job in scene.jobs)
 
 
-def draw_blocks(scene: Scene, width: int, room: int | None = None) -> Iterator[Line]:
+def draw_blocks(scene: LiveScene, width: int, room: int | None = None) -> Iterator[Line]:
     """Yield a block for every job with details, at most `room` ranks in each, then a line for each of the others."""
     details = scene.ranks or {}
     for job in scene.jobs:
@@ -125,16 +125,16 @@ def draw_blocks(scene: Scene, width: int, room: int | None = None) -> Iterator[L
         yield from draw_jobs(scene, others, width)
 
 
-def draw_jobs(scene: Scene, jobs: Sequence[JobState], width: int) -> Iterator[Line]:
+def draw_jobs(scene: LiveScene, jobs: Sequence[JobState], width: int) -> Iterator[Line]:
     """Yield a table of jobs."""
-    columns: tuple[Column[JobState], ...] = (
-        Column("job", 0, lambda job: cut(job.job, NAME_COLUMNS), left=True),
-        Column("state", 0, lambda job: find_state(job, scene.now_unix_ns), left=True),
-        Column("connected", 3, lambda job: f"{job.connected:,} of {job.ranks:,}"),
-        Column("iterations", 2, lambda job: show_iterations(job, (scene.ranks or {}).get(job.job))),
-        Column("heard", 4, lambda job: show_since(job.last_record_unix_ns, scene.now_unix_ns)),
-        Column("not seen", 5, lambda job: f"{count_losses(job.account):,}"),
-        Column("findings", 1, show_findings, left=True),
+    columns: tuple[LiveColumn[JobState], ...] = (
+        LiveColumn("job", 0, lambda job: cut(job.job, NAME_COLUMNS), left=True),
+        LiveColumn("state", 0, lambda job: find_state(job, scene.now_unix_ns), left=True),
+        LiveColumn("connected", 3, lambda job: f"{job.connected:,} of {job.ranks:,}"),
+        LiveColumn("iterations", 2, lambda job: show_iterations(job, (scene.ranks or {}).get(job.job))),
+        LiveColumn("heard", 4, lambda job: show_since(job.last_record_unix_ns, scene.now_unix_ns)),
+        LiveColumn("not seen", 5, lambda job: f"{count_losses(job.account):,}"),
+        LiveColumn("findings", 1, show_findings, left=True),
     )
     yield from draw_table(jobs, columns, width, lambda job: style_job(job, scene.now_unix_ns))
 
@@ -192,7 +192,7 @@ def draw_job(
     yield " " * INDENT + " · ".join(parts), ""
     if job.active_findings:
         yield f"{' ' * INDENT}▲ {', '.join(job.active_findings)}", "bold yellow"
-    rows = [Row(rank, device, now_unix_ns) for rank in ranks for device in rank.devices or (None,)]
+    rows = [LiveRow(rank, device, now_unix_ns) for rank in ranks for device in rank.devices or (None,)]
     yield from draw_rows(choose_rows(rows, room), width)
     if room is not None and len(rows) > room:
         yield f"{' ' * INDENT}and {len(rows) - room:,} more", "dim"
@@ -206,7 +206,7 @@ def describe_losses(job: JobState) -> Iterator[str]:
     yield from (f"{count:,} {word}" for word, count in counts if count)
 
 
-def choose_rows(rows: Sequence[Row], room: int | None) -> Sequence[Row]:
+def choose_rows(rows: Sequence[LiveRow], room: int | None) -> Sequence[LiveRow]:
     """Return the rows to show: where not all fit, those that deserve a look before the others."""
     if room is None or len(rows) <= room:
         return rows
@@ -216,7 +216,7 @@ def choose_rows(rows: Sequence[Row], room: int | None) -> Sequence[Row]:
     return [rows[at] for at in sorted(places)]
 
 
-def draw_rows(rows: Sequence[Row], width: int) -> Iterator[Line]:
+def draw_rows(rows: Sequence[LiveRow], width: int) -> Iterator[Line]:
     """Yield a heading and the rows under it."""
     several = any(len(row.rank.devices) > 1 for row in rows)
     throttled = any(row.level for row in rows)
@@ -227,12 +227,12 @@ def draw_rows(rows: Sequence[Row], width: int) -> Iterator[Line]:
     )
 
 
-def show_time(value_of: Callable[[DeviceState], int]) -> Callable[[Row], str]:
+def show_time(value_of: Callable[[DeviceState], int]) -> Callable[[LiveRow], str]:
     """Return what shows a time of a device, nothing where none is known."""
     return lambda row: format_duration(value_of(row.device)) if row.device and value_of(row.device) else ABSENT
 
 
-def show_share(row: Row) -> str:
+def show_share(row: LiveRow) -> str:
     """Return the interval as a share of the iteration that it ends."""
     device = row.device
     known = device is not None and device.last_iteration_ns > 0
@@ -249,16 +249,16 @@ def count_losses(account: Account) -> int:
     return sum(account.dropped.values()) + account.invalid + account.lost
 
 
-COLUMNS: tuple[Column[Row], ...] = (
-    Column("rank", 0, lambda row: str(row.rank.rank)),
-    Column("device", 1, lambda row: str(row.device.device) if row.device else ABSENT),
-    Column("state", 0, lambda row: row.state),
-    Column("level", 0, lambda row: row.level or "full"),
-    Column("iterations", 2, lambda row: f"{row.device.iterations:,}" if row.device else ABSENT),
-    Column("last", 3, show_time(lambda device: device.last_iteration_ns)),
-    Column("median", 5, show_time(lambda device: device.median_iteration_ns)),
-    Column("interval", 4, show_share),
-    Column("heard", 6, lambda row: show_since(row.rank.last_record_unix_ns, row.now_unix_ns)),
-    Column("not seen", 7, lambda row: f"{count_losses(row.rank.account):,}"),
-    Column("host", 8, lambda row: row.rank.host or ABSENT),
+COLUMNS: tuple[LiveColumn[LiveRow], ...] = (
+    LiveColumn("rank", 0, lambda row: str(row.rank.rank)),
+    LiveColumn("device", 1, lambda row: str(row.device.device) if row.device else ABSENT),
+    LiveColumn("state", 0, lambda row: row.state),
+    LiveColumn("level", 0, lambda row: row.level or "full"),
+    LiveColumn("iterations", 2, lambda row: f"{row.device.iterations:,}" if row.device else ABSENT),
+    LiveColumn("last", 3, show_time(lambda device: device.last_iteration_ns)),
+    LiveColumn("median", 5, show_time(lambda device: device.median_iteration_ns)),
+    LiveColumn("interval", 4, show_share),
+    LiveColumn("heard", 6, lambda row: show_since(row.rank.last_record_unix_ns, row.now_unix_ns)),
+    LiveColumn("not seen", 7, lambda row: f"{count_losses(row.rank.account):,}"),
+    LiveColumn("host", 8, lambda row: row.rank.host or ABSENT),
 )

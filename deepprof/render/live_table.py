@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-__all__ = ["GAP", "INDENT", "Column", "Line", "cut", "draw_table"]
+__all__ = ["GAP", "INDENT", "Line", "LiveColumn", "cut", "draw_table"]
 
 Row = TypeVar("Row")
 Line = tuple[str, str]
@@ -17,7 +17,7 @@ INDENT = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Generic[Row]):
+class LiveColumn(Generic[Row]):
     """A column; where the width is short, those of the highest `rank` go first. Words stand left, figures right."""
 
     title: str
@@ -31,7 +31,7 @@ class Column(Generic[Row]):
 
 
 def draw_table(
-    rows: Sequence[Row], columns: Sequence[Column[Row]], width: int, style_of: Callable[[Row], str]
+    rows: Sequence[Row], columns: Sequence[LiveColumn[Row]], width: int, style_of: Callable[[Row], str]
 ) -> Iterator[Line]:
     """Yield a heading and the rows under it; nothing for no rows."""
     if not rows:
@@ -45,7 +45,7 @@ def draw_table(
         yield (" " * INDENT + (" " * GAP).join(padded)).rstrip(), style
 
 
-def fit_columns(rows: Sequence[Row], columns: Sequence[Column[Row]], width: int) -> list[Column[Row]]:
+def fit_columns(rows: Sequence[Row], columns: Sequence[LiveColumn[Row]], width: int) -> list[LiveColumn[Row]]:
     """Return the columns that fit beside each other; the first ones stay whatever the width."""
     left = list(columns)
     sizes = {column.title: max(len(column.title), *(len(column.show(row)) for row in rows)) for column in left}
@@ -54,7 +54,7 @@ def fit_columns(rows: Sequence[Row], columns: Sequence[Column[Row]], width: int)
     return left
 
 
-def measure(columns: Sequence[Column[Row]], sizes: dict[str, int]) -> int:
+def measure(columns: Sequence[LiveColumn[Row]], sizes: dict[str, int]) -> int:
     """Return how wide a table of `columns` is."""
     return sum(sizes[column.title] for column in columns) + GAP * (len(columns) - 1)
 

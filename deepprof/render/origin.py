@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from deepprof.analysis import Analysis, Loop
     from deepprof.metrics.iteration import LoopMetrics
-    from deepprof.render.page import Page
+    from deepprof.render.page import TextPage
     from deepprof.render.wording import Wording
 
 __all__ = ["LOOPS", "print_origin"]
@@ -28,7 +28,7 @@ NEXT = "-v shows the evidence and the paper's figures; deepprof export --to perf
 GOOD = 0.9  # agreement with the user's own ranges: less is said also where it is short
 
 
-def print_origin(analysis: Analysis, page: Page, *, verbose: bool) -> None:
+def print_origin(analysis: Analysis, page: TextPage, *, verbose: bool) -> None:
     """Print why these are the iterations."""
     if not analysis.loops:
         return
@@ -44,7 +44,7 @@ def print_origin(analysis: Analysis, page: Page, *, verbose: bool) -> None:
     page.line(NEXT, "dim", indent=2, hang=2)
 
 
-def print_evidence(analysis: Analysis, page: Page) -> None:
+def print_evidence(analysis: Analysis, page: TextPage) -> None:
     """Print the evidence and Table III of the first loops."""
     for number, loop in enumerate(analysis.loops[:LOOPS], 1):
         label = f"loop {number}: " if len(analysis.loops) > 1 else ""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-__all__ = ["NARROWEST", "Page"]
+__all__ = ["NARROWEST", "TextPage"]
 
 NARROWEST = 30
 PROSE = 100  # longer lines are hard to read on a wide terminal
@@ -26,7 +26,7 @@ ASCII = str.maketrans(
 )
 
 
-class Page:
+class TextPage:
     """Prints lines; text is data and never markup, and what a terminal would obey in it is shown as `?`.
 
     `width` is what may be drawn on, `ascii` says that the console's encoding has no more than ASCII.

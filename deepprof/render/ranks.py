@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from deepprof.analysis import Analysis
     from deepprof.metrics.ranks.comparison import RankComparison
-    from deepprof.render.page import Page
+    from deepprof.render.page import TextPage
 
 __all__ = ["RankBlock", "SkewBlock", "describe_ranks", "describe_skews", "list_missing", "print_ranks", "print_table"]
 
@@ -73,7 +73,7 @@ def list_missing(analysis: Analysis) -> list[int] | None:
     return [rank for first, last in runs for rank in range(first, last + 1)]
 
 
-def print_ranks(analysis: Analysis, page: Page) -> None:
+def print_ranks(analysis: Analysis, page: TextPage) -> None:
     """Print a row per rank, the worst first, and which ranks are missing; nothing for a single rank and device."""
     found = analysis.ranks
     if found is None:
@@ -108,7 +108,7 @@ def drop_device(cells: dict[str, str]) -> dict[str, str]:
     return {name: cell for name, cell in cells.items() if name != "device"}
 
 
-def print_table(rows: list[dict[str, str]], page: Page) -> None:
+def print_table(rows: list[dict[str, str]], page: TextPage) -> None:
     """Print rows under their headings; where the page is too narrow, the last columns are left out."""
     columns = {name: [name, *(row[name] for row in rows)] for name in rows[0]}
     lines, style = [""] * (len(rows) + 1), "dim"

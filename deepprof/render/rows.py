@@ -11,9 +11,9 @@ from deepprof.render.plain import CUT, shorten
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deepprof.render.page import Page
+    from deepprof.render.page import TextPage
 
-__all__ = ["Row", "draw_rows", "fit_columns"]
+__all__ = ["TextRow", "draw_rows", "fit_columns"]
 
 GAP = 2
 INDENT = 2
@@ -24,7 +24,7 @@ KEPT, LEAD = 4, 3  # characters at the start of a label, and before what tells i
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TextRow:
     """A label and its values; `became` is what the label turned into, behind an arrow, "" for nothing."""
 
     label: str
@@ -33,7 +33,7 @@ class Row:
     became: str = ""
 
 
-def draw_rows(page: Page, header: Sequence[str], rows: Sequence[Row], *, indent: int = INDENT) -> None:
+def draw_rows(page: TextPage, header: Sequence[str], rows: Sequence[TextRow], *, indent: int = INDENT) -> None:
     """Draw the rows under the header of their values, `indent` columns in."""
     cells = [tuple(map(page.show, row.values)) for row in rows]
     widths = measure_columns(page, header, rows)
@@ -51,19 +51,19 @@ def draw_rows(page: Page, header: Sequence[str], rows: Sequence[Row], *, indent:
             page.draw(numbers[GAP:], row.style, indent)
 
 
-def measure_columns(page: Page, header: Sequence[str], rows: Sequence[Row]) -> list[int]:
+def measure_columns(page: TextPage, header: Sequence[str], rows: Sequence[TextRow]) -> list[int]:
     """Return how wide each column of values is."""
     cells = [tuple(map(page.show, row.values)) for row in rows]
     return [max(map(len, column)) for column in zip(header, *cells, strict=True)]
 
 
-def fit_columns(page: Page, header: Sequence[str], rows: Sequence[Row], *, indent: int = INDENT) -> int:
+def fit_columns(page: TextPage, header: Sequence[str], rows: Sequence[TextRow], *, indent: int = INDENT) -> int:
     """Return how many of the columns fit on the page side by side, without a label; at least one."""
     ends = accumulate(width + GAP for width in measure_columns(page, header, rows))
     return max(1, sum(end - GAP <= page.width - indent for end in ends))
 
 
-def cut_labels(page: Page, rows: Sequence[Row], room: int) -> list[str]:
+def cut_labels(page: TextPage, rows: Sequence[TextRow], room: int) -> list[str]:
     """Return the rows' labels in `room` columns; different ones that would read alike keep what tells them apart."""
     cut = [label(page, row, room) for row in rows]
     for text in {text for text in cut if cut.count(text) > 1}:
@@ -86,7 +86,7 @@ def count_common(texts: Sequence[str]) -> int:
     return next((at for at, letters in enumerate(zip(*texts, strict=False)) if len(set(letters)) > 1), 0)
 
 
-def label(page: Page, row: Row, room: int) -> str:
+def label(page: TextPage, row: TextRow, room: int) -> str:
     """Return a row's label in `room` columns; of two sides each gets half, or what the other one leaves."""
     old, new, arrow = page.show(row.label), page.show(row.became), page.show(ARROW)
     if not new:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from deepprof.analysis import Analysis
     from deepprof.metrics.sharing.devices import SharedDevice
     from deepprof.metrics.sharing.shares import ShareOfDevice
-    from deepprof.render.page import Page
+    from deepprof.render.page import TextPage
 
 __all__ = ["ProcessBlock", "SharedDeviceBlock", "describe_sharing", "print_sharing"]
 
@@ -131,7 +131,7 @@ def describe_process(share: ShareOfDevice) -> ProcessBlock:
     )
 
 
-def print_sharing(analysis: Analysis, page: Page) -> None:
+def print_sharing(analysis: Analysis, page: TextPage) -> None:
     """Print each shared device with a row per process; nothing where no two processes share one."""
     for shared in analysis.sharing:
         page.skip()

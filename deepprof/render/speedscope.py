@@ -31,7 +31,7 @@ Frame = tuple[object, str]  # what it stands for, and its name
 Stretch = tuple[int, int, list[Frame]]  # a pause and a duration in ns, and the frames that are open in the latter
 
 
-class Frames:
+class SpeedscopeFrames:
     """The names of all frames, each with a number."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Frames:
 
 def write_speedscope(analysis: Analysis, file: BinaryIO) -> str:
     """Write two profiles per loop, of the median iteration and of the parts of its time; say what was written."""
-    frames, profiles = Frames(), []
+    frames, profiles = SpeedscopeFrames(), []
     traces = {trace.rank or 0: trace for trace in analysis.traces}
     for loop in analysis.loops:
         median = find_median_iteration(loop, traces[loop.rank])
@@ -68,14 +68,14 @@ def write_speedscope(analysis: Analysis, file: BinaryIO) -> str:
     return f"{len(profiles)} profiles of {len(frames.numbers):,} frames"
 
 
-def profile(title: str, stretches: Iterable[Stretch], rest_ns: int, frames: Frames) -> dict[str, Any]:
+def profile(title: str, stretches: Iterable[Stretch], rest_ns: int, frames: SpeedscopeFrames) -> dict[str, Any]:
     """Return an evented profile of the stretches one after the other and `rest_ns` at the iteration's end."""
     events = list(to_events(stretches, rest_ns, frames))
     end = events[-1]["at"]
     return {"type": "evented", "name": title, "unit": "nanoseconds", "startValue": 0, "endValue": end, "events": events}
 
 
-def to_events(stretches: Iterable[Stretch], rest_ns: int, frames: Frames) -> Iterator[dict[str, Any]]:
+def to_events(stretches: Iterable[Stretch], rest_ns: int, frames: SpeedscopeFrames) -> Iterator[dict[str, Any]]:
     """Yield the frames that open and close; what two stretches have in common stays open in between."""
     stack: list[Frame] = []
     now = 0

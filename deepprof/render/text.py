@@ -10,7 +10,7 @@ from deepprof.plurals import counted, verb
 from deepprof.render.answer import choose_loop, describe_location, find_mean, find_time, print_answer
 from deepprof.render.breakdown import print_breakdown
 from deepprof.render.origin import LOOPS, print_origin
-from deepprof.render.page import Page
+from deepprof.render.page import TextPage
 from deepprof.render.ranks import print_ranks
 from deepprof.render.sharing import print_sharing
 from deepprof.render.strip import draw_strip
@@ -44,7 +44,7 @@ def print_report(analysis: Analysis, console: Console, *, limit: int | None = 5,
 
     With `verbose` the evidence for the iterations, the paper's figures and all notes follow.
     """
-    page = Page(console)
+    page = TextPage(console)
     print_run(analysis, page)
     print_answer(analysis, page)
     print_loops(analysis, page)
@@ -58,7 +58,7 @@ def print_report(analysis: Analysis, console: Console, *, limit: int | None = 5,
     print_notes([note for recording in analysis.recordings for note in recording.notes], page, verbose=verbose)
 
 
-def print_without_loop(analysis: Analysis, reason: str, page: Page) -> None:
+def print_without_loop(analysis: Analysis, reason: str, page: TextPage) -> None:
     """Print why there is no loop, and where the time goes all the same."""
     words = wording_of(analysis)
     page.skip()
@@ -73,7 +73,7 @@ def print_without_loop(analysis: Analysis, reason: str, page: Page) -> None:
         print_top(longest.top, page, words.work, where)
 
 
-def print_run(analysis: Analysis, page: Page) -> None:
+def print_run(analysis: Analysis, page: TextPage) -> None:
     """Print what was read and how busy the device was."""
     summary, recordings = analysis.summary, analysis.recordings
     names = [recording.path for recording in recordings[:PATHS]]
@@ -85,7 +85,7 @@ def print_run(analysis: Analysis, page: Page) -> None:
     page.line(f"{span} {format_duration(summary.span_ns)} · busy {format_ratio(busy)} · {count_events(analysis)}")
 
 
-def print_notes(notes: Iterable[str], page: Page, *, verbose: bool = False) -> None:
+def print_notes(notes: Iterable[str], page: TextPage, *, verbose: bool = False) -> None:
     """Print the first notes, each once, and how many more there are."""
     distinct = list(dict.fromkeys(notes))
     shown = distinct if verbose else distinct[:NOTES]
@@ -124,7 +124,7 @@ def count_events(analysis: Analysis) -> str:
     return ", ".join(counted(*each) for each in counts if each[0]) or "no device events"
 
 
-def print_loops(analysis: Analysis, page: Page) -> None:
+def print_loops(analysis: Analysis, page: TextPage) -> None:
     """Print the loops, alike ones of other ranks and devices once, and which main streams have none."""
     groups = group_alike(analysis.loops, choose_loop(analysis))
     spread, words = has_places(analysis), wording_of(analysis)
@@ -178,7 +178,7 @@ def describe_place(rank: int, device: int | None, stream: int | None, words: Wor
     return ", ".join(f"{word} {value}" for word, value in known if value is not None)
 
 
-def print_loop(loop: Loop, page: Page, words: Wording) -> None:
+def print_loop(loop: Loop, page: TextPage, words: Wording) -> None:
     """Print what is known of one loop: how long it takes, a bar per iteration, and what takes the time."""
     for sentence in describe_loop(loop, words):
         page.line(sentence, indent=2)
@@ -206,7 +206,7 @@ def describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
         yield f"every {cycle.get('every')} iterations {work}" + ("" if kind == "unknown" else f" ({kind})")
 
 
-def print_findings(analysis: Analysis, page: Page, limit: int | None) -> None:
+def print_findings(analysis: Analysis, page: TextPage, limit: int | None) -> None:
     """Print the findings, the first `limit` of them."""
     page.skip()
     if not analysis.findings:
@@ -226,7 +226,7 @@ def print_findings(analysis: Analysis, page: Page, limit: int | None) -> None:
         page.line(f"{counted(len(hidden), 'more finding')}; --all shows them", "dim", indent=2)
 
 
-def print_symptoms(symptoms: Iterable[Finding], page: Page) -> None:
+def print_symptoms(symptoms: Iterable[Finding], page: TextPage) -> None:
     """Print what a cause explains, a line for each rule with the worst of its findings."""
     worst: dict[str, list[Finding]] = {}
     for finding in symptoms:
@@ -239,7 +239,7 @@ def print_symptoms(symptoms: Iterable[Finding], page: Page) -> None:
         page.line(f"explains {rule}: {first.title}{share}{more}", "dim", indent=5, hang=2)
 
 
-def print_repetitions(cause: Finding, analysis: Analysis, page: Page) -> None:
+def print_repetitions(cause: Finding, analysis: Analysis, page: TextPage) -> None:
     """Print on which other main streams the same was found."""
     again, words = [f for f in analysis.findings if f.rule == f.caused_by == cause.rule], wording_of(analysis)
     places = list(dict.fromkeys(describe_other_place(f, cause, words) for f in again if f.rank is not None))
@@ -255,7 +255,7 @@ def describe_other_place(finding: Finding, cause: Finding, words: Wording) -> st
     return f"another loop of this {words.lane}" if finding.stream == cause.stream else f"{words.lane} {finding.stream}"
 
 
-def print_finding(finding: Finding, page: Page, number: int, costs: str) -> None:
+def print_finding(finding: Finding, page: TextPage, number: int, costs: str) -> None:
     """Print one finding with what it costs and what to do."""
     style = STYLES[finding.severity]
     page.line(f"{number}. {ICONS[finding.severity]} {finding.severity} {finding.rule}: {finding.title}", style, hang=5)
@@ -288,7 +288,7 @@ def describe_share(headroom_ns: int, mean_ns: float | None) -> str:
     return f" ({format_ratio(headroom_ns / mean_ns)})" if mean_ns else ""
 
 
-def print_unnamed(analysis: Analysis, page: Page) -> None:
+def print_unnamed(analysis: Analysis, page: TextPage) -> None:
     """Print which large parts no finding names, and why; what several loops share once."""
     told: dict[tuple[str, str], float] = {}
     words = wording_of(analysis)

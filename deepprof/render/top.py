@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from deepprof.plurals import counted
-from deepprof.render.rows import Row, draw_rows, fit_columns
+from deepprof.render.rows import TextRow, draw_rows, fit_columns
 from deepprof.render.units import ABSENT, format_bytes, format_duration, format_ratio
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from deepprof.analysis import Analysis
     from deepprof.metrics.top_tables import TopWork
-    from deepprof.render.page import Page
+    from deepprof.render.page import TextPage
 
 __all__ = ["ROWS", "TopWorkBlock", "describe_top", "print_top"]
 
@@ -118,7 +118,7 @@ def describe_kernel(row: Mapping[str, Any]) -> TopKernelBlock:
     return TopKernelBlock(**(dict(row) | {"name": name}))
 
 
-def print_top(top: TopWork | None, page: Page, work: str, where: str = "") -> None:
+def print_top(top: TopWork | None, page: TextPage, work: str, where: str = "") -> None:
     """Print the kernels and the copies that take most time; `work` is what kernels are called, `where` the place."""
     if top is None:
         return
@@ -139,13 +139,15 @@ def print_top(top: TopWork | None, page: Page, work: str, where: str = "") -> No
         )
 
 
-def draw(header: Sequence[str], rows: Sequence[Row], page: Page) -> None:
+def draw(header: Sequence[str], rows: Sequence[TextRow], page: TextPage) -> None:
     """Draw the rows with as many of their columns, the first ones, as the page is wide enough for."""
     fitting = fit_columns(page, header, rows, indent=INDENT)
-    draw_rows(page, header[:fitting], [Row(row.label, row.values[:fitting], row.style) for row in rows], indent=INDENT)
+    draw_rows(
+        page, header[:fitting], [TextRow(row.label, row.values[:fitting], row.style) for row in rows], indent=INDENT
+    )
 
 
-def describe_row(row: Mapping[str, Any]) -> Row:
+def describe_row(row: Mapping[str, Any]) -> TextRow:
     """Return the row of one kernel name."""
     calls = row["calls"]
     values = (
@@ -154,10 +156,10 @@ def describe_row(row: Mapping[str, Any]) -> Row:
         format_ratio(row["share_ratio"]),
         format_duration(row["mean_ns"]),
     )
-    return Row(row["name"], values)
+    return TextRow(row["name"], values)
 
 
-def describe_copy(row: Mapping[str, Any]) -> Row:
+def describe_copy(row: Mapping[str, Any]) -> TextRow:
     """Return the row of the copies of one direction."""
     memory = f", {row['memory']}" if row["memory"] else ""
     values = (
@@ -166,7 +168,7 @@ def describe_copy(row: Mapping[str, Any]) -> Row:
         format_ratio(row["share_ratio"]),
         format_rate(row["gigabytes_per_s"]),
     )
-    return Row(f"{DIRECTIONS[row['direction']]}{memory}", values)
+    return TextRow(f"{DIRECTIONS[row['direction']]}{memory}", values)
 
 
 def format_rate(rate: float | None) -> str:
@@ -176,7 +178,7 @@ def format_rate(rate: float | None) -> str:
     return "<0.01" if rate < 0.01 else f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
 
 
-def print_rest(rest: pl.DataFrame, page: Page, work: str) -> None:
+def print_rest(rest: pl.DataFrame, page: TextPage, work: str) -> None:
     """Print how much time the names take that are not shown."""
     if rest.height:
         names = counted(int(rest["variants"].sum()), f"other {work}")

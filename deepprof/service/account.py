@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from deepprof.service.views import Account, KindAccount
+from deepprof.service.views import AccountView, KindAccountView
 from deepprof.wire.kinds import UNKNOWN_KIND
 
 __all__ = ["Accounts"]
@@ -22,8 +22,8 @@ class Accounts:
     of it. While some are on their way from the one to the other, `in_flight` has them.
     """
 
-    def __init__(self, start: Account | None = None) -> None:
-        known = start or Account()
+    def __init__(self, start: AccountView | None = None) -> None:
+        known = start or AccountView()
         self._lock = threading.Lock()
         self._received, self._in_flight = known.received, 0
         self._accepted, self._invalid, self._duplicate = known.accepted, known.invalid, known.duplicate
@@ -96,10 +96,10 @@ class Accounts:
         with self._lock:
             return self._gaps > 0
 
-    def view(self) -> Account:
+    def view(self) -> AccountView:
         """Return the account of the records whose fate is known."""
         with self._lock:
-            return Account(
+            return AccountView(
                 received=self._received - self._in_flight,
                 accepted=self._accepted,
                 invalid=self._invalid,
@@ -111,13 +111,13 @@ class Accounts:
                 missing=MappingProxyType({k: v for k, v in self._missing.items() if v}),
             )
 
-    def _view_kinds(self) -> tuple[KindAccount, ...]:
+    def _view_kinds(self) -> tuple[KindAccountView, ...]:
         """Return the account by kind; what a release took that did not count kinds is of none that is known."""
         accepted = self._kinds + Counter({UNKNOWN_KIND: self._accepted - self._kinds.total()})
         dropped: dict[str, dict[str, int]] = {}
         for (kind, reason), count in self._dropped_kinds.items():
             dropped.setdefault(kind, {})[reason] = count
         return tuple(
-            KindAccount(kind, accepted[kind], MappingProxyType(dropped.get(kind, {})))
+            KindAccountView(kind, accepted[kind], MappingProxyType(dropped.get(kind, {})))
             for kind in sorted(accepted.keys() | dropped.keys())
         )

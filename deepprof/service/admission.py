@@ -9,20 +9,20 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from deepprof.service.turns import Turns
+from deepprof.service.turns import FairQueue
 
 if TYPE_CHECKING:
     from deepprof.service.config.sections import IngestLimits
-    from deepprof.service.rank import Rank
+    from deepprof.service.rank import DaemonRank
 
 __all__ = ["Admission"]
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
+class WaitingStream:
     """A stream with a message for which there is no room yet."""
 
-    rank: Rank
+    rank: DaemonRank
     owner: str
     nbytes: int
     woken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -41,12 +41,12 @@ class Admission:
         self.limits = limits
         self.nbytes = 0  # that all have waiting
         self._owners, self._jobs = Counter[str](), Counter[tuple[str, str]]()
-        self._turns = Turns[Waiting]()
+        self._turns = FairQueue[WaitingStream]()
 
     @asynccontextmanager
-    async def room(self, rank: Rank, nbytes: int, check: Callable[[], None]) -> AsyncIterator[None]:
+    async def room(self, rank: DaemonRank, nbytes: int, check: Callable[[], None]) -> AsyncIterator[None]:
         """Hold room for a message as soon as there is some, until the block ends; `check` may raise while it waits."""
-        waiting = Waiting(rank, rank.owner, nbytes)
+        waiting = WaitingStream(rank, rank.owner, nbytes)
         self._turns.add(waiting.owner, rank.hello.job, waiting)
         self.admit()
         try:
@@ -58,7 +58,7 @@ class Admission:
         finally:
             self._leave(waiting)
 
-    def _leave(self, waiting: Waiting) -> None:
+    def _leave(self, waiting: WaitingStream) -> None:
         """Give the room back that was held for a message, or the place in the line."""
         if waiting.admitted:
             waiting.rank.reserved_nbytes -= waiting.nbytes
@@ -66,7 +66,7 @@ class Admission:
         else:
             self._turns.discard(waiting.owner, waiting.rank.hello.job, waiting)
 
-    def count(self, rank: Rank) -> None:
+    def count(self, rank: DaemonRank) -> None:
         """Take note of what a rank has waiting now, and let others in where that has become less."""
         more = rank.waiting_nbytes - rank.counted_nbytes
         rank.counted_nbytes += more
@@ -74,7 +74,7 @@ class Admission:
         if more < 0:
             self.admit()
 
-    def _add(self, rank: Rank, nbytes: int) -> None:
+    def _add(self, rank: DaemonRank, nbytes: int) -> None:
         """Add to what all have waiting, a rank's owner, and its job."""
         self.nbytes += nbytes
         self._owners[rank.owner] += nbytes
@@ -84,7 +84,7 @@ class Admission:
         if not self._owners[rank.owner]:
             del self._owners[rank.owner]
 
-    def hand_over(self, rank: Rank, owner: str) -> None:
+    def hand_over(self, rank: DaemonRank, owner: str) -> None:
         """Have what a rank has waiting count as another owner's."""
         self._add(rank, -rank.counted_nbytes)
         rank.owner = owner
@@ -113,7 +113,7 @@ class Admission:
     def _most(self) -> int:
         return 2 * self.limits.queue_nbytes
 
-    def _fits(self, waiting: Waiting) -> bool:
+    def _fits(self, waiting: WaitingStream) -> bool:
         """Return whether there is room for a message, of an owner and a job for whom there may be some."""
         rank, nbytes, limits = waiting.rank, waiting.nbytes, self.limits
         if not rank.waiting_nbytes:

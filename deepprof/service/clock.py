@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-__all__ = ["Clock", "SystemClock"]
+__all__ = ["DaemonClock", "DaemonSystemClock"]
 
 
-class Clock(Protocol):
+class DaemonClock(Protocol):
     """Both clocks that the daemon looks at."""
 
     def unix_ns(self) -> int:
@@ -20,7 +20,7 @@ class Clock(Protocol):
         ...
 
 
-class SystemClock:
+class DaemonSystemClock:
     """The machine's clocks."""
 
     def unix_ns(self) -> int:

@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from deepprof.service.access import Guard, Listening, make_interceptors, offers_reflection, open_ports, server_options
+from deepprof.service.access import (
+    AccessGuard,
+    ListeningServer,
+    make_interceptors,
+    offers_reflection,
+    open_ports,
+    server_options,
+)
 from deepprof.service.admin import AdminServicer
-from deepprof.service.clock import SystemClock
+from deepprof.service.clock import DaemonSystemClock
 from deepprof.service.engine import Engine
 from deepprof.service.examiner import Examiner
 from deepprof.service.examiner.captures import Captures
@@ -44,11 +51,11 @@ SERVICES = tuple(
 
 
 @dataclass(slots=True)
-class Doors:
+class DaemonServer:
     """The gRPC server, and who says how it is."""
 
     server: grpc.aio.Server
-    listening: Listening
+    listening: ListeningServer
     health: health.aio.HealthServicer
 
 
@@ -58,7 +65,7 @@ async def serve(config: Config) -> None:
     Raises `UsageError`, `StoreError` and `OSError` where it cannot, and `ProcessFailedError` where a bug keeps it from
     going on: what it has acknowledged is then kept, and what was not mined yet is mined after the next start.
     """
-    clock = SystemClock()
+    clock = DaemonSystemClock()
     raise_file_limit()
     async with AsyncExitStack() as stack:
         stopping = stack.enter_context(stop_on_signals())
@@ -103,7 +110,7 @@ async def heed(stopping: asyncio.Event, engine: Engine) -> None:
     engine.stop_taking()
 
 
-async def begin(engine: Engine, examiner: Examiner, doors: Doors, metrics: str) -> None:
+async def begin(engine: Engine, examiner: Examiner, doors: DaemonServer, metrics: str) -> None:
     """Bring back what was there before, then take records."""
     log.info("listening", extra={"addresses": " ".join(doors.listening.addresses), "metrics": metrics})
     found = await asyncio.to_thread(recover, engine)
@@ -118,9 +125,9 @@ async def begin(engine: Engine, examiner: Examiner, doors: Doors, metrics: str) 
 
 
 @asynccontextmanager
-async def opened(config: Config, engine: Engine, examiner: Examiner) -> AsyncIterator[Doors]:
+async def opened(config: Config, engine: Engine, examiner: Examiner) -> AsyncIterator[DaemonServer]:
     """Give the server, listening; at the end calls get a moment, and then what came in is saved."""
-    guard = Guard(config)
+    guard = AccessGuard(config)
     engine.senders.share_of = guard.share_of
     doorkeepers = make_interceptors(guard, engine.refusals)
     server = grpc.aio.server(interceptors=doorkeepers, options=server_options(config))
@@ -138,7 +145,7 @@ async def opened(config: Config, engine: Engine, examiner: Examiner) -> AsyncIte
     listening = open_ports(server, config)
     try:
         await server.start()
-        yield Doors(server, listening, servicer)
+        yield DaemonServer(server, listening, servicer)
     finally:
         await servicer.enter_graceful_shutdown()
         await server.stop(GRACE_S)

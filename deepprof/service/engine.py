@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, TypeVar
 
 from deepprof.service.admission import Admission
 from deepprof.service.folder import StoreError
-from deepprof.service.places import Places
-from deepprof.service.rank import Item, Rank
+from deepprof.service.places import StreamLeases
+from deepprof.service.rank import DaemonRank, QueuedMessage
 from deepprof.service.refusal import Refusals, RefusedError
-from deepprof.service.room import Full, Standing, choose_spare, find_standing
-from deepprof.service.roster import Roster
+from deepprof.service.room import LimitReached, RankPriority, choose_spare, find_standing
+from deepprof.service.roster import DaemonRanks
 from deepprof.service.senders import Senders
 from deepprof.service.session import RankSession
-from deepprof.service.streams import Streams
-from deepprof.service.turn_lock import TurnLock
-from deepprof.service.vitals import Vitals
-from deepprof.service.worker import Worker
-from deepprof.service.writer import Done, JournalWriter
+from deepprof.service.streams import OpenStreams
+from deepprof.service.turn_lock import FairLock
+from deepprof.service.vitals import FirstFailure
+from deepprof.service.worker import SessionWorker
+from deepprof.service.writer import JournalWriter, WriteResult
 
 if TYPE_CHECKING:
-    from deepprof.service.clock import Clock
+    from deepprof.service.clock import DaemonClock
     from deepprof.service.config import Config
     from deepprof.service.history import History
     from deepprof.service.journal import Journal
@@ -41,32 +41,32 @@ SILENT_NS = 24 * 3600 * 10**9
 DOUBT_NS = 3600 * 10**9  # for which that has to be so: the time of day may have jumped
 ATTACH_S = 30.0  # in which what a former stream has sent becomes durable
 T = TypeVar("T")
-Notice = Callable[[Rank, "SessionEvent"], None]
+Notice = Callable[[DaemonRank, "SessionEvent"], None]
 
 
 class Engine:
     """Takes in ranks and their messages; all methods belong to the event loop unless they say otherwise."""
 
-    def __init__(self, config: Config, journal: Journal, history: History, clock: Clock) -> None:
+    def __init__(self, config: Config, journal: Journal, history: History, clock: DaemonClock) -> None:
         self.config, self.limits, self.clock = config, config.wire_limits(), clock
         self.journal, self.history = journal, history
-        self.roster = Roster(config.limits.jobs, config.limits.ranks, config.limits.ranks_total)
-        self.vitals = Vitals()
+        self.roster = DaemonRanks(config.limits.jobs, config.limits.ranks, config.limits.ranks_total)
+        self.vitals = FirstFailure()
         self.writer = JournalWriter(journal, self._tell, self.vitals)
         self.notice: Notice = lambda rank, event: None  # set by who wants to know; the worker's thread calls it
-        self.worker = Worker(journal, history, clock, room=self._wake, vitals=self.vitals)
+        self.worker = SessionWorker(journal, history, clock, room=self._wake, vitals=self.vitals)
         self.worker.noticed = self._notice
         self.worker.ranks = lambda: iter(self.roster)
         self.senders = Senders(self.roster, clock)
-        self.streams = Streams(config.limits.streams, self._find_idle)
+        self.streams = OpenStreams(config.limits.streams, self._find_idle)
         self.refusals = Refusals()
         self.history_nbytes = 0  # as last measured
         self.ready = self.draining = self.stopping = False
         self._silent: dict[int, int] = {}  # sessions not heard of for long, since when that was noticed
         self.admission = Admission(config.limits)
-        self.outside = Places("limits.waiting_nbytes", "bytes of messages wait", config.limits.waiting_nbytes)
+        self.outside = StreamLeases("limits.waiting_nbytes", "bytes of messages wait", config.limits.waiting_nbytes)
         self._changed = asyncio.Event()  # more was written, or mined
-        self._attaching = TurnLock()
+        self._attaching = FairLock()
         self._listeners: defaultdict[int, set[asyncio.Event]] = defaultdict(set)  # by the rank's number
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -105,13 +105,13 @@ class Engine:
     def _find_idle(self) -> object:
         """Return the connection of a rank that has sent nothing so far. Raises `RefusedError` where there is none."""
         ranks = [rank for rank in self.roster if rank.connection is not None]
-        full = Full("limits.streams", self.streams.most, "let one end, or raise the limit", ranks)
+        full = LimitReached("limits.streams", self.streams.most, "let one end, or raise the limit", ranks)
         spare = choose_spare(full, self.clock.monotonic_ns())
         if not spare:
             raise RefusedError("RESOURCE_EXHAUSTED", str(full), full.limit)
         return spare[0].connection
 
-    async def attach(self, hello: pb.Hello, connection: object, owner: str = "") -> Rank:
+    async def attach(self, hello: pb.Hello, connection: object, owner: str = "") -> DaemonRank:
         """Return the rank that a Hello speaks of, and make `connection` its stream. Raises `RefusedError`."""
         self.streams.greet(connection)
         self.senders.check_job(owner, hello.job)
@@ -138,7 +138,7 @@ class Engine:
         rank.show()
         return rank
 
-    async def find(self, hello: pb.Hello, owner: str) -> Rank | None:
+    async def find(self, hello: pb.Hello, owner: str) -> DaemonRank | None:
         """Return the rank of this collector if it is here; one of another collector is ended. Raises `RefusedError`."""
         rank = self.roster.find(hello.job, hello.rank)
         if rank is None:
@@ -155,26 +155,26 @@ class Engine:
         await self.record(partial(self.end, rank))
         return None  # it is shown until there is another one in its place
 
-    def check_sender(self, rank: Rank, owner: str) -> None:
+    def check_sender(self, rank: DaemonRank, owner: str) -> None:
         """Raise `RefusedError` where a collector's name is used by another sender than the one who is missed for it."""
-        needed = rank.connection is not None or find_standing(rank, self.clock.monotonic_ns()) is Standing.NEEDED
+        needed = rank.connection is not None or find_standing(rank, self.clock.monotonic_ns()) is RankPriority.NEEDED
         if needed and owner != rank.owner and rank.owner:
             text = f"rank {rank.hello.rank} of job {rank.hello.job[:128]!r} is sent by {rank.owner}, not by {owner}"
             raise RefusedError("ALREADY_EXISTS", f"{text}; name another job", "another-sender")
 
-    async def hand_over(self, rank: Rank, owner: str) -> None:
+    async def hand_over(self, rank: DaemonRank, owner: str) -> None:
         """Have a rank be another sender's, and remember whose job it is."""
         if rank.owner != owner:
             await self.record(lambda: self.history.save_sender(*rank.key, owner))
             self.admission.hand_over(rank, owner)
 
-    async def begin(self, hello: pb.Hello) -> Rank:
+    async def begin(self, hello: pb.Hello) -> DaemonRank:
         """Take in a rank that was not here, or not with this collector."""
         now, begun = self.clock.unix_ns(), self.journal.end
         number = await self.record(
             lambda: self.history.begin(hello.job, hello.rank, hello.collector, hello.SerializeToString(), now)
         )
-        rank = Rank(number, hello, RankSession(), first_seen_unix_ns=now, begun=begun)
+        rank = DaemonRank(number, hello, RankSession(), first_seen_unix_ns=now, begun=begun)
         rank.saved_ns = rank.left_ns = self.clock.monotonic_ns()
         self.roster.put(rank)
         log.info("rank-began", extra={"job": hello.job, "rank": hello.rank, "collector": hello.collector})
@@ -190,7 +190,7 @@ class Engine:
             for rank in spare:
                 await self.send_away(rank)
 
-    async def send_away(self, rank: Rank) -> None:
+    async def send_away(self, rank: DaemonRank) -> None:
         """Let go of a rank to make room, and of its stream, which has brought nothing."""
         connection, rank.connection = rank.connection, None
         if connection is not None:
@@ -198,7 +198,7 @@ class Engine:
         await self.let_go(rank)
         log.info("rank-let-go", extra={"job": rank.hello.job, "rank": rank.hello.rank, "token": rank.owner})
 
-    def end(self, rank: Rank) -> None:
+    def end(self, rank: DaemonRank) -> None:
         """Close a rank whose collector was replaced, as far as it got. For the worker's thread."""
         while rank.queue:  # durable, so it counts
             self.worker.mine(rank)
@@ -212,7 +212,7 @@ class Engine:
         else:
             self.history.forget_session(rank.number)
 
-    def finish(self, rank: Rank) -> None:
+    def finish(self, rank: DaemonRank) -> None:
         """Have a rank's session end, or leave it as it is where the history does not take what comes of that."""
         before = rank.session.save()
         rank.session.end()
@@ -240,12 +240,12 @@ class Engine:
                 if now - self._silent[rank.number] >= DOUBT_NS:
                     await self.let_go(rank)
 
-    async def let_go(self, rank: Rank) -> None:
+    async def let_go(self, rank: DaemonRank) -> None:
         """Hold a rank no longer; its history stays."""
         await self.record(partial(self.end, rank))
         self.roster.remove(*rank.key)
 
-    async def quiet(self, rank: Rank) -> None:
+    async def quiet(self, rank: DaemonRank) -> None:
         """Wait until nothing of a rank is on its way to the journal. Raises `RefusedError` when that takes too long."""
         with self.listening(rank) as changed:
             try:
@@ -257,7 +257,7 @@ class Engine:
                 raise RefusedError("UNAVAILABLE", "the disk is too slow; try again in a minute") from None
 
     @contextmanager
-    def listening(self, rank: Rank) -> Iterator[asyncio.Event]:
+    def listening(self, rank: DaemonRank) -> Iterator[asyncio.Event]:
         """Give an event that is set whenever more of a rank is durable or mined, or known not to be."""
         changed = asyncio.Event()
         self._listeners[rank.number].add(changed)
@@ -268,7 +268,7 @@ class Engine:
             if not self._listeners[rank.number]:
                 del self._listeners[rank.number]
 
-    def check_owner(self, rank: Rank, connection: object) -> None:
+    def check_owner(self, rank: DaemonRank, connection: object) -> None:
         """Raise `RefusedError` where another stream has taken over, or the daemon drains."""
         if rank.connection is None:
             raise RefusedError("UNAVAILABLE", "let go to make room for others; connect again", "cut")
@@ -277,7 +277,7 @@ class Engine:
         if self.draining:
             raise RefusedError("UNAVAILABLE", "the daemon is stopping; try again in a minute")
 
-    def detach(self, rank: Rank, connection: object) -> None:
+    def detach(self, rank: DaemonRank, connection: object) -> None:
         """Let a stream go."""
         if rank.connection is connection:
             rank.connection, rank.left_ns = None, self.clock.monotonic_ns()
@@ -285,8 +285,8 @@ class Engine:
 
     # -- messages --
 
-    def room(self, rank: Rank, nbytes: int) -> AbstractAsyncContextManager[None]:
-        """Hold room in the queues for a message, `nbytes` as of an `Item`, of the stream that is the rank's now.
+    def room(self, rank: DaemonRank, nbytes: int) -> AbstractAsyncContextManager[None]:
+        """Hold room in the queues for a message, `nbytes` as of a `QueuedMessage`, of the rank's present stream.
 
         Entering waits until there is some. Raises `RefusedError` where meanwhile that stream is no longer the rank's,
         or the daemon drains.
@@ -294,7 +294,7 @@ class Engine:
         connection = rank.connection
         return self.admission.room(rank, nbytes, lambda: self.check_owner(rank, connection))
 
-    def submit(self, rank: Rank, item: Item) -> None:
+    def submit(self, rank: DaemonRank, item: QueuedMessage) -> None:
         """Hand a checked message to the journal; the caller holds room for it."""
         rank.note_submitted(item)
         if item.kind == "batch":
@@ -304,10 +304,12 @@ class Engine:
         try:
             self.writer.submit(rank, item)
         except BaseException:  # nothing is on its way, for which the rank would wait for ever
-            self._settle([Done(rank, item, None, RefusedError("UNAVAILABLE", "it could not be queued; send again"))])
+            self._settle(
+                [WriteResult(rank, item, None, RefusedError("UNAVAILABLE", "it could not be queued; send again"))]
+            )
             raise
 
-    def _tell(self, group: Sequence[Done]) -> None:
+    def _tell(self, group: Sequence[WriteResult]) -> None:
         """Pass on what the journal's thread has done. For that thread."""
         for done in group:
             if done.place is not None:
@@ -315,7 +317,7 @@ class Engine:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self.vitals.guard("the event loop", self._settle), group)
 
-    def _settle(self, group: Sequence[Done]) -> None:
+    def _settle(self, group: Sequence[WriteResult]) -> None:
         for done in group:
             if done.place is not None:
                 done.rank.note_durable(done.item)
@@ -328,14 +330,14 @@ class Engine:
             self._tell_listeners(rank.number)
         self._changed.set()
 
-    def _notice(self, rank: Rank, event: SessionEvent) -> None:
+    def _notice(self, rank: DaemonRank, event: SessionEvent) -> None:
         self.notice(rank, event)
 
-    def _wake(self, rank: Rank) -> None:
+    def _wake(self, rank: DaemonRank) -> None:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.vitals.guard("the event loop", self._tell_mined), rank)
 
-    def _tell_mined(self, rank: Rank) -> None:
+    def _tell_mined(self, rank: DaemonRank) -> None:
         self.admission.count(rank)
         self._changed.set()
         self._tell_listeners(rank.number)
@@ -375,7 +377,7 @@ class Engine:
             self.roster.remove(job)
             return gone
 
-    def _forget(self, job: str, ranks: Sequence[Rank]) -> int:
+    def _forget(self, job: str, ranks: Sequence[DaemonRank]) -> int:
         for rank in ranks:
             self.worker.drop(rank)
         gone = sum(summary.iterations for summary in self.history.jobs() if summary.job == job)

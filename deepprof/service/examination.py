@@ -1,7 +1,7 @@
 """The process that examines raw records, apart from the daemon: rules may take their time, and a bug costs one report.
 
-Run as a module: length-prefixed `ReadWindowResponse` messages come in, one `Result` goes out. With `--keep FOLDER` the
-records are written to a store there besides, cut to the time that `--from` and `--to` say.
+Run as a module: length-prefixed `ReadWindowResponse` messages come in, one `ExaminationResult` goes out. With
+`--keep FOLDER` the records are written to a store there besides, cut to the time that `--from` and `--to` say.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from deepprof.metrics.loop import Loop
     from deepprof.v1 import query_pb2 as wire
 
-__all__ = ["LENGTH", "Figures", "Found", "FoundLoop", "Result", "main"]
+__all__ = ["LENGTH", "ExaminationResult", "ExaminedLoopMetrics", "FindingSummary", "FoundLoop", "main"]
 
 LENGTH = 4  # bytes, little endian, before each message
 CPU_S = 600
 
 
-class Found(msgspec.Struct, frozen=True):
+class FindingSummary(msgspec.Struct, frozen=True):
     """What a rule found, in short."""
 
     rule: str
@@ -41,7 +41,7 @@ class Found(msgspec.Struct, frozen=True):
     confidence: float
 
 
-class Figures(msgspec.Struct, frozen=True):
+class ExaminedLoopMetrics(msgspec.Struct, frozen=True):
     """Table III of one loop; see `LoopMetrics` in proto/deepprof/v1/query.proto."""
 
     rank: int
@@ -69,12 +69,12 @@ class FoundLoop(msgspec.Struct, frozen=True):
     boundary_source: str
 
 
-class Result(msgspec.Struct, frozen=True):
+class ExaminationResult(msgspec.Struct, frozen=True):
     """What an examination gives: the report (JSON), findings, loops, and the iterations as an Arrow IPC stream."""
 
     report: str
-    findings: list[Found]
-    figures: list[Figures]
+    findings: list[FindingSummary]
+    figures: list[ExaminedLoopMetrics]
     iterations: bytes
     loops: list[FoundLoop] = []
 
@@ -122,17 +122,18 @@ def assemble(messages: Iterator[wire.ReadWindowResponse]) -> list[Trace]:
     return assemble_all(messages, WIDEST)
 
 
-def examine(traces: list[Trace]) -> Result:
+def examine(traces: list[Trace]) -> ExaminationResult:
     """Analyse the ranks of a job; alone, a rank keeps its own clock."""
     from deepprof.analysis import analyze
     from deepprof.job.alignment import align
     from deepprof.job.ranks import number_ranks
 
     analysis = analyze(align(number_ranks(traces)))
-    return Result(
+    return ExaminationResult(
         report=analysis.to_json(),
         findings=[
-            Found(f.rule, f.severity, f.title, f.summary, f.advice, f.rank, f.confidence) for f in analysis.findings
+            FindingSummary(f.rule, f.severity, f.title, f.summary, f.advice, f.rank, f.confidence)
+            for f in analysis.findings
         ],
         figures=[figures_of(number, loop) for number, loop in enumerate(analysis.loops)],
         iterations=iterations_of(analysis),
@@ -143,10 +144,10 @@ def examine(traces: list[Trace]) -> Result:
     )
 
 
-def figures_of(number: int, loop: Loop) -> Figures:
+def figures_of(number: int, loop: Loop) -> ExaminedLoopMetrics:
     """Return the figures of one loop."""
     metrics, spread = loop.metrics, loop.metrics.iteration_ns
-    return Figures(
+    return ExaminedLoopMetrics(
         rank=loop.rank,
         device=loop.device,
         loop=number,

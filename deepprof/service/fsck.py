@@ -12,14 +12,14 @@ from deepprof.service.history.inspection import inspect_history
 from deepprof.service.history.schema import DATABASE
 from deepprof.service.history.sealed import SEALED
 from deepprof.service.journal.inspection import inspect_journal
-from deepprof.service.problem import Bench, Problem
+from deepprof.service.problem import FsckContext, StoreProblem
 
 __all__ = ["check_store"]
 
 JOURNAL, CAPTURES = "journal", "captures"
 
 
-def check_store(store: Path, *, repair: bool = False) -> list[Problem]:
+def check_store(store: Path, *, repair: bool = False) -> list[StoreProblem]:
     """Return every problem of the store in the directory `store`; with `repair` they are mended, and stay listed.
 
     What a repair takes out goes to `lost+found` in the store. Raises `UsageError` where there is no store,
@@ -27,7 +27,7 @@ def check_store(store: Path, *, repair: bool = False) -> list[Problem]:
     """
     require_store(store)
     with lock_store(store):
-        bench = Bench(store, repair=repair)
+        bench = FsckContext(store, repair=repair)
         facts = inspect_journal(bench, store / JOURNAL)
         inspect_history(bench, facts.end, facts.highest_session)
         inspect_captures(bench, store / CAPTURES)
@@ -44,7 +44,7 @@ def require_store(store: Path) -> None:
         raise UsageError(f"{store}: is no store of a daemon; name the one of `deepprof serve`")
 
 
-def inspect_captures(bench: Bench, folder: Path) -> None:
+def inspect_captures(bench: FsckContext, folder: Path) -> None:
     """Check that each capture is a store of traces, as far as its manifests tell."""
     try:
         if not require_kind(folder, folder=True):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from deepprof.service.access import find_metrics_address
 from deepprof.service.exporter.http import serve_metrics
-from deepprof.service.exporter.settings import Settings
-from deepprof.service.exporter.snapshot import Snapshot
+from deepprof.service.exporter.settings import ExporterSettings
+from deepprof.service.exporter.snapshot import DaemonSnapshot
 from deepprof.service.ingest import INVALID
 from deepprof.version import read_version
 
 if TYPE_CHECKING:
-    from deepprof.service.clock import Clock
+    from deepprof.service.clock import DaemonClock
     from deepprof.service.config import Config
     from deepprof.service.engine import Engine
     from deepprof.service.examiner import Examiner
@@ -27,15 +27,15 @@ STALE_NS = 60 * 10**9  # a record that waits longer to be mined makes what is sh
 class Health:
     """Looks at the daemon; safe from any thread."""
 
-    def __init__(self, engine: Engine, examiner: Examiner, clock: Clock) -> None:
+    def __init__(self, engine: Engine, examiner: Examiner, clock: DaemonClock) -> None:
         self.engine, self.examiner, self.clock = engine, examiner, clock
         self.started_unix_ns, self.version = clock.unix_ns(), read_version()
 
-    def look(self) -> Snapshot:
+    def look(self) -> DaemonSnapshot:
         """Return the daemon as it is now."""
         engine, why = self.engine, self.why_not()
         refusals = engine.refusals.counts()
-        return Snapshot(
+        return DaemonSnapshot(
             now_unix_ns=self.clock.unix_ns(),
             ranks=tuple(rank.view for rank in engine.roster),
             ready=not why,
@@ -75,7 +75,7 @@ def exporting(config: Config, health: Health) -> Iterator[str]:
         yield ""
         return
     limits = config.exporter
-    settings = Settings(vitals=health.engine.vitals)
+    settings = ExporterSettings(vitals=health.engine.vitals)
     exporter = serve_metrics(
         address, health.look, ttl_s=limits.job_ttl_ns / 1e9, series_cap=limits.series, settings=settings
     )

@@ -9,13 +9,13 @@ from deepprof.wire.checking import check_batch
 
 if TYPE_CHECKING:
     from deepprof.v1 import records_pb2 as pb
-    from deepprof.wire.limits import Limits
-    from deepprof.wire.records import Records
+    from deepprof.wire.limits import WireLimits
+    from deepprof.wire.records import CheckedRecords
 
 __all__ = ["check_after_loss"]
 
 
-def check_after_loss(batch: pb.Batch, limits: Limits, known: int, nbytes: int = 0) -> Records:
+def check_after_loss(batch: pb.Batch, limits: WireLimits, known: int, nbytes: int = 0) -> CheckedRecords:
     """Return the records of a batch of a rank that has lost some, and with them maybe names. Raises `WireError`.
 
     Of the names before the batch's own `known` have come, `nbytes` long. The others get texts that say so: to find
@@ -31,7 +31,7 @@ def check_after_loss(batch: pb.Batch, limits: Limits, known: int, nbytes: int = 
     return replace(records, names=lost + records.names, first_name=known)
 
 
-def highest_name(records: Records) -> int:
+def highest_name(records: CheckedRecords) -> int:
     """Return the highest id of a name that records use, -1 for none."""
     used = [
         rows[column].max() for rows in records.tables.values() for column in rows.columns if column.endswith("name_id")

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from deepprof.service.access.caller import CALLER
 from deepprof.service.holes import check_after_loss
 from deepprof.service.messages import account_of, view_status
-from deepprof.service.rank import Item, waiting_nbytes
+from deepprof.service.rank import QueuedMessage, waiting_nbytes
 from deepprof.service.refusal import RefusedError
 from deepprof.v1 import ingest_pb2 as wire
 from deepprof.v1 import records_pb2 as pb
@@ -25,8 +25,8 @@ from deepprof.wire.requests import read_request
 if TYPE_CHECKING:
     from deepprof.service.engine import Engine
     from deepprof.service.journal import Kind
-    from deepprof.service.rank import Rank
-    from deepprof.wire.records import Records
+    from deepprof.service.rank import DaemonRank
+    from deepprof.wire.records import CheckedRecords
 
 __all__ = ["INVALID", "IngestServicer"]
 
@@ -68,7 +68,7 @@ class IngestServicer:
             async with self.engine.stream(context):
                 hello = await read_hello(context, self.engine)
                 rank = await self.engine.attach(hello, context, CALLER.get())
-                await Stream(self.engine, rank, context).run()
+                await IngestConnection(self.engine, rank, context).run()
         except RefusedError as refusal:
             self.note("stream-refused", refusal.reason, refusal, hello, context)
             await context.abort(getattr(grpc.StatusCode, refusal.code), str(refusal))
@@ -99,10 +99,10 @@ async def read_hello(context: Context, engine: Engine) -> pb.Hello:
     return message.hello
 
 
-class Stream:
+class IngestConnection:
     """One connection: reads until the client has done, and acknowledges while it reads."""
 
-    def __init__(self, engine: Engine, rank: Rank, context: Context) -> None:
+    def __init__(self, engine: Engine, rank: DaemonRank, context: Context) -> None:
         self.engine, self.rank, self.context = engine, rank, context
         self.done = self.holds = False  # the second: until all records are counted
         self.shows = False  # … or the word of the end, for a while
@@ -203,7 +203,7 @@ class Stream:
         rank.accounts.arrive(records.count)
         self.submit("batch", batch, records.first, records.count, records=records, devices=find_devices(batch))
 
-    def check(self, batch: pb.Batch) -> Records:
+    def check(self, batch: pb.Batch) -> CheckedRecords:
         """Return the records of a batch that goes on where the one before ended. Raises `WireError`, `RefusedError`."""
         rank, limits = self.rank, self.engine.limits
         try:
@@ -255,7 +255,7 @@ class Stream:
 
     def submit(self, kind: Kind, message: Message, first: int, count: int, **more: Any) -> None:
         """Hand a message to the journal."""
-        item = Item(
+        item = QueuedMessage(
             kind, message.SerializeToString(), first, count, arrived_ns=self.engine.clock.monotonic_ns(), **more
         )
         self.engine.submit(self.rank, item)

@@ -21,8 +21,8 @@ from typing import Any, TextIO
 
 from deepprof.collectors.errors import printable
 from deepprof.render.plain import shorten
-from deepprof.service.config.sections import Log
-from deepprof.service.repeats import Repeats
+from deepprof.service.config.sections import LogSection
+from deepprof.service.repeats import LogRateLimiter
 
 __all__ = ["JsonLines", "LogHandler", "TextLines", "quiet_grpc", "writing_logs"]
 
@@ -34,7 +34,7 @@ STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "
 
 @contextmanager
 def writing_logs(
-    config: Log, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    config: LogSection, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[LogHandler]:
     """Write what is logged, warned, or raised in a thread to `stream` (stderr), until the block ends.
 
@@ -42,7 +42,7 @@ def writing_logs(
     """
     quiet_grpc()
     out = sys.stderr if stream is None else stream
-    handler = LogHandler(out, make_lines(config, out), Repeats(clock))
+    handler = LogHandler(out, make_lines(config, out), LogRateLimiter(clock))
     with as_only_handler(handler, config.level), threads_heard():
         try:
             yield handler
@@ -55,7 +55,7 @@ def quiet_grpc() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
-def make_lines(config: Log, stream: TextIO) -> logging.Formatter:
+def make_lines(config: LogSection, stream: TextIO) -> logging.Formatter:
     """Return the formatter that the configuration asks for."""
     text = config.format == "text" or (config.format == "auto" and stream.isatty())
     return TextLines() if text else JsonLines()
@@ -99,7 +99,7 @@ def threads_heard() -> Iterator[None]:
 class LogHandler(logging.Handler):
     """Writes records as lines, repeated ones now and then; a stream that is gone or full is nobody's error."""
 
-    def __init__(self, stream: TextIO, lines: logging.Formatter, repeats: Repeats) -> None:
+    def __init__(self, stream: TextIO, lines: logging.Formatter, repeats: LogRateLimiter) -> None:
         super().__init__()
         self.stream, self.repeats = stream, repeats
         self.setFormatter(lines)

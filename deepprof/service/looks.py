@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from deepprof.service.clock import Clock
+    from deepprof.service.clock import DaemonClock
 
-__all__ = ["Looks"]
+__all__ = ["LatestLooks"]
 
 T = TypeVar("T")
 
@@ -16,10 +16,10 @@ AGE_NS = 10**8  # for which a look is good enough: the shortest interval that ma
 EASE = 9  # times as long as a look took it is good too, so that making them takes a tenth of the time at most
 
 
-class Looks(Generic[T]):
+class LatestLooks(Generic[T]):
     """Keeps the latest look at each job; belongs to the event loop."""
 
-    def __init__(self, make: Callable[[str], T], clock: Clock) -> None:
+    def __init__(self, make: Callable[[str], T], clock: DaemonClock) -> None:
         self._make, self._clock = make, clock
         self._made: dict[str, tuple[int, T]] = {}  # until when it is good
 

@@ -14,7 +14,7 @@ from deepprof.v1 import records_pb2 as records
 if TYPE_CHECKING:
     from deepprof.service.history.values import JobSummary
     from deepprof.service.senders import SenderView
-    from deepprof.service.views import Account, DeviceView, KindAccount, Level, LoopView, RankView
+    from deepprof.service.views import AccountView, DeviceView, KindAccountView, Level, LoopView, RankView
 
 __all__ = ["NOBODY", "Kept", "account_of", "job_of", "loop_of", "past_job_of", "rank_of", "sender_of", "view_status"]
 
@@ -38,7 +38,7 @@ STATES = {
 }
 
 
-def account_of(account: Account) -> records.Account:
+def account_of(account: AccountView) -> records.Account:
     """Return an account."""
     return records.Account(
         received=account.received,
@@ -56,7 +56,7 @@ def account_of(account: Account) -> records.Account:
     )
 
 
-def sum_accounts(accounts: Sequence[Account]) -> records.Account:
+def sum_accounts(accounts: Sequence[AccountView]) -> records.Account:
     """Return the account of several ranks together."""
     total = records.Account()
     for account in accounts:
@@ -69,7 +69,7 @@ def sum_accounts(accounts: Sequence[Account]) -> records.Account:
     return total
 
 
-def sum_kinds(kinds: Iterable[KindAccount]) -> list[records.KindAccount]:
+def sum_kinds(kinds: Iterable[KindAccountView]) -> list[records.KindAccount]:
     """Return the accounts of several ranks by kind, those of one kind together."""
     totals: dict[str, records.KindAccount] = {}
     for each in kinds:

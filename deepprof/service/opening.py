@@ -15,7 +15,7 @@ from deepprof.service.history import History
 from deepprof.service.journal import Journal
 
 if TYPE_CHECKING:
-    from deepprof.service.clock import Clock
+    from deepprof.service.clock import DaemonClock
     from deepprof.service.config import Config
 
 __all__ = ["OpenStore", "opened_store"]
@@ -33,7 +33,7 @@ class OpenStore:
 
 
 @contextmanager
-def opened_store(config: Config, clock: Clock) -> Iterator[OpenStore]:
+def opened_store(config: Config, clock: DaemonClock) -> Iterator[OpenStore]:
     """Give the store that the configuration names, made where it is missing. Raises `StoreError` and `OSError`."""
     folder = find_store(config)
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -6,21 +6,21 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from deepprof.service.clock import Clock
+    from deepprof.service.clock import DaemonClock
 
-__all__ = ["Pace"]
+__all__ = ["RecordRates"]
 
 BURST_NS = 10**9  # that a sender may be ahead of its rate
 
 
-class Pace:
+class RecordRates:
     """Knows for each sender how far it is ahead of its rate; belongs to the event loop.
 
     A message is let in while its sender is not more than a second ahead, whatever its size: in any time `t` a sender
     brings at most `rate * (t + 1 s)` records and one message per stream.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: DaemonClock) -> None:
         self.clock = clock
         self.records, self.held_ns = Counter[str](), Counter[str]()  # since the start, by sender
         self._ahead: dict[str, tuple[int, int]] = {}  # records * 10**9 beyond the rate, and when that was so

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from deepprof.service.refusal import RefusedError
 from deepprof.service.room import name_most
 
-__all__ = ["Places"]
+__all__ = ["StreamLeases"]
 
 
-class Places:
+class StreamLeases:
     """Counts who holds one, by the caller's name; belongs to the event loop.
 
     `limit` is one word for logs and metrics, `what` says for people who has a place. A caller who is alone gets half

@@ -9,14 +9,14 @@ from pathlib import Path
 from deepprof.collectors.errors import printable
 from deepprof.service.folder import make_folder, sync_folder
 
-__all__ = ["LOST", "Bench", "Problem"]
+__all__ = ["LOST", "FsckContext", "StoreProblem"]
 
 LOST = "lost+found"
 NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class StoreProblem:
     """What is wrong, where, and what is lost by it: `nothing` where all of it is still there or can be made again."""
 
     where: str
@@ -27,17 +27,17 @@ class Problem:
         return printable(f"{self.where}: {self.what}; lost: {self.lost}")
 
 
-class Bench:
+class FsckContext:
     """The store under inspection: collects problems, and with `repair` puts aside what is in the way."""
 
     def __init__(self, store: Path, *, repair: bool) -> None:
         self.store, self.repair = store, repair
-        self.problems: list[Problem] = []
+        self.problems: list[StoreProblem] = []
 
     def report(self, path: Path, what: str, lost: str = NOTHING) -> None:
         """Note a problem with a path in the store."""
         where = os.path.relpath(path, self.store)
-        self.problems.append(Problem(where, what, lost))
+        self.problems.append(StoreProblem(where, what, lost))
 
     def put_aside(self, path: Path) -> None:
         """Move a file, link or directory to `lost+found`, when repairing; a link is moved, never followed."""

@@ -13,11 +13,11 @@ import grpc
 
 from deepprof.service.access.caller import CALLER
 from deepprof.service.folder import StoreError
-from deepprof.service.looks import Looks
+from deepprof.service.looks import LatestLooks
 from deepprof.service.messages import Kept, job_of, loop_of, past_job_of, rank_of
-from deepprof.service.places import Places
+from deepprof.service.places import StreamLeases
 from deepprof.service.refusal import RefusedError
-from deepprof.service.turn_lock import TurnLock
+from deepprof.service.turn_lock import FairLock
 from deepprof.v1 import query_pb2 as wire
 from deepprof.v1 import query_pb2_grpc
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from deepprof.service.engine import Engine
     from deepprof.service.examiner import Examiner
     from deepprof.service.history.values import JobSummary
-    from deepprof.service.rank import Rank
+    from deepprof.service.rank import DaemonRank
     from deepprof.service.views import RankView
 
 __all__ = ["QueryServicer"]
@@ -49,11 +49,11 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
 
     def __init__(self, engine: Engine, examiner: Examiner) -> None:
         self.engine, self.examiner = engine, examiner
-        self.readers = Places("readers", "raw windows are read", READERS)
-        self.watchers = Places("watchers", "watch", WATCHERS)
-        self.looks = Looks(self.watched, engine.clock)
+        self.readers = StreamLeases("readers", "raw windows are read", READERS)
+        self.watchers = StreamLeases("watchers", "watch", WATCHERS)
+        self.looks = LatestLooks(self.watched, engine.clock)
         # Callers take turns, with what takes the event loop's time and with what takes the history's.
-        self.turns, self.history_turns = TurnLock(), TurnLock()
+        self.turns, self.history_turns = FairLock(), FairLock()
 
     async def ListJobs(self, request: wire.ListJobsRequest, context: Context) -> wire.ListJobsResponse:  # noqa: N802
         """List the jobs, newest first."""
@@ -128,7 +128,7 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
             await stalled  # gRPC bears nothing beside a write, not even the call's end
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"nothing was read for {STALLED_S:.0f} s")
 
-    async def write_windows(self, ranks: Sequence[Rank], context: Context) -> asyncio.Task[None] | None:
+    async def write_windows(self, ranks: Sequence[DaemonRank], context: Context) -> asyncio.Task[None] | None:
         """Write the messages of ranks; return the write that was not taken in time, None where all were."""
         for rank in ranks:
             async with contextlib.aclosing(self.examiner.read_window(rank)) as messages:
@@ -200,7 +200,7 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
         """Return who sends a job and what is kept of it, as measured last."""
         return self.engine.senders.kept_of(job)
 
-    async def ranks(self, job: str, context: Context, *, past: bool = False) -> list[Rank]:
+    async def ranks(self, job: str, context: Context, *, past: bool = False) -> list[DaemonRank]:
         """Return the ranks of a job by number; ends the call where there is no such job, nor (`past`) ever was."""
         found = self.engine.roster.jobs.get(job)
         if found is None and not self.engine.ready:
@@ -224,7 +224,7 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"the history cannot be read: {str(error)[:200]}")
 
 
-def loops_of(ranks: Iterable[Rank]) -> Iterator[wire.Loop]:
+def loops_of(ranks: Iterable[DaemonRank]) -> Iterator[wire.Loop]:
     """Yield the loops that were followed on ranks."""
     for rank in ranks:
         for device in rank.view.devices:

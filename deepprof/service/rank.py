@@ -11,9 +11,9 @@ import msgspec
 import polars as pl
 
 from deepprof.service.account import Accounts
-from deepprof.service.journal import Place
+from deepprof.service.journal import JournalPlace
 from deepprof.service.session import RankSession
-from deepprof.service.views import HISTORY, Account, CollectorView, KindAccount, RankView
+from deepprof.service.views import HISTORY, AccountView, CollectorView, KindAccountView, RankView
 from deepprof.wire.kinds import UNKNOWN_KIND
 
 if TYPE_CHECKING:
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from deepprof.service.journal import Kind
     from deepprof.service.refusal import RefusedError
     from deepprof.v1 import records_pb2 as pb
-    from deepprof.wire.records import Records
+    from deepprof.wire.records import CheckedRecords
 
-__all__ = ["Item", "Rank", "SavedRank", "waiting_nbytes"]
+__all__ = ["DaemonRank", "QueuedMessage", "SavedRank", "waiting_nbytes"]
 
 VERSION = 1
-BEGINNING = Place(0, 0, 0)  # of any journal
+BEGINNING = JournalPlace(0, 0, 0)  # of any journal
 NO_GAPS: tuple[int, frozenset[str]] = (-1, frozenset())
 MOST_REASONS = 16  # at one place
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class QueuedMessage:
     """A message on its way: checked, numbered, and (once `place` is known) durable."""
 
     kind: Kind
     payload: bytes
     first: int
     count: int
-    records: Records | None = None  # of a batch
+    records: CheckedRecords | None = None  # of a batch
     devices: bytes = b""  # the table that describes them, as it came
     lost: int | None = None  # of a gap; None where the number is not known
     missing: Mapping[str, int] = field(default_factory=dict)  # records that it says were not sent, by reason
@@ -90,7 +90,7 @@ class SavedRank(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(slots=True, eq=False)
-class Rank:
+class DaemonRank:
     """A session of one collector of one rank.
 
     The event loop owns what is about the connection (`next`, `names`, `connection`, `broken`), the worker thread what
@@ -125,14 +125,14 @@ class Rank:
     reserved_nbytes: int = 0  # of a message that is just being checked
     counted_nbytes: int = 0  # of `waiting_nbytes`, as the admission knows it
     # The miner's side.
-    queue: deque[tuple[Item, Place]] = field(default_factory=deque)
+    queue: deque[tuple[QueuedMessage, JournalPlace]] = field(default_factory=deque)
     line: str | None = None  # of which owner it waits in for its turn to be mined; None: in none
     queued_nbytes: int = 0
     rows: list[pl.DataFrame] = field(default_factory=list)  # not yet in the history
-    position: Place | None = None  # of the last item mined
-    saved: Place | None = None  # … when last saved
-    begun: Place | None = None  # the journal's end when the rank began: its records lie behind it
-    latest: Place | None = None  # of the last item that is durable
+    position: JournalPlace | None = None  # of the last item mined
+    saved: JournalPlace | None = None  # … when last saved
+    begun: JournalPlace | None = None  # the journal's end when the rank began: its records lie behind it
+    latest: JournalPlace | None = None  # of the last item that is durable
     unsaved_nbytes: int = 0
     state_nbytes: int = 0  # of the last checkpoint
     saved_ns: int = 0
@@ -164,7 +164,7 @@ class Rank:
         return self.reserved_nbytes + self.submitted_nbytes + self.queued_nbytes
 
     @property
-    def needs(self) -> Place | None:
+    def needs(self) -> JournalPlace | None:
         """From where on the journal is needed to make the rank anew; None: not at all."""
         return None if self.latest == self.saved else self.saved or self.begun or BEGINNING
 
@@ -202,7 +202,7 @@ class Rank:
         self.status = status
         self.view = replace(self.view, status=status)
 
-    def note_submitted(self, item: Item) -> None:
+    def note_submitted(self, item: QueuedMessage) -> None:
         """Count an item that goes to the journal; what comes next is expected behind it."""
         self.next = item.first + item.count
         self.submitted += 1
@@ -219,7 +219,7 @@ class Rank:
             self.bare_gaps = first, here | {reason}
         return reason not in here
 
-    def note_durable(self, item: Item) -> None:
+    def note_durable(self, item: QueuedMessage) -> None:
         """Take note that an item is in the journal."""
         self.submitted -= 1
         self.submitted_nbytes -= item.nbytes
@@ -230,7 +230,7 @@ class Rank:
         self.durable_names += item.names
         self.durable_names_nbytes += item.names_nbytes
 
-    def note_lost(self, item: Item, why: RefusedError | None) -> None:
+    def note_lost(self, item: QueuedMessage, why: RefusedError | None) -> None:
         """Take note that an item could not be made durable: it and all behind it have to be sent again."""
         self.submitted -= 1
         self.submitted_nbytes -= item.nbytes
@@ -242,7 +242,7 @@ class Rank:
         self.next, self.closing, self.broken = self.durable, self.ended, None
         self.names, self.names_nbytes = self.durable_names, self.durable_names_nbytes
 
-    def take(self, item: Item) -> None:
+    def take(self, item: QueuedMessage) -> None:
         """Give an item to the session."""
         self.follow(item)
         if item.records is not None:
@@ -252,7 +252,7 @@ class Rank:
         elif item.kind == "end":
             self.session.end()
 
-    def follow(self, item: Item) -> None:
+    def follow(self, item: QueuedMessage) -> None:
         """Take note how far the rank was mined."""
         self.mined = item.first + item.count
         self.mined_items += 1
@@ -316,7 +316,7 @@ class Rank:
         )
 
     @classmethod
-    def restore(cls, number: int, hello: pb.Hello, state: bytes) -> Rank:
+    def restore(cls, number: int, hello: pb.Hello, state: bytes) -> DaemonRank:
         """Return the rank whose state `save` has written. Raises `ValueError` for other bytes."""
         saved = msgspec.msgpack.decode(state, type=SavedRank)
         if saved.version != VERSION:
@@ -350,14 +350,14 @@ class Rank:
         )
 
 
-def restore_account(saved: SavedRank) -> Account:
+def restore_account(saved: SavedRank) -> AccountView:
     """Return the account that a state has; of what was counted without its kind the kind stays unknown."""
     kinds = saved.kinds.keys() | saved.dropped_kinds.keys()
-    return Account(
+    return AccountView(
         **saved.account,
         dropped=saved.dropped,
         kinds=tuple(
-            KindAccount(kind, saved.kinds.get(kind, 0), saved.dropped_kinds.get(kind, {}))
+            KindAccountView(kind, saved.kinds.get(kind, 0), saved.dropped_kinds.get(kind, {}))
             for kind in sorted(kinds - {UNKNOWN_KIND})
         ),
         missing=saved.missing,

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from deepprof.service.holes import check_after_loss
 from deepprof.service.ingest import find_devices
 from deepprof.service.journal import JournalError
-from deepprof.service.rank import Item, Rank
+from deepprof.service.rank import DaemonRank, QueuedMessage
 from deepprof.service.session import RankSession
 from deepprof.v1 import records_pb2 as pb
 from deepprof.wire.errors import WireError
@@ -19,10 +19,10 @@ from deepprof.wire.limits import WIDEST
 
 if TYPE_CHECKING:
     from deepprof.service.engine import Engine
-    from deepprof.service.history import Stored
-    from deepprof.service.journal import Frame, Place
+    from deepprof.service.history import StoredSession
+    from deepprof.service.journal import JournalFrame, JournalPlace
 
-__all__ = ["Recovered", "recover"]
+__all__ = ["RecoveryResult", "recover"]
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ DAMAGED = "damaged"  # why records are missing that the journal has lost
 
 
 @dataclass(slots=True)
-class Recovered:
+class RecoveryResult:
     """What a start found: ranks, messages and records mined again, and messages that could not be read."""
 
     ranks: int = 0
@@ -41,12 +41,12 @@ class Recovered:
     damaged: int = 0
 
 
-def recover(engine: Engine) -> Recovered:
+def recover(engine: Engine) -> RecoveryResult:
     """Bring back the ranks of the history, and mine what the journal has of them since. Before the threads start.
 
     Ends early when the daemon is to stop: what is left is left for the next start.
     """
-    found = Recovered()
+    found = RecoveryResult()
     open_ones = [stored for stored in engine.history.restore() if not stored.closed]
     ranks = {stored.session: rank for stored in open_ones if (rank := bring_back(engine, stored))}
     senders = engine.history.senders()
@@ -66,7 +66,7 @@ def recover(engine: Engine) -> Recovered:
     return found
 
 
-def bring_back(engine: Engine, stored: Stored) -> Rank | None:
+def bring_back(engine: Engine, stored: StoredSession) -> DaemonRank | None:
     """Return a rank as it was last saved; None, and a line in the log, where not even its Hello can be read."""
     try:
         hello = pb.Hello.FromString(stored.hello)
@@ -75,26 +75,26 @@ def bring_back(engine: Engine, stored: Stored) -> Rank | None:
         return None
     if stored.state and stored.position is not None:
         try:
-            rank = Rank.restore(stored.session, hello, stored.state)
+            rank = DaemonRank.restore(stored.session, hello, stored.state)
         except ValueError as error:
             log_damage(stored, error)
             rank = without_state(engine, stored, hello)
         rank.position = rank.saved = rank.latest = stored.position
         return rank
-    return Rank(stored.session, hello, RankSession(), first_seen_unix_ns=stored.begun_unix_ns)
+    return DaemonRank(stored.session, hello, RankSession(), first_seen_unix_ns=stored.begun_unix_ns)
 
 
-def log_damage(stored: Stored, error: Exception) -> None:
+def log_damage(stored: StoredSession, error: Exception) -> None:
     """Say that a rank cannot be brought back as it was."""
     log.error("state-damaged", extra={"job": stored.job, "rank": stored.rank, "problem": str(error)[:200]})
 
 
-def without_state(engine: Engine, stored: Stored, hello: pb.Hello) -> Rank:
+def without_state(engine: Engine, stored: StoredSession, hello: pb.Hello) -> DaemonRank:
     """Return a rank whose state cannot be read: it begins anew behind what was mined, which the history has.
 
     What was acknowledged stays so, as far as the journal still has the end of it: the client goes on where it was.
     """
-    rank = Rank(stored.session, hello, RankSession(), first_seen_unix_ns=stored.begun_unix_ns)
+    rank = DaemonRank(stored.session, hello, RankSession(), first_seen_unix_ns=stored.begun_unix_ns)
     places = engine.journal.window(stored.session)
     for place in places:
         if stored.position is not None and place <= stored.position:
@@ -105,7 +105,7 @@ def without_state(engine: Engine, stored: Stored, hello: pb.Hello) -> Rank:
     return rank
 
 
-def follow(engine: Engine, rank: Rank, place: Place) -> None:
+def follow(engine: Engine, rank: DaemonRank, place: JournalPlace) -> None:
     """Take note of a message that was mined, and of the names in it."""
     try:
         frame = engine.journal.read(place)
@@ -124,34 +124,36 @@ def follow(engine: Engine, rank: Rank, place: Place) -> None:
         rank.session.take_names(item.records.names, item.records.first_name)
 
 
-def add_gap(rank: Rank) -> None:
+def add_gap(rank: DaemonRank) -> None:
     """Have nothing reach over what was mined before and what comes now."""
     rank.session.gap(None)
     rank.accounts.gap(0)
 
 
-def first_needed(engine: Engine, ranks: list[Rank]) -> Place | None:
+def first_needed(engine: Engine, ranks: list[DaemonRank]) -> JournalPlace | None:
     """Return behind which place the journal has to be read; None: from its beginning on."""
     saved = [rank.saved for rank in ranks]
     return None if not saved or None in saved else min(place for place in saved if place is not None)
 
 
-def take_again(engine: Engine, rank: Rank, place: Place, frame: Frame, found: Recovered) -> None:
+def take_again(
+    engine: Engine, rank: DaemonRank, place: JournalPlace, frame: JournalFrame, found: RecoveryResult
+) -> None:
     """Queue a message that was durable; where it cannot be read, the rank has a gap."""
     item = read_item(rank, frame)
     if item is None:
         found.damaged += 1
         missing = max(0, frame.first + frame.count - rank.next)
-        item = Item("gap", b"", rank.next, missing, lost=frame.count or None, missing={DAMAGED: frame.count})
+        item = QueuedMessage("gap", b"", rank.next, missing, lost=frame.count or None, missing={DAMAGED: frame.count})
     elif frame.first > rank.next:  # what was between was damaged
         lost = frame.first - rank.next
-        add(engine, rank, place, Item("gap", b"", rank.next, lost, lost=lost, missing={DAMAGED: lost}))
+        add(engine, rank, place, QueuedMessage("gap", b"", rank.next, lost, lost=lost, missing={DAMAGED: lost}))
     add(engine, rank, place, item)
     found.messages += 1
     found.records += item.count if item.kind == "batch" else 0
 
 
-def add(engine: Engine, rank: Rank, place: Place, item: Item) -> None:
+def add(engine: Engine, rank: DaemonRank, place: JournalPlace, item: QueuedMessage) -> None:
     """Put a message into the rank's queue, and mine now and then."""
     rank.note_submitted(item)
     rank.note_durable(item)
@@ -166,14 +168,14 @@ def add(engine: Engine, rank: Rank, place: Place, item: Item) -> None:
             catch_up(engine, other)
 
 
-def catch_up(engine: Engine, rank: Rank) -> None:
+def catch_up(engine: Engine, rank: DaemonRank) -> None:
     """Mine all that a rank has waiting."""
     while rank.queue:
         engine.worker.mine(rank)
     engine.admission.count(rank)
 
 
-def read_item(rank: Rank, frame: Frame) -> Item | None:
+def read_item(rank: DaemonRank, frame: JournalFrame) -> QueuedMessage | None:
     """Return the message that a frame holds, None where it cannot be read any more.
 
     It was checked when it came, maybe against other limits.
@@ -184,17 +186,17 @@ def read_item(rank: Rank, frame: Frame) -> Item | None:
             records = check_after_loss(batch, WIDEST, rank.names)
         except (WireError, DecodeError):
             return None
-        return Item("batch", frame.payload, records.first, records.count, records, find_devices(batch))
+        return QueuedMessage("batch", frame.payload, records.first, records.count, records, find_devices(batch))
     lost = frame.count or None if frame.kind == "gap" else None
     missing = read_missing(frame)
     return (
         None
         if missing is None
-        else Item(frame.kind, frame.payload, frame.first, frame.count, lost=lost, missing=missing)
+        else QueuedMessage(frame.kind, frame.payload, frame.first, frame.count, lost=lost, missing=missing)
     )
 
 
-def read_missing(frame: Frame) -> dict[str, int] | None:
+def read_missing(frame: JournalFrame) -> dict[str, int] | None:
     """Return what a gap or an end says of records that were not sent, None where it cannot be read any more."""
     try:
         if frame.kind == "gap":

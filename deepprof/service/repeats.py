@@ -7,13 +7,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Repeats"]
+__all__ = ["LogRateLimiter"]
 
 BURST, WINDOW_S, MOST = 10, 60.0, 1024
 
 
 @dataclass(slots=True)
-class Window:
+class RateWindow:
     """One event's current minute."""
 
     began_s: float
@@ -25,7 +25,7 @@ class Window:
         return max(0, self.seen - BURST)
 
 
-class Repeats:
+class LogRateLimiter:
     """Decides which of repeated events are said: ten a minute each. Not for several threads at a time.
 
     `clock` gives seconds and never goes back. At most 1,024 events are told apart.
@@ -33,7 +33,7 @@ class Repeats:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
-        self._windows: OrderedDict[str, Window] = OrderedDict()  # by their begin
+        self._windows: OrderedDict[str, RateWindow] = OrderedDict()  # by their begin
         self._unsaid: dict[str, int] = {}
 
     def admit(self, key: str, level: int) -> int | None:
@@ -69,7 +69,7 @@ class Repeats:
         former = self._windows.pop(key, None)
         if len(self._windows) >= MOST:
             self._forget(next(iter(self._windows)))
-        self._windows[key] = Window(now, 1)
+        self._windows[key] = RateWindow(now, 1)
         return former.suppressed if former else 0
 
     def _forget(self, key: str) -> None:

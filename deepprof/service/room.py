@@ -9,15 +9,15 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from deepprof.service.rank import Rank
+    from deepprof.service.rank import DaemonRank
 
-__all__ = ["Full", "Standing", "choose_spare", "find_standing", "name_most"]
+__all__ = ["LimitReached", "RankPriority", "choose_spare", "find_standing", "name_most"]
 
 ABANDONED_NS = 15 * 60 * 10**9  # that a collector needs at most to come back
 NAMED = 3  # senders or jobs, those that hold most
 
 
-class Standing(IntEnum):
+class RankPriority(IntEnum):
     """How easily a rank is spared, the easiest first."""
 
     EMPTY = 0  # never sent anything, and its sender is gone
@@ -28,7 +28,7 @@ class Standing(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Full:
+class LimitReached:
     """A limit that leaves no room: its key, its value, what is done about it, and the ranks that take it up.
 
     `whole` says that it counts jobs, so that only all ranks of one make room; `own` that all ranks are one sender's.
@@ -37,7 +37,7 @@ class Full:
     limit: str
     most: int
     advice: str
-    ranks: list[Rank]
+    ranks: list[DaemonRank]
     whole: bool = False
     own: bool = False
 
@@ -55,20 +55,20 @@ def name_most(counts: Counter[str]) -> str:
     return f"{named} and {rest} more" if rest > 0 else named
 
 
-def choose_spare(full: Full, now_ns: int) -> list[Rank]:
+def choose_spare(full: LimitReached, now_ns: int) -> list[DaemonRank]:
     """Return the ranks of one job that give way, none where all are needed; of equal ones those of who holds most.
 
     `now_ns` is the daemon's monotonic clock.
     """
-    parts = [part for part in find_parts(full, now_ns) if part[0] < Standing.NEEDED]
+    parts = [part for part in find_parts(full, now_ns) if part[0] < RankPriority.NEEDED]
     held = Counter(ranks[0].owner for _, ranks in parts)
     order = [(standing, -held[ranks[0].owner], min(rank.number for rank in ranks), ranks) for standing, ranks in parts]
     return min(order, key=lambda each: each[:3])[3] if order else []
 
 
-def find_parts(full: Full, now_ns: int) -> Iterable[tuple[Standing, list[Rank]]]:
+def find_parts(full: LimitReached, now_ns: int) -> Iterable[tuple[RankPriority, list[DaemonRank]]]:
     """Yield the ranks that may only go together, and how easily."""
-    jobs = defaultdict[str, defaultdict[Standing, list["Rank"]]](lambda: defaultdict(list))
+    jobs = defaultdict[str, defaultdict[RankPriority, list["DaemonRank"]]](lambda: defaultdict(list))
     for rank in full.ranks:
         jobs[rank.hello.job][find_standing(rank, now_ns)].append(rank)
     for parts in jobs.values():
@@ -78,14 +78,14 @@ def find_parts(full: Full, now_ns: int) -> Iterable[tuple[Standing, list[Rank]]]
             yield from parts.items()
 
 
-def find_standing(rank: Rank, now_ns: int) -> Standing:
+def find_standing(rank: DaemonRank, now_ns: int) -> RankPriority:
     """Return how easily a rank is spared."""
     if rank.submitted or rank.queue or rank.reserved_nbytes:
-        return Standing.NEEDED
+        return RankPriority.NEEDED
     if rank.connection is not None:
-        return Standing.NEEDED if rank.durable_items else Standing.IDLE
+        return RankPriority.NEEDED if rank.durable_items else RankPriority.IDLE
     if not rank.durable_items:
-        return Standing.EMPTY
+        return RankPriority.EMPTY
     if rank.is_done:
-        return Standing.DONE
-    return Standing.ABANDONED if now_ns - rank.left_ns >= ABANDONED_NS else Standing.NEEDED
+        return RankPriority.DONE
+    return RankPriority.ABANDONED if now_ns - rank.left_ns >= ABANDONED_NS else RankPriority.NEEDED

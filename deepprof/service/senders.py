@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from deepprof.service.config.sections import Share
-from deepprof.service.pace import Pace
+from deepprof.service.config.sections import ShareSection
+from deepprof.service.pace import RecordRates
 from deepprof.service.refusal import RefusedError
-from deepprof.service.room import Full, name_most
+from deepprof.service.room import LimitReached, name_most
 
 if TYPE_CHECKING:
-    from deepprof.service.clock import Clock
-    from deepprof.service.roster import Roster
+    from deepprof.service.clock import DaemonClock
+    from deepprof.service.roster import DaemonRanks
 
 __all__ = ["SenderView", "Senders"]
 
-UNLIMITED = Share()
+UNLIMITED = ShareSection()
 LOOK_NS = 10**9 // 2  # after which one who is held back sees whether it still is to be
 
 
@@ -29,7 +29,7 @@ class SenderView:
     """A sender at one moment; `_total` counts since the daemon started."""
 
     sender: str
-    share: Share
+    share: ShareSection
     jobs: int = 0
     ranks: int = 0
     connected: int = 0
@@ -45,9 +45,11 @@ class Senders:
     `share_of` returns the share of a name as it is now. What is kept of whom is known as measured last (`note_kept`).
     """
 
-    def __init__(self, roster: Roster, clock: Clock, share_of: Callable[[str], Share] = lambda _: UNLIMITED) -> None:
+    def __init__(
+        self, roster: DaemonRanks, clock: DaemonClock, share_of: Callable[[str], ShareSection] = lambda _: UNLIMITED
+    ) -> None:
         self.roster, self.share_of = roster, share_of
-        self.pace = Pace(clock)
+        self.pace = RecordRates(clock)
         self._kept: Mapping[str, Counter[str]] = {}  # bytes by sender and job
         self._jobs: Mapping[str, tuple[str, int]] = {}  # the first rank's sender, and bytes
 
@@ -58,7 +60,7 @@ class Senders:
             text = f"{sender or 'this sender'} may write the jobs {', '.join(patterns)}, not {job[:128]!r}"
             raise RefusedError("PERMISSION_DENIED", text, "share.jobs")
 
-    def find_full(self, sender: str, job: str, rank: int) -> Full | None:
+    def find_full(self, sender: str, job: str, rank: int) -> LimitReached | None:
         """Return the limit of its ranks where that leaves a sender no room for another one."""
         most = self.share_of(sender).ranks
         known = self.roster.find(job, rank)
@@ -67,7 +69,7 @@ class Senders:
         ranks = [each for each in self.roster if each.owner == sender]
         if len(ranks) < most:
             return None
-        return Full("share.ranks", most, f"let jobs of {sender} end, or raise its limit", ranks, own=True)
+        return LimitReached("share.ranks", most, f"let jobs of {sender} end, or raise its limit", ranks, own=True)
 
     def check_kept(self, sender: str) -> None:
         """Raise `RefusedError` where more is kept of a sender than may be."""

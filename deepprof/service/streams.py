@@ -10,10 +10,10 @@ from typing import Any
 
 from deepprof.service.refusal import RefusedError
 
-__all__ = ["Streams"]
+__all__ = ["OpenStreams"]
 
 
-class Streams:
+class OpenStreams:
     """Counts the streams, each known by its connection; belongs to the event loop.
 
     A stream that has not yet said who it is gives way to a new one, the one that waits longest first; then the one that

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from deepprof.service.turns import Turns
+from deepprof.service.turns import FairQueue
 
-__all__ = ["TurnLock"]
+__all__ = ["FairLock"]
 
 
-class TurnLock:
+class FairLock:
     """Is held by one at a time; belongs to the event loop."""
 
     def __init__(self) -> None:
-        self._turns = Turns[asyncio.Future[None]]()
+        self._turns = FairQueue[asyncio.Future[None]]()
         self._held = False
 
     @asynccontextmanager

@@ -6,7 +6,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Turns"]
+__all__ = ["FairQueue"]
 
 T = TypeVar("T")
 
@@ -16,7 +16,7 @@ def always(*_: Any) -> bool:
     return True
 
 
-class Turns(Generic[T]):
+class FairQueue(Generic[T]):
     """A line of items in which owners take turns, and of one owner its jobs; items of one job keep their order.
 
     Adding and taking cost the same however many items there are. Not safe for threads by itself.

@@ -14,10 +14,10 @@ from deepprof.metrics.iteration import ITERATIONS
 __all__ = [
     "BUCKETS_S",
     "HISTORY",
-    "Account",
+    "AccountView",
     "CollectorView",
     "DeviceView",
-    "KindAccount",
+    "KindAccountView",
     "Level",
     "LoopView",
     "RankView",
@@ -38,7 +38,7 @@ HISTORY = pl.Schema({"device": pl.Int64(), "stream": pl.Int64(), "loop": pl.Int6
 
 
 @dataclass(frozen=True, slots=True)
-class KindAccount:
+class KindAccountView:
     """What became of the durable records of one kind (`wire.kinds`): accepted, and dropped by reason."""
 
     kind: str
@@ -47,7 +47,7 @@ class KindAccount:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class AccountView:
     """What became of the records received: `received == accepted + Σ dropped + invalid + duplicate`, always.
 
     `gaps` counts gap messages, `lost` the records that they say are missing (those were never received). `kinds` has
@@ -62,7 +62,7 @@ class Account:
     dropped: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     gaps: int = 0
     lost: int = 0
-    kinds: tuple[KindAccount, ...] = ()
+    kinds: tuple[KindAccountView, ...] = ()
     missing: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
@@ -158,7 +158,7 @@ class RankView:
     last_record_unix_ns: int = 0
     last_iteration_unix_ns: int = 0  # when the last iteration was given out; 0: none so far
     clock_offset_ns: int = 0
-    account: Account = field(default_factory=Account)
+    account: AccountView = field(default_factory=AccountView)
     queued_nbytes: int = 0
     lag_ns: int = 0  # from a batch's arrival to its being mined, of the last one
     devices: tuple[DeviceView, ...] = ()

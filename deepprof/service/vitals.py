@@ -14,7 +14,7 @@ from typing import Any, ParamSpec
 from deepprof.collectors.errors import DeepProfError, printable
 from deepprof.render.plain import shorten
 
-__all__ = ["ProcessFailedError", "Vitals"]
+__all__ = ["FirstFailure", "ProcessFailedError"]
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class ProcessFailedError(DeepProfError):
 
 
 @dataclass(slots=True)
-class Vitals:
+class FirstFailure:
     """Keeps the first failure of what everything depends on; safe from any thread. `failed` is called once, with it."""
 
     problem: str = ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from deepprof.service.folder import StoreError
 from deepprof.service.history import Checkpoint
-from deepprof.service.turns import Turns
+from deepprof.service.turns import FairQueue
 from deepprof.wire.kinds import count_kinds
 
 if TYPE_CHECKING:
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from deepprof.service.clock import Clock
+    from deepprof.service.clock import DaemonClock
     from deepprof.service.examination import FoundLoop
     from deepprof.service.history import History
-    from deepprof.service.journal import Journal, Place
-    from deepprof.service.rank import Item, Rank
+    from deepprof.service.journal import Journal, JournalPlace
+    from deepprof.service.rank import DaemonRank, QueuedMessage
     from deepprof.service.session import SessionEvent
-    from deepprof.service.vitals import Vitals
+    from deepprof.service.vitals import FirstFailure
 
-__all__ = ["Worker"]
+__all__ = ["SessionWorker"]
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ FAILED = "mining-failed"  # why records are dropped that a bug keeps from being 
 TICK_NS = 10**9 // 2
 
 
-class Worker:
+class SessionWorker:
     """Mines, saves, and does whatever else touches sessions or the history, one after the other.
 
     `room` is called (from its thread) with a rank whose items were mined, `noticed` with one and what happened to it.
@@ -50,21 +50,21 @@ class Worker:
         self,
         journal: Journal,
         history: History,
-        clock: Clock,
+        clock: DaemonClock,
         *,
-        room: Callable[[Rank], None],
-        vitals: Vitals,
+        room: Callable[[DaemonRank], None],
+        vitals: FirstFailure,
     ) -> None:
         self.journal, self.history, self.clock = journal, history, clock
         self._room = room
-        self.noticed: Callable[[Rank, SessionEvent], None] = lambda rank, event: None
+        self.noticed: Callable[[DaemonRank, SessionEvent], None] = lambda rank, event: None
         self._wake = threading.Condition()
-        self._ready = Turns["Rank"]()  # ranks with items, each once
+        self._ready = FairQueue["DaemonRank"]()  # ranks with items, each once
         self._orders: deque[Callable[[], None]] = deque()
         self._closing = False
         self._ticked_ns = 0
         self.problem = ""  # why the history could not be written
-        self.ranks: Callable[[], Iterable[Rank]] = tuple
+        self.ranks: Callable[[], Iterable[DaemonRank]] = tuple
         self._vitals = vitals
         run = self._vitals.guard("the thread that mines", self._run)
         self._thread = threading.Thread(target=run, name="worker", daemon=True)
@@ -79,7 +79,7 @@ class Worker:
             arrived = [rank.queue[0][0].arrived_ns for rank in self._ready if rank.queue]
         return max(0, now_ns - min(arrived, default=now_ns))
 
-    def put(self, rank: Rank, item: Item, place: Place) -> None:
+    def put(self, rank: DaemonRank, item: QueuedMessage, place: JournalPlace) -> None:
         """Queue a durable item."""
         with self._wake:
             rank.queue.append((item, place))
@@ -88,7 +88,7 @@ class Worker:
             rank.queued_nbytes += item.nbytes
             self._wake.notify()
 
-    def _line_up(self, rank: Rank) -> None:
+    def _line_up(self, rank: DaemonRank) -> None:
         """Have a rank wait for its turn, once. The caller holds the lock."""
         if rank.line is None:
             rank.line = rank.owner
@@ -155,7 +155,7 @@ class Worker:
                 self._ticked_ns = now
             self.save(sorted(due, key=attrgetter("saved_ns"))[:TURN])
 
-    def mine(self, rank: Rank) -> None:
+    def mine(self, rank: DaemonRank) -> None:
         """Give a rank's oldest items to its session, and take what comes of them."""
         with self._wake:
             turn = next_turn(rank)
@@ -173,7 +173,7 @@ class Worker:
         rank.note_counted()  # whoever hears of it may ask, and finds it shown
         self._room(rank)
 
-    def take(self, rank: Rank, items: Sequence[Item]) -> dict[str, Counter[str]]:
+    def take(self, rank: DaemonRank, items: Sequence[QueuedMessage]) -> dict[str, Counter[str]]:
         """Give items to a rank's session; return the records that it has dropped now, by reason and kind."""
         if rank.failed:
             for item in items:
@@ -185,7 +185,7 @@ class Worker:
         self.advance(rank)
         return {k: Counter(kinds) - before.get(k, Counter()) for k, kinds in rank.session.dropped_kinds.items()}
 
-    def _give_up(self, rank: Rank, items: Sequence[Item], kinds: Counter[str]) -> None:
+    def _give_up(self, rank: DaemonRank, items: Sequence[QueuedMessage], kinds: Counter[str]) -> None:
         """Mine a rank no more whose records have met a bug: the others go on, and its raw records are still kept.
 
         `items` are those that nobody has looked at yet, `kinds` the records of the whole turn.
@@ -196,7 +196,7 @@ class Worker:
         for item in items:
             rank.follow(item)
 
-    def advance(self, rank: Rank) -> None:
+    def advance(self, rank: DaemonRank) -> None:
         """Mine what a session has taken."""
         progress = rank.session.advance()
         if progress.iterations.height:
@@ -205,7 +205,7 @@ class Worker:
         for event in progress.events:
             self.noticed(rank, event)
 
-    def _pass(self, rank: Rank, items: list[Item]) -> None:
+    def _pass(self, rank: DaemonRank, items: list[QueuedMessage]) -> None:
         """Take mined items off the queue."""
         nbytes = sum(item.nbytes for item in items)
         with self._wake:
@@ -215,13 +215,13 @@ class Worker:
             if rank.queue:
                 self._line_up(rank)
 
-    def save(self, ranks: Iterable[Rank]) -> None:
+    def save(self, ranks: Iterable[DaemonRank]) -> None:
         """Put the state and the new iterations of ranks into the history, a few ranks in one transaction."""
         dirty = [rank for rank in ranks if rank.unsaved and rank.position is not None]
         for first in range(0, len(dirty), TURN):
             self._save_together(dirty[first : first + TURN])
 
-    def _save_together(self, dirty: list[Rank]) -> None:
+    def _save_together(self, dirty: list[DaemonRank]) -> None:
         rows = [take_rows(rank) for rank in dirty]
         saved = [checkpoint_of(rank, new) for rank, new in zip(dirty, rows, strict=True)]
         try:
@@ -234,7 +234,7 @@ class Worker:
         for rank in dirty:
             rank.saved, rank.unsaved_nbytes, rank.saved_ns, rank.unsaved = rank.position, 0, now, False
 
-    def settle(self, rank: Rank, rows: pl.DataFrame, loops: Sequence[FoundLoop]) -> None:
+    def settle(self, rank: DaemonRank, rows: pl.DataFrame, loops: Sequence[FoundLoop]) -> None:
         """Replace the iterations of a rank that has ended by better ones, those of `loops`."""
         self.save([rank])
         self.history.settle(rank.number, rows)
@@ -245,7 +245,7 @@ class Worker:
         self.save([rank])
         rank.show()
 
-    def _put_back(self, ranks: list[Rank], rows: list[Any], error: Exception) -> None:
+    def _put_back(self, ranks: list[DaemonRank], rows: list[Any], error: Exception) -> None:
         """Keep what could not be written until there is room again."""
         self.problem = f"the history cannot be written: {error}"
         log.error("history-failed", extra={"problem": self.problem})
@@ -254,7 +254,7 @@ class Worker:
             rank.rows.insert(0, new)
             rank.saved_ns, rank.unsaved_nbytes = now, 0  # tried again in a while
 
-    def drop(self, rank: Rank) -> None:
+    def drop(self, rank: DaemonRank) -> None:
         """Forget what a rank has waiting, and that it has anything to be saved. For the worker's own thread."""
         with self._wake:
             rank.queue.clear()
@@ -265,7 +265,7 @@ class Worker:
         rank.rows, rank.unsaved, rank.saved = [], False, rank.latest
         self._room(rank)
 
-    def needed(self) -> Place:
+    def needed(self) -> JournalPlace:
         """Return from where on the journal is needed, whatever happens; all before is saved, and synced."""
         end = self.journal.end  # looked at first: what is durable later is behind it
         needs = min((rank.needs for rank in self.ranks() if rank.needs is not None), default=end)
@@ -273,9 +273,9 @@ class Worker:
         return min(needs, end)
 
 
-def next_turn(rank: Rank) -> list[tuple[Item, Place]]:
+def next_turn(rank: DaemonRank) -> list[tuple[QueuedMessage, JournalPlace]]:
     """Return a rank's oldest items, one at least, as many as are mined together."""
-    turn: list[tuple[Item, Place]] = []
+    turn: list[tuple[QueuedMessage, JournalPlace]] = []
     count = 0
     for item, place in islice(rank.queue, TURN):
         count += item.count if item.kind == "batch" else 0
@@ -285,12 +285,12 @@ def next_turn(rank: Rank) -> list[tuple[Item, Place]]:
     return turn
 
 
-def add_kinds(items: Iterable[Item]) -> Counter[str]:
+def add_kinds(items: Iterable[QueuedMessage]) -> Counter[str]:
     """Return how many records of each kind the batches among the items have."""
     return sum((count_kinds(item.records.tables) for item in items if item.records is not None), Counter[str]())
 
 
-def take_rows(rank: Rank) -> pl.DataFrame:
+def take_rows(rank: DaemonRank) -> pl.DataFrame:
     """Return a rank's new iterations; where a bug keeps them from being put together, it is mined no more."""
     try:
         return rank.take_rows()
@@ -300,7 +300,7 @@ def take_rows(rank: Rank) -> pl.DataFrame:
         return rank.take_rows()
 
 
-def checkpoint_of(rank: Rank, rows: pl.DataFrame) -> Checkpoint:
+def checkpoint_of(rank: DaemonRank, rows: pl.DataFrame) -> Checkpoint:
     """Return what the history keeps of a rank that was mined."""
     if rank.position is None:
         raise ValueError(f"rank {rank.key} has mined nothing")

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deepprof.service.folder import StoreError
-from deepprof.service.journal import Frame
+from deepprof.service.journal import JournalFrame
 from deepprof.service.refusal import RefusedError
-from deepprof.service.turns import Turns
+from deepprof.service.turns import FairQueue
 
 if TYPE_CHECKING:
-    from deepprof.service.journal import Journal, Place
-    from deepprof.service.rank import Item, Rank
-    from deepprof.service.vitals import Vitals
+    from deepprof.service.journal import Journal, JournalPlace
+    from deepprof.service.rank import DaemonRank, QueuedMessage
+    from deepprof.service.vitals import FirstFailure
 
-__all__ = ["Done", "JournalWriter"]
+__all__ = ["JournalWriter", "WriteResult"]
 
 log = logging.getLogger(__name__)
 
@@ -26,12 +26,12 @@ GROUP_NBYTES = 64 << 20  # appended before a sync at most
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class WriteResult:
     """An item that is durable at `place`; without one it is not, and `why` says so."""
 
-    rank: Rank
-    item: Item
-    place: Place | None
+    rank: DaemonRank
+    item: QueuedMessage
+    place: JournalPlace | None
     why: RefusedError | None = None
 
 
@@ -45,11 +45,11 @@ class JournalWriter:
     rank until the rank was mended. What the journal cannot bear of one rank is that rank's alone.
     """
 
-    def __init__(self, journal: Journal, tell: Callable[[Sequence[Done]], None], vitals: Vitals) -> None:
+    def __init__(self, journal: Journal, tell: Callable[[Sequence[WriteResult]], None], vitals: FirstFailure) -> None:
         self.journal, self._tell = journal, tell
-        self._waiting = Turns[tuple["Rank", "Item"]]()
+        self._waiting = FairQueue[tuple["DaemonRank", "QueuedMessage"]]()
         self._wake = threading.Condition()
-        self._release: Place | None = None
+        self._release: JournalPlace | None = None
         self._closing = False
         self.problem = ""  # of the last group: why the disk refused
         run = vitals.guard("the thread that writes the journal", self._run)
@@ -59,13 +59,13 @@ class JournalWriter:
         """Begin to write."""
         self._thread.start()
 
-    def submit(self, rank: Rank, item: Item) -> None:
+    def submit(self, rank: DaemonRank, item: QueuedMessage) -> None:
         """Queue an item; the caller bounds how many."""
         with self._wake:
             self._waiting.add(rank.owner, rank.hello.job, (rank, item))
             self._wake.notify()
 
-    def release(self, before: Place) -> None:
+    def release(self, before: JournalPlace) -> None:
         """Let segments go of which nobody needs anything before a place any more."""
         with self._wake:
             self._release = before
@@ -97,9 +97,9 @@ class JournalWriter:
         if group:
             self._tell(self._write(group))
 
-    def _gather(self) -> tuple[list[tuple[Rank, Item]], Place | None]:
+    def _gather(self) -> tuple[list[tuple[DaemonRank, QueuedMessage]], JournalPlace | None]:
         """Return a group of items that wait, and what may go; there can be nothing of either."""
-        group: list[tuple[Rank, Item]] = []
+        group: list[tuple[DaemonRank, QueuedMessage]] = []
         size = 0
         with self._wake:
             while size < GROUP_NBYTES and (first := self._waiting.take()) is not None:
@@ -108,24 +108,24 @@ class JournalWriter:
             release, self._release = self._release, None
         return group, release
 
-    def _let_go(self, before: Place) -> None:
+    def _let_go(self, before: JournalPlace) -> None:
         try:
             self.journal.release(before)
         except (OSError, StoreError) as error:
             self.problem = f"the journal's old segments cannot be removed: {error}"
 
-    def _write(self, group: Sequence[tuple[Rank, Item]]) -> list[Done]:
+    def _write(self, group: Sequence[tuple[DaemonRank, QueuedMessage]]) -> list[WriteResult]:
         whole = [(rank, item) for rank, item in group if not rank.broken]
         try:
             places = self._append(whole)
         except Exception:  # a bug that one message met, or the journal's own
             log.exception("journal-failed")
             places = self._append_by_rank(whole)
-        return [Done(rank, item, places.get(id(item)), rank.broken) for rank, item in group]
+        return [WriteResult(rank, item, places.get(id(item)), rank.broken) for rank, item in group]
 
-    def _append_by_rank(self, whole: Sequence[tuple[Rank, Item]]) -> dict[int, Place]:
+    def _append_by_rank(self, whole: Sequence[tuple[DaemonRank, QueuedMessage]]) -> dict[int, JournalPlace]:
         """Append what can be appended, each rank's alone. Raises what the journal raises without any of them."""
-        places: dict[int, Place] = {}
+        places: dict[int, JournalPlace] = {}
         for rank in dict.fromkeys(rank for rank, _ in whole):
             self.journal.append([])
             self.journal.sync()
@@ -136,9 +136,9 @@ class JournalWriter:
                 rank.broken = RefusedError("INVALID_ARGUMENT", why)
         return places
 
-    def _append(self, whole: Sequence[tuple[Rank, Item]]) -> dict[int, Place]:
+    def _append(self, whole: Sequence[tuple[DaemonRank, QueuedMessage]]) -> dict[int, JournalPlace]:
         """Return where items lie now, by their identity; a disk that refuses breaks their ranks."""
-        frames = [Frame(rank.number, item.kind, item.first, item.count, item.payload) for rank, item in whole]
+        frames = [JournalFrame(rank.number, item.kind, item.first, item.count, item.payload) for rank, item in whole]
         try:
             places = self.journal.append(frames)
             self.journal.sync()

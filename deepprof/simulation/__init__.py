@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from deepprof.collectors.errors import UsageError
 from deepprof.simulation.capture import record
 from deepprof.simulation.collectives import WORLD
-from deepprof.simulation.document import BASE_NS, START_NS, Place, make_document
+from deepprof.simulation.document import BASE_NS, START_NS, FileOrigin, make_document
 from deepprof.simulation.machine import Machine
-from deepprof.simulation.plan import Plan, Request
+from deepprof.simulation.plan import RankPlan, SimulationRequest
 from deepprof.simulation.scenarios import SCENARIOS, Scenario
 from deepprof.simulation.steps import COMMUNICATION_STREAM, MAIN_STREAM
 
@@ -90,12 +90,12 @@ def simulate(
     found = look_up(scenario, iterations, strength)
     if found.ranks == "several":
         raise UsageError(f"scenario {scenario!r} takes several ranks; ask for 2 or more (simulate_ranks, --ranks)")
-    plan = found.plan(Request(random=seed_plan(scenario, seed), iterations=iterations, strength=strength))
+    plan = found.plan(SimulationRequest(random=seed_plan(scenario, seed), iterations=iterations, strength=strength))
     random = Random(f"{scenario} {seed}")  # noqa: S311  it must repeat, it guards nothing
     ranks = 1 if found.ranks == "one" else WORLD
     machine = Machine(random, START_NS, pace=plan.pace, slowness=plan.slowness, ranks=ranks)
     (firsts,) = record([machine], [plan], iterations, annotate=annotate)
-    return Simulation(**tell(machine, plan, firsts, Place(ranks=ranks)), **label(scenario, seed, strength))
+    return Simulation(**tell(machine, plan, firsts, FileOrigin(ranks=ranks)), **label(scenario, seed, strength))
 
 
 def simulate_ranks(  # noqa: PLR0913  options by name
@@ -118,7 +118,9 @@ def simulate_ranks(  # noqa: PLR0913  options by name
         raise UsageError(f"{ranks} ranks cannot be simulated; ask for {RANKS[0]} to {RANKS[-1]}")
     plans = [
         found.plan(
-            Request(random=seed_plan(scenario, seed), iterations=iterations, strength=strength, rank=n, ranks=ranks)
+            SimulationRequest(
+                random=seed_plan(scenario, seed), iterations=iterations, strength=strength, rank=n, ranks=ranks
+            )
         )
         for n in range(ranks)
     ]
@@ -127,7 +129,7 @@ def simulate_ranks(  # noqa: PLR0913  options by name
     skew = Random(f"{scenario} {seed} clocks")  # noqa: S311
     offsets = [0, *(skew.randint(-CLOCK_SKEW_NS, CLOCK_SKEW_NS) for _ in range(ranks - 1))]
     return tuple(
-        Simulation(**tell(*job, Place(n, ranks, BASE_NS + offsets[n])), **label(scenario, seed, strength))
+        Simulation(**tell(*job, FileOrigin(n, ranks, BASE_NS + offsets[n])), **label(scenario, seed, strength))
         for n, job in enumerate(zip(machines, plans, firsts, strict=True))
     )
 
@@ -148,7 +150,7 @@ def seed_plan(scenario: str, seed: int) -> Random:
     return Random(f"{scenario} {seed} plan")  # noqa: S311
 
 
-def start_rank(scenario: str, seed: int, rank: int, plan: Plan, ranks: int) -> Machine:
+def start_rank(scenario: str, seed: int, rank: int, plan: RankPlan, ranks: int) -> Machine:
     """Return one rank's machine; no two captures begin at quite the same time."""
     random = Random(f"{scenario} {seed} rank {rank}")  # noqa: S311
     start_ns = START_NS + random.randint(0, START_SKEW_NS)
@@ -161,7 +163,7 @@ def label(scenario: str, seed: int, strength: float) -> dict[str, Any]:
     return {"scenario": scenario, "seed": seed, "strength": strength, "finding": finding}
 
 
-def tell(machine: Machine, plan: Plan, firsts: Sequence[int], place: Place) -> dict[str, Any]:
+def tell(machine: Machine, plan: RankPlan, firsts: Sequence[int], place: FileOrigin) -> dict[str, Any]:
     """Return the fields that say what happened on one machine."""
     starts = [machine.kernels[i][0] for i in firsts]
     return {

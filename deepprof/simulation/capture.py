@@ -9,13 +9,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from deepprof.simulation.steps import Close, Launch, Open, Reduce, Replay, Step
+from deepprof.simulation.steps import Close, GraphReplay, Launch, Open, Reduce, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from deepprof.simulation.machine import Machine
-    from deepprof.simulation.plan import Plan
+    from deepprof.simulation.plan import RankPlan
 
 __all__ = ["record"]
 
@@ -24,7 +24,9 @@ CUT_SHARE = 0.45  # of the iteration that was running when it ended
 NOTICE_NS = 1_500  # within which all ranks see that a collective is done
 
 
-def record(machines: Sequence[Machine], plans: Sequence[Plan], iterations: int, *, annotate: bool) -> list[list[int]]:
+def record(
+    machines: Sequence[Machine], plans: Sequence[RankPlan], iterations: int, *, annotate: bool
+) -> list[list[int]]:
     """Play the capture; per machine return each iteration's first kernel, the unfinished last one's included."""
     builds = [partial(annotated, plan.build) if annotate else plan.build for plan in plans]
     firsts: list[list[int]] = [[] for _ in machines]
@@ -96,16 +98,16 @@ def keep_head(steps: Sequence[Step]) -> list[Step]:
 
 def count_steps(step: Step) -> int:
     """Return how many steps a step stands for."""
-    return len(step.launches) if isinstance(step, Replay) else 1
+    return len(step.launches) if isinstance(step, GraphReplay) else 1
 
 
 def count_kernels(step: Step) -> int:
     """Return how many kernels of the main stream a step runs."""
-    return count_steps(step) if isinstance(step, Launch | Replay) else 0
+    return count_steps(step) if isinstance(step, Launch | GraphReplay) else 0
 
 
 def shorten(step: Step, first: int, end: int) -> Step:
     """Return a graph with its kernels from `first` to before `end`; other steps stay whole."""
-    if not isinstance(step, Replay):
+    if not isinstance(step, GraphReplay):
         return step
     return replace(step, launches=step.launches[first:end], first_node=step.first_node + first)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from deepprof.simulation.host_problems import draw_loading
 from deepprof.simulation.models import draw_model, sum_ns
-from deepprof.simulation.plan import Plan
+from deepprof.simulation.plan import RankPlan
 from deepprof.simulation.steps import Reduce
 from deepprof.simulation.training import Training, load_prefetched, read_value
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from deepprof.simulation.models import Model
-    from deepprof.simulation.plan import Request
+    from deepprof.simulation.plan import SimulationRequest
 
 __all__ = ["WORLD", "plan_communication_bound", "plan_communication_hidden", "plan_ranks_healthy", "plan_straggler"]
 
@@ -46,7 +46,7 @@ def make_training(random: Random, model: Model, buckets: tuple[tuple[int, Reduce
     return Training(model=model, load=lambda _: load_prefetched(ns), buckets=buckets)
 
 
-def plan_communication_bound(request: Request) -> Plan:
+def plan_communication_bound(request: SimulationRequest) -> RankPlan:
     """The wires are slow: when the backward pass ends, most of the communication is still to come."""
     random = request.random
     model = draw_model(random)
@@ -54,28 +54,28 @@ def plan_communication_bound(request: Request) -> Plan:
     exposed = request.strength * random.uniform(0.8, 1.3)
     hidden = 1 - 1 / count  # the first bucket is full when this share of the backward pass is left
     total_ns = sum_ns(model.backward) * (hidden + exposed)
-    return Plan(build=make_training(random, model, cut_buckets(model, total_ns, count, 1 / count)).build)
+    return RankPlan(build=make_training(random, model, cut_buckets(model, total_ns, count, 1 / count)).build)
 
 
-def plan_communication_hidden(request: Request) -> Plan:
+def plan_communication_hidden(request: SimulationRequest) -> RankPlan:
     """The same job with fast wires: the backward pass hides nearly all communication."""
     model = draw_model(request.random)
-    return Plan(build=make_training(request.random, model, hide_buckets(request.random, model)).build)
+    return RankPlan(build=make_training(request.random, model, hide_buckets(request.random, model)).build)
 
 
-def plan_ranks_healthy(request: Request) -> Plan:
+def plan_ranks_healthy(request: SimulationRequest) -> RankPlan:
     """Ranks that keep up with each other; no two GPUs are equally fast."""
     model = draw_model(request.random)
     training = make_training(request.random, model, hide_buckets(request.random, model))
-    return Plan(build=training.build, slowness=draw_slowness(request))
+    return RankPlan(build=training.build, slowness=draw_slowness(request))
 
 
-def draw_slowness(request: Request) -> float:
+def draw_slowness(request: SimulationRequest) -> float:
     """Return how much slower than the best this rank's GPU is by nature."""
     return [request.random.uniform(1.0, 1.015) for _ in range(request.ranks)][request.rank]
 
 
-def plan_straggler(request: Request) -> Plan:
+def plan_straggler(request: SimulationRequest) -> RankPlan:
     """One rank's kernels are slower, or its batches late, and all the others wait for it in their collectives."""
     random = request.random
     model = draw_model(random)
@@ -84,7 +84,7 @@ def plan_straggler(request: Request) -> Plan:
     late, share, ns = random.random() < 0.35, random.uniform(0.22, 0.38) * request.strength, draw_loading(random)
     if not late:
         slowness *= 1 + share * (request.rank == slow_rank)
-        return Plan(build=training.build, slowness=slowness, slow_rank=slow_rank)
+        return RankPlan(build=training.build, slowness=slowness, slow_rank=slow_rank)
     wait = load_prefetched(ns + round(model.device_ns * share) * (request.rank == slow_rank))
     training = replace(training, load=lambda _: wait, end=lambda _: read_value())
-    return Plan(build=training.build, slowness=slowness, slow_rank=slow_rank)
+    return RankPlan(build=training.build, slowness=slowness, slow_rank=slow_rank)

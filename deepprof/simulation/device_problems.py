@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from deepprof.simulation.host_problems import draw_loading
 from deepprof.simulation.models import deepen_model, draw_model, launch_adam, shrink_model
-from deepprof.simulation.plan import Plan
-from deepprof.simulation.steps import MAIN_STREAM, Copy, Launch, Replay, Step
+from deepprof.simulation.plan import RankPlan
+from deepprof.simulation.steps import MAIN_STREAM, Copy, GraphReplay, Launch, Step
 from deepprof.simulation.training import Training, draw_memory, load_prefetched, read_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from deepprof.simulation.plan import Request
+    from deepprof.simulation.plan import SimulationRequest
 
 __all__ = ["plan_accumulation", "plan_drift", "plan_small_kernels"]
 
@@ -22,22 +22,22 @@ GRAPH = 3  # what the driver calls the captured graph
 MICRO_BATCHES = 4
 
 
-def plan_small_kernels(request: Request) -> Plan:
+def plan_small_kernels(request: SimulationRequest) -> RankPlan:
     """One graph launch per iteration replays thousands of kernels of a few microseconds."""
     random = request.random
     ns = max(1_200, round(random.randint(2_000, 3_200) / request.strength**0.5))
     model = shrink_model(draw_model(random), ns, 2 * ns)
     model = deepen_model(model, -(-random.randint(16, 26) // len(model.blocks)))
     loading_ns = draw_loading(random) // 4
-    graph = Replay(launch_adam(model, ns).launches, GRAPH)
+    graph = GraphReplay(launch_adam(model, ns).launches, GRAPH)
 
     def build(_: int) -> Iterator[Step]:
         yield from replay_training(loading_ns, graph)
 
-    return Plan(build=build, warmup=0)
+    return RankPlan(build=build, warmup=0)
 
 
-def replay_training(loading_ns: int, graph: Replay) -> Iterator[Step]:
+def replay_training(loading_ns: int, graph: GraphReplay) -> Iterator[Step]:
     """Yield an iteration that is one graph: the batch goes where the graph expects it, the loss is read behind it."""
     yield from load_prefetched(loading_ns)
     yield Copy("HtoD", 65_536, pinned=True, stream=MAIN_STREAM)
@@ -45,7 +45,7 @@ def replay_training(loading_ns: int, graph: Replay) -> Iterator[Step]:
     yield from read_value()
 
 
-def plan_drift(request: Request) -> Plan:
+def plan_drift(request: SimulationRequest) -> RankPlan:
     """From some iteration on every kernel takes longer: the GPU lowered its clock."""
     random = request.random
     model = draw_model(random)
@@ -57,7 +57,7 @@ def plan_drift(request: Request) -> Plan:
     def build(index: int) -> Iterator[Step]:
         yield from stretch(training.build(index), factor if index >= change_at else 1)
 
-    return Plan(build=build, change_at=change_at if change_at < request.iterations else None)
+    return RankPlan(build=build, change_at=change_at if change_at < request.iterations else None)
 
 
 def stretch(steps: Iterable[Step], factor: float) -> Iterator[Step]:
@@ -66,7 +66,7 @@ def stretch(steps: Iterable[Step], factor: float) -> Iterator[Step]:
         yield replace(step, ns=round(step.ns * factor)) if isinstance(step, Launch) else step
 
 
-def plan_accumulation(request: Request) -> Plan:
+def plan_accumulation(request: SimulationRequest) -> RankPlan:
     """Gradients of four micro-batches are added up before the optimizer uses them."""
     random = request.random
     model = draw_model(random)
@@ -75,4 +75,4 @@ def plan_accumulation(request: Request) -> Plan:
     training = Training(
         model=model, load=lambda _: load_prefetched(ns), micro_batches=MICRO_BATCHES, block_nbytes=nbytes
     )
-    return Plan(build=training.build)
+    return RankPlan(build=training.build)

@@ -10,7 +10,7 @@ from deepprof.simulation.events import DEVICE, PROCESS, Event
 if TYPE_CHECKING:
     from deepprof.simulation.machine import Machine
 
-__all__ = ["BASE_NS", "START_NS", "Place", "make_document"]
+__all__ = ["BASE_NS", "START_NS", "FileOrigin", "make_document"]
 
 BASE_NS = 1_722_348_000_000_000_000
 START_NS = 2_914_553_017_336  # a host that has been up for 48 minutes
@@ -33,7 +33,7 @@ DEVICE_PROPERTIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FileOrigin:
     """Which rank of how many a file is of, and what its host's clock shows at the simulation's zero."""
 
     rank: int = 0
@@ -41,7 +41,7 @@ class Place:
     base_ns: int = BASE_NS
 
 
-def make_document(machine: Machine, place: Place) -> dict[str, Any]:
+def make_document(machine: Machine, place: FileOrigin) -> dict[str, Any]:
     """Return the profiler's file: host operators, then device activities, names of the rows, the capture's ends."""
     end = max((machine.host_ns, *machine.free.values()))
     header = {
@@ -62,7 +62,7 @@ def make_document(machine: Machine, place: Place) -> dict[str, Any]:
     }
 
 
-def describe_group(place: Place) -> Event:
+def describe_group(place: FileOrigin) -> Event:
     """Return what the profiler says about a job of several ranks."""
     group = {
         "pg_name": "0",

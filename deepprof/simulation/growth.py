@@ -6,14 +6,25 @@ from typing import TYPE_CHECKING
 
 from deepprof.simulation.host_problems import draw_loading
 from deepprof.simulation.models import compile_model, draw_model
-from deepprof.simulation.plan import Plan
-from deepprof.simulation.steps import MAIN_STREAM, Allocate, Call, Capture, Close, Copy, Open, Pause, Replay, Step
+from deepprof.simulation.plan import RankPlan
+from deepprof.simulation.steps import (
+    MAIN_STREAM,
+    Allocate,
+    Call,
+    CapturedLaunch,
+    Close,
+    Copy,
+    GraphReplay,
+    Open,
+    Pause,
+    Step,
+)
 from deepprof.simulation.training import Training, load_prefetched, read_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from deepprof.simulation.plan import Request
+    from deepprof.simulation.plan import SimulationRequest
 
 __all__ = ["plan_memory_growth", "plan_recapture", "plan_recompilation"]
 
@@ -21,7 +32,7 @@ MEGABYTE = 1_048_576
 COMPILING = ("_compile.compile_inner (dynamo_timed)", "OutputGraph.call_user_compiler (dynamo_timed)")
 
 
-def plan_memory_growth(request: Request) -> Plan:
+def plan_memory_growth(request: SimulationRequest) -> RankPlan:
     """Losses are kept with their graphs: memory that no iteration gives back, at no cost in time."""
     random = request.random
     model = draw_model(random)
@@ -33,10 +44,10 @@ def plan_memory_growth(request: Request) -> Plan:
         after_block=(kept,),
         block_nbytes=random.randint(8, 96) * MEGABYTE,
     )
-    return Plan(build=training.build)
+    return RankPlan(build=training.build)
 
 
-def plan_recompilation(request: Request) -> Plan:
+def plan_recompilation(request: SimulationRequest) -> RankPlan:
     """The shapes of every batch differ, and the model is compiled for each of them."""
     random = request.random
     model = compile_model(draw_model(random))
@@ -48,10 +59,10 @@ def plan_recompilation(request: Request) -> Plan:
     load = (Pause(compile_ns // loads), Call(call, 240_000))
     steps = (*(Open(name, category) for name in COMPILING), *load * loads, *(Close() for _ in COMPILING))
     training = Training(model=model, load=lambda _: load_prefetched(ns), before_forward=lambda _: steps, region=True)
-    return Plan(build=training.build)
+    return RankPlan(build=training.build)
 
 
-def plan_recapture(request: Request) -> Plan:
+def plan_recapture(request: SimulationRequest) -> RankPlan:
     """Every iteration is captured into a new graph, which is replayed once."""
     random = request.random
     model = draw_model(random)
@@ -62,9 +73,9 @@ def plan_recapture(request: Request) -> Plan:
         yield from load_prefetched(loading_ns)
         yield Copy("HtoD", model.batch_nbytes, pinned=True, stream=MAIN_STREAM)
         yield from (Call("cudaDeviceSynchronize", 6_000, drains=True), Call("cudaStreamBeginCapture", 9_000))
-        yield from map(Capture, model.launches)
+        yield from map(CapturedLaunch, model.launches)
         yield from (Call("cudaStreamEndCapture", 180_000), Call("cudaGraphInstantiate", instantiate_ns))
-        yield Replay(model.launches, index + 8)
+        yield GraphReplay(model.launches, index + 8)
         yield from read_value()
 
-    return Plan(build=build, warmup=0)
+    return RankPlan(build=build, warmup=0)

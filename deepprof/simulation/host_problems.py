@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from deepprof.simulation.kernels import STATISTICS
 from deepprof.simulation.models import draw_model, launch_adam, shrink_model
-from deepprof.simulation.plan import Plan
+from deepprof.simulation.plan import RankPlan
 from deepprof.simulation.steps import MAIN_STREAM, Call, Close, Launch, Open, Pause, Step
 from deepprof.simulation.training import (
     PREFETCH_STREAM,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from deepprof.simulation.models import Model
-    from deepprof.simulation.plan import Request
+    from deepprof.simulation.plan import SimulationRequest
 
 __all__ = [
     "draw_loading",
@@ -50,7 +50,7 @@ def draw_copy_stream(random: Random, model: Model) -> int:
     return MAIN_STREAM if model.batch_nbytes < 1_000_000 and random.random() < 0.5 else PREFETCH_STREAM
 
 
-def plan_input_bound(request: Request) -> Plan:
+def plan_input_bound(request: SimulationRequest) -> RankPlan:
     """The main thread makes every batch itself, for about as long as the GPU computes.
 
     A host that reads no loss has launched ahead before it loads, so that it must load longer for the GPU to wait.
@@ -69,10 +69,10 @@ def plan_input_bound(request: Request) -> Plan:
         copy_stream=draw_copy_stream(random, model),
         block_nbytes=draw_memory(random),
     )
-    return Plan(build=training.build)
+    return RankPlan(build=training.build)
 
 
-def plan_input_fixed(request: Request) -> Plan:
+def plan_input_fixed(request: SimulationRequest) -> RankPlan:
     """The same with worker processes that have the next batch ready."""
     random = request.random
     model = draw_model(random)
@@ -80,10 +80,10 @@ def plan_input_fixed(request: Request) -> Plan:
     stream = draw_copy_stream(random, model)
     nbytes = draw_memory(random)
     training = Training(model=model, load=lambda _: load_prefetched(ns), copy_stream=stream, block_nbytes=nbytes)
-    return Plan(build=training.build)
+    return RankPlan(build=training.build)
 
 
-def plan_launch_bound(request: Request) -> Plan:
+def plan_launch_bound(request: SimulationRequest) -> RankPlan:
     """A small model in eager mode: every kernel is done before the host has launched the next."""
     random = request.random
     model = shrink_model(draw_model(random), 2_500, 9_000)
@@ -91,10 +91,10 @@ def plan_launch_bound(request: Request) -> Plan:
         model = launch_adam(model, 2_200)
     ns = draw_loading(random) // 2
     training = Training(model=model, load=lambda _: load_prefetched(ns), tunes=False, statistics=False)
-    return Plan(build=training.build, pace=random.uniform(1.3, 2.4) * request.strength**0.5, warmup=0)
+    return RankPlan(build=training.build, pace=random.uniform(1.3, 2.4) * request.strength**0.5, warmup=0)
 
 
-def plan_sync_bound(request: Request) -> Plan:
+def plan_sync_bound(request: SimulationRequest) -> RankPlan:
     """Values are read back after every layer and for every gradient, and Python looks at each before it goes on."""
     random = request.random
     model = draw_model(random)
@@ -113,10 +113,10 @@ def plan_sync_bound(request: Request) -> Plan:
         after_backward=log_gradient * PARAMETERS * len(model.blocks),
         copy_stream=draw_copy_stream(random, model),
     )
-    return Plan(build=training.build)
+    return RankPlan(build=training.build)
 
 
-def plan_allocator_bound(request: Request) -> Plan:
+def plan_allocator_bound(request: SimulationRequest) -> RankPlan:
     """Memory is nearly full: blocks go back to the driver and are asked for again, and each call drains the GPU."""
     random = request.random
     model = draw_model(random)
@@ -132,10 +132,10 @@ def plan_allocator_bound(request: Request) -> Plan:
         after_block=(Open("aten::empty", "cpu_op"), *churn, Close()),
         block_nbytes=draw_memory(random),
     )
-    return Plan(build=training.build)
+    return RankPlan(build=training.build)
 
 
-def plan_logging(request: Request) -> Plan:
+def plan_logging(request: SimulationRequest) -> RankPlan:
     """After every iteration the loss is read and logs are written, in Python that no range names."""
     random = request.random
     model = draw_model(random)
@@ -143,10 +143,10 @@ def plan_logging(request: Request) -> Plan:
     ns = draw_loading(random)
     end = (*read_value(pinned=random.random() < 0.5), log)
     training = Training(model=model, load=lambda _: load_prefetched(ns), end=lambda _: end)
-    return Plan(build=training.build)
+    return RankPlan(build=training.build)
 
 
-def plan_starvation(request: Request) -> Plan:
+def plan_starvation(request: SimulationRequest) -> RankPlan:
     """Now and then no batch is ready, and the next one takes several iterations' time."""
     random = request.random
     model = draw_model(random)
@@ -156,4 +156,4 @@ def plan_starvation(request: Request) -> Plan:
     waits = {index: round(model.device_ns * request.strength * random.uniform(3, 6)) for index in late}
     end = read_value(pinned=random.random() < 0.5)
     training = Training(model=model, load=lambda index: load_prefetched(waits.get(index, ns)), end=lambda _: end)
-    return Plan(build=training.build, slow_iterations=tuple(index - 1 for index in late))
+    return RankPlan(build=training.build, slow_iterations=tuple(index - 1 for index in late))

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deepprof.simulation.kernels import ADD, Launch, name_elementwise, name_gemm, name_reduce
-from deepprof.simulation.plan import Plan
-from deepprof.simulation.steps import MAIN_STREAM, Close, Copy, Open, Pause, Replay, Step, Wait
+from deepprof.simulation.plan import RankPlan
+from deepprof.simulation.steps import MAIN_STREAM, Close, Copy, GraphReplay, Open, Pause, Step, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from random import Random
 
-    from deepprof.simulation.plan import Request
+    from deepprof.simulation.plan import SimulationRequest
 
 __all__ = ["plan_inference", "plan_launch_bound"]
 
@@ -56,14 +56,14 @@ HEAD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Decoder:
+class TokenDecoder:
     """What the making of one token launches: the layers, which a graph may hold, and the sampling behind them."""
 
     layers: tuple[Launch, ...]
     sampling: tuple[Launch, ...]
 
 
-def draw_decoder(random: Random, scale: float, *, single: bool) -> Decoder:
+def draw_decoder(random: Random, scale: float, *, single: bool) -> TokenDecoder:
     """Return a model of 6 to 16 layers; a `single` sequence is multiplied as vectors."""
     kernels = tuple((op, GEMV if single and op == "aten::mm" else kernel, ns) for op, kernel, ns in BLOCK)
     rows = EMBEDDING, *kernels * random.randint(6, 16)
@@ -71,10 +71,10 @@ def draw_decoder(random: Random, scale: float, *, single: bool) -> Decoder:
     def make(rows: tuple[tuple[str, str, int], ...]) -> tuple[Launch, ...]:
         return tuple(Launch(op, kernel, max(1_600, round(ns * scale))) for op, kernel, ns in rows)
 
-    return Decoder(make(rows), make(HEAD))
+    return TokenDecoder(make(rows), make(HEAD))
 
 
-def plan_inference(request: Request) -> Plan:
+def plan_inference(request: SimulationRequest) -> RankPlan:
     """Many sequences at once, the layers replayed as a graph: the GPU works nearly all the time."""
     random = request.random
     decoder = draw_decoder(random, random.uniform(0.9, 1.8), single=False)
@@ -84,16 +84,16 @@ def plan_inference(request: Request) -> Plan:
     def build(_: int) -> Iterator[Step]:
         yield from (Open("execute_model"),) * marks
         yield Copy("HtoD", 4_096, pinned=True, stream=MAIN_STREAM)
-        yield Replay(decoder.layers, GRAPH)
+        yield GraphReplay(decoder.layers, GRAPH)
         yield from decoder.sampling
         yield from (Copy("DtoH", 512, pinned=True), Wait())
         yield from (Close(),) * marks
         yield schedule
 
-    return Plan(build=build, warmup=0)
+    return RankPlan(build=build, warmup=0)
 
 
-def plan_launch_bound(request: Request) -> Plan:
+def plan_launch_bound(request: SimulationRequest) -> RankPlan:
     """One sequence in eager mode: the host launches every small kernel by itself, and the GPU waits for each."""
     random = request.random
     decoder = draw_decoder(random, random.uniform(0.12, 0.2), single=True)
@@ -104,4 +104,4 @@ def plan_launch_bound(request: Request) -> Plan:
         yield from (*decoder.layers, *decoder.sampling)
         yield from (Copy("DtoH", 8, pinned=True), Wait(), look)
 
-    return Plan(build=build, warmup=0, pace=pace)
+    return RankPlan(build=build, warmup=0, pace=pace)

@@ -28,18 +28,18 @@ from deepprof.simulation.steps import (
     MAIN_STREAM,
     Allocate,
     Call,
-    Capture,
+    CapturedLaunch,
     Close,
     Copy,
     Fill,
-    Host,
+    GraphReplay,
+    HostOperator,
     Join,
     Launch,
     Open,
     Pause,
     Reduce,
     Release,
-    Replay,
     Step,
     Wait,
 )
@@ -103,7 +103,7 @@ class Machine:
                 self.copy(step)
             case Fill():
                 self.fill(step)
-            case Host():
+            case HostOperator():
                 start = self.begin(0)
                 self.finish(step.op, start, start + self.vary(step.ns, 0.05), PROCESS)
             case Pause():
@@ -123,9 +123,9 @@ class Machine:
             case Call():
                 drained = max(self.free.values(), default=0) if step.drains else 0
                 self.call(step.name, step.ns, PROCESS, until=drained)
-            case Capture():
+            case CapturedLaunch():
                 self.capture(step.launch)
-            case Replay():
+            case GraphReplay():
                 self.replay(step)
             case Join():
                 self.call("cudaStreamWaitEvent", 1_400, AUTOGRAD_THREAD)
@@ -157,7 +157,7 @@ class Machine:
         called = self.call(name_call(step), 2_900, thread)
         self.finish(step.op, start, called + self.vary(1_500 * self.pace, 0.3), thread)
 
-    def replay(self, step: Replay) -> None:
+    def replay(self, step: GraphReplay) -> None:
         """Launch a graph: its kernels follow each other without the host."""
         self.external += 1
         self.call("cudaGraphLaunch", GRAPH_NS + NODE_NS * len(step.launches), PROCESS, until=self.room())

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
     from deepprof.simulation.steps import Step
 
-__all__ = ["Plan", "Request"]
+__all__ = ["RankPlan", "SimulationRequest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class SimulationRequest:
     """What was asked for. Every rank draws the same from `random`, so that all of them run the same program."""
 
     random: Random
@@ -26,7 +26,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RankPlan:
     """One rank's program: `build` gives the steps of iteration 0, 1 …; -1 is the one before the capture.
 
     `warmup` counts the iterations that differ at the beginning; `pace` and `slowness` are the machine's. The rest is

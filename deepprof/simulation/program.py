@@ -19,13 +19,13 @@ from deepprof.simulation.kernels import (
     OPTIMIZER,
     STATISTICS,
 )
-from deepprof.simulation.plan import Plan
-from deepprof.simulation.steps import Close, Copy, Fill, Host, Open, Step, Wait
+from deepprof.simulation.plan import RankPlan
+from deepprof.simulation.steps import Close, Copy, Fill, HostOperator, Open, Step, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from deepprof.simulation.plan import Request
+    from deepprof.simulation.plan import SimulationRequest
 
 __all__ = ["plan_copy_bound", "plan_graph_growth", "plan_healthy"]
 
@@ -39,7 +39,7 @@ DATALOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class JobProgram:
     """What sets one scenario apart from another.
 
     `synchronous`: the loss is read back in every iteration, so the host never runs ahead. `batch_nbytes` is copied
@@ -55,36 +55,36 @@ class Job:
     growth_every: int = 0
 
 
-HEALTHY = Job(synchronous=False)
+HEALTHY = JobProgram(synchronous=False)
 
 
-def plan_healthy(_: Request) -> Plan:
+def plan_healthy(_: SimulationRequest) -> RankPlan:
     """The GPU is busy throughout."""
-    return Plan(build=partial(build_iteration, HEALTHY))
+    return RankPlan(build=partial(build_iteration, HEALTHY))
 
 
-def plan_graph_growth(request: Request) -> Plan:
+def plan_graph_growth(request: SimulationRequest) -> RankPlan:
     """Every iteration adds operators to a graph that the host walks before the next one."""
-    job = Job(
+    job = JobProgram(
         synchronous=True,
         batch_nbytes=BATCH_NBYTES,
         first_growth_ns=round(3_600_000 * request.strength),
         growth_ns=round(2_200_000 * request.strength),
         growth_every=5,
     )
-    return Plan(build=partial(build_iteration, job))
+    return RankPlan(build=partial(build_iteration, job))
 
 
-def plan_copy_bound(request: Request) -> Plan:
+def plan_copy_bound(request: SimulationRequest) -> RankPlan:
     """An oversized batch is copied from pageable memory between two iterations."""
-    job = Job(synchronous=False, batch_nbytes=round(OVERSIZED_NBYTES * request.strength))
-    return Plan(build=partial(build_iteration, job))
+    job = JobProgram(synchronous=False, batch_nbytes=round(OVERSIZED_NBYTES * request.strength))
+    return RankPlan(build=partial(build_iteration, job))
 
 
-def build_iteration(job: Job, index: int) -> Iterator[Step]:
+def build_iteration(job: JobProgram, index: int) -> Iterator[Step]:
     """Yield the steps of iteration `index`; 0 is the warm-up, negative ones ran before the capture."""
     yield from load_batch(job, index)
-    yield from (Open("Optimizer.zero_grad#AdamW.zero_grad"), Host("aten::zeros", 4_000), Close())
+    yield from (Open("Optimizer.zero_grad#AdamW.zero_grad"), HostOperator("aten::zeros", 4_000), Close())
     yield from compute_gradients(job, index)
     yield from (Open("Optimizer.step#AdamW.step"), *OPTIMIZER, Close())
     if index > 0 and index % STATISTICS_EVERY == 0:
@@ -93,10 +93,10 @@ def build_iteration(job: Job, index: int) -> Iterator[Step]:
         yield from read_loss()
 
 
-def load_batch(job: Job, index: int) -> Iterator[Step]:
+def load_batch(job: JobProgram, index: int) -> Iterator[Step]:
     """Yield everything between two iterations: the growing graph, the data loader and the copy of the batch."""
     yield from grow_graph(job, index)
-    yield from (Open(DATALOADER), Host("aten::stack", 60_000), Host("aten::select", 8_000), Close())
+    yield from (Open(DATALOADER), HostOperator("aten::stack", 60_000), HostOperator("aten::select", 8_000), Close())
     if job.batch_nbytes is None:
         yield from (Copy("HtoD", BATCH_NBYTES, pinned=True, stream=PREFETCH_STREAM),) * 2
     else:
@@ -104,17 +104,17 @@ def load_batch(job: Job, index: int) -> Iterator[Step]:
         yield Copy("HtoD", BATCH_NBYTES, pinned=False)
 
 
-def grow_graph(job: Job, index: int) -> Iterator[Step]:
+def grow_graph(job: JobProgram, index: int) -> Iterator[Step]:
     """Yield the host's walk over a graph to which every iteration added `HISTORY_OPS` operators."""
     if not job.growth_ns:
         return
-    yield Host("aten::cat", job.first_growth_ns)
+    yield HostOperator("aten::cat", job.first_growth_ns)
     for _ in range(max(index, 0)):
         for op in ("aten::detach", "aten::add") * (HISTORY_OPS // 2):
-            yield Host(op, job.growth_ns // HISTORY_OPS)
+            yield HostOperator(op, job.growth_ns // HISTORY_OPS)
 
 
-def compute_gradients(job: Job, index: int) -> Iterator[Step]:
+def compute_gradients(job: JobProgram, index: int) -> Iterator[Step]:
     """Yield the forward and the backward pass."""
     yield from EMBEDDING
     for layer in range(LAYERS):

@@ -10,7 +10,7 @@ from deepprof.simulation import collectives, device_problems, growth, host_probl
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from deepprof.simulation.plan import Plan, Request
+    from deepprof.simulation.plan import RankPlan, SimulationRequest
 
 __all__ = ["SCENARIOS", "Scenario"]
 
@@ -22,7 +22,7 @@ class Scenario:
     `ranks`: "one" runs alone, "several" makes sense only with others, "any" does both.
     """
 
-    plan: Callable[[Request], Plan]
+    plan: Callable[[SimulationRequest], RankPlan]
     finding: str | None = None
     ranks: str = "one"
 

@@ -16,19 +16,19 @@ from typing import Literal
 
 from deepprof.simulation import Simulation, program
 from deepprof.simulation.capture import keep_head, keep_tail
-from deepprof.simulation.document import BASE_NS, START_NS, Place, make_document
+from deepprof.simulation.document import BASE_NS, START_NS, FileOrigin, make_document
 from deepprof.simulation.events import PROCESS, Event, describe_memory
 from deepprof.simulation.machine import GAP_NS, LATENCY_NS, Machine
-from deepprof.simulation.plan import Plan, Request
-from deepprof.simulation.steps import MAIN_STREAM, Copy, Fill, Launch, Replay, Step
+from deepprof.simulation.plan import RankPlan, SimulationRequest
+from deepprof.simulation.steps import MAIN_STREAM, Copy, Fill, GraphReplay, Launch, Step
 
 __all__ = [
     "DEVICE_NBYTES",
     "JOBS",
-    "Loss",
     "Manner",
-    "Member",
     "SharedRun",
+    "SharingLoss",
+    "SharingMember",
     "needs",
     "play_together",
     "simulate_shared",
@@ -44,7 +44,7 @@ KERNELS = "kernels"  # the engine that is no copy engine
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class SharingLoss:
     """That a process waited (`turns`, `copies`), or a kernel took longer (`slowed`), for `ns` up to `time_ns`."""
 
     time_ns: int
@@ -88,10 +88,10 @@ class SharedGpu:
 class SharedMachine(Machine):
     """A process on a device that others use too; `losses` is the truth about what they cost it."""
 
-    def __init__(self, random: Random, start_ns: int, gpu: SharedGpu, pid: int, plan: Plan) -> None:
+    def __init__(self, random: Random, start_ns: int, gpu: SharedGpu, pid: int, plan: RankPlan) -> None:
         super().__init__(random, start_ns, pace=plan.pace, slowness=plan.slowness)
         self.gpu, self.pid, self.engine = gpu, pid, KERNELS
-        self.losses: list[Loss] = []
+        self.losses: list[SharingLoss] = []
         self.work: list[tuple[int, int]] = []
 
     def copy(self, step: Copy) -> None:
@@ -115,7 +115,7 @@ class SharedMachine(Machine):
     def note(self, time_ns: int, kind: str, ns: int) -> None:
         """Write a loss down."""
         if ns:
-            self.losses.append(Loss(time_ns, kind, ns))
+            self.losses.append(SharingLoss(time_ns, kind, ns))
 
     def ready(self, step: Step) -> int:
         """Return about when the work of a step is ready to begin."""
@@ -133,13 +133,13 @@ def engine_of(step: Step) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class SharingMember:
     """One job on the device: its program, its iterations, when it starts, and the memory that it takes (a share).
 
     One that `lasts` goes on after its iterations until all others have done theirs.
     """
 
-    plan: Plan
+    plan: RankPlan
     iterations: int
     start_ns: int = 0
     memory_share: float = 0.0
@@ -148,7 +148,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedRun:
-    """One job's capture and its truth; `losses` is what others cost each complete iteration, in ns by kind of `Loss`.
+    """One job's capture and its truth; `losses` is what others cost each complete iteration, in ns by `SharingLoss`.
 
     `starts_ns` are the starts of the iterations and the end of the last, `work` what the device does for the process,
     in the order of time.
@@ -180,17 +180,17 @@ def measure_busy(runs: Sequence[SharedRun]) -> tuple[int, int]:
     return end - start, busy
 
 
-class Player:
+class PlayedMember:
     """A member as it plays: its machine, the steps to come, and where its iterations begin."""
 
-    def __init__(self, member: Member, machine: SharedMachine, everyone: list[Player]) -> None:
+    def __init__(self, member: SharingMember, machine: SharedMachine, everyone: list[PlayedMember]) -> None:
         self.member, self.machine, self.firsts = member, machine, list[int]()
         self.everyone = everyone
         self.steps = self.tour(member.plan)
         self.next: Step | None = None
         self.proceed()
 
-    def tour(self, plan: Plan) -> Iterator[Step]:
+    def tour(self, plan: RankPlan) -> Iterator[Step]:
         """Yield the steps of a capture, and note where iterations begin."""
         yield from keep_tail(list(plan.build(-1)))
         for index in count():
@@ -207,7 +207,7 @@ class Player:
     def proceed(self) -> None:
         """Play what needs no device, up to the next step that does; None: there is no more."""
         for step in self.steps:
-            if isinstance(step, Launch | Copy | Fill | Replay):
+            if isinstance(step, Launch | Copy | Fill | GraphReplay):
                 self.next = step
                 return
             self.machine.play(step)
@@ -220,7 +220,7 @@ class Player:
         self.proceed()
 
 
-def play_together(members: Sequence[Member], seed: str, manner: Manner = "in turn") -> list[SharedRun]:
+def play_together(members: Sequence[SharingMember], seed: str, manner: Manner = "in turn") -> list[SharedRun]:
     """Let several jobs run on one device, and return the capture of each."""
     gpu = SharedGpu(manner)
     machines = [
@@ -229,9 +229,9 @@ def play_together(members: Sequence[Member], seed: str, manner: Manner = "in tur
     ]
     for each, machine in zip(members, machines, strict=True):
         reserve(machine, each.memory_share)
-    players: list[Player] = []
+    players: list[PlayedMember] = []
     for each, machine in zip(members, machines, strict=True):
-        players.append(Player(each, machine, players))
+        players.append(PlayedMember(each, machine, players))
     while waiting := [player for player in players if player.next is not None]:
         choose(waiting, gpu).work()
     return [report(player, each, seed) for player, each in zip(players, members, strict=True)]
@@ -244,10 +244,10 @@ def reserve(machine: SharedMachine, share: float) -> None:
         machine.operators.append(describe_memory(machine.host_ns, nbytes, 1 << 40, (nbytes, nbytes)))
 
 
-def choose(players: Sequence[Player], gpu: SharedGpu) -> Player:
+def choose(players: Sequence[PlayedMember], gpu: SharedGpu) -> PlayedMember:
     """Return whose work begins next; of several that wait for one engine, the turn's owner goes on until its end."""
 
-    def begins(player: Player) -> tuple[int, bool]:
+    def begins(player: PlayedMember) -> tuple[int, bool]:
         machine, step = player.machine, player.next
         assert step is not None  # noqa: S101  only those with a step are asked
         begin = gpu.begin(engine_of(step), machine.ready(step))
@@ -260,7 +260,7 @@ def choose(players: Sequence[Player], gpu: SharedGpu) -> Player:
     return min(players, key=begins)
 
 
-def report(player: Player, member: Member, seed: str) -> SharedRun:
+def report(player: PlayedMember, member: SharingMember, seed: str) -> SharedRun:
     """Return the capture of one job and the truth about it."""
     machine, firsts = player.machine, player.firsts
     starts = [machine.kernels[first][0] for first in firsts]
@@ -277,10 +277,10 @@ def report(player: Player, member: Member, seed: str) -> SharedRun:
     )
 
 
-def describe(machine: SharedMachine, plan: Plan, firsts: Sequence[int], seed: str) -> Simulation:
+def describe(machine: SharedMachine, plan: RankPlan, firsts: Sequence[int], seed: str) -> Simulation:
     """Return the capture with the truth about its iterations."""
     starts = [machine.kernels[i][0] for i in firsts]
-    document = make_document(machine, Place())
+    document = make_document(machine, FileOrigin())
     document["traceEvents"] = [rename(each, machine.pid) for each in document["traceEvents"]]
     return Simulation(
         scenario=f"shared {seed}",
@@ -303,22 +303,22 @@ def rename(event: Event, pid: int) -> Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class StudyJob:
     """A program of the study: its name, what it does, and the memory that it needs."""
 
     name: str
     nbytes: int
     copies: float  # strength of its copies; 0: it computes only
 
-    def plan(self, seed: int) -> Plan:
+    def plan(self, seed: int) -> RankPlan:
         """Return the program."""
         if not self.copies:
-            return program.plan_healthy(Request(random=Random(seed), iterations=1, strength=1.0))  # noqa: S311
-        request = Request(random=Random(seed), iterations=1, strength=self.copies)  # noqa: S311
+            return program.plan_healthy(SimulationRequest(random=Random(seed), iterations=1, strength=1.0))  # noqa: S311
+        request = SimulationRequest(random=Random(seed), iterations=1, strength=self.copies)  # noqa: S311
         return on_one_stream(program.plan_copy_bound(request))
 
 
-JOBS = {"compute": Job("compute", 6 * 10**9, 0.0), "io": Job("io", 11 * 10**9, 0.5)}
+JOBS = {"compute": StudyJob("compute", 6 * 10**9, 0.0), "io": StudyJob("io", 11 * 10**9, 0.5)}
 
 
 def needs(job: str) -> float:
@@ -326,7 +326,7 @@ def needs(job: str) -> float:
     return JOBS[job].nbytes / DEVICE_NBYTES
 
 
-def on_one_stream(plan: Plan) -> Plan:
+def on_one_stream(plan: RankPlan) -> RankPlan:
     """Return the program with all copies on its main stream."""
 
     def build(index: int) -> Iterable[Step]:
@@ -347,5 +347,5 @@ def simulate_shared(
         if needs(job) > memory_share:
             raise ValueError(f"{job} takes {needs(job):.0%} of the device's memory, and has {memory_share:.0%}")
     plans = [on_one_stream(JOBS[job].plan(seed)) for job in jobs]
-    members = [Member(plan=plan, iterations=iterations, memory_share=memory_share, lasts=True) for plan in plans]
+    members = [SharingMember(plan=plan, iterations=iterations, memory_share=memory_share, lasts=True) for plan in plans]
     return play_together(members, f"{'+'.join(jobs)} {memory_share} {seed}", manner)

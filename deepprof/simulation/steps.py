@@ -11,18 +11,18 @@ __all__ = [
     "MAIN_STREAM",
     "Allocate",
     "Call",
-    "Capture",
+    "CapturedLaunch",
     "Close",
     "Copy",
     "Fill",
-    "Host",
+    "GraphReplay",
+    "HostOperator",
     "Join",
     "Launch",
     "Open",
     "Pause",
     "Reduce",
     "Release",
-    "Replay",
     "Step",
     "Wait",
 ]
@@ -50,7 +50,7 @@ class Fill:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostOperator:
     """An operator that runs on the host alone."""
 
     op: str
@@ -94,14 +94,14 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Capture:
+class CapturedLaunch:
     """A launch that only enters a graph under capture: the call is made, nothing runs."""
 
     launch: Launch
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class GraphReplay:
     """One launch of a whole graph, whose kernels share its correlation; `first_node` is its first kernel's node."""
 
     launches: tuple[Launch, ...]
@@ -139,14 +139,14 @@ Step = (
     Launch
     | Copy
     | Fill
-    | Host
+    | HostOperator
     | Pause
     | Call
     | Open
     | Close
     | Wait
-    | Capture
-    | Replay
+    | CapturedLaunch
+    | GraphReplay
     | Reduce
     | Join
     | Allocate

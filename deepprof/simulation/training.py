@@ -12,7 +12,7 @@ from deepprof.simulation.steps import (
     Close,
     Copy,
     Fill,
-    Host,
+    HostOperator,
     Join,
     Open,
     Pause,
@@ -57,8 +57,8 @@ def load_prefetched(ns: int) -> tuple[Step, ...]:
 
 def load_in_process(ns: int) -> tuple[Step, ...]:
     """Return the making of a batch on the main thread, `ns` long: files are read and decoded, tensors stacked."""
-    piece = (Pause(round(ns * 0.8 / DECODED)), Host("aten::to", round(ns * 0.14 / DECODED)))
-    return Open(ALONE), *piece * DECODED, Host("aten::stack", round(ns * 0.06)), Close()
+    piece = (Pause(round(ns * 0.8 / DECODED)), HostOperator("aten::to", round(ns * 0.14 / DECODED)))
+    return Open(ALONE), *piece * DECODED, HostOperator("aten::stack", round(ns * 0.06)), Close()
 
 
 def read_value(*, pinned: bool = True) -> tuple[Step, ...]:
@@ -149,7 +149,7 @@ class Training:
 
 def clear_gradients(optimizer: str) -> tuple[Step, ...]:
     """Return what `optimizer.zero_grad()` leaves in a trace."""
-    return Open(f"Optimizer.zero_grad#{optimizer}.zero_grad"), Host("aten::zeros", 4_000), Close()
+    return Open(f"Optimizer.zero_grad#{optimizer}.zero_grad"), HostOperator("aten::zeros", 4_000), Close()
 
 
 def draw_memory(random: Random) -> int:

@@ -1,26 +1,26 @@
 """How traces cross the wire: cut into batches, checked, put together again.
 
 A sender: `make_hello`, `cut`, `make_end`. A receiver: `read_request`, and `check_hello`, `check_batch`, `check_gap` or
-`check_end`. Whoever wants the trace back: `Assembly`.
+`check_end`. Whoever wants the trace back: `TraceAssembly`.
 """
 
 from __future__ import annotations
 
-from deepprof.wire.assembly import Assembly
+from deepprof.wire.assembly import TraceAssembly
 from deepprof.wire.checking import check_batch, check_end, check_gap, check_hello, check_status, count_records
 from deepprof.wire.cutting import cut
 from deepprof.wire.decoding import encode_table
 from deepprof.wire.errors import WireError
 from deepprof.wire.heads import make_end, make_hello
-from deepprof.wire.limits import Limits
-from deepprof.wire.records import Records
+from deepprof.wire.limits import WireLimits
+from deepprof.wire.records import CheckedRecords
 from deepprof.wire.requests import read_request
 
 __all__ = [
-    "Assembly",
-    "Limits",
-    "Records",
+    "CheckedRecords",
+    "TraceAssembly",
     "WireError",
+    "WireLimits",
     "check_batch",
     "check_end",
     "check_gap",

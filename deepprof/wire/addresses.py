@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from deepprof.collectors.errors import UsageError, printable
 
-__all__ = ["Address", "default_address", "parse_address"]
+__all__ = ["DaemonAddress", "default_address", "parse_address"]
 
 UNIX = "unix:"
 PATH_NBYTES = 107  # what the kernel has room for in a socket's address
@@ -25,7 +25,7 @@ SYSTEM = "/run"
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class DaemonAddress:
     """Where a daemon listens: the absolute `path` of a unix socket, else `host` (IPv6 without brackets) and `port`.
 
     Port 0 leaves the choice to the system, which only one who listens can mean.
@@ -64,12 +64,12 @@ class Address:
             return False
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> DaemonAddress:
     """Return the address that `text` names; raises `UsageError` for anything else. Looks nothing up."""
     return parse_path(text) if text.startswith(UNIX) else parse_host(text)
 
 
-def parse_path(text: str) -> Address:
+def parse_path(text: str) -> DaemonAddress:
     """Return `unix:PATH` as an address; a relative path counts from the current directory."""
     path = text.removeprefix(UNIX)
     if path.startswith("//"):  # gRPC's other way to write an absolute path
@@ -79,19 +79,19 @@ def parse_path(text: str) -> Address:
     absolute = os.path.abspath(path)
     if len(os.fsencode(absolute)) > PATH_NBYTES:
         raise wrong(text, f"is longer than the {PATH_NBYTES} bytes of a socket's address", "choose a shorter path")
-    return Address(path=absolute)
+    return DaemonAddress(path=absolute)
 
 
-def parse_host(text: str) -> Address:
+def parse_host(text: str) -> DaemonAddress:
     """Return `HOST:PORT` as an address."""
     host, colon, port = text.rpartition(":")
     if not (colon and port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) < PORTS):
         raise wrong(text, "is no address of a daemon")
     if host.startswith("[") and host.endswith("]"):
-        return Address(host=parse_ipv6(text, host[1:-1]), port=int(port))
+        return DaemonAddress(host=parse_ipv6(text, host[1:-1]), port=int(port))
     if len(host) > HOST_CHARS or not HOST.fullmatch(host):
         raise wrong(text, "has no host name or IP address in front of its port")
-    return Address(host=host, port=int(port))
+    return DaemonAddress(host=host, port=int(port))
 
 
 def parse_ipv6(text: str, inner: str) -> str:
@@ -111,7 +111,7 @@ def wrong(text: str, problem: str, advice: str = FORMS) -> UsageError:
     return UsageError(f"address {printable(shown)!r} {problem}; {advice}")
 
 
-def default_address(environ: Mapping[str, str] | None = None, system: str | Path = SYSTEM) -> Address:
+def default_address(environ: Mapping[str, str] | None = None, system: str | Path = SYSTEM) -> DaemonAddress:
     """Return where a daemon listens that was told nothing: a socket of the user's session, else of the system.
 
     Without XDG_RUNTIME_DIR it is the system's where that is there (`/run/deepprof`), else one below the home directory.

@@ -11,7 +11,7 @@ import polars as pl
 from deepprof.wire.arrow_messages import ArrowMessage
 from deepprof.wire.arrow_rows import Piece, measure_rows
 from deepprof.wire.arrow_schema import TEXT_VIEW
-from deepprof.wire.errors import MalformedError
+from deepprof.wire.errors import MalformedArrowError
 
 __all__ = ["check_codes", "dictionary_id"]
 
@@ -25,13 +25,13 @@ def dictionary_id(message: ArrowMessage) -> int:
 
 
 def check_codes(message: ArrowMessage, expected: pl.Series, text: str) -> None:
-    """Raise `MalformedError` unless the dictionary holds exactly the `expected` texts; they lie as `text`."""
+    """Raise `MalformedArrowError` unless the dictionary holds exactly the `expected` texts; they lie as `text`."""
     rows = message.head.table(ROWS)
     if rows is None or message.head.number(DELTA, "B"):
-        raise MalformedError("a dictionary comes in parts")
+        raise MalformedArrowError("a dictionary comes in parts")
     piece = measure_rows(rows, message.body, (0,), text)
     if piece.rows != len(expected) or list(read_texts(piece, text)) != [word.encode() for word in expected]:
-        raise MalformedError(f"a dictionary is not {', '.join(expected)}")
+        raise MalformedArrowError(f"a dictionary is not {', '.join(expected)}")
 
 
 def read_texts(piece: Piece, text: str) -> Iterator[bytes]:

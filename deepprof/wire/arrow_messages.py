@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from deepprof.wire.errors import MalformedError
+from deepprof.wire.errors import MalformedArrowError
 from deepprof.wire.flatbuffer import FlatTable, read_root
 
 __all__ = ["DICTIONARY", "END", "ROWS", "SCHEMA", "ArrowMessage", "frame_head", "split_stream"]
@@ -31,41 +31,41 @@ class ArrowMessage:
 
 
 def split_stream(data: bytes) -> Iterator[ArrowMessage]:
-    """Yield the messages of a stream; raises `MalformedError` for what is none, or has something behind its end."""
+    """Yield the messages of a stream; raises `MalformedArrowError` for what is none, or goes on behind its end."""
     at, view = 0, memoryview(data)
     for _ in range(MESSAGES):
         if at == len(data):  # a stream may simply end
             return
         if at + 8 > len(data):
-            raise MalformedError("the Arrow stream breaks off")
+            raise MalformedArrowError("the Arrow stream breaks off")
         mark, length = struct.unpack_from("<II", data, at)
         at += 8
         if mark != CONTINUES:
-            raise MalformedError("is no Arrow IPC stream")
+            raise MalformedArrowError("is no Arrow IPC stream")
         if length == 0:
             if at != len(data):
-                raise MalformedError(f"{len(data) - at} bytes stand behind the end of the Arrow stream")
+                raise MalformedArrowError(f"{len(data) - at} bytes stand behind the end of the Arrow stream")
             return
         message = open_message(view, at, length)
         at += length + len(message.body)
         yield message
-    raise MalformedError(f"the Arrow stream has more than {MESSAGES} messages")
+    raise MalformedArrowError(f"the Arrow stream has more than {MESSAGES} messages")
 
 
 def open_message(view: memoryview, at: int, length: int) -> ArrowMessage:
     """Return the message whose head of `length` bytes is at `at`, and whose body follows it."""
     if length > min(HEAD_NBYTES, len(view) - at):
-        raise MalformedError(f"a message's head claims {length} bytes")
+        raise MalformedArrowError(f"a message's head claims {length} bytes")
     raw = bytes(view[at : at + length])
     message = read_root(raw)
     kind, nbytes = message.number(KIND, "B"), message.number(BODY_NBYTES, "q")
     head = message.table(HEAD)
     if message.number(VERSION, "h") != VERSION_5:
-        raise MalformedError("a message is not of Arrow's version V5")
+        raise MalformedArrowError("a message is not of Arrow's version V5")
     if head is None or kind not in {SCHEMA, DICTIONARY, ROWS}:
-        raise MalformedError(f"a message is of the kind {kind}; only tables of rows are taken")
+        raise MalformedArrowError(f"a message is of the kind {kind}; only tables of rows are taken")
     if not 0 <= nbytes <= len(view) - at - length:
-        raise MalformedError(f"a message's body claims {nbytes} bytes, {len(view) - at - length} are there")
+        raise MalformedArrowError(f"a message's body claims {nbytes} bytes, {len(view) - at - length} are there")
     return ArrowMessage(kind, head, raw, view[at + length : at + length + nbytes])
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from deepprof.wire.arrow_messages import ROWS, VERSION_5
 from deepprof.wire.arrow_schema import TEXT_VIEW
-from deepprof.wire.errors import MalformedError
+from deepprof.wire.errors import MalformedArrowError
 from deepprof.wire.flatbuffer import FlatTable
 
 __all__ = ["Piece", "measure_rows", "write_head"]
@@ -41,12 +41,12 @@ class Piece:
 
 
 def measure_rows(batch: FlatTable, body: memoryview, widths: Sequence[int], text: str) -> Piece:
-    """Return the piece that `batch` describes; raises `MalformedError` unless all that it claims is in `body`.
+    """Return the piece that `batch` describes; raises `MalformedArrowError` unless all that it claims is in `body`.
 
     `widths` are the bits of a value per column, 0 for a text, which lies as `text`.
     """
     if batch.place(COMPRESSION):
-        raise MalformedError("is compressed")
+        raise MalformedArrowError("is compressed")
     rows, nodes = batch.number(LENGTH, "q"), batch.numbers(NODES, "q", 2)
     check_nodes(rows, nodes, len(widths))
     buffers = pair(batch.numbers(BUFFERS, "q", 2))
@@ -56,20 +56,20 @@ def measure_rows(batch: FlatTable, body: memoryview, widths: Sequence[int], text
     for number, (column, width) in enumerate(zip(columns, widths, strict=True)):
         needed = (rows * width + 7) // 8 if width else text_places(rows, text)
         if column[1][1] < needed or (nodes[2 * number + 1] and 8 * column[0][1] < rows):
-            raise MalformedError(f"column {number} has fewer values than the {rows} rows claimed")
+            raise MalformedArrowError(f"column {number} has fewer values than the {rows} rows claimed")
     texts = [column for column, width in zip(columns, widths, strict=True) if not width]
     nbytes = sum(measure_views(body, column, rows) if text == TEXT_VIEW else column[2][1] for column in texts)
     return Piece(rows, nodes, columns, parts, body, nbytes)
 
 
 def check_nodes(rows: int, nodes: Sequence[int], columns: int) -> None:
-    """Raise `MalformedError` unless every column has all rows, and not more nulls."""
+    """Raise `MalformedArrowError` unless every column has all rows, and not more nulls."""
     if len(nodes) != 2 * columns:
-        raise MalformedError(f"rows of {len(nodes) // 2} columns, there are {columns}")
+        raise MalformedArrowError(f"rows of {len(nodes) // 2} columns, there are {columns}")
     if rows < 0 or any(length != rows for length in nodes[::2]):
-        raise MalformedError(f"claims {rows} rows, and columns of {min(nodes[::2])} to {max(nodes[::2])}")
+        raise MalformedArrowError(f"claims {rows} rows, and columns of {min(nodes[::2])} to {max(nodes[::2])}")
     if min(nodes[1::2]) < 0 or max(nodes[1::2]) > rows:
-        raise MalformedError("claims more nulls than rows")
+        raise MalformedArrowError("claims more nulls than rows")
 
 
 def pair(numbers: Sequence[int]) -> list[Buffer]:
@@ -78,18 +78,20 @@ def pair(numbers: Sequence[int]) -> list[Buffer]:
 
 
 def check_places(buffers: Sequence[Buffer], nbytes: int) -> None:
-    """Raise `MalformedError` unless the buffers lie one behind another in a body of `nbytes`."""
+    """Raise `MalformedArrowError` unless the buffers lie one behind another in a body of `nbytes`."""
     end = 0
     for offset, length in buffers:
         if length < 0 or not end <= offset <= nbytes - length:
-            raise MalformedError(f"a buffer of {length} bytes at {offset} is not in its body, or lies on another one")
+            raise MalformedArrowError(
+                f"a buffer of {length} bytes at {offset} is not in its body, or lies on another one"
+            )
         end = offset + length
 
 
 def count_buffers(widths: Sequence[int], text: str, parts: Sequence[int]) -> list[int]:
     """Return how many buffers each column has: for nulls and values, for a text's places, and its bytes."""
     if text == TEXT_VIEW and (len(parts) != widths.count(0) or min(parts, default=0) < 0):
-        raise MalformedError("does not say in how many parts its texts lie")
+        raise MalformedArrowError("does not say in how many parts its texts lie")
     more = iter(parts)
     return [2 if width else 2 + next(more) if text == TEXT_VIEW else 3 for width in widths]
 
@@ -97,7 +99,7 @@ def count_buffers(widths: Sequence[int], text: str, parts: Sequence[int]) -> lis
 def group(buffers: Sequence[Buffer], counts: Sequence[int]) -> Iterator[tuple[Buffer, ...]]:
     """Yield the buffers of each column."""
     if len(buffers) != sum(counts):
-        raise MalformedError(f"{len(buffers)} buffers, its columns have {sum(counts)}")
+        raise MalformedArrowError(f"{len(buffers)} buffers, its columns have {sum(counts)}")
     at = 0
     for count in counts:
         yield tuple(buffers[at : at + count])

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import polars as pl
 
 from deepprof.collectors.trace import TABLES
-from deepprof.wire.errors import MalformedError
+from deepprof.wire.errors import MalformedArrowError
 from deepprof.wire.flatbuffer import FlatTable, read_root
 
 __all__ = ["TEXT", "TEXT_VIEW", "Layout", "read_layout"]
@@ -47,21 +47,21 @@ class Layout:
 def read_layout(raw: bytes, table: str) -> Layout:
     """Return the layout that the schema message with the head `raw` states.
 
-    Raises `MalformedError` unless it has exactly the columns of `table`.
+    Raises `MalformedArrowError` unless it has exactly the columns of `table`.
     """
     schema = read_root(raw).table(HEAD)
     if schema is None or schema.number(ENDIANNESS, "h") != 0:
-        raise MalformedError("its numbers are not little-endian")
+        raise MalformedArrowError("its numbers are not little-endian")
     columns = schema.tables(FIELDS, COLUMNS)
     expected = TABLES[table]
     if len(columns) != len(expected):
-        raise MalformedError(f"{len(columns)} columns, {table} has {len(expected)}")
+        raise MalformedArrowError(f"{len(columns)} columns, {table} has {len(expected)}")
     text = text_layout(columns)
     kinds = [describe_dtype(dtype, text) for dtype in expected.values()]
     for number, (column, name, kind) in enumerate(zip(columns, expected, kinds, strict=True)):
         found = column.text(NAME), describe_column(column)
         if found != (name, kind):
-            raise MalformedError(f"column {number} is {found[0]} ({found[1]}), {table} has {name} ({kind}) there")
+            raise MalformedArrowError(f"column {number} is {found[0]} ({found[1]}), {table} has {name} ({kind}) there")
     return Layout(tuple(width(kind) for kind in kinds), MappingProxyType(map_codes(columns, expected)), text)
 
 
@@ -105,5 +105,5 @@ def map_codes(columns: Iterable[FlatTable], expected: pl.Schema) -> dict[int, st
     pairs = [(column.table(DICTIONARY), name) for column, name in zip(columns, expected, strict=True)]
     codes = {dictionary.number(DICTIONARY_ID, "q"): name for dictionary, name in pairs if dictionary is not None}
     if len(codes) < sum(dictionary is not None for dictionary, _ in pairs):
-        raise MalformedError("two columns share a dictionary")
+        raise MalformedArrowError("two columns share a dictionary")
     return codes

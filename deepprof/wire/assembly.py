@@ -17,10 +17,10 @@ from deepprof.wire.checking import check_batch, check_end, check_gap, check_hell
 from deepprof.wire.cutting import INTERRUPTED
 from deepprof.wire.errors import WireError
 from deepprof.wire.heads import CLOCKS
-from deepprof.wire.limits import LIMITS, Limits
-from deepprof.wire.records import Records
+from deepprof.wire.limits import LIMITS, WireLimits
+from deepprof.wire.records import CheckedRecords
 
-__all__ = ["Assembly", "assemble_all"]
+__all__ = ["TraceAssembly", "assemble_all"]
 
 WORK = ("device_events", "host_events")  # tables that iterations are made of: without a device, of the host's
 PAUSES = ("duty-cycle", INTERRUPTED)  # reasons of gaps in which nothing was to be recorded
@@ -28,14 +28,14 @@ NEVER_NS = -(2**62)
 DESCRIBED = {"devices": "device", "stacks": "stack_id"}  # tables that describe, and what names a row in them
 
 
-class Assembly:
+class TraceAssembly:
     """A trace in the making: `add_batch`, `add_gap` and at last `add_end`, then `trace`.
 
     `skipped` are the records before the first message, which are no longer kept. Every message is checked against
     `limits`; one that breaks the contract, or does not follow on the one before, is a `WireError`.
     """
 
-    def __init__(self, hello: pb.Hello, skipped: int = 0, limits: Limits = LIMITS) -> None:
+    def __init__(self, hello: pb.Hello, skipped: int = 0, limits: WireLimits = LIMITS) -> None:
         self.limits = limits
         check_hello(hello, self.limits)
         self.hello, self.skipped, self.expected = hello, skipped, skipped
@@ -91,7 +91,7 @@ class Assembly:
             self.lost[""] += first - self.expected
             self.breaks.append(dict(self.newest))
 
-    def add_names(self, records: Records) -> None:
+    def add_names(self, records: CheckedRecords) -> None:
         """Add new names; raises `WireError` where one that is known has become another."""
         known = len(self.names) - records.first_name
         if list(records.names[:known]) != self.names[records.first_name :][: len(records.names)]:
@@ -147,16 +147,16 @@ class Assembly:
             yield f"records in between are lost, how many is not known (gaps: {self.uncounted})"
 
 
-def assemble_all(answers: Iterable[query_pb2.ReadWindowResponse], limits: Limits = LIMITS) -> list[Trace]:
+def assemble_all(answers: Iterable[query_pb2.ReadWindowResponse], limits: WireLimits = LIMITS) -> list[Trace]:
     """Return the traces, by rank, that the answers to `Query.ReadWindow` hold, each rank's in order.
 
     Raises `WireError` for answers that break the contract, and `ValueError` where they do not make a trace.
     """
-    ranks: dict[int, Assembly] = {}
+    ranks: dict[int, TraceAssembly] = {}
     for answer in answers:
         kind = answer.WhichOneof("message")
         if kind == "hello":
-            ranks[answer.rank] = Assembly(answer.hello, answer.skipped, limits)
+            ranks[answer.rank] = TraceAssembly(answer.hello, answer.skipped, limits)
         elif answer.rank not in ranks:
             raise WireError("rank", f"{answer.rank} has said no Hello")
         elif kind == "batch":

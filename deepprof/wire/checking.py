@@ -10,7 +10,7 @@ from deepprof.collectors.importers.assembly import TIME_LIMIT_NS
 from deepprof.collectors.trace import RECORD_TABLES
 from deepprof.v1 import records_pb2 as pb
 from deepprof.wire.decoding import Pieces, decode_table, measure_table
-from deepprof.wire.errors import MalformedError, WireError
+from deepprof.wire.errors import MalformedArrowError, WireError
 from deepprof.wire.limits import (
     COUNT_LIMIT,
     LIMITS,
@@ -18,9 +18,9 @@ from deepprof.wire.limits import (
     NOTICE_CHARS,
     OVERHEAD_LIMIT,
     STATUS_NBYTES,
-    Limits,
+    WireLimits,
 )
-from deepprof.wire.records import TABLE_OF, Records
+from deepprof.wire.records import TABLE_OF, CheckedRecords
 from deepprof.wire.values import check_values
 
 __all__ = ["check_batch", "check_end", "check_gap", "check_hello", "check_status", "count_records"]
@@ -30,7 +30,7 @@ CLOCKS = (pb.CLOCK_UNIX, pb.CLOCK_SESSION)
 LEVELS = (pb.COLLECTOR_LEVEL_FULL, pb.COLLECTOR_LEVEL_DUTY, pb.COLLECTOR_LEVEL_OFF)
 
 
-def check_hello(message: pb.Hello, limits: Limits) -> None:
+def check_hello(message: pb.Hello, limits: WireLimits) -> None:
     """Raise `WireError` unless the message says soundly who is there."""
     check_name("job", message.job, limits.job_chars)
     check_name("collector", message.collector, limits.collector_chars)
@@ -50,14 +50,14 @@ def check_hello(message: pb.Hello, limits: Limits) -> None:
         check_length(f"notes[{number}]", note, limits.note_chars)
 
 
-def check_gap(message: pb.Gap, limits: Limits) -> None:
+def check_gap(message: pb.Gap, limits: WireLimits) -> None:
     """Raise `WireError` unless the message's numbers and its reason can be."""
     within("first", message.first, 0, COUNT_LIMIT)
     within("lost", message.lost, 0, min(MESSAGE_RECORDS, COUNT_LIMIT - message.first))
     check_word("reason", message.reason, limits.reason_chars)
 
 
-def check_end(message: pb.End, limits: Limits) -> None:
+def check_end(message: pb.End, limits: WireLimits) -> None:
     """Raise `WireError` unless the message's counts and their reasons can be."""
     for field, counts in (("dropped", message.dropped), ("flagged", message.flagged)):
         within(f"the number of reasons in {field}", len(counts), 0, limits.reasons)
@@ -66,7 +66,7 @@ def check_end(message: pb.End, limits: Limits) -> None:
         within(f"the sum of {field}", sum(counts.values()), 0, COUNT_LIMIT)
 
 
-def check_status(message: pb.Status, limits: Limits) -> None:
+def check_status(message: pb.Status, limits: WireLimits) -> None:
     """Raise `WireError` unless a collector can be as the message says."""
     within("the status", message.ByteSize(), 0, STATUS_NBYTES, "bytes")
     if message.level not in LEVELS:
@@ -81,7 +81,7 @@ def check_status(message: pb.Status, limits: Limits) -> None:
         within(field, getattr(message, field), 0, COUNT_LIMIT)
 
 
-def check_batch(message: pb.Batch, limits: Limits, names_known: int, names_nbytes: int = 0) -> Records:
+def check_batch(message: pb.Batch, limits: WireLimits, names_known: int, names_nbytes: int = 0) -> CheckedRecords:
     """Return the records of a batch; raises `WireError` unless everything in it can be.
 
     `names_known` are the names that the rank has sent before, `names_nbytes` their bytes. Whether names that are sent
@@ -99,17 +99,17 @@ def check_batch(message: pb.Batch, limits: Limits, names_known: int, names_nbyte
     for table, pieces in measured.items():
         try:
             rows = decode_table(table, pieces)
-        except MalformedError as error:
+        except MalformedArrowError as error:
             raise WireError(f"{places[table]}.arrow", str(error)) from error
         if rows.height:
             tables[table] = rows
     for table in tables:
         check_values(places[table], table, tables, known)
     count = sum(tables[table].height for table in RECORD_TABLES if table in tables)
-    return Records(message.first, count, tables, names, message.first_name, message.complete_until_ns)
+    return CheckedRecords(message.first, count, tables, names, message.first_name, message.complete_until_ns)
 
 
-def count_records(message: pb.Batch, limits: Limits = LIMITS) -> int:
+def count_records(message: pb.Batch, limits: WireLimits = LIMITS) -> int:
     """Return the records in a batch that was refused, as far as its bytes hold them; never raises.
 
     At most `batch_records` of `limits`.
@@ -120,12 +120,12 @@ def count_records(message: pb.Batch, limits: Limits = LIMITS) -> int:
         if table in RECORD_TABLES:
             try:
                 count += sum(piece.rows for piece in measure_table(table, part.arrow)[1])
-            except MalformedError:
+            except MalformedArrowError:
                 continue
     return min(count, limits.batch_records)
 
 
-def measure_tables(parts: Iterable[pb.Table], limits: Limits) -> Mapping[str, Pieces]:
+def measure_tables(parts: Iterable[pb.Table], limits: WireLimits) -> Mapping[str, Pieces]:
     """Return the tables of a batch by name, in their order, as their sizes allow; nothing is decoded yet."""
     measured: dict[str, Pieces] = {}
     rows = nbytes = 0
@@ -135,7 +135,7 @@ def measure_tables(parts: Iterable[pb.Table], limits: Limits) -> Mapping[str, Pi
             raise WireError(f"tables[{number}].kind", f"{part.kind} comes twice" if table else f"{part.kind} is none")
         try:
             measured[table] = measure_table(table, part.arrow)
-        except MalformedError as error:
+        except MalformedArrowError as error:
             raise WireError(f"tables[{number}].arrow", str(error)) from error
         rows += sum(piece.rows for piece in measured[table][1])
         nbytes += sum(piece.text_nbytes for piece in measured[table][1])
@@ -144,7 +144,7 @@ def measure_tables(parts: Iterable[pb.Table], limits: Limits) -> Mapping[str, Pi
     return measured
 
 
-def check_names(message: pb.Batch, limits: Limits, known: int, nbytes: int) -> tuple[str, ...]:
+def check_names(message: pb.Batch, limits: WireLimits, known: int, nbytes: int) -> tuple[str, ...]:
     """Return the new names, which follow on the `known` ones or repeat some; raises `WireError`."""
     within("first_name", message.first_name, 0, known)
     within("the number of names", len(message.names), 0, limits.batch_names)

@@ -13,7 +13,7 @@ from deepprof.v1 import records_pb2 as pb
 from deepprof.wire.checking import count_records
 from deepprof.wire.decoding import encode_table
 from deepprof.wire.errors import WireError
-from deepprof.wire.limits import LIMITS, Limits
+from deepprof.wire.limits import LIMITS, WireLimits
 from deepprof.wire.naming import NewNames
 from deepprof.wire.records import KINDS
 from deepprof.wire.stretches import Ends, find_stretches
@@ -27,14 +27,14 @@ RECORDS = 8192  # of a batch: some half a megabyte, at which neither message nor
 Part = tuple[Ends, list[pb.Table]]
 
 
-def cut(trace: Trace, *, records: int = RECORDS, limits: Limits = LIMITS) -> Iterator[pb.Batch]:
+def cut(trace: Trace, *, records: int = RECORDS, limits: WireLimits = LIMITS) -> Iterator[pb.Batch]:
     """Yield the trace as batches of `records` rows, fewer where texts would make a message too large, or at a break.
 
     Records come in the order of time over all tables, devices before them, names and stacks with their first use.
     Put together again (`Assembly`) they give the same trace. Takes memory for a few batches. Raises `WireError` for
     a record that no message can hold.
     """
-    cutter, names = Cutter(trace, limits), NewNames(trace.names, limits)
+    cutter, names = TraceCutter(trace, limits), NewNames(trace.names, limits)
     first, at = 0, NOTHING
     for until, tables in cutter.parts(max(1, min(records, limits.batch_records))):
         pieces = list(names.take(cutter.names_used(at, until)))
@@ -64,10 +64,10 @@ def make_batch(
     return pb.Batch(first=first, complete_until_ns=complete_until_ns, first_name=first_name, names=texts, tables=tables)
 
 
-class Cutter:
+class TraceCutter:
     """A trace's tables, and where each is in time."""
 
-    def __init__(self, trace: Trace, limits: Limits) -> None:
+    def __init__(self, trace: Trace, limits: WireLimits) -> None:
         self.tables: list[pl.DataFrame] = [getattr(trace, table) for table in RECORD_TABLES]
         self.starts = [rows.to_series(0).to_numpy() for rows in self.tables]
         sides = {side: getattr(trace, side).drop_nulls("event") for side in SIDE_TABLES}

@@ -17,7 +17,7 @@ from deepprof.wire.arrow_codes import check_codes, dictionary_id
 from deepprof.wire.arrow_messages import DICTIONARY, END, ROWS, SCHEMA, ArrowMessage, frame_head, split_stream
 from deepprof.wire.arrow_rows import Piece, measure_rows, write_head
 from deepprof.wire.arrow_schema import TEXT_VIEW, Layout, read_layout
-from deepprof.wire.errors import MalformedError
+from deepprof.wire.errors import MalformedArrowError
 
 __all__ = ["Pieces", "decode_table", "encode_table", "measure_table"]
 
@@ -35,29 +35,30 @@ def encode_table(rows: pl.DataFrame) -> bytes:
 def measure_table(table: str, data: bytes) -> Pieces:
     """Return where in `data` the rows of `table` are, before any is looked at; takes no memory but a few numbers.
 
-    Raises `MalformedError` for anything but an Arrow stream of exactly the table's columns that holds what it claims.
+    Raises `MalformedArrowError` for anything but an Arrow stream of exactly the table's columns whose content
+    is as large as it claims.
     """
     messages = split_stream(data)
     first = next(messages, None)
     if first is None or first.kind != SCHEMA or len(first.body):
-        raise MalformedError("does not begin with a schema")
+        raise MalformedArrowError("does not begin with a schema")
     layout = read_layout(first.raw, table)
     return layout.text, list(measure_pieces(messages, table, layout))
 
 
 def measure_pieces(messages: Iterable[ArrowMessage], table: str, layout: Layout) -> Iterator[Piece]:
-    """Yield the pieces of rows; raises `MalformedError` unless all dictionaries come before them, each once."""
+    """Yield the pieces of rows; raises `MalformedArrowError` unless all dictionaries come before them, each once."""
     missing = dict(layout.codes)
     for message in messages:
         if message.kind == DICTIONARY:
             column = missing.pop(dictionary_id(message), None)
             if column is None:
-                raise MalformedError("a dictionary comes twice, or is no column's")
+                raise MalformedArrowError("a dictionary comes twice, or is no column's")
             check_codes(message, categories(table, column), layout.text)
         elif message.kind == ROWS and not missing:
             yield measure_rows(message.head, message.body, layout.widths, layout.text)
         else:
-            raise MalformedError("its messages are not a schema, its dictionaries, and rows")
+            raise MalformedArrowError("its messages are not a schema, its dictionaries, and rows")
 
 
 def categories(table: str, column: str) -> pl.Series:
@@ -69,7 +70,7 @@ def categories(table: str, column: str) -> pl.Series:
 def decode_table(table: str, pieces: Pieces) -> pl.DataFrame:
     """Return measured rows as a table with the schema of `table`, in one chunk.
 
-    Raises `MalformedError` for values that cannot be: texts that are no UTF-8, codes without a word.
+    Raises `MalformedArrowError` for values that cannot be: texts that are no UTF-8, codes without a word.
     """
     text, measured = pieces
     stream: list[bytes | memoryview] = [beginning(table, text)]
@@ -78,9 +79,9 @@ def decode_table(table: str, pieces: Pieces) -> pl.DataFrame:
     try:
         rows = pl.read_ipc_stream(b"".join([*stream, END]))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise MalformedError(f"its values make no sense ({error})") from error
+        raise MalformedArrowError(f"its values make no sense ({error})") from error
     if rows.schema != TABLES[table]:
-        raise MalformedError(f"is not the table {table}")
+        raise MalformedArrowError(f"is not the table {table}")
     return rows.rechunk() if len(measured) > 1 else rows
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from deepprof.collectors.errors import printable
 
-__all__ = ["MalformedError", "WireError"]
+__all__ = ["MalformedArrowError", "WireError"]
 
 CHARS = 300  # of a problem: texts of the sender are quoted in it
 
 
-class MalformedError(ValueError):
+class MalformedArrowError(ValueError):
     """Bytes that are not the Arrow stream that they should be; says why."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from deepprof.wire.errors import MalformedError
+from deepprof.wire.errors import MalformedArrowError
 
 __all__ = ["FlatTable", "read_root"]
 
@@ -16,9 +16,9 @@ Scalars = tuple[int, ...]
 
 
 def unpack(layout: str, data: bytes, at: int) -> Scalars:
-    """Return the numbers at `at`; raises `MalformedError` where the data has none."""
+    """Return the numbers at `at`; raises `MalformedArrowError` where the data has none."""
     if not 0 <= at <= len(data) - struct.calcsize(layout):
-        raise MalformedError("a message's head points outside itself")
+        raise MalformedArrowError("a message's head points outside itself")
     return struct.unpack_from(layout, data, at)
 
 
@@ -54,10 +54,10 @@ class FlatTable:
         return unpack(f"<{count * each}{layout}", self.data, start) if count else ()
 
     def tables(self, field: int, most: int) -> list[FlatTable]:
-        """Return the tables of a vector; raises `MalformedError` for more than `most`."""
+        """Return the tables of a vector; raises `MalformedArrowError` for more than `most`."""
         start, count = self.vector(field)
         if count > most:
-            raise MalformedError(f"a message's head lists {count} things, and may list {most}")
+            raise MalformedArrowError(f"a message's head lists {count} things, and may list {most}")
         return [open_table(self.data, follow(self.data, start + 4 * i)) for i in range(count)]
 
     def text(self, field: int) -> str:
@@ -74,7 +74,7 @@ class FlatTable:
         start = follow(self.data, at)
         count = unpack("<I", self.data, start)[0]
         if count > len(self.data):
-            raise MalformedError("a message's head holds a list longer than itself")
+            raise MalformedArrowError("a message's head holds a list longer than itself")
         return start + 4, count
 
 
@@ -83,11 +83,11 @@ def open_table(data: bytes, at: int) -> FlatTable:
     index = at - unpack("<i", data, at)[0]
     size = unpack("<H", data, index)[0]
     if size < 4 or size % 2:
-        raise MalformedError("a message's head has a table without an index")
+        raise MalformedArrowError("a message's head has a table without an index")
     offsets = unpack(f"<{(size - 4) // 2}H", data, index + 4)
     return FlatTable(data, tuple(at + offset if offset else 0 for offset in offsets))
 
 
 def read_root(data: bytes) -> FlatTable:
-    """Return the outermost table; raises `MalformedError`."""
+    """Return the outermost table; raises `MalformedArrowError`."""
     return open_table(data, follow(data, 0))

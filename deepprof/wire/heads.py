@@ -9,7 +9,7 @@ from deepprof.collectors.errors import printable
 from deepprof.collectors.trace import Trace
 from deepprof.v1 import records_pb2 as pb
 from deepprof.wire.checking import check_hello
-from deepprof.wire.limits import LIMITS, Limits
+from deepprof.wire.limits import LIMITS, WireLimits
 
 __all__ = ["CLOCKS", "make_end", "make_hello"]
 
@@ -24,7 +24,7 @@ def make_hello(  # noqa: PLR0913  options by name
     rank: int | None = None,
     collector: str | None = None,
     host: str = "",
-    limits: Limits = LIMITS,
+    limits: WireLimits = LIMITS,
 ) -> pb.Hello:
     """Return the message that announces `trace` as a rank of `job`.
 
@@ -61,13 +61,13 @@ def encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def make_end(trace: Trace, *, limits: Limits = LIMITS) -> pb.End:
+def make_end(trace: Trace, *, limits: WireLimits = LIMITS) -> pb.End:
     """Return the message that ends `trace`: what its accounting says was dropped, and what deserves a word."""
     counts = trace.accounting
     return pb.End(dropped=fit(counts.dropped, limits), flagged=fit(counts.flagged, limits))
 
 
-def fit(counts: Mapping[str, int], limits: Limits) -> dict[str, int]:
+def fit(counts: Mapping[str, int], limits: WireLimits) -> dict[str, int]:
     """Return counts by reason, in as many reasons and characters as a message may have; their sum stays."""
     fitted: dict[str, int] = {}
     for reason, count in counts.items():

@@ -12,7 +12,7 @@ __all__ = [
     "OVERHEAD_LIMIT",
     "STATUS_NBYTES",
     "WIDEST",
-    "Limits",
+    "WireLimits",
 ]
 
 COUNT_LIMIT = 2**62  # of records and their numbers: sums of two stay inside int64
@@ -23,7 +23,7 @@ OVERHEAD_LIMIT = 1024.0  # cores: more than any host has that trains
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class WireLimits:
     """What the daemon takes; the defaults are those that the comments of `records.proto` name.
 
     `rank` is the highest number of one. `batch_records` are rows of all tables of a batch, `batch_names` its names.
@@ -49,8 +49,8 @@ class Limits:
     clock_offset_ns: int = 24 * 3600 * 10**9
 
 
-LIMITS = Limits()
+LIMITS = WireLimits()
 # What any configuration may take: for messages that were checked once already, perhaps against other limits.
-WIDEST = Limits(
+WIDEST = WireLimits(
     message_nbytes=64 << 20, batch_records=1 << 20, names=1 << 24, name_nbytes=1 << 20, names_nbytes=4 << 30
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from deepprof.wire.limits import Limits
+from deepprof.wire.limits import WireLimits
 
 __all__ = ["NewNames", "shorten_names"]
 
@@ -19,7 +19,7 @@ MARK_CHARS = 16
 class NewNames:
     """The names not yet sent. A piece of them takes at most a quarter of a message, and is one of `batch_names`."""
 
-    def __init__(self, names: pl.Series, limits: Limits) -> None:
+    def __init__(self, names: pl.Series, limits: WireLimits) -> None:
         self.names = shorten_names(names, limits.name_nbytes)
         self.ends_nbytes = np.cumsum(self.names.str.len_bytes().fill_null(0).to_numpy().astype(np.int64) + NAME_NBYTES)
         self.piece_nbytes, self.most = limits.message_nbytes // 4, limits.batch_names

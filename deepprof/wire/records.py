@@ -12,7 +12,7 @@ import polars as pl
 from deepprof.collectors.trace import RECORD_TABLES, TABLES
 from deepprof.v1 import records_pb2 as pb
 
-__all__ = ["KINDS", "TABLE_OF", "Records"]
+__all__ = ["KINDS", "TABLE_OF", "CheckedRecords"]
 
 KINDS: Mapping[str, pb.TableKind] = MappingProxyType(
     {table: cast("pb.TableKind", pb.TableKind.Value(f"TABLE_KIND_{table.upper()}")) for table in TABLES}
@@ -21,7 +21,7 @@ TABLE_OF: Mapping[int, str] = MappingProxyType({kind: table for table, kind in K
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Records:
+class CheckedRecords:
     """A checked batch: the records numbered from `first`, `count` of them.
 
     `tables` are those with rows, by the names of the record table and with exactly its schemas; `event` of collectives

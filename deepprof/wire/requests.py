@@ -14,7 +14,7 @@ from deepprof.collectors.trace import TABLES
 from deepprof.v1 import ingest_pb2
 from deepprof.v1 import records_pb2 as pb
 from deepprof.wire.errors import WireError
-from deepprof.wire.limits import LIMITS, Limits
+from deepprof.wire.limits import LIMITS, WireLimits
 
 __all__ = ["read_request"]
 
@@ -27,7 +27,7 @@ Place = tuple[int, int]
 """A field of a part of the request: the numbers of both; 0 for the part itself."""
 
 
-def read_request(data: bytes, limits: Limits = LIMITS) -> ingest_pb2.SendRequest:
+def read_request(data: bytes, limits: WireLimits = LIMITS) -> ingest_pb2.SendRequest:
     """Return the request that `data` is, its lists no longer than `limits` allow; raises `WireError`.
 
     Nothing else of it is checked. For a list of allowed length the message takes a small multiple of `data`.
@@ -45,7 +45,7 @@ def read_request(data: bytes, limits: Limits = LIMITS) -> ingest_pb2.SendRequest
         raise WireError("the message", "cannot be read") from error
 
 
-def longest_lists(limits: Limits) -> Mapping[Place, int]:
+def longest_lists(limits: WireLimits) -> Mapping[Place, int]:
     """Return how long each list of a request may be."""
     request = ingest_pb2.SendRequest
     return {

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.sharing.work import Others, is_on_link
+from deepprof.metrics.sharing.work import OtherWork, is_on_link
 from deepprof.metrics.spans import NOTHING, Spans, covered, union
 
 __all__ = ["NO_GAPS", "Endings", "Gaps", "find_gaps", "find_held", "judge_gaps"]
@@ -121,7 +121,7 @@ def queued_since(gaps: Endings) -> Int64s:
     return np.where(gaps.linked & (ready >= gaps.start), np.clip(ready, begun, gaps.end), gaps.start)
 
 
-def find_held(work: pl.DataFrame, gaps: Endings, others: Others) -> tuple[Spans, Spans]:
+def find_held(work: pl.DataFrame, gaps: Endings, others: OtherWork) -> tuple[Spans, Spans]:
     """Return the parts of the gaps in which queued kernels, and queued copies, wait while others have the device.
 
     Gaps that the device's own latency explains are left out. Without any launch record every longer gap may be one. A

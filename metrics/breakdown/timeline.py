@@ -15,7 +15,7 @@ from deepprof.metrics.breakdown.host_states import HostStates, read_states
 from deepprof.metrics.breakdown.parts import BUSY_PARTS, COPY_PARTS, PART_NAMES
 from deepprof.metrics.names import with_names
 from deepprof.metrics.operators import is_stand_in
-from deepprof.metrics.sharing.work import WORK, Others
+from deepprof.metrics.sharing.work import WORK, OtherWork
 from deepprof.metrics.spans import NOTHING, Painted, Spans, intersect, paint, union
 from deepprof.metrics.streams import is_collective
 
@@ -78,8 +78,8 @@ def within(bounds: Int64s, lengths: Int64s, starts: Int64s, ends: Int64s) -> Int
     return elapsed(ends) - elapsed(np.minimum(starts, ends))
 
 
-def lay_out(trace: Trace, device: int, launches: pl.DataFrame, others: Others | None = None) -> Timeline:
-    """Return where the time of `device` goes; `launches` is `metrics.host.Host.launches` of the trace.
+def lay_out(trace: Trace, device: int, launches: pl.DataFrame, others: OtherWork | None = None) -> Timeline:
+    """Return where the time of `device` goes; `launches` is `metrics.host.HostSide.launches` of the trace.
 
     `others` is what other processes have on the device.
     """

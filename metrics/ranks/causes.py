@@ -13,7 +13,7 @@ import polars as pl
 from deepprof.metrics.breakdown.parts import COPY_PARTS
 from deepprof.metrics.loop import Loop
 
-__all__ = ["Cause", "Kind", "SlowerKernels", "compare_kernels", "find_cause"]
+__all__ = ["Kind", "LateCause", "SlowerKernels", "compare_kernels", "find_cause"]
 
 Kind = Literal["compute", "work", "input", "host", "copy", "unknown"]
 
@@ -31,7 +31,7 @@ EVEN = 0.5  # of the slowdown of all kernels: those with nine tenths of the time
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class LateCause:
     """The kind of time that makes a rank late, and by how much it exceeds the other ranks' (ns per iteration)."""
 
     kind: Kind
@@ -51,15 +51,15 @@ class SlowerKernels:
     name: str
 
 
-def find_cause(loop: Loop, others: Sequence[Loop], late_ns: float) -> Cause:
+def find_cause(loop: Loop, others: Sequence[Loop], late_ns: float) -> LateCause:
     """Return which kind of time explains that a rank is late by `late_ns`; `unknown` where none does."""
     extra = {kind: usual(loop, parts) - typical(others, parts) for kind, parts in PARTS.items()}
     kind = max(extra, key=lambda each: extra[each])
     if late_ns <= 0 or extra[kind] < EXPLAINED * late_ns:
-        return Cause("unknown", 0)
+        return LateCause("unknown", 0)
     if kind == "compute" and usual(loop, ("kernels",)) > MORE_KERNELS * typical(others, ("kernels",)):
-        return Cause("work", round(extra[kind]))
-    return Cause(kind, round(extra[kind]))
+        return LateCause("work", round(extra[kind]))
+    return LateCause(kind, round(extra[kind]))
 
 
 def usual(loop: Loop, columns: Sequence[str]) -> float:

@@ -16,7 +16,7 @@ from deepprof.metrics.ranks.facts import PlaceFacts, RankFacts, longest_loops, p
 from deepprof.metrics.ranks.table import describe_bare, describe_group, sort_ranks
 from deepprof.metrics.ranks.waiting import (
     SKEWS,
-    Member,
+    ComparedRank,
     measure_skews,
     measure_waits,
     place_members,
@@ -153,7 +153,7 @@ def compare_group(
     if single and matches[0] is None:
         return nothing
     members = [
-        Member(each.passes, turn_of(reference, each.passes, match), match, each.computing)
+        ComparedRank(each.passes, turn_of(reference, each.passes, match), match, each.computing)
         for each, match in zip((facts[place] for place in group), matches, strict=True)
     ]
     waits = measure_waits(place_members(members), members)

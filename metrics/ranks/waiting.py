@@ -16,7 +16,7 @@ from deepprof.metrics.ranks.alignment import Match
 from deepprof.metrics.ranks.collectives import Passes
 from deepprof.metrics.spans import Spans, covered
 
-__all__ = ["SKEWS", "WAITS", "Member", "measure_skews", "measure_waits", "place_members", "sum_waits"]
+__all__ = ["SKEWS", "WAITS", "ComparedRank", "measure_skews", "measure_waits", "place_members", "sum_waits"]
 
 # One row per collective and rank: `member` is the rank's number in the list compared, `iteration` and `position` are
 # those of the reference, `index` is the rank's own iteration. `waiting_ns` is how long the rank was there before the
@@ -39,7 +39,7 @@ SKEWS = pl.Schema({"position": pl.Int64(), "name": pl.String(), "skew_ns": pl.In
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ComparedRank:
     """One rank in a comparison: its collectives, how they lie on the reference, if known, when it computes in them."""
 
     passes: Passes
@@ -48,7 +48,7 @@ class Member:
     computing: Spans
 
 
-def place_members(members: Sequence[Member]) -> pl.DataFrame:
+def place_members(members: Sequence[ComparedRank]) -> pl.DataFrame:
     """Return the collectives of all members with `member`, and `iteration` and `position` as the reference has them.
 
     Unmatched members keep their own iterations, and only positions are the reference's.
@@ -59,14 +59,14 @@ def place_members(members: Sequence[Member]) -> pl.DataFrame:
     )
 
 
-def place(member: Member, length: int) -> pl.DataFrame:
+def place(member: ComparedRank, length: int) -> pl.DataFrame:
     """Return a member's collectives at the reference's places."""
     shift = member.turn if member.match is None else member.match.shift
     at = pl.col("iteration") * length + pl.col("position") + shift
     return member.passes.rows.with_columns(index="iteration", iteration=at // length, position=at % length)
 
 
-def measure_waits(placed: pl.DataFrame, members: Sequence[Member]) -> pl.DataFrame:
+def measure_waits(placed: pl.DataFrame, members: Sequence[ComparedRank]) -> pl.DataFrame:
     """Return the waits, a table `WAITS`, of the collectives of `place_members`.
 
     Matched ranks are compared in each collective that all of them have; otherwise a rank is compared with the usual
@@ -95,7 +95,7 @@ def present(at: Sequence[str]) -> pl.Expr:
     return pl.col("member").n_unique().over(*at, "group")
 
 
-def expose(waits: pl.DataFrame, member: Member) -> pl.DataFrame:
+def expose(waits: pl.DataFrame, member: ComparedRank) -> pl.DataFrame:
     """Return one member's waits with how long it computes nothing in them, and in the whole collectives."""
     rows = waits.sort("start_ns")
     waited = pl.col("start_ns") + pl.col("waiting_ns").fill_null(0)

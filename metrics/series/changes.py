@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from deepprof.metrics.series.statistics import deviation, local_median, noise
 
-__all__ = ["INSTALL", "Change", "can_find_changes", "find_changes"]
+__all__ = ["INSTALL", "LevelChange", "can_find_changes", "find_changes"]
 
 Float64s = npt.NDArray[np.float64]
 
@@ -32,7 +32,7 @@ MOST = 20_000  # values: longer series are thinned evenly, which PELT's worst ca
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LevelChange:
     """A jump: the index of the first value on the new level, and the medians from the last jump to the next."""
 
     at: int
@@ -45,7 +45,7 @@ def can_find_changes() -> bool:
     return find_spec("ruptures") is not None
 
 
-def find_changes(values: npt.ArrayLike) -> tuple[Change, ...]:
+def find_changes(values: npt.ArrayLike) -> tuple[LevelChange, ...]:
     """Return the jumps of a series of positive values in order; none where the library is not installed.
 
     At least five values lie before, between and after jumps.
@@ -75,7 +75,7 @@ def segment(signal: Float64s) -> list[int]:
     return [int(at) for at in found.predict(pen=PENALTY * math.log(len(signal)))[:-1]]
 
 
-def merged(series: Float64s, bounds: list[int]) -> tuple[Change, ...]:
+def merged(series: Float64s, bounds: list[int]) -> tuple[LevelChange, ...]:
     """Return the changes at the inner bounds that are clear; the levels at any other are one."""
     while len(bounds) > 2:
         jumps = [weigh(series, *bounds[i : i + 3]) for i in range(len(bounds) - 2)]
@@ -84,7 +84,7 @@ def merged(series: Float64s, bounds: list[int]) -> tuple[Change, ...]:
             break
         del bounds[least + 1]
     medians = [float(np.median(series[a:b])) for a, b in pairwise(bounds)]
-    return tuple(Change(bounds[i + 1], medians[i], medians[i + 1]) for i in range(len(medians) - 1))
+    return tuple(LevelChange(bounds[i + 1], medians[i], medians[i + 1]) for i in range(len(medians) - 1))
 
 
 def weigh(series: Float64s, first: int, at: int, end: int) -> float:

@@ -11,7 +11,7 @@ import polars as pl
 
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.series.changes import Change, can_find_changes, find_changes
+from deepprof.metrics.series.changes import LevelChange, can_find_changes, find_changes
 from deepprof.metrics.series.statistics import bootstrap_change
 from deepprof.metrics.series.trend import find_trend
 
@@ -77,7 +77,7 @@ def rises(times: Float64s) -> bool:
     return any(float(np.median(times[-k:])) >= (1 + MATERIAL / 2) * float(np.median(times[:k])) for k in sizes)
 
 
-def shift_at(rows: pl.DataFrame, changes: tuple[Change, ...]) -> Drift | None:
+def shift_at(rows: pl.DataFrame, changes: tuple[LevelChange, ...]) -> Drift | None:
     """Return the drift from the first level to the last one; a level that is left again is none."""
     if not changes:
         return None

@@ -21,7 +21,7 @@ __all__ = [
     "WARNING",
     "WORTH",
     "Outliers",
-    "Slow",
+    "SlowIterations",
     "cost_beside_slow",
     "extra_spans",
     "find_outliers",
@@ -91,7 +91,7 @@ def find_outliers(loop: Loop) -> Outliers | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Slow:
+class SlowIterations:
     """The slow iterations that are worth telling, by kind: the profiler's, those without rhythm, those of a cycle.
 
     `every` is how often the cycle comes, None without one. Where those without rhythm are told, a cycle is not.
@@ -108,15 +108,15 @@ class Slow:
         return tuple(each for each in (self.recorded, self.irregular, self.cyclic) if each is not None)
 
 
-def find_slow(loop: Loop) -> Slow:
+def find_slow(loop: Loop) -> SlowIterations:
     """Return which slow iterations cost enough to be told."""
     outliers = find_outliers(loop)
     if outliers is None or outliers.share < WORTH:
-        return Slow()
+        return SlowIterations()
     own, recorded = split_recorder(loop, outliers)
     irregular, cyclic, every = split_cycles(loop, own)
     told = irregular.share >= (WARNING if irregular.rows.height <= CHANCE else WORTH)
-    return Slow(
+    return SlowIterations(
         recorded if recorded.share >= WORTH else None,
         irregular if told else None,
         cyclic if not told and every is not None and cyclic.share >= WORTH else None,

@@ -15,10 +15,10 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.metrics.sharing.repeated import FEWEST, Repeated, look_beside
-from deepprof.metrics.sharing.work import Others
+from deepprof.metrics.sharing.work import OtherWork
 from deepprof.metrics.spans import Spans, covered
 
-__all__ = ["LOSSES", "UNTOUCHED", "Queued", "find_level", "measure_losses"]
+__all__ = ["LOSSES", "UNTOUCHED", "QueuedTime", "find_level", "measure_losses"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -44,7 +44,7 @@ LOSSES = pl.Schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Queued:
+class QueuedTime:
     """When kernels, and when copies of a process wait while others have what they wait for.
 
     `proven`: the trace shows that they were queued. Without launch records any pause may be one.
@@ -56,7 +56,7 @@ class Queued:
 
 
 def measure_losses(
-    usual: pl.DataFrame, queued: Queued, kernels: Repeated, copies: Repeated, others: Others
+    usual: pl.DataFrame, queued: QueuedTime, kernels: Repeated, copies: Repeated, others: OtherWork
 ) -> pl.DataFrame:
     """Return what `others` cost each iteration in `usual`, rows of `Loop.usual`: a table `LOSSES`."""
     start, whole = usual["start_ns"].to_numpy(), usual["iteration_ns"].to_numpy()

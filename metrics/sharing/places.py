@@ -11,7 +11,7 @@ from deepprof.collectors.errors import UsageError
 from deepprof.collectors.processes import session_of
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.operators import is_stand_in
-from deepprof.metrics.sharing.work import WORK, DeviceWork, Others, read_work
+from deepprof.metrics.sharing.work import WORK, DeviceWork, OtherWork, read_work
 
 __all__ = ["Place", "RankDevices", "SharedPlaces", "SharedWork", "find_shared", "list_devices", "read_shared"]
 
@@ -49,9 +49,9 @@ class SharedWork:
         """Return what the other ranks have there."""
         return [work for work in self.works if work.rank != rank]
 
-    def others(self, rank: int) -> Others:
+    def others(self, rank: int) -> OtherWork:
         """Return when any of the other ranks has work there."""
-        return Others.of(self.beside(rank))
+        return OtherWork.of(self.beside(rank))
 
 
 def list_devices(trace: Trace) -> RankDevices:

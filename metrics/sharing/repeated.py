@@ -14,7 +14,7 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.sharing.work import WORK, is_on_link
 from deepprof.metrics.spans import NOTHING, Spans, covered
 
-__all__ = ["FEWEST", "Beside", "Repeated", "list_copies", "list_kernels", "look_beside"]
+__all__ = ["FEWEST", "OverlapTimes", "Repeated", "list_copies", "list_kernels", "look_beside"]
 
 Int64s = npt.NDArray[np.int64]
 Float64s = npt.NDArray[np.float64]
@@ -77,14 +77,14 @@ def make_repeated(rows: pl.DataFrame, keys: list[str], counted_ns: Int64s) -> Re
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class OverlapTimes:
     """Repeated events beside those of others: how long both ran, and how much longer than alone each took."""
 
     overlap_ns: Int64s
     extra_ns: Float64s
 
 
-def look_beside(events: Repeated, others: Spans) -> Beside:
+def look_beside(events: Repeated, others: Spans) -> OverlapTimes:
     """Return how events fare beside `others`.
 
     Alone an event takes the median of its kind where nothing of others ran meanwhile. Where that was not often enough,
@@ -96,4 +96,4 @@ def look_beside(events: Repeated, others: Spans) -> Beside:
     undisturbed = pl.col("taken").filter("alone")
     base = pl.when(pl.col("alone").sum() >= FEWEST).then(undisturbed.median()).otherwise(pl.col("taken").min())
     alone = frame.select(base.over("key")).to_series().to_numpy()
-    return Beside(overlap, np.where(overlap > 0, taken - alone, 0.0))
+    return OverlapTimes(overlap, np.where(overlap > 0, taken - alone, 0.0))

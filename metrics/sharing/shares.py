@@ -12,10 +12,10 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.iteration_table import find_edited, summarize
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.sharing.losses import LOSSES, UNTOUCHED, Queued, find_level, measure_losses
+from deepprof.metrics.sharing.losses import LOSSES, UNTOUCHED, QueuedTime, find_level, measure_losses
 from deepprof.metrics.sharing.places import SharedWork
 from deepprof.metrics.sharing.repeated import Repeated, list_copies, list_kernels, look_beside
-from deepprof.metrics.sharing.work import DeviceWork, Others
+from deepprof.metrics.sharing.work import DeviceWork, OtherWork
 from deepprof.metrics.spans import Spans, covered, intersect
 
 __all__ = ["Manner", "Neighbour", "ShareOfDevice", "keep_disturbed", "measure_share"]
@@ -92,7 +92,7 @@ def measure_share(trace: Trace, shared: SharedWork, own: DeviceWork, loop: Loop 
     )
     if loop is None or loop.timeline is None or loop.usual.is_empty():
         return share
-    queued = Queued(*loop.timeline.held, proven=loop.timeline.host is not None)
+    queued = QueuedTime(*loop.timeline.held, proven=loop.timeline.host is not None)
     kernels, copies = list_kernels(trace, loop), list_copies(trace, loop)
     losses = measure_losses(loop.usual, queued, kernels, copies, others)
     manner = judge_manner(kernels, losses, others, own)
@@ -139,7 +139,7 @@ def find_neighbour(loop: Loop, other: DeviceWork) -> Neighbour:
     return Neighbour(other.rank, other.device, round(float(within.mean())))
 
 
-def judge_manner(kernels: Repeated, losses: pl.DataFrame, others: Others, own: DeviceWork) -> Manner:
+def judge_manner(kernels: Repeated, losses: pl.DataFrame, others: OtherWork, own: DeviceWork) -> Manner:
     """Return how the kernels of this process and of others come onto the device.
 
     A kernel that is put aside for another process' turn seems to run on, so that overlap alone does not tell. But then
@@ -163,7 +163,7 @@ def stands_still(kernels: Repeated, others: Spans) -> bool:
     return bool((ratio >= STOOD_STILL).any()) and int(weight[between].sum()) <= IN_BETWEEN * int(weight.sum())
 
 
-def keep_disturbed(loop: Loop, others: Others) -> Loop:
+def keep_disturbed(loop: Loop, others: OtherWork) -> Loop:
     """Return the loop with a warm-up that ends before the first iteration that is only slow because of others."""
     rows = loop.iterations
     start, whole = rows["start_ns"].to_numpy(), (rows["busy_ns"] + rows["idle_ns"]).to_numpy()

@@ -12,7 +12,7 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.spans import NOTHING, Spans, intersect, union
 
-__all__ = ["BETWEEN_NS", "WORK", "DeviceWork", "Others", "is_on_link", "merge", "read_work"]
+__all__ = ["BETWEEN_NS", "WORK", "DeviceWork", "OtherWork", "is_on_link", "merge", "read_work"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -60,7 +60,7 @@ def is_on_link() -> pl.Expr:
 
 
 @dataclass(frozen=True, slots=True)
-class Others:
+class OtherWork:
     """When other processes have kernels, copies, or either on the device."""
 
     kernels: Spans
@@ -68,7 +68,7 @@ class Others:
     work: Spans
 
     @classmethod
-    def of(cls, works: Sequence[DeviceWork]) -> Others:
+    def of(cls, works: Sequence[DeviceWork]) -> OtherWork:
         """Return what several processes have there together."""
         kernels, copies = merge([each.kernels for each in works]), merge([each.copies for each in works])
         return cls(kernels, copies, merge([kernels, copies]))

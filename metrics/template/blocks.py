@@ -9,7 +9,7 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import coarse_ids
-from deepprof.mining.nesting import Nested
+from deepprof.mining.nesting import NestedBlock
 
 __all__ = ["BLOCKS", "place_blocks"]
 
@@ -47,13 +47,13 @@ def place_blocks(loop: Loop, trace: Trace) -> pl.DataFrame:
     return pl.concat(tables)
 
 
-def repeats(symbols: npt.NDArray[np.uint32], at: Int64s, block: Nested) -> npt.NDArray[np.bool_]:
+def repeats(symbols: npt.NDArray[np.uint32], at: Int64s, block: NestedBlock) -> npt.NDArray[np.bool_]:
     """Return in which rows of `at`, the places of a block's kernels, they really repeat."""
     names = symbols[at]
     return np.asarray((names[:, block.events :] == names[:, : -block.events]).all(axis=1))
 
 
-def as_rows(index: Int64s, number: int, start: Int64s, end: Int64s, block: Nested) -> pl.DataFrame:
+def as_rows(index: Int64s, number: int, start: Int64s, end: Int64s, block: NestedBlock) -> pl.DataFrame:
     """Return the rows of one block from the times of its kernels, one row of them per iteration."""
     shape = (len(index), block.repeats, block.events)
     begins, ends = start.reshape(shape)[:, :, 0], end.reshape(shape).max(axis=2)

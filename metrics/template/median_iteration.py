@@ -11,7 +11,7 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import coarse_ids
-from deepprof.mining.nesting import Nested
+from deepprof.mining.nesting import NestedBlock
 
 __all__ = ["MedianIteration", "find_median_iteration"]
 
@@ -36,7 +36,7 @@ class MedianIteration:
     busy_ns: Int64s
     interval_ns: int
     iterations: int
-    blocks: tuple[Nested, ...]
+    blocks: tuple[NestedBlock, ...]
 
 
 def find_median_iteration(loop: Loop, trace: Trace) -> MedianIteration | None:
@@ -100,7 +100,7 @@ def times_of(work: pl.DataFrame, at: Int64s) -> tuple[Int64s, Int64s]:
     return np.rint(np.median(gap, axis=0)).astype(np.int64), np.rint(np.median(busy, axis=0)).astype(np.int64)
 
 
-def shows(names: npt.NDArray[np.uint32], block: Nested) -> bool:
+def shows(names: npt.NDArray[np.uint32], block: NestedBlock) -> bool:
     """Return whether the kernels repeat where a block of the template should be."""
     body = names[block.first : block.first + block.events * block.repeats]
     whole = len(body) == block.events * block.repeats

@@ -1,6 +1,6 @@
 """The miner of a stream that is still running: integers in, iterations out as they are completed."""
 
 from deepprof.mining.online.miner import OnlineMiner
-from deepprof.mining.online.progress import Batch, Counts, Event, Lock
+from deepprof.mining.online.progress import IterationBatch, LockedLoop, MinerCounts, MinerEvent
 
-__all__ = ["Batch", "Counts", "Event", "Lock", "OnlineMiner"]
+__all__ = ["IterationBatch", "LockedLoop", "MinerCounts", "MinerEvent", "OnlineMiner"]

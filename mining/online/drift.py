@@ -12,7 +12,7 @@ from deepprof.mining.iterations import Iterations
 from deepprof.mining.matching import match
 from deepprof.mining.symbols import SymbolArray, as_symbols
 
-__all__ = ["Change", "DriftWatch"]
+__all__ = ["DriftWatch", "TemplateChange"]
 
 Read: TypeAlias = Callable[[int, int], SymbolArray]
 
@@ -22,7 +22,7 @@ BETTER = 0.5  # of the edits must be gone with it
 LONGEST_WAIT = 64  # edited iterations until the next try, when none in a long row became a template
 
 
-class Change(NamedTuple):
+class TemplateChange(NamedTuple):
     """The iteration number `row` of those looked at is the template of those after it."""
 
     row: int
@@ -30,7 +30,7 @@ class Change(NamedTuple):
     why: str
 
 
-class Row(NamedTuple):
+class EditedIteration(NamedTuple):
     """An edited iteration: symbols [first, end) of the stream."""
 
     first: int
@@ -46,7 +46,7 @@ class DriftWatch:
     costly comparison is tried next.
     """
 
-    recent: list[Row] = field(default_factory=list)
+    recent: list[EditedIteration] = field(default_factory=list)
     run: int = 0
     due: int = ALIKE
 
@@ -54,7 +54,7 @@ class DriftWatch:
         """Forget all iterations."""
         self.recent, self.run, self.due = [], 0, ALIKE
 
-    def look(self, rows: Iterations, read: Read, reach: int) -> Change | None:
+    def look(self, rows: Iterations, read: Read, reach: int) -> TemplateChange | None:
         """Return the first change; the caller then comes back with what follows it.
 
         `read(first, end)` gives the symbols of the stream, or raises `IndexError` when they are gone; it is asked for
@@ -63,14 +63,14 @@ class DriftWatch:
         if not rows.edits.any():
             return None
         for index in np.flatnonzero(rows.complete & (rows.edits > 0)).tolist():
-            row = Row(int(rows.first[index]), int(rows.end[index]), int(rows.edits[index]))
+            row = EditedIteration(int(rows.first[index]), int(rows.end[index]), int(rows.edits[index]))
             found = self._take(row, read, reach)
             if found is not None:
                 self.reset()
-                return Change(index, *found)
+                return TemplateChange(index, *found)
         return None
 
-    def _take(self, row: Row, read: Read, reach: int) -> tuple[SymbolArray, str] | None:
+    def _take(self, row: EditedIteration, read: Read, reach: int) -> tuple[SymbolArray, str] | None:
         if self.recent and self.recent[-1].end != row.first:
             self.reset()
         three = [*self.recent, row]
@@ -85,7 +85,7 @@ class DriftWatch:
             return as_symbols(segments[-1].copy()), f"the last {ALIKE} iterations all have the same {row.edits} edits"
         return self._follow(three, segments)
 
-    def _follow(self, three: list[Row], segments: list[SymbolArray]) -> tuple[SymbolArray, str] | None:
+    def _follow(self, three: list[EditedIteration], segments: list[SymbolArray]) -> tuple[SymbolArray, str] | None:
         """Return the newest iteration when each of the two before it is much more like it than like the template."""
         before = [row.edits for row in three[:-1]]
         if self.run < self.due or any(row.edits < WORTH * (row.end - row.first) for row in three):

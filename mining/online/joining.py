@@ -8,10 +8,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.mining.loops import Loop
+from deepprof.mining.loops import MinedLoop
 from deepprof.mining.symbols import SymbolArray, as_symbols
 
-__all__ = ["Joining"]
+__all__ = ["JoinedVariants"]
 
 UInt32s: TypeAlias = npt.NDArray[np.uint32]
 
@@ -19,7 +19,7 @@ NONE: UInt32s = np.empty(0, np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
+class JoinedVariants:
     """Symbols `variants`, ascending, stand for `symbols`, one for one; all others for themselves.
 
     `table` says the same for the symbols of 16 bits, where there are variants.
@@ -30,7 +30,7 @@ class Joining:
     table: npt.NDArray[np.uint16] | None = None
 
     @classmethod
-    def make(cls, variants: UInt32s, symbols: UInt32s) -> Joining:
+    def make(cls, variants: UInt32s, symbols: UInt32s) -> JoinedVariants:
         """Return the joining of variants, ascending, with symbols, none larger than its variant."""
         if not len(variants):
             return cls()
@@ -40,7 +40,7 @@ class Joining:
         return cls(variants, symbols, table)
 
     @classmethod
-    def seen_in(cls, loop: Loop, stream: SymbolArray) -> Joining:
+    def seen_in(cls, loop: MinedLoop, stream: SymbolArray) -> JoinedVariants:
         """Return what the miner has joined, as seen in iterations without edits that are not the template.
 
         A variant never stands in the template itself: an iteration in which it does was put together of parts.

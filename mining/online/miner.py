@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from deepprof.mining.evidence import Evidence
 from deepprof.mining.online.packing import pack, unpack
-from deepprof.mining.online.progress import Batch, Counts, Event, Lock, State
-from deepprof.mining.online.pursuit import MAX_WINDOW, MIN_WINDOW, PIECE, Pursuit
+from deepprof.mining.online.progress import IterationBatch, LockedLoop, MinerCounts, MinerEvent, State
+from deepprof.mining.online.pursuit import MAX_WINDOW, MIN_WINDOW, PIECE, LoopTracker
 from deepprof.mining.online.recent import check_evidence
 from deepprof.mining.online.state import from_fields, to_fields
 from deepprof.mining.symbols import Symbols, as_symbols
@@ -44,7 +44,7 @@ class OnlineMiner:
     def __init__(self, window: int = WINDOW) -> None:
         if not MIN_WINDOW <= window <= MAX_WINDOW or window & (window - 1):
             raise ValueError(f"the window must be a power of two from {MIN_WINDOW} to {MAX_WINDOW}, not {window}")
-        self._pursuit = Pursuit(window)
+        self._pursuit = LoopTracker(window)
 
     @property
     def position(self) -> int:
@@ -62,21 +62,21 @@ class OnlineMiner:
         return self._pursuit.state
 
     @property
-    def loop(self) -> Lock | None:
+    def loop(self) -> LockedLoop | None:
         """The loop that is followed, or was last."""
         return self._pursuit.lock
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> MinerCounts:
         """Sums over the whole stream so far."""
         return replace(self._pursuit.counts)
 
     @property
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[MinerEvent, ...]:
         """The last 256 events, oldest first."""
         return tuple(self._pursuit.events)
 
-    def feed(self, symbols: Symbols, evidence: Evidence | None = None) -> Batch:
+    def feed(self, symbols: Symbols, evidence: Evidence | None = None) -> IterationBatch:
         """Read the next symbols; return the iterations that became certain: one is when the next has ended.
 
         `evidence` belongs to these symbols: arrays of their length, ranges with positions counted from the first of
@@ -98,7 +98,7 @@ class OnlineMiner:
             first = end
         return self._take_given()
 
-    def gap(self, lost: int | None = None) -> Batch:
+    def gap(self, lost: int | None = None) -> IterationBatch:
         """Take note that records are missing here, `lost` of them where that is known.
 
         The iteration under way is given as incomplete; what follows is one too until a first symbol is seen. Positions
@@ -118,7 +118,7 @@ class OnlineMiner:
         )
         return self._take_given()
 
-    def finish(self) -> Batch:
+    def finish(self) -> IterationBatch:
         """Return the rest: the stream ends here. Without a loop so far, what was seen is mined a last time.
 
         Raises:
@@ -151,6 +151,6 @@ class OnlineMiner:
         if self._pursuit.ended:
             raise ValueError("the stream has ended: a new one needs a new OnlineMiner")
 
-    def _take_given(self) -> Batch:
+    def _take_given(self) -> IterationBatch:
         given, self._pursuit.given = self._pursuit.given, []
-        return Batch.join(given)
+        return IterationBatch.join(given)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Fields", "damaged", "pack", "unpack"]
+__all__ = ["CheckedFields", "damaged", "pack", "unpack"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -47,7 +47,7 @@ def pack(fields: Mapping[str, object]) -> bytes:
     return _HEAD.pack(MAGIC, VERSION, zlib.crc32(body)) + body
 
 
-def unpack(data: bytes) -> Fields:
+def unpack(data: bytes) -> CheckedFields:
     """Return what `pack` has written.
 
     Raises:
@@ -64,7 +64,7 @@ def unpack(data: bytes) -> Fields:
     (size,) = _SIZE.unpack_from(body)
     if size > len(body) - _SIZE.size:
         raise damaged("it is too short")
-    return Fields(_parse(body[_SIZE.size : _SIZE.size + size], memoryview(body)[_SIZE.size + size :]))
+    return CheckedFields(_parse(body[_SIZE.size : _SIZE.size + size], memoryview(body)[_SIZE.size + size :]))
 
 
 def _parse(text: bytes, stored: memoryview) -> dict[str, object]:
@@ -102,7 +102,7 @@ def damaged(why: str) -> ValueError:
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class CheckedFields:
     """A dict whose values are believed only after a look: each method raises `ValueError` for anything else."""
 
     values: Mapping[str, object]
@@ -142,19 +142,19 @@ class Fields:
             raise damaged(f"{name} is no array of this type")
         return value
 
-    def inner(self, name: str) -> Fields:
+    def inner(self, name: str) -> CheckedFields:
         """Return the fields inside of this one."""
         value = self.values.get(name)
         if not isinstance(value, dict):
             raise damaged(f"{name} has no fields")
-        return Fields(value)
+        return CheckedFields(value)
 
-    def listed(self, name: str, most: int) -> list[Fields]:
+    def listed(self, name: str, most: int) -> list[CheckedFields]:
         """Return the fields of each of at most so many."""
         value = self.values.get(name)
         if not isinstance(value, list) or len(value) > most or not all(isinstance(one, dict) for one in value):
             raise damaged(f"{name} is no list of at most {most}")
-        return [Fields(one) for one in value]
+        return [CheckedFields(one) for one in value]
 
     def has(self, name: str) -> bool:
         """Return whether there is anything but null."""

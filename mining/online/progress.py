@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from deepprof.mining.iterations import Iterations
 from deepprof.mining.matching import match
-from deepprof.mining.online.joining import Joining
+from deepprof.mining.online.joining import JoinedVariants
 from deepprof.mining.phase import Source
 from deepprof.mining.symbols import SymbolArray
 
-__all__ = ["NO_LOOP", "Batch", "Counts", "Event", "Kind", "Lock", "State"]
+__all__ = ["NO_LOOP", "IterationBatch", "Kind", "LockedLoop", "MinerCounts", "MinerEvent", "State"]
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 State: TypeAlias = Literal["learning", "locked", "lost"]
@@ -25,7 +25,7 @@ NO_LOOP = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class IterationBatch:
     """Iterations, arrays of one row each: symbols [first, end) of the stream, `matched` of them as in the template.
 
     `edits` is an upper bound of the insertions, deletions and substitutions that make it the template followed at that
@@ -44,12 +44,12 @@ class Batch:
         return self.first.size
 
     @classmethod
-    def of(cls, rows: Iterations, loop: int) -> Batch:
+    def of(cls, rows: Iterations, loop: int) -> IterationBatch:
         """Return the iterations of one loop."""
         return cls(rows.first, rows.end, rows.matched, rows.edits, rows.complete, np.full(len(rows.first), loop))
 
     @classmethod
-    def join(cls, parts: Iterable[Batch]) -> Batch:
+    def join(cls, parts: Iterable[IterationBatch]) -> IterationBatch:
         """Return the iterations of several batches as those of one."""
         listed = list(parts)
         if len(listed) <= 1:
@@ -59,11 +59,11 @@ class Batch:
         return cls(**columns, complete=np.concatenate([part.complete for part in listed]))
 
 
-NO_BATCH = Batch(*(np.empty(0, np.int64),) * 4, np.empty(0, np.bool_), np.empty(0, np.int64))
+NO_BATCH = IterationBatch(*(np.empty(0, np.int64),) * 4, np.empty(0, np.bool_), np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
-class Lock:
+class LockedLoop:
     """A loop that is followed, or was: its number, and the template of its latest iterations from their first symbol.
 
     `confidence` (0..1) is that period and first symbol are right, `evidence` says why, `source` what the first symbol
@@ -77,7 +77,7 @@ class Lock:
     confidence: float
     evidence: str
     source: Source
-    joined: Joining
+    joined: JoinedVariants
     reviewed: bool = False
 
     @property
@@ -90,7 +90,7 @@ class Lock:
         """Whether the template is another one than was mined."""
         return self.template is not self.mined
 
-    def is_mined_like(self, other: Lock) -> bool:
+    def is_mined_like(self, other: LockedLoop) -> bool:
         """Return whether both were mined with the same template and the same variants."""
         same = np.array_equal(self.mined, other.mined) and np.array_equal(self.joined.variants, other.joined.variants)
         return same and np.array_equal(self.joined.symbols, other.joined.symbols)
@@ -101,7 +101,7 @@ class Lock:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class MinerEvent:
     """What the miner decided at a position of the stream: about which loop (-1 for none), and why.
 
     `lock`: a loop is followed from here on; `review`: a larger window was looked at; `drift`: the iterations have
@@ -117,7 +117,7 @@ class Event:
 
 
 @dataclass(slots=True)
-class Counts:
+class MinerCounts:
     """Sums over the whole stream.
 
     `given` is the end of the last iteration given out, `foreign` counts the symbols before it that are in none,

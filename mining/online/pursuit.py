@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 
 from deepprof.mining.iterations import Iterations
-from deepprof.mining.loops import Loop, Mined, find_loop
+from deepprof.mining.loops import MinedLoop, MiningResult, find_loop
 from deepprof.mining.online.drift import DriftWatch
-from deepprof.mining.online.joining import Joining
-from deepprof.mining.online.progress import NO_LOOP, Batch, Counts, Event, Kind, Lock, State
+from deepprof.mining.online.joining import JoinedVariants
+from deepprof.mining.online.progress import NO_LOOP, IterationBatch, Kind, LockedLoop, MinerCounts, MinerEvent, State
 from deepprof.mining.online.recent import RecentEvidence
 from deepprof.mining.online.resemblance import is_better, is_same_level, recognise
 from deepprof.mining.online.ring import Ring
-from deepprof.mining.online.schedule import NEVER, Schedule
-from deepprof.mining.online.tracking import Tracker, select_rows
-from deepprof.mining.online.watch import Watch
+from deepprof.mining.online.schedule import NEVER, DecisionSchedule
+from deepprof.mining.online.tracking import TemplateTracker, select_rows
+from deepprof.mining.online.watch import MatchWatch
 from deepprof.mining.symbols import SymbolArray
 from deepprof.plurals import counted
 
-__all__ = ["MAX_EVENTS", "MAX_KNOWN", "MAX_WINDOW", "MIN_WINDOW", "PIECE", "Pursuit"]
+__all__ = ["MAX_EVENTS", "MAX_KNOWN", "MAX_WINDOW", "MIN_WINDOW", "PIECE", "LoopTracker"]
 
 MIN_WINDOW, MAX_WINDOW = 1 << 10, 1 << 20
 
@@ -35,7 +35,7 @@ BACK = 0.8  # of the symbols: a loop followed before that matches so much is the
 STRONGER = 1.5  # times as much must another loop match than one that goes on
 
 
-class Pursuit:
+class LoopTracker:
     """Follows one loop at a time through the symbols it is given, and collects iterations and events.
 
     A stretch of the stream begins at its start, at a gap, or where a loop was last seen. Its symbols are mined until
@@ -47,19 +47,19 @@ class Pursuit:
         self.ended = False
         self.ring: Ring[Any] = Ring(2 * window, np.uint16)
         self.evidence = RecentEvidence.empty(2 * window)
-        self.schedule = Schedule(window)
+        self.schedule = DecisionSchedule(window)
         self.schedule.plan_attempt(0)
         self.state: State = "learning"
-        self.lock: Lock | None = None
-        self.tracker: Tracker | None = None
-        self.watch = Watch()
+        self.lock: LockedLoop | None = None
+        self.tracker: TemplateTracker | None = None
+        self.watch = MatchWatch()
         self.drift = DriftWatch()
-        self.known: list[Lock] = []
+        self.known: list[LockedLoop] = []
         self.last_gap = -1
         self.loops = 0
-        self.counts = Counts()
-        self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
-        self.given: list[Batch] = []
+        self.counts = MinerCounts()
+        self.events: deque[MinerEvent] = deque(maxlen=MAX_EVENTS)
+        self.given: list[IterationBatch] = []
 
     # -- reading --
 
@@ -91,7 +91,7 @@ class Pursuit:
         if self.tracker is not None:
             lock = self._followed
             self._give(self.tracker.close(whole_only=True))
-            self.tracker = Tracker(lock.template, lock.joined, at, self.ring, "cut")
+            self.tracker = TemplateTracker(lock.template, lock.joined, at, self.ring, "cut")
             self._keep_watch()
         self._count_foreign(at)
         self.drift.reset()
@@ -127,7 +127,7 @@ class Pursuit:
             at = int(rows.end[change.row])
             self.lock = replace(self._followed, template=change.template)
             self._say("drift", change.why, at)
-            self.tracker = Tracker(change.template, self.lock.joined, at, self.ring, "first")
+            self.tracker = TemplateTracker(change.template, self.lock.joined, at, self.ring, "first")
             self.watch.start(at, 0)
             rows = self.tracker.feed(self.ring.read(at, self.position))
         self._give(rows)
@@ -152,7 +152,7 @@ class Pursuit:
             return
         self.counts.iterations += len(rows.first)
         self._count_foreign(int(rows.end[-1]), int((rows.end - rows.first).sum()))
-        self.given.append(Batch.of(rows, self._followed.number))
+        self.given.append(IterationBatch.of(rows, self._followed.number))
 
     def _release(self) -> None:
         """Give out the last iteration of a loop that has gone."""
@@ -166,7 +166,7 @@ class Pursuit:
     # -- deciding --
 
     @property
-    def _followed(self) -> Lock:
+    def _followed(self) -> LockedLoop:
         if self.lock is None:
             raise RuntimeError("no loop is followed")
         return self.lock
@@ -200,7 +200,7 @@ class Pursuit:
         if at == self.schedule.attempt:
             self._attempt()
 
-    def _check(self, tracker: Tracker) -> None:
+    def _check(self, tracker: TemplateTracker) -> None:
         """Is the loop still there, or again?"""
         at, before = self.position, self.watch.at
         if self.state == "lost" and self._is_back:
@@ -234,7 +234,7 @@ class Pursuit:
             self.watch.start(self.position, self.tracker.matched)
             self.schedule.watch = self._next_watch(self.tracker)
 
-    def _next_watch(self, tracker: Tracker) -> int:
+    def _next_watch(self, tracker: TemplateTracker) -> int:
         """Return when the loop would be lost; while all is well, that is looked at less often, as each look costs."""
         at, period = self.position, self._followed.period
         is_well = at - tracker.good_end < period
@@ -253,7 +253,7 @@ class Pursuit:
             if loop is not None and self._is_alive(loop, first) and self._is_stronger(loop, first):
                 self._switch_to(loop, first)
 
-    def _is_stronger(self, loop: Loop, first: int) -> bool:
+    def _is_stronger(self, loop: MinedLoop, first: int) -> bool:
         ours = self._followed.explains(self.ring.read(first, self.position))
         return int(loop.iterations.matched.sum()) >= STRONGER * ours
 
@@ -269,19 +269,19 @@ class Pursuit:
         else:
             self.schedule.plan_attempt(self.position)
 
-    def _convinces(self, loop: Loop, first: int) -> bool:
+    def _convinces(self, loop: MinedLoop, first: int) -> bool:
         """Return whether the loop still runs, and is clear if only little was seen."""
         if not self._is_alive(loop, first) or not self.schedule.is_early(self.position):
             return self._is_alive(loop, first)
         return self._is_clear(loop, first)
 
-    def _is_clear(self, loop: Loop, first: int) -> bool:
+    def _is_clear(self, loop: MinedLoop, first: int) -> bool:
         """Return whether many iterations are without edits, and all of them most of what came since `first`."""
         rows = loop.iterations
         exact = int((rows.complete & (rows.edits == 0)).sum())
         return exact >= CLEAR_ITERATIONS and int(rows.matched.sum()) >= CLEAR_SHARE * (self.position - first)
 
-    def _is_alive(self, loop: Loop, first: int) -> bool:
+    def _is_alive(self, loop: MinedLoop, first: int) -> bool:
         unseen = self.position - first - int(loop.iterations.end[-1])
         return unseen <= ALIVE * wait_for(loop.period, self.window)
 
@@ -305,7 +305,7 @@ class Pursuit:
         else:
             self._say("review", f"{counted(loop.period, 'kernel')} in a larger window explain less of what runs now")
 
-    def _corrects(self, new: Lock, first: int) -> bool:
+    def _corrects(self, new: LockedLoop, first: int) -> bool:
         """Return whether a template mined anew is to replace one that may have changed since it was mined."""
         lock = self._followed
         recent = self.ring.read((first + self.position) // 2, self.position)
@@ -313,19 +313,19 @@ class Pursuit:
 
     # -- mining, and following what was found --
 
-    def _mine(self, first: int, *, closes: bool = False) -> Mined:
+    def _mine(self, first: int, *, closes: bool = False) -> MiningResult:
         symbols = self.ring.read(first, self.position)
         known = self.evidence.window(first, self.position, int(symbols.max(initial=0)))
         known = replace(known, opens=first == 0 and not self.counts.gaps, closes=closes)
         return find_loop(symbols, known, windows=(self.window, 2 * self.window))
 
-    def _switch_to(self, loop: Loop, first: int) -> None:
+    def _switch_to(self, loop: MinedLoop, first: int) -> None:
         """Follow a loop after another one, or none: one that was followed before keeps its number and template."""
         former = [*self.known, *([] if self.lock is None else [self.lock])]
         lock = recognise(loop, reversed(former), self.ring.read(first, self.position))
         self._replace(lock or self._new_lock(loop, first, self.loops), first)
 
-    def _correct(self, loop: Loop, first: int) -> None:
+    def _correct(self, loop: MinedLoop, first: int) -> None:
         """Follow a loop instead of the one that was taken for it; it keeps the number if iterations are as long."""
         old = self._followed
         if is_same_level(loop.period, old.period):
@@ -333,11 +333,11 @@ class Pursuit:
         else:
             self._switch_to(loop, first)
 
-    def _new_lock(self, loop: Loop, first: int, number: int) -> Lock:
-        joined = Joining.seen_in(loop, self.ring.read(first, self.position))
-        return Lock(number, loop.template, loop.template, loop.confidence, loop.evidence, loop.source, joined)
+    def _new_lock(self, loop: MinedLoop, first: int, number: int) -> LockedLoop:
+        joined = JoinedVariants.seen_in(loop, self.ring.read(first, self.position))
+        return LockedLoop(number, loop.template, loop.template, loop.confidence, loop.evidence, loop.source, joined)
 
-    def _replace(self, lock: Lock, first: int) -> None:
+    def _replace(self, lock: LockedLoop, first: int) -> None:
         """Follow another loop from `first` on, and remember the one that was followed."""
         former = [*self.known, *([] if self.lock is None else [self.lock])]
         self.known = [known for known in former if known.number != lock.number][-MAX_KNOWN:]
@@ -346,12 +346,12 @@ class Pursuit:
         self.schedule.start = first
         self.schedule.begin_reviews(self.position, done=lock.reviewed)
 
-    def _follow(self, lock: Lock, first: int) -> None:
+    def _follow(self, lock: LockedLoop, first: int) -> None:
         """Follow a loop from `first` on."""
         self.lock, self.state = lock, "locked"
         self.drift.reset()
         self._say("lock", lock.evidence)
-        self.tracker = Tracker(
+        self.tracker = TemplateTracker(
             lock.template, lock.joined, first, self.ring, "cut" if first == self.last_gap else "open"
         )
         self._settle(self.tracker.replay(self.ring.read(first, self.position)))
@@ -362,7 +362,7 @@ class Pursuit:
         number, period, confidence = NO_LOOP, 0, 0.0
         if self.lock is not None:
             number, period, confidence = self.lock.number, self.lock.period, self.lock.confidence
-        self.events.append(Event(self.position if at is None else at, kind, number, period, confidence, why))
+        self.events.append(MinerEvent(self.position if at is None else at, kind, number, period, confidence, why))
 
 
 def wait_for(period: int, window: int) -> int:

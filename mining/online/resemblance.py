@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.mining.loops import Loop
+from deepprof.mining.loops import MinedLoop
 from deepprof.mining.matching import match
-from deepprof.mining.online.progress import Lock
+from deepprof.mining.online.progress import LockedLoop
 from deepprof.mining.symbols import SymbolArray
 
 __all__ = ["SAME_PERIOD", "is_better", "is_same_level", "recognise"]
@@ -27,14 +27,14 @@ def is_same_level(one: int, other: int) -> bool:
     return abs(one - other) <= SAME_PERIOD * max(one, other)
 
 
-def recognise(loop: Loop, known: Iterable[Lock], symbols: SymbolArray) -> Lock | None:
+def recognise(loop: MinedLoop, known: Iterable[LockedLoop], symbols: SymbolArray) -> LockedLoop | None:
     """Return the known loop that explains the symbols about as well as the one mined from them."""
     wanted = AS_MUCH * int(loop.iterations.matched.sum())
     alike = (lock for lock in known if is_same_level(lock.period, loop.period))
     return next((lock for lock in alike if lock.explains(symbols) >= wanted), None)
 
 
-def is_better(new: Lock, old: Lock, symbols: SymbolArray) -> bool:
+def is_better(new: LockedLoop, old: LockedLoop, symbols: SymbolArray) -> bool:
     """Return whether a new template matches as much as the old one, with iterations that begin elsewhere."""
     if new.explains(symbols) < old.explains(symbols):
         return False
@@ -43,7 +43,7 @@ def is_better(new: Lock, old: Lock, symbols: SymbolArray) -> bool:
     return not (are_near(one, other, distance) and are_near(other, one, distance))
 
 
-def boundaries(lock: Lock, symbols: SymbolArray) -> Int64s:
+def boundaries(lock: LockedLoop, symbols: SymbolArray) -> Int64s:
     """Return where passes begin that match half of the template."""
     passes = match(lock.joined.of(symbols), lock.template)
     return passes.first[2 * passes.matched >= lock.period]

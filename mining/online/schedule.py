@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["NEVER", "Schedule"]
+__all__ = ["NEVER", "DecisionSchedule"]
 
 NEVER = 2**62
 """Later than any position."""
@@ -16,7 +16,7 @@ LONGEST_WAIT = 16
 
 
 @dataclass(slots=True)
-class Schedule:
+class DecisionSchedule:
     """The next position of each kind of decision; positions count symbols from the start of the stream.
 
     Attributes:

@@ -10,18 +10,18 @@ import numpy.typing as npt
 
 from deepprof.mining.evidence import Family, Trust
 from deepprof.mining.iterations import Iterations
-from deepprof.mining.matcher_state import Snapshot
+from deepprof.mining.matcher_state import MatcherSnapshot
 from deepprof.mining.matching import Matcher
-from deepprof.mining.online.drift import DriftWatch, Row
-from deepprof.mining.online.joining import Joining
-from deepprof.mining.online.packing import Fields, damaged
-from deepprof.mining.online.progress import Counts, Event, Kind, Lock, State
-from deepprof.mining.online.pursuit import MAX_EVENTS, MAX_KNOWN, MAX_WINDOW, MIN_WINDOW, Pursuit
+from deepprof.mining.online.drift import DriftWatch, EditedIteration
+from deepprof.mining.online.joining import JoinedVariants
+from deepprof.mining.online.packing import CheckedFields, damaged
+from deepprof.mining.online.progress import Kind, LockedLoop, MinerCounts, MinerEvent, State
+from deepprof.mining.online.pursuit import MAX_EVENTS, MAX_KNOWN, MAX_WINDOW, MIN_WINDOW, LoopTracker
 from deepprof.mining.online.recent import FARTHEST, MAX_FAMILIES, SIGNALS, RecentEvidence
 from deepprof.mining.online.ring import Ring
-from deepprof.mining.online.schedule import NEVER, Schedule
-from deepprof.mining.online.tracking import NO_ITERATIONS, Settler, Tracker
-from deepprof.mining.online.watch import MOST_PATIENT, Watch
+from deepprof.mining.online.schedule import NEVER, DecisionSchedule
+from deepprof.mining.online.tracking import NO_ITERATIONS, IterationSegmenter, TemplateTracker
+from deepprof.mining.online.watch import MOST_PATIENT, MatchWatch
 from deepprof.mining.phase import Source
 from deepprof.mining.symbols import LARGEST, SymbolArray, as_symbols
 
@@ -33,7 +33,7 @@ Choice = TypeVar("Choice", bound=str)
 MOST = 2**31  # of what is counted, but for positions
 
 
-def to_fields(pursuit: Pursuit) -> Saved:
+def to_fields(pursuit: LoopTracker) -> Saved:
     """Return everything that the pursuit needs to go on."""
     ring, tracker = pursuit.ring, pursuit.tracker
     return {
@@ -65,7 +65,7 @@ def _evidence_fields(evidence: RecentEvidence) -> Saved:
     return {"start": evidence.start, "optimizer": evidence.optimizer, "families": families, "signals": signals}
 
 
-def _lock_fields(lock: Lock) -> Saved:
+def _lock_fields(lock: LockedLoop) -> Saved:
     return {
         "number": lock.number,
         "template": as_symbols(lock.template),
@@ -79,7 +79,7 @@ def _lock_fields(lock: Lock) -> Saved:
     }
 
 
-def _tracker_fields(tracker: Tracker) -> Saved:
+def _tracker_fields(tracker: TemplateTracker) -> Saved:
     settler = tracker.settler
     held = settler.held
     return {
@@ -94,7 +94,7 @@ def _tracker_fields(tracker: Tracker) -> Saved:
     }
 
 
-def from_fields(fields: Fields) -> Pursuit:
+def from_fields(fields: CheckedFields) -> LoopTracker:
     """Return the pursuit that `to_fields` was given.
 
     Raises:
@@ -103,7 +103,7 @@ def from_fields(fields: Fields) -> Pursuit:
     window = fields.integer("window", MIN_WINDOW, MAX_WINDOW)
     if window & (window - 1):
         raise damaged("window cannot be")
-    pursuit = Pursuit(window)
+    pursuit = LoopTracker(window)
     pursuit.ended = fields.flag("ended")
     at = fields.integer("position", 0, FARTHEST)
     _fill_ring(pursuit, _symbols(fields, "symbols"), at)
@@ -121,7 +121,7 @@ def from_fields(fields: Fields) -> Pursuit:
     return pursuit
 
 
-def _fill_ring(pursuit: Pursuit, symbols: SymbolArray, at: int) -> None:
+def _fill_ring(pursuit: LoopTracker, symbols: SymbolArray, at: int) -> None:
     if len(symbols) != min(at, pursuit.ring.size):
         raise damaged("symbols are not as many as are kept")
     if symbols.dtype != pursuit.ring.dtype:
@@ -129,7 +129,7 @@ def _fill_ring(pursuit: Pursuit, symbols: SymbolArray, at: int) -> None:
     pursuit.ring.restore(symbols, at)
 
 
-def _read_followed(fields: Fields, pursuit: Pursuit) -> None:
+def _read_followed(fields: CheckedFields, pursuit: LoopTracker) -> None:
     """Restore the loop that is followed; there is none exactly while learning."""
     planned = min(pursuit.schedule.review, pursuit.schedule.watch) < NEVER
     if len({fields.has("lock"), fields.has("tracker"), planned, pursuit.state != "learning"}) > 1:
@@ -139,9 +139,9 @@ def _read_followed(fields: Fields, pursuit: Pursuit) -> None:
         pursuit.tracker = _read_tracker(fields.inner("tracker"), pursuit.lock, pursuit)
 
 
-def _read_lock(fields: Fields, pursuit: Pursuit) -> Lock:
+def _read_lock(fields: CheckedFields, pursuit: LoopTracker) -> LockedLoop:
     template = _template(fields, "template", pursuit)
-    return Lock(
+    return LockedLoop(
         number=fields.integer("number", 0, pursuit.loops - 1),
         template=template,
         mined=_template(fields, "mined", pursuit) if fields.has("mined") else template,
@@ -153,21 +153,21 @@ def _read_lock(fields: Fields, pursuit: Pursuit) -> Lock:
     )
 
 
-def _read_joining(fields: Fields) -> Joining:
+def _read_joining(fields: CheckedFields) -> JoinedVariants:
     variants, symbols = fields.array("variants", np.uint32), fields.array("joined", np.uint32)
     rising = len(variants) == len(symbols) and bool((variants[1:] > variants[:-1]).all())
     if not rising or (symbols >= variants).any() or (len(variants) and variants[-1] > LARGEST):
         raise damaged("variants cannot be")
-    return Joining.make(variants, symbols)
+    return JoinedVariants.make(variants, symbols)
 
 
-def _read_tracker(fields: Fields, lock: Lock, pursuit: Pursuit) -> Tracker:
+def _read_tracker(fields: CheckedFields, lock: LockedLoop, pursuit: LoopTracker) -> TemplateTracker:
     at, saved = pursuit.position, fields.array("matcher", np.uint8).tobytes()
-    seen = Snapshot.from_bytes(saved)
+    seen = MatcherSnapshot.from_bytes(saved)
     stands = (seen.place.stop, bool(seen.place.finished)) == (at, pursuit.ended)
     if not stands or not np.array_equal(seen.template, lock.template):
         raise damaged("the matcher follows another loop")
-    tracker = Tracker(lock.template, lock.joined, at, pursuit.ring)
+    tracker = TemplateTracker(lock.template, lock.joined, at, pursuit.ring)
     tracker.matcher = Matcher.restore(saved)
     tracker.good_end = fields.integer("good_end", 0, at)
     tracker.matched = fields.integer("matched", 0, FARTHEST)
@@ -175,9 +175,9 @@ def _read_tracker(fields: Fields, lock: Lock, pursuit: Pursuit) -> Tracker:
     return tracker
 
 
-def _read_settler(fields: Fields, period: int, at: int) -> Settler:
+def _read_settler(fields: CheckedFields, period: int, at: int) -> IterationSegmenter:
     passes, held = _rows(fields, "passes", 4, 3, at), _rows(fields, "held", 5, 1, at)
-    return Settler(
+    return IterationSegmenter(
         period=period,
         opens=fields.flag("opens"),
         cut=fields.flag("cut"),
@@ -192,31 +192,31 @@ def _iterations(rows: npt.NDArray[np.int64]) -> Iterations:
     return Iterations(first, end, matched, edits, complete != 0)
 
 
-def _read_schedule(fields: Fields, window: int, at: int) -> Schedule:
+def _read_schedule(fields: CheckedFields, window: int, at: int) -> DecisionSchedule:
     later = {name: fields.integer(name, at + 1, NEVER) for name in ("attempt", "review", "watch")}
     start = fields.integer("start", 0, at)
-    return Schedule(window=window, start=start, size=fields.integer("size", 1, 4 * NEVER), **later)
+    return DecisionSchedule(window=window, start=start, size=fields.integer("size", 1, 4 * NEVER), **later)
 
 
-def _read_counts(fields: Fields, at: int) -> Counts:
+def _read_counts(fields: CheckedFields, at: int) -> MinerCounts:
     given = fields.integer("given", 0, at)
     names = ("iterations", "foreign", "gaps", "lost_records")
-    return Counts(given=given, **{name: fields.integer(name, 0, FARTHEST) for name in names})
+    return MinerCounts(given=given, **{name: fields.integer(name, 0, FARTHEST) for name in names})
 
 
-def _read_watch(fields: Fields, at: int) -> Watch:
+def _read_watch(fields: CheckedFields, at: int) -> MatchWatch:
     last = fields.integer("at", 0, at)
     since, matched = fields.integer("since", 0, last), fields.integer("matched", 0, FARTHEST)
-    return Watch(last, matched, since, fields.integer("patience", 1, MOST_PATIENT))
+    return MatchWatch(last, matched, since, fields.integer("patience", 1, MOST_PATIENT))
 
 
-def _read_drift(fields: Fields, at: int) -> DriftWatch:
-    recent = [Row(*row) for row in _rows(fields, "recent", 3, 2, at).tolist()]
+def _read_drift(fields: CheckedFields, at: int) -> DriftWatch:
+    recent = [EditedIteration(*row) for row in _rows(fields, "recent", 3, 2, at).tolist()]
     return DriftWatch(recent, fields.integer("run", 0, FARTHEST), fields.integer("due", 0, FARTHEST))
 
 
-def _read_event(fields: Fields) -> Event:
-    return Event(
+def _read_event(fields: CheckedFields) -> MinerEvent:
+    return MinerEvent(
         position=fields.integer("position", 0, FARTHEST),
         kind=_choice(fields, "kind", get_args(Kind)),
         loop=fields.integer("loop", -1, MOST),
@@ -226,7 +226,7 @@ def _read_event(fields: Fields) -> Event:
     )
 
 
-def _read_evidence(fields: Fields, size: int, at: int) -> RecentEvidence:
+def _read_evidence(fields: CheckedFields, size: int, at: int) -> RecentEvidence:
     signals = fields.inner("signals")
     rings = {name: _read_signal(signals.inner(name), name, size, at) for name in SIGNALS if signals.has(name)}
     families = [_read_family(one, size) for one in fields.listed("families", MAX_FAMILIES)]
@@ -235,7 +235,7 @@ def _read_evidence(fields: Fields, size: int, at: int) -> RecentEvidence:
     return RecentEvidence(size, rings, by_name, optimizer, fields.integer("start", 0, FARTHEST))
 
 
-def _read_signal(fields: Fields, name: str, size: int, at: int) -> Ring[Any]:
+def _read_signal(fields: CheckedFields, name: str, size: int, at: int) -> Ring[Any]:
     ring: Ring[Any] = Ring(size, SIGNALS[name], fields.integer("start", 0, at))
     values = fields.array("values", SIGNALS[name])
     if len(values) != min(size, at - ring.start) or not (values >= 0).all() or np.isinf(values).any():
@@ -244,7 +244,7 @@ def _read_signal(fields: Fields, name: str, size: int, at: int) -> Ring[Any]:
     return ring
 
 
-def _read_family(fields: Fields, size: int) -> Family:
+def _read_family(fields: CheckedFields, size: int) -> Family:
     positions = fields.array("positions", np.int64)
     ends = fields.array("ends", np.int64) if fields.has("ends") else None
     arrays = [positions] if ends is None else [positions, ends]
@@ -257,18 +257,18 @@ def _read_family(fields: Fields, size: int) -> Family:
     )
 
 
-def _symbols(fields: Fields, name: str) -> SymbolArray:
+def _symbols(fields: CheckedFields, name: str) -> SymbolArray:
     return as_symbols(fields.array(name, np.uint16, np.uint32))
 
 
-def _template(fields: Fields, name: str, pursuit: Pursuit) -> SymbolArray:
+def _template(fields: CheckedFields, name: str, pursuit: LoopTracker) -> SymbolArray:
     template = _symbols(fields, name)
     if not 0 < len(template) <= pursuit.ring.size:
         raise damaged(f"a {name} of {len(template)} symbols cannot be")
     return template
 
 
-def _rows(fields: Fields, name: str, width: int, most: int, at: int) -> npt.NDArray[np.int64]:
+def _rows(fields: CheckedFields, name: str, width: int, most: int, at: int) -> npt.NDArray[np.int64]:
     """Return the rows of so many columns, the first two of which are positions seen."""
     values = fields.array(name, np.int64)
     if (
@@ -280,7 +280,7 @@ def _rows(fields: Fields, name: str, width: int, most: int, at: int) -> npt.NDAr
     return values.reshape(-1, width)
 
 
-def _choice(fields: Fields, name: str, choices: tuple[Any, ...]) -> Any:
+def _choice(fields: CheckedFields, name: str, choices: tuple[Any, ...]) -> Any:
     value = fields.text(name)
     if value not in choices:
         raise damaged(f"{name} is {value!r}")

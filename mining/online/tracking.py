@@ -11,11 +11,11 @@ import numpy.typing as npt
 from deepprof.mining.heads import align_head, begin_late_in
 from deepprof.mining.iterations import WHOLE, Iterations, absorb_tails, join_halves
 from deepprof.mining.matching import Matcher, Matches
-from deepprof.mining.online.joining import Joining
+from deepprof.mining.online.joining import JoinedVariants
 from deepprof.mining.online.ring import Ring
 from deepprof.mining.symbols import SymbolArray
 
-__all__ = ["NO_ITERATIONS", "Begin", "Settler", "Tracker", "join_rows", "select_rows"]
+__all__ = ["NO_ITERATIONS", "Begin", "IterationSegmenter", "TemplateTracker", "join_rows", "select_rows"]
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 
@@ -56,7 +56,7 @@ def join_rows(one: Iterations, other: Iterations) -> Iterations:
 
 
 @dataclass(slots=True)
-class Settler:
+class IterationSegmenter:
     """Turns passes into iterations as `to_iterations` does, but one after the other.
 
     Whether two passes are halves of one iteration is known with the pass after them, and where an iteration ends when
@@ -175,7 +175,7 @@ def select_passes(passes: Matches, which: slice) -> Matches:
     return Matches(passes.first[which], passes.end[which], passes.matched[which], passes.edits[which], passes.foreign)
 
 
-class Tracker:
+class TemplateTracker:
     """Follows a stream along one template from the position `at` on.
 
     `good_end` is where the last pass ended that matched half of the template, `matched` what all of those matched.
@@ -189,13 +189,13 @@ class Tracker:
     """
 
     def __init__(
-        self, template: SymbolArray, joined: Joining, at: int, ring: Ring[Any], begins: Begin = "open"
+        self, template: SymbolArray, joined: JoinedVariants, at: int, ring: Ring[Any], begins: Begin = "open"
     ) -> None:
         self.template = template
         self.joined = joined
         self.good_end = at
         self.matched = 0
-        self.settler = Settler(len(template), opens=begins != "first", cut=begins == "cut")
+        self.settler = IterationSegmenter(len(template), opens=begins != "first", cut=begins == "cut")
         self.matcher = Matcher(template, at=at, locked=begins == "first")
         self._begin = at
         self._ring = ring

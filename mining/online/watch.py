@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Watch"]
+__all__ = ["MatchWatch"]
 
 THIN = 0.5  # of the symbols: when a loop matches less, another one may be there
 PATIENT, MOST_PATIENT = 4, 32  # waits that it may match so little before that is looked into, at first and at last
 
 
 @dataclass(slots=True)
-class Watch:
+class MatchWatch:
     """What a loop matched from one look to the next.
 
     Attributes:

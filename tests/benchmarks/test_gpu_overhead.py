@@ -27,7 +27,7 @@ from benchmarks.gpu.reader import EventLog, Session, TimeCheck, demangle, plain
 from benchmarks.gpu.rows import Row, Verdict, draw_table
 from benchmarks.gpu.sharing import Configuration
 from benchmarks.gpu_overhead import CHECKS, main, run_checks
-from deepprof.collectors.live.packets import EVENT, NO_TIME, TICK, Level
+from deepprof.collectors.live.packets import EVENT, NO_TIME, TICK, CollectionLevel
 from tests.collectors.live.building import build
 
 MS = 10**6
@@ -278,7 +278,7 @@ def test_names_are_written_alike() -> None:
 # ---- the reader ----
 
 
-def tick(device_ns: int, unix_ns: int, mono_ns: int, level: Level = Level.ON) -> Any:
+def tick(device_ns: int, unix_ns: int, mono_ns: int, level: CollectionLevel = CollectionLevel.ON) -> Any:
     row = np.zeros(1, TICK)[0]
     row["device_ns"], row["unix_ns"], row["mono_ns"], row["level"] = device_ns, unix_ns, mono_ns, level
     return row
@@ -291,13 +291,13 @@ def test_events_are_laid_on_the_other_clock_once_a_tick_has_come() -> None:
     session.waiting = [events]
     session.take_tick(tick(NO_TIME, 5, 5))
     assert session.waiting
-    session.take_tick(tick(400, 10_400, 7, Level.OFF))
+    session.take_tick(tick(400, 10_400, 7, CollectionLevel.OFF))
     assert isinstance(session.consumer, EventLog)
     kept = session.consumer.events
     assert kept["start_ns"].tolist() == [10_100, 10_200]
     assert kept["end_ns"].tolist() == [10_110, 10_210]
     assert session.count(kept) == Counter({("kernel", "add()"): 1, ("kernel", "gemm"): 1})
-    assert (session.level, session.tick_ns) == (Level.OFF, 7)
+    assert (session.level, session.tick_ns) == (CollectionLevel.OFF, 7)
 
 
 # ---- programs and the whole ----

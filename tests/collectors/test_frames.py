@@ -10,7 +10,7 @@ from polars.testing import assert_frame_equal
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers import frames
-from deepprof.collectors.importers.frames import TableFile, is_table_file, whole_numbers
+from deepprof.collectors.importers.frames import FrameFile, is_table_file, whole_numbers
 
 FRAME = pl.DataFrame({"start": [3, 1, None], "name": ["a", None, "ü"], "other": [0.5, 1.0, 2.0]})
 FORMS = ("parquet", "ipc", "ipc_stream")
@@ -23,7 +23,7 @@ def path(request, tmp_path) -> Path:
 
 
 def test_columns_rows_and_schema(path):
-    table = TableFile(path)
+    table = FrameFile(path)
     assert table.schema == FRAME.schema
     assert table.rows == 3
     assert_frame_equal(table.read(["name", "start"]), FRAME.select("name", "start"))
@@ -34,7 +34,7 @@ def test_columns_rows_and_schema(path):
 def test_a_table_without_rows_keeps_its_columns(tmp_path):
     for form in FORMS:
         getattr(FRAME.clear(), f"write_{form}")(tmp_path / form)
-        table = TableFile(tmp_path / form)
+        table = FrameFile(tmp_path / form)
         assert table.rows == 0
         assert table.read(["start"]).schema == {"start": pl.Int64}
 
@@ -42,32 +42,32 @@ def test_a_table_without_rows_keeps_its_columns(tmp_path):
 def test_what_takes_too_much_is_refused(path, monkeypatch):
     monkeypatch.setattr(frames, "LIMIT_NBYTES", path.stat().st_size - 1)
     with pytest.raises(TraceError, match="holds more than the limit"):
-        TableFile(path)
+        FrameFile(path)
     monkeypatch.setattr(frames, "LIMIT_NBYTES", path.stat().st_size)
     monkeypatch.setattr(frames, "VALUE_NBYTES", 10**6)
     with pytest.raises(TraceError, match="has 3 rows, which take more than the limit"):
-        TableFile(path).read(["start"])
+        FrameFile(path).read(["start"])
 
 
 def test_more_rows_than_a_file_can_hold_are_refused(path, monkeypatch):
     monkeypatch.setattr(frames, "ROWS_FLOOR", 0)
     monkeypatch.setattr(frames, "ROWS_PER_BYTE", 0)
     with pytest.raises(TraceError, match="it states 3 rows in"):
-        TableFile(path).read(["start"])
+        FrameFile(path).read(["start"])
 
 
 def test_more_text_than_a_file_can_hold_is_refused(path, monkeypatch):
     monkeypatch.setattr(frames, "RATIO_FROM_NBYTES", 2)
     monkeypatch.setattr(frames, "RATIO_LIMIT", 0)
     with pytest.raises(TraceError, match="it holds 3 bytes of text"):
-        TableFile(path).read(["name"])
+        FrameFile(path).read(["name"])
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"PAR1", b"ARROW1", b"\xff\xff\xff\xff", b"PAR1" * 9])
 def test_what_is_none_is_one_line(tmp_path, content):
     (tmp_path / "a").write_bytes(content)
     with pytest.raises(TraceError) as caught:
-        TableFile(tmp_path / "a").read(["start"])
+        FrameFile(tmp_path / "a").read(["start"])
     assert str(caught.value).isprintable()
 
 

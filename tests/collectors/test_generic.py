@@ -18,7 +18,7 @@ import deepprof
 from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
 from deepprof.collectors.importers.files import read_head
 from deepprof.collectors.importers.generic import Csv, Parquet, explain
-from deepprof.collectors.importers.generic.columns import EXAMPLE, KEYS, Columns, parse_columns, suggest
+from deepprof.collectors.importers.generic.columns import EXAMPLE, KEYS, GenericColumns, parse_columns, suggest
 from deepprof.collectors.importers.generic.values import activities, copy_kinds, durations, numbers, places
 from deepprof.collectors.trace import Trace
 from tests.collectors.damage import checked, damaged
@@ -107,7 +107,7 @@ def test_the_mapping_may_be_a_text_or_a_file(tmp_path):
 
 def test_a_column_may_have_commas_and_signs_in_its_name():
     columns = parse_columns("start=Start, in us,end=End (=last),name=N")
-    assert columns == Columns(start="Start, in us", end="End (=last)", name="N")
+    assert columns == GenericColumns(start="Start, in us", end="End (=last)", name="N")
 
 
 @pytest.mark.parametrize(

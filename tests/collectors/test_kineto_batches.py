@@ -115,7 +115,7 @@ EVENT = st.fixed_dictionaries(
 def columns_of(text, which, piece):
     """Return what `EventColumns` makes of the list of events `text`."""
     columns = kineto_rows.EventColumns(details=False)
-    window = kineto_stream.Window("path", iter([text[at : at + piece] for at in range(1, len(text), piece)]))
+    window = kineto_stream.TextWindow("path", iter([text[at : at + piece] for at in range(1, len(text), piece)]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kineto_stream, "open_reader", lambda details: open_reader(which))
         kineto_stream.scan(window, columns, details=False)

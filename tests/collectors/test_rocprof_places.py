@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.collectors.importers.amd import words
-from deepprof.collectors.importers.amd.places import Agent, choose_streams, number_agents, scope_correlations
+from deepprof.collectors.importers.amd.places import RocmProcessor, choose_streams, number_agents, scope_correlations
 from deepprof.collectors.importers.amd.rocprof_trace import ALLOCATION, DEVICE, signed_sizes
 
 
@@ -64,8 +64,8 @@ def test_streams_are_always_one_column_or_the_other(places):
     assert found == by_queue or all(kept)
 
 
-def agent(key: str, number: int | None, gpu: bool = True) -> Agent:
-    return Agent(key=key, number=number, gpu=gpu)
+def agent(key: str, number: int | None, gpu: bool = True) -> RocmProcessor:
+    return RocmProcessor(key=key, number=number, gpu=gpu)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.sqlite import pages as sqlite_pages
-from deepprof.collectors.importers.sqlite.columns import Database, open_database
-from deepprof.collectors.importers.sqlite.pages import Column, PageFile, RefusedError
+from deepprof.collectors.importers.sqlite.columns import SqliteDatabase, open_database
+from deepprof.collectors.importers.sqlite.pages import PageFile, StoredColumn, UnsuitableTableError
 from tests.fuzz.building import build, needs_sanitizers, runtime
 from tests.manifest import path_of, rows
 
@@ -54,15 +54,15 @@ def both(path: Path, table: str = "t") -> tuple[object, object]:
     """Return the integers of all columns of `table` from the pages, or "refused", and from SQLite."""
     with open_database(path) as database:
         names = list(database.columns(table))
-        ways = Database._from_pages, Database._from_rows
+        ways = SqliteDatabase._from_pages, SqliteDatabase._from_rows
         pages, sqlite = (outcome(way, database, table, names) for way in ways)
         return pages, sqlite
 
 
-def outcome(read, database: Database, table: str, names: list[str]) -> object:
+def outcome(read, database: SqliteDatabase, table: str, names: list[str]) -> object:
     try:
         return {name: values.to_list() for name, values in read(database, table, names).items()}
-    except RefusedError:
+    except UnsuitableTableError:
         return "refused"
     except TraceError:
         return "damaged"
@@ -206,8 +206,8 @@ def test_a_tree_in_circles_and_a_file_cut_short_are_refused(tmp_path):
     path.write_bytes(whole[: 512 + 8] + (2).to_bytes(4, "big") + whole[512 + 12 :])
     assert both(path) == ("refused", "damaged")
     path.write_bytes(whole[: len(whole) // 2])  # which SQLite does not open at all
-    with path.open("rb", buffering=0) as file, pytest.raises(RefusedError, match="more pages than there are"):
-        sqlite_pages.read_integers(PageFile.of(file), 2, [Column(0)])
+    with path.open("rb", buffering=0) as file, pytest.raises(UnsuitableTableError, match="more pages than there are"):
+        sqlite_pages.read_integers(PageFile.of(file), 2, [StoredColumn(0)])
 
 
 @needs_compiler

@@ -14,7 +14,7 @@ from deepprof.collectors.importers.store import NativeStore
 from deepprof.collectors.store import find_ranks, open_store
 from deepprof.collectors.store import pages as parquet_pages
 from deepprof.collectors.store import tables as store_tables
-from deepprof.collectors.store.pages import MalformedError, read_sizes
+from deepprof.collectors.store.pages import MalformedParquetError, read_sizes
 from deepprof.collectors.store.rank import open_rank, write_rank
 
 from .damage import damaged, read_or_refuse
@@ -218,7 +218,7 @@ def test_a_manifest_without_end_is_refused(rank):
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" * 4, b"PAR1" + bytes(100) + b"\x64\0\0\0PAR1"])
 def test_what_is_no_parquet(tmp_path, content):
     (tmp_path / "x").write_bytes(content)
-    with pytest.raises(MalformedError):
+    with pytest.raises(MalformedParquetError):
         read_sizes(tmp_path / "x")
 
 
@@ -234,7 +234,7 @@ def test_sizes_are_those_of_the_pages(tmp_path, compression):
 def test_pages_without_end_are_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet_pages, "PAGES", 10)
     pl.DataFrame({"a": range(10_000)}).write_parquet(tmp_path / "x", row_group_size=100)
-    with pytest.raises(MalformedError, match="more than 10 pages"):
+    with pytest.raises(MalformedParquetError, match="more than 10 pages"):
         read_sizes(tmp_path / "x")
 
 

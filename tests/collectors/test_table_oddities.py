@@ -11,7 +11,7 @@ import pytest
 from deepprof.collectors import importers
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers import frames
-from deepprof.collectors.importers.frames import TableFile, plain_texts, whole_numbers
+from deepprof.collectors.importers.frames import FrameFile, plain_texts, whole_numbers
 from tests.collectors import test_nsys_jax
 from tests.collectors.damage import checked
 
@@ -110,12 +110,12 @@ def test_long_texts_of_any_type_are_refused_before_they_are_spelled_out(tmp_path
     text = pl.Series("name", ["xxx"]).cast(kind)
     text.to_frame().write_ipc(tmp_path / "a.arrow")
     with pytest.raises(TraceError, match="it holds 3 bytes of text"):
-        TableFile(tmp_path / "a.arrow").read(["name"])
+        FrameFile(tmp_path / "a.arrow").read(["name"])
 
 
 def test_lists_are_not_read(tmp_path, monkeypatch):
     pl.DataFrame({"name": ["k"] * 3, "list": [[1] * 9] * 3}).write_parquet(tmp_path / "a.parquet")
-    table, loaded = TableFile(tmp_path / "a.parquet"), []
+    table, loaded = FrameFile(tmp_path / "a.parquet"), []
     load = table._load
     monkeypatch.setattr(table, "_load", lambda columns, rows: loaded.append(columns) or load(columns, rows))
     assert table.read(["list", "name"]).rows() == [(None, "k")] * 3

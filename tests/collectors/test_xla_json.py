@@ -171,7 +171,7 @@ SPACED = st.sampled_from([(",", ":"), (", ", ": "), (",\n\t", ":")])
 def test_pieces_hold_every_event_once(names, separators, nbytes):
     events = [{"ph": "X", "name": name, "ts": at, "args": {"hlo": [{}, {"a": name}]}} for at, name in enumerate(names)]
     text = bytearray(json.dumps({"traceEvents": events, "other": 1}, separators=separators).encode())
-    decoder = xla_json_events.Decoder(Path("a.json"))
+    decoder = xla_json_events.ViewerDecoder(Path("a.json"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(xla_json_events, "PIECE_NBYTES", nbytes)
         found = list(xla_json_events.decode_pieces(xla_json_events.decode_document(text, Path("a.json")), decoder))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.collectors.importers.xla import wire as xplane_wire
-from deepprof.collectors.importers.xla.wire import WireError, cut, fields
+from deepprof.collectors.importers.xla.wire import ProtobufError, cut, fields
 from tests.collectors.xplane_profile import data, number, varint
 
 NUMBERS = st.integers(1, 2**29 - 1)
@@ -60,7 +60,7 @@ def test_runs_hold_whole_fields_that_follow_each_other(message, nbytes):
 def test_any_bytes_are_a_message_or_refused(content):
     try:
         found = list(fields(bytearray(content), 0, len(content)))
-    except WireError:
+    except ProtobufError:
         return
     assert sum(end - begin for _, begin, _, end in found) == len(content)
 
@@ -70,5 +70,5 @@ def test_any_bytes_are_a_message_or_refused(content):
     [b"\x0a", b"\x0a\x05abc", b"\x08", b"\x08" + b"\xff" * 11, b"\x09abc", b"\x0b", b"\x0e", b"\x02\x00", b"\xff"],
 )
 def test_what_is_no_message_is_refused(content):
-    with pytest.raises(WireError, match=r"at byte [01]$"):
+    with pytest.raises(ProtobufError, match=r"at byte [01]$"):
         list(fields(bytearray(content), 0, len(content)))

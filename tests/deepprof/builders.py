@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from deepprof.analysis import Agreement, Analysis, Loop, Summary
+from deepprof.analysis import Agreement, Analysis, Loop, TimeSummary
 from deepprof.analysis.result import describe_recording
 from deepprof.collectors.trace import DEVICES, Accounting, Trace
 from deepprof.diagnosis.finding import Finding
@@ -131,7 +131,7 @@ def build_analysis(**changes: Any) -> Analysis:
     streams = [(0, 0, 7, "main", 13_700, 900_000), (0, 0, 20, "copy", 82, 1_000)]
     fields: dict[str, Any] = {
         "traces": (build_trace(),),
-        "summary": Summary(1_000_000, 901_000, 99_000, {"kernel": 13_700, "memcpy": 82, "memset": 41, "graph": 0}),
+        "summary": TimeSummary(1_000_000, 901_000, 99_000, {"kernel": 13_700, "memcpy": 82, "memset": 41, "graph": 0}),
         "streams": pl.DataFrame(streams, schema=STREAMS, orient="row"),
         "loops": loops,
         "no_loop_reason": None if loops else "only 2 repetitions were seen; 3 are needed",

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.render.breakdown import print_breakdown
-from deepprof.render.page import Page
+from deepprof.render.page import TextPage
 from deepprof.render.wording import CPU_PARTS, GPU_PARTS
 
 MS = 1_000_000
@@ -31,7 +31,7 @@ class Written(io.StringIO):
 def show(parts: dict[str, float], width: int = 80, encoding: str = "utf-8") -> list[str]:
     written = Written(encoding)
     console = Console(file=written, width=width, color_system=None, force_terminal=False)
-    print_breakdown("where the time goes", parts, Page(console))
+    print_breakdown("where the time goes", parts, TextPage(console))
     return written.getvalue().splitlines()
 
 

@@ -17,8 +17,8 @@ from deepprof.collectors.trace import Trace
 from deepprof.service.session import RankSession
 from deepprof.simulation import Simulation, simulate, write
 from deepprof.v1.records_pb2 import Gap
-from deepprof.wire import Limits, check_batch, make_end, make_hello
-from deepprof.wire.assembly import Assembly
+from deepprof.wire import WireLimits, check_batch, make_end, make_hello
+from deepprof.wire.assembly import TraceAssembly
 from deepprof.wire.cutting import cut_with_gaps
 from tests.deepprof.service.session.feeding import Outcome
 
@@ -69,7 +69,7 @@ def live(trace: Trace) -> pl.DataFrame:
         if isinstance(message, Gap):
             session.gap(None)
             continue
-        batch = check_batch(message, Limits(), names)
+        batch = check_batch(message, WireLimits(), names)
         names = max(names, batch.first_name + len(batch.names))
         session.take(batch)
         outcome.add(session.advance())
@@ -80,7 +80,7 @@ def live(trace: Trace) -> pl.DataFrame:
 
 def settled(trace: Trace) -> Trace:
     """What the daemon makes of the messages when the rank has ended."""
-    assembly = Assembly(make_hello(trace, "job", collector="test"))
+    assembly = TraceAssembly(make_hello(trace, "job", collector="test"))
     for message in cut_with_gaps(trace, records=500):
         if isinstance(message, Gap):
             assembly.add_gap(message)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.comparison import alignment
-from deepprof.comparison.alignment import Symbols, align, aligned_ratio, count_kernels
+from deepprof.comparison.alignment import KernelSymbols, align, aligned_ratio, count_kernels
 from deepprof.comparison.rotation import find_rotation
 
 FEW = st.lists(st.integers(0, 3), max_size=40)
@@ -18,7 +18,7 @@ FEW = st.lists(st.integers(0, 3), max_size=40)
 
 def symbols(exact, coarse=None):
     exact = np.array(exact, np.int64)
-    return Symbols(exact, exact if coarse is None else np.array(coarse, np.int64))
+    return KernelSymbols(exact, exact if coarse is None else np.array(coarse, np.int64))
 
 
 def longest_common(a, b):

@@ -19,7 +19,7 @@ from deepprof.commands import diff, main
 from deepprof.comparison import compare
 from deepprof.diagnosis.on_cpu import DEVICE_WORDS
 from deepprof.render import comparison_text
-from deepprof.render.comparison_json import SCHEMA, Diff, encode
+from deepprof.render.comparison_json import SCHEMA, DiffReport, encode
 from deepprof.render.comparison_text import print_comparison, tell_apart
 from deepprof.render.units import format_difference
 from tests.deepprof.reports import play_cpu, read_simulated
@@ -158,7 +158,7 @@ def test_a_regression_is_an_exit_code_and_says_which(capfd, runs_of, limit, stat
 def test_json_goes_there_and_back(capfd, runs, tmp_path):
     assert main(["diff", "plain", "slower", "--format", "json"]) == 0
     out = capfd.readouterr().out
-    report = msgspec.json.decode(out, type=Diff)
+    report = msgspec.json.decode(out, type=DiffReport)
     assert report.schema == SCHEMA == "deepprof.diff/1"
     (pair,) = report.pairs
     assert pair.time.verdict == "slower"
@@ -172,7 +172,7 @@ def test_json_goes_there_and_back(capfd, runs, tmp_path):
 def test_top_limits_the_rows(runs, tmp_path):
     file = tmp_path / "d.json"
     assert main(["diff", "plain", "other", "--format", "json", "-o", str(file), "--top", "2"]) == 0
-    assert len(msgspec.json.decode(file.read_bytes(), type=Diff).pairs[0].kernels) == 2
+    assert len(msgspec.json.decode(file.read_bytes(), type=DiffReport).pairs[0].kernels) == 2
 
 
 def test_text_goes_to_a_file(runs, tmp_path):

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from deepprof.render.comparison_json import Diff
+from deepprof.render.comparison_json import DiffReport
 from deepprof.simulation import simulate, write
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "diff.md").read_text()
@@ -46,9 +46,9 @@ def keys(kind):
     for field in msgspec.structs.fields(kind):
         yield field.encode_name
         for found in re.findall(r"\w+Block", str(field.type)):
-            yield from keys(vars(sys.modules[Diff.__module__])[found])
+            yield from keys(vars(sys.modules[DiffReport.__module__])[found])
 
 
 def test_every_key_of_the_schema_is_explained():
     explained = set(re.findall(r"`(\w+)`", PAGE))
-    assert set(keys(Diff)) - explained == set()
+    assert set(keys(DiffReport)) - explained == set()

@@ -165,7 +165,7 @@ def test_a_file_that_fails_half_way_leaves_the_old_one(analysed, capsys, tmp_pat
     def fill(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("deepprof.render.perfetto.document.Document.close", fill)
+    monkeypatch.setattr("deepprof.render.perfetto.document.PerfettoDocument.close", fill)
     assert "No space left" in complaint(capsys, "x", "--to", "perfetto", "-o", f"{tmp_path}/t.json")
     assert [path.name for path in tmp_path.iterdir()] == ["t.json"]
     assert (tmp_path / "t.json").read_text() == "old"

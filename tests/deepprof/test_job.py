@@ -16,7 +16,9 @@ def files(tmp_path, monkeypatch):
     for name in ("a.json", "b.json", "[c].json"):
         (tmp_path / name).write_text("{}")
     monkeypatch.setattr(importers, "read", lambda path: build_trace(str(path), rank=None))
-    monkeypatch.setattr(directories, "list_traces", lambda path: directories.Listing(sorted(Path(path).iterdir())))
+    monkeypatch.setattr(
+        directories, "list_traces", lambda path: directories.DirectoryListing(sorted(Path(path).iterdir()))
+    )
     return tmp_path
 
 
@@ -110,7 +112,7 @@ def test_clashing_ranks_get_the_next_free_numbers():
 
 
 def test_what_lies_beside_traces_is_a_note_on_the_first_rank(files, monkeypatch):
-    listing = directories.Listing(sorted(files.iterdir()), ("not read: x",))
+    listing = directories.DirectoryListing(sorted(files.iterdir()), ("not read: x",))
     monkeypatch.setattr(directories, "list_traces", lambda path: listing)
     traces = job.read_job([str(files), str(files)])
     assert [trace.notes.count("not read: x") for trace in traces] == [1, 0, 0]

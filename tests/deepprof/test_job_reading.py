@@ -21,7 +21,7 @@ from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.job import parallel, reader
 from deepprof.job.conversion import convert
 from deepprof.job.parallel import choose_jobs, explain_end
-from deepprof.job.sources import Source, Sources, measure_content
+from deepprof.job.sources import TraceSource, TraceSources, measure_content
 from deepprof.simulation import simulate, write
 from tests.patience import PATIENCE_S
 
@@ -103,7 +103,7 @@ def test_a_bad_file_is_the_same_error_from_any_number_of_processes(ranks, tmp_pa
 
 
 def test_a_process_that_is_killed_is_an_error_that_names_the_file(ranks, scratch, monkeypatch, started):
-    ask = parallel.Crew.ask
+    ask = parallel.WorkerPool.ask
 
     def kill(self, process, source, folder):
         if source.index == 1:
@@ -111,28 +111,28 @@ def test_a_process_that_is_killed_is_an_error_that_names_the_file(ranks, scratch
             process.wait()
         ask(self, process, source, folder)
 
-    monkeypatch.setattr(parallel.Crew, "ask", kill)
+    monkeypatch.setattr(parallel.WorkerPool, "ask", kill)
     with pytest.raises(TraceError, match=r"rank1\.json\.gz: could not be read: .*SIGKILL.*--jobs 1"):
         job.read_job(ranks, jobs=2)
 
 
 def test_what_a_processes_end_means():
-    assert "exit code 3" in str(explain_end(Source(0, Path("x")), 3))
-    assert "signal 99" in str(explain_end(Source(0, Path("x")), -99))
+    assert "exit code 3" in str(explain_end(TraceSource(0, Path("x")), 3))
+    assert "signal 99" in str(explain_end(TraceSource(0, Path("x")), -99))
 
 
 def test_a_bug_in_a_process_keeps_its_traceback(ranks, scratch, monkeypatch):
-    check = parallel.Crew.check
+    check = parallel.WorkerPool.check
     monkeypatch.setattr(
-        parallel.Crew, "check", lambda self, source, told: check(self, source, told | {"bug": "line 7"})
+        parallel.WorkerPool, "check", lambda self, source, told: check(self, source, told | {"bug": "line 7"})
     )
     with pytest.raises(RuntimeError, match="line 7"):
         job.read_job(ranks, jobs=2)
 
 
 def test_a_full_disk_is_an_os_error(ranks, scratch, monkeypatch):
-    check, error = parallel.Crew.check, {"os_error": [28, "No space left on device", "device_events.parquet"]}
-    monkeypatch.setattr(parallel.Crew, "check", lambda self, source, told: check(self, source, told | error))
+    check, error = parallel.WorkerPool.check, {"os_error": [28, "No space left on device", "device_events.parquet"]}
+    monkeypatch.setattr(parallel.WorkerPool, "check", lambda self, source, told: check(self, source, told | error))
     with pytest.raises(OSError, match="No space left") as caught:
         job.read_job(ranks, jobs=2)
     assert caught.value.filename == "device_events.parquet"
@@ -148,8 +148,8 @@ def test_an_interrupt_ends_the_processes_and_leaves_nothing(ranks, scratch, monk
 
 
 def test_a_warning_of_several_processes_comes_once(ranks, scratch, monkeypatch):
-    check, told_of = parallel.Crew.check, {"warnings": ["an odd plug-in"]}
-    monkeypatch.setattr(parallel.Crew, "check", lambda self, source, told: check(self, source, told | told_of))
+    check, told_of = parallel.WorkerPool.check, {"warnings": ["an odd plug-in"]}
+    monkeypatch.setattr(parallel.WorkerPool, "check", lambda self, source, told: check(self, source, told | told_of))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         job.read_job(ranks, jobs=2)
@@ -200,7 +200,7 @@ def test_how_many_processes(monkeypatch):
 def test_the_content_of_a_compressed_file_is_what_it_states(tmp_path):
     file = tmp_path / "trace"
     file.write_bytes(gzip.compress(b"ab" * 5000))
-    assert Sources([file, file]).measure() == [10_000, 10_000]
+    assert TraceSources([file, file]).measure() == [10_000, 10_000]
     packed = file.read_bytes()
     file.write_bytes(packed[:-4] + b"\xff" * 4)  # what cannot be true
     assert measure_content(file) == 20 * len(packed)
@@ -293,7 +293,7 @@ def test_members_that_lead_out_are_refused(ranks, tmp_path, scratch):
 
 def test_one_member_is_on_the_disk_at_a_time(ranks, tmp_path, scratch):
     path = pack_tar(tmp_path / "job.tar", {file.name: file for file in sorted(ranks.iterdir())}, "w")
-    sources = Sources([path])
+    sources = TraceSources([path])
     for source in sources:
         assert len([file for file in scratch.rglob("*") if file.is_file()]) == 1
         source.forget()

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from deepprof.agent.agent import Agent, Settings
-from deepprof.agent.asking import NotAnsweredError, Why, ask, is_there
-from deepprof.agent.launching import Keeper, NoAgentError
+from deepprof.agent.agent import AgentSettings, NodeAgent
+from deepprof.agent.asking import NoAnswerReason, NotAnsweredError, ask, is_there
+from deepprof.agent.launching import AgentSupervisor, NoAgentError
 from deepprof.agent.server import bind
 from deepprof.agent.spool import SpoolError, make_root
-from deepprof.agent.spool.folder import Folder
+from deepprof.agent.spool.folder import SpoolFolder
 from deepprof.client.channel import find_door
 from deepprof.collectors.errors import DeepProfError, UsageError
 from deepprof.collectors.live.connection import connect
@@ -39,9 +39,9 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebod
 USES: list[Callable[[Path], object]] = [
     lambda folder: claim(folder / "s", ""),
     lambda folder: bind(folder / "s"),
-    lambda folder: Keeper(folder / "s").find(0.0),
+    lambda folder: AgentSupervisor(folder / "s").find(0.0),
     make_root,
-    lambda folder: Folder(folder, make=True),
+    lambda folder: SpoolFolder(folder, make=True),
     prepare_folder,
     lambda folder: Captures.open(folder, 1, 1),
 ]
@@ -90,7 +90,7 @@ def test_an_agent_looks_at_its_spools_before_it_sends_any(tmp_path: Path) -> Non
     spool = tmp_path / "spool"
     spool.mkdir()
     spool.chmod(0o777)
-    agent = Agent(Settings(socket=tmp_path / "a" / "s", spool=spool), find_door("unix:/nowhere/at/all"))
+    agent = NodeAgent(AgentSettings(socket=tmp_path / "a" / "s", spool=spool), find_door("unix:/nowhere/at/all"))
     with pytest.raises(DeepProfError, match="others can write to the spool's directory"):
         asyncio.run(agent.serve())
 
@@ -160,9 +160,9 @@ def test_a_job_says_nothing_to_another_users_agent(place: Path) -> None:
         assert hear(agent) == "0"
         with pytest.raises(NotAnsweredError, match="another user's agent") as caught:
             ask(place / "s")
-        assert (caught.value.why, hear(agent)) == (Why.STRANGER, "0")
+        assert (caught.value.why, hear(agent)) == (NoAnswerReason.STRANGER, "0")
         with pytest.raises(NoAgentError, match="another user's agent"):
-            Keeper(place / "s").find()
+            AgentSupervisor(place / "s").find()
         assert hear(agent) == "0"
         assert is_there(place / "s")  # and no agent takes its place
         assert hear(agent) == "0"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.client.values import Account, CollectorStatus, DeviceState, JobState, RankState
-from deepprof.render.live import Scene, draw_scene
+from deepprof.render.live import LiveScene, draw_scene
 
 NOW_NS = 1_700_000_000_000_000_000
 S = 1_000_000_000
@@ -25,7 +25,7 @@ def rank(number=0, **changes):
 
 def scene(ranks, **changes):
     known = {"ranks": len(ranks), "connected": sum(each.connected for each in ranks), "iterations": 1234}
-    return Scene("unix:/d", [JobState("job", **(known | changes))], {"job": ranks}, NOW_NS)
+    return LiveScene("unix:/d", [JobState("job", **(known | changes))], {"job": ranks}, NOW_NS)
 
 
 def text(lines):
@@ -65,7 +65,7 @@ def test_devices_of_one_rank_run_the_same_iterations():
 def test_a_jobs_line_has_the_iterations_of_a_rank():
     several = [JobState(name, ranks=2, connected=2, iterations=300) for name in ("a", "b")]
     ranks = {"a": [rank(number, devices=(device(iterations=149 + number),)) for number in range(2)]}
-    lines = text(draw_scene(Scene("unix:/d", several, ranks, NOW_NS), 80, 6)).splitlines()
+    lines = text(draw_scene(LiveScene("unix:/d", several, ranks, NOW_NS), 80, 6)).splitlines()
     assert "149 to 150" in lines[-2]
     assert " 150 " in lines[-1]
 
@@ -155,11 +155,11 @@ def test_where_not_all_ranks_fit_those_that_deserve_a_look_do():
 
 
 def test_nothing_to_see_is_said():
-    assert "no job has sent anything yet" in text(draw_scene(Scene("unix:/d"), 80))
+    assert "no job has sent anything yet" in text(draw_scene(LiveScene("unix:/d"), 80))
 
 
 def test_a_daemon_that_is_away_is_said():
-    away = Scene("unix:/d", scene([rank()]).jobs, {"job": [rank()]}, NOW_NS, "nothing listens there; trying again")
+    away = LiveScene("unix:/d", scene([rank()]).jobs, {"job": [rank()]}, NOW_NS, "nothing listens there; trying again")
     lines = draw_scene(away, 80)
     assert lines[1] == ("nothing listens there; trying again", "bold red")
     assert "locked" in text(lines)
@@ -189,7 +189,7 @@ RANKS = st.builds(
 
 @given(st.lists(RANKS, max_size=12), st.text(min_size=1, max_size=128), st.integers(30, 200), st.integers(5, 60))
 def test_no_line_is_wider_and_no_scene_higher_than_the_screen(ranks, name, width, height):
-    shown = Scene("unix:/d", [JobState(name, len(ranks))], {name: ranks}, NOW_NS)
+    shown = LiveScene("unix:/d", [JobState(name, len(ranks))], {name: ranks}, NOW_NS)
     for limit in (height, None):
         lines = draw_scene(shown, width, limit)
         assert all(len(line) <= width for line, _ in lines)
@@ -206,7 +206,7 @@ def test_a_head_that_is_too_long_takes_two_lines():
 
 
 def test_many_jobs_have_a_line_each():
-    many = Scene("unix:/d", jobs(200), {}, NOW_NS)
+    many = LiveScene("unix:/d", jobs(200), {}, NOW_NS)
     lines = draw_scene(many, 80, 24)
     assert len(lines) == 24
     assert lines[2][0].split() == ["job", "state", "connected", "iterations", "heard", "not", "seen", "findings"]
@@ -216,7 +216,7 @@ def test_many_jobs_have_a_line_each():
 
 
 def test_jobs_that_fit_have_blocks_and_else_all_have_a_line():
-    few = Scene("unix:/d", jobs(3), {f"job-{at}": [rank()] for at in range(3)}, NOW_NS)
+    few = LiveScene("unix:/d", jobs(3), {f"job-{at}": [rank()] for at in range(3)}, NOW_NS)
     assert text(draw_scene(few, 80, 24)).count("locked") == 3
     low = text(draw_scene(few, 80, 8))
     assert "locked" not in low
@@ -225,7 +225,7 @@ def test_jobs_that_fit_have_blocks_and_else_all_have_a_line():
 
 
 def test_into_a_pipe_jobs_without_details_follow_as_a_table():
-    some = Scene("unix:/d", jobs(3), {"job-1": [rank()]}, NOW_NS)
+    some = LiveScene("unix:/d", jobs(3), {"job-1": [rank()]}, NOW_NS)
     lines = text(draw_scene(some, 80)).splitlines()
     assert lines[2:4] == ["job-1", "  2 ranks · 1,234 iterations each"]
     assert [line.split()[0] for line in lines[-3:]] == ["job", "job-0", "job-2"]
@@ -242,7 +242,7 @@ def test_into_a_pipe_jobs_without_details_follow_as_a_table():
     ],
 )
 def test_the_line_of_a_job(changes, words):
-    line = draw_scene(Scene("unix:/d", jobs(1, **changes), {}, NOW_NS), 80)[-1][0]
+    line = draw_scene(LiveScene("unix:/d", jobs(1, **changes), {}, NOW_NS), 80)[-1][0]
     assert line.split()[1] == words[0]
     assert line.endswith(f"  {words[1]}")
 
@@ -250,6 +250,6 @@ def test_the_line_of_a_job(changes, words):
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(30, 200), st.integers(5, 40))
 def test_jobs_never_take_more_than_the_screen(number, detailed, width, height):
     known = {f"job-{at}": [rank()] * (at % 4) for at in range(min(detailed, number))}
-    lines = draw_scene(Scene("unix:/d", jobs(number), known, NOW_NS), width, height)
+    lines = draw_scene(LiveScene("unix:/d", jobs(number), known, NOW_NS), width, height)
     assert len(lines) <= height
     assert all(len(line) <= width for line, _ in lines)

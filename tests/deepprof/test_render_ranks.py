@@ -13,7 +13,7 @@ from rich.console import Console
 from deepprof.metrics.ranks.comparison import GROUP_SKEWS, GROUP_WAITS, RankComparison, RankGroup, compare_ranks
 from deepprof.metrics.ranks.table import RANKS
 from deepprof.render.json import encode
-from deepprof.render.page import Page
+from deepprof.render.page import TextPage
 from deepprof.render.ranks import describe_ranks, list_missing, print_ranks
 from tests.deepprof.builders import build_analysis
 from tests.rank_jobs import RankJob, facts_of
@@ -31,7 +31,7 @@ def slow_job(ranks: int = 3, **more: object) -> RankComparison:
 
 def draw(ranks: RankComparison | None, width: int = 100, encoding: str = "utf-8") -> list[str]:
     buffer = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
-    print_ranks(build_analysis(ranks=ranks), Page(Console(file=buffer, width=width)))
+    print_ranks(build_analysis(ranks=ranks), TextPage(Console(file=buffer, width=width)))
     buffer.seek(0)
     return buffer.read().splitlines()
 

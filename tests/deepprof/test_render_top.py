@@ -11,10 +11,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from deepprof.analysis.result import Stretch
+from deepprof.analysis.result import WorkWithoutLoop
 from deepprof.metrics.top_tables import TOP_COPIES, TOP_KERNELS, TopWork
 from deepprof.render.json import encode
-from deepprof.render.page import Page
+from deepprof.render.page import TextPage
 from deepprof.render.text import print_report
 from deepprof.render.top import ROWS, print_top
 from tests.deepprof.builders import build_analysis, build_loop
@@ -46,7 +46,7 @@ def build_top(names: int = 2, over: str = "iterations", copies: bool = True) -> 
 
 def draw(top: TopWork | None, width: int, work: str = "kernel", encoding: str = "utf-8") -> str:
     buffer = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
-    print_top(top, Page(Console(file=buffer, width=width)), work)
+    print_top(top, TextPage(Console(file=buffer, width=width)), work)
     buffer.seek(0)
     return buffer.read()
 
@@ -166,7 +166,7 @@ def test_json_has_the_first_rows_and_the_sum_of_the_others() -> None:
 
 
 def test_what_was_measured_without_a_loop_has_no_number() -> None:
-    stretches = (Stretch(0, 1, None, build_top(over="recording")),)
+    stretches = (WorkWithoutLoop(0, 1, None, build_top(over="recording")),)
     analysis = build_analysis(loops=(), findings=(), stretches=stretches)
     (block,) = json.loads(encode(analysis))["top_work"]
     assert (block["loop"], block["device"], block["stream"], block["over"]) == (None, 1, None, "recording")
@@ -175,7 +175,10 @@ def test_what_was_measured_without_a_loop_has_no_number() -> None:
 
 
 def test_of_several_devices_without_a_loop_the_longest_is_shown_with_its_place() -> None:
-    stretches = (Stretch(0, 1, None, build_top()), Stretch(3, 0, 7, replace(build_top(over="recording"), mean_ns=2e8)))
+    stretches = (
+        WorkWithoutLoop(0, 1, None, build_top()),
+        WorkWithoutLoop(3, 0, 7, replace(build_top(over="recording"), mean_ns=2e8)),
+    )
     text = io.StringIO()
     print_report(build_analysis(loops=(), findings=(), stretches=stretches), Console(file=text, width=80))
     assert "kernels that take the most time of the recording on rank 3, device 0\n" in text.getvalue()

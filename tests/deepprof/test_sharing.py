@@ -19,7 +19,7 @@ from deepprof.simulation import write
 from deepprof.simulation.sharing import (
     JOBS,
     TURN_NS,
-    Member,
+    SharingMember,
     measure_busy,
     needs,
     on_one_stream,
@@ -51,8 +51,8 @@ def late(manner):
     """Two jobs that compute, of which the second starts after a third of the first."""
     plan = on_one_stream(JOBS["compute"].plan(0))
     members = [
-        Member(plan=plan, iterations=ITERATIONS + 4, lasts=True),
-        Member(plan=plan, iterations=ITERATIONS, start_ns=120_000_000, lasts=True),
+        SharingMember(plan=plan, iterations=ITERATIONS + 4, lasts=True),
+        SharingMember(plan=plan, iterations=ITERATIONS, start_ns=120_000_000, lasts=True),
     ]
     return play_together(members, "late", manner)
 
@@ -166,7 +166,7 @@ def test_kernels_at_once_lose_what_they_take_longer(disturbed):
 def test_iterations_that_another_job_makes_slow_are_no_warm_up(tmp_path):
     """The other runs first: half of the iterations are slow, and the rest are as fast as ever."""
     plan = on_one_stream(JOBS["compute"].plan(0))
-    members = [Member(plan=plan, iterations=12, lasts=True), Member(plan=plan, iterations=4)]
+    members = [SharingMember(plan=plan, iterations=12, lasts=True), SharingMember(plan=plan, iterations=4)]
     traces = read(play_together(members, "first"), tmp_path)
     shared = analyze(traces, same_device=True).loops[0]
     assert shared.metrics.warmup_excluded == 1  # the tuner's

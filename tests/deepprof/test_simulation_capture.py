@@ -12,7 +12,7 @@ from deepprof.simulation.capture import keep_head, keep_tail
 from deepprof.simulation.kernels import Launch
 from deepprof.simulation.machine import Machine
 from deepprof.simulation.memory import Allocator
-from deepprof.simulation.steps import Close, Host, Pause, Replay, Step, Wait
+from deepprof.simulation.steps import Close, GraphReplay, HostOperator, Pause, Step, Wait
 
 GRAPH = 5
 
@@ -21,7 +21,7 @@ def flatten(steps: list[Step]) -> list[object]:
     """Return steps with every kernel of a graph by itself."""
     flat: list[object] = []
     for step in steps:
-        if isinstance(step, Replay):
+        if isinstance(step, GraphReplay):
             flat += [(launch.kernel, step.first_node + at) for at, launch in enumerate(step.launches)]
         else:
             flat.append(step)
@@ -33,8 +33,8 @@ def make_steps(kinds: list[int]) -> list[Step]:
     steps: list[Step] = []
     for at, kind in enumerate(kinds):
         launches = tuple(Launch("op", f"kernel {at}.{number}", 2_000) for number in range(kind))
-        host = Host(f"op {at}", 1_000)
-        steps.append(Replay(launches, GRAPH) if kind > 1 else launches[0] if kind else host)
+        host = HostOperator(f"op {at}", 1_000)
+        steps.append(GraphReplay(launches, GRAPH) if kind > 1 else launches[0] if kind else host)
     return steps
 
 
@@ -53,7 +53,7 @@ def test_a_capture_begins_with_the_last_steps(kinds: list[int]) -> None:
 def test_a_capture_ends_before_a_kernel(kinds: list[int]) -> None:
     steps = make_steps(kinds)
     flat = flatten(steps)
-    kernels = [at for at, each in enumerate(flat) if not isinstance(each, Host)]
+    kernels = [at for at, each in enumerate(flat) if not isinstance(each, HostOperator)]
     end = kernels[round(len(kernels) * 0.45)] if kernels else len(flat)
     assert flatten(keep_head(steps)) == flat[:end]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from deepprof.service.config.sections import Share
-from deepprof.service.exporter import Exporter, Snapshot, serve_metrics
+from deepprof.service.config.sections import ShareSection
+from deepprof.service.exporter import DaemonSnapshot, Exporter, serve_metrics
 from deepprof.service.senders import SenderView
 from deepprof.service.views import CollectorView, RankView
 from tests.deepprof.service.exporter.jobs import S, make_device, make_rank, make_snapshot
@@ -36,13 +36,13 @@ class Training:
     looked_s: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def look(self) -> Snapshot:
+    def look(self) -> DaemonSnapshot:
         """Return the jobs as they are now."""
         with self.lock:
             self.pass_time()
             ranks = (self.rank("train", 0), self.disturbed(self.rank("train", 1)), self.rank("healthy", 0))
         why = "a test asked for it" if self.trouble else ""
-        sender = SenderView("team-a", Share(ranks=64), 2, 3, 3, sum(rank.account.received for rank in ranks))
+        sender = SenderView("team-a", ShareSection(ranks=64), 2, 3, 3, sum(rank.account.received for rank in ranks))
         seen = {"senders": (sender,), "refusals_total": {("share.ranks", "team-a"): 2}}
         return make_snapshot(*ranks, now_ns=time.time_ns(), ready=not why, why_not=why, **seen)
 

@@ -7,13 +7,13 @@ import polars as pl
 
 from deepprof.collectors.trace import RECORD_TABLES, TABLES, Accounting, Trace
 from deepprof.v1 import records_pb2 as pb
-from deepprof.wire import Limits, WireError, check_batch, count_records, encode_table
+from deepprof.wire import WireError, WireLimits, check_batch, count_records, encode_table
 from deepprof.wire.records import KINDS, TABLE_OF
 from tests.deepprof.wire.messages import write_stream
 from tests.deepprof.wire.traces import make_full_trace
 
 TRACE = make_full_trace()
-LIMITS = Limits(message_nbytes=1 << 20)
+LIMITS = WireLimits(message_nbytes=1 << 20)
 NAMES = 5
 OF = {"collectives": "device_events", "operands": "host_events"}
 SOUND = {table: pb.Table(kind=KINDS[table], arrow=encode_table(getattr(TRACE, table))) for table in OF.values()}

@@ -10,7 +10,7 @@ from deepprof.analysis import analyze
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.evidence import gather_evidence
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.marked import Marked, common_ends, find_marked
+from deepprof.metrics.marked import MarkedIterations, common_ends, find_marked
 from deepprof.metrics.mined import find_loops
 from deepprof.metrics.sequence import main_sequence
 from tests.tables import Row, event, make_trace, span
@@ -34,12 +34,12 @@ def growing(count: int, *, warmup: int = 0, optimizers: tuple[int, ...] = (SGD,)
     return make_trace(rows, annotations=marks, names=NAMES)
 
 
-def marked(trace: Trace) -> Marked | None:
+def marked(trace: Trace) -> MarkedIterations | None:
     sequence = main_sequence(trace, 0, 7)
     return find_marked(sequence, gather_evidence(trace, sequence))
 
 
-def lengths(found: Marked | None) -> list[int]:
+def lengths(found: MarkedIterations | None) -> list[int]:
     assert found is not None
     return [int(n) for n in found.iterations.end - found.iterations.first]
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.mining.online.miner import OnlineMiner
-from deepprof.mining.online.progress import Batch
+from deepprof.mining.online.progress import IterationBatch
 from tests.mining.jobs import Job
 
 Stream = npt.NDArray[np.integer[Any]]
@@ -18,7 +18,7 @@ Stream = npt.NDArray[np.integer[Any]]
 
 def run(
     stream: Stream, window: int = 1 << 16, chunk: int = 4096, gaps: Iterable[int] = ()
-) -> tuple[OnlineMiner, Batch]:
+) -> tuple[OnlineMiner, IterationBatch]:
     """Feed everything in equal chunks, with gaps before the symbols at these positions, and finish."""
     miner, given = OnlineMiner(window), []
     edges = sorted({*range(0, len(stream), chunk), *gaps, len(stream)})
@@ -28,16 +28,16 @@ def run(
         given.append(miner.feed(stream[first:end]))
     if len(stream) in set(gaps):
         given.append(miner.gap())
-    return miner, Batch.join([*given, miner.finish()])
+    return miner, IterationBatch.join([*given, miner.finish()])
 
 
-def rows(batch: Batch) -> list[tuple[Any, ...]]:
+def rows(batch: IterationBatch) -> list[tuple[Any, ...]]:
     """Return the iterations as tuples: first, end, matched, edits, complete, loop."""
     columns = (batch.first, batch.end, batch.matched, batch.edits, batch.complete, batch.loop)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def starts_of(batch: Batch, loop: int | None = None) -> npt.NDArray[np.int64]:
+def starts_of(batch: IterationBatch, loop: int | None = None) -> npt.NDArray[np.int64]:
     """Return where the complete iterations begin, of one loop or of all."""
     chosen = batch.complete if loop is None else batch.complete & (batch.loop == loop)
     return batch.first[chosen]

@@ -5,7 +5,7 @@ import zlib
 
 import numpy as np
 
-from deepprof.mining.matcher_state import MAGIC, VERSION, Snapshot
+from deepprof.mining.matcher_state import MAGIC, VERSION, MatcherSnapshot
 from deepprof.mining.matching import Matcher
 from tests.mining.streams import TEMPLATE
 
@@ -30,7 +30,7 @@ def survives(data):
 
 
 def follows_anything(matcher):
-    if Snapshot.from_bytes(matcher.save()).place.finished:
+    if MatcherSnapshot.from_bytes(matcher.save()).place.finished:
         return
     for chunk in (np.arange(40), TEMPLATE, np.zeros(3000, np.uint16)):
         matcher.feed(chunk)

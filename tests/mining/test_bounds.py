@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.mining.bounds import Bound, breaks_off, locate, sets_in
+from deepprof.mining.bounds import RepetitionBound, breaks_off, locate, sets_in
 from deepprof.mining.candidates import Candidate, measure
 from deepprof.mining.matching import Matches
 from deepprof.mining.symbols import SymbolArray, as_symbols
@@ -38,8 +38,8 @@ def test_a_repetition_cut_anywhere_between_other_kernels_has_its_true_bounds(
     first, end = first % len(template), end % len(template)
     symbols = [50] * before + template[first:] + template * 2 + template[:end] + [51] * after
     stream, candidate = candidate_of(symbols, template)
-    assert sets_in(stream, candidate) == Bound(before, first)
-    assert breaks_off(stream, candidate) == Bound(len(symbols) - after, end)
+    assert sets_in(stream, candidate) == RepetitionBound(before, first)
+    assert breaks_off(stream, candidate) == RepetitionBound(len(symbols) - after, end)
 
 
 @given(st.integers(0, 20), st.integers(17, 24), st.integers(1, 12), st.integers(0, 40))
@@ -50,16 +50,16 @@ def test_symbols_inserted_into_the_outermost_passes_hide_no_place(cut: int, at: 
     tail = [*last[:-at], *[7] * alien, *last[-at:]]
     symbols = [50] * before + head + DISTINCT * 3 + tail + [51] * before
     stream, candidate = candidate_of(symbols, DISTINCT)
-    assert sets_in(stream, candidate) == Bound(before, cut)
-    assert breaks_off(stream, candidate) == Bound(len(symbols) - before, (60 - cut) % 60)
+    assert sets_in(stream, candidate) == RepetitionBound(before, cut)
+    assert breaks_off(stream, candidate) == RepetitionBound(len(symbols) - before, (60 - cut) % 60)
 
 
 @pytest.mark.parametrize("missing", [1, 2])
 def test_one_or_two_symbols_lost_hide_no_place(missing: int) -> None:
     lossy = DISTINCT[:30] + DISTINCT[30 + missing :]
     stream, candidate = candidate_of([50] * 9 + lossy[5:] + DISTINCT * 3 + lossy[:-5] + [51] * 9, DISTINCT)
-    assert sets_in(stream, candidate) == Bound(9, 5)
-    assert breaks_off(stream, candidate) == Bound(len(stream) - 9, 55)
+    assert sets_in(stream, candidate) == RepetitionBound(9, 5)
+    assert breaks_off(stream, candidate) == RepetitionBound(len(stream) - 9, 55)
 
 
 def with_rows(candidate: Candidate, *rows: tuple[int, int, int, int]) -> Candidate:
@@ -76,8 +76,8 @@ def test_without_passes_there_are_no_bounds() -> None:
 def test_an_outermost_pass_that_is_mostly_foreign_is_passed_over_for_the_next() -> None:
     stream, candidate = candidate_of([9] * 40 + DISTINCT * 2 + [8] * 40, DISTINCT)
     doubtful = with_rows(candidate, (20, 40, 9, 20), (40, 100, 60, 0), (100, 160, 60, 0), (160, 180, 9, 20))
-    assert sets_in(stream, doubtful) == Bound(40, 0)
-    assert breaks_off(stream, doubtful) == Bound(160, 0)
+    assert sets_in(stream, doubtful) == RepetitionBound(40, 0)
+    assert breaks_off(stream, doubtful) == RepetitionBound(160, 0)
 
 
 def test_two_foreign_passes_in_a_row_leave_a_bound_unknown() -> None:
@@ -91,7 +91,7 @@ def test_half_of_a_pass_must_match_for_it_to_be_a_bound() -> None:
     stream, candidate = candidate_of(DISTINCT[:30] + [9] * 40 + DISTINCT, DISTINCT)
     part, whole = (0, 70, 30, 40), (70, 130, 60, 0)
     assert sets_in(stream, with_rows(candidate, part)) is None
-    assert sets_in(stream, with_rows(candidate, part, whole)) == Bound(70, 0)
+    assert sets_in(stream, with_rows(candidate, part, whole)) == RepetitionBound(70, 0)
 
 
 def test_a_few_symbols_at_the_streams_edge_have_no_place() -> None:
@@ -125,4 +125,4 @@ def test_a_place_is_one_of_those_that_fit_best(template: list[int], data: st.Dat
 def test_a_long_tight_loop_at_the_end_hides_no_place() -> None:
     template = [0, *[1, 2, 3, 4, 5] * 6, 6, 7, *[8, 2, 9, 4, 10] * 6, 11, *[12, 13] * 10]
     stream, candidate = candidate_of([50] * 100 + template * 3 + [51] * 100, template)
-    assert breaks_off(stream, candidate) == Bound(352, 0)
+    assert breaks_off(stream, candidate) == RepetitionBound(352, 0)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.mining import Cycle, Evidence, Family, Matches, find_loop
-from deepprof.mining.acceptance import Verdict
+from deepprof.mining import Evidence, Family, LoopCycle, Matches, find_loop
+from deepprof.mining.acceptance import AcceptanceVerdict
 from deepprof.mining.candidates import Candidate
 from deepprof.mining.confidence import is_one_run, limit, sure_of_period, sure_of_start
 from deepprof.mining.cycles import Kind
@@ -39,12 +39,12 @@ def phase(votes: float = 2.0, lead: float = 1.0) -> Phase:
     return Phase(0, "mined", 1.0, "made up", None, votes, lead)
 
 
-def structural(weak: int = 0) -> Verdict:
-    return Verdict(True, 0.5, "made up", weak=weak)
+def structural(weak: int = 0) -> AcceptanceVerdict:
+    return AcceptanceVerdict(True, 0.5, "made up", weak=weak)
 
 
-def cycle(kind: Kind, every: int) -> Cycle:
-    return Cycle(every, 3, kind, 0, as_symbols([1, 2, 3]), as_symbols([1]))
+def cycle(kind: Kind, every: int) -> LoopCycle:
+    return LoopCycle(every, 3, kind, 0, as_symbols([1, 2, 3]), as_symbols([1]))
 
 
 numbers = st.tuples(
@@ -100,7 +100,7 @@ def test_names_or_ranges_that_speak_for_an_iteration_decide(
     values: tuple[int, int, float, float, int, int], certainty: float
 ) -> None:
     passes, edits, coverage, votes, weak, which = values
-    strong = Verdict(True, certainty, "made up", strong=True, weak=weak)
+    strong = AcceptanceVerdict(True, certainty, "made up", strong=True, weak=weak)
     candidate = candidate_of(passes, edits, coverage, (ONE_RUN, PASS)[which])
     assert sure_of_period(candidate, strong, phase(votes), [cycle("accumulation", 4)]) == certainty
 

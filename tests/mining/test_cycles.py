@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.mining import Cycle, Evidence, Family, Iterations, find_loop
+from deepprof.mining import Evidence, Family, Iterations, LoopCycle, find_loop
 from deepprof.mining.cycles import Kind, find_cycles, insertion_place, rhythm
 from tests.mining.jobs import Job
 
@@ -39,7 +39,7 @@ def every(distance: int, extra: Sequence[int], count: int, begin: int | None = N
 
 def cycles_of(
     after: Sequence[Sequence[int]], optimizer: npt.NDArray[np.bool_] | None = None, iteration: Sequence[int] = ITERATION
-) -> list[Cycle]:
+) -> list[LoopCycle]:
     symbols, rows = stream(after, iteration)
     return find_cycles(symbols.astype(np.uint16), rows, np.array(iteration, np.uint16), optimizer)
 
@@ -49,7 +49,7 @@ def named(*values: int) -> npt.NDArray[np.bool_]:
     return np.isin(np.arange(1000), values)
 
 
-def kinds(cycles: Sequence[Cycle]) -> list[tuple[int, int, Kind]]:
+def kinds(cycles: Sequence[LoopCycle]) -> list[tuple[int, int, Kind]]:
     return [(c.every, c.extra, c.kind) for c in cycles]
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepprof.mining import Evidence, Family, Mined, find_loop
+from deepprof.mining import Evidence, Family, MiningResult, find_loop
 from tests.mining.jobs import Job, score
 
 NOISE = {
@@ -122,7 +122,7 @@ def layers(count: int) -> list[int]:
     return [90, 91, *[1, 2, 3, 4, 5, 1, 6, 7, 8, 9] * count, 92, 93, 94]
 
 
-def mined_with(symbols: list[int], *families: Family, **evidence: np.ndarray) -> Mined:
+def mined_with(symbols: list[int], *families: Family, **evidence: np.ndarray) -> MiningResult:
     return find_loop(symbols, Evidence(families=families, **evidence))
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepprof.mining import native
-from deepprof.mining.matcher_state import FARTHEST, VERSION, Place, Snapshot
+from deepprof.mining.matcher_state import FARTHEST, VERSION, MatcherPosition, MatcherSnapshot
 from deepprof.mining.matching import Matcher, Matches
 from tests.mining.states import HEAD, NUMBERS, sealed, survives
 from tests.mining.streams import TEMPLATE, noisy_streams, options, outcome, rows
@@ -203,28 +203,30 @@ class TestHostileBytes:
         ],
     )
     def test_a_wrong_field_is_named(self, field, value, what):
-        data = self.with_number(6 + Place._fields.index(field), value)
+        data = self.with_number(6 + MatcherPosition._fields.index(field), value)
         with pytest.raises(ValueError, match=f"{what}.* cannot be"):
             Matcher.restore(data)
 
     def test_more_symbols_than_a_matcher_leaves_unread_are_refused(self):
-        kept = Snapshot.from_bytes(self.saved())
+        kept = MatcherSnapshot.from_bytes(self.saved())
         longer, tail = kept.place._replace(stop=kept.place.stop + 200), np.zeros(200, np.uint16)
         with pytest.raises(ValueError, match="what it has left to read cannot be"):
-            Matcher.restore(Snapshot(kept.template, kept.options, longer, tail, kept.hits, kept.relocks).to_bytes())
+            Matcher.restore(
+                MatcherSnapshot(kept.template, kept.options, longer, tail, kept.hits, kept.relocks).to_bytes()
+            )
 
     @pytest.mark.parametrize(("name", "wrong"), [("hits", -1), ("hits", 1000), ("relocks", -1), ("relocks", 2**62)])
     def test_impossible_counts_are_refused(self, name, wrong):
-        kept = Snapshot.from_bytes(self.saved())
+        kept = MatcherSnapshot.from_bytes(self.saved())
         getattr(kept, name)[3] = wrong
         with pytest.raises(ValueError, match="its counts cannot be"):
             Matcher.restore(kept.to_bytes())
 
     def test_symbols_of_another_width_than_the_template_needs_are_refused(self):
-        kept = Snapshot.from_bytes(self.saved())
+        kept = MatcherSnapshot.from_bytes(self.saved())
         wide = (kept.template.astype(np.uint32), kept.options, kept.place, kept.tail.astype(np.uint32))
         with pytest.raises(ValueError, match="its symbols cannot be"):
-            Matcher.restore(Snapshot(*wide, kept.hits, kept.relocks).to_bytes())
+            Matcher.restore(MatcherSnapshot(*wide, kept.hits, kept.relocks).to_bytes())
 
     @pytest.mark.usefixtures("engine")
     @settings(max_examples=300)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.mining.nesting import (
-    Nested,
+    NestedBlock,
     find_cyclic,
     find_nested,
     has_parameter_loop,
@@ -26,11 +26,11 @@ UPDATE = [20, 21] * 9
 templates = st.lists(st.integers(0, 3), min_size=1, max_size=24)
 
 
-def places(block: Nested) -> range:
+def places(block: NestedBlock) -> range:
     return range(block.first, block.first + block.events * block.repeats)
 
 
-def repetitions(symbols: list[int], longest: int) -> list[Nested]:
+def repetitions(symbols: list[int], longest: int) -> list[NestedBlock]:
     """Every stretch of three or more equal blocks of up to `longest` symbols, found by looking at each."""
     found = []
     for events in range(1, longest + 1):
@@ -39,7 +39,7 @@ def repetitions(symbols: list[int], longest: int) -> list[Nested]:
             while symbols[first + repeats * events :][:events] == body and len(body) == events:
                 repeats += 1
             if repeats >= 3:
-                found.append(Nested(first, events, repeats))
+                found.append(NestedBlock(first, events, repeats))
     return found
 
 
@@ -71,7 +71,7 @@ def test_going_round_every_repetition_meets_one_at_least_as_long_wherever_the_cu
         unrolled = [turned[place % period] for place in places(block)]
         assert unrolled == unrolled[: block.events] * block.repeats
 
-    def round_(block: Nested) -> set[int]:
+    def round_(block: NestedBlock) -> set[int]:
         return {place % period for place in places(block)}
 
     for one in everything:
@@ -79,19 +79,19 @@ def test_going_round_every_repetition_meets_one_at_least_as_long_wherever_the_cu
 
 
 @st.composite
-def made_of_loops(draw: st.DrawFn) -> tuple[list[int], list[Nested]]:
+def made_of_loops(draw: st.DrawFn) -> tuple[list[int], list[NestedBlock]]:
     """A template of loops over symbols of their own with others between, and the loops."""
     template, truth = [1000], []
     for j in range(draw(st.integers(0, 4))):
         events, repeats = draw(st.integers(1, 6)), draw(st.integers(3, 7))
-        truth.append(Nested(len(template), events, repeats))
+        truth.append(NestedBlock(len(template), events, repeats))
         template += [10 * j + k for k in range(events)] * repeats + [1001 + j]
     return template, truth
 
 
 @given(made_of_loops(), st.integers(0, 200))
 def test_loops_that_share_nothing_are_found_exactly_from_every_cut(
-    made: tuple[list[int], list[Nested]], cut: int
+    made: tuple[list[int], list[NestedBlock]], cut: int
 ) -> None:
     template, truth = made
     period, cut = len(template), cut % len(template)
@@ -102,8 +102,8 @@ def test_loops_that_share_nothing_are_found_exactly_from_every_cut(
 
 
 def test_the_same_loop_is_listed_once_going_round() -> None:
-    assert find_cyclic(as_symbols([9, *[1, 2] * 5, 8])) == (Nested(1, 2, 5),)
-    assert find_cyclic(as_symbols([2, 1, 2, 9, 8, 1, 2, 1]))[0] == Nested(5, 2, 3)
+    assert find_cyclic(as_symbols([9, *[1, 2] * 5, 8])) == (NestedBlock(1, 2, 5),)
+    assert find_cyclic(as_symbols([2, 1, 2, 9, 8, 1, 2, 1]))[0] == NestedBlock(5, 2, 3)
 
 
 @pytest.mark.parametrize("template", [[], [1], [1, 2], [1, 1], [1, 2, 1, 2], list(range(50))], ids=len)
@@ -113,9 +113,12 @@ def test_what_does_not_repeat_three_times_has_no_blocks(template: list[int]) -> 
 
 
 def test_of_blocks_that_overlap_the_longest_stretch_counts_then_the_shorter_block() -> None:
-    assert find_nested(as_symbols([1, 2] * 6)) == [Nested(0, 2, 6)]
-    assert find_nested(as_symbols([1, 1, 1, 2] * 4)) == [Nested(0, 4, 4)]
-    assert find_nested(as_symbols([*[1, 1, 1, 2] * 4, 1, 1, 3, 1, 1, 1])) == [Nested(0, 4, 4), Nested(19, 1, 3)]
+    assert find_nested(as_symbols([1, 2] * 6)) == [NestedBlock(0, 2, 6)]
+    assert find_nested(as_symbols([1, 1, 1, 2] * 4)) == [NestedBlock(0, 4, 4)]
+    assert find_nested(as_symbols([*[1, 1, 1, 2] * 4, 1, 1, 3, 1, 1, 1])) == [
+        NestedBlock(0, 4, 4),
+        NestedBlock(19, 1, 3),
+    ]
 
 
 # --- loops over parameters ------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from deepprof.mining import Evidence, find_loop
 from deepprof.mining.online.miner import OnlineMiner
-from deepprof.mining.online.progress import Batch
+from deepprof.mining.online.progress import IterationBatch
 from tests.mining.jobs import Job, score
 from tests.mining.online_runs import kinds, one_after_the_other, rows, run, starts_of, story
 
@@ -300,6 +300,6 @@ def test_every_symbol_is_in_an_iteration_or_foreign() -> None:
 
 
 def test_batches_join_to_one() -> None:
-    assert len(Batch.join([])) == 0
+    assert len(IterationBatch.join([])) == 0
     _, found = run(SMALL.symbols(), WINDOW)
-    assert rows(Batch.join([found, found])) == rows(found) * 2
+    assert rows(IterationBatch.join([found, found])) == rows(found) * 2

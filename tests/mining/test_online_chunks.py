@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from deepprof.mining import Evidence, Family, native
 from deepprof.mining.online.miner import OnlineMiner
-from deepprof.mining.online.progress import Batch
+from deepprof.mining.online.progress import IterationBatch
 from tests.mining.jobs import Job
 from tests.mining.online_runs import one_after_the_other, rows
 
@@ -102,7 +102,12 @@ def outcome(case: Case, cuts: Sequence[int], restored_at: Sequence[int] = ()) ->
             miner = OnlineMiner.restore(miner.save())
     before = miner.save()
     given.append(miner.finish())
-    said = {"rows": rows(Batch.join(given)), "events": miner.events, "counts": miner.counts, "state": miner.state}
+    said = {
+        "rows": rows(IterationBatch.join(given)),
+        "events": miner.events,
+        "counts": miner.counts,
+        "state": miner.state,
+    }
     return {**said, "saved": before, "saved at the end": miner.save()}
 
 

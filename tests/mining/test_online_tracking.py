@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from deepprof.mining.iterations import Iterations, to_iterations
 from deepprof.mining.matching import Matches
-from deepprof.mining.online.tracking import NO_ITERATIONS, Settler, join_rows
+from deepprof.mining.online.tracking import NO_ITERATIONS, IterationSegmenter, join_rows
 
 PERIOD = 100
 
@@ -32,7 +32,7 @@ def passes(draw: st.DrawFn) -> list[tuple[int, int, int, int]]:
     return rows
 
 
-def take(settler: Settler, found: Matches) -> Iterations:
+def take(settler: IterationSegmenter, found: Matches) -> Iterations:
     if not len(found):
         return NO_ITERATIONS
     return settler.take_exact(found) if settler.goes_on_exactly(found) else settler.take(found)
@@ -46,7 +46,7 @@ def listed(rows: Iterations) -> list[tuple[int, ...]]:
 @settings(max_examples=300)
 @given(passes(), st.lists(st.integers(0, 25), max_size=6))
 def test_any_chunking_settles_to_the_same_iterations(rows: list[tuple[int, int, int, int]], cuts: list[int]) -> None:
-    settler, found = Settler(PERIOD), NO_ITERATIONS
+    settler, found = IterationSegmenter(PERIOD), NO_ITERATIONS
     for part in np.split(np.array(rows, np.int64).reshape(-1, 4), sorted(cuts)):
         found = join_rows(found, take(settler, Matches.from_rows(part, 0)))
         assert len(settler.passes) <= 3
@@ -56,7 +56,7 @@ def test_any_chunking_settles_to_the_same_iterations(rows: list[tuple[int, int, 
 
 
 def test_an_iteration_is_given_when_the_next_has_ended() -> None:
-    settler = Settler(PERIOD)
+    settler = IterationSegmenter(PERIOD)
     assert listed(take(settler, as_passes([(0, 100, 100, 0)]))) == []
     assert listed(take(settler, as_passes([(100, 200, 100, 0)]))) == [(0, 100, 100, 0, True)]
     assert listed(take(settler, as_passes([(205, 305, 100, 0)]))) == [(100, 205, 100, 5, True)]
@@ -66,8 +66,8 @@ def test_an_iteration_is_given_when_the_next_has_ended() -> None:
 def test_beside_lost_records_an_iteration_is_complete_only_when_all_of_it_was_seen(
     matched: int, complete: bool
 ) -> None:
-    before = Settler(PERIOD)
+    before = IterationSegmenter(PERIOD)
     assert listed(before.close(as_passes([(0, matched, matched, 0)]), whole_only=True))[0][4] == complete
-    after = Settler(PERIOD, cut=True)
+    after = IterationSegmenter(PERIOD, cut=True)
     take(after, as_passes([(0, matched, matched, 0)]))
     assert listed(after.close(as_passes([]), whole_only=True))[0][4] == complete

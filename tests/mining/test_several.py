@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepprof.mining import Evidence, Family, Iterations, Loop, Mined, find_loop, find_loops
+from deepprof.mining import Evidence, Family, Iterations, MinedLoop, MiningResult, find_loop, find_loops
 from deepprof.mining.several import in_order, select, settle_ends, stretches, uncovered
 from deepprof.mining.symbols import as_symbols
 from tests.mining.jobs import Job, score
@@ -27,7 +27,7 @@ def model(layers: int, seed: int = 0, base: int = 0, forward: int = 11, backward
     return [*pre, *layer * layers, *loss, *back * layers, *update * layers]
 
 
-Finder = Callable[..., Mined]
+Finder = Callable[..., MiningResult]
 
 BIG = model(12)
 SMALL = model(8, seed=1, base=100, forward=9, backward=13)
@@ -45,17 +45,17 @@ def in_turn(*turns: tuple[list[int], int]) -> tuple[list[int], list[list[int]]]:
     return symbols, list(starts.values())
 
 
-def starts_of(loop: Loop) -> npt.NDArray[np.int64]:
+def starts_of(loop: MinedLoop) -> npt.NDArray[np.int64]:
     return loop.iterations.first[loop.iterations.complete]
 
 
-def are_apart(loops: tuple[Loop, ...]) -> bool:
+def are_apart(loops: tuple[MinedLoop, ...]) -> bool:
     """Return whether no symbol lies in two iterations, of one loop or of two."""
     rows = sorted((a, b) for loop in loops for a, b in zip(loop.iterations.first, loop.iterations.end, strict=True))
     return all(end <= first for (_, end), (first, _) in pairwise(rows))
 
 
-def assert_found(mined: Mined, truth: list[tuple[int, list[int]]], at_least: float = 0.95) -> None:
+def assert_found(mined: MiningResult, truth: list[tuple[int, list[int]]], at_least: float = 0.95) -> None:
     """The loops are those with these periods and starts, whatever the place in the period where they begin."""
     assert sorted(loop.period for loop in mined.loops) == sorted(period for period, _ in truth)
     for period, starts in truth:
@@ -153,7 +153,7 @@ ONE_LOOP = {
 }
 
 
-def same(one: Loop, other: Loop) -> bool:
+def same(one: MinedLoop, other: MinedLoop) -> bool:
     arrays = all(
         np.array_equal(getattr(one.iterations, name), getattr(other.iterations, name)) for name in Iterations.__slots__
     )
@@ -385,7 +385,7 @@ def test_stretches_are_the_longest_free_ones_from_long_to_short(marks: list[bool
 
 
 @cache
-def some_loop() -> Loop:
+def some_loop() -> MinedLoop:
     loop = find_loop(BIG * 4).loop
     assert loop is not None
     return loop

@@ -12,7 +12,15 @@ from deepprof.collectors.trace import DEVICES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["Agent", "choose_streams", "clock_of", "list_devices", "number_agents", "place", "scope_correlations"]
+__all__ = [
+    "RocmProcessor",
+    "choose_streams",
+    "clock_of",
+    "list_devices",
+    "number_agents",
+    "place",
+    "scope_correlations",
+]
 
 NO_STREAM = -1
 FEW_KERNELS, MANY_STREAMS = 4, 32  # on a stream; of a trace
@@ -21,7 +29,7 @@ UNIX_FROM_NS = 10**18  # September 2001: clocks that count from the start of the
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
+class RocmProcessor:
     """A processor as the recorder lists it. `key` is what device rows call it; `number` counts the GPUs of a node."""
 
     key: str
@@ -33,7 +41,7 @@ class Agent:
     multiprocessors: int | None = None
 
 
-def number_agents(agents: Sequence[Agent], used: Iterable[str]) -> dict[str, int]:
+def number_agents(agents: Sequence[RocmProcessor], used: Iterable[str]) -> dict[str, int]:
     """Return the device number of each GPU in `agents`, and of each key in `used` that is not among them.
 
     The recorder's own numbers are kept when no two are the same, which they are where several nodes are in one file:
@@ -59,7 +67,7 @@ def place(rows: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
     return joined.with_columns(pl.col("device").fill_null(0))
 
 
-def list_devices(agents: Sequence[Agent], numbers: Mapping[str, int], used: Iterable[int]) -> pl.DataFrame:
+def list_devices(agents: Sequence[RocmProcessor], numbers: Mapping[str, int], used: Iterable[int]) -> pl.DataFrame:
     """Return the DEVICES that events ran on, `used`, as far as `agents` has something to say of them."""
     wanted = set(used)
     told = [agent for agent in reversed(agents) if agent.gpu and agent.name]

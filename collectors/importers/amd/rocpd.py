@@ -59,7 +59,7 @@ class Rocpd:
                 problem = f"is no trace: it states {len(parts)} processes in {database.size} bytes"
                 raise TraceError(path, problem, "give a file that rocprofv3 wrote")
             for part in parts:
-                read += rocpd_tables.read_part(rocpd_tables.Part(database, part), loose)
+                read += rocpd_tables.read_part(rocpd_tables.RocpdPart(database, part), loose)
         if len(parts) > 1:
             loose.notes.append(f"{len(parts)} processes are merged in this file, each with a clock of its own node")
         return make_trace(RocmTrace(path, self.name, ADVICE), loose, read)

@@ -7,49 +7,49 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from deepprof.collectors.importers.amd.places import Agent
+from deepprof.collectors.importers.amd.places import RocmProcessor
 
 if TYPE_CHECKING:
-    from deepprof.collectors.importers.amd.rocpd_tables import Part
+    from deepprof.collectors.importers.amd.rocpd_tables import RocpdPart
 
-__all__ = ["Agents", "Processes", "read_agents", "read_processes"]
+__all__ = ["RocpdAgents", "RocpdProcesses", "read_agents", "read_processes"]
 
 AGENTS, NODES, PROCESSES = "rocpd_info_agent", "rocpd_info_node", "rocpd_info_process"
 
 
 @dataclass(frozen=True, slots=True)
-class Agents:
+class RocpdAgents:
     """The agents of one part: those of one node are the same processors in every process on it."""
 
     node: str
-    listed: list[Agent]
+    listed: list[RocmProcessor]
 
     def keyed(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return `rows` with keys for the ids in `agent`."""
         return rows.with_columns(agent=pl.lit(self.node + " ") + pl.col("agent"))
 
 
-def read_agents(part: Part) -> Agents:
+def read_agents(part: RocpdPart) -> RocpdAgents:
     """Return the agents of `part`; a GPU's number is the recorder's own count of GPUs, from 0."""
     rows = part.table(AGENTS, ("id", "type_index"))
     kinds, names = part.texts(AGENTS, "type"), [part.texts(AGENTS, name) for name in ("product_name", "name")]
     rows = rows.with_columns(kind=kinds, label=pl.coalesce(*(pl.when(name != "").then(name) for name in names)))
     node = name_node(part)
     listed = [
-        Agent(key=f"{node} {key}", node=node, gpu=kind == "GPU", number=number, name=label)
+        RocmProcessor(key=f"{node} {key}", node=node, gpu=kind == "GPU", number=number, name=label)
         for key, number, kind, label in rows.sort("id").drop_nulls("id").iter_rows()
     ]
-    return Agents(node, listed)
+    return RocpdAgents(node, listed)
 
 
-def name_node(part: Part) -> str:
+def name_node(part: RocpdPart) -> str:
     """Return what tells the node of `part` from others."""
     names = (part.texts(NODES, column) for column in ("machine_id", "hostname"))
     return next((name for series in names for name in series if name), part.ending)
 
 
 @dataclass(frozen=True, slots=True)
-class Processes:
+class RocpdProcesses:
     """The processes of one part: `table` maps `key`, as rows have it, to `pid` and to the number `process`."""
 
     table: pl.DataFrame
@@ -70,8 +70,8 @@ class Processes:
         return keyed.with_columns(process=pl.col("process").fill_null(self.fallback))
 
 
-def read_processes(part: Part, first: int) -> Processes:
+def read_processes(part: RocpdPart, first: int) -> RocpdProcesses:
     """Return the processes of `part`, numbered from `first`."""
     rows = part.table(PROCESSES, ("id", "pid")).drop_nulls("id").unique("id", keep="first", maintain_order=True)
     numbers = pl.int_range(len(rows), eager=True) + first
-    return Processes(rows.select(key="id", table_pid="pid").with_columns(process=numbers.cast(pl.Int64)), first)
+    return RocpdProcesses(rows.select(key="id", table_pid="pid").with_columns(process=numbers.cast(pl.Int64)), first)

@@ -18,9 +18,9 @@ from deepprof.collectors.importers.amd.rocpd_agents import read_agents, read_pro
 from deepprof.collectors.importers.amd.rocprof_trace import ALLOCATION, DEVICE, HOST, Loose, frame
 
 if TYPE_CHECKING:
-    from deepprof.collectors.importers.sqlite.columns import Database
+    from deepprof.collectors.importers.sqlite.columns import SqliteDatabase
 
-__all__ = ["Part", "read_part"]
+__all__ = ["RocpdPart", "read_part"]
 
 PLACE = ("pid", "tid", "agent_id", "queue_id", "stream_id")
 TIMES = ("start", "end", "timestamp")
@@ -35,10 +35,10 @@ MARKERS = "MARKER"
 
 
 @dataclass(frozen=True)
-class Part:
+class RocpdPart:
     """The tables of `database` that end in `ending`."""
 
-    database: Database
+    database: SqliteDatabase
     ending: str
 
     def table(self, name: str, columns: tuple[str, ...]) -> pl.DataFrame:
@@ -113,7 +113,7 @@ def named(rows: pl.DataFrame, texts: pl.DataFrame, key: str, name: str) -> pl.Da
     return rows.join(table, on=key, how="left", maintain_order="left")
 
 
-def read_part(part: Part, loose: Loose) -> int:
+def read_part(part: RocpdPart, loose: Loose) -> int:
     """Add the records of `part` to `loose`; return how many there are."""
     agents = read_agents(part)
     numbered = [rows["process"].max() for rows in (*loose.device, *loose.host)]
@@ -133,7 +133,7 @@ def read_part(part: Part, loose: Loose) -> int:
     return read
 
 
-def read_kernels(part: Part) -> pl.DataFrame:
+def read_kernels(part: RocpdPart) -> pl.DataFrame:
     """Return the dispatches as DEVICE rows, `process` the writer's own key."""
     rows = part.rows("rocpd_kernel_dispatch", ("kernel_id", "graph_node_id"))
     symbols = part.table("rocpd_info_kernel_symbol", ("id",)).with_columns(
@@ -148,13 +148,13 @@ def read_kernels(part: Part) -> pl.DataFrame:
 
 
 def placed() -> dict[str, pl.Expr]:
-    """Return what all DEVICE rows take from `Part.rows`."""
+    """Return what all DEVICE rows take from `RocpdPart.rows`."""
     names = {"start_ns": "start", "end_ns": "end", "process": "pid", "agent": "agent_id", "queue": "queue_id"}
     more = {"stream_id": "stream_id", "correlation": "correlation", "graph_node": "graph_node_id"}
     return {name: pl.col(column) for name, column in (names | more).items()}
 
 
-def read_copies(part: Part) -> pl.DataFrame:
+def read_copies(part: RocpdPart) -> pl.DataFrame:
     """Return the copies as DEVICE rows."""
     rows = part.rows("rocpd_memory_copy", ("name_id", "dst_agent_id", "src_agent_id", "size", "graph_node_id"))
     rows = named(rows, part.strings, "name_id", "text")
@@ -164,7 +164,7 @@ def read_copies(part: Part) -> pl.DataFrame:
     )
 
 
-def read_regions(part: Part, table: str) -> pl.DataFrame:
+def read_regions(part: RocpdPart, table: str) -> pl.DataFrame:
     """Return calls and markers as HOST rows, those of `rocpd_sample` without length, `process` the writer's own key."""
     rows = named(part.rows(table, ("name_id",)), part.strings, "name_id", "operation")
     rows = named(rows, part.strings, "track_name_id", "track")
@@ -192,7 +192,7 @@ class Extra(msgspec.Struct):
     message: str | None = None
 
 
-def add_messages(part: Part, rows: pl.DataFrame, wanted: bool) -> pl.DataFrame:
+def add_messages(part: RocpdPart, rows: pl.DataFrame, wanted: bool) -> pl.DataFrame:
     """Return `rows` with the `message` of their markers, null without; texts are read only where `wanted`."""
     if not wanted:
         return rows.with_columns(message=pl.lit(None, pl.String))
@@ -214,7 +214,7 @@ def message_of(text: str | None) -> str | None:
         return None
 
 
-def read_allocations(part: Part) -> pl.DataFrame:
+def read_allocations(part: RocpdPart) -> pl.DataFrame:
     """Return what was allocated and freed as ALLOCATION rows, `process` the writer's own key."""
     rows = part.rows("rocpd_memory_allocate", ("size", "address"))
     return frame(

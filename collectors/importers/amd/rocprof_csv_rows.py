@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from deepprof.collectors.importers.amd import words
-from deepprof.collectors.importers.amd.places import Agent
+from deepprof.collectors.importers.amd.places import RocmProcessor
 from deepprof.collectors.importers.amd.rocprof_trace import ALLOCATION, DEVICE, HOST, Loose, frame
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ def add_tables(tables: Sequence[tuple[str, pl.DataFrame]], loose: Loose) -> None
         else:
             READERS[table](rows, keys, loose)
     used = sorted({key for rows in loose.device for key in rows["agent"].drop_nulls().unique()}, key=natural)
-    loose.agents.extend(gpus or [Agent(key=key, number=number_of(key, at), name=key) for at, key in enumerate(used)])
+    loose.agents.extend(
+        gpus or [RocmProcessor(key=key, number=number_of(key, at), name=key) for at, key in enumerate(used)]
+    )
 
 
 def complete(rows: pl.DataFrame) -> pl.DataFrame:
@@ -76,13 +78,13 @@ def number(column: str) -> pl.Expr:
     return pl.col(column).str.strip_chars(" \t\r").str.replace(r"\.0+$", "").cast(pl.Int64, strict=False)
 
 
-def list_agents(rows: pl.DataFrame) -> list[Agent]:
+def list_agents(rows: pl.DataFrame) -> list[RocmProcessor]:
     """Return the processors that an agent file lists; `node` is the number that other files give them."""
     rows = rows.with_columns(at=number("node"), units=number("units")).sort("at", nulls_last=True)
     rows = rows.with_columns(count=(pl.col("kind") == "GPU").cum_sum().cast(pl.Int64) - 1)
     rows = rows.select("count", "units", "kind", pl.coalesce("logical", "node"), pl.coalesce("label", "name"))
     return [
-        Agent(
+        RocmProcessor(
             key=f"GPU {count}" if kind == "GPU" else f"Agent {node}",
             node=f"Agent {node}",
             gpu=kind == "GPU",

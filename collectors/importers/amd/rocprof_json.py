@@ -9,22 +9,22 @@ import polars as pl
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.amd import words
-from deepprof.collectors.importers.amd.places import Agent
+from deepprof.collectors.importers.amd.places import RocmProcessor
 from deepprof.collectors.importers.amd.rocprof_schema import (
     Allocation,
     ApiNames,
-    Call,
-    Copy,
     Counted,
     Dispatch,
-    Document,
     Handle,
     KernelSymbol,
     ListedAgent,
-    Message,
     Metadata,
-    Process,
     Record,
+    RocprofCall,
+    RocprofCopy,
+    RocprofDocument,
+    RocprofMessage,
+    RocprofProcess,
     Strings,
 )
 from deepprof.collectors.importers.amd.rocprof_trace import ALLOCATION, DEVICE, HOST, Loose, frame
@@ -61,7 +61,9 @@ def read_document(path: Path, loose: Loose) -> int:
     content = read_bytes(path)
     check_values(path, content)
     try:
-        document = msgspec.json.decode(memoryview(content)[3 * content.startswith(b"\xef\xbb\xbf") :], type=Document)
+        document = msgspec.json.decode(
+            memoryview(content)[3 * content.startswith(b"\xef\xbb\xbf") :], type=RocprofDocument
+        )
     except DAMAGED as error:
         raise TraceError(path, f"is truncated or damaged JSON ({error})", "copy or export it again") from error
     if len(document.processes) > PROCESSES:
@@ -106,7 +108,7 @@ def correlation(record: Record) -> int | None:
 class ProcessReader:
     """Reads one process of the document, the `number`-th, into `loose`."""
 
-    def __init__(self, process: Process, number: int, loose: Loose) -> None:
+    def __init__(self, process: RocprofProcess, number: int, loose: Loose) -> None:
         self.number, self.loose, self.lists = number, loose, decoded(process.buffer_records, dict[str, msgspec.Raw], {})
         self.seen, self.has_kernels = 0, False
         metadata = decoded(process.metadata, Metadata, Metadata())
@@ -117,7 +119,7 @@ class ProcessReader:
         self.symbols = each(process.kernel_symbols, KernelSymbol)
         strings = decoded(process.strings, Strings, Strings())
         self.names = [decoded(item, ApiNames, ApiNames()) for item in each(strings.buffer_records, msgspec.Raw)]
-        self.messages = each(strings.marker_api, Message)
+        self.messages = each(strings.marker_api, RocprofMessage)
         counted = decoded(process.callback_records, dict[str, msgspec.Raw], {})
         self.counted = counted.get("counter_collection", msgspec.Raw(b"[]"))
 
@@ -173,11 +175,11 @@ class ProcessReader:
         ids = [handle(agent) for agent in agents]
         return pl.Series([None if at is None else f"{self.node}{at}" for at in ids], dtype=pl.String)
 
-    def list_agents(self) -> list[Agent]:
+    def list_agents(self) -> list[RocmProcessor]:
         """Return the agents, in the order of their nodes."""
         agents = [agent for agent in sorted(self.agents, key=lambda agent: agent.node_id or 0) if agent.id is not None]
         return [
-            Agent(
+            RocmProcessor(
                 key=f"{self.node}{handle(agent.id)}",
                 node=self.node,
                 gpu=agent.type == GPU,
@@ -235,7 +237,7 @@ class ProcessReader:
 
     def read_copies(self, raw: msgspec.Raw) -> None:
         """Add the copies in `raw`."""
-        records = self.records(raw, Copy)
+        records = self.records(raw, RocprofCopy)
         rows = pl.DataFrame(
             {
                 "text": pl.Series(self.operations(records), dtype=pl.String),
@@ -263,7 +265,7 @@ class ProcessReader:
         """Return what adds a list of calls as host rows of `category`."""
 
         def read(raw: msgspec.Raw) -> None:
-            records = self.records(raw, Call)
+            records = self.records(raw, RocprofCall)
             names = self.operations(records)
             if category == "annotation":
                 messages = {message.key: message.value for message in self.messages}
@@ -272,7 +274,7 @@ class ProcessReader:
 
         return read
 
-    def host_rows(self, records: Sequence[Call], names: Sequence[str | None], category: str) -> pl.DataFrame:
+    def host_rows(self, records: Sequence[RocprofCall], names: Sequence[str | None], category: str) -> pl.DataFrame:
         """Return `records` as HOST rows."""
         columns = {
             **self.columns(records),

@@ -11,25 +11,25 @@ from msgspec import Raw, Struct, field
 __all__ = [
     "Allocation",
     "ApiNames",
-    "Call",
-    "Copy",
     "Counted",
     "Dispatch",
-    "Document",
     "Handle",
     "KernelSymbol",
     "ListedAgent",
-    "Message",
     "Metadata",
-    "Process",
     "Record",
+    "RocprofCall",
+    "RocprofCopy",
+    "RocprofDocument",
+    "RocprofMessage",
+    "RocprofProcess",
     "Strings",
 ]
 
 NOTHING = Raw(b"null")
 
 
-class Process(Struct):
+class RocprofProcess(Struct):
     """What one process recorded."""
 
     metadata: Raw = NOTHING
@@ -40,10 +40,10 @@ class Process(Struct):
     callback_records: Raw = NOTHING
 
 
-class Document(Struct):
+class RocprofDocument(Struct):
     """The whole file."""
 
-    processes: list[Process] = field(name="rocprofiler-sdk-tool")
+    processes: list[RocprofProcess] = field(name="rocprofiler-sdk-tool")
 
 
 class Node(Struct):
@@ -105,7 +105,7 @@ class ApiNames(Struct):
     operations: list[str | None] = []
 
 
-class Message(Struct):
+class RocprofMessage(Struct):
     """The text of a marker, by correlation id."""
 
     key: int | None = None
@@ -159,7 +159,7 @@ class Counted(Record, frozen=True):
     stream_id: Id = None
 
 
-class Copy(Record, frozen=True):
+class RocprofCopy(Record, frozen=True):
     """A copy."""
 
     dst_agent_id: Id = None
@@ -169,7 +169,7 @@ class Copy(Record, frozen=True):
     graph_node_id: int | None = None
 
 
-class Call(Record, frozen=True):
+class RocprofCall(Record, frozen=True):
     """A call or a marker."""
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from deepprof.collectors.importers.amd.places import Agent
+    from deepprof.collectors.importers.amd.places import RocmProcessor
     from deepprof.collectors.trace import Trace
 
 __all__ = ["ALLOCATION", "DEVICE", "HOST", "Loose", "RocmTrace", "frame", "make_trace", "signed_sizes"]
@@ -74,7 +74,7 @@ class Loose:
     device: list[pl.DataFrame] = field(default_factory=list)
     host: list[pl.DataFrame] = field(default_factory=list)
     allocations: list[pl.DataFrame] = field(default_factory=list)
-    agents: list[Agent] = field(default_factory=list)
+    agents: list[RocmProcessor] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
 

@@ -13,7 +13,7 @@ import polars as pl
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.amd import words
-from deepprof.collectors.importers.amd.places import Agent
+from deepprof.collectors.importers.amd.places import RocmProcessor
 from deepprof.collectors.importers.amd.rocprof_trace import DEVICE, HOST, Loose, RocmTrace, frame, make_trace
 from deepprof.collectors.importers.amd.rpd_tables import shape_calls
 from deepprof.collectors.importers.files import read_bytes
@@ -36,14 +36,14 @@ DAMAGED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 Scalar = str | int | float | bool | None
 
 
-class Args(msgspec.Struct):
+class RpdArgs(msgspec.Struct):
     """`name` of metadata; `desc` is an operation's type, or a call's arguments."""
 
     name: Scalar = None
     desc: Scalar = None
 
 
-class Event(msgspec.Struct):
+class RpdEvent(msgspec.Struct):
     """An event, as far as it is read."""
 
     ph: str | None = None
@@ -53,7 +53,7 @@ class Event(msgspec.Struct):
     ts: Scalar = None
     dur: Scalar = None
     id: Scalar = None
-    args: Args | None = None
+    args: RpdArgs | None = None
 
 
 class Wrapped(msgspec.Struct):
@@ -89,13 +89,13 @@ class RpdJson:
         return make_trace(RocmTrace(path, self.name, ADVICE), loose, read)
 
 
-def decode(path: Path, content: bytearray, loose: Loose) -> tuple[list[Event], int]:
+def decode(path: Path, content: bytearray, loose: Loose) -> tuple[list[RpdEvent], int]:
     """Return the events in `content`, and how many there are with those that are no events, which are left out."""
     try:
         text = content.decode("utf-8", "replace").removeprefix("\ufeff").encode()
         listed = text if text.lstrip().startswith(b"[") else msgspec.json.decode(text, type=Wrapped).events
         try:
-            events = msgspec.json.decode(listed, type=list[Event])
+            events = msgspec.json.decode(listed, type=list[RpdEvent])
         except msgspec.ValidationError:
             parts = [decode_one(part) for part in msgspec.json.decode(listed, type=list[msgspec.Raw])]
             events = [event for event in parts if event is not None]
@@ -106,15 +106,15 @@ def decode(path: Path, content: bytearray, loose: Loose) -> tuple[list[Event], i
     return events, len(events)
 
 
-def decode_one(part: msgspec.Raw) -> Event | None:
+def decode_one(part: msgspec.Raw) -> RpdEvent | None:
     """Return `part` as an event; None for what is none."""
     try:
-        return msgspec.json.decode(part, type=Event)
+        return msgspec.json.decode(part, type=RpdEvent)
     except DAMAGED:
         return None
 
 
-def tabulate(events: Sequence[Event]) -> pl.DataFrame:
+def tabulate(events: Sequence[RpdEvent]) -> pl.DataFrame:
     """Return `events` as a frame of texts."""
 
     def column(name: str, values: Sequence[Scalar]) -> pl.Series:
@@ -124,7 +124,7 @@ def tabulate(events: Sequence[Event]) -> pl.DataFrame:
         column(name, [getattr(event, name) for event in events])
         for name in ("ph", "name", "pid", "tid", "ts", "dur", "id")
     ]
-    args = [event.args or Args() for event in events]
+    args = [event.args or RpdArgs() for event in events]
     return pl.DataFrame([*simple, column("label", [a.name for a in args]), column("desc", [a.desc for a in args])])
 
 
@@ -148,7 +148,7 @@ def add_rows(rows: pl.DataFrame, loose: Loose) -> None:
     for phase, count in rows.filter(pl.col("ph").ne_missing("X")).group_by("ph").len().iter_rows():
         loose.tally.dropped[LEFT_OUT.get(phase, "unsupported")] += count
     gpus = find_gpus(rows)
-    loose.agents.extend(Agent(key=pid, number=number) for pid, number in gpus.items())
+    loose.agents.extend(RocmProcessor(key=pid, number=number) for pid, number in gpus.items())
     times = rows.with_columns(start=nanoseconds("ts"), end=nanoseconds("ts") + nanoseconds("dur"))
     spans = times.filter(pl.col("ph") == "X")
     on_gpu = pl.col("pid").is_in(list(gpus)).fill_null(False)

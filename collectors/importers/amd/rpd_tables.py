@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Protocol
 import polars as pl
 
 from deepprof.collectors.importers.amd import words
-from deepprof.collectors.importers.amd.places import Agent
+from deepprof.collectors.importers.amd.places import RocmProcessor
 from deepprof.collectors.importers.amd.rocprof_trace import DEVICE, HOST, Loose, frame
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CALLS", "COPY_CALLS", "KERNEL_CALLS", "LINKS", "MARKER", "OPS", "Tables", "read_tables"]
+__all__ = ["CALLS", "COPY_CALLS", "KERNEL_CALLS", "LINKS", "MARKER", "OPS", "RpdTables", "read_tables"]
 
 OPS, CALLS, LINKS = "rocpd_op", "rocpd_api", "rocpd_api_ops"
 KERNEL_CALLS, COPY_CALLS = "rocpd_kernelapi", "rocpd_copyapi"
@@ -22,7 +22,7 @@ MARKER = "UserMarker"
 OWN_CALLS = r"^(?:hcc_activity_callback|\w+Table::\w+|\w*Logger::\w+)"  # the tracer's own work
 
 
-class Tables(Protocol):
+class RpdTables(Protocol):
     """The tables of a database, or those rows of them that are new. See `sqlite.columns.Database`."""
 
     def count(self, table: str) -> int:
@@ -38,7 +38,7 @@ class Tables(Protocol):
         ...
 
 
-def read_tables(database: Tables, handles: dict[str, int] | None = None) -> tuple[Loose, int]:
+def read_tables(database: RpdTables, handles: dict[str, int] | None = None) -> tuple[Loose, int]:
     """Return the operations, calls and markers of `database`, and how many records it has.
 
     `handles` has the numbers of streams from former rows of the same database, and gets those of new ones.
@@ -55,7 +55,7 @@ def read_tables(database: Tables, handles: dict[str, int] | None = None) -> tupl
     return loose, sum(database.count(table) for table in (OPS, CALLS, *COUNTERS))
 
 
-def read_strings(database: Tables, table: str) -> pl.DataFrame:
+def read_strings(database: RpdTables, table: str) -> pl.DataFrame:
     """Return the texts of `table` as `id` and `text`; the first one where an id comes twice."""
     rows = database.integers(table, {"id": None}).with_columns(text=database.texts(table, "string"))
     return rows.drop_nulls("id").unique("id", keep="first", maintain_order=True)
@@ -67,7 +67,7 @@ def named(rows: pl.DataFrame, strings: pl.DataFrame, key: str, name: str) -> pl.
     return rows.join(table, on=key, how="left", maintain_order="left")
 
 
-def read_launches(database: Tables, handles: dict[str, int]) -> pl.DataFrame:
+def read_launches(database: RpdTables, handles: dict[str, int]) -> pl.DataFrame:
     """Return what is known of each operation's call: `op_id`, `api_id`, `stream_id`, `nbytes`, two devices.
 
     A size is that of the whole call: it is left out where one call made several operations.
@@ -82,7 +82,7 @@ def read_launches(database: Tables, handles: dict[str, int]) -> pl.DataFrame:
     return rows.with_columns(nbytes=pl.when(single).then("size"))
 
 
-def read_streams(database: Tables, handles: dict[str, int]) -> pl.DataFrame:
+def read_streams(database: RpdTables, handles: dict[str, int]) -> pl.DataFrame:
     """Return the stream of each call that has one, as `api_id` and `stream_id`.
 
     Streams are written as addresses ("0x0" is the default one): they are numbered from 0, the default one first.
@@ -106,7 +106,7 @@ def is_default(handle: str) -> bool:
     return handle.strip().lower() in ("0x0", "0", "(nil)", "nil", "null")
 
 
-def read_ops(database: Tables, strings: pl.DataFrame, launches: pl.DataFrame, loose: Loose) -> pl.DataFrame:
+def read_ops(database: RpdTables, strings: pl.DataFrame, launches: pl.DataFrame, loose: Loose) -> pl.DataFrame:
     """Return the operations as DEVICE rows.
 
     A kernel's name is its description; what has none (copies, fills, the nodes of a graph) is called after its type.
@@ -123,7 +123,7 @@ def read_ops(database: Tables, strings: pl.DataFrame, launches: pl.DataFrame, lo
     peer = (pl.col("copy_kind") == "DtoD") & between
     kind = pl.when(peer).then(pl.lit("PtoP")).when(pl.col("activity") == "memcpy").then("copy_kind")
     rows = loose.tally.keep(rows, pl.col("gpuId").is_between(0, 2**16 - 1).fill_null(False), "invalid-place")
-    loose.agents.extend(Agent(key=str(gpu), number=gpu) for gpu in rows["gpuId"].unique())
+    loose.agents.extend(RocmProcessor(key=str(gpu), number=gpu) for gpu in rows["gpuId"].unique())
     described = pl.when(kernel | pl.col("label").is_null()).then(words.kernel_label(pl.col("description")))
     return frame(
         DEVICE,
@@ -144,7 +144,7 @@ def read_ops(database: Tables, strings: pl.DataFrame, launches: pl.DataFrame, lo
     )
 
 
-def read_calls(database: Tables, strings: pl.DataFrame) -> pl.DataFrame:
+def read_calls(database: RpdTables, strings: pl.DataFrame) -> pl.DataFrame:
     """Return the calls with `call`, `args` and `domain` as texts; schema 3 has a table of its own for arguments."""
     columns = dict.fromkeys(("id", "pid", "tid", "start", "end", "apiName_id", "args_id", "domain_id"))
     rows = database.integers(CALLS, columns)

@@ -14,9 +14,9 @@ from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.assembly import Records, assemble
 from deepprof.collectors.importers.files import open_file, read_head
 from deepprof.collectors.importers.flags import Tally
-from deepprof.collectors.importers.frames import TableFile, is_table_file
-from deepprof.collectors.importers.generic.columns import OWN, Columns, listed, suggest
-from deepprof.collectors.importers.generic.text import Header, find_header, guess_header, read_texts
+from deepprof.collectors.importers.frames import FrameFile, is_table_file
+from deepprof.collectors.importers.generic.columns import OWN, GenericColumns, listed, suggest
+from deepprof.collectors.importers.generic.text import TextHeader, find_header, guess_header, read_texts
 from deepprof.collectors.importers.generic.values import (
     HOST,
     RANGES,
@@ -59,7 +59,7 @@ class Parquet:
     def accepts(self, head: bytes, path: Path) -> bool:
         """Return whether the table in `path` has columns of our own names; never raises."""
         try:
-            return is_table_file(head) and is_own(list(TableFile(path).schema))
+            return is_table_file(head) and is_own(list(FrameFile(path).schema))
         except TraceError:
             return False
 
@@ -74,28 +74,28 @@ def is_own(found: Sequence[str]) -> bool:
     return {OWN.start, OWN.name} <= names and bool({OWN.end, OWN.duration} & names)
 
 
-def own_columns(path: Path) -> Columns:
+def own_columns(path: Path) -> GenericColumns:
     """Return the mapping for those of our own names that the table in `path` has, whatever their case."""
     found = {name.lower(): name for name in reversed(list_columns(path, None))}
     if not is_own(tuple(found)):
         problem, advice = describe(list_columns(path, None))
         raise TraceError(path, problem, advice)
     known = {key: found[column] for key, column in OWN.named().items() if column in found}
-    return Columns(**known)  # type: ignore[arg-type]  # texts, all but `unit`, which it lacks
+    return GenericColumns(**known)  # type: ignore[arg-type]  # texts, all but `unit`, which it lacks
 
 
-def list_columns(path: Path, columns: Columns | None) -> list[str]:
+def list_columns(path: Path, columns: GenericColumns | None) -> list[str]:
     """Return the columns of the table in `path`: those of its schema, or of its header."""
     head = read_head(path)
     if is_table_file(head):
-        return list(TableFile(path).schema)
+        return list(FrameFile(path).schema)
     header = match_header(head, columns)
     if header is None:
         raise TraceError(path, "is no table with a header", "give a CSV or Parquet file whose first line names columns")
     return list(header.columns)
 
 
-def match_header(head: bytes, columns: Columns | None) -> Header | None:
+def match_header(head: bytes, columns: GenericColumns | None) -> TextHeader | None:
     """Return the header in `head` that has all of `columns`, or our own names, or else what looks like one."""
     wanted = set(columns.named().values()) if columns else set()
     fitting = find_header(head, lambda found: wanted <= set(found) if wanted else is_own(found))
@@ -106,7 +106,7 @@ def explain(head: bytes, path: Path) -> TraceError | None:
     """Return what to say of a table that starts with `head` and that no importer takes; None for what is no table."""
     try:
         if is_table_file(head):
-            problem, advice = describe(list(TableFile(path).schema))
+            problem, advice = describe(list(FrameFile(path).schema))
         elif head and (header := guess_header(head)):
             problem, advice = describe(list(header.columns))
         else:
@@ -124,7 +124,7 @@ def describe(found: list[str]) -> tuple[str, str]:
     )
 
 
-def read_mapped(path: Path, columns: Columns) -> Trace:
+def read_mapped(path: Path, columns: GenericColumns) -> Trace:
     """Return the trace in the table `path`, whose columns `columns` names; the clock is "session".
 
     Texts take about six times the content of the file, Parquet and Arrow the columns named, at most `LIMIT_NBYTES`
@@ -135,7 +135,7 @@ def read_mapped(path: Path, columns: Columns) -> Trace:
     columns.check(path, list_columns(path, columns))
     wanted = list(dict.fromkeys(columns.named().values()))
     if is_table_file(head):
-        rows, comma, kind = TableFile(path).read(wanted), False, "parquet"
+        rows, comma, kind = FrameFile(path).read(wanted), False, "parquet"
     else:
         header = match_header(head, columns)
         assert header is not None  # noqa: S101  list_columns has found it
@@ -143,7 +143,7 @@ def read_mapped(path: Path, columns: Columns) -> Trace:
     return make_trace(path, kind, rows, columns, decimal_comma=comma)
 
 
-def make_trace(path: Path, kind: str, rows: pl.DataFrame, columns: Columns, *, decimal_comma: bool) -> Trace:
+def make_trace(path: Path, kind: str, rows: pl.DataFrame, columns: GenericColumns, *, decimal_comma: bool) -> Trace:
     """Return the trace of `rows`, which hold the columns that `columns` names."""
     tally, notes = Tally(), list[str]()
     frame = convert(rows, columns, notes, decimal_comma=decimal_comma)
@@ -158,7 +158,7 @@ def make_trace(path: Path, kind: str, rows: pl.DataFrame, columns: Columns, *, d
     return assemble(path, kind, records, read=rows.height, clock="session", notes=tuple(notes))
 
 
-def convert(rows: pl.DataFrame, columns: Columns, notes: list[str], *, decimal_comma: bool) -> pl.DataFrame:
+def convert(rows: pl.DataFrame, columns: GenericColumns, notes: list[str], *, decimal_comma: bool) -> pl.DataFrame:
     """Return `rows` under the names of a `Trace`'s columns, with `kind` for the table that each belongs to."""
     given = {key: rows[column] for key, column in columns.named().items()}
     times = {

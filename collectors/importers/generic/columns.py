@@ -16,7 +16,7 @@ import msgspec
 from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.collectors.importers.files import read_bytes
 
-__all__ = ["EXAMPLE", "KEYS", "OWN", "Columns", "Mapped", "listed", "parse_columns", "suggest"]
+__all__ = ["EXAMPLE", "KEYS", "OWN", "GenericColumns", "Mapped", "listed", "parse_columns", "suggest"]
 
 EXAMPLE = "start=COLUMN,duration=COLUMN,name=COLUMN,stream=COLUMN,unit=us"
 FILE_NBYTES = 64 * 1024
@@ -24,7 +24,7 @@ SHOWN = 12
 SHOWN_LENGTH = 30
 
 
-class Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class GenericColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The names of the columns that hold each thing, and the unit of their times.
 
     `end` or `duration` is needed. `activity` tells device events ("kernel", "memcpy", "memset", "graph", "sync") from
@@ -63,8 +63,8 @@ class Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                 raise TraceError(path, problem, f"{'did you mean' if near else 'its columns are'} {listed(names)}")
 
 
-KEYS = Columns.__struct_fields__
-Mapped: TypeAlias = str | os.PathLike[str] | Mapping[str, str] | Columns  # what `parse_columns` takes
+KEYS = GenericColumns.__struct_fields__
+Mapped: TypeAlias = str | os.PathLike[str] | Mapping[str, str] | GenericColumns  # what `parse_columns` takes
 # What other tools call them; the first column that matches is meant, and "Start (us)" says its unit too.
 USUAL = {
     "start": r"start|begin|ts\b|timestamp",
@@ -77,7 +77,7 @@ USUAL = {
 }
 UNIT = re.compile(r"\((ns|us|ms|s)(?:ec)?\)")
 # Tables that have these names need no mapping.
-OWN = Columns(
+OWN = GenericColumns(
     start="start_ns",
     name="name",
     end="end_ns",
@@ -92,12 +92,12 @@ OWN = Columns(
 )
 
 
-def parse_columns(given: Mapped) -> Columns:
+def parse_columns(given: Mapped) -> GenericColumns:
     """Return what `given` says: "start=Start,end=End,…", the path of a TOML file, or a mapping of the same keys.
 
     Raises `UsageError` for an unknown key or a missing one, and `TraceError` for a file that cannot be read.
     """
-    if isinstance(given, Columns):
+    if isinstance(given, GenericColumns):
         return given
     if isinstance(given, Mapping):
         return convert(dict(given), "columns")
@@ -107,13 +107,13 @@ def parse_columns(given: Mapped) -> Columns:
     return convert(split_text(text), "--columns")
 
 
-def convert(values: dict[str, object], source: str) -> Columns:
-    """Return `values` as `Columns`."""
+def convert(values: dict[str, object], source: str) -> GenericColumns:
+    """Return `values` as `GenericColumns`."""
     known = f"keys are {', '.join(KEYS)}"
     if unknown := [key for key in values if key not in KEYS]:
         raise UsageError(f"{source}: unknown key {unknown[0]!r}; {known}")
     try:
-        return msgspec.convert(values, Columns)
+        return msgspec.convert(values, GenericColumns)
     except msgspec.ValidationError as error:
         raise UsageError(f"{source}: {str(error).replace('`', '')}; {known}, as in {EXAMPLE}") from error
 

@@ -14,7 +14,7 @@ from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import read_bytes
 from deepprof.collectors.importers.frames import decoding
 
-__all__ = ["Header", "find_header", "guess_header", "read_texts"]
+__all__ = ["TextHeader", "find_header", "guess_header", "read_texts"]
 
 SEPARATORS = (",", "\t", ";", "|")
 PREAMBLE = 50  # lines before the header: what a tool says about itself
@@ -25,7 +25,7 @@ BOM = "\ufeff"
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class TextHeader:
     """The line of a delimited text, from 0, that names its columns, what separates them, and those names."""
 
     line: int
@@ -33,7 +33,7 @@ class Header:
     columns: tuple[str, ...]
 
 
-def find_header(head: bytes, fits: Callable[[Sequence[str]], bool]) -> Header | None:
+def find_header(head: bytes, fits: Callable[[Sequence[str]], bool]) -> TextHeader | None:
     """Return the first header in `head`, the start of a text, whose columns satisfy `fits`."""
     if b"\0" in head:
         return None
@@ -42,11 +42,11 @@ def find_header(head: bytes, fits: Callable[[Sequence[str]], bool]) -> Header | 
         for separator in SEPARATORS:
             columns = split(line, separator)
             if len(columns) <= COLUMNS and fits(columns):
-                return Header(number, separator, columns)
+                return TextHeader(number, separator, columns)
     return None
 
 
-def guess_header(head: bytes) -> Header | None:
+def guess_header(head: bytes) -> TextHeader | None:
     """Return what looks like a header: several different names, over a line of as many fields."""
     header = find_header(head, lambda columns: len(set(columns)) == len(columns) >= FIELDS and all_names(columns))
     if header is None:
@@ -56,7 +56,7 @@ def guess_header(head: bytes) -> Header | None:
     return header if len(split(following, header.separator)) == len(header.columns) else None
 
 
-def read_texts(path: Path, header: Header, columns: Sequence[str]) -> pl.DataFrame:
+def read_texts(path: Path, header: TextHeader, columns: Sequence[str]) -> pl.DataFrame:
     """Return `columns` as String, rows in stored order, without lines that are empty in all of them.
 
     Fields beyond the header are passed over, missing ones are null. Takes about four times the content. Raises

@@ -10,12 +10,12 @@ from pathlib import Path
 import polars as pl
 
 from deepprof.collectors.importers.flags import flag_events
-from deepprof.collectors.importers.kineto.header import Clock, Header, read_clock, read_header
+from deepprof.collectors.importers.kineto.header import KinetoClock, KinetoHeader, read_clock, read_header
 from deepprof.collectors.importers.kineto.host import host_tables
 from deepprof.collectors.importers.kineto.kinds import DEVICE_KINDS
 from deepprof.collectors.importers.kineto.rows import EventColumns
-from deepprof.collectors.importers.kineto.schema import Document
-from deepprof.collectors.importers.kineto.source import Source, name_traits
+from deepprof.collectors.importers.kineto.schema import KinetoDocument
+from deepprof.collectors.importers.kineto.source import KinetoColumns, name_traits
 from deepprof.collectors.importers.kineto.stream import read_events
 from deepprof.collectors.importers.kineto.tables import annotation_rows, collectives, device_rows, memory_rows
 from deepprof.collectors.importers.silence import explain_silence
@@ -58,11 +58,11 @@ class Kineto:
         return make_trace(path, *read_events(path, details=details))
 
 
-def make_trace(path: Path, document: Document, columns: EventColumns) -> Trace:
+def make_trace(path: Path, document: KinetoDocument, columns: EventColumns) -> Trace:
     """Return the trace of the document in `path`; what is in no table is counted."""
     header, names = read_header(document), columns.labels.names.series()
     device_events = sum(columns.heights[kind] for kind in DEVICE_KINDS)
-    source = Source(columns, read_clock(columns.times_us(), header.base_ns), name_traits(names))
+    source = KinetoColumns(columns, read_clock(columns.times_us(), header.base_ns), name_traits(names))
     annotations, memory, device = annotation_rows(source), memory_rows(source), device_rows(source)
     host = host_tables(source)
     kept = device.height + host.events.height + annotations.height + memory.height
@@ -89,7 +89,7 @@ def make_trace(path: Path, document: Document, columns: EventColumns) -> Trace:
     )
 
 
-def write_notes(kept: int, absence: str, header: Header, clock: Clock) -> Iterator[str]:
+def write_notes(kept: int, absence: str, header: KinetoHeader, clock: KinetoClock) -> Iterator[str]:
     """Yield a sentence for everything the reader of a report should know about the file.
 
     `kept` device events are in the table, `absence` is why where there is none.
@@ -102,7 +102,7 @@ def write_notes(kept: int, absence: str, header: Header, clock: Clock) -> Iterat
         yield "has absolute times beside baseTimeNanoseconds, which was not added"
 
 
-def explain_absence(device_events: int, foreign: Counter[str], header: Header, calls: pl.Series) -> str:
+def explain_absence(device_events: int, foreign: Counter[str], header: KinetoHeader, calls: pl.Series) -> str:
     """Return why no device event was kept; `calls` are the names of those of the device's runtime that were."""
     if device_events:
         return f"all {device_events} device events have impossible times or places"

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 import numpy as np
 
-from deepprof.collectors.importers.kineto.schema import UNDECODABLE, BareEvent, DetailedEvent, Event, find_fault, repair
+from deepprof.collectors.importers.kineto.schema import (
+    UNDECODABLE,
+    BareKinetoEvent,
+    DetailedKinetoEvent,
+    KinetoEvent,
+    find_fault,
+    repair,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -28,11 +35,11 @@ __all__ = [
     "MISSING",
     "MORE",
     "ROW",
-    "Batch",
+    "EventBatch",
     "EventDecoder",
+    "EventReader",
     "NotJsonError",
     "PlainReader",
-    "Reader",
 ]
 
 MORE, CLOSED, FULL, DAMAGED = range(4)  # why a batch ended: text used up, list closed, rows full, no JSON
@@ -60,7 +67,7 @@ TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+("?)|[{}\[\],]', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class EventBatch:
     """Events in the order of the document. `consumed` counts the bytes used, `status` says why it ended there.
 
     Either `rows` (of dtype `ROW`) holds them all, but for the rows `odd`, whose events are in `events`; or `rows` is
@@ -69,7 +76,7 @@ class Batch:
 
     consumed: int
     status: int
-    events: Sequence[Event | None]
+    events: Sequence[KinetoEvent | None]
     rows: npt.NDArray[Any] | None = None
     odd: npt.NDArray[np.intp] | None = None
 
@@ -87,7 +94,7 @@ class NotJsonError(ValueError):
         self.at = at
 
 
-class Reader(Protocol):
+class EventReader(Protocol):
     """What reads the elements of a list of events; `keys` and `names` are what the rows of its batches index."""
 
     @property
@@ -100,7 +107,7 @@ class Reader(Protocol):
         """The names by a row's `name`."""
         ...
 
-    def read(self, text: bytes, at: int) -> Batch:
+    def read(self, text: bytes, at: int) -> EventBatch:
         """Return the next events of `text` from `at`, which is where the last batch ended.
 
         Raises `NotJsonError`.
@@ -112,12 +119,12 @@ class EventDecoder:
     """Decodes single events and lists of them."""
 
     def __init__(self, *, details: bool) -> None:
-        one: type[Event] = DetailedEvent if details else Event
-        self.all: msgspec.json.Decoder[list[Event]] = msgspec.json.Decoder(list[one])  # type: ignore[valid-type]
-        self.full: msgspec.json.Decoder[Event] = msgspec.json.Decoder(one)
-        self.bare: msgspec.json.Decoder[Event] = msgspec.json.Decoder(BareEvent)
+        one: type[KinetoEvent] = DetailedKinetoEvent if details else KinetoEvent
+        self.all: msgspec.json.Decoder[list[KinetoEvent]] = msgspec.json.Decoder(list[one])  # type: ignore[valid-type]
+        self.full: msgspec.json.Decoder[KinetoEvent] = msgspec.json.Decoder(one)
+        self.bare: msgspec.json.Decoder[KinetoEvent] = msgspec.json.Decoder(BareKinetoEvent)
 
-    def decode(self, text: bytes, start: int, end: int) -> Event | None:
+    def decode(self, text: bytes, start: int, end: int) -> KinetoEvent | None:
         """Return the event in `text[start:end]`, without its `args` where those are at fault; None where it is none.
 
         Raises `NotJsonError` when it is no JSON, not even after `repair`.
@@ -132,7 +139,7 @@ class EventDecoder:
                 raise NotJsonError(start + fault)
         return event
 
-    def decode_as_it_is(self, content: bytes) -> Event | None:
+    def decode_as_it_is(self, content: bytes) -> KinetoEvent | None:
         """Return the event in `content`, or None."""
         for decoder in (self.full, self.bare):
             with suppress(*UNDECODABLE):
@@ -149,33 +156,33 @@ class PlainReader:
         self.decoder = EventDecoder(details=details)
         self.after_event = self.any = False
 
-    def read(self, text: bytes, at: int) -> Batch:
+    def read(self, text: bytes, at: int) -> EventBatch:
         """Return the next events of `text` from `at`."""
         for cut in likely_cuts(text, at) if not self.after_event else []:
             with suppress(*UNDECODABLE):  # the comma may be in a text, or in a list of an event's own
                 events = self.decoder.all.decode(b"[%b]" % text[at:cut])
                 self.any = True
-                return Batch(cut + 1 - at, FULL, events)
+                return EventBatch(cut + 1 - at, FULL, events)
         return self.read_each(text, at)
 
-    def read_each(self, content: bytes, begin: int) -> Batch:
+    def read_each(self, content: bytes, begin: int) -> EventBatch:
         """Return the next events of `content`, one after the other; the same rules as in scan.c."""
-        events: list[Event | None] = []
+        events: list[KinetoEvent | None] = []
         at = begin
         while True:
             at = skip_space(content, at)
             if at >= len(content):
-                return Batch(at - begin, MORE, events)
+                return EventBatch(at - begin, MORE, events)
             if content[at] == ord("]") and (self.after_event or not self.any):
-                return Batch(at + 1 - begin, CLOSED, events)
+                return EventBatch(at + 1 - begin, CLOSED, events)
             if self.after_event:
                 if content[at] != ord(","):
-                    return Batch(at - begin, DAMAGED, events)
+                    return EventBatch(at - begin, DAMAGED, events)
                 at, self.after_event = at + 1, False
                 continue
             end = find_end(content, at)
             if end is None or end == at:
-                return Batch(at - begin, MORE if end is None else DAMAGED, events)
+                return EventBatch(at - begin, MORE if end is None else DAMAGED, events)
             events.append(self.decoder.decode(content, at, end))
             at, self.after_event, self.any = end, True, True
 

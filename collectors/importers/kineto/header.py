@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from deepprof.collectors.importers.columns import integers, parse_integer, unsigned
-from deepprof.collectors.importers.kineto.schema import Document, decode_loosely
+from deepprof.collectors.importers.kineto.schema import KinetoDocument, decode_loosely
 from deepprof.collectors.trace import DEVICES
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["Clock", "Header", "read_clock", "read_header"]
+__all__ = ["KinetoClock", "KinetoHeader", "read_clock", "read_header"]
 
 RANK_LIMIT = 2**31
 BASE_LIMIT_NS = 4 * 10**18  # the year 2096; with the limits of ts and dur every sum stays inside int64
@@ -28,7 +28,7 @@ UNIX_NS = 10**17  # 1973: no machine counts that long from its own start
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class KinetoClock:
     """`base_ns` is to be added to every time; `kind` says what the sum counts from."""
 
     base_ns: int
@@ -36,7 +36,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class KinetoHeader:
     """The header fields, each None or empty where the document has none or an odd one."""
 
     base_ns: int | None
@@ -46,12 +46,12 @@ class Header:
     version: Any
 
 
-def read_header(document: Document) -> Header:
+def read_header(document: KinetoDocument) -> KinetoHeader:
     """Return the header of `document`; nothing in it can fail a trace."""
     distributed = decode_loosely(document.distributed)
     distributed = distributed if isinstance(distributed, dict) else {}
     base = parse_integer(decode_loosely(document.base))
-    return Header(
+    return KinetoHeader(
         base_ns=base if base is not None and 0 < base < BASE_LIMIT_NS else None,
         devices=read_devices(decode_loosely(document.devices), read_versions(document, distributed)),
         rank=parse_rank(distributed.get("rank")),
@@ -66,7 +66,7 @@ def parse_rank(value: Any) -> int | None:
     return rank if rank is not None and 0 <= rank < RANK_LIMIT else None
 
 
-def read_clock(times_us: npt.NDArray[np.float64], base_ns: int | None) -> Clock:
+def read_clock(times_us: npt.NDArray[np.float64], base_ns: int | None) -> KinetoClock:
     """Return the clock of events that start at `times_us` microseconds, absolute or relative to `base_ns`.
 
     Times that are epoch-sized already do not get the base a second time.
@@ -77,10 +77,10 @@ def read_clock(times_us: npt.NDArray[np.float64], base_ns: int | None) -> Clock:
     middle_ns = median * 1000
     if middle_ns > base / 2:
         base = 0
-    return Clock(base, "unix" if base + middle_ns > UNIX_NS else "session")
+    return KinetoClock(base, "unix" if base + middle_ns > UNIX_NS else "session")
 
 
-def read_versions(document: Document, distributed: Mapping[str, Any]) -> dict[str, Any]:
+def read_versions(document: KinetoDocument, distributed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the versions of the software beneath, by the keys of the file; what is too long for one is left out."""
     told = {key: decode_loosely(getattr(document, key)) for key in VERSIONS}
     told["nccl_version"] = distributed.get("nccl_version")

@@ -14,7 +14,7 @@ import polars as pl
 
 from deepprof.collectors.importers.columns import positive
 from deepprof.collectors.importers.kineto.kinds import HOST_KINDS
-from deepprof.collectors.importers.kineto.source import Source, external_id, timed, trait
+from deepprof.collectors.importers.kineto.source import KinetoColumns, external_id, timed, trait
 from deepprof.collectors.trace import HOST_EVENTS, OPERANDS, STACKS, empty_table
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class HostTables:
     stacks: pl.DataFrame = field(default_factory=lambda: empty_table(STACKS))
 
 
-def host_tables(source: Source) -> HostTables:
+def host_tables(source: KinetoColumns) -> HostTables:
     """Return the host tables of `source`, whose columns are used up; old ranges among the operators are left out."""
     rows = {kind: select_rows(source, kind) for kind in HOST_KINDS if source.columns.heights[kind]}
     if not rows:
@@ -48,7 +48,7 @@ def host_tables(source: Source) -> HostTables:
     return add_details(source, pl.DataFrame(columns), rows, order)
 
 
-def select_rows(source: Source, kind: str) -> pl.DataFrame:
+def select_rows(source: KinetoColumns, kind: str) -> pl.DataFrame:
     """Return `start_ns` and `end_ns` of the events of `kind` that become rows, and `at`, where each one stands."""
     columns = source.columns
     rows = pl.DataFrame({"ts": columns.take(kind, "ts"), "dur": columns.take(kind, "dur")}).with_row_index("at")
@@ -58,7 +58,7 @@ def select_rows(source: Source, kind: str) -> pl.DataFrame:
     return timed(rows, source)
 
 
-def host_column(source: Source, kind: str, rows: pl.DataFrame, column: str) -> pl.Series:
+def host_column(source: KinetoColumns, kind: str, rows: pl.DataFrame, column: str) -> pl.Series:
     """Return a column of HOST_EVENTS for the `rows` of one kind."""
     if column in rows.columns:
         return rows[column]
@@ -70,7 +70,7 @@ def host_column(source: Source, kind: str, rows: pl.DataFrame, column: str) -> p
     return raw if len(raw) == rows.height else raw.gather(rows["at"])
 
 
-def raw_column(source: Source, kind: str, column: str) -> pl.Series | None:
+def raw_column(source: KinetoColumns, kind: str, column: str) -> pl.Series | None:
     """Return a column for all events of `kind`, or None where this kind has none."""
     columns = source.columns
     if column == "external_id" and columns.has(kind, "old_external_id"):
@@ -84,7 +84,9 @@ def raw_column(source: Source, kind: str, column: str) -> pl.Series | None:
     return values.to_frame().select(positive(raw)).to_series() if ids else values
 
 
-def add_details(source: Source, events: pl.DataFrame, rows: dict[str, pl.DataFrame], order: pl.Series) -> HostTables:
+def add_details(
+    source: KinetoColumns, events: pl.DataFrame, rows: dict[str, pl.DataFrame], order: pl.Series
+) -> HostTables:
     """Return the host tables for `events`, with the details of operators where some were read."""
     details = source.columns.extra_rows("op")
     if details.is_empty() or "dims" not in details.columns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["DEVICE_KINDS", "DROPPED_KINDS", "FRAMEWORK_RANGE", "HOST_KINDS", "OLD_ANNOTATION", "Kinds"]
+__all__ = ["DEVICE_KINDS", "DROPPED_KINDS", "FRAMEWORK_RANGE", "HOST_KINDS", "OLD_ANNOTATION", "KinetoKinds"]
 
 DEVICE_KINDS = ("kernel", "memcpy", "memset", "sync")
 HOST_KINDS = ("op", "runtime", "python", "overhead", "other")
@@ -47,7 +47,7 @@ FRAMEWORK_RANGE = (
 )
 
 
-class Kinds(dict[tuple[str, str], str]):
+class KinetoKinds(dict[tuple[str, str], str]):
     """Kinds by (phase, category), worked out once for each pair that occurs."""
 
     def __missing__(self, key: tuple[str, str]) -> str:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from deepprof.collectors.importers.columns import Names
-from deepprof.collectors.importers.kineto.kinds import DEVICE_KINDS, DROPPED_KINDS, HOST_KINDS, Kinds
+from deepprof.collectors.importers.columns import NameTable
+from deepprof.collectors.importers.kineto.kinds import DEVICE_KINDS, DROPPED_KINDS, HOST_KINDS, KinetoKinds
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from deepprof.collectors.importers.kineto.schema import Event
+    from deepprof.collectors.importers.kineto.schema import KinetoEvent
 
     Codes = npt.NDArray[np.uint8]
     Ids = npt.NDArray[np.int64]
@@ -34,13 +34,13 @@ class Labels:
     """Numbers kinds (`KINDS`) and names, and remembers what a reader's own numbers for texts stand for."""
 
     def __init__(self) -> None:
-        self.names = Names()
-        self.kinds = Kinds()
+        self.names = NameTable()
+        self.kinds = KinetoKinds()
         self.categories: list[str] = []  # by a reader's key
         self.key_codes = np.empty(0, np.uint8)
         self.name_ids = np.empty(0, np.int64)  # by a reader's name; -1: not asked for yet
 
-    def of_events(self, events: Sequence[Event | None]) -> tuple[Codes, Ids]:
+    def of_events(self, events: Sequence[KinetoEvent | None]) -> tuple[Codes, Ids]:
         """Return the kinds and name ids of `events`; what is no event is "undecodable"."""
         codes = np.array([self.code_of(event) for event in events], np.uint8)
         ids = [
@@ -49,7 +49,7 @@ class Labels:
         ]
         return codes, np.array(ids, np.int64)
 
-    def code_of(self, event: Event | None) -> int:
+    def code_of(self, event: KinetoEvent | None) -> int:
         """Return the kind of `event`."""
         if event is None:
             return CODES["undecodable"]

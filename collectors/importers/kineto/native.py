@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deepprof import libraries
-from deepprof.collectors.importers.kineto.batches import ROW, Batch, EventDecoder, PlainReader, Reader
+from deepprof.collectors.importers.kineto.batches import ROW, EventBatch, EventDecoder, EventReader, PlainReader
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy.typing as npt
 
-    from deepprof.collectors.importers.kineto.schema import Event
+    from deepprof.collectors.importers.kineto.schema import KinetoEvent
 
 __all__ = ["NativeReader", "library", "load", "open_reader"]
 
@@ -50,7 +50,7 @@ def load(path: Path) -> ctypes.CDLL | None:
     return libraries.load(path, SIGNATURES, VERSION)
 
 
-def open_reader(*, details: bool) -> Reader:
+def open_reader(*, details: bool) -> EventReader:
     """Return what reads events here; with `details`, which are texts and lists, the reader in Python."""
     found = library()
     return PlainReader(details=details) if details or found is None else NativeReader(found)
@@ -74,7 +74,7 @@ class NativeReader:
         if getattr(self, "scanner", None):
             self.native.dp_kineto_free(self.scanner)
 
-    def read(self, text: bytes, at: int) -> Batch:
+    def read(self, text: bytes, at: int) -> EventBatch:
         """Return the next events of `text` from `at`; the rows are the reader's own until the next call."""
         consumed, count = INT64(), INT64()
         start = (ctypes.cast(ctypes.c_char_p(text), POINTER).value or 0) + at
@@ -88,9 +88,9 @@ class NativeReader:
         self.learn(NAMES, self.names)
         rows = self.rows[: count.value]
         odd = np.flatnonzero(rows["length"])
-        return Batch(consumed.value, status, self.decode(text, at, rows[odd]), rows, odd)
+        return EventBatch(consumed.value, status, self.decode(text, at, rows[odd]), rows, odd)
 
-    def decode(self, text: bytes, at: int, rows: npt.NDArray[Any]) -> list[Event | None]:
+    def decode(self, text: bytes, at: int, rows: npt.NDArray[Any]) -> list[KinetoEvent | None]:
         """Return the events that the odd `rows` point at, counted from `at`."""
         places = zip((rows["start"].astype(np.int64) + at).tolist(), rows["length"].tolist(), strict=True)
         return [self.decoder.decode(text, start, start + length) for start, length in places]

@@ -23,8 +23,8 @@ from deepprof.collectors.importers.kineto.labels import KINDS, Labels
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from deepprof.collectors.importers.kineto.batches import Batch
-    from deepprof.collectors.importers.kineto.schema import Event
+    from deepprof.collectors.importers.kineto.batches import EventBatch
+    from deepprof.collectors.importers.kineto.schema import KinetoEvent
 
     Array = npt.NDArray[Any]
 
@@ -126,7 +126,7 @@ class EventColumns:
         self.extra_columns = {"kernel": COLLECTIVE} | ({"op": DETAILS} if details else {})
         self.extra_pieces: dict[str, list[pl.DataFrame]] = {}
 
-    def add(self, batch: Batch, keys: Sequence[bytes] = (), names: Sequence[bytes] = ()) -> None:
+    def add(self, batch: EventBatch, keys: Sequence[bytes] = (), names: Sequence[bytes] = ()) -> None:
         """Add `batch`, whose rows' `key` and `name` index `keys` and `names`."""
         self.read += batch.count
         rows, odd = batch.rows, batch.odd
@@ -163,7 +163,7 @@ class EventColumns:
             self.foreign.update(self.labels.categories[key] for key in keys.tolist())
             self.foreign.update(event.cat for event in events)
 
-    def add_extra(self, kind: str, where: Array, events: list[Event]) -> None:
+    def add_extra(self, kind: str, where: Array, events: list[KinetoEvent]) -> None:
         """Keep what only a few `events` of a kind have, with the position of each among its kind."""
         columns = self.extra_columns.get(kind, {})
         args = [event.args for event in events]
@@ -211,7 +211,7 @@ class EventColumns:
         return pl.concat(pieces) if pieces else pl.DataFrame(schema={"position": pl.Int64})
 
 
-def fill(rows: Array, where: Array, events: Sequence[Event], kind: str) -> None:
+def fill(rows: Array, where: Array, events: Sequence[KinetoEvent], kind: str) -> None:
     """Write what `events` of one kind hold into `rows` at `where`."""
     args = [event.args for event in events]  # once: two steps per value would cost four times as much
     rows["ts"][where] = numbers([event.ts for event in events])

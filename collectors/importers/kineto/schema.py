@@ -19,12 +19,12 @@ from deepprof.collectors.errors import TraceError
 __all__ = [
     "POSITION",
     "UNDECODABLE",
-    "Args",
-    "BareEvent",
-    "DetailedArgs",
-    "DetailedEvent",
-    "Document",
-    "Event",
+    "BareKinetoEvent",
+    "DetailedKinetoArgs",
+    "DetailedKinetoEvent",
+    "KinetoArgs",
+    "KinetoDocument",
+    "KinetoEvent",
     "decode_document",
     "decode_loosely",
     "find_fault",
@@ -46,7 +46,7 @@ POSITION = re.compile(r"\(byte (\d+)\)")
 UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
 
 
-class Document(Struct, gc=False):
+class KinetoDocument(Struct, gc=False):
     """The top level: the list of events and the header fields as raw JSON (views of the document)."""
 
     events: Raw = field(name="traceEvents")
@@ -60,7 +60,7 @@ class Document(Struct, gc=False):
     hip_driver_version: Raw = NULL
 
 
-class Args(Struct, gc=False, frozen=True):
+class KinetoArgs(Struct, gc=False, frozen=True):
     """The `args` of any event; None where absent."""
 
     correlation: Any = None
@@ -92,8 +92,8 @@ class Args(Struct, gc=False, frozen=True):
     collective_sequence: Any = field(default=None, name="Seq")
 
 
-class DetailedArgs(Args, gc=False, frozen=True):
-    """`Args` with what only `details=True` asks for; shapes stay JSON text."""
+class DetailedKinetoArgs(KinetoArgs, gc=False, frozen=True):
+    """`KinetoArgs` with what only `details=True` asks for; shapes stay JSON text."""
 
     dims: Raw = field(default=NULL, name="Input Dims")
     old_dims: Raw = field(default=NULL, name="Input dims")
@@ -101,7 +101,7 @@ class DetailedArgs(Args, gc=False, frozen=True):
     stack: Any = field(default=None, name="Call stack")
 
 
-class Event(Struct, gc=False):
+class KinetoEvent(Struct, gc=False):
     """One element of `traceEvents`. `ts` and `dur` are microseconds."""
 
     ph: str = ""
@@ -111,22 +111,22 @@ class Event(Struct, gc=False):
     tid: Any = None
     ts: Any = None
     dur: Any = None
-    args: Args = Args()
+    args: KinetoArgs = KinetoArgs()
 
 
-class BareEvent(Event, gc=False):
+class BareKinetoEvent(KinetoEvent, gc=False):
     """An event whose `args` cannot be read."""
 
-    args: Args = field(default=DetailedArgs(), name="")
+    args: KinetoArgs = field(default=DetailedKinetoArgs(), name="")
 
 
-class DetailedEvent(Event, gc=False):
-    """An event with `DetailedArgs`."""
+class DetailedKinetoEvent(KinetoEvent, gc=False):
+    """An event with `DetailedKinetoArgs`."""
 
-    args: DetailedArgs = DetailedArgs()
+    args: DetailedKinetoArgs = DetailedKinetoArgs()
 
 
-def decode_document(content: bytes, path: Path, hole: tuple[int, int] = (0, 0)) -> Document:
+def decode_document(content: bytes, path: Path, hole: tuple[int, int] = (0, 0)) -> KinetoDocument:
     """Return the document in `content`, an object with `traceEvents` or a bare list of events.
 
     `hole` says at which byte of `content` how many bytes of the file were left out. What is no JSON but was written all
@@ -179,13 +179,13 @@ def repair(content: bytes) -> bytes:
     return SURROGATES.sub(lambda found: rb"\ufffd" if len(found[0]) == 6 else found[0], content)
 
 
-def decode_top(content: bytes) -> Document:
+def decode_top(content: bytes) -> KinetoDocument:
     """Return the document in `content`; raises msgspec's errors."""
     start = 3 if content.startswith(b"\xef\xbb\xbf") else 0  # a byte-order mark
     view = memoryview(content)[start:]
     if content.startswith(b"[", SPACE.match(content, start).end()):  # type: ignore[union-attr]
-        return Document(events=msgspec.json.decode(view, type=Raw))
-    document = msgspec.json.decode(view, type=Document)
+        return KinetoDocument(events=msgspec.json.decode(view, type=Raw))
+    document = msgspec.json.decode(view, type=KinetoDocument)
     if memoryview(document.events)[0] != ord("["):
         raise msgspec.ValidationError("Expected `array` - at `$.traceEvents`")
     return document

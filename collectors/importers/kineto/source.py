@@ -8,12 +8,12 @@ import polars as pl
 
 from deepprof.collectors.importers.columns import positive
 from deepprof.collectors.importers.flags import Tally
-from deepprof.collectors.importers.kineto.header import Clock
+from deepprof.collectors.importers.kineto.header import KinetoClock
 from deepprof.collectors.importers.kineto.kinds import FRAMEWORK_RANGE, OLD_ANNOTATION
 from deepprof.collectors.importers.kineto.rows import EventColumns
 from deepprof.collectors.trace import DEVICE_EVENTS
 
-__all__ = ["Source", "device_number", "external_id", "name_traits", "timed", "trait"]
+__all__ = ["KinetoColumns", "device_number", "external_id", "name_traits", "timed", "trait"]
 
 TIME_LIMIT_US = 4 * 10**15  # the year 2096: keeps every sum inside int64
 COPY_KINDS = (  # a copy's name says where from and where to, in one of two spellings
@@ -26,11 +26,11 @@ COPY_KINDS = (  # a copy's name says where from and where to, in one of two spel
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class KinetoColumns:
     """The raw columns, which the tables use up, the clock, and what names tell (`name_traits`)."""
 
     columns: EventColumns
-    clock: Clock
+    clock: KinetoClock
     traits: pl.DataFrame
 
     @property
@@ -55,7 +55,7 @@ def trait(values: pl.Series) -> pl.Expr:
     return pl.lit(values).gather(pl.col("name_id"))
 
 
-def timed(rows: pl.DataFrame, source: Source) -> pl.DataFrame:
+def timed(rows: pl.DataFrame, source: KinetoColumns) -> pl.DataFrame:
     """Return the rows whose times make sense, with `start_ns` and `end_ns` for `ts` and `dur`.
 
     Whole microseconds and their fraction are scaled apart: a product of the whole would lose nanoseconds.

@@ -15,7 +15,7 @@ from deepprof.collectors.importers.files import read_pieces
 from deepprof.collectors.importers.kineto.batches import CLOSED, DAMAGED, MORE, NotJsonError
 from deepprof.collectors.importers.kineto.native import open_reader
 from deepprof.collectors.importers.kineto.rows import EventColumns
-from deepprof.collectors.importers.kineto.schema import Document, decode_document, find_fault, repair
+from deepprof.collectors.importers.kineto.schema import KinetoDocument, decode_document, find_fault, repair
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ ADVICE = "give a file written by torch.profiler"
 AGAIN = "copy or export the trace again"
 
 
-class Window:
+class TextWindow:
     """The part of a document's text that is in memory: `text`, read up to `at`; `start` bytes lie before it."""
 
     def __init__(self, path: Path, pieces: Iterator[bytes]) -> None:
@@ -58,14 +58,14 @@ class Window:
         return bool(piece)
 
 
-def read_events(path: Path, *, details: bool) -> tuple[Document, EventColumns]:
+def read_events(path: Path, *, details: bool) -> tuple[KinetoDocument, EventColumns]:
     """Return the document in `path` without its events, and the events as columns; raises `TraceError`."""
-    window = Window(path, read_pieces(path, PIECE_NBYTES))
+    window = TextWindow(path, read_pieces(path, PIECE_NBYTES))
     columns = EventColumns(details=details)
     opening = find_opening(window)
     if opening is None:  # there is no list of events, or a key in an odd spelling
         document = decode_document(window.text, path)
-        scan(Window(path, iter([bytes(document.events)[1:]])), columns, details=details)
+        scan(TextWindow(path, iter([bytes(document.events)[1:]])), columns, details=details)
         return document, columns
     first = window.position
     scan(window, columns, details=details)
@@ -78,7 +78,7 @@ def read_events(path: Path, *, details: bool) -> tuple[Document, EventColumns]:
     return document, columns
 
 
-def find_opening(window: Window) -> bytes | None:
+def find_opening(window: TextWindow) -> bytes | None:
     """Return the text up to the bracket that opens the events, and move behind it.
 
     None where the document has no such place: it is all in the window then.
@@ -104,7 +104,7 @@ def is_header(text: bytes) -> bool:
     return find_fault(whole) is None or find_fault(repair(whole)) is None
 
 
-def scan(window: Window, columns: EventColumns, *, details: bool) -> None:
+def scan(window: TextWindow, columns: EventColumns, *, details: bool) -> None:
     """Read the events up to the bracket that closes them into `columns`."""
     reader = open_reader(details=details)
     first, status = window.position, MORE
@@ -124,7 +124,7 @@ def scan(window: Window, columns: EventColumns, *, details: bool) -> None:
             raise TraceError(window.path, f"is truncated: its JSON breaks off at byte {nbytes}", AGAIN)
 
 
-def damaged(window: Window, at: int) -> TraceError:
+def damaged(window: TextWindow, at: int) -> TraceError:
     """Return the error for a document that stops being JSON at byte `at`."""
     return TraceError(window.path, f"is damaged: its JSON breaks near byte {at}", AGAIN)
 

@@ -1,6 +1,6 @@
 """Raw Kineto columns made into the tables of a `Trace`, but for the host's, which `host` makes.
 
-Every function takes a `Source`. Rows whose time, device or stream makes no sense are left out and counted there.
+Every function takes a `KinetoColumns`. Rows whose time, device or stream makes no sense are left out and counted there.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from deepprof.collectors.importers.assembly import shaped
 from deepprof.collectors.importers.columns import positive
 from deepprof.collectors.importers.flags import NBYTES_LIMIT
 from deepprof.collectors.importers.kineto.kinds import DEVICE_KINDS
-from deepprof.collectors.importers.kineto.source import Source, device_number, external_id, timed, trait
+from deepprof.collectors.importers.kineto.source import KinetoColumns, device_number, external_id, timed, trait
 from deepprof.collectors.trace import ANNOTATIONS, COLLECTIVES, DEVICE_EVENTS, MEMORY_EVENTS, empty_table
 
 __all__ = ["annotation_rows", "collectives", "device_rows", "memory_rows"]
 
 
-def device_rows(source: Source) -> pl.DataFrame:
+def device_rows(source: KinetoColumns) -> pl.DataFrame:
     """Return kernels, copies, memsets and synchronisations as DEVICE_EVENTS, and `position`, of kernels their number.
 
     A missing device or stream is taken from `pid` and `tid`. Rows that start together are sorted by end and
@@ -43,7 +43,7 @@ def device_rows(source: Source) -> pl.DataFrame:
     return rows.sort("start_ns", "end_ns", "correlation", nulls_last=True, maintain_order=True)
 
 
-def annotation_rows(source: Source) -> pl.DataFrame:
+def annotation_rows(source: KinetoColumns) -> pl.DataFrame:
     """Return the ranges of both sides as ANNOTATIONS; to be called while the operators' columns are still there."""
     parts = [rows for rows in (host_ranges(source), device_ranges(source)) if rows.height]
     if not parts:
@@ -54,7 +54,7 @@ def annotation_rows(source: Source) -> pl.DataFrame:
     return shaped(rows, ANNOTATIONS)
 
 
-def host_ranges(source: Source) -> pl.DataFrame:
+def host_ranges(source: KinetoColumns) -> pl.DataFrame:
     """Return the ranges written on host threads, those in the operators' category included."""
     names = ("ts", "dur", "pid", "tid", "name_id")
     columns = source.columns
@@ -70,7 +70,7 @@ def host_ranges(source: Source) -> pl.DataFrame:
     )
 
 
-def device_ranges(source: Source) -> pl.DataFrame:
+def device_ranges(source: KinetoColumns) -> pl.DataFrame:
     """Return the ranges that Kineto projects onto streams."""
     if not source.columns.heights["device annotation"]:
         return pl.DataFrame()
@@ -83,7 +83,7 @@ def device_ranges(source: Source) -> pl.DataFrame:
     )
 
 
-def memory_rows(source: Source) -> pl.DataFrame:
+def memory_rows(source: KinetoColumns) -> pl.DataFrame:
     """Return the allocator's `[memory]` marks as MEMORY_EVENTS; device -1 is host memory."""
     if not source.columns.heights["memory"]:
         return empty_table(MEMORY_EVENTS)
@@ -98,7 +98,7 @@ def memory_rows(source: Source) -> pl.DataFrame:
     return shaped(rows, MEMORY_EVENTS)
 
 
-def collectives(source: Source, device: pl.DataFrame) -> pl.DataFrame:
+def collectives(source: KinetoColumns, device: pl.DataFrame) -> pl.DataFrame:
     """Return COLLECTIVES of the rows of `device_rows` that carry a collective's arguments."""
     found = source.columns.extra_rows("kernel")
     if found.is_empty():

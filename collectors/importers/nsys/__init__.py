@@ -20,7 +20,7 @@ from deepprof.collectors.importers.nsys.export import REPORT_MAGIC, REPORT_SUFFI
 from deepprof.collectors.importers.nsys.names import read_strings
 from deepprof.collectors.importers.nsys.notes import read_devices, read_epoch, take_notes
 from deepprof.collectors.importers.nsys.processes import list_processes, read_processes, scope_contexts
-from deepprof.collectors.importers.nsys.tables import Source
+from deepprof.collectors.importers.nsys.tables import NsysTables
 from deepprof.collectors.importers.sqlite.columns import SQLITE_MAGIC, open_database
 from deepprof.collectors.importers.sqlite.packed import is_packed
 from deepprof.collectors.importers.sqlite.recognition import list_tables
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from deepprof.collectors.importers.nsys.source import Database
+    from deepprof.collectors.importers.nsys.source import NsysDatabase
 
 __all__ = ["Nsys"]
 
@@ -108,9 +108,9 @@ def read_database(path: Path, shown: Path) -> Trace:
         raise TraceError(shown, error.problem, error.advice) from error
 
 
-def make_trace(database: Database, path: Path) -> Trace:
+def make_trace(database: NsysDatabase, path: Path) -> Trace:
     """Return the trace in `database`."""
-    source = Source(database, read_strings(database))
+    source = NsysTables(database, read_strings(database))
     host = nsys_tables.read_host_rows(source)
     device = nsys_tables.read_device_rows(source, host)
     annotations = nsys_tables.read_annotations(source)
@@ -140,7 +140,7 @@ def make_trace(database: Database, path: Path) -> Trace:
     )
 
 
-def account(source: Source, kept: tuple[pl.DataFrame, ...], flagged: Mapping[str, int]) -> Accounting:
+def account(source: NsysTables, kept: tuple[pl.DataFrame, ...], flagged: Mapping[str, int]) -> Accounting:
     """Return what became of every row read."""
     dropped = dict(source.tally.dropped)
     return Accounting(source.read.total(), sum(rows.height for rows in kept), dropped, dict(flagged))

@@ -15,12 +15,12 @@ from pathlib import Path
 import polars as pl
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.columns import Names
-from deepprof.collectors.importers.frames import TableFile, is_table_file, plain_texts, whole_numbers
+from deepprof.collectors.importers.columns import NameTable
+from deepprof.collectors.importers.frames import FrameFile, is_table_file, plain_texts, whole_numbers
 from deepprof.collectors.importers.nsys import OWN_TABLES, is_nsys, make_trace
 from deepprof.collectors.trace import Trace
 
-__all__ = ["NsysDirectory", "Tables"]
+__all__ = ["NsysDirectory", "NsysDirectoryTables"]
 
 SUFFIXES = (".parquet", ".arrow", ".arrows", ".ipc", ".feather")
 FOLDER_SUFFIXES = ("_pqtdir", "_arwdir", ".parquetdir", ".arrowdir", "_parquetdir", "_arrowdir", "")
@@ -64,13 +64,13 @@ class NsysDirectory:
         if not path.is_dir():
             problem = "is one table of an Nsight Systems export, which takes all of them"
             raise TraceError(path, problem, f"name the directory {path.absolute().parent}")
-        tables = Tables(path)
+        tables = NsysDirectoryTables(path)
         if not is_nsys(tables.tables):
             raise TraceError(path, "is a directory of something else", "name a directory that nsys exported")
         return make_trace(tables, path)
 
 
-class Tables:
+class NsysDirectoryTables:
     """The tables of one directory, with the members that `sqlite.columns.Database` has for them."""
 
     def __init__(self, path: Path) -> None:
@@ -80,13 +80,13 @@ class Tables:
         self.tables = frozenset(self.files)
         self.file = cache(self._open)
 
-    def _open(self, table: str) -> TableFile:
-        return TableFile(self.files[table])
+    def _open(self, table: str) -> FrameFile:
+        return FrameFile(self.files[table])
 
     @cached_property
-    def own_names(self) -> Names:
+    def own_names(self) -> NameTable:
         """Return the names that stand in place of ids, wherever they do."""
-        names = Names()
+        names = NameTable()
         for table in sorted(filter(NAMED_TABLES.fullmatch, self.tables)):
             schema = self.file(table).schema
             for column in NAME_COLUMNS:

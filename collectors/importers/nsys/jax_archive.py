@@ -20,7 +20,7 @@ from deepprof.collectors.importers.archives import TOTAL_NBYTES, is_zip, open_ar
 from deepprof.collectors.importers.assembly import Records, assemble
 from deepprof.collectors.importers.files import open_file
 from deepprof.collectors.importers.flags import Tally
-from deepprof.collectors.importers.frames import TableFile
+from deepprof.collectors.importers.frames import FrameFile
 from deepprof.collectors.importers.nsys import jax_ranges as nsys_jax_ranges
 from deepprof.collectors.trace import DEVICES, Trace
 
@@ -103,10 +103,10 @@ def is_wanted(name: str) -> bool:
 def make_trace(path: Path, tables: list[Path], threads: list[Path], target: str) -> Trace:
     """Return the trace of the ranges in `tables`, with what `threads` say of their devices."""
     tally = Tally()
-    parts = [nsys_jax_ranges.read_ranges(TableFile(table)) for table in tables]
+    parts = [nsys_jax_ranges.read_ranges(FrameFile(table)) for table in tables]
     read = sum(part.height for part in parts)
     ranges = pl.concat([part.with_columns(report=pl.lit(at)) for at, part in enumerate(parts)])
-    known = [nsys_jax_ranges.read_launchers(TableFile(table)) for table in threads]
+    known = [nsys_jax_ranges.read_launchers(FrameFile(table)) for table in threads]
     launchers = pl.concat([part.with_columns(report=pl.lit(at)) for at, part in enumerate(known)]) if known else None
     outside = int(ranges.filter(pl.col("name").is_null())["operations"].sum())
     ranges = tally.keep(ranges, pl.col("name").is_not_null(), "outside-ranges")

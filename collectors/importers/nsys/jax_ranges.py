@@ -8,7 +8,7 @@ from __future__ import annotations
 import polars as pl
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.frames import TableFile, plain_texts, whole_numbers
+from deepprof.collectors.importers.frames import FrameFile, plain_texts, whole_numbers
 
 __all__ = ["place", "read_launchers", "read_ranges", "split"]
 
@@ -32,7 +32,7 @@ DEPTH = 64  # of ranges inside ranges
 OWNERS = ("report", "process", "thread")
 
 
-def read_ranges(table: TableFile) -> pl.DataFrame:
+def read_ranges(table: FrameFile) -> pl.DataFrame:
     """Return the rows of a projection: `label` (String), the other columns of `SPELLINGS` as Int64, and `name`.
 
     Raises `TraceError` when names or times are missing.
@@ -64,7 +64,7 @@ def name_ranges() -> pl.Expr:
     return pl.coalesce(name, label.str.strip_prefix("TSL:")).alias("name")
 
 
-def read_launchers(table: TableFile) -> pl.DataFrame:
+def read_launchers(table: FrameFile) -> pl.DataFrame:
     """Return which thread drives which device of the job: `process`, `thread`, `device`, all Int64."""
     columns = {"process": "PID", "thread": "TID", "label": "Name"}
     if not set(columns.values()) <= set(table.schema):

@@ -10,8 +10,8 @@ import polars as pl
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from deepprof.collectors.importers.columns import Names
-    from deepprof.collectors.importers.nsys.source import Database
+    from deepprof.collectors.importers.columns import NameTable
+    from deepprof.collectors.importers.nsys.source import NsysDatabase
 
 __all__ = [
     "API_VERSION",
@@ -58,7 +58,7 @@ SYNC_CALLS = (
 )
 
 
-def read_strings(database: Database) -> dict[int, str]:
+def read_strings(database: NsysDatabase) -> dict[int, str]:
     """Return the texts of `StringIds` by id; the first one where an id comes twice."""
     ids = database.integers("StringIds", {"id": None})["id"].to_list()
     texts = database.texts("StringIds", "value").to_list()
@@ -67,7 +67,7 @@ def read_strings(database: Database) -> dict[int, str]:
 
 
 def label(
-    rows: pl.DataFrame, names: Names, keys: Sequence[str], name: Callable[..., str | None], unknown: str
+    rows: pl.DataFrame, names: NameTable, keys: Sequence[str], name: Callable[..., str | None], unknown: str
 ) -> pl.DataFrame:
     """Return `rows` with `name_id` and `unnamed` in place of `keys`, in the same order.
 

@@ -14,8 +14,8 @@ from deepprof.collectors.trace import DEVICES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from deepprof.collectors.importers.nsys.source import Database
-    from deepprof.collectors.importers.nsys.tables import Source
+    from deepprof.collectors.importers.nsys.source import NsysDatabase
+    from deepprof.collectors.importers.nsys.tables import NsysTables
 
 __all__ = ["quote_diagnostics", "read_devices", "read_epoch", "take_notes"]
 
@@ -37,7 +37,7 @@ PROPERTIES = (
 )
 
 
-def read_devices(database: Database) -> pl.DataFrame:
+def read_devices(database: NsysDatabase) -> pl.DataFrame:
     """Return the GPUs of `TARGET_INFO_GPU` as DEVICES, one for each device number."""
     table = "TARGET_INFO_GPU"
     columns = dict.fromkeys(("cuDevice", "id", "totalMemory", "smCount", *PROPERTIES))
@@ -57,13 +57,13 @@ def read_devices(database: Database) -> pl.DataFrame:
     ).cast(dict(DEVICES))  # type: ignore[arg-type]
 
 
-def read_epoch(database: Database) -> int | None:
+def read_epoch(database: NsysDatabase) -> int | None:
     """Return when the session began, in nanoseconds since 1970 (UTC), or None where the file says nothing possible."""
     start = database.integers("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": None})["utcEpochNs"].drop_nulls()
     return int(start[0]) if len(start) and 0 < start[0] < EPOCH_LIMIT_NS else None
 
 
-def take_notes(source: Source, device: pl.DataFrame, processes: list[int]) -> tuple[str, ...]:
+def take_notes(source: NsysTables, device: pl.DataFrame, processes: list[int]) -> tuple[str, ...]:
     """Return what a reader of the report should know about the capture."""
     database, found = source.database, sum(source.read[table] for table in DEVICE_TABLES)
     notes = (*describe_capture(device, processes, found), *describe_file(database))
@@ -86,14 +86,14 @@ def describe_capture(device: pl.DataFrame, processes: list[int], found: int) -> 
         yield f"{len(processes)} processes used CUDA in this capture ({numbers}); each counts its own streams"
 
 
-def describe_file(database: Database) -> Iterator[str]:
+def describe_file(database: NsysDatabase) -> Iterator[str]:
     """Yield notes on the file itself."""
     for view in sorted(database.views):
         if view.startswith(("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS")):
             yield f"{view} is a view, not a table of nsys, and was not read"
 
 
-def quote_diagnostics(database: Database, processes: list[int]) -> list[str]:
+def quote_diagnostics(database: NsysDatabase, processes: list[int]) -> list[str]:
     """Return nsys' own errors and warnings, errors first, those that differ in numbers only once.
 
     nsys says "No CUDA events collected" of every helper process; where some `processes` used CUDA, what it says of

@@ -13,7 +13,7 @@ import polars as pl
 from deepprof.collectors.trace import Process
 
 if TYPE_CHECKING:
-    from deepprof.collectors.importers.nsys.source import Database
+    from deepprof.collectors.importers.nsys.source import NsysDatabase
 
 __all__ = ["list_processes", "list_workers", "read_processes", "scope_contexts"]
 
@@ -50,7 +50,7 @@ def scope_contexts(device: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(context=pl.coalesce("scoped", "context")).drop("scoped")
 
 
-def read_processes(database: Database, device: pl.DataFrame) -> tuple[Process, ...]:
+def read_processes(database: NsysDatabase, device: pl.DataFrame) -> tuple[Process, ...]:
     """Return the processes with work on a device; `device` has `process`, and contexts that `scope_contexts` gave."""
     names, identities = read_names(database), read_identities(database)
     used = device.select("process", "context", "device").unique()
@@ -66,7 +66,7 @@ def read_processes(database: Database, device: pl.DataFrame) -> tuple[Process, .
     )
 
 
-def read_names(database: Database) -> dict[int, str]:
+def read_names(database: NsysDatabase) -> dict[int, str]:
     """Return the names of processes by their ids."""
     rows = database.integers("PROCESSES", {"globalPid": None})["globalPid"]
     texts = database.texts("PROCESSES", "name")
@@ -86,7 +86,7 @@ class Identities:
         return self.known.get((process, device), alone)
 
 
-def read_identities(database: Database) -> Identities:
+def read_identities(database: NsysDatabase) -> Identities:
     """Return the identities of the devices that CUDA counts in each process.
 
     A process sees the devices that CUDA_VISIBLE_DEVICES leaves it, so that device 0 of two processes need not be one.
@@ -105,7 +105,7 @@ def read_identities(database: Database) -> Identities:
     return Identities(gpus, {key: value for key, value in known.items() if value})
 
 
-def read_host(database: Database) -> str:
+def read_host(database: NsysDatabase) -> str:
     """Return the name of the host that the capture was taken on, "" where it is not recorded."""
     names, values = database.texts(SYSTEM, "name"), database.texts(SYSTEM, "value")
     return next((value for name, value in zip(names, values, strict=True) if name == "Hostname" and value), "")

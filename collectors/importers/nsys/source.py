@@ -7,10 +7,10 @@ from typing import Protocol
 
 import polars as pl
 
-__all__ = ["Database"]
+__all__ = ["NsysDatabase"]
 
 
-class Database(Protocol):
+class NsysDatabase(Protocol):
     """The tables of one capture; every method raises `TraceError` when they are damaged."""
 
     @property

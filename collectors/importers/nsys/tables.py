@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from deepprof.collectors.importers.columns import Names, positive
+from deepprof.collectors.importers.columns import NameTable, positive
 from deepprof.collectors.importers.flags import Tally
 from deepprof.collectors.importers.nsys import names as nsys_names
 from deepprof.collectors.importers.nsys.names import label
 from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS
 
 if TYPE_CHECKING:
-    from deepprof.collectors.importers.nsys.source import Database
+    from deepprof.collectors.importers.nsys.source import NsysDatabase
 
 __all__ = [
     "DEVICE_TABLES",
-    "Source",
+    "NsysTables",
     "process_of",
     "read_annotations",
     "read_device_rows",
@@ -53,12 +53,12 @@ SCOPE = 2**40  # correlation ids are 32 bits wide, and each process counts its o
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class NsysTables:
     """A database, its texts by id, and what has been read from it so far."""
 
-    database: Database
+    database: NsysDatabase
     strings: dict[int, str]
-    names: Names = field(default_factory=Names)
+    names: NameTable = field(default_factory=NameTable)
     read: Counter[str] = field(default_factory=Counter)  # rows by table
     tally: Tally = field(default_factory=Tally)
 
@@ -77,7 +77,7 @@ class Source:
         return self.tally.keep(self.timed(rows), pl.col("deviceId").is_between(0, 2**16 - 1), "invalid-place")
 
 
-def read_device_rows(source: Source, host: pl.DataFrame) -> pl.DataFrame:
+def read_device_rows(source: NsysTables, host: pl.DataFrame) -> pl.DataFrame:
     """Return kernels, copies, memsets, graph launches and synchronizations, unsorted.
 
     The columns are those of DEVICE_EVENTS, `process` (Int64) and `unnamed`. `host` is what `read_host_rows` gave.
@@ -95,7 +95,7 @@ def read_device_rows(source: Source, host: pl.DataFrame) -> pl.DataFrame:
     return shape_device_rows(pl.concat(rows, how="diagonal"), source.tally)
 
 
-def read_kernels(source: Source) -> pl.DataFrame:
+def read_kernels(source: NsysTables) -> pl.DataFrame:
     """Return the kernels, named with their demangled name or else the short one."""
     rows = source.rows(KERNELS, {**DEVICE_COLUMNS, "demangledName": None})
     short: pl.Series | pl.Expr = pl.lit(None, pl.Int64).alias("shortName")
@@ -109,7 +109,7 @@ def read_kernels(source: Source) -> pl.DataFrame:
     return label(rows, source.names, ("demangledName", "shortName"), name, "unknown kernel")
 
 
-def read_copies(source: Source) -> pl.DataFrame:
+def read_copies(source: NsysTables) -> pl.DataFrame:
     """Return the copies, with `bytes` and `copy_kind`."""
     columns = {**DEVICE_COLUMNS, "bytes": None, "copyKind": None, "srcKind": None, "dstKind": None}
     rows = source.placed(source.rows(COPIES, columns))
@@ -120,21 +120,21 @@ def read_copies(source: Source) -> pl.DataFrame:
     return label(rows.with_columns(copy_kind=kind), source.names, keys, nsys_names.name_copy, "")
 
 
-def read_memsets(source: Source) -> pl.DataFrame:
+def read_memsets(source: NsysTables) -> pl.DataFrame:
     """Return the memsets, with `bytes`."""
     rows = source.rows(MEMSETS, {**DEVICE_COLUMNS, "bytes": None})
     rows = source.placed(rows).with_columns(pl.lit(0).alias("key"))
     return label(rows, source.names, ("key",), lambda _: "Memset", "")
 
 
-def read_graphs(source: Source) -> pl.DataFrame:
+def read_graphs(source: NsysTables) -> pl.DataFrame:
     """Return the launches of whole graphs, which is what a capture in graph mode holds in place of their kernels."""
     rows = source.rows(GRAPHS, {**DEVICE_COLUMNS, "graphId": None, "graphExecId": None})
     rows = source.placed(rows)
     return label(rows, source.names, ("graphId", "graphExecId"), nsys_names.name_graph, "")
 
 
-def read_syncs(source: Source, host: pl.DataFrame) -> pl.DataFrame:
+def read_syncs(source: NsysTables, host: pl.DataFrame) -> pl.DataFrame:
     """Return the synchronizations, named after the runtime call that waited."""
     rows = source.placed(source.rows(SYNCS, {**DEVICE_COLUMNS, "syncType": None}))
     rows = rows.with_columns(process=process_of("globalPid"), correlation=positive("correlationId"))
@@ -167,7 +167,7 @@ def shape_device_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
     return rows.select(*DEVICE_EVENTS, "process", "unnamed").cast(dict(DEVICE_EVENTS))  # type: ignore[arg-type]
 
 
-def read_host_rows(source: Source) -> pl.DataFrame:
+def read_host_rows(source: NsysTables) -> pl.DataFrame:
     """Return runtime calls, operating system calls and nsys' own overhead, unsorted: HOST_EVENTS and `unnamed`."""
     parts = [read_calls(source, table, category) for table, category in HOST_TABLES.items()]
     rows = pl.concat(parts).with_columns(
@@ -181,7 +181,7 @@ def read_host_rows(source: Source) -> pl.DataFrame:
     return rows.select(*HOST_EVENTS, "unnamed").cast(dict(HOST_EVENTS))  # type: ignore[arg-type]
 
 
-def read_calls(source: Source, table: str, category: str) -> pl.DataFrame:
+def read_calls(source: NsysTables, table: str, category: str) -> pl.DataFrame:
     """Return the rows of one host table, named by `nameId`."""
     rows = source.timed(source.rows(table, dict(HOST_COLUMNS)))
     rows = rows.with_columns(pl.lit(category, HOST_EVENTS["category"]).alias("category"))
@@ -193,7 +193,7 @@ def read_calls(source: Source, table: str, category: str) -> pl.DataFrame:
     return label(rows, source.names, ("nameId",), name, "unknown call")
 
 
-def read_annotations(source: Source) -> pl.DataFrame:
+def read_annotations(source: NsysTables) -> pl.DataFrame:
     """Return the NVTX ranges and marks, unsorted: the columns of ANNOTATIONS and `unnamed`."""
     rows = source.rows("NVTX_EVENTS", dict(NVTX_COLUMNS)).with_columns(read_texts(source.database))
     rows = rows.with_columns(process=process_of("globalTid"), thread=pl.col("globalTid") & 0xFFFFFF)
@@ -209,7 +209,7 @@ def read_annotations(source: Source) -> pl.DataFrame:
     return shape_annotations(rows.join(domains, on=["process", "domainId"], how="left", nulls_equal=True))
 
 
-def read_texts(database: Database) -> pl.Series | pl.Expr:
+def read_texts(database: NsysDatabase) -> pl.Series | pl.Expr:
     """Return `text` of the NVTX rows, all null without a look at each where the recorder registered its strings."""
     if database.has_values("NVTX_EVENTS", "text"):
         return database.texts("NVTX_EVENTS", "text")

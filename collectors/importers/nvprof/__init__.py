@@ -16,8 +16,8 @@ from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.assembly import Records, assemble
 from deepprof.collectors.importers.nvprof import tables as nvprof_tables
 from deepprof.collectors.importers.nvprof.csv_files import list_others
-from deepprof.collectors.importers.nvprof.tables import ACTIVITY, RECORDED, Source
-from deepprof.collectors.importers.sqlite.columns import SQLITE_MAGIC, Database, open_database
+from deepprof.collectors.importers.nvprof.tables import ACTIVITY, RECORDED, NvprofTables
+from deepprof.collectors.importers.sqlite.columns import SQLITE_MAGIC, SqliteDatabase, open_database
 from deepprof.collectors.importers.sqlite.recognition import list_tables
 from deepprof.collectors.trace import DEVICES, Trace
 
@@ -72,9 +72,9 @@ def is_nvprof(tables: Iterable[str]) -> bool:
     return "StringTable" in found and any(table.startswith(ACTIVITY) for table in found)
 
 
-def make_trace(database: Database, path: Path) -> Trace:
+def make_trace(database: SqliteDatabase, path: Path) -> Trace:
     """Return the trace in `database`."""
-    source = Source(database)
+    source = NvprofTables(database)
     calls = nvprof_tables.read_calls(source)
     device = nvprof_tables.read_device_rows(source, calls)
     overhead, markers = nvprof_tables.read_overhead(source), nvprof_tables.read_markers(source)
@@ -94,7 +94,7 @@ def make_trace(database: Database, path: Path) -> Trace:
     )
 
 
-def read_devices(source: Source) -> pl.DataFrame:
+def read_devices(source: NvprofTables) -> pl.DataFrame:
     """Return the GPUs of the profile as DEVICES, one for each device number."""
     names = ("id", "globalMemorySize", "numMultiprocessors", *PROPERTIES)
     rows = source.database.integers(f"{ACTIVITY}DEVICE", dict.fromkeys((*names, "name")))
@@ -115,7 +115,7 @@ def read_devices(source: Source) -> pl.DataFrame:
     return rows.select(pl.col(name).cast(dtype, strict=False) for name, dtype in DEVICES.items())
 
 
-def take_notes(source: Source, device: pl.DataFrame) -> Iterator[str]:
+def take_notes(source: NvprofTables, device: pl.DataFrame) -> Iterator[str]:
     """Yield what a reader of the report should know about the profile."""
     if device.filter(pl.col("activity") != "sync").is_empty():
         yield "the profile has no GPU activities; record again with `nvprof -o trace.nvvp` and without --cpu-profiling"

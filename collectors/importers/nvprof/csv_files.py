@@ -15,7 +15,13 @@ from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.assembly import Records, assemble
 from deepprof.collectors.importers.files import read_head, read_pieces
 from deepprof.collectors.importers.nvprof.csv_lines import split_fields
-from deepprof.collectors.importers.nvprof.csv_rows import TIME_UNITS, Header, Process, pair_ranges, read_rows
+from deepprof.collectors.importers.nvprof.csv_rows import (
+    TIME_UNITS,
+    NvprofCsvHeader,
+    NvprofCsvProcess,
+    pair_ranges,
+    read_rows,
+)
 from deepprof.collectors.trace import Trace
 
 if TYPE_CHECKING:
@@ -79,7 +85,7 @@ class NvprofCsv:
         kind = kind_of_text(read_head(path))
         if kind is not None and kind not in ("trace", "banner"):
             raise TraceError(path, *OTHERS[kind])
-        reader = Reader(path)
+        reader = NvprofCsvReader(path)
         for piece in whole_lines(path):
             reader.feed(piece)
         if not reader.tables:
@@ -168,14 +174,14 @@ def last_line_end(piece: bytes, newline: bytes) -> int:
 
 
 @dataclass(slots=True)
-class Reader:
+class NvprofCsvReader:
     """What has been read of one file: the table it is in, and the processes seen so far."""
 
     path: Path
-    processes: dict[int | None, Process] = field(default_factory=dict)
+    processes: dict[int | None, NvprofCsvProcess] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
     process: int | None = None
-    header: Header | None = None
+    header: NvprofCsvHeader | None = None
     tables: int = 0
     coarse: bool = False  # a table gives its start times in seconds
 
@@ -202,7 +208,7 @@ class Reader:
                 line, _, content = content.partition(b"\n")
                 self.header.units = self.read_units(line, self.header)
             if content:
-                read_rows(content, self.header, self.processes.setdefault(self.process, Process()))
+                read_rows(content, self.header, self.processes.setdefault(self.process, NvprofCsvProcess()))
         elif content:
             self.note(content[:LINE_LIMIT].split(b"\n")[0])
         self.process = process
@@ -216,10 +222,10 @@ class Reader:
         if len(names) > COLUMN_LIMIT:
             raise TraceError(self.path, f"has more than {COLUMN_LIMIT} columns", "give a file written by nvprof")
         columns = [name if name and name not in names[:at] else f"column {at}" for at, name in enumerate(names)]
-        self.header = Header(columns, match[1])
-        self.processes.setdefault(self.process, Process())
+        self.header = NvprofCsvHeader(columns, match[1])
+        self.processes.setdefault(self.process, NvprofCsvProcess())
 
-    def read_units(self, line: bytes, header: Header) -> dict[str, str]:
+    def read_units(self, line: bytes, header: NvprofCsvHeader) -> dict[str, str]:
         """Return the unit that `line` gives each column of `header`."""
         units = dict(zip(header.columns, split_fields(line, header.separator), strict=False))
         if any(units.get(column) not in TIME_UNITS for column in ("start", "duration")):
@@ -235,7 +241,7 @@ class Reader:
             self.remarks.append(words)
 
 
-def make_trace(reader: Reader) -> Trace:
+def make_trace(reader: NvprofCsvReader) -> Trace:
     """Return the trace of the process that has the most GPU activities."""
     counts = {number: sum(part.height for part in each.device) for number, each in reader.processes.items()}
     number = max(counts, key=lambda key: counts[key])
@@ -265,7 +271,9 @@ def make_trace(reader: Reader) -> Trace:
     )
 
 
-def take_notes(reader: Reader, process: Process, counts: dict[int | None, int], number: int | None) -> Iterator[str]:
+def take_notes(
+    reader: NvprofCsvReader, process: NvprofCsvProcess, counts: dict[int | None, int], number: int | None
+) -> Iterator[str]:
     """Yield what a reader of the report should know about the file."""
     if process.tally.dropped["truncated"]:
         yield "the file breaks off in the middle of a row, which was left out: the recording may have gone on"

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-__all__ = ["Lines", "numbers", "split_fields", "split_lines"]
+__all__ = ["NvprofCsvLines", "numbers", "split_fields", "split_lines"]
 
 NEWLINE, QUOTE, FIELD = 0x0A, 0x22, "\x1f"
 GROUPED = r"^[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?$"  # "1,234.5"
@@ -19,7 +19,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class NvprofCsvLines:
     """Lines split at their separators: `fields` has a String column per column of the header, as they come.
 
     `separators` is how many each line has, `closed` whether its quotes are.
@@ -30,7 +30,7 @@ class Lines:
     closed: pl.Series
 
 
-def split_lines(content: bytes, columns: list[str], separator: bytes) -> Lines:
+def split_lines(content: bytes, columns: list[str], separator: bytes) -> NvprofCsvLines:
     """Return the lines of `content` that hold anything, split into `columns`."""
     raw = np.frombuffer(content.rstrip(b"\n").replace(FIELD.encode(), b" "), np.uint8)
     ends = np.append(np.flatnonzero(raw == NEWLINE), len(raw))
@@ -48,7 +48,7 @@ def split_lines(content: bytes, columns: list[str], separator: bytes) -> Lines:
     closed = np.append(outside, True)[np.maximum(ends - 1, 0)]
     filled = pl.Series(lengths > 1)
     fields = fields.rename(dict(zip(fields.columns, columns, strict=True))).filter(filled)
-    return Lines(fields, pl.Series(counts).filter(filled), pl.Series(closed).filter(filled))
+    return NvprofCsvLines(fields, pl.Series(counts).filter(filled), pl.Series(closed).filter(filled))
 
 
 def split_fields(line: bytes, separator: bytes) -> list[str]:

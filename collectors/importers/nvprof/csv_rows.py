@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from deepprof.collectors.importers.flags import Tally
-from deepprof.collectors.importers.nvprof.csv_lines import Lines, numbers, split_lines
+from deepprof.collectors.importers.nvprof.csv_lines import NvprofCsvLines, numbers, split_lines
 from deepprof.collectors.trace import COPY_KINDS, DEVICES
 
-__all__ = ["TIME_UNITS", "Header", "Process", "pair_ranges", "read_rows"]
+__all__ = ["TIME_UNITS", "NvprofCsvHeader", "NvprofCsvProcess", "pair_ranges", "read_rows"]
 
 TIME_UNITS = {"s": 1e9, "ms": 1e6, "us": 1e3, "µs": 1e3, "μs": 1e3, "ns": 1.0}
 SIZE_UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
@@ -42,7 +42,7 @@ UNNAMED_DOMAIN = "<unnamed>"
 
 
 @dataclass(slots=True)
-class Header:
+class NvprofCsvHeader:
     """The columns of a table and the units that its second line gives them."""
 
     columns: list[str]
@@ -55,7 +55,7 @@ class Header:
 
 
 @dataclass(slots=True)
-class Process:
+class NvprofCsvProcess:
     """What has been read of one process, as loose frames."""
 
     read: int = 0
@@ -83,7 +83,7 @@ class Process:
         return rows.with_columns(absent).select(*DEVICES).cast(dict(DEVICES))  # type: ignore[arg-type]
 
 
-def read_rows(content: bytes, header: Header, process: Process) -> None:
+def read_rows(content: bytes, header: NvprofCsvHeader, process: NvprofCsvProcess) -> None:
     """Add the rows in `content`, whole lines below `header` without blank ones, to `process`."""
     lines = split_lines(content, header.columns, header.separator)
     process.read += lines.fields.height
@@ -99,7 +99,7 @@ def read_rows(content: bytes, header: Header, process: Process) -> None:
         process.tally.keep(kinds, pl.col("kind") != kind, reason)
 
 
-def sound_rows(lines: Lines, header: Header, tally: Tally) -> pl.DataFrame:
+def sound_rows(lines: NvprofCsvLines, header: NvprofCsvHeader, tally: Tally) -> pl.DataFrame:
     """Return the rows that are whole, with the columns that are read, null where the table lacks one."""
     absent = [pl.lit(None, pl.String).alias(name) for name in WANTED if name not in header.columns]
     rows = lines.fields.with_columns(absent).select(*WANTED, separators=lines.separators, closed=lines.closed)
@@ -111,7 +111,7 @@ def sound_rows(lines: Lines, header: Header, tally: Tally) -> pl.DataFrame:
     return tally.keep(rows, pl.col("separators") == width, "malformed").rename({"device": "devicename"})
 
 
-def timed(rows: pl.DataFrame, header: Header) -> pl.DataFrame:
+def timed(rows: pl.DataFrame, header: NvprofCsvHeader) -> pl.DataFrame:
     """Return `rows` with `start_ns` and `end_ns`; a row without a duration ends where it starts."""
     start = (rows["start"] * header.scale("start")).round().cast(pl.Int64, strict=False)
     duration = numbers(rows["duration"], header.separator) * header.scale("duration")
@@ -121,7 +121,7 @@ def timed(rows: pl.DataFrame, header: Header) -> pl.DataFrame:
     return rows.with_columns(start_ns=start, end_ns=start + duration)
 
 
-def sized(rows: pl.DataFrame, header: Header) -> pl.Series:
+def sized(rows: pl.DataFrame, header: NvprofCsvHeader) -> pl.Series:
     """Return the `nbytes` of `rows`; a unit behind a number counts more than that of its column."""
     total = pl.Series("nbytes", [None] * rows.height, dtype=pl.Float64)
     for column in SIZE_COLUMNS:

@@ -16,9 +16,9 @@ from deepprof.collectors.importers.nsys.names import COPY_KIND_OF, name_copy, na
 from deepprof.collectors.importers.nvprof.calls import DRIVER_CALLS, RUNTIME_CALLS
 
 if TYPE_CHECKING:
-    from deepprof.collectors.importers.sqlite.columns import Database
+    from deepprof.collectors.importers.sqlite.columns import SqliteDatabase
 
-__all__ = ["ACTIVITY", "Source", "read_calls", "read_device_rows", "read_markers", "read_overhead"]
+__all__ = ["ACTIVITY", "NvprofTables", "read_calls", "read_device_rows", "read_markers", "read_overhead"]
 
 ACTIVITY = "CUPTI_ACTIVITY_KIND_"
 KERNELS = ("KERNEL", "CONCURRENT_KERNEL", "CDP_KERNEL")  # serialised, as they ran, launched by other kernels
@@ -39,10 +39,10 @@ RECORDED = 10**17  # unix ns, 1973; a record whose times were lost has 0
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class NvprofTables:
     """A database and what has been read from it so far."""
 
-    database: Database
+    database: SqliteDatabase
     read: Counter[str] = field(default_factory=Counter)  # rows by table
     tally: Tally = field(default_factory=Tally)
 
@@ -76,7 +76,7 @@ class Source:
         )
 
 
-def read_texts(source: Source) -> pl.DataFrame:
+def read_texts(source: NvprofTables) -> pl.DataFrame:
     """Return `StringTable` as `id` and `name`, the first one where an id comes twice."""
     table = "StringTable"
     ids, texts = source.database.integers(table, {"_id_": None})["_id_"], source.database.texts(table, "value")
@@ -93,7 +93,7 @@ def spelled(rows: pl.DataFrame, keys: tuple[str, ...], name: Callable[..., str])
     return rows.join(distinct.with_columns(texts), on=list(keys), how="left", nulls_equal=True, maintain_order="left")
 
 
-def read_device_rows(source: Source, calls: pl.DataFrame) -> pl.DataFrame:
+def read_device_rows(source: NvprofTables, calls: pl.DataFrame) -> pl.DataFrame:
     """Return kernels, copies, memsets, migrations of unified memory and synchronizations.
 
     `calls` is what `read_calls` gave. Kernels without a name are null there.
@@ -122,13 +122,13 @@ RENAMED = {
 }
 
 
-def read_kernels(source: Source, kind: str) -> pl.DataFrame:
+def read_kernels(source: NvprofTables, kind: str) -> pl.DataFrame:
     """Return the kernels of one table, with names as the compiler mangled them."""
     rows = source.rows(kind, {**PLACED, "name": None}).rename({"name": "text"})
     return source.named(rows, "text", read_texts(source)).drop("text")
 
 
-def read_copies(source: Source, kind: str) -> pl.DataFrame:
+def read_copies(source: NvprofTables, kind: str) -> pl.DataFrame:
     """Return the copies of one table."""
     columns = {**PLACED, "bytes": None, "copyKind": 10 if kind == "MEMCPY2" else None, "srcKind": None, "dstKind": None}
     rows = source.rows(kind, columns)
@@ -138,7 +138,7 @@ def read_copies(source: Source, kind: str) -> pl.DataFrame:
     return rows.with_columns(copy_kind=direction).drop("copyKind", "srcKind", "dstKind")
 
 
-def read_migrations(source: Source) -> pl.DataFrame:
+def read_migrations(source: NvprofTables) -> pl.DataFrame:
     """Return the copies that the driver made for unified memory; its counters of page faults are no activities."""
     columns = {**dict.fromkeys(("start", "end", "counterKind", "value", "srcId", "dstId")), "deviceId": 0}
     rows = source.rows("UNIFIED_MEMORY_COUNTER", columns)
@@ -157,7 +157,7 @@ def read_migrations(source: Source) -> pl.DataFrame:
     )
 
 
-def read_syncs(source: Source, calls: pl.DataFrame) -> pl.DataFrame:
+def read_syncs(source: NvprofTables, calls: pl.DataFrame) -> pl.DataFrame:
     """Return the synchronizations, named after the call that waited, on the device of their context."""
     rows = source.rows("SYNCHRONIZATION", {**PLACED, "deviceId": None, "type": None})
     contexts = source.database.integers(f"{ACTIVITY}CONTEXT", {"contextId": None, "deviceId": None})
@@ -173,7 +173,7 @@ def read_syncs(source: Source, calls: pl.DataFrame) -> pl.DataFrame:
     return spelled(rows, ("type", "call"), name_sync).drop("of_context", "type", "call")
 
 
-def read_calls(source: Source) -> pl.DataFrame:
+def read_calls(source: NvprofTables) -> pl.DataFrame:
     """Return the calls of the CUDA runtime and of the driver."""
     tables = (("RUNTIME", "runtime call {}", RUNTIME_CALLS), ("DRIVER", "driver call {}", DRIVER_CALLS))
     parts = []
@@ -193,7 +193,7 @@ def read_calls(source: Source) -> pl.DataFrame:
     )
 
 
-def read_overhead(source: Source) -> pl.DataFrame:
+def read_overhead(source: NvprofTables) -> pl.DataFrame:
     """Return what the profiler itself and the driver's compiler took of the host's time."""
     rows = source.rows("OVERHEAD", dict.fromkeys(("start", "end", "overheadKind")))
     rows = pl.concat([rows, aligned(source.objects("OVERHEAD"), rows, source)], how="horizontal")
@@ -201,14 +201,14 @@ def read_overhead(source: Source) -> pl.DataFrame:
     return rows.select("name", "process", "thread", start_ns="start", end_ns="end", category=pl.lit("overhead"))
 
 
-def aligned(found: pl.DataFrame, rows: pl.DataFrame, source: Source) -> pl.DataFrame:
+def aligned(found: pl.DataFrame, rows: pl.DataFrame, source: NvprofTables) -> pl.DataFrame:
     """Return `found`, which must have as many rows as `rows` of the same table."""
     if found.height != rows.height:
         raise TraceError(source.database.path, "is damaged: columns of one table differ in length", "export it again")
     return found
 
 
-def read_markers(source: Source) -> pl.DataFrame:
+def read_markers(source: NvprofTables) -> pl.DataFrame:
     """Return NVTX marks and ranges. A range is two rows of one id, its start, which has the name, and its end.
 
     The ends are dropped as `range-end`, those without a start as `unmatched`.

@@ -24,12 +24,12 @@ import polars as pl
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.sqlite import pages as sqlite_pages
 from deepprof.collectors.importers.sqlite.packed import is_packed, unpack
-from deepprof.collectors.importers.sqlite.pages import MISSING, Column, PageFile, RefusedError
+from deepprof.collectors.importers.sqlite.pages import MISSING, PageFile, StoredColumn, UnsuitableTableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["SQLITE_MAGIC", "VALUE_NBYTES", "Database", "open_database", "restrict", "too_large"]
+__all__ = ["SQLITE_MAGIC", "VALUE_NBYTES", "SqliteDatabase", "open_database", "restrict", "too_large"]
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 Row = tuple[Any, ...]
@@ -51,7 +51,7 @@ PRAGMAS = ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0", "rev
 ORDINARY_TABLES = "SELECT name, type, rootpage FROM sqlite_master WHERE type IN ('table', 'view')"
 
 
-class Database:
+class SqliteDatabase:
     """The ordinary tables of one open database; every method raises `TraceError` when the file is damaged."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, size: int) -> None:
@@ -88,7 +88,7 @@ class Database:
         stored = [name for name in columns if name in self.columns(table)]
         try:
             series = self._from_pages(table, stored) if stored else {}
-        except (RefusedError, OSError):
+        except (UnsuitableTableError, OSError):
             series = self._from_rows(table, stored)
         rows = len(series[stored[0]]) if stored else self.count(table)
         return pl.DataFrame([series[n] if n in series else repeated(n, columns[n], rows) for n in columns])
@@ -119,23 +119,23 @@ class Database:
         return next(self._rows(query), None) is not None
 
     def _from_pages(self, table: str, columns: Sequence[str]) -> dict[str, pl.Series]:
-        """Return the stored `columns` of `table`; raises `RefusedError` or `OSError` where SQLite has to read them."""
+        """Return the stored `columns` of `table`; raises `UnsuitableTableError` or `OSError` where SQLite must."""
         layout = self._layout(table)
         if not all(name in layout for name in columns):
-            raise RefusedError("a column that SQLite converts")
+            raise UnsuitableTableError("a column that SQLite converts")
         with self.path.open("rb", buffering=0) as file:
             values = sqlite_pages.read_integers(PageFile.of(file), self.roots[table], [layout[n] for n in columns])
         values.reverse()  # each goes as soon as it is a series
         return {name: nullable(name, values.pop()) for name in columns}
 
-    def _lay_out(self, table: str) -> Mapping[str, Column]:
+    def _lay_out(self, table: str) -> Mapping[str, StoredColumn]:
         """Return where the columns of `table` stand in its records, those that SQLite does not convert."""
         rows = [row for row in self._rows(f"PRAGMA table_xinfo({quoted(table)})") if row[6] != 2]  # 2: not stored
         keys = [row[1] for row in rows if row[5]]
         indexes = self._rows(f"PRAGMA index_list({quoted(table)})")
         alias = keys if len(keys) == 1 and all(index[3] != b"pk" for index in indexes) else []
         return {
-            decode(name): Column(position, kind_of_column(kind, default, name in alias))
+            decode(name): StoredColumn(position, kind_of_column(kind, default, name in alias))
             for position, (_, name, kind, _, default, *_) in enumerate(rows)
             if not any(part in decode(kind).upper() for part in REAL)
         }
@@ -195,7 +195,7 @@ class Database:
 
 
 @contextmanager
-def open_database(path: Path) -> Iterator[Database]:
+def open_database(path: Path) -> Iterator[SqliteDatabase]:
     """Open the SQLite database `path` read-only and by itself, unpacked into a file of its own where it is compressed.
 
     Raises `TraceError` when it is none, when it is too large unpacked (`files.LIMIT_NBYTES`), or when beside it lie
@@ -217,7 +217,7 @@ def open_database(path: Path) -> Iterator[Database]:
 
 
 @contextmanager
-def open_plain(path: Path) -> Iterator[Database]:
+def open_plain(path: Path) -> Iterator[SqliteDatabase]:
     """Open a database that is not compressed.
 
     Raises `TraceError` when it is none, or when beside it lie pages that its writer has not brought home.
@@ -237,7 +237,7 @@ def open_plain(path: Path) -> Iterator[Database]:
     try:
         with reading(path):
             restrict(connection, size)
-        yield Database(path, connection, size)
+        yield SqliteDatabase(path, connection, size)
     finally:
         connection.close()
 

@@ -29,9 +29,9 @@ __all__ = [
     "STORED",
     "THE_ROWID",
     "WITH_DEFAULT",
-    "Column",
     "PageFile",
-    "RefusedError",
+    "StoredColumn",
+    "UnsuitableTableError",
     "library",
     "read_integers",
 ]
@@ -63,12 +63,12 @@ Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
 
 
-class RefusedError(Exception):
+class UnsuitableTableError(Exception):
     """The table is not for this reader: SQLite has to answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class StoredColumn:
     """Where a column stands in its records, and what it is: `STORED`, `THE_ROWID` or `WITH_DEFAULT`."""
 
     position: int
@@ -86,25 +86,25 @@ class PageFile:
 
     @classmethod
     def of(cls, file: FileIO) -> PageFile:
-        """Return `file`, open without a buffer, as pages; raises `RefusedError` when its header makes no sense."""
+        """Return `file`, open without a buffer, as pages; raises `UnsuitableTableError` for a senseless header."""
         header = file.read(FILE_HEADER_NBYTES)
         if len(header) < FILE_HEADER_NBYTES or not header.startswith(MAGIC):
-            raise RefusedError("no header")
+            raise UnsuitableTableError("no header")
         page_size = int.from_bytes(header[16:18], "big")
         page_size = 65536 if page_size == 1 else page_size
         usable = page_size - header[20]
         if page_size not in PAGE_SIZES or usable < SMALLEST_USABLE:
-            raise RefusedError("no page size")
+            raise UnsuitableTableError("no page size")
         return cls(file, page_size, usable, os.fstat(file.fileno()).st_size // page_size)
 
     def read(self, first: int, count: int) -> Bytes:
         """Return the bytes of `count` pages from page `first` on, which is numbered from 1."""
         if first < 2 or first + count - 1 > self.count:  # page 1 is the schema's
-            raise RefusedError("a page that is not there")
+            raise UnsuitableTableError("a page that is not there")
         pages = np.empty(count * self.page_size, np.uint8)
         self.file.seek((first - 1) * self.page_size)
         if self.file.readinto(pages.data) != len(pages):
-            raise RefusedError("a page that breaks off")
+            raise UnsuitableTableError("a page that breaks off")
         return pages
 
     def batches(self, numbers: Int64s) -> Iterator[Bytes]:
@@ -126,14 +126,15 @@ def load(path: Path) -> ctypes.CDLL | None:
     return libraries.load(path, _SIGNATURES, VERSION)
 
 
-def read_integers(pages: PageFile, root: int, columns: Sequence[Column]) -> list[Int64s]:
+def read_integers(pages: PageFile, root: int, columns: Sequence[StoredColumn]) -> list[Int64s]:
     """Return `columns` of the table whose tree starts at page `root`, `MISSING` for what is no integer.
 
-    Takes eight bytes per value and a megabyte. Raises `RefusedError` where SQLite has to answer, without a library too.
+    Takes eight bytes per value and a megabyte. Raises `UnsuitableTableError` where SQLite has to read the table, as it
+    has to without the compiled library.
     """
     native = library()
     if native is None or not columns or max(column.position for column in columns) >= WIDEST:
-        raise RefusedError("no library")
+        raise UnsuitableTableError("no library")
     leaves = find_leaves(pages, root)
     geometry = pages.page_size, pages.usable
     rows = sum(counted(native, batch, geometry) for batch in pages.batches(leaves))
@@ -145,9 +146,9 @@ def read_integers(pages: PageFile, root: int, columns: Sequence[Column]) -> list
     for batch in pages.batches(leaves):
         row = native.dp_pages_read(address(batch), len(batch) // pages.page_size, *geometry, *outputs, row)
         if row < 0:
-            raise RefusedError("an unusual page")
+            raise UnsuitableTableError("an unusual page")
     if row != rows:  # somebody writes to it
-        raise RefusedError("other pages than before")
+        raise UnsuitableTableError("other pages than before")
     return values
 
 
@@ -155,11 +156,11 @@ def counted(native: ctypes.CDLL, batch: Bytes, geometry: tuple[int, int]) -> int
     """Return the number of rows of the pages in `batch`."""
     rows = int(native.dp_pages_rows(address(batch), len(batch) // geometry[0], *geometry))
     if rows < 0:
-        raise RefusedError("an unusual page")
+        raise UnsuitableTableError("an unusual page")
     return rows
 
 
-def lay_out(columns: Sequence[Column]) -> tuple[npt.NDArray[np.int32], Bytes]:
+def lay_out(columns: Sequence[StoredColumn]) -> tuple[npt.NDArray[np.int32], Bytes]:
     """Return the output of each position of a record, -1 for none, and the kind of each output."""
     places = np.full(max(column.position for column in columns) + 1, -1, np.int32)
     for place, column in enumerate(columns):
@@ -174,12 +175,12 @@ def find_leaves(pages: PageFile, root: int) -> Int64s:
     for _ in range(DEEPEST):
         seen += len(level)
         if seen > pages.count:
-            raise RefusedError("more pages than there are")
+            raise UnsuitableTableError("more pages than there are")
         if pages.read(int(level[0]), 1)[0] == LEAF:
             break
         level = np.concatenate([children(pages.read(int(number), 1), pages.usable) for number in level])
     if len(np.unique(level)) < len(level):
-        raise RefusedError("a page in two places")
+        raise UnsuitableTableError("a page in two places")
     return level
 
 
@@ -188,10 +189,10 @@ def children(page: Bytes, usable: int) -> Int64s:
     cells = int.from_bytes(page[3:5].tobytes(), "big")
     end = INTERIOR_HEADER_NBYTES + 2 * cells
     if page[0] != INTERIOR or end > usable:
-        raise RefusedError("no interior page")
+        raise UnsuitableTableError("no interior page")
     places = page[INTERIOR_HEADER_NBYTES:end].view(">u2").astype(np.int64)
     if cells and (places.min() < end or places.max() > usable - CHILD_NBYTES):
-        raise RefusedError("a cell outside of its page")
+        raise UnsuitableTableError("a cell outside of its page")
     inner = page[places[:, None] + np.arange(CHILD_NBYTES)].view(">u4").ravel().astype(np.int64)
     return np.append(inner, int.from_bytes(page[8:12].tobytes(), "big"))
 

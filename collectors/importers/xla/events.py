@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.collectors.importers.columns import Names, integers, texts
+from deepprof.collectors.importers.columns import NameTable, integers, texts
 
 __all__ = ["STATS", "Profile", "nanoseconds"]
 
@@ -60,7 +60,7 @@ class Profile:
 
     lines: list[tuple[str, str, int | None, int | None]] = field(default_factory=list)
     batches: list[pl.DataFrame] = field(default_factory=list)
-    names: Names = field(default_factory=Names)
+    names: NameTable = field(default_factory=NameTable)
     read: int = 0
 
     def add_line(self, plane: str, label: str, thread: int | None, process: int | None) -> int:

@@ -11,10 +11,10 @@ import numpy as np
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.xla.events import STATS, Profile, nanoseconds
-from deepprof.collectors.importers.xla.schema import Schema
+from deepprof.collectors.importers.xla.schema import XPlaneSchema
 from deepprof.collectors.importers.xla.wire import SHORTEST_NBYTES, Cut, cut
 
-__all__ = ["Header", "Stats", "read_space"]
+__all__ = ["Stats", "XPlaneHeader", "read_space"]
 
 Stats = Mapping[str, Any]
 
@@ -27,7 +27,7 @@ ADVICE = "give a file written by the profiler of JAX or TensorFlow"
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class XPlaneHeader:
     """What a profile says of itself: errors and warnings, hosts, and the stats of each plane by the plane's name."""
 
     said: list[str]
@@ -35,10 +35,10 @@ class Header:
     planes: dict[str, Stats] = field(default_factory=dict)
 
 
-class Reader:
+class XPlaneReader:
     """Decodes one file into `profile`, and counts its parts."""
 
-    def __init__(self, content: bytearray, schema: Schema, path: Path) -> None:
+    def __init__(self, content: bytearray, schema: XPlaneSchema, path: Path) -> None:
         self.content, self.schema, self.path = content, schema, path
         self.profile = Profile()
         self.timelines = self.names = self.nbytes = 0
@@ -62,24 +62,24 @@ class Reader:
             raise TraceError(self.path, problem, ADVICE)
 
 
-def read_space(content: bytearray, schema: Schema, path: Path) -> tuple[Profile, Header]:
+def read_space(content: bytearray, schema: XPlaneSchema, path: Path) -> tuple[Profile, XPlaneHeader]:
     """Return the events and the header of the profile in `content`.
 
     Raises `WireError` or the schema's error where it is damaged, and `TraceError` where it is made to fill a memory.
     """
-    reader = Reader(content, schema, path)
+    reader = XPlaneReader(content, schema, path)
     space = cut(content, 0, len(content), number=1)
     reader.count(timelines=space.count, names=space.others)
     message = schema.space.FromString(space.rest)
     said = [[text(words) for words in field] for field in (message.errors, message.warnings)]
-    header = Header(said=said[0] + said[1], hostnames=[text(host) for host in message.hostnames])
+    header = XPlaneHeader(said=said[0] + said[1], hostnames=[text(host) for host in message.hostnames])
     for start, end in space.bodies:
         name, stats = read_plane(reader, start, end)
         header.planes.setdefault(name, stats)
     return reader.profile, header
 
 
-def read_plane(reader: Reader, start: int, end: int) -> tuple[str, Stats]:
+def read_plane(reader: XPlaneReader, start: int, end: int) -> tuple[str, Stats]:
     """Read the lines of one plane; return its name and its stats."""
     parts = cut(reader.content, start, end, number=3)
     reader.count(timelines=parts.count, names=parts.others)
@@ -87,14 +87,14 @@ def read_plane(reader: Reader, start: int, end: int) -> tuple[str, Stats]:
     kinds = {number: text(kind.name) for number, kind in plane.stat_metadata.items()}
     stats = {kinds.get(stat.metadata_id, ""): value_of(stat, kinds) for stat in plane.stats}
     process = stats.get("process_id")
-    names = Kinds(plane.event_metadata, reader.profile)
+    names = XPlaneKinds(plane.event_metadata, reader.profile)
     decoder = LineDecoder(reader, text(plane.name), process if isinstance(process, int) else None, names, kinds)
     for line in parts.bodies:
         decoder.read(*line)
     return text(plane.name), stats
 
 
-class Kinds(dict[int, int]):
+class XPlaneKinds(dict[int, int]):
     """The name id of each kind of event of a plane, looked up when first seen."""
 
     def __init__(self, metadata: Mapping[int, Any], profile: Profile) -> None:
@@ -111,7 +111,9 @@ class Kinds(dict[int, int]):
 class LineDecoder:
     """Decodes the lines of one plane."""
 
-    def __init__(self, reader: Reader, plane: str, process: int | None, names: Kinds, kinds: Mapping[int, str]) -> None:
+    def __init__(
+        self, reader: XPlaneReader, plane: str, process: int | None, names: XPlaneKinds, kinds: Mapping[int, str]
+    ) -> None:
         self.reader, self.plane, self.process, self.names, self.kinds = reader, plane, process, names, kinds
         self.columns = {number: STATS[kind][0] for number, kind in kinds.items() if kind in STATS}
 

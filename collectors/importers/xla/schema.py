@@ -14,14 +14,14 @@ from typing import Any
 
 from deepprof.collectors.errors import TraceError
 
-__all__ = ["SCHEMA", "Schema", "load_schema"]
+__all__ = ["SCHEMA", "XPlaneSchema", "load_schema"]
 
 SCHEMA = Path(__file__).with_name("xplane.binpb")
 PACKAGE = "deepprof.xplane"
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class XPlaneSchema:
     """The message types of the pieces, and the error that protobuf raises for what it cannot decode."""
 
     space: Any
@@ -30,7 +30,7 @@ class Schema:
     error: type[Exception]
 
 
-def load_schema(path: Path) -> Schema:
+def load_schema(path: Path) -> XPlaneSchema:
     """Return the message types; raises `TraceError` on `path`, which is to be read, where protobuf is missing."""
     try:
         return build_schema()
@@ -42,7 +42,7 @@ def load_schema(path: Path) -> Schema:
 
 
 @cache
-def build_schema() -> Schema:
+def build_schema() -> XPlaneSchema:
     """Return the message types from the compiled schema, in a pool of their own."""
     descriptors = importlib.import_module("google.protobuf.descriptor_pb2")
     pool = importlib.import_module("google.protobuf.descriptor_pool").DescriptorPool()
@@ -52,4 +52,4 @@ def build_schema() -> Schema:
     space, plane, line = (
         factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}")) for name in ("Space", "Plane", "Line")
     )
-    return Schema(space, plane, line, importlib.import_module("google.protobuf.message").DecodeError)
+    return XPlaneSchema(space, plane, line, importlib.import_module("google.protobuf.message").DecodeError)

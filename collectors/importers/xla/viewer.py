@@ -20,7 +20,7 @@ from deepprof.collectors.importers.files import read_bytes
 from deepprof.collectors.importers.flags import Tally
 from deepprof.collectors.importers.xla.events import STATS, Int64s, Profile, nanoseconds
 from deepprof.collectors.importers.xla.rules import find_places, make_records
-from deepprof.collectors.importers.xla.viewer_events import Decoder, decode_document, decode_pieces
+from deepprof.collectors.importers.xla.viewer_events import ViewerDecoder, decode_document, decode_pieces
 from deepprof.collectors.importers.xla.xplane import start_clock, write_notes
 from deepprof.collectors.trace import Trace
 
@@ -52,19 +52,19 @@ class XlaJson:
         truncated or damaged, and when it is too large: `files.LIMIT_NBYTES` of text, in events of 48 bytes or more on
         average. Reading takes about three times the text in memory, and at most ten times.
         """
-        columns, decoder = Columns(), Decoder(path)
+        columns, decoder = ViewerColumns(), ViewerDecoder(path)
         for events in decode_pieces(decode_document(read_bytes(path), path), decoder):
             columns.add(events)
         columns.tally.dropped.update({"undecodable": decoder.undecodable} if decoder.undecodable else {})
         return make_trace(path, columns, decoder.read)
 
 
-class Columns:
+class ViewerColumns:
     """Collects events into a `Profile`, and the names that metadata events give to processes and threads."""
 
     def __init__(self) -> None:
         self.profile, self.tally = Profile(), Tally()
-        self.lines: dict[Line, int] = Lines()
+        self.lines: dict[Line, int] = ViewerLines()
         self.labels: dict[Line, str] = {}
 
     def add(self, events: Sequence[Any]) -> None:
@@ -88,7 +88,7 @@ class Columns:
         return self.profile
 
 
-class Lines(dict[Line, int]):
+class ViewerLines(dict[Line, int]):
     """Lines in order of first use."""
 
     def __missing__(self, line: Line) -> int:
@@ -135,7 +135,7 @@ def split(us: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[Int64s, Int64s]:
     return np.where(sound, whole, -1).astype(np.int64), np.where(sound, part, 2.0**62).astype(np.int64)
 
 
-def make_trace(path: Path, columns: Columns, read: int) -> Trace:
+def make_trace(path: Path, columns: ViewerColumns, read: int) -> Trace:
     """Return the trace of `columns`; the file has `read` events, whatever they are."""
     profile, tally = columns.finished(), columns.tally
     places = find_places(profile.line_table())

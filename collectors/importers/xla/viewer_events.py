@@ -18,7 +18,7 @@ from msgspec import Raw, Struct, field
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.xla.events import STATS
 
-__all__ = ["Decoder", "decode_document", "decode_pieces"]
+__all__ = ["ViewerDecoder", "decode_document", "decode_pieces"]
 
 PIECE_NBYTES = 2 * 1024**2
 GUESSES = 4
@@ -36,13 +36,13 @@ AGAIN = "copy or export the trace again"
 ARGS: Any = msgspec.defstruct("Args", [(key, Any, None) for key in (*STATS, "name")], gc=False, frozen=True)
 
 
-class Document(Struct, gc=False):
+class ViewerDocument(Struct, gc=False):
     """The top level; the list of events is a view of the text."""
 
     events: Raw = field(name="traceEvents")
 
 
-class Event(Struct, gc=False):
+class ViewerEvent(Struct, gc=False):
     """One element of `traceEvents`, with the stats that are read. `ts` and `dur` are microseconds."""
 
     ph: str = ""
@@ -54,23 +54,23 @@ class Event(Struct, gc=False):
     args: ARGS = ARGS()
 
 
-class BareEvent(Event, gc=False):
+class BareViewerEvent(ViewerEvent, gc=False):
     """An event whose `args` cannot be read."""
 
     args: ARGS = field(default=ARGS(), name="")
 
 
-class Decoder:
+class ViewerDecoder:
     """Decodes lists of events; `read` counts all, `undecodable` those that are no event at all."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.all = msgspec.json.Decoder(list[Event])
+        self.all = msgspec.json.Decoder(list[ViewerEvent])
         self.raw = msgspec.json.Decoder(list[Raw])
-        self.one = (msgspec.json.Decoder(Event), msgspec.json.Decoder(BareEvent))
+        self.one = (msgspec.json.Decoder(ViewerEvent), msgspec.json.Decoder(BareViewerEvent))
         self.nbytes = self.read = self.undecodable = 0
 
-    def decode(self, text: bytes) -> list[Event]:
+    def decode(self, text: bytes) -> list[ViewerEvent]:
         """Return the events between the brackets of a list; at one go when all are as expected.
 
         Raises msgspec's errors when `text` is no list without its brackets, and `TraceError` when there are more
@@ -88,7 +88,7 @@ class Decoder:
             self.count(len(events), len(text))
         return events
 
-    def decode_one(self, raw: Raw) -> Event | None:
+    def decode_one(self, raw: Raw) -> ViewerEvent | None:
         """Return the event in `raw`, without its `args` where those are at fault, or None."""
         for decoder in self.one:
             with suppress(*UNDECODABLE):
@@ -114,7 +114,7 @@ def decode_document(content: bytearray, path: Path) -> memoryview:
     view = memoryview(content)[start:]
     try:
         bare = content[start : start + 64].lstrip().startswith(b"[")
-        events = msgspec.json.decode(view, type=Raw) if bare else msgspec.json.decode(view, type=Document).events
+        events = msgspec.json.decode(view, type=Raw) if bare else msgspec.json.decode(view, type=ViewerDocument).events
         if memoryview(events)[0] != ord("["):
             raise msgspec.ValidationError("Expected `array` - at `$.traceEvents`")
     except UNDECODABLE as error:
@@ -133,7 +133,7 @@ def explain(error: Exception, path: Path, nbytes: int) -> TraceError:
     return TraceError(path, f"is damaged: its JSON cannot be read ({error})", AGAIN)
 
 
-def decode_pieces(rest: memoryview, decoder: Decoder) -> Iterator[list[Event]]:
+def decode_pieces(rest: memoryview, decoder: ViewerDecoder) -> Iterator[list[ViewerEvent]]:
     """Yield the events in `rest`, in order; raises `TraceError` when there are too many."""
     nbytes = len(rest)
     try:
@@ -146,7 +146,7 @@ def decode_pieces(rest: memoryview, decoder: Decoder) -> Iterator[list[Event]]:
         raise explain(error, decoder.path, nbytes) from error
 
 
-def decode_first(rest: memoryview, decoder: Decoder) -> tuple[list[Event], int]:
+def decode_first(rest: memoryview, decoder: ViewerDecoder) -> tuple[list[ViewerEvent], int]:
     """Return the first events of `rest`, about a piece of them, and how many bytes of it they took."""
     piece = bytes(rest[:PIECE_NBYTES])
     commas = [found.start(1) for found in BETWEEN.finditer(piece, max(0, len(piece) - TAIL_NBYTES))]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["RUN_NBYTES", "SHORTEST_NBYTES", "Cut", "WireError", "cut", "fields"]
+__all__ = ["RUN_NBYTES", "SHORTEST_NBYTES", "Cut", "ProtobufError", "cut", "fields"]
 
 RUN_NBYTES = 1024**2  # protobuf takes up to 60 times as much for a run of the shortest events
 PIECES = 500_000  # of one message: it has a plane for each device, a line for each thread, and events in one row
@@ -18,7 +18,7 @@ LENGTHS = {1: 8, 5: 4}  # of the wire types with a fixed length
 LONGEST = 10  # bytes of a number
 
 
-class WireError(ValueError):
+class ProtobufError(ValueError):
     """Content that is no protobuf message; says where."""
 
 
@@ -41,7 +41,7 @@ class Cut:
 def fields(content: bytearray, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
     """Yield the key of each field of the message in `content[start:end]`, where it starts, its value, and its end.
 
-    Raises `WireError` where the content is no message.
+    Raises `ProtobufError` where the content is no message.
     """
     at = start
     while at < end:
@@ -61,28 +61,28 @@ def fields(content: bytearray, start: int, end: int) -> Iterator[tuple[int, int,
         elif key & 7 in LENGTHS:
             at += LENGTHS[key & 7]
         else:
-            raise WireError(f"unknown field type at byte {begin}")
+            raise ProtobufError(f"unknown field type at byte {begin}")
         if at > end or key < 8:
-            raise WireError(f"a field that cannot be at byte {begin}")
+            raise ProtobufError(f"a field that cannot be at byte {begin}")
         yield key, begin, body, at
 
 
 def read_number(content: bytearray, at: int, end: int) -> tuple[int, int]:
-    """Return the number that starts at `at`, and where it ends; raises `WireError` when it does not."""
+    """Return the number that starts at `at`, and where it ends; raises `ProtobufError` when it does not."""
     value = 0
     for place in range(min(LONGEST, end - at)):
         byte = content[at + place]
         value |= (byte & 127) << (7 * place)
         if byte < 128:
             return value, at + place + 1
-    raise WireError(f"a number without end at byte {at}")
+    raise ProtobufError(f"a number without end at byte {at}")
 
 
 def cut(content: bytearray, start: int, end: int, number: int, *, runs: bool = False) -> Cut:
     """Take the message in `content[start:end]` apart by its field `number`; with `runs`, keep those fields together.
 
-    Runs are of about `RUN_NBYTES`. Raises `WireError` where the content is no message, or one that no profiler writes:
-    of very many parts, or of runs whose fields are shorter than `SHORTEST_NBYTES` on average.
+    Runs are of about `RUN_NBYTES`. Raises `ProtobufError` where the content is no message, or one that no profiler
+    writes: of very many parts, or of runs whose fields are shorter than `SHORTEST_NBYTES` on average.
     """
     bodies: list[tuple[int, int]] = []
     together, others = Runs(RUN_NBYTES, SHORTEST_NBYTES), Runs(end - start)
@@ -95,7 +95,7 @@ def cut(content: bytearray, start: int, end: int, number: int, *, runs: bool = F
         elif len(bodies) < PIECES:
             bodies.append((body, after))
         else:
-            raise WireError(f"more than {PIECES} parts in the message at byte {start}")
+            raise ProtobufError(f"more than {PIECES} parts in the message at byte {start}")
     rest = b"".join(content[begin:after] for begin, after in others.closed())
     return Cut(bodies, together.closed(), rest, len(bodies) + together.count, others.count)
 
@@ -113,7 +113,7 @@ class Runs:
         self.count += 1
         if begin != self.end or end - self.begin > self.nbytes:
             if end - self.begin > self.nbytes and (self.end - self.first) < self.shortest * (self.count - 1):
-                raise WireError(f"{self.count} fields too short to be events before byte {end}")
+                raise ProtobufError(f"{self.count} fields too short to be events before byte {end}")
             self.first = self.first or begin
             self.closed()
             self.begin = begin
@@ -122,7 +122,7 @@ class Runs:
     def closed(self) -> list[tuple[int, int]]:
         """Return all runs, the last one ended here."""
         if len(self.done) >= PIECES:
-            raise WireError(f"more than {PIECES} parts before byte {self.end}")
+            raise ProtobufError(f"more than {PIECES} parts before byte {self.end}")
         if self.end > self.begin:
             self.done.append((self.begin, self.end))
         self.begin = self.end

@@ -17,10 +17,10 @@ from deepprof.collectors.importers.files import read_bytes
 from deepprof.collectors.importers.flags import Tally
 from deepprof.collectors.importers.silence import count_starting, explain_silence
 from deepprof.collectors.importers.xla.events import Profile
-from deepprof.collectors.importers.xla.planes import Header, Stats, read_space
+from deepprof.collectors.importers.xla.planes import Stats, XPlaneHeader, read_space
 from deepprof.collectors.importers.xla.rules import DEVICE_PLANE, find_places, make_records
 from deepprof.collectors.importers.xla.schema import load_schema
-from deepprof.collectors.importers.xla.wire import WireError, read_number
+from deepprof.collectors.importers.xla.wire import ProtobufError, read_number
 from deepprof.collectors.trace import DEVICES, Trace
 
 __all__ = ["XPlane", "start_clock", "write_notes"]
@@ -60,7 +60,7 @@ class XPlane:
         schema = load_schema(path)
         try:
             profile, header = read_space(content, schema, path)
-        except (WireError, schema.error) as error:
+        except (ProtobufError, schema.error) as error:
             raise explain(content, path, error) from error
         if not header.planes:
             raise TraceError(path, "is no XPlane profile: it has no plane", "give a file of the profiler's own")
@@ -92,12 +92,12 @@ def runs_over(content: bytearray) -> bool:
                 break
             length, at = read_number(content, at + 1, len(content))
             at += length
-    except WireError:
+    except ProtobufError:
         return True
     return at > len(content)
 
 
-def make_trace(path: Path, profile: Profile, header: Header) -> Trace:
+def make_trace(path: Path, profile: Profile, header: XPlaneHeader) -> Trace:
     """Return the trace of `profile`."""
     tally, places = Tally(), find_places(profile.line_table())
     records = make_records(profile, places, tally)
@@ -154,7 +154,7 @@ def explain_absence(host: pl.DataFrame, planes: Iterable[str]) -> str:
     return explain_silence(calls, "record again with the right to read the GPU's activities (CUPTI)")
 
 
-def quote(header: Header) -> Iterator[str]:
+def quote(header: XPlaneHeader) -> Iterator[str]:
     """Yield what the profile says of itself."""
     if header.hostnames:
         yield f"recorded on {', '.join(header.hostnames[:SEVERAL])}"

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-__all__ = ["Watch", "begin"]
+__all__ = ["TorchImportFinder", "begin"]
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-class Watch:
+class TorchImportFinder:
     """A finder of modules that finds none, and has the hook run once torch has been imported."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
@@ -93,5 +93,5 @@ def begin() -> None:
     """Do what this module is for; in an interpreter's start, where sitecustomize runs."""
     sys.path[:] = [path for path in sys.path if os.path.normpath(path) != HERE]
     if os.environ.get("DEEPPROF_SOCKET") and os.environ.get("DEEPPROF_INJECT"):
-        sys.meta_path.insert(0, Watch())
+        sys.meta_path.insert(0, TorchImportFinder())
     run_shadowed()

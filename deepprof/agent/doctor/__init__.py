@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from deepprof.agent.doctor.findings import Finding, Report, State
+from deepprof.agent.doctor.findings import CheckState, DoctorFinding, DoctorReport
 from deepprof.agent.doctor.machine import examine_machine
 from deepprof.agent.doctor.process import examine_process
 
-__all__ = ["Finding", "Report", "State", "examine_machine", "examine_process"]
+__all__ = ["CheckState", "DoctorFinding", "DoctorReport", "examine_machine", "examine_process"]

@@ -6,8 +6,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from deepprof.agent.doctor.findings import Finding, note, ok, wrong
-from deepprof.agent.doctor.tree import Tree
+from deepprof.agent.doctor.findings import DoctorFinding, note, ok, wrong
+from deepprof.agent.doctor.tree import FileTree
 
 __all__ = ["examine_devices", "find_cupti"]
 
@@ -22,7 +22,9 @@ WHEELS = ("nvidia/cuda_cupti/lib", "nvidia/cu*/lib")
 ADMINS_ONLY = re.compile(r"^RmProfilingAdminOnly:\s*1", re.MULTILINE)
 
 
-def examine_devices(tree: Tree, variables: Mapping[str, str], search: Sequence[str], *, is_root: bool) -> list[Finding]:
+def examine_devices(
+    tree: FileTree, variables: Mapping[str, str], search: Sequence[str], *, is_root: bool
+) -> list[DoctorFinding]:
     """Return what is found of GPUs; `search` are folders of Python packages, where wheels put CUPTI."""
     nvidia = list(examine_nvidia(tree, variables, search, is_root=is_root))
     amd = list(examine_amd(tree))
@@ -32,8 +34,8 @@ def examine_devices(tree: Tree, variables: Mapping[str, str], search: Sequence[s
 
 
 def examine_nvidia(
-    tree: Tree, variables: Mapping[str, str], search: Sequence[str], *, is_root: bool
-) -> Iterator[Finding]:
+    tree: FileTree, variables: Mapping[str, str], search: Sequence[str], *, is_root: bool
+) -> Iterator[DoctorFinding]:
     """Give what is found of NVIDIA's driver and CUPTI; nothing where there is neither driver nor device."""
     version, devices = tree.read(VERSION), tree.glob("/dev/nvidia[0-9]*")
     if version is None and not devices:
@@ -53,7 +55,7 @@ def examine_nvidia(
         yield note("profiling permission", why, "where CUPTI refuses: NVreg_RestrictProfilingToAdminUsers=0")
 
 
-def name_driver(version: str | None) -> Finding:
+def name_driver(version: str | None) -> DoctorFinding:
     """Return the finding of a driver that says no number."""
     if version is None:
         return note("NVIDIA driver", f"{VERSION} is not there", "a container may hide it; what counts is libcuda.so.1")
@@ -66,13 +68,13 @@ def read_branch(version: str) -> tuple[int, int] | None:
     return (int(found[1][:6]), int(found[2][:6])) if found else None
 
 
-def in_library_path(tree: Tree, variables: Mapping[str, str], name: str) -> bool:
+def in_library_path(tree: FileTree, variables: Mapping[str, str], name: str) -> bool:
     """Whether LD_LIBRARY_PATH leads to a library."""
     folders = [part for part in variables.get("LD_LIBRARY_PATH", "").split(os.pathsep) if part.startswith("/")]
     return any(tree.exists(f"{folder}/{name}") for folder in folders)
 
 
-def find_cupti(tree: Tree, variables: Mapping[str, str], search: Sequence[str]) -> dict[str, int | None]:
+def find_cupti(tree: FileTree, variables: Mapping[str, str], search: Sequence[str]) -> dict[str, int | None]:
     """Return the CUPTI libraries and the CUDA release that each is of: of wheels, of the toolkit, of the loader."""
     found = tree.in_loader_cache(LIBRARY)
     homes = [variables[name] for name in ("CUDA_HOME", "CUDA_PATH") if variables.get(name, "").startswith("/")]
@@ -90,7 +92,7 @@ def read_release(path: str) -> int | None:
     return int(number[1]) if number else None
 
 
-def judge_cupti(found: Mapping[str, int | None], branch: int | None) -> Finding:
+def judge_cupti(found: Mapping[str, int | None], branch: int | None) -> DoctorFinding:
     """Return whether a CUPTI is there that the driver can work with."""
     if not found:
         why = "not found beside torch, in CUDA_HOME, nor by the loader"
@@ -104,7 +106,7 @@ def judge_cupti(found: Mapping[str, int | None], branch: int | None) -> Finding:
     return note("CUPTI", why, "where it refuses: update the driver, or install the CUPTI of an older CUDA")
 
 
-def examine_amd(tree: Tree) -> Iterator[Finding]:
+def examine_amd(tree: FileTree) -> Iterator[DoctorFinding]:
     """Give what is found of AMD's driver."""
     if not tree.exists("/dev/kfd"):
         return

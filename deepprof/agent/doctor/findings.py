@@ -9,7 +9,7 @@ from typing import Any
 
 from deepprof.collectors.errors import printable
 
-__all__ = ["PROCESS", "Finding", "Report", "State", "note", "ok", "wrong"]
+__all__ = ["PROCESS", "CheckState", "DoctorFinding", "DoctorReport", "note", "ok", "wrong"]
 
 SCHEMA = "deepprof.doctor/1"
 PROCESS = "process"  # the finding whether there is one
@@ -17,7 +17,7 @@ NARROWEST = 40
 CHARS = 600  # of one part of a finding: paths and other programs' words are in them
 
 
-class State(Enum):
+class CheckState(Enum):
     """How it stands with what was looked at."""
 
     OK = "ok"
@@ -25,25 +25,25 @@ class State(Enum):
     WRONG = "wrong"
 
 
-SIGNS = {State.OK: "✓", State.NOTE: "–", State.WRONG: "✗"}  # noqa: RUF001
-PLAIN_SIGNS = {State.OK: "+", State.NOTE: "-", State.WRONG: "x"}
+SIGNS = {CheckState.OK: "✓", CheckState.NOTE: "–", CheckState.WRONG: "✗"}  # noqa: RUF001
+PLAIN_SIGNS = {CheckState.OK: "+", CheckState.NOTE: "-", CheckState.WRONG: "x"}
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """`what` was looked at, `why` it is as it is, and what to do about it (`advice`, empty for nothing)."""
 
-    state: State
+    state: CheckState
     what: str
     why: str = ""
     advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DoctorReport:
     """All findings; of a process where `pid` is its number."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[DoctorFinding, ...]
     pid: int | None = None
 
     @property
@@ -52,9 +52,9 @@ class Report:
         return not self.wrong
 
     @property
-    def wrong(self) -> list[Finding]:
+    def wrong(self) -> list[DoctorFinding]:
         """The findings that stand in the way."""
-        return [each for each in self.findings if each.state is State.WRONG]
+        return [each for each in self.findings if each.state is CheckState.WRONG]
 
     @property
     def verdict(self) -> str:
@@ -82,7 +82,7 @@ class Report:
         return head | {"findings": findings}
 
 
-def describe(finding: Finding) -> str:
+def describe(finding: DoctorFinding) -> str:
     """Return a finding as one line."""
     return clean(" · ".join(part[:CHARS] for part in (finding.what, finding.why, finding.advice) if part))
 
@@ -98,16 +98,16 @@ def wrap(line: str, width: int, indent: str) -> str:
     return "\n".join(textwrap.wrap(line, max(width, NARROWEST), **options))  # type: ignore[arg-type]
 
 
-def ok(what: str, why: str = "") -> Finding:
+def ok(what: str, why: str = "") -> DoctorFinding:
     """Return a finding of what is well."""
-    return Finding(State.OK, what, why)
+    return DoctorFinding(CheckState.OK, what, why)
 
 
-def note(what: str, why: str, advice: str = "") -> Finding:
+def note(what: str, why: str, advice: str = "") -> DoctorFinding:
     """Return a finding that may be meant so."""
-    return Finding(State.NOTE, what, why, advice)
+    return DoctorFinding(CheckState.NOTE, what, why, advice)
 
 
-def wrong(what: str, why: str, advice: str) -> Finding:
+def wrong(what: str, why: str, advice: str) -> DoctorFinding:
     """Return a finding that stands in the way."""
-    return Finding(State.WRONG, what, why, advice)
+    return DoctorFinding(CheckState.WRONG, what, why, advice)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from deepprof.agent.doctor.findings import Finding, note, ok, wrong
-from deepprof.agent.doctor.suspect import Suspect
+from deepprof.agent.doctor.findings import DoctorFinding, note, ok, wrong
+from deepprof.agent.doctor.suspect import InspectedProcess
 
 __all__ = ["examine_libraries"]
 
@@ -23,7 +23,7 @@ BESIDE = {  # one that has no part of NVIDIA's driver, and may be meant
 DRIVER, TORCH = r"libcuda\.so", r"libtorch(_cpu|_cuda|_hip)?\.so"
 
 
-def examine_libraries(suspect: Suspect) -> Iterator[Finding]:
+def examine_libraries(suspect: InspectedProcess) -> Iterator[DoctorFinding]:
     """Give whether our library is loaded, why not, and who else is there."""
     if suspect.has_ours:
         yield ok("library", "loaded into the process")
@@ -45,7 +45,7 @@ def examine_libraries(suspect: Suspect) -> Iterator[Finding]:
             yield note("another profiler", f"{name} is in the process", "where records are missing, try without it")
 
 
-def explain_absence(suspect: Suspect) -> Finding:
+def explain_absence(suspect: InspectedProcess) -> DoctorFinding:
     """Return why a process that was started by us has not loaded our library."""
     if suspect.find(MUSL):
         return wrong("library", "its C library is musl, and ours needs glibc", "run the job in an image with glibc")

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deepprof.agent.answers import Answer
-from deepprof.agent.asking import NotAnsweredError, Why
+from deepprof.agent.answers import AgentStatus
+from deepprof.agent.asking import NoAnswerReason, NotAnsweredError
 from deepprof.agent.doctor.devices import examine_devices
-from deepprof.agent.doctor.findings import Finding, Report, note, ok, wrong
-from deepprof.agent.doctor.tree import Tree
+from deepprof.agent.doctor.findings import DoctorFinding, DoctorReport, note, ok, wrong
+from deepprof.agent.doctor.tree import FileTree
 from deepprof.agent.pacing import SPOOL_FULL
 from deepprof.agent.summary import AWAY
 from deepprof.plurals import counted
 
-__all__ = ["REFUSED_ADVICE", "Surroundings", "examine_agent", "examine_library", "examine_machine"]
+__all__ = ["REFUSED_ADVICE", "DoctorMachine", "examine_agent", "examine_library", "examine_machine"]
 
 SHOWN = 5  # processes that were refused
 REFUSED_ADVICE = "set DEEPPROF_RANK in its environment, or give its run another --job"
@@ -26,7 +26,7 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class DoctorMachine:
     """What the doctor looks at besides the machine's files.
 
     `ask` asks the agent at `socket`; `daemon` says why the one at an address (None: the usual one) does not answer,
@@ -35,7 +35,7 @@ class Surroundings:
     """
 
     socket: Path
-    ask: Callable[[Path], Answer]
+    ask: Callable[[Path], AgentStatus]
     daemon: Callable[[str | None], str | None]
     library: Path | None
     hook: Path
@@ -44,15 +44,15 @@ class Surroundings:
     is_root: bool = False
 
 
-def examine_machine(tree: Tree, around: Surroundings) -> Report:
+def examine_machine(tree: FileTree, around: DoctorMachine) -> DoctorReport:
     """Return the report on this machine."""
     findings = list(examine_library(around.library, around.hook))
     findings += examine_agent(around)
     findings += examine_devices(tree, around.variables, around.search, is_root=around.is_root)
-    return Report(tuple(findings))
+    return DoctorReport(tuple(findings))
 
 
-def examine_library(library: Path | None, hook: Path) -> Iterator[Finding]:
+def examine_library(library: Path | None, hook: Path) -> Iterator[DoctorFinding]:
     """Give whether our library and our hook can be loaded into a process."""
     if sys.platform != "linux":
         yield wrong("platform", f"collectors run on Linux, and this is {sys.platform}", "run the job on Linux")
@@ -79,7 +79,7 @@ def try_to_load(library: Path) -> str | None:
     return None
 
 
-def examine_agent(around: Surroundings) -> Iterator[Finding]:
+def examine_agent(around: DoctorMachine) -> Iterator[DoctorFinding]:
     """Give how the agent does, and the daemon behind it."""
     try:
         answer = around.ask(around.socket)
@@ -100,7 +100,7 @@ def examine_agent(around: Surroundings) -> Iterator[Finding]:
         yield judge(f"process {refusal.pid}", f"refused: {refusal.why}", REFUSED_ADVICE)
 
 
-def describe_source(source: Mapping[str, Any]) -> Iterator[Finding]:
+def describe_source(source: Mapping[str, Any]) -> Iterator[DoctorFinding]:
     """Give what a source beside the processes says: PyTorch's windows, a file that is followed, reports."""
     what = f"{source.get('source', 'source')} {source.get('path') or source.get('address') or ''}"
     processes = source.get("processes")
@@ -110,16 +110,16 @@ def describe_source(source: Mapping[str, Any]) -> Iterator[Finding]:
         yield ok(what, counted(processes, "process", "processes") if isinstance(processes, int) else "followed")
 
 
-def judge_silence(socket: Path, error: NotAnsweredError) -> Finding:
+def judge_silence(socket: Path, error: NotAnsweredError) -> DoctorFinding:
     """Return the finding of an agent that gave no answer."""
-    if error.why is Why.ABSENT:
+    if error.why is NoAnswerReason.ABSENT:
         return note("agent", f"none at {socket}", "deepprof run starts one")
-    if error.why is Why.FORBIDDEN:
+    if error.why is NoAnswerReason.FORBIDDEN:
         return wrong("agent", f"{socket}: {error}", "start it with --for-all, or use one of your own (--agent)")
     return wrong("agent", f"{socket}: {error}", "end what listens there, or choose another socket (--agent)")
 
 
-def judge_daemon(around: Surroundings) -> Finding:
+def judge_daemon(around: DoctorMachine) -> DoctorFinding:
     """Return the finding of the daemon that an agent would send to."""
     try:
         problem = around.daemon(None)
@@ -130,7 +130,7 @@ def judge_daemon(around: Surroundings) -> Finding:
     return wrong("daemon", problem, "start it: deepprof serve; or name another: DEEPPROF_DAEMON")
 
 
-def judge_uplink(answer: Answer, around: Surroundings) -> Finding:
+def judge_uplink(answer: AgentStatus, around: DoctorMachine) -> DoctorFinding:
     """Return how the agent's way to the daemon is; one that has nothing to send has not tried."""
     if answer.connected:
         return ok("daemon", f"{answer.to} takes what the agent sends")
@@ -148,7 +148,7 @@ def judge_uplink(answer: Answer, around: Surroundings) -> Finding:
     return judge_reachable(answer)
 
 
-def judge_reachable(answer: Answer) -> Finding:
+def judge_reachable(answer: AgentStatus) -> DoctorFinding:
     """Return the finding of a daemon that answers us now; what the agent met when it tried last may be over."""
     if not answer.trouble:
         return ok("daemon", f"{answer.to} answers")
@@ -158,12 +158,12 @@ def judge_reachable(answer: Answer) -> Finding:
     return wrong("daemon", f"{answer.to}: {answer.trouble}", own_advice(answer))
 
 
-def own_advice(answer: Answer) -> str:
+def own_advice(answer: AgentStatus) -> str:
     """Return what the agent's own words advise, empty for nothing."""
     return (answer.problem or "").partition("; ")[2]
 
 
-def judge_spool(answer: Answer) -> Finding:
+def judge_spool(answer: AgentStatus) -> DoctorFinding:
     """Return whether there is room on disk for what waits."""
     spool = answer.spool
     least = "less than 1" if 0 < spool.nbytes < MIB else f"{spool.nbytes / MIB:,.0f}"

@@ -6,13 +6,13 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from deepprof.agent.answers import UNKNOWN, Answer, Process, RecordAccount
+from deepprof.agent.answers import UNKNOWN, AgentStatus, ProcessStatus, RecordAccount
 from deepprof.agent.asking import NotAnsweredError
-from deepprof.agent.doctor.findings import PROCESS, Finding, Report, State, note, ok, wrong
+from deepprof.agent.doctor.findings import PROCESS, CheckState, DoctorFinding, DoctorReport, note, ok, wrong
 from deepprof.agent.doctor.loading import examine_libraries
-from deepprof.agent.doctor.machine import REFUSED_ADVICE, Surroundings, judge_silence, judge_uplink
-from deepprof.agent.doctor.suspect import Suspect, read_suspect
-from deepprof.agent.doctor.tree import Tree
+from deepprof.agent.doctor.machine import REFUSED_ADVICE, DoctorMachine, judge_silence, judge_uplink
+from deepprof.agent.doctor.suspect import InspectedProcess, read_suspect
+from deepprof.agent.doctor.tree import FileTree
 from deepprof.agent.injection import INJECTIONS
 from deepprof.agent.summary import REFUSED, list_missing
 from deepprof.plurals import counted
@@ -23,31 +23,31 @@ AGAIN = "end it, and start it with: deepprof run -- COMMAND"
 CHILDREN = 8  # that a line names
 
 
-def examine_process(tree: Tree, around: Surroundings, pid: int) -> Report:
+def examine_process(tree: FileTree, around: DoctorMachine, pid: int) -> DoctorReport:
     """Return the report on the process `pid`."""
     suspect, problem = read_suspect(tree, pid, is_root=around.is_root)
     if suspect is None or problem:
-        return Report((problem or unknown(pid),), pid)
+        return DoctorReport((problem or unknown(pid),), pid)
     findings = [ok(PROCESS, f"{pid}: {' '.join(suspect.command)[:100] or suspect.name}")]
     answer = ask_agent(around, suspect)
-    known = list_known(answer, suspect) if isinstance(answer, Answer) else []
+    known = list_known(answer, suspect) if isinstance(answer, AgentStatus) else []
     findings += examine_start(suspect, known)
     view = list(examine_view(tree, suspect)) if suspect.socket else []
     findings += [*view, *examine_libraries(suspect)]
-    if not known and any(each.state is State.WRONG for each in view):
-        return Report(tuple(findings), pid)  # that is why the agent knows nothing of it
-    findings += examine_words(around, answer, known, suspect) if isinstance(answer, Answer) else [answer]
-    return Report(tuple(findings), pid)
+    if not known and any(each.state is CheckState.WRONG for each in view):
+        return DoctorReport(tuple(findings), pid)  # that is why the agent knows nothing of it
+    findings += examine_words(around, answer, known, suspect) if isinstance(answer, AgentStatus) else [answer]
+    return DoctorReport(tuple(findings), pid)
 
 
-def unknown(pid: int) -> Finding:
+def unknown(pid: int) -> DoctorFinding:
     """Return the finding of a process that is not there."""
     return wrong(
         "process", f"there is no process {pid} here", "look with: ps; a container's processes have other numbers"
     )
 
 
-def ask_agent(around: Surroundings, suspect: Suspect) -> Answer | Finding:
+def ask_agent(around: DoctorMachine, suspect: InspectedProcess) -> AgentStatus | DoctorFinding:
     """Return what the agent says that the process was told of, else that of this machine."""
     socket = Path(suspect.socket) if suspect.socket else around.socket
     try:
@@ -56,14 +56,14 @@ def ask_agent(around: Surroundings, suspect: Suspect) -> Answer | Finding:
         return judge_silence(socket, error)
 
 
-def list_known(answer: Answer, suspect: Suspect) -> list[Process]:
+def list_known(answer: AgentStatus, suspect: InspectedProcess) -> list[ProcessStatus]:
     """Return what the agent knows of the process: one entry for each collector in it, or those that have ended."""
     mine = [each for each in answer.processes if suspect.is_meant(each.pid, each.command)]
     over = [each for each in mine if suspect.has_ours and suspect.has_said(each.command)]  # numbers come again
     return [each for each in mine if not each.ended] or over
 
 
-def examine_start(suspect: Suspect, known: Sequence[Process]) -> Iterator[Finding]:
+def examine_start(suspect: InspectedProcess, known: Sequence[ProcessStatus]) -> Iterator[DoctorFinding]:
     """Give whether the process was started so that it can be collected from."""
     variables = suspect.variables
     if not suspect.socket:
@@ -88,7 +88,7 @@ def examine_start(suspect: Suspect, known: Sequence[Process]) -> Iterator[Findin
     yield from examine_python(suspect)
 
 
-def examine_python(suspect: Suspect) -> Iterator[Finding]:
+def examine_python(suspect: InspectedProcess) -> Iterator[DoctorFinding]:
     """Give whether a Python process has run our hook, without which a CPU's operators are not collected."""
     flag = suspect.python_flag
     if flag:
@@ -100,7 +100,7 @@ def examine_python(suspect: Suspect) -> Iterator[Finding]:
         )
 
 
-def examine_view(tree: Tree, suspect: Suspect) -> Iterator[Finding]:
+def examine_view(tree: FileTree, suspect: InspectedProcess) -> Iterator[DoctorFinding]:
     """Give whether the process can see our socket and our library, as in a container it may not."""
     library = suspect.variables.get("DEEPPROF_INJECT", "")
     for what, path in (("socket", suspect.socket), ("library file", library)):
@@ -116,7 +116,7 @@ def examine_view(tree: Tree, suspect: Suspect) -> Iterator[Finding]:
         )
 
 
-def same_file(tree: Tree, one: str, other: str) -> bool:
+def same_file(tree: FileTree, one: str, other: str) -> bool:
     """Whether two names are one file; True where that is not to be known."""
     try:
         return os.path.samestat(tree.at(one).stat(), tree.at(other).stat())
@@ -125,8 +125,8 @@ def same_file(tree: Tree, one: str, other: str) -> bool:
 
 
 def examine_words(
-    around: Surroundings, answer: Answer, known: Sequence[Process], suspect: Suspect
-) -> Iterator[Finding]:
+    around: DoctorMachine, answer: AgentStatus, known: Sequence[ProcessStatus], suspect: InspectedProcess
+) -> Iterator[DoctorFinding]:
     """Give what the agent says of the process."""
     refused = [each.why for each in answer.refused if each.pid == suspect.pid]
     if refused:
@@ -139,7 +139,7 @@ def examine_words(
         yield judge_unknown(answer, suspect)
 
 
-def describe_known(process: Process) -> Iterator[Finding]:
+def describe_known(process: ProcessStatus) -> Iterator[DoctorFinding]:
     """Give how a process does that the agent knows."""
     place = f"job {process.job}, rank {'not yet known' if process.rank is None else process.rank}"
     if process.records:
@@ -156,7 +156,7 @@ def describe_known(process: Process) -> Iterator[Finding]:
         yield note(f"{process.collector or 'collector'} says", notice.text)
 
 
-def describe_records(process: Process, place: str) -> Iterator[Finding]:
+def describe_records(process: ProcessStatus, place: str) -> Iterator[DoctorFinding]:
     """Give what became of a process's records, all together and of each kind."""
     books = process.books
     kept = "" if books.kept is None else f", {sum(books.kept.values()):,} kept by the daemon"
@@ -178,7 +178,7 @@ def describe_kind(books: RecordAccount, kind: str) -> str:
     return ", ".join([f"{kind} {books.made.get(kind, 0):,} made", *kept, *missing])
 
 
-def judge_unknown(answer: Answer, suspect: Suspect) -> Finding:
+def judge_unknown(answer: AgentStatus, suspect: InspectedProcess) -> DoctorFinding:
     """Return the finding of a process of which the agent knows nothing."""
     if suspect.has_ours:
         why = f"process {answer.pid} knows nothing of it, though the library is loaded"

@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from deepprof.agent.doctor.findings import PROCESS, Finding, wrong
-from deepprof.agent.doctor.tree import Tree
+from deepprof.agent.doctor.findings import PROCESS, DoctorFinding, wrong
+from deepprof.agent.doctor.tree import FileTree
 
-__all__ = ["Suspect", "read_suspect"]
+__all__ = ["InspectedProcess", "read_suspect"]
 
 NAMESPACES = ("mnt", "pid", "user")  # a socket with a path needs the first only
 PYTHON = re.compile(r"(.*/)?python[\d.]*t?d?")
@@ -20,7 +20,7 @@ KEEPS_OUT, TAKES_WORD = "IES", "WX"  # flags of Python that ignore PYTHONPATH or
 
 
 @dataclass(frozen=True, slots=True)
-class Suspect:
+class InspectedProcess:
     """A process: how it was started, which files are mapped, in which of its namespaces it differs from us.
 
     `pids` are its numbers, from ours to its innermost namespace's. `maps` are the mapped files, without repetition.
@@ -98,7 +98,9 @@ def find_flag(words: Sequence[str]) -> str | None:
     return None
 
 
-def read_suspect(tree: Tree, pid: int, *, is_root: bool = False) -> tuple[Suspect | None, Finding | None]:
+def read_suspect(
+    tree: FileTree, pid: int, *, is_root: bool = False
+) -> tuple[InspectedProcess | None, DoctorFinding | None]:
     """Return the process, None for one that is not there, and what keeps us from looking into it."""
     own = f"/proc/{pid}"
     status = tree.read(f"{own}/status")
@@ -107,13 +109,15 @@ def read_suspect(tree: Tree, pid: int, *, is_root: bool = False) -> tuple[Suspec
     words = dict(line.partition(":")[::2] for line in status.splitlines())
     name = words.get("Name", "").strip()
     if words.get("State", "").strip().startswith(("Z", "X")):
-        return Suspect(pid, name), wrong(PROCESS, f"{pid} ({name}) has ended", "nothing can be seen of it any more")
+        return InspectedProcess(pid, name), wrong(
+            PROCESS, f"{pid} ({name}) has ended", "nothing can be seen of it any more"
+        )
     try:
         environ, maps = tree.read_bytes(f"{own}/environ"), tree.read_bytes(f"{own}/maps")
     except OSError as error:
-        return Suspect(pid, name), explain_closed(pid, name, words.get("Uid", ""), error, is_root=is_root)
+        return InspectedProcess(pid, name), explain_closed(pid, name, words.get("Uid", ""), error, is_root=is_root)
     children = read_children(tree, pid)
-    return Suspect(
+    return InspectedProcess(
         pid=pid,
         name=name,
         command=(tree.read(f"{own}/cmdline") or "").split("\0")[:-1],
@@ -127,7 +131,7 @@ def read_suspect(tree: Tree, pid: int, *, is_root: bool = False) -> tuple[Suspec
     ), None
 
 
-def explain_closed(pid: int, name: str, users: str, error: OSError, *, is_root: bool = False) -> Finding:
+def explain_closed(pid: int, name: str, users: str, error: OSError, *, is_root: bool = False) -> DoctorFinding:
     """Return the finding of a process into which we cannot look; `users` are its user's numbers."""
     if error.errno == errno.ESRCH:
         return wrong(PROCESS, f"{pid} ({name}) has no memory of its own", "it is the kernel's, or ends just now")
@@ -154,18 +158,18 @@ def list_files(maps: str) -> list[str]:
     return list(dict.fromkeys(path.removesuffix(" (deleted)") for path in paths if path.startswith("/")))
 
 
-def differs(tree: Tree, pid: int, kind: str) -> bool:
+def differs(tree: FileTree, pid: int, kind: str) -> bool:
     """Whether a process has a namespace of its own; False where that is not to be known."""
     theirs, ours = tree.read_link(f"/proc/{pid}/ns/{kind}"), tree.read_link(f"/proc/self/ns/{kind}")
     return theirs is not None and ours is not None and theirs != ours
 
 
-def read_children(tree: Tree, pid: int) -> list[int]:
+def read_children(tree: FileTree, pid: int) -> list[int]:
     """Return the children of a process, those of its first thread."""
     text = tree.read(f"/proc/{pid}/task/{pid}/children") or ""
     return [int(word) for word in text.split() if word.isdecimal()]
 
 
-def is_prepared(tree: Tree, pid: int) -> bool:
+def is_prepared(tree: FileTree, pid: int) -> bool:
     """Whether `deepprof run` has put its library into a process's environment; False where that is not to be seen."""
     return "\0DEEPPROF_INJECT=" in f"\0{tree.read(f'/proc/{pid}/environ') or ''}"

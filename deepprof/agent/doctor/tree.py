@@ -7,14 +7,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Tree"]
+__all__ = ["FileTree"]
 
 MOST_NBYTES = 16 << 20
 MOST_FILES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class FileTree:
     """Files below `root`, named as if that were `/`."""
 
     root: Path = Path("/")

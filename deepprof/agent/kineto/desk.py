@@ -14,20 +14,20 @@ from deepprof.agent.job_names import name_job
 from deepprof.agent.kineto.messages import (
     DATAGRAM_NBYTES,
     MessageError,
-    Registered,
+    ProcessRegistration,
     make_answer,
     make_count,
     read_message,
 )
-from deepprof.agent.kineto.processes import Process, Processes, Window
-from deepprof.agent.kineto.schedule import Schedule, make_config
+from deepprof.agent.kineto.processes import KinetoProcess, KinetoProcesses, TraceWindow
+from deepprof.agent.kineto.schedule import WindowSchedule, make_config
 
 if TYPE_CHECKING:
-    from deepprof.agent.kineto.folder import Folder
-    from deepprof.agent.notices import Notices
+    from deepprof.agent.kineto.folder import WindowFolder
+    from deepprof.agent.notices import NoticeLog
     from deepprof.client.waiting import Clock
 
-__all__ = ["Desk", "read_credentials"]
+__all__ = ["KinetoHandler", "read_credentials"]
 
 DATAGRAMS = 256  # read at one go: the agent has other work too
 CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as the kernel says them
@@ -38,16 +38,16 @@ DROPPED_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class KinetoHandler:
     """Answers at the socket: asks each process for a window now and then. `job` is as in `KinetoSource`."""
 
-    processes: Processes
-    folder: Folder
-    schedule: Schedule
+    processes: KinetoProcesses
+    folder: WindowFolder
+    schedule: WindowSchedule
     job: str | None
     clock: Clock
     unix_s: Callable[[], float]
-    notices: Notices
+    notices: NoticeLog
     counts: Counter[str]
 
     def hear(self, door: socket.socket) -> None:
@@ -85,13 +85,13 @@ class Desk:
         if message is None:
             return None
         process = self.find(pid or message.pid)  # the kernel's word; 0 where it has no number for it here
-        if isinstance(message, Registered):
+        if isinstance(message, ProcessRegistration):
             return make_count(len(self.processes))
         if process and process.window:
             self.follow(process.window, ready=message.ready)
         return make_answer(self.ask_for(process) if process and message.ready else "")
 
-    def find(self, pid: int) -> Process | None:
+    def find(self, pid: int) -> KinetoProcess | None:
         """Return the process of a number, None where there is no room for it."""
         process = self.processes.hear(pid, self.clock.now_s())
         if process is None:
@@ -100,18 +100,18 @@ class Desk:
             process.job = self.name(process)
         return process
 
-    def name(self, process: Process) -> str:
+    def name(self, process: KinetoProcess) -> str:
         """Return the job of a process: its own word, ours, that of others with the same command, or the command's."""
         alike = (other.job for other in self.processes if other.command == process.command and other.job)
         return process.place.job or self.job or next(alike, None) or name_job(process.command, self.unix_s())
 
-    def follow(self, window: Window, *, ready: bool) -> None:
+    def follow(self, window: TraceWindow, *, ready: bool) -> None:
         """Wait for a window's file as long as one may come, after what its process says now."""
         now_s = self.clock.now_s()
         if now_s > window.end_s:
             window.limit_s = min(window.limit_s, now_s + DROPPED_S) if ready else window.end_s + GIVE_UP_S
 
-    def ask_for(self, process: Process) -> str:
+    def ask_for(self, process: KinetoProcess) -> str:
         """Return the configuration of a window if one is due, else nothing."""
         now_s = self.unix_s()
         start_s = self.schedule.next_start_s(now_s, process.last_start_s)
@@ -119,7 +119,7 @@ class Desk:
             return ""
         token, ahead_s = self.folder.new_token(), start_s - now_s
         end_s = self.clock.now_s() + ahead_s + self.schedule.window_ms / 1000
-        process.window, process.last_start_s = Window(token, end_s, end_s + GIVE_UP_S), start_s
+        process.window, process.last_start_s = TraceWindow(token, end_s, end_s + GIVE_UP_S), start_s
         self.counts["asked"] += 1
         return make_config(self.folder.target(token), start_s, self.schedule)
 

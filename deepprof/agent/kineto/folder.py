@@ -11,7 +11,7 @@ from pathlib import Path
 
 from deepprof.collectors.errors import UsageError
 
-__all__ = ["MOST_NBYTES", "Folder", "Found"]
+__all__ = ["MOST_NBYTES", "WindowFile", "WindowFolder"]
 
 MOST_NBYTES = 1 << 30  # of one window: a few seconds of the busiest process make a tenth of that
 ENTRIES = 4 * 4096  # a folder with more is nobody's windows
@@ -19,7 +19,7 @@ CLOSING = b"}"  # the last of a trace that is whole
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class WindowFile:
     """A window's file as it lies there now. `whole`: it ends as a trace does."""
 
     path: Path
@@ -29,7 +29,7 @@ class Found:
 
 
 @dataclass(slots=True)
-class Folder:
+class WindowFolder:
     """A folder of mode 0700, of files `TOKEN_PID.json`; raises `UsageError` where it cannot be one."""
 
     path: Path
@@ -54,7 +54,7 @@ class Folder:
         """Return what Kineto is told to write; it puts `_PID` before the suffix."""
         return self.path / f"{token}.json"
 
-    def find(self, token: str) -> Found | None:
+    def find(self, token: str) -> WindowFile | None:
         """Return the window's file, None while there is none; a link or a device is none."""
         names = (name for name in self.names(token) if name.endswith(".json"))
         path = next((self.path / name for name in names), None)
@@ -63,7 +63,7 @@ class Folder:
         try:
             found = path.lstat()
             regular = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-            return Found(path, found.st_size, found.st_mtime_ns, is_whole(path)) if regular else None
+            return WindowFile(path, found.st_size, found.st_mtime_ns, is_whole(path)) if regular else None
         except OSError:  # renamed or removed under us
             return None
 

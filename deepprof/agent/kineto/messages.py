@@ -5,7 +5,15 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-__all__ = ["DATAGRAM_NBYTES", "Asked", "MessageError", "Registered", "make_answer", "make_count", "read_message"]
+__all__ = [
+    "DATAGRAM_NBYTES",
+    "ConfigurationRequest",
+    "MessageError",
+    "ProcessRegistration",
+    "make_answer",
+    "make_count",
+    "read_message",
+]
 
 HEAD = struct.Struct("<Q32s")  # bytes that follow, kind
 CONTEXT = struct.Struct("<iiq")  # device, pid, job
@@ -22,21 +30,21 @@ class MessageError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class ProcessRegistration:
     """A process says that it is there."""
 
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ConfigurationRequest:
     """A process asks for a configuration. `ready`: it could begin a trace, none is on its way."""
 
     pid: int
     ready: bool
 
 
-def read_message(data: bytes) -> Registered | Asked | None:
+def read_message(data: bytes) -> ProcessRegistration | ConfigurationRequest | None:
     """Return what a datagram says, None for a kind that is none of our business. Raises `MessageError`."""
     if len(data) < HEAD.size:
         raise MessageError("a datagram without a head")
@@ -52,21 +60,21 @@ def read_message(data: bytes) -> Registered | Asked | None:
     return None
 
 
-def read_context(payload: bytes) -> Registered:
+def read_context(payload: bytes) -> ProcessRegistration:
     """Return a registration. Raises `MessageError`."""
     if len(payload) != CONTEXT.size:
         raise MessageError(f"a registration of {len(payload)} bytes")
-    return Registered(checked(CONTEXT.unpack(payload)[1]))
+    return ProcessRegistration(checked(CONTEXT.unpack(payload)[1]))
 
 
-def read_request(payload: bytes) -> Asked:
+def read_request(payload: bytes) -> ConfigurationRequest:
     """Return a request; of its pids the first is the asker's own, its ancestors follow. Raises `MessageError`."""
     if len(payload) < REQUEST.size + PID.size:
         raise MessageError(f"a request of {len(payload)} bytes")
     purpose, pids, _ = REQUEST.unpack_from(payload)
     if not 0 < pids <= MOST_PIDS or len(payload) != REQUEST.size + pids * PID.size:
         raise MessageError(f"a request of {len(payload)} bytes that claims {pids} processes")
-    return Asked(checked(PID.unpack_from(payload, REQUEST.size)[0]), bool(purpose & ACTIVITIES))
+    return ConfigurationRequest(checked(PID.unpack_from(payload, REQUEST.size)[0]), bool(purpose & ACTIVITIES))
 
 
 def checked(pid: int) -> int:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deepprof.agent.kineto.folder import Found
-from deepprof.agent.places import VARIABLES, Place, find_place
-from deepprof.agent.traces import EARLIEST, Receiver
+from deepprof.agent.kineto.folder import WindowFile
+from deepprof.agent.places import VARIABLES, RankPlace, find_place
+from deepprof.agent.traces import EARLIEST, RankReceiver
 
-__all__ = ["MOST", "Process", "Processes", "Window", "read_birth", "read_command", "read_place"]
+__all__ = ["MOST", "KinetoProcess", "KinetoProcesses", "TraceWindow", "read_birth", "read_command", "read_place"]
 
 MOST = 4096
 SILENT_S = 60.0  # a process asks each 5 s
@@ -20,17 +20,17 @@ PROC_NBYTES = 1 << 20
 
 
 @dataclass(slots=True)
-class Window:
+class TraceWindow:
     """A window that a process was asked for: when it ends, and when to give it up (agent's clock)."""
 
     token: str
     end_s: float
     limit_s: float
-    seen: Found | None = None
+    seen: WindowFile | None = None
 
 
 @dataclass(slots=True)
-class Process:
+class KinetoProcess:
     """A process under KINETO_USE_DAEMON=1; `birth` tells it from a later one of its number."""
 
     pid: int
@@ -38,10 +38,10 @@ class Process:
     heard_s: float
     job: str = ""
     command: tuple[str, ...] = ()
-    place: Place = field(default_factory=Place)
-    window: Window | None = None
+    place: RankPlace = field(default_factory=RankPlace)
+    window: TraceWindow | None = None
     last_start_s: float | None = None
-    rank: Receiver | None = None
+    rank: RankReceiver | None = None
     refused: bool = False
     promised_ns: int = EARLIEST
     windows: int = 0
@@ -49,13 +49,13 @@ class Process:
 
 
 @dataclass(slots=True)
-class Processes:
+class KinetoProcesses:
     """All processes that ask, at most `MOST`."""
 
     proc: Path = Path("/proc")
-    found: dict[int, Process] = field(default_factory=dict)
+    found: dict[int, KinetoProcess] = field(default_factory=dict)
 
-    def __iter__(self) -> Iterator[Process]:
+    def __iter__(self) -> Iterator[KinetoProcess]:
         """Yield each one; they may be forgotten meanwhile."""
         return iter(list(self.found.values()))
 
@@ -63,7 +63,7 @@ class Processes:
         """Return how many there are."""
         return len(self.found)
 
-    def hear(self, pid: int, now_s: float) -> Process | None:
+    def hear(self, pid: int, now_s: float) -> KinetoProcess | None:
         """Return the process that has said something; None where there is no room for another.
 
         A number that another process has now gives the former as it was, until that one is forgotten: see `is_other`.
@@ -74,23 +74,23 @@ class Processes:
             return known
         if len(self.found) >= MOST:
             return None
-        process = Process(pid, read_birth(pid, self.proc), now_s)
+        process = KinetoProcess(pid, read_birth(pid, self.proc), now_s)
         process.command, process.place = read_command(pid, self.proc), read_place(pid, self.proc)
         self.found[pid] = process
         return process
 
-    def is_other(self, process: Process) -> bool:
+    def is_other(self, process: KinetoProcess) -> bool:
         """Return whether the process has ended; another one may have its number."""
         return read_birth(process.pid, self.proc) != process.birth
 
-    def is_gone(self, process: Process, now_s: float) -> bool:
+    def is_gone(self, process: KinetoProcess, now_s: float) -> bool:
         """Return whether nothing comes any more: it ended, another has its number, or it is silent for long."""
         silent_s = now_s - process.heard_s
         if self.is_other(process) or silent_s > STOPPED_S:
             return True
         return silent_s > SILENT_S and not process.birth  # in another namespace: silence is all there is to see
 
-    def forget(self, process: Process) -> None:
+    def forget(self, process: KinetoProcess) -> None:
         """Forget a process."""
         self.found.pop(process.pid, None)
 
@@ -107,7 +107,7 @@ def read_command(pid: int, proc: Path = Path("/proc")) -> tuple[str, ...]:
     return tuple(read_proc(proc / str(pid) / "cmdline").decode("utf-8", "replace").split("\0")[:-1])
 
 
-def read_place(pid: int, proc: Path = Path("/proc")) -> Place:
+def read_place(pid: int, proc: Path = Path("/proc")) -> RankPlace:
     """Return the rank and job that the environment of a process says."""
     text = read_proc(proc / str(pid) / "environ").decode("utf-8", "replace")
     pairs = (entry.partition("=")[::2] for entry in text.split("\0"))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from deepprof.collectors.errors import UsageError
 
-__all__ = ["Schedule", "make_config", "parse_schedule"]
+__all__ = ["WindowSchedule", "make_config", "parse_schedule"]
 
 POLL_S = 5.0  # how often a process asks
 WARMUP_S = 2  # Kineto records and throws away for so long, while the driver's first allocations pass
@@ -25,7 +25,7 @@ LEAST_WINDOW_MS, MOST_WINDOW_MS = 50, 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class WindowSchedule:
     """A window of `window_ms` each `every_s`."""
 
     every_s: float = 60.0
@@ -46,7 +46,7 @@ class Schedule:
         return start_s if due else None
 
 
-def make_config(path: Path, start_s: float, schedule: Schedule) -> str:
+def make_config(path: Path, start_s: float, schedule: WindowSchedule) -> str:
     """Return what Kineto is told: a trace from the Unix time `start_s` on, into `path` with the pid behind its stem."""
     lines = (
         f"ACTIVITIES_LOG_FILE={path}",
@@ -57,11 +57,11 @@ def make_config(path: Path, start_s: float, schedule: Schedule) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def parse_schedule(text: str) -> Schedule:
+def parse_schedule(text: str) -> WindowSchedule:
     """Return the schedule that `EVERY_S:WINDOW_MS` or `EVERY_S` says; raises `UsageError`."""
     every, _, window = text.partition(":")
     try:
-        schedule = Schedule(float(every), int(window)) if window else Schedule(float(every))
+        schedule = WindowSchedule(float(every), int(window)) if window else WindowSchedule(float(every))
     except ValueError as error:
         raise UsageError(f"{text!r} is no EVERY_S:WINDOW_MS such as 60:2000") from error
     if not LEAST_EVERY_S <= schedule.every_s <= MOST_EVERY_S:

@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deepprof.agent.identity import Identity
-from deepprof.agent.kineto.desk import Desk
+from deepprof.agent.identity import CollectorRun
+from deepprof.agent.kineto.desk import KinetoHandler
 from deepprof.agent.kineto.door import close_door, open_door
-from deepprof.agent.kineto.folder import MOST_NBYTES, Folder, Found
-from deepprof.agent.kineto.processes import Process, Processes, Window
-from deepprof.agent.kineto.schedule import Schedule
-from deepprof.agent.roster import Refused
-from deepprof.agent.traces import Receiver, send_trace
+from deepprof.agent.kineto.folder import MOST_NBYTES, WindowFile, WindowFolder
+from deepprof.agent.kineto.processes import KinetoProcess, KinetoProcesses, TraceWindow
+from deepprof.agent.kineto.schedule import WindowSchedule
+from deepprof.agent.roster import ProcessRefusedError
+from deepprof.agent.traces import RankReceiver, send_trace
 from deepprof.client.waiting import CLOCK, Clock
 from deepprof.collectors.errors import DeepProfError
 
 if TYPE_CHECKING:
-    from deepprof.agent.notices import Notices
+    from deepprof.agent.notices import NoticeLog
     from deepprof.collectors.trace import Trace
 
 __all__ = ["KinetoSource", "read_window"]
@@ -49,24 +49,24 @@ class KinetoSource:
     """Asks each process for a window now and then and gives the records to its rank.
 
     `address` is a path for the socket, or an abstract name that begins with a null character. `open_rank` raises
-    `Refused`. `job` names the job where the process's environment does not.
+    `ProcessRefusedError`. `job` names the job where the process's environment does not.
     """
 
     address: str
-    folder: Folder
-    open_rank: Callable[[Identity], Receiver]
-    notices: Notices
-    schedule: Schedule = field(default_factory=Schedule)
+    folder: WindowFolder
+    open_rank: Callable[[CollectorRun], RankReceiver]
+    notices: NoticeLog
+    schedule: WindowSchedule = field(default_factory=WindowSchedule)
     job: str | None = None
     clock: Clock = CLOCK
     unix_s: Callable[[], float] = time.time
-    processes: Processes = field(default_factory=Processes)
+    processes: KinetoProcesses = field(default_factory=KinetoProcesses)
     counts: Counter[str] = field(default_factory=Counter)
-    desk: Desk = field(init=False)
+    desk: KinetoHandler = field(init=False)
 
     def __post_init__(self) -> None:
         told = (self.processes, self.folder, self.schedule, self.job, self.clock, self.unix_s)
-        self.desk = Desk(*told, self.notices, self.counts)
+        self.desk = KinetoHandler(*told, self.notices, self.counts)
 
     async def run(self) -> None:
         """Serve until cancelled; then end what is open. Raises `UsageError` where the socket cannot be had."""
@@ -105,7 +105,7 @@ class KinetoSource:
             if process.window is None and self.processes.is_gone(process, self.clock.now_s()):
                 self.end(process)
 
-    async def follow(self, process: Process, window: Window) -> None:
+    async def follow(self, process: KinetoProcess, window: TraceWindow) -> None:
         """Take the window's file when it is there and no longer changes; give it up when it is too late."""
         now_s, found = self.clock.now_s(), self.folder.find(window.token)
         still = found is not None and found == window.seen
@@ -120,7 +120,7 @@ class KinetoSource:
             return
         self.folder.forget(window.token)
 
-    def miss(self, process: Process) -> None:
+    def miss(self, process: KinetoProcess) -> None:
         """Count a window of which nothing came."""
         self.counts["missed"] += 1
         gone = self.processes.is_gone(process, self.clock.now_s())
@@ -128,7 +128,7 @@ class KinetoSource:
             where = f"it may not see {self.folder.path}, have been too busy to begin in time, or another profiler ran"
             self.notices.say(f"process {process.pid} was asked for a window and wrote none: {where}")
 
-    async def take(self, process: Process, found: Found) -> None:
+    async def take(self, process: KinetoProcess, found: WindowFile) -> None:
         """Read a window and send it; one that cannot be is a line."""
         if found.nbytes > MOST_NBYTES:
             self.notices.say(f"a window of process {process.pid} has {found.nbytes:,} bytes and is left out")
@@ -140,7 +140,7 @@ class KinetoSource:
         except DeepProfError as error:
             self.counts["unreadable"] += 1
             self.notices.say(f"a window of process {process.pid} cannot be read: {error}")
-        except Refused as error:
+        except ProcessRefusedError as error:
             process.refused = True
             self.counts["not-collected"] += 1
             self.notices.say(f"process {process.pid} is not collected: {error}")
@@ -149,7 +149,7 @@ class KinetoSource:
             self.counts["unreadable"] += 1
             self.notices.say(f"a window of process {process.pid} has met a bug ({type(error).__name__}: {error})")
 
-    async def send(self, process: Process, trace: Trace) -> None:
+    async def send(self, process: KinetoProcess, trace: Trace) -> None:
         """Give a window to the process's rank; what lies between two is a gap."""
         if not trace.accounting.kept:
             self.counts["empty"] += 1
@@ -164,7 +164,7 @@ class KinetoSource:
         process.promised_ns = given.until_ns
         self.counts.update(windows=1, records=given.records, late=given.late)
 
-    def end(self, process: Process) -> None:
+    def end(self, process: KinetoProcess) -> None:
         """Let go of a process: its rank has ended."""
         if process.window is not None:
             self.folder.forget(process.window.token)
@@ -173,12 +173,12 @@ class KinetoSource:
         self.processes.forget(process)
 
 
-def identify(process: Process, trace: Trace) -> Identity:
+def identify(process: KinetoProcess, trace: Trace) -> CollectorRun:
     """Return who a process is for the daemon: the environment's word for its rank, else the trace's own."""
     run = hashlib.sha256(f"{process.pid} {process.birth}".encode()).hexdigest()[:12]
     rank = process.place.rank if process.place.rank is not None else trace.rank
     world_size = process.place.world_size if process.place.world_size is not None else trace.world_size
-    return Identity(
+    return CollectorRun(
         job=process.job,
         collector=f"kineto-{run}",
         rank=rank,

@@ -24,9 +24,9 @@ import polars as pl
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.amd.rpd_tables import CALLS, COPY_CALLS, KERNEL_CALLS, LINKS, OPS
-from deepprof.collectors.importers.sqlite.columns import VALUE_NBYTES, Database, quoted, restrict, too_large
+from deepprof.collectors.importers.sqlite.columns import VALUE_NBYTES, SqliteDatabase, quoted, restrict, too_large
 
-__all__ = ["Busy", "Growth", "Stamp", "read_stamp"]
+__all__ = ["DatabaseBusyError", "FileStamp", "GrowingDatabase", "read_stamp"]
 
 COLUMNS = {
     OPS: ("id", "gpuId", "queueId", "start", "end", "description_id", "opType_id"),
@@ -46,12 +46,12 @@ Keys = npt.NDArray[np.int64]
 MISSING = LEAST
 
 
-class Busy(Exception):  # noqa: N818 - an answer, not a failure
+class DatabaseBusyError(Exception):
     """The writer has the file for itself now: try again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class FileStamp:
     """Which file stands under a name, and how it is."""
 
     device: int
@@ -59,22 +59,22 @@ class Stamp:
     nbytes: int
     changed_ns: int
 
-    def follows(self, before: Stamp) -> bool:
+    def follows(self, before: FileStamp) -> bool:
         """Return whether this can be the file that was `before`, grown."""
         return (self.device, self.inode) == (before.device, before.inode) and self.nbytes >= before.nbytes
 
 
-def read_stamp(path: Path) -> Stamp | None:
+def read_stamp(path: Path) -> FileStamp | None:
     """Return the stamp of a file, None where there is none."""
     try:
         found = path.stat()
     except OSError:
         return None
-    return Stamp(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    return FileStamp(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 @dataclass(slots=True)
-class Island:
+class KeyRange:
     """Keys of one writer: up to `last` all were read but those that came late; `recent` are those read lately."""
 
     last: int
@@ -89,15 +89,15 @@ class Island:
         self.recent = known[np.searchsorted(known, self.last - LOOKBACK, side="right") :]
 
 
-class Growth:
+class GrowingDatabase:
     """An open database and how far each of its tables was read. Not for two threads at once.
 
-    Every method raises `Busy`, and `TraceError` for a file that is damaged or something else.
+    Every method raises `DatabaseBusyError`, and `TraceError` for a file that is damaged or something else.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.islands: dict[str, dict[int, Island]] = {table: {} for table in COLUMNS}
+        self.islands: dict[str, dict[int, KeyRange]] = {table: {} for table in COLUMNS}
         uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
         with reading(path):
             self.connection = sqlite3.connect(
@@ -124,7 +124,7 @@ class Growth:
     def list_columns(self) -> dict[str, tuple[str, ...]]:
         """Return the columns that are read of each table, of those that it has; ordinary tables only."""
         size = max(self.path.stat().st_size, 1)
-        tables = Database(self.path, self.connection, size)
+        tables = SqliteDatabase(self.path, self.connection, size)
         wanted = {table: (*columns, *filter(None, [TEXTS.get(table)])) for table, columns in COLUMNS.items()}
         known = {table: tuple(c for c in columns if c in tables.columns(table)) for table, columns in wanted.items()}
         self.strings = [table for table in ("rocpd_string", "rocpd_ustring") if "string" in tables.columns(table)]
@@ -146,7 +146,7 @@ class Growth:
                 for table in self.stored:
                     for rows in self.read_table(table):
                         found.setdefault(table, []).append(rows)
-        except Busy:
+        except DatabaseBusyError:
             if not found:
                 raise
         return {table: pl.concat(frames) for table, frames in found.items()}
@@ -155,7 +155,7 @@ class Growth:
         """Yield the new rows of each island of a table."""
         islands = self.islands[table]
         for number in self.find_islands(table):
-            island = islands.setdefault(number, Island((number << ISLAND_BITS) - 1))
+            island = islands.setdefault(number, KeyRange((number << ISLAND_BITS) - 1))
             late = self.find_late(table, island)
             rows = self.select(table, island.last, ((number + 1) << ISLAND_BITS) - 1, ROWS)
             for part in (late, rows):
@@ -175,7 +175,7 @@ class Growth:
             after = ((found[-1] + 1) << ISLAND_BITS) - 1
         raise TraceError(self.path, f"more than {ISLANDS} processes wrote it", "record into several files")
 
-    def find_late(self, table: str, island: Island) -> pl.DataFrame:
+    def find_late(self, table: str, island: KeyRange) -> pl.DataFrame:
         """Return rows that have come behind those that were read."""
         key, since = quoted(COLUMNS[table][0]), max(island.last - LOOKBACK, LEAST)
         within = f"FROM {quoted(table)} WHERE {key} > ? AND {key} <= ?"
@@ -256,12 +256,12 @@ def column_of(name: str, cells: Sequence[object], table: str) -> pl.Series:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn what SQLite and the system say into `Busy` or `TraceError`."""
+    """Turn what SQLite and the system say into `DatabaseBusyError` or `TraceError`."""
     try:
         yield
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_SCHEMA):
-            raise Busy(str(error)) from error
+            raise DatabaseBusyError(str(error)) from error
         raise TraceError(path, f"cannot be read ({error})", "check that it is an .rpd file of yours") from error
     except sqlite3.DataError as error:
         raise too_large(path) from error

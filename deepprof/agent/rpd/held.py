@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from deepprof.agent.rpd.growth import Keys
     from deepprof.collectors.trace import Trace
 
-__all__ = ["Held", "Rows"]
+__all__ = ["HeldRows", "Rows"]
 
 TIMED = (OPS, CALLS)
 LEAST_HOLD_NS, MOST_HOLD_NS = 2_000_000_000, 30_000_000_000
@@ -43,7 +43,7 @@ LookUp = Callable[["Keys"], Rows]
 
 
 @dataclass(slots=True)
-class Held:
+class HeldRows:
     """All that was read of a file and not given out, and what must stay the same over its pieces.
 
     `by_stream` is whether `stream_id` or `queue` is the stream, None until that is decided.
@@ -113,7 +113,7 @@ class Held:
         texts = self.find_texts(given, look_up, patient=patient)
         if texts is None:
             return None
-        loose, read = read_tables(View({**given, **texts}), self.handles)
+        loose, read = read_tables(HeldTables({**given, **texts}), self.handles)
         self.keep_rest(given, until_ns)
         loose.device[:] = [self.fix_streams(rows) for rows in loose.device]
         return make_trace(RocmTrace(self.path, "rpd", ADVICE), loose, read)
@@ -167,7 +167,7 @@ def text_keys(given: Rows, columns_wanted: Sequence[str], of: pl.Series | None =
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class HeldTables:
     """Rows as `rpd_tables` reads a database."""
 
     frames: Rows

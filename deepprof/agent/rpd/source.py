@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deepprof.agent.identity import Identity
+from deepprof.agent.identity import CollectorRun
 from deepprof.agent.job_names import clean_name
-from deepprof.agent.roster import Refused
-from deepprof.agent.rpd.growth import Busy, Growth, Stamp, read_stamp
-from deepprof.agent.rpd.held import TIMED, Held
-from deepprof.agent.traces import EARLIEST, Receiver, send_trace
+from deepprof.agent.roster import ProcessRefusedError
+from deepprof.agent.rpd.growth import DatabaseBusyError, FileStamp, GrowingDatabase, read_stamp
+from deepprof.agent.rpd.held import TIMED, HeldRows
+from deepprof.agent.traces import EARLIEST, RankReceiver, send_trace
 from deepprof.client.waiting import CLOCK, Clock
 from deepprof.collectors.errors import TraceError
 
 if TYPE_CHECKING:
-    from deepprof.agent.notices import Notices
+    from deepprof.agent.notices import NoticeLog
     from deepprof.collectors.trace import Trace
 
 __all__ = ["RpdSource", "find_offset"]
@@ -56,22 +56,22 @@ def find_offset(newest_ns: int, changed_ns: int, unix_ns: int, since_boot_ns: in
 class RpdSource:
     """Follows the file `path` as rank `number` of `job`, until told to stop or its writers are gone.
 
-    A file that takes its place is the same rank's after a gap. `open_rank` raises `Refused`.
+    A file that takes its place is the same rank's after a gap. `open_rank` raises `ProcessRefusedError`.
     """
 
     path: Path
     job: str
-    open_rank: Callable[[Identity], Receiver]
-    notices: Notices
+    open_rank: Callable[[CollectorRun], RankReceiver]
+    notices: NoticeLog
     number: int | None = None
     clock: Clock = CLOCK
     unix_ns: Callable[[], int] = time.time_ns
     since_boot_ns: Callable[[], int] = time.monotonic_ns
     is_alive: Callable[[int], bool] = lambda pid: os.path.exists(f"/proc/{pid}")
-    rank: Receiver | None = None
-    growth: Growth | None = None
-    held: Held = field(init=False)
-    stamp: Stamp | None = None
+    rank: RankReceiver | None = None
+    growth: GrowingDatabase | None = None
+    held: HeldRows = field(init=False)
+    stamp: FileStamp | None = None
     offset_ns: int | None = None
     promised_ns: int = EARLIEST
     began_s: float = 0.0
@@ -83,7 +83,7 @@ class RpdSource:
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.held = Held(self.path)
+        self.held = HeldRows(self.path)
 
     async def run(self) -> None:
         """Follow the file; returns when it is over and everything was given to the rank, also when cancelled."""
@@ -131,12 +131,12 @@ class RpdSource:
         """Look once and return how many seconds to wait."""
         try:
             return LOOK_S if await self.look() == 0 else 0.0
-        except Busy:
+        except DatabaseBusyError:
             self.counts["busy"] += 1
             return LOOK_S
         except TraceError as error:
             self.notices.say(str(error))
-        except Refused as error:
+        except ProcessRefusedError as error:
             self.notices.say(f"{self.path} is not followed: {error}")
         except Exception as error:  # a bug that this file has met
             log.exception("source-failed", extra={"path": str(self.path)})
@@ -155,7 +155,7 @@ class RpdSource:
             await self.replace()
         self.stamp = stamp
         if self.growth is None:
-            self.growth = await asyncio.to_thread(Growth, self.path)
+            self.growth = await asyncio.to_thread(GrowingDatabase, self.path)
             if not self.growth.has_records:
                 self.close()
                 return 0
@@ -165,7 +165,7 @@ class RpdSource:
             await self.give(horizon_ns if self.growing() else horizon_ns + 1)
         return new
 
-    async def read(self, growth: Growth) -> int:
+    async def read(self, growth: GrowingDatabase) -> int:
         """Read new rows, note which tables grow and who writes; return how many rows there were."""
         rows = await asyncio.to_thread(growth.read)
         now_s = self.clock.now_s()
@@ -219,9 +219,9 @@ class RpdSource:
             self.offset_ns = find_offset(newest_ns, changed_ns, self.unix_ns(), self.since_boot_ns())
         return self.offset_ns
 
-    def identify(self, trace: Trace) -> Identity:
+    def identify(self, trace: Trace) -> CollectorRun:
         """Return who this is for the daemon; a name of its own each time, since the file is read from its beginning."""
-        return Identity(
+        return CollectorRun(
             job=clean_name(self.job) or "rpd",
             collector=f"rpd-{secrets.token_hex(6)}",
             rank=self.number,
@@ -242,7 +242,7 @@ class RpdSource:
 
     def restart(self) -> None:
         """Forget all that belongs to one file."""
-        self.held, self.offset_ns, self.began_s = Held(self.path), None, 0.0
+        self.held, self.offset_ns, self.began_s = HeldRows(self.path), None, 0.0
         self.grown_s, self.writers, self.texts_since_s = {}, set(), None
 
     async def give_all(self) -> None:
@@ -258,9 +258,9 @@ class RpdSource:
                 while await self.look():
                     pass
                 return await self.give_all()
-            except Busy:
+            except DatabaseBusyError:
                 await self.clock.sleep(LOOK_S)
-            except (TraceError, Refused) as error:
+            except (TraceError, ProcessRefusedError) as error:
                 return self.notices.say(f"{self.path}: its end could not be read: {error}")
         return self.notices.say(f"{self.path}: its end could not be read: its writer does not let go of it")
 

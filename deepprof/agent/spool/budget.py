@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 
-__all__ = ["LIMIT_NBYTES", "Budget"]
+__all__ = ["LIMIT_NBYTES", "SpoolBudget"]
 
 LIMIT_NBYTES = 1 << 30  # some 15 million records: a quarter of an hour of a busy GPU, on any node's disk
 
 
-class Budget:
+class SpoolBudget:
     """At most `limit_nbytes` on disk for records; what must be said whatever happens (gaps, ends) goes beyond it.
 
     Threads that append at the same moment may go beyond it by a message each.

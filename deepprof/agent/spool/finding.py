@@ -6,8 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from deepprof.agent.spool.budget import Budget
-from deepprof.agent.spool.folder import DAMAGED, Folder, SpoolError, is_spool_name
+from deepprof.agent.spool.budget import SpoolBudget
+from deepprof.agent.spool.folder import DAMAGED, SpoolError, SpoolFolder, is_spool_name
 from deepprof.agent.spool.spool import Spool
 
 __all__ = ["find_spools"]
@@ -15,7 +15,7 @@ __all__ = ["find_spools"]
 BEGUN = {"hello.new"}  # all that there is where a process was killed while it made one
 
 
-def find_spools(root: Path, budget: Budget) -> list[Spool]:
+def find_spools(root: Path, budget: SpoolBudget) -> list[Spool]:
     """Return the spools under `root` that no process holds, recovered, oldest first; no `root` has none.
 
     One that does not say whose records it keeps gets a name that ends in `.damaged`, and is left alone.
@@ -29,10 +29,10 @@ def find_spools(root: Path, budget: Budget) -> list[Spool]:
     return [spool for spool in found if spool is not None]
 
 
-def load(path: Path, budget: Budget) -> Spool | None:
+def load(path: Path, budget: SpoolBudget) -> Spool | None:
     """Return a spool, None where it is held or none."""
     try:
-        folder = Folder(path)
+        folder = SpoolFolder(path)
     except SpoolError:  # held, or no folder
         return None
     if set(os.listdir(folder.file)) <= BEGUN:

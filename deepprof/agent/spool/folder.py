@@ -17,7 +17,7 @@ from deepprof.collectors.errors import DeepProfError, printable
 from deepprof.ownership import find_fault
 from deepprof.v1.records_pb2 import Hello
 
-__all__ = ["DAMAGED", "Folder", "SpoolError", "is_spool_name", "make_root", "name_spool", "write_all"]
+__all__ = ["DAMAGED", "SpoolError", "SpoolFolder", "is_spool_name", "make_root", "name_spool", "write_all"]
 
 PRIVATE_DIR, PRIVATE_FILE = 0o700, 0o600
 SEGMENT = re.compile(r"(\d{12})\.seg")
@@ -56,7 +56,7 @@ def make_root(root: Path) -> None:
         raise SpoolError(root, *fault)
 
 
-class Folder:
+class SpoolFolder:
     """An open spool folder."""
 
     def __init__(self, path: Path, *, make: bool = False) -> None:

@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-__all__ = ["HEADER", "PAYLOAD_NBYTES", "Frame", "Kind", "is_durable", "matches", "pack_frame", "unpack_frame"]
+__all__ = ["HEADER", "PAYLOAD_NBYTES", "Kind", "SpoolFrame", "is_durable", "matches", "pack_frame", "unpack_frame"]
 
 Kind = Literal["batch", "gap", "end"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -27,7 +27,7 @@ NUMBERS = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class SpoolFrame:
     """What a header says: records [first, first + count), `names` known after it, payload of `length` bytes."""
 
     kind: Kind
@@ -73,18 +73,18 @@ def pack_frame(kind: Kind, numbers: tuple[int, int, int, int], payload: bytes, s
     return fields + CRC.pack(zlib.crc32(fields, key))
 
 
-def unpack_frame(header: bytes, segment: int, offset: int) -> Frame | None:
+def unpack_frame(header: bytes, segment: int, offset: int) -> SpoolFrame | None:
     """Return what the header at `offset` says, None where there is none."""
     if len(header) < HEADER or header[: len(MAGIC)] != MAGIC:
         return None
     if CRC.unpack_from(header, FIELDS.size)[0] != zlib.crc32(header[: FIELDS.size], key_of(segment, offset)):
         return None
     _, kind, *numbers = FIELDS.unpack_from(header)
-    frame = Frame(KINDS[kind], *numbers) if kind < len(KINDS) else None
+    frame = SpoolFrame(KINDS[kind], *numbers) if kind < len(KINDS) else None
     return frame if frame is not None and frame.length <= PAYLOAD_NBYTES else None
 
 
-def matches(frame: Frame, payload: bytes, segment: int, offset: int) -> bool:
+def matches(frame: SpoolFrame, payload: bytes, segment: int, offset: int) -> bool:
     """Return whether `payload` is what was written behind the header at `offset`."""
     return len(payload) == frame.length and zlib.crc32(payload, key_of(segment, offset)) == frame.crc
 

@@ -9,14 +9,14 @@ from deepprof.agent.spool.spool import Spool
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Batch, End
 
-__all__ = ["FULL", "Intake"]
+__all__ = ["FULL", "SpoolIntake"]
 
 FULL = "spool-full"
 MOST_DUE = 64  # gaps apart, while the disk takes nothing; more of them become one
 MOST_LOST = 1 << 48  # years of records: a process that says more does not know
 
 
-class Intake:
+class SpoolIntake:
     """Appends one rank's messages to its spool; the numbers in `Batch.first` and `Gap.first` are set on the way.
 
     With no room left whole batches go, and one gap `spool-full` says so before the next that fits; their names, which

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from deepprof.agent.spool.folder import Folder, write_all
+from deepprof.agent.spool.folder import SpoolFolder, write_all
 
-__all__ = ["NAMES_NBYTES", "Names"]
+__all__ = ["NAMES_NBYTES", "SpoolNames"]
 
 FILE = "names"
 NAMES_NBYTES = 64 << 20  # of one rank: what the daemon takes
@@ -19,10 +19,10 @@ HEADER = struct.Struct("<III")  # the first id, length and CRC-32 of a list of t
 BLOCK_NBYTES = 80 << 20
 
 
-class Names:
+class SpoolNames:
     """The file of names: blocks of texts, each written before the message that brings them is appended."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: SpoolFolder) -> None:
         """Open or make the file, and cut off what is torn or damaged. Raises `OSError`."""
         self.folder = folder
         self.count = self.nbytes = self.size = 0

@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from deepprof.agent.spool.fillers import make_gap, make_names
-from deepprof.agent.spool.folder import Folder
-from deepprof.agent.spool.frames import HEADER, Frame, is_durable, matches
-from deepprof.agent.spool.segments import HEAD, Segment, name_of, walk
+from deepprof.agent.spool.folder import SpoolFolder
+from deepprof.agent.spool.frames import HEADER, SpoolFrame, is_durable, matches
+from deepprof.agent.spool.segments import HEAD, SpoolSegment, name_of, walk
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import End
 
-__all__ = ["Cursor", "Message", "Reading"]
+__all__ = ["SpoolCursor", "SpoolMessage", "SpoolReader"]
 
 DAMAGED = "damaged"
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class Cursor:
+class SpoolCursor:
     """A place in a spool: the message that starts there is the next to read."""
 
     segment: int = 0
@@ -27,7 +27,7 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class SpoolMessage:
     """A message as it was appended: its records, the `names` known behind it, and where the next one starts."""
 
     payload: bytes
@@ -35,7 +35,7 @@ class Message:
     count: int
     names: int
     is_end: bool
-    after: Cursor
+    after: SpoolCursor
 
     @property
     def end(self) -> int:
@@ -52,14 +52,14 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SpoolReader:
     """Reads the segments as they are now; `texts` gives the names of the ids [first, until)."""
 
-    folder: Folder
-    segments: Mapping[int, Segment]
+    folder: SpoolFolder
+    segments: Mapping[int, SpoolSegment]
     texts: Callable[[int, int], list[str]]
 
-    def read(self, since: Cursor) -> Iterator[Message]:
+    def read(self, since: SpoolCursor) -> Iterator[SpoolMessage]:
         """Yield the messages from `since` on. Raises `OSError`."""
         numbers = [number for number in self.segments if number >= since.segment]
         for number, following in zip(numbers, [*numbers[1:], None], strict=True):
@@ -68,7 +68,7 @@ class Reading:
             if following is not None:
                 yield from self.read_hole(segment, self.segments[following])
 
-    def read_segment(self, segment: Segment, offset: int) -> Iterator[Message]:
+    def read_segment(self, segment: SpoolSegment, offset: int) -> Iterator[SpoolMessage]:
         """Yield the messages of a segment from `offset` on."""
         offset = max(offset, HEAD)
         if offset >= segment.size:
@@ -78,9 +78,9 @@ class Reading:
         try:
             for at, frame in walk(file, segment.number, offset, segment.size):
                 payload = os.pread(file, frame.length, at + HEADER)
-                after = Cursor(segment.number, at + frame.nbytes)
+                after = SpoolCursor(segment.number, at + frame.nbytes)
                 if matches(frame, payload, segment.number, at):
-                    yield Message(payload, frame.first, frame.count, frame.names, frame.kind == "end", after)
+                    yield SpoolMessage(payload, frame.first, frame.count, frame.names, frame.kind == "end", after)
                 else:
                     yield from self.replace(frame, names, after)
                 names = frame.names
@@ -88,26 +88,26 @@ class Reading:
         finally:
             os.close(file)
         if offset < segment.size:  # a header went bad after the spool was opened
-            yield from self.fill(segment.next, 0, names, segment.names, Cursor(segment.number, segment.size))
+            yield from self.fill(segment.next, 0, names, segment.names, SpoolCursor(segment.number, segment.size))
 
-    def replace(self, frame: Frame, names: int, after: Cursor) -> Iterator[Message]:
+    def replace(self, frame: SpoolFrame, names: int, after: SpoolCursor) -> Iterator[SpoolMessage]:
         """Yield what stands for a message whose bytes are damaged."""
         if frame.kind == "end":
             payload = SendRequest(end=End()).SerializeToString()
-            yield Message(payload, frame.first, 0, frame.names, True, after)
+            yield SpoolMessage(payload, frame.first, 0, frame.names, True, after)
         else:
             yield from self.fill(frame.first, frame.count, names, frame.names, after)
 
-    def read_hole(self, segment: Segment, following: Segment) -> Iterator[Message]:
+    def read_hole(self, segment: SpoolSegment, following: SpoolSegment) -> Iterator[SpoolMessage]:
         """Yield what stands for that which is missing between two segments."""
         lost, names = following.first - segment.next, (segment.names, following.names_first)
         if segment.is_torn or lost or names[0] != names[1]:
-            yield from self.fill(segment.next, lost, *names, Cursor(following.number, HEAD))
+            yield from self.fill(segment.next, lost, *names, SpoolCursor(following.number, HEAD))
 
-    def fill(self, first: int, lost: int, names: int, until: int, after: Cursor) -> Iterator[Message]:
+    def fill(self, first: int, lost: int, names: int, until: int, after: SpoolCursor) -> Iterator[SpoolMessage]:
         """Yield the names [names, until), and a gap of `lost` records from `first` on."""
         for request in make_names(first, names, self.texts(names, until)):
             names += len(request.batch.names)
-            yield Message(request.SerializeToString(), first, 0, names, False, after)
+            yield SpoolMessage(request.SerializeToString(), first, 0, names, False, after)
         payload = make_gap(first, lost, DAMAGED).SerializeToString()
-        yield Message(payload, first, lost, until, False, after)
+        yield SpoolMessage(payload, first, lost, until, False, after)

@@ -8,10 +8,10 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from deepprof.agent.spool.folder import Folder
-from deepprof.agent.spool.frames import HEADER, Frame, is_durable, matches, unpack_frame
+from deepprof.agent.spool.folder import SpoolFolder
+from deepprof.agent.spool.frames import HEADER, SpoolFrame, is_durable, matches, unpack_frame
 
-__all__ = ["HEAD", "Segment", "create_segment", "load_segment", "name_of", "walk"]
+__all__ = ["HEAD", "SpoolSegment", "create_segment", "load_segment", "name_of", "walk"]
 
 MAGIC = b"DPspool1"
 FIELDS = struct.Struct("<8sQQQI")  # magic, the segment's number, first record, source_next, names known
@@ -19,7 +19,7 @@ HEAD = FIELDS.size + 4
 
 
 @dataclass(slots=True)
-class Segment:
+class SpoolSegment:
     """A segment: what its head says, and of its frames what is needed to go on behind them or to remove them.
 
     Frames end at `size`; behind it, where the segment `is_torn`, lies what cannot be read.
@@ -36,7 +36,7 @@ class Segment:
     ended: bool = False
     is_torn: bool = False
 
-    def take(self, frame: Frame) -> None:
+    def take(self, frame: SpoolFrame) -> None:
         """Count a frame behind the others. A promise is never known to be durable, nor missed: each batch has one."""
         self.size += frame.nbytes
         self.count = self.count if frame.is_promise(self.names) else frame.count
@@ -53,14 +53,14 @@ def name_of(number: int) -> str:
     return f"{number:012d}.seg"
 
 
-def create_segment(folder: Folder, number: int, first: int, source_next: int, names: int) -> Segment:
+def create_segment(folder: SpoolFolder, number: int, first: int, source_next: int, names: int) -> SpoolSegment:
     """Make an empty segment. Raises `OSError`."""
     fields = FIELDS.pack(MAGIC, number, first, source_next, names)
     folder.write_new(name_of(number), fields + zlib.crc32(fields).to_bytes(4, "little"))
-    return Segment(number, first, names, HEAD, first, source_next, names)
+    return SpoolSegment(number, first, names, HEAD, first, source_next, names)
 
 
-def load_segment(folder: Folder, number: int, *, whole: bool) -> Segment | None:
+def load_segment(folder: SpoolFolder, number: int, *, whole: bool) -> SpoolSegment | None:
     """Return a segment as it lies on disk, None where it is none; `whole`: its payloads are checked too.
 
     A frame that the file ends in was never appended, and is cut off; anything else that is wrong leaves the segment
@@ -81,17 +81,21 @@ def load_segment(folder: Folder, number: int, *, whole: bool) -> Segment | None:
         os.close(file)
 
 
-def read_head(file: int, number: int) -> Segment | None:
+def read_head(file: int, number: int) -> SpoolSegment | None:
     """Return the segment that a head speaks of, None where there is no such head."""
     content = os.pread(file, HEAD, 0)
     fields = content[: FIELDS.size]
     if len(content) < HEAD or zlib.crc32(fields).to_bytes(4, "little") != content[FIELDS.size :]:
         return None
     magic, told, first, source_next, names = FIELDS.unpack(fields)
-    return Segment(number, first, names, HEAD, first, source_next, names) if (magic, told) == (MAGIC, number) else None
+    return (
+        SpoolSegment(number, first, names, HEAD, first, source_next, names)
+        if (magic, told) == (MAGIC, number)
+        else None
+    )
 
 
-def cut_tail(file: int, segment: Segment) -> bool:
+def cut_tail(file: int, segment: SpoolSegment) -> bool:
     """Cut off a frame that the file ends in; return whether nothing else lies behind the frames."""
     size = os.fstat(file).st_size
     header = os.pread(file, HEADER, segment.size)
@@ -102,7 +106,7 @@ def cut_tail(file: int, segment: Segment) -> bool:
     return True
 
 
-def walk(file: int, number: int, offset: int, end: int | None = None) -> Iterator[tuple[int, Frame]]:
+def walk(file: int, number: int, offset: int, end: int | None = None) -> Iterator[tuple[int, SpoolFrame]]:
     """Yield the offset and the header of each frame from `offset` on that the file holds, up to `end`."""
     end = os.fstat(file).st_size if end is None else end
     while offset + HEADER <= end:

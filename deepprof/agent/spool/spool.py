@@ -17,13 +17,13 @@ from typing import Self
 
 from google.protobuf.message import DecodeError
 
-from deepprof.agent.spool.budget import Budget
+from deepprof.agent.spool.budget import SpoolBudget
 from deepprof.agent.spool.fillers import make_gap
-from deepprof.agent.spool.folder import Folder, SpoolError, make_root, name_spool, write_all
-from deepprof.agent.spool.frames import HEADER, Frame, Kind, pack_frame
-from deepprof.agent.spool.names import Names
-from deepprof.agent.spool.reading import Cursor, Message, Reading
-from deepprof.agent.spool.segments import Segment, create_segment, load_segment, name_of
+from deepprof.agent.spool.folder import SpoolError, SpoolFolder, make_root, name_spool, write_all
+from deepprof.agent.spool.frames import HEADER, Kind, SpoolFrame, pack_frame
+from deepprof.agent.spool.names import SpoolNames
+from deepprof.agent.spool.reading import SpoolCursor, SpoolMessage, SpoolReader
+from deepprof.agent.spool.segments import SpoolSegment, create_segment, load_segment, name_of
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Hello
 
@@ -41,13 +41,15 @@ class Spool:
     `names_first` how many names were known there. `problem` says why the disk took nothing last.
     """
 
-    def __init__(self, folder: Folder, hello: Hello, budget: Budget, segment_nbytes: int, *, is_new: bool) -> None:
+    def __init__(
+        self, folder: SpoolFolder, hello: Hello, budget: SpoolBudget, segment_nbytes: int, *, is_new: bool
+    ) -> None:
         self.folder, self.hello, self.budget, self.is_new = folder, hello, budget, is_new
         self.segment_nbytes = segment_nbytes
         self.problem = ""
         self._lock = threading.RLock()
-        self._segments: dict[int, Segment] = {}
-        self._names = Names(folder)
+        self._segments: dict[int, SpoolSegment] = {}
+        self._names = SpoolNames(folder)
         self._recover()
         self._file = folder.open(name_of(self._last.number), os.O_WRONLY)
         self._charged = 0
@@ -55,18 +57,20 @@ class Spool:
 
     @classmethod
     def open(
-        cls, root: Path, hello: Hello, budget: Budget | None = None, *, segment_nbytes: int = SEGMENT_NBYTES
+        cls, root: Path, hello: Hello, budget: SpoolBudget | None = None, *, segment_nbytes: int = SEGMENT_NBYTES
     ) -> Self:
         """Return the spool of hello's job, rank and collector under `root`: made, or found again and recovered.
 
         Raises `SpoolError` where another process holds it, or it cannot be made.
         """
         make_root(root)
-        folder = Folder(root / name_spool(hello), make=True)
-        return cls.load(folder, budget or Budget(), hello, segment_nbytes)
+        folder = SpoolFolder(root / name_spool(hello), make=True)
+        return cls.load(folder, budget or SpoolBudget(), hello, segment_nbytes)
 
     @classmethod
-    def load(cls, folder: Folder, budget: Budget, hello: Hello | None, segment_nbytes: int = SEGMENT_NBYTES) -> Self:
+    def load(
+        cls, folder: SpoolFolder, budget: SpoolBudget, hello: Hello | None, segment_nbytes: int = SEGMENT_NBYTES
+    ) -> Self:
         """Return the spool in an open folder; without a `hello` it must have one. Raises `SpoolError`."""
         try:
             found = read_hello(folder)
@@ -102,7 +106,7 @@ class Spool:
             self._write("gap", make_gap(self.next, 0, "damaged"), 0, self.source_next)
             os.close(self._file)
 
-    def _load(self, number: int, *, whole: bool) -> Segment | None:
+    def _load(self, number: int, *, whole: bool) -> SpoolSegment | None:
         """Return a segment, None where it is none, and was set aside."""
         with suppress(OSError):
             if (segment := load_segment(self.folder, number, whole=whole)) is not None:
@@ -110,7 +114,7 @@ class Spool:
         self.folder.set_aside(name_of(number))
         return None
 
-    def _make(self, number: int) -> Segment:
+    def _make(self, number: int) -> SpoolSegment:
         """Return a new segment that goes on behind the last."""
         last = self._last
         made = create_segment(self.folder, number, last.next, last.source_next, last.names)
@@ -118,7 +122,7 @@ class Spool:
         return made
 
     @property
-    def _last(self) -> Segment:
+    def _last(self) -> SpoolSegment:
         return next(reversed(self._segments.values()))
 
     @property
@@ -212,7 +216,7 @@ class Spool:
             with suppress(OSError):
                 os.ftruncate(self._file, last.size)
             raise
-        last.take(Frame(kind, *numbers, len(payload), 0))
+        last.take(SpoolFrame(kind, *numbers, len(payload), 0))
 
     def _add_names(self, request: SendRequest) -> None:
         """Keep the names that a batch brings; those of one that did not fit may be here already."""
@@ -228,20 +232,20 @@ class Spool:
         os.close(self._file)
         self._file, self._segments = file, {**self._segments, made.number: made}
 
-    def read(self, since: Cursor = Cursor()) -> Iterator[Message]:  # noqa: B008 - a value that nobody can change
+    def read(self, since: SpoolCursor = SpoolCursor()) -> Iterator[SpoolMessage]:  # noqa: B008 - a value that nobody can change
         """Yield the messages from `since` on that are there now; a damaged one as a gap. Raises `OSError`."""
         with self._lock:  # the last one grows while it is read
             segments = {**self._segments, self._last.number: replace(self._last)}
-        return Reading(self.folder, segments, self.read_names).read(since)
+        return SpoolReader(self.folder, segments, self.read_names).read(since)
 
-    def seek(self, durable: int) -> Cursor:
+    def seek(self, durable: int) -> SpoolCursor:
         """Return where the first message starts that is not durable when all records below `durable` are."""
-        found = Cursor()
+        found = SpoolCursor()
         with self._lock:
             for segment in self._segments.values():
                 if not segment.is_durable(durable):
                     break
-                found = Cursor(segment.number, segment.size)
+                found = SpoolCursor(segment.number, segment.size)
         for message in self.read(found):
             if not message.is_durable(durable):
                 break
@@ -255,7 +259,7 @@ class Spool:
                 lost = durable - self.next
                 self.append(make_gap(self.next, lost, "damaged"), lost, forced=True)
 
-    def trim(self, durable: int, reader: Cursor | None = None) -> None:
+    def trim(self, durable: int, reader: SpoolCursor | None = None) -> None:
         """Remove the segments whose messages are all durable; the last stays, so that the numbers are not forgotten.
 
         So do those in which a `reader` stands or has still to come to: some have promises alone, which are no records.
@@ -328,7 +332,7 @@ def name_again(hello: Hello, collector: str) -> Hello:
     return other
 
 
-def read_hello(folder: Folder) -> Hello | None:
+def read_hello(folder: SpoolFolder) -> Hello | None:
     """Return what a spool's Hello says, None where there is none that fits the folder; such a file is set aside."""
     try:
         hello = Hello.FromString(folder.read(HELLO, HELLO_NBYTES))

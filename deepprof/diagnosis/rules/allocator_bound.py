@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
-from deepprof.diagnosis.judgement import Claim, Limits, Texts
+from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits
 from deepprof.metrics.breakdown.costs import cost_of, mean_of, spans_of_parts, threads_of
 from deepprof.metrics.breakdown.places import find_place
 from deepprof.metrics.loop import Loop
@@ -15,7 +15,9 @@ from deepprof.metrics.loop import Loop
 __all__ = ["allocator_bound"]
 
 PARTS = ("idle_allocator_ns",)
-LIMITS = Limits(warning=0.05, critical=0.2)  # in a steady loop the caching allocator asks the driver for nothing
+LIMITS = SeverityLimits(
+    warning=0.05, critical=0.2
+)  # in a steady loop the caching allocator asks the driver for nothing
 KEEP_MEMORY = (
     "Keep the memory from one iteration to the next instead of freeing it: a caching allocator or a pool, buffers made "
     "once; shapes that do not change in every iteration (pad or bucket them), and a little less memory in use."
@@ -35,11 +37,11 @@ def allocator_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     cost = cost_of(loop, PARTS)
     if cost is None:
         return
-    claim = Claim(rule="allocator-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
+    claim = CostClaim(rule="allocator-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
     if not claim.holds:
         return
     calls = mean_of(loop, "allocations")
-    texts = Texts(
+    texts = FindingTexts(
         title="The device waits for memory to be allocated and freed",
         summary=(
             f"{claim.amount} the device has nothing to do while "

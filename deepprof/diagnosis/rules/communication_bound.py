@@ -11,7 +11,7 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
-from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
+from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, format_ms
 from deepprof.metrics.breakdown.costs import cost_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import with_names
@@ -21,7 +21,7 @@ from deepprof.metrics.streams import is_collective
 __all__ = ["among_all", "communication_bound"]
 
 PARTS = ("exposed_communication_ns",)
-LIMITS = Limits(warning=0.15, critical=0.4)
+LIMITS = SeverityLimits(warning=0.15, critical=0.4)
 TOGETHER = " Diagnose all ranks together to see whether one is late: then collectives are only where the others wait."
 OVERLAP = f"Overlap it with computation, send less (bf16 instead of fp32), or send less often.{TOGETHER}"
 LATENCY_HIDING = "--xla_gpu_enable_latency_hiding_scheduler=true; larger combine thresholds for fewer collectives."
@@ -52,14 +52,14 @@ def communication_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     cost = cost_of(loop, PARTS)
     if cost is None:
         return
-    claim = Claim(rule="communication-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
+    claim = CostClaim(rule="communication-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
     if not claim.holds:
         return
     whole, count, name = describe_collectives(loop, trace)
     kind, how = next(((word, text) for pattern, word, text in KINDS if re.search(pattern, name)), ("", ""))
     serial = count >= MANY and whole < SHORT_NS * count
     hidden = max(0.0, 1 - cost.mean_ns / whole) if whole else 0.0
-    texts = Texts(
+    texts = FindingTexts(
         title="Communication is not hidden behind computation",
         summary=(
             f"{claim.amount} only collectives run; "

@@ -10,7 +10,7 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
-from deepprof.diagnosis.judgement import Claim, Limits, Texts, say_saved
+from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, say_saved
 from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, windows_of
 from deepprof.metrics.breakdown.queueing import saved_without
 from deepprof.metrics.intervals import intervals_of
@@ -21,7 +21,7 @@ from deepprof.metrics.spans import covered
 __all__ = ["copy_bound"]
 
 PARTS = ("exposed_htod_ns", "exposed_dtoh_ns", "exposed_copy_ns")
-LIMITS = Limits(warning=0.1, critical=0.3)
+LIMITS = SeverityLimits(warning=0.1, critical=0.3)
 ONE_WAY = 0.8  # of the time: copies go that way, and not both
 WAYS = {"HtoD": "from the host", "DtoH": "to the host"}
 COPY_LESS = (
@@ -41,7 +41,7 @@ def copy_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     cost = cost_of(loop, PARTS)
     if cost is None:
         return
-    claim = Claim(rule="copy-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
+    claim = CostClaim(rule="copy-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
     if claim.holds:
         claim = replace(claim, shorter_ns=saved_without(loop, trace, spans_of_parts(loop, PARTS)))
         yield describe(claim, exposed_copies(loop, trace), trace)
@@ -59,7 +59,7 @@ def exposed_copies(loop: Loop, trace: Trace) -> pl.DataFrame:
     return with_names(copies.filter(pl.Series(inside)), trace.names)
 
 
-def describe(claim: Claim, copies: pl.DataFrame, trace: Trace) -> Finding:
+def describe(claim: CostClaim, copies: pl.DataFrame, trace: Trace) -> Finding:
     """Return the finding with the direction, the size, the speed and the kind of memory of the copies."""
     cost, intervals = claim.cost, intervals_of(claim.loop)
     taken, nbytes = int((copies["end_ns"] - copies["start_ns"]).sum()), int(copies["nbytes"].sum() or 0)
@@ -67,7 +67,7 @@ def describe(claim: Claim, copies: pl.DataFrame, trace: Trace) -> Finding:
     pageable, pinned = (bool(copies["name"].str.contains(f"(?i){kind}").any()) for kind in ("pageable", "pinned"))
     way = WAYS.get(main_direction(copies), "between host and device")
     size = f": {nbytes / cost.iterations / 1e6:.1f} MB at {per_second / 1e9:.1f} GB/s" if nbytes else ""
-    texts = Texts(
+    texts = FindingTexts(
         title=f"Copies {way} are not hidden behind computation",
         summary=(
             f"{claim.amount} the device only copies {way}{size}{', from or to pageable memory' if pageable else ''}."

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.judgement import Claim, Limits, Texts
+from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits
 from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, threads_of
 from deepprof.metrics.breakdown.places import find_place
 from deepprof.metrics.loop import Loop
@@ -14,7 +14,7 @@ from deepprof.metrics.loop import Loop
 __all__ = ["dependency_bound"]
 
 PARTS = ("idle_dependency_ns",)
-LIMITS = Limits(warning=0.15, critical=0.5)
+LIMITS = SeverityLimits(warning=0.15, critical=0.5)
 
 
 def dependency_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
@@ -22,10 +22,10 @@ def dependency_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     cost = cost_of(loop, PARTS)
     if cost is None:
         return
-    claim = Claim(rule="dependency-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
+    claim = CostClaim(rule="dependency-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
     if not claim.holds:
         return
-    texts = Texts(
+    texts = FindingTexts(
         title="Streams wait for each other while the device idles",
         summary=f"{claim.amount} the device has nothing to do although work is queued: it waits for another stream.",
         advice=(

@@ -9,7 +9,7 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.judgement import Claim, Limits, Texts, say_saved
+from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, say_saved
 from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, windows_of
 from deepprof.metrics.breakdown.queueing import saved_without
 from deepprof.metrics.loop import Loop
@@ -19,7 +19,7 @@ from deepprof.plurals import counted
 __all__ = ["device_copies"]
 
 PARTS = ("exposed_dtod_ns", "exposed_ptop_ns", "exposed_memset_ns")
-LIMITS = Limits(warning=0.1, critical=0.3)
+LIMITS = SeverityLimits(warning=0.1, critical=0.3)
 ADVICE = (
     "Find what copies: .contiguous() and .clone(), torch.cat and stack, changes of layout (channels_last) or of type, "
     "inputs copied into the tensors of a captured graph, buffers filled with zeros that are overwritten anyway. Work "
@@ -32,14 +32,14 @@ def device_copies(loop: Loop, trace: Trace) -> Iterator[Finding]:
     cost = cost_of(loop, PARTS)
     if cost is None:
         return
-    claim = Claim(rule="device-copies", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
+    claim = CostClaim(rule="device-copies", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
     if not claim.holds:
         return
     claim = replace(claim, shorter_ns=saved_without(loop, trace, spans_of_parts(loop, PARTS)))
     count, nbytes = count_copies(loop, trace)
     size = f" and {nbytes / cost.iterations / 1e6:.1f} MB" if nbytes else ""
     each = count / cost.iterations
-    texts = Texts(
+    texts = FindingTexts(
         title="Copies within the device are not hidden behind computation",
         summary=(
             f"{claim.amount} the device only copies or fills its own memory: {counted(each, 'time')}{size} {claim.per}."

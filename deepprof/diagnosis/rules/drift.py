@@ -22,7 +22,7 @@ SAME = 0.02  # kernels per iteration differ by less: they are the same work
 
 
 @dataclass(frozen=True, slots=True)
-class Carrier:
+class GrowingPart:
     """A kind of time that may grow, and what to do when it does."""
 
     word: str
@@ -32,47 +32,47 @@ class Carrier:
 
 
 CARRIERS = (
-    Carrier(
+    GrowingPart(
         "compute",
         ("compute_ns",),
         "The same kernels become slower",
         "Look at clocks, temperature and power over time (nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE; rocm-smi) "
         "and at other jobs on the same device. Cooling, a power limit or a noisy neighbour is the usual reason.",
     ),
-    Carrier(
+    GrowingPart(
         "input",
         ("idle_input_ns",),
         "Loading data becomes slower",
         "Look at the storage and the loader's workers over time: a cache that ran out, a queue that emptied, memory "
         "that fills up, other readers of the same disk.",
     ),
-    Carrier(
+    GrowingPart(
         "communication",
         ("exposed_communication_ns",),
         "Communication becomes slower",
         "Compare the ranks at the same iterations: either one of them became slower and the others wait, or the "
         "network did.",
     ),
-    Carrier(
+    GrowingPart(
         "copies",
         (*COPY_PARTS.values(), "exposed_memset_ns"),
         "Copies become slower",
         "Look at what shares the bus and the host's memory, and at the sizes copied.",
     ),
-    Carrier(
+    GrowingPart(
         "allocator",
         ("idle_allocator_ns",),
         "Allocating device memory takes longer and longer",
         "Memory is running short or into pieces: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, pad shapes, and "
         "look for what is kept.",
     ),
-    Carrier(
+    GrowingPart(
         "another process",
         ("idle_shared_ns",),
         "Another process takes more and more of the device",
         "Move one of the jobs to another device, or let them use it at different times.",
     ),
-    Carrier(
+    GrowingPart(
         "host",
         ("idle_launch_ns", "idle_host_ns", "idle_sync_ns", "idle_first_use_ns"),
         "The host becomes slower",
@@ -80,7 +80,7 @@ CARRIERS = (
         "clock limits.",
     ),
 )
-ANYTHING = Carrier(
+ANYTHING = GrowingPart(
     "unknown",
     PART_NAMES,
     "Iterations become slower",
@@ -123,7 +123,7 @@ def claim_parts(found: Drift, lost_ns: float) -> dict[str, int]:
     return {part: round(lost_ns * ns / whole) for part, ns in grown.items()}
 
 
-def find_carrier(found: Drift) -> tuple[Carrier, float]:
+def find_carrier(found: Drift) -> tuple[GrowingPart, float]:
     """Return which kind of time carries most of the loss, and its share of it.
 
     More computing is only slower computing where the kernels are as many as before.
@@ -141,7 +141,7 @@ def same_work(found: Drift) -> bool:
     return abs(after - before) <= SAME * before
 
 
-def summarize(found: Drift, carrier: Carrier, share: float) -> str:
+def summarize(found: Drift, carrier: GrowingPart, share: float) -> str:
     """Return the finding's text."""
     when = {
         "shift": f"from iteration {found.at} on",

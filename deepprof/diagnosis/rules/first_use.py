@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.judgement import Claim, Limits, Texts
+from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits
 from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, threads_of
 from deepprof.metrics.breakdown.places import find_calls
 from deepprof.metrics.loop import Loop
@@ -15,7 +15,7 @@ from deepprof.metrics.loop import Loop
 __all__ = ["first_use"]
 
 PARTS = ("idle_first_use_ns",)
-LIMITS = Limits(warning=0.1, critical=0.3)
+LIMITS = SeverityLimits(warning=0.1, critical=0.3)
 
 
 def first_use(loop: Loop, trace: Trace) -> Iterator[Finding]:
@@ -23,12 +23,12 @@ def first_use(loop: Loop, trace: Trace) -> Iterator[Finding]:
     cost = cost_of(loop, PARTS)
     if cost is None:
         return
-    claim = Claim(rule="first-use", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
+    claim = CostClaim(rule="first-use", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
     if not claim.holds:
         return
     place = find_calls(trace, "", spans_of_parts(loop, PARTS), threads_of(loop))
     called = f" ({next(iter(place.values()))})" if place else ""
-    texts = Texts(
+    texts = FindingTexts(
         title="The host uses something for the first time",
         summary=(
             f"{claim.amount} the device has nothing to do while the host is in calls that take more than a hundred "

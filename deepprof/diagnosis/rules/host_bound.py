@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
+from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, format_ms
 from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, threads_of
 from deepprof.metrics.breakdown.places import find_place
 from deepprof.metrics.intervals import intervals_of
@@ -17,7 +17,7 @@ from deepprof.metrics.spans import intersect
 __all__ = ["host_bound"]
 
 OTHER, UNKNOWN = ("idle_host_ns",), ("idle_unknown_ns",)
-LIMITS = Limits(warning=0.15, critical=0.5)
+LIMITS = SeverityLimits(warning=0.15, critical=0.5)
 UNSEEN = 0.75  # certainty that the host is the cause where the trace has no launch records
 ADVICE = (
     "Find out what the host does between the last kernel of an iteration and the first of the next: logging, metrics, "
@@ -37,12 +37,12 @@ def host_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     cost = cost_of(loop, OTHER)
     if cost is None:
         return
-    claim = Claim(rule="host-bound", loop=loop, cost=cost, parts=OTHER, limits=LIMITS)
+    claim = CostClaim(rule="host-bound", loop=loop, cost=cost, parts=OTHER, limits=LIMITS)
     if not claim.holds:
         return
     place = find_place(trace, spans_of_parts(loop, OTHER), threads_of(loop))
     doing = f" in {next(iter(place.values()))}" if place else ""
-    texts = Texts(
+    texts = FindingTexts(
         title="The device waits while the host does other work",
         summary=(
             f"{claim.amount} the device has nothing to do, and the host neither launches, waits nor "
@@ -59,7 +59,7 @@ def without_evidence(loop: Loop, trace: Trace) -> Iterator[Finding]:
     if cost is None or intervals is None:
         return
     between_ns = intersect(spans_of_parts(loop, UNKNOWN), intervals.spans).total_ns / intervals.iterations.height
-    all_idle = Claim(rule="host-bound", loop=loop, cost=cost, parts=UNKNOWN, limits=LIMITS)
+    all_idle = CostClaim(rule="host-bound", loop=loop, cost=cost, parts=UNKNOWN, limits=LIMITS)
     share = between_ns / max(1.0, cost.whole_ns)
     between = replace(cost, mean_ns=min(cost.mean_ns, between_ns), usual_share=min(cost.usual_share, share))
     claim = replace(all_idle, cost=between, certainty=UNSEEN)
@@ -67,7 +67,7 @@ def without_evidence(loop: Loop, trace: Trace) -> Iterator[Finding]:
         return
     place = find_place(trace, intervals.spans)
     meanwhile = f"; meanwhile the host is in {next(iter(place.values()))}" if place else ""
-    texts = Texts(
+    texts = FindingTexts(
         title="The device waits between iterations, and the trace does not say why",
         summary=(
             f"{all_idle.amount} the device is idle, {format_ms(between_ns)} of that between iterations; the "

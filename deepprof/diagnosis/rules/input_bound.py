@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
-from deepprof.diagnosis.judgement import Claim, Limits, Texts
+from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits
 from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, threads_of
 from deepprof.metrics.breakdown.places import find_place
 from deepprof.metrics.loop import Loop
@@ -15,7 +15,7 @@ from deepprof.metrics.loop import Loop
 __all__ = ["input_bound"]
 
 PARTS = ("idle_input_ns",)
-LIMITS = Limits(warning=0.08, critical=0.3)
+LIMITS = SeverityLimits(warning=0.08, critical=0.3)
 LOAD_AHEAD = (
     "Load the next batch while this one computes, in more processes; decode and augment ahead of time or on the "
     "device; keep hot files on a local disk."
@@ -32,12 +32,12 @@ def input_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     cost = cost_of(loop, PARTS)
     if cost is None:
         return
-    claim = Claim(rule="input-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
+    claim = CostClaim(rule="input-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
     if not claim.holds:
         return
     place = find_place(trace, spans_of_parts(loop, PARTS), threads_of(loop))
     name = place.get("range", place.get("operator", place.get("frame", ""))) if place else ""
-    texts = Texts(
+    texts = FindingTexts(
         title="The device waits for data",
         summary=(
             f"{claim.amount} the device has nothing to do while the host loads data{f' in {name}' if name else ''}."

@@ -13,7 +13,7 @@ from dataclasses import replace
 import polars as pl
 
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms, share_out
+from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, format_ms, share_out
 from deepprof.metrics.breakdown.costs import Cost
 from deepprof.metrics.breakdown.parts import COPY_PARTS
 from deepprof.metrics.loop import Loop
@@ -24,7 +24,7 @@ from deepprof.metrics.sharing.shares import Manner, ShareOfDevice
 __all__ = ["shared_device"]
 
 PARTS = ("idle_shared_ns",)
-LIMITS = Limits(warning=0.08, critical=0.3)
+LIMITS = SeverityLimits(warning=0.08, critical=0.3)
 FEWEST = 2  # iterations: one proves nothing
 NO_LEVEL = 0.85  # certainty without iterations that no other process touched
 UNPROVEN = 0.75  # without launch records, which show that work was queued
@@ -99,12 +99,12 @@ def describe(share: ShareOfDevice, loop: Loop, ways: Sequence[str]) -> Finding |
     """Return the finding that what is lost in some `ways` is too much; None where it is not."""
     cost = cost_of(share, ways)
     certainty = (1.0 if share.alone_ns is not None else NO_LEVEL) * (1.0 if share.proven else UNPROVEN)
-    claim = Claim(rule="shared-device", loop=loop, cost=cost, parts=PARTS, limits=LIMITS, certainty=certainty)
+    claim = CostClaim(rule="shared-device", loop=loop, cost=cost, parts=PARTS, limits=LIMITS, certainty=certainty)
     if cost.share < LIMITS.warning:
         return None
     means = {way: share.mean_ns(way) or 0 for way in WAYS}
     worst = max(ways, key=lambda way: means[way])
-    texts = Texts(
+    texts = FindingTexts(
         title="Another process on the device takes time from the iterations",
         summary=" ".join(summarize(share, cost, worst)),
         advice=LINK if worst.startswith("copies") else ADVICE[share.manner],

@@ -23,7 +23,7 @@ CHANCE = 1  # a single slow iteration is told as info
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class SlowCause:
     """What slow iterations may have in common: the parts of the time that grow in them, and what is said of it.
 
     `sign` is the difference that tells it from another cause with the same parts, if any.
@@ -37,21 +37,21 @@ class Cause:
 
 
 CAUSES = (
-    Cause(
+    SlowCause(
         "input",
         ("idle_input_ns",),
         "Some iterations wait for data",
         "Find out what is slow about these batches: large or remote files, a cold cache, workers that start again. "
         "A deeper queue (prefetch_factor, more workers) rides out single slow batches.",
     ),
-    Cause(
+    SlowCause(
         "allocator",
         ("idle_allocator_ns",),
         "Some iterations wait for the allocation of device memory",
         "Sizes that no iteration had before make the allocator ask the driver: pad or bucket shapes, "
         "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, leave empty_cache() out of the loop.",
     ),
-    Cause(
+    SlowCause(
         "builds",
         ("idle_launch_ns", "idle_host_ns", "idle_sync_ns"),
         "Some iterations compile code or capture graphs",
@@ -59,26 +59,26 @@ CAUSES = (
         "dynamic, warm up with all shapes that occur.",
         sign="builds",
     ),
-    Cause(
+    SlowCause(
         "first use",
         ("idle_first_use_ns",),
         "Some iterations use something for the first time: code is loaded",
         "Run such an iteration before the training that counts; CUDA_MODULE_LOADING=EAGER loads all code at the start.",
     ),
-    Cause(
+    SlowCause(
         "communication",
         ("exposed_communication_ns",),
         "Some iterations wait for other ranks",
         "Look at the other ranks at the same iterations: the collectives last until the slowest one arrives.",
     ),
-    Cause(
+    SlowCause(
         "copies",
         (*COPY_PARTS.values(), "exposed_memset_ns"),
         "Some iterations copy more than the others",
         "Find what is copied in these iterations (checkpoints, logged tensors, larger batches) and copy it beside the "
         "computation: pinned memory, non_blocking=True, a stream of its own.",
     ),
-    Cause(
+    SlowCause(
         "additional kernels",
         ("compute_ns",),
         "Some iterations run additional kernels",
@@ -86,20 +86,20 @@ CAUSES = (
         "often; batches of other sizes make other kernels.",
         sign="kernels",
     ),
-    Cause(
+    SlowCause(
         "slower kernels",
         ("compute_ns",),
         "The same kernels take longer in some iterations",
         "Look at clocks, temperature and power (nvidia-smi -q -d PERFORMANCE, rocm-smi) and at other jobs on the same "
         "device.",
     ),
-    Cause(
+    SlowCause(
         "another process",
         ("idle_shared_ns",),
         "Some iterations wait for another process on the device",
         "Move one of the jobs to another device, or let them use it at different times.",
     ),
-    Cause(
+    SlowCause(
         "host",
         ("idle_host_ns", "idle_first_use_ns", "idle_launch_ns", "idle_sync_ns"),
         "Some iterations wait for the host",
@@ -107,13 +107,13 @@ CAUSES = (
         "on the same cores. Move it to another thread, or do it less often.",
     ),
 )
-RECORDER = Cause(
+RECORDER = SlowCause(
     "recorder",
     (RECORDED,),
     "The profiler makes some iterations slow",
     "Without it they are as fast as the others; a larger buffer or a shorter recording makes it write less often.",
 )
-UNKNOWN = Cause(
+UNKNOWN = SlowCause(
     "unknown",
     (),
     "Some iterations take much longer than the others",
@@ -133,28 +133,28 @@ def slow_iterations(loop: Loop, trace: Trace) -> Iterator[Finding]:
         yield describe_cycle(loop, slow.cyclic, slow.every)
 
 
-def find_cause(outliers: Outliers) -> tuple[Cause, float]:
+def find_cause(outliers: Outliers) -> tuple[SlowCause, float]:
     """Return the cause that most of the additional time has, and its share of it."""
     shares = [(cause, share_of(cause, outliers)) for cause in CAUSES]
     best, share = max(shares, key=lambda each: each[1])
     return (best, share) if share >= MOST else (UNKNOWN, 0.0)
 
 
-def share_of(cause: Cause, outliers: Outliers) -> float:
+def share_of(cause: SlowCause, outliers: Outliers) -> float:
     """Return the share of the additional time in the parts of `cause`, in iterations that have its sign."""
     rows = outliers.rows if cause.sign is None else outliers.rows.filter(outliers.rows[cause.sign] > 0)
     grown = sum(float(rows[part].clip(lower_bound=0).sum()) for part in cause.parts)
     return min(1.0, grown / max(1.0, outliers.extra_ns))
 
 
-def severity(outliers: Outliers, cause: Cause) -> Severity:
+def severity(outliers: Outliers, cause: SlowCause) -> Severity:
     """Return how bad the loss is; what the profiler costs is no mistake of the job's."""
     if cause is RECORDER or outliers.rows.height <= CHANCE or outliers.share < WARNING:
         return "info"
     return "critical" if outliers.share >= CRITICAL else "warning"
 
 
-def describe(loop: Loop, trace: Trace, outliers: Outliers, known: Cause | None = None) -> Finding:
+def describe(loop: Loop, trace: Trace, outliers: Outliers, known: SlowCause | None = None) -> Finding:
     """Return the finding on slow iterations without rhythm, of which the cause may be known."""
     cause, share = (known, share_of(known, outliers)) if known else find_cause(outliers)
     rows, count = outliers.rows, outliers.rows.height
@@ -221,7 +221,7 @@ def list_indices(outliers: Outliers) -> str:
     return ", ".join(indices) + (", …" if outliers.rows.height > NAMED else "")
 
 
-def say_common(cause: Cause, share: float, outliers: Outliers) -> str:
+def say_common(cause: SlowCause, share: float, outliers: Outliers) -> str:
     """Return a sentence on what the slow iterations have in common."""
     if cause is UNKNOWN:
         return "What they have in common does not show in the trace."

@@ -10,7 +10,7 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
-from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms, format_percent
+from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, format_ms, format_percent
 from deepprof.metrics.breakdown.costs import cost_of, mean_of, windows_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
@@ -21,7 +21,7 @@ __all__ = ["small_kernels"]
 SHORT_NS = 6_000  # twice what an empty kernel takes with its start: below, a kernel is mostly overhead
 PARTS = ("idle_startup_ns",)
 MANY = 50  # per iteration
-LIMITS = Limits(warning=0.3, critical=0.7)
+LIMITS = SeverityLimits(warning=0.3, critical=0.7)
 FUSE = (
     "Fuse chains of element-wise operators into one kernel; fewer and larger tensors (one packed buffer instead of "
     "many parameters), larger batches."
@@ -41,10 +41,12 @@ def small_kernels(loop: Loop, trace: Trace) -> Iterator[Finding]:
     count, taken_ns, typical_ns = measure_short(loop, trace)
     cost = replace(startup, mean_ns=startup.mean_ns + taken_ns, steadiness=1.0)
     cost = replace(cost, usual_share=cost.share)
-    claim = Claim(rule="small-kernels", loop=loop, cost=cost, parts=PARTS, limits=LIMITS, headroom_ns=startup.mean_ns)
+    claim = CostClaim(
+        rule="small-kernels", loop=loop, cost=cost, parts=PARTS, limits=LIMITS, headroom_ns=startup.mean_ns
+    )
     if count < MANY or not claim.holds:
         return
-    texts = Texts(
+    texts = FindingTexts(
         title="Most kernels are too short for the device",
         summary=(
             f"{count:.0f} kernels {claim.per} take {typical_ns / 1e3:.1f} µs in the middle: they and the pauses "

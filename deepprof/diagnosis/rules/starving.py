@@ -13,7 +13,7 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
-from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
+from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, format_ms
 from deepprof.metrics.breakdown.costs import cost_of, mean_of, spans_of_parts, threads_of, windows_of
 from deepprof.metrics.breakdown.host_states import WAIT
 from deepprof.metrics.breakdown.places import find_calls, find_place
@@ -25,9 +25,9 @@ from deepprof.plurals import counted
 __all__ = ["launch_bound", "sync_bound"]
 
 SYNC, LAUNCH = ("idle_sync_ns",), ("idle_launch_ns",)
-SYNC_LIMITS = Limits(warning=0.1, critical=0.3)
+SYNC_LIMITS = SeverityLimits(warning=0.1, critical=0.3)
 EXCUSED = 0.5  # of the idle time is as long as the waits: it is theirs
-LAUNCH_LIMITS = Limits(warning=0.15, critical=0.5)
+LAUNCH_LIMITS = SeverityLimits(warning=0.15, critical=0.5)
 
 WAIT_LESS = (
     "Read values back less often: keep sums on the device and fetch them every so many iterations; copy "
@@ -77,7 +77,7 @@ def sync_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     if cost is None or mean_of(loop, "waits") < 1:
         return
     headroom_ns = min(cost.mean_ns, mean_of(loop, "waiting_ns"))
-    claim = Claim(rule="sync-bound", loop=loop, cost=cost, parts=parts, limits=SYNC_LIMITS, headroom_ns=headroom_ns)
+    claim = CostClaim(rule="sync-bound", loop=loop, cost=cost, parts=parts, limits=SYNC_LIMITS, headroom_ns=headroom_ns)
     if not claim.holds:
         return
     waits = mean_of(loop, "waits")
@@ -85,7 +85,7 @@ def sync_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     waiting = intersect(host.waiting, windows_of(loop)) if host else None
     place = place_of_waits(trace, waiting, threads_of(loop)) if waiting else {}
     doing = f", in {place['operator']}" if "operator" in place else f", in {place['call']}" if "call" in place else ""
-    texts = Texts(
+    texts = FindingTexts(
         title="The host waits for the device, then the device waits for the host",
         summary=(
             f"{waits:.1f} times {claim.per} the host waits until the device is done{doing}, "
@@ -115,12 +115,12 @@ def launch_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
         return
     if mean_of(loop, "waits") >= 1 and blamed_on_waits(loop) != SYNC:
         return
-    claim = Claim(rule="launch-bound", loop=loop, cost=cost, parts=LAUNCH, limits=LAUNCH_LIMITS)
+    claim = CostClaim(rule="launch-bound", loop=loop, cost=cost, parts=LAUNCH, limits=LAUNCH_LIMITS)
     if not claim.holds:
         return
     launches = mean_of(loop, "launches")
     each = cost.mean_ns / max(1.0, launches)
-    texts = Texts(
+    texts = FindingTexts(
         title="The host launches too slowly: the device's queue is empty",
         summary=(
             f"{claim.amount} the device waits for the next launch: "

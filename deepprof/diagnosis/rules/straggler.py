@@ -17,7 +17,7 @@ from deepprof.diagnosis.judgement import format_ms
 from deepprof.diagnosis.lateness import Lateness, count_late, find_late, luck_of, share_late, threshold
 from deepprof.metrics.breakdown.costs import mean_of
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.ranks.causes import Cause, SlowerKernels, compare_kernels, find_cause
+from deepprof.metrics.ranks.causes import LateCause, SlowerKernels, compare_kernels, find_cause
 from deepprof.metrics.ranks.comparison import RankComparison, RankGroup
 from deepprof.metrics.ranks.facts import PlaceFacts, RankFacts, longest_loops, places_of
 from deepprof.plurals import counted
@@ -70,7 +70,7 @@ ADVICE = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class StragglerVerdict:
     """One rank found guilty: `late` are all ranks of its group that are late, the worst first.
 
     `others` are the loops of those that are not; `time_ns` is what an iteration usually takes.
@@ -81,7 +81,7 @@ class Verdict:
     loop: Loop
     others: Sequence[Loop]
     time_ns: float
-    cause: Cause
+    cause: LateCause
     kernels: SlowerKernels | None
 
     @property
@@ -122,7 +122,7 @@ def straggler(comparison: RankComparison, loops: Sequence[Loop], ranks: Sequence
 
 def judge(
     group: RankGroup, loops: Mapping[tuple[int, int], Loop], facts: Mapping[tuple[int, int], PlaceFacts]
-) -> Verdict | None:
+) -> StragglerVerdict | None:
     """Return which rank of a group the others wait for, None where it is none or another one each time."""
     spreads = [loops[place].metrics.iteration_ns for place in group.places]
     time_ns = float(np.median([spread.median for spread in spreads if spread is not None] or [0]))
@@ -133,7 +133,9 @@ def judge(
     loop, others = loops[late[0].place], [loops[place] for place in group.places if place not in slow]
     cause = find_cause(loop, others, late[0].headroom_ns)
     kernels = compare_with_typical(loop, others, facts) if cause.kind == "compute" else None
-    return Verdict(group=group, late=late, loop=loop, others=others, time_ns=time_ns, cause=cause, kernels=kernels)
+    return StragglerVerdict(
+        group=group, late=late, loop=loop, others=others, time_ns=time_ns, cause=cause, kernels=kernels
+    )
 
 
 def compare_with_typical(
@@ -145,7 +147,7 @@ def compare_with_typical(
     return compare_kernels(facts[loop.rank, loop.device].kernels, facts[typical.rank, typical.device].kernels)
 
 
-def conclude(verdict: Verdict, comparison: RankComparison) -> Finding:
+def conclude(verdict: StragglerVerdict, comparison: RankComparison) -> Finding:
     """Return the finding; it is about the whole job, so that it names no stream."""
     loop = verdict.loop
     location: dict[str, int | str] = {"rank": loop.rank, "device": loop.device}
@@ -168,7 +170,7 @@ def conclude(verdict: Verdict, comparison: RankComparison) -> Finding:
     )
 
 
-def summarize(verdict: Verdict, comparison: RankComparison) -> Iterator[str]:
+def summarize(verdict: StragglerVerdict, comparison: RankComparison) -> Iterator[str]:
     """Yield the sentences of the summary."""
     wait = (
         f"the other ranks wait {format_ms(verdict.worst.headroom_ns)} ({100 * verdict.share:.0f} % of it) for this one"
@@ -189,7 +191,7 @@ def summarize(verdict: Verdict, comparison: RankComparison) -> Iterator[str]:
         yield f"No trace of rank {comparison.missing_text} was given; one of them may be later still."
 
 
-def summarize_step(verdict: Verdict, wait: str) -> Iterator[str]:
+def summarize_step(verdict: StragglerVerdict, wait: str) -> Iterator[str]:
     """Yield what can be said of a single step: that it happened, and not that it happens every time."""
     late, count = count_late(verdict.worst, verdict.group, verdict.time_ns)
     yield f"In the one marked step that was recorded {wait}; it comes late to {late} of {counted(count, 'collective')}."
@@ -205,7 +207,7 @@ def list_ranks(late: Sequence[Lateness]) -> str:
     return named + (f" and {len(late) - SHOWN} more" if len(late) > SHOWN else "")
 
 
-def gather(verdict: Verdict, comparison: RankComparison) -> dict[str, int | float | str | None]:
+def gather(verdict: StragglerVerdict, comparison: RankComparison) -> dict[str, int | float | str | None]:
     """Return the numbers that the finding rests on."""
     row = comparison.ranks.filter(rank=verdict.loop.rank, device=verdict.loop.device).row(0, named=True)
     return {
@@ -228,7 +230,7 @@ def gather(verdict: Verdict, comparison: RankComparison) -> dict[str, int | floa
     }
 
 
-def describe_step(verdict: Verdict) -> dict[str, int]:
+def describe_step(verdict: StragglerVerdict) -> dict[str, int]:
     """Return the numbers of a single step's collectives; none for a loop."""
     if not verdict.loop.single:
         return {}
@@ -236,7 +238,7 @@ def describe_step(verdict: Verdict) -> dict[str, int]:
     return {"collectives_compared": count, "collectives_late": late, "collectives_last": verdict.worst.last}
 
 
-def confidence(verdict: Verdict) -> float:
+def confidence(verdict: StragglerVerdict) -> float:
     """Return how sure it is that this rank is the one: late every time, and that not by chance, in right iterations."""
     trust = min([verdict.loop.confidence, *(loop.confidence for loop in verdict.others)])
     chance = luck_of(verdict.worst, verdict.group, verdict.time_ns)
@@ -244,7 +246,7 @@ def confidence(verdict: Verdict) -> float:
     return trust * verdict.consistency * (1 - chance) * matched * (ONE_STEP if verdict.loop.single else 1)
 
 
-def affected(verdict: Verdict) -> tuple[int, int] | None:
+def affected(verdict: StragglerVerdict) -> tuple[int, int] | None:
     """Return the first and last iteration in which the rank is late; None for a single step."""
     if verdict.loop.single:
         return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from deepprof.render.perfetto.clock import choose_clock
 from deepprof.render.perfetto.devices import annotation_layer, count_on_device, devices_of, stream_layer
-from deepprof.render.perfetto.document import Document, Placed, Written
+from deepprof.render.perfetto.document import PerfettoDocument, PerfettoResult, PlacedLayer
 from deepprof.render.perfetto.found import extent_of, finding_layer, found_layers
 from deepprof.render.perfetto.hosts import count_on_host, find_launches, host_layer
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
     from deepprof.diagnosis.finding import Finding
 
-__all__ = ["Written", "write_perfetto"]
+__all__ = ["PerfettoResult", "write_perfetto"]
 
 
-def write_perfetto(analysis: Analysis, file: BinaryIO, *, flows: bool = False) -> Written:
+def write_perfetto(analysis: Analysis, file: BinaryIO, *, flows: bool = False) -> PerfettoResult:
     """Write a job to `file` and return what was written.
 
     Times are microseconds from the first record on, with three decimals; `otherData.zero_ns` is that record's own
     time. With `flows` arrows lead from launches to what they launched. Raises what `file.write` raises.
     """
-    document = Document(file, choose_clock(analysis.traces))
+    document = PerfettoDocument(file, choose_clock(analysis.traces))
     for trace in analysis.traces:
         document.begin_rank(trace.rank or 0)
         streams = []
@@ -44,7 +44,7 @@ def write_perfetto(analysis: Analysis, file: BinaryIO, *, flows: bool = False) -
     return document.written
 
 
-def write_device(document: Document, analysis: Analysis, trace: Trace, device: int) -> Placed:
+def write_device(document: PerfettoDocument, analysis: Analysis, trace: Trace, device: int) -> PlacedLayer:
     """Write one device, what was found above what ran, and return its streams."""
     rank = trace.rank or 0
     process = document.add_process(f"rank {rank} {devices_of(trace)[device]}")
@@ -58,7 +58,7 @@ def write_device(document: Document, analysis: Analysis, trace: Trace, device: i
     return streams
 
 
-def write_host(document: Document, analysis: Analysis, trace: Trace) -> Placed:
+def write_host(document: PerfettoDocument, analysis: Analysis, trace: Trace) -> PlacedLayer:
     """Write the host of one rank, with the findings on ranks that used no device, and return its threads."""
     rank = trace.rank or 0
     process = document.add_process(f"rank {rank} host")

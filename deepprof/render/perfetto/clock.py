@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
 
-__all__ = ["Clock", "choose_clock"]
+__all__ = ["PerfettoClock", "choose_clock"]
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class PerfettoClock:
     """The clock of the traces (`unix` or `session`) and the time on it that is the file's zero, in nanoseconds.
 
     Ranks with different clocks have a zero each in `zeros_ns`: 50 years would lie between them otherwise.
@@ -24,13 +24,13 @@ class Clock:
     zeros_ns: Mapping[int, int] = field(default_factory=dict)
 
 
-def choose_clock(traces: Sequence[Trace]) -> Clock:
+def choose_clock(traces: Sequence[Trace]) -> PerfettoClock:
     """Return the clock on which the first record of all traces begins at 0."""
     kinds = sorted({trace.clock for trace in traces})
     zeros = {trace.rank or 0: first_time(trace) for trace in traces}
     known = [zero for zero in zeros.values() if zero is not None]
     each = {rank: zero or 0 for rank, zero in zeros.items()} if len(kinds) > 1 else {}
-    return Clock("/".join(kinds), min(known, default=0), each)
+    return PerfettoClock("/".join(kinds), min(known, default=0), each)
 
 
 def first_time(trace: Trace) -> int | None:

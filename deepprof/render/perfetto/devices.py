@@ -8,7 +8,7 @@ import polars as pl
 
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.streams import ROLES
-from deepprof.render.perfetto.layers import Layer, number, word
+from deepprof.render.perfetto.layers import SliceLayer, number, word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ def devices_of(trace: Trace) -> dict[int, str]:
     return {n: f"{kind} {n}" + (f" ({models[n]})" if n in models else "") for n in numbers}
 
 
-def stream_layer(trace: Trace, device: int, streams: pl.DataFrame) -> Layer:
+def stream_layer(trace: Trace, device: int, streams: pl.DataFrame) -> SliceLayer:
     """Return all events of a device on its streams, the main one first; waits stand on tracks of their own.
 
     `streams` is `Analysis.streams`.
@@ -59,17 +59,17 @@ def stream_layer(trace: Trace, device: int, streams: pl.DataFrame) -> Layer:
         "copy_kind": word("copy_kind"),
         "graph_node": number("graph_node"),
     }
-    return Layer(labels, rows, trace.names, pl.col("activity"), args)
+    return SliceLayer(labels, rows, trace.names, pl.col("activity"), args)
 
 
-def annotation_layer(trace: Trace, device: int) -> Layer:
+def annotation_layer(trace: Trace, device: int) -> SliceLayer:
     """Return the ranges that stand on a device's streams."""
     here = trace.annotations.filter((pl.col("side") == "device") & (pl.col("device") == device))
     streams = here["stream"].unique().sort()
     labels = ["ranges" if stream is None else f"stream {stream} ranges" for stream in streams]
     place = pl.col("stream").rank("dense").fill_null(0) - (0 if streams.null_count() else 1)
     rows = here.with_columns(track=place.cast(pl.UInt32))
-    return Layer(labels, rows, trace.names, pl.lit("annotation"))
+    return SliceLayer(labels, rows, trace.names, pl.lit("annotation"))
 
 
 def count_on_device(trace: Trace, device: int, loops: Sequence[Loop]) -> pl.DataFrame:

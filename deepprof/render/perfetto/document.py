@@ -17,10 +17,10 @@ from deepprof.render.perfetto.layers import as_text, word
 from deepprof.render.perfetto.texts import arrow_text, counter_text, microseconds, slice_text
 
 if TYPE_CHECKING:
-    from deepprof.render.perfetto.clock import Clock
-    from deepprof.render.perfetto.layers import Layer
+    from deepprof.render.perfetto.clock import PerfettoClock
+    from deepprof.render.perfetto.layers import SliceLayer
 
-__all__ = ["PIECE", "Document", "Placed", "Written"]
+__all__ = ["PIECE", "PerfettoDocument", "PerfettoResult", "PlacedLayer"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -29,7 +29,7 @@ FIRST_TRACK = 1 << 20  # track ids are unique in the file and no process id: vie
 
 
 @dataclass(slots=True)
-class Written:
+class PerfettoResult:
     """What a file holds; `dropped` are slices of the tables that did not become text."""
 
     slices: int = 0
@@ -40,19 +40,19 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedLayer:
     """A layer as it stands in the file: its process, and the track id of every row."""
 
-    layer: Layer
+    layer: SliceLayer
     process: int
     tracks: Int64s
 
 
-class Document:
+class PerfettoDocument:
     """Processes stand in the order of `add_process`, tracks in the order of `add`."""
 
-    def __init__(self, file: BinaryIO, clock: Clock) -> None:
-        self.file, self.clock, self.written = file, clock, Written()
+    def __init__(self, file: BinaryIO, clock: PerfettoClock) -> None:
+        self.file, self.clock, self.written = file, clock, PerfettoResult()
         self.processes, self.zero_ns, self.separator = 0, clock.zero_ns, b""
         about = {"producer": "deepprof", "clock": clock.kind, "zero_ns": clock.zero_ns}
         about |= {"zeros_ns": {str(rank): zero for rank, zero in clock.zeros_ns.items()}} if clock.zeros_ns else {}
@@ -68,20 +68,20 @@ class Document:
         self.write(describe("process", {"pid": self.processes}, name, self.processes))
         return self.processes
 
-    def add(self, process: int, layer: Layer) -> Placed:
+    def add(self, process: int, layer: SliceLayer) -> PlacedLayer:
         """Write a layer's slices, those that cross others on lanes of their own."""
         start = layer.rows["start_ns"].to_numpy() - self.zero_ns
         closed = layer.rows.select(pl.max_horizontal("start_ns", "end_ns")).to_series()  # without nulls
         end = closed.to_numpy() - self.zero_ns
         if not len(start):
-            return Placed(layer, process, np.empty(0, np.int64))
+            return PlacedLayer(layer, process, np.empty(0, np.int64))
         label = layer.rows["track"].cast(pl.Int64).to_numpy()
         tracks = self.add_tracks(process, layer.tracks, label, assign_lanes(label, start, end))
-        placed = Placed(layer, process, tracks)
+        placed = PlacedLayer(layer, process, tracks)
         self.write_slices(placed, start, end)
         return placed
 
-    def write_slices(self, placed: Placed, start: Int64s, end: Int64s) -> None:
+    def write_slices(self, placed: PlacedLayer, start: Int64s, end: Int64s) -> None:
         """Write the rows of a layer, track after track, with their times from the file's zero on."""
         layer, names = placed.layer, as_text(placed.layer.names)
         text = slice_text(placed.process, layer.category, layer.args)
@@ -115,7 +115,7 @@ class Document:
             part = rows.with_columns(word("name"), ts=microseconds(rows["time_ns"].to_numpy() - self.zero_ns))
             self.written.counters += self.write(part.select(counter_text(process)).to_series())
 
-    def point(self, origin: Placed, goal: Placed, rows: tuple[Int64s, Int64s]) -> None:
+    def point(self, origin: PlacedLayer, goal: PlacedLayer, rows: tuple[Int64s, Int64s]) -> None:
         """Write arrows from the starts of rows of `origin` to those of rows of `goal`, pair by pair."""
         columns = {}
         for end, placed, at in (("from", origin, rows[0]), ("to", goal, rows[1])):

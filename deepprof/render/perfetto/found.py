@@ -13,7 +13,7 @@ from deepprof.metrics.breakdown.parts import IDLE_PARTS, PART_NAMES, PARTS
 from deepprof.metrics.iteration import ITERATIONS
 from deepprof.metrics.template.blocks import place_blocks
 from deepprof.plurals import counted
-from deepprof.render.perfetto.layers import SLICES, Layer, number
+from deepprof.render.perfetto.layers import SLICES, SliceLayer, number
 
 if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
@@ -29,7 +29,7 @@ SHOWN = [name for name in ITERATIONS if name not in {"index", "start_ns", "end_n
 
 def found_layers(
     findings: Sequence[Finding], loops: Sequence[Loop], timeline: Timeline | None, trace: Trace
-) -> list[Layer]:
+) -> list[SliceLayer]:
     """Return what was found on one device, from top to bottom."""
     return [
         finding_layer(findings, loops, extent_of(trace)),
@@ -47,7 +47,7 @@ def extent_of(trace: Trace) -> tuple[int, int]:
     return begin or 0, end or 0
 
 
-def iteration_layer(loops: Sequence[Loop]) -> Layer:
+def iteration_layer(loops: Sequence[Loop]) -> SliceLayer:
     """Return the iterations of a device's loops, a track per loop; their arguments are the per-iteration table."""
     empty = pl.DataFrame(schema={**ITERATIONS, **PARTS})
     tables = [loop.table.select(pl.lit(i, pl.UInt32).alias("track"), *empty.columns) for i, loop in enumerate(loops)]
@@ -57,10 +57,12 @@ def iteration_layer(loops: Sequence[Loop]) -> Layer:
     names = pl.Series([f"iteration {i}" for i in range(most + 1)], dtype=pl.String)
     args = {name: number(name) for name in SHOWN}
     args |= {name: number(name, unless=0) for name in PARTS if name != "index"}
-    return Layer(labels, rows.with_columns(name_id=pl.col("index").cast(pl.UInt32)), names, pl.lit("iteration"), args)
+    return SliceLayer(
+        labels, rows.with_columns(name_id=pl.col("index").cast(pl.UInt32)), names, pl.lit("iteration"), args
+    )
 
 
-def nested_layer(loops: Sequence[Loop], trace: Trace) -> Layer:
+def nested_layer(loops: Sequence[Loop], trace: Trace) -> SliceLayer:
     """Return the loops inside of complete iterations: each whole, and in it one slice per repetition."""
     tables: list[pl.DataFrame] = [pl.DataFrame(schema=SLICES)]
     names: list[str] = []
@@ -70,7 +72,7 @@ def nested_layer(loops: Sequence[Loop], trace: Trace) -> Layer:
         numbered = placed.join(kinds.with_row_index("name_id", offset=len(names)), on=["block", "repeat"])
         tables.append(numbered.select(pl.lit(0, pl.UInt32).alias("track"), "start_ns", "end_ns", "name_id"))
         names += [name_block(loop, block, repeat) for block, repeat in kinds.iter_rows()]
-    return Layer(["nested loops"], pl.concat(tables), pl.Series(names, dtype=pl.String), pl.lit("nested"))
+    return SliceLayer(["nested loops"], pl.concat(tables), pl.Series(names, dtype=pl.String), pl.lit("nested"))
 
 
 def name_block(loop: Loop, block: int, repeat: int) -> str:
@@ -79,11 +81,11 @@ def name_block(loop: Loop, block: int, repeat: int) -> str:
     return f"{repeat} of {found.repeats}" if repeat else f"{found.repeats} times {counted(found.events, 'kernel')}"
 
 
-def idle_layer(timeline: Timeline | None) -> Layer:
+def idle_layer(timeline: Timeline | None) -> SliceLayer:
     """Return why a device is idle: a slice per maximal run of one cause."""
     names = pl.Series([part.removeprefix("idle_").removesuffix("_ns") for part in PART_NAMES])
     rows = pl.DataFrame(schema=SLICES) if timeline is None else idle_runs(timeline)
-    return Layer(["idle causes"], rows, names, pl.lit("idle"))
+    return SliceLayer(["idle causes"], rows, names, pl.lit("idle"))
 
 
 def idle_runs(timeline: Timeline) -> pl.DataFrame:
@@ -98,7 +100,7 @@ def idle_runs(timeline: Timeline) -> pl.DataFrame:
     return pl.DataFrame(columns).cast(SLICES)
 
 
-def finding_layer(findings: Sequence[Finding], loops: Sequence[Loop], extent: tuple[int, int]) -> Layer:
+def finding_layer(findings: Sequence[Finding], loops: Sequence[Loop], extent: tuple[int, int]) -> SliceLayer:
     """Return findings over the iterations that they name; those that name none over all of `extent` (start, end)."""
     spans = [span_of(finding, loops, extent) for finding in findings]
     columns: dict[str, Any] = {
@@ -110,7 +112,7 @@ def finding_layer(findings: Sequence[Finding], loops: Sequence[Loop], extent: tu
     facts = [msgspec.json.encode(describe(finding)).decode() for finding in findings]
     rows = pl.DataFrame(columns, schema=SLICES).with_columns(finding=pl.Series(facts, dtype=pl.String))
     names = pl.Series([f"{finding.rule}: {finding.title}" for finding in findings], dtype=pl.String)
-    return Layer(["findings"], rows, names, pl.lit("finding"), {"finding": pl.col("finding")})
+    return SliceLayer(["findings"], rows, names, pl.lit("finding"), {"finding": pl.col("finding")})
 
 
 def span_of(finding: Finding, loops: Sequence[Loop], extent: tuple[int, int]) -> tuple[int, int]:

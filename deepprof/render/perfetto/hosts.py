@@ -9,11 +9,11 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.render.perfetto.devices import count_memory
-from deepprof.render.perfetto.layers import Layer, number
+from deepprof.render.perfetto.layers import SliceLayer, number
 
 if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
-    from deepprof.render.perfetto.document import Placed
+    from deepprof.render.perfetto.document import PlacedLayer
 
 __all__ = ["count_on_host", "find_launches", "host_layer"]
 
@@ -22,7 +22,7 @@ Int64s = npt.NDArray[np.int64]
 THREAD = ["process", "thread"]
 
 
-def host_layer(trace: Trace) -> Layer:
+def host_layer(trace: Trace) -> SliceLayer:
     """Return all host events, and the annotations that stand on no device, on their threads.
 
     The threads that call the runtime most come first.
@@ -49,7 +49,7 @@ def host_layer(trace: Trace) -> Layer:
         "external_id": number("external_id"),
         "closed": pl.when(pl.col("end_ns").is_null()).then(pl.lit("false")),
     }
-    return Layer(labels, rows, trace.names, pl.col("kind"), args)
+    return SliceLayer(labels, rows, trace.names, pl.col("kind"), args)
 
 
 def name_thread(process: int | None, thread: int | None, *, several: bool) -> str:
@@ -63,7 +63,7 @@ def count_on_host(trace: Trace) -> pl.DataFrame:
     return count_memory(trace, pl.col("device").is_null() | (pl.col("device") < 0))
 
 
-def find_launches(host: Placed, device: Placed) -> tuple[Int64s, Int64s]:
+def find_launches(host: PlacedLayer, device: PlacedLayer) -> tuple[Int64s, Int64s]:
     """Return the rows of the host's launches and of what each launched, pair by pair; a graph is launched once."""
     calls = host.layer.rows.select("correlation", "kind").with_row_index("call")
     linked = calls.filter((pl.col("kind") == "runtime") & pl.col("correlation").is_not_null())

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import msgspec
 import polars as pl
 
-__all__ = ["SLICES", "Layer", "as_text", "number", "word"]
+__all__ = ["SLICES", "SliceLayer", "as_text", "number", "word"]
 
 SLICES = pl.Schema({"track": pl.UInt32(), "start_ns": pl.Int64(), "end_ns": pl.Int64(), "name_id": pl.UInt32()})
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class SliceLayer:
     """Slices of one process.
 
     `rows` has the columns of `SLICES`, and what `category` and `args` are made of: `track` is the number of a label in

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from deepprof.service.access.exposure import find_metrics_address, offers_reflection
-from deepprof.service.access.guard import Guard
+from deepprof.service.access.guard import AccessGuard
 from deepprof.service.access.interceptor import make_interceptors
-from deepprof.service.access.listening import Listening, open_ports
+from deepprof.service.access.listening import ListeningServer, open_ports
 from deepprof.service.access.options import server_options
 
 __all__ = [
-    "Guard",
-    "Listening",
+    "AccessGuard",
+    "ListeningServer",
     "find_metrics_address",
     "make_interceptors",
     "offers_reflection",

@@ -12,7 +12,7 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from typing import TypeVar
 from urllib.parse import unquote
 
-__all__ = ["Attempts", "place_of"]
+__all__ = ["TokenAttempts", "place_of"]
 
 BURST, REFILL_S = 10.0, 6.0
 MOST = 4096  # addresses, and good pairs of address and token
@@ -23,19 +23,19 @@ V = TypeVar("V")
 
 
 @dataclass(slots=True)
-class Budget:
+class AttemptBudget:
     """What an address has left, as of `at_s`."""
 
     left: float
     at_s: float
 
 
-class Attempts:
+class TokenAttempts:
     """Counts wrong tokens by address. `clock` gives seconds and never goes back."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
-        self._budgets: OrderedDict[str, Budget] = OrderedDict()  # the latest failure last
+        self._budgets: OrderedDict[str, AttemptBudget] = OrderedDict()  # the latest failure last
         self._good: OrderedDict[tuple[str, bytes], None] = OrderedDict()  # the latest use last
 
     def are_open(self, place: str, proof: bytes) -> bool:
@@ -54,9 +54,9 @@ class Attempts:
         self._good.pop((place, proof), None)
         budget = self._budgets.get(place)
         left = BURST if budget is None else self._left(budget)
-        keep(self._budgets, place, Budget(max(0.0, left - 1), self.clock()))
+        keep(self._budgets, place, AttemptBudget(max(0.0, left - 1), self.clock()))
 
-    def _left(self, budget: Budget) -> float:
+    def _left(self, budget: AttemptBudget) -> float:
         return min(BURST, budget.left + (self.clock() - budget.at_s) / REFILL_S)
 
 

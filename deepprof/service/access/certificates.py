@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from deepprof.collectors.errors import UsageError, printable
-from deepprof.service.access.watched import Watched, read_private
-from deepprof.service.config.sections import Tls
+from deepprof.service.access.watched import WatchedFiles, read_private
+from deepprof.service.config.sections import TlsSection
 
 if TYPE_CHECKING:
     import grpc
@@ -28,7 +28,7 @@ class Certificates:
     client_ca: bytes = b""
 
 
-def make_credentials(tls: Tls) -> grpc.ServerCredentials:
+def make_credentials(tls: TlsSection) -> grpc.ServerCredentials:
     """Return credentials that look at the files again at every connection.
 
     Raises `UsageError` where they cannot be used now; when they cannot later, the former stay and the log says so.
@@ -36,7 +36,7 @@ def make_credentials(tls: Tls) -> grpc.ServerCredentials:
     import grpc
 
     paths = [path for path in (tls.cert, tls.key, tls.client_ca) if path]
-    watched = Watched(paths, lambda: read_certificates(tls), "certificates")
+    watched = WatchedFiles(paths, lambda: read_certificates(tls), "certificates")
 
     def configure() -> grpc.ServerCertificateConfiguration:
         found = watched.look()
@@ -45,7 +45,7 @@ def make_credentials(tls: Tls) -> grpc.ServerCredentials:
     return grpc.dynamic_ssl_server_credentials(configure(), configure, bool(tls.client_ca))
 
 
-def read_certificates(tls: Tls) -> Certificates:
+def read_certificates(tls: TlsSection) -> Certificates:
     """Return the files' content, which fits together. Raises `UsageError`."""
     cert, _ = read_private(tls.cert, FILE_NBYTES, WRITABLE)
     key, _ = read_private(tls.key, FILE_NBYTES, FOREIGN)
@@ -56,7 +56,7 @@ def read_certificates(tls: Tls) -> Certificates:
     return Certificates(cert, key, authority)
 
 
-def check_pair(tls: Tls, cert: bytes, key: bytes) -> None:
+def check_pair(tls: TlsSection, cert: bytes, key: bytes) -> None:
     """Raise `UsageError` unless the key is the certificate's. Only files can be asked, so they are compared after."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:

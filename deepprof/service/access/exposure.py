@@ -8,12 +8,12 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from deepprof.collectors.errors import UsageError, printable
 from deepprof.service.config.places import listen_addresses
 from deepprof.service.config.sections import Config
-from deepprof.wire.addresses import Address, parse_address
+from deepprof.wire.addresses import DaemonAddress, parse_address
 
 __all__ = ["check_exposure", "find_metrics_address", "is_loopback", "offers_reflection", "resolve"]
 
 
-def resolve(address: Address) -> tuple[str, ...]:
+def resolve(address: DaemonAddress) -> tuple[str, ...]:
     """Return the IP addresses that a host and port stand for, looked up now and only here.
 
     What is checked must be what is bound, so a name is never looked up again. Raises `UsageError` for unknown names.
@@ -33,7 +33,7 @@ def is_loopback(ip: str) -> bool:
     return (mapped or parsed).is_loopback
 
 
-def check_exposure(address: Address, ips: tuple[str, ...], config: Config) -> bool:
+def check_exposure(address: DaemonAddress, ips: tuple[str, ...], config: Config) -> bool:
     """Return whether others can reach one of `ips` without credentials; `UsageError` unless that is meant.
 
     Credentials are TLS, and with it tokens or clients' certificates.

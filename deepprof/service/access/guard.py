@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from deepprof.service.access.attempts import Attempts, place_of
+from deepprof.service.access.attempts import TokenAttempts, place_of
 from deepprof.service.access.tokens import SCOPES, Grant, digest, find_grant, read_tokens
-from deepprof.service.access.watched import Watched
-from deepprof.service.config.sections import Config, Share
+from deepprof.service.access.watched import WatchedFiles
+from deepprof.service.config.sections import Config, ShareSection
 
-__all__ = ["Guard", "Refusal"]
+__all__ = ["AccessGuard", "AccessRefusal"]
 
 HEADER, SCHEME = "authorization", "bearer"
 TLS = b"ssl"  # gRPC's word; plain connections have one too in some versions
@@ -26,24 +26,24 @@ BY_SOCKET = Grant("socket", SCOPES)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class AccessRefusal:
     """Why a call is refused; `name` is the caller's where it is known, and only lacks a scope."""
 
     problem: str
     name: str = ""
 
 
-class Guard:
+class AccessGuard:
     """Decides about calls. Tokens are read again when their file changes; `clock` gives seconds."""
 
     def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
         path = config.tokens.file
         self.tls, self.share = config.tls, config.share
-        self.tokens = Watched([path], lambda: read_tokens(path), "tokens") if path else None
-        self.attempts = Attempts(clock)
-        self._shares: tuple[tuple[Grant, ...], dict[str, Share]] = (), {}  # as made of the grants last seen
+        self.tokens = WatchedFiles([path], lambda: read_tokens(path), "tokens") if path else None
+        self.attempts = TokenAttempts(clock)
+        self._shares: tuple[tuple[Grant, ...], dict[str, ShareSection]] = (), {}  # as made of the grants last seen
 
-    def share_of(self, name: str) -> Share:
+    def share_of(self, name: str) -> ShareSection:
         """Return what the sender of a name may have, as the file of tokens says now."""
         grants = self.tokens.look() if self.tokens is not None else ()
         known, shares = self._shares
@@ -54,38 +54,40 @@ class Guard:
 
     def decide(
         self, scope: str, headers: Iterable[tuple[str, str | bytes]], peer: str, security: Mapping[str, Iterable[bytes]]
-    ) -> Grant | Refusal:
+    ) -> Grant | AccessRefusal:
         """Return who calls where they have `scope`, else why not.
 
         `peer` is what gRPC calls the other side, `security` what it says of its certificate (`auth_context`).
         """
         grant = self.identify([value for name, value in headers if name == HEADER], peer, security)
-        if isinstance(grant, Refusal) or scope in grant.scopes:
+        if isinstance(grant, AccessRefusal) or scope in grant.scopes:
             return grant
-        return Refusal(f"{grant.name} lacks the scope {scope}{advise(grant)}", grant.name)
+        return AccessRefusal(f"{grant.name} lacks the scope {scope}{advise(grant)}", grant.name)
 
-    def identify(self, given: list[str | bytes], peer: str, security: Mapping[str, Iterable[bytes]]) -> Grant | Refusal:
+    def identify(
+        self, given: list[str | bytes], peer: str, security: Mapping[str, Iterable[bytes]]
+    ) -> Grant | AccessRefusal:
         """Return who calls, whatever they may."""
         if self.tokens is not None and given:
             return self.check_token(given, place_of(peer), self.tokens.look())
         if self.tls.client_ca and TLS in security.get("transport_security_type", ()):
             return self.by_certificate(security)
         if self.tokens is not None:
-            return Refusal("a token is needed, as authorization: Bearer TOKEN")
+            return AccessRefusal("a token is needed, as authorization: Bearer TOKEN")
         return BY_SOCKET if peer.startswith("unix:") else WITHOUT_PROOF
 
-    def check_token(self, given: list[str | bytes], place: str, grants: tuple[Grant, ...]) -> Grant | Refusal:
+    def check_token(self, given: list[str | bytes], place: str, grants: tuple[Grant, ...]) -> Grant | AccessRefusal:
         """Return whose token is shown; of short ones, which could be guessed, as often as the address may still try."""
         token = read_header(given)
         if token is None:
-            return Refusal("the header must be one authorization: Bearer TOKEN")
+            return AccessRefusal("the header must be one authorization: Bearer TOKEN")
         grant = find_grant(grants, proof := digest(token))
         if len(token) < LONG:
             if not self.attempts.are_open(place, proof):
-                return Refusal("too many unknown tokens from this address; wait a minute")
+                return AccessRefusal("too many unknown tokens from this address; wait a minute")
             note = self.attempts.note_wrong if grant is None else self.attempts.note_good
             note(place, proof)
-        return Refusal("the token is not known") if grant is None else grant
+        return AccessRefusal("the token is not known") if grant is None else grant
 
     def by_certificate(self, security: Mapping[str, Iterable[bytes]]) -> Grant:
         """Return what the holder of a certificate may, which TLS has verified; several common names are none."""

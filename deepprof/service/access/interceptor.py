@@ -12,10 +12,10 @@ import grpc
 from grpc import aio
 
 from deepprof.service.access.caller import CALLER
-from deepprof.service.access.guard import Guard, Refusal
+from deepprof.service.access.guard import AccessGuard, AccessRefusal
 from deepprof.service.refusal import Refusals
 
-__all__ = ["Doorkeeper", "make_interceptors"]
+__all__ = ["AccessInterceptor", "make_interceptors"]
 
 log = logging.getLogger(__name__)
 
@@ -32,15 +32,15 @@ SCOPES: dict[str, str | None] = {
 }
 
 
-def make_interceptors(guard: Guard, refusals: Refusals) -> list[aio.ServerInterceptor]:
+def make_interceptors(guard: AccessGuard, refusals: Refusals) -> list[aio.ServerInterceptor]:
     """Return the interceptors for `grpc.aio.server`; calls that are not let in count among `refusals`."""
-    return [Doorkeeper(guard, refusals)]
+    return [AccessInterceptor(guard, refusals)]
 
 
-class Doorkeeper(aio.ServerInterceptor):
+class AccessInterceptor(aio.ServerInterceptor):
     """Lets in who has the scope that a method's service needs."""
 
-    def __init__(self, guard: Guard, refusals: Refusals) -> None:
+    def __init__(self, guard: AccessGuard, refusals: Refusals) -> None:
         self.guard, self.refusals = guard, refusals
 
     async def intercept_service(
@@ -61,14 +61,14 @@ class Doorkeeper(aio.ServerInterceptor):
             answer = self.guard.decide(
                 scope, context.invocation_metadata() or (), context.peer(), context.auth_context()
             )
-            if isinstance(answer, Refusal):
+            if isinstance(answer, AccessRefusal):
                 await self.refuse(answer, method, context)
             else:
                 CALLER.set(answer.name)
 
         return check
 
-    async def refuse(self, refusal: Refusal, method: str, context: Context) -> None:
+    async def refuse(self, refusal: AccessRefusal, method: str, context: Context) -> None:
         """End a call that is not let in, count it and say so."""
         extra = {"peer": context.peer(), "token": refusal.name, "method": method, "problem": refusal.problem}
         log.warning("call-refused", extra=extra)

@@ -17,13 +17,13 @@ from deepprof.service.access.exposure import check_exposure, resolve
 from deepprof.service.access.sockets import allow_group, claim, private_files
 from deepprof.service.config.places import listen_addresses
 from deepprof.service.config.sections import Config
-from deepprof.wire.addresses import Address
+from deepprof.wire.addresses import DaemonAddress
 
 if TYPE_CHECKING:
     import grpc
     from grpc import aio
 
-__all__ = ["Listening", "open_ports"]
+__all__ = ["ListeningServer", "open_ports"]
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ ABSENT = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}  # `localhost` names ::1 on m
 
 
 @dataclass(slots=True)
-class Listening:
+class ListeningServer:
     """Where the server listens, as clients write it. `close` it after the server has stopped."""
 
     addresses: list[str] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Listening:
             os.close(self.locks.pop())
 
 
-def open_ports(server: aio.Server, config: Config) -> Listening:
+def open_ports(server: aio.Server, config: Config) -> ListeningServer:
     """Bind `server`, not yet started, to every address of the configuration.
 
     Raises `UsageError` for an address that is taken, that cannot be had, or that other hosts can reach without
@@ -54,7 +54,7 @@ def open_ports(server: aio.Server, config: Config) -> Listening:
     credentials = make_credentials(config.tls) if config.tls.cert else None
     for address in exposed:
         log.warning("listening-insecure", extra={"address": str(address)})
-    listening = Listening()
+    listening = ListeningServer()
     try:
         for address, ips in places:
             if address.is_unix:
@@ -67,14 +67,14 @@ def open_ports(server: aio.Server, config: Config) -> Listening:
     return listening
 
 
-def open_socket(server: aio.Server, address: Address, config: Config, listening: Listening) -> str:
+def open_socket(server: aio.Server, address: DaemonAddress, config: Config, listening: ListeningServer) -> str:
     """Bind a Unix socket that nobody else listens at, and return its address."""
     listening.locks.append(claim(Path(address.path or ""), config.listen.socket_group))
     bind_socket(server, address, config)
     return str(address)
 
 
-def bind_socket(server: aio.Server, address: Address, config: Config) -> None:
+def bind_socket(server: aio.Server, address: DaemonAddress, config: Config) -> None:
     """Bind a Unix socket that only those may use whom the configuration names."""
     path = Path(address.path or "")
     try:
@@ -86,12 +86,12 @@ def bind_socket(server: aio.Server, address: Address, config: Config) -> None:
 
 
 def bind_host(
-    server: aio.Server, address: Address, ips: Iterable[str], credentials: grpc.ServerCredentials | None
+    server: aio.Server, address: DaemonAddress, ips: Iterable[str], credentials: grpc.ServerCredentials | None
 ) -> str:
     """Bind every IP address of a host, all to one port, and return the address with it."""
     port, bound = address.port, 0
     for ip in ips:
-        one = Address(host=ip, port=port)
+        one = DaemonAddress(host=ip, port=port)
         problem = why_not(one)
         if problem in ABSENT:
             continue
@@ -102,10 +102,10 @@ def bind_host(
         bound += 1
     if not bound:
         raise UsageError(say_why(address, errno.EADDRNOTAVAIL))
-    return str(Address(host=address.host, port=port))
+    return str(DaemonAddress(host=address.host, port=port))
 
 
-def why_not(address: Address) -> int:
+def why_not(address: DaemonAddress) -> int:
     """Return the system's error number for binding an IP address, 0 where it can be had. gRPC keeps it to itself."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
@@ -117,7 +117,7 @@ def why_not(address: Address) -> int:
     return 0
 
 
-def say_why(address: Address, problem: int) -> str:
+def say_why(address: DaemonAddress, problem: int) -> str:
     """Return what is wrong with an address."""
     if problem in {0, errno.EADDRINUSE}:
         return f"{address}: another program listens there; stop it or choose another address (--listen)"

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from deepprof.collectors.errors import UsageError, printable
 
-__all__ = ["Watched", "read_private"]
+__all__ = ["WatchedFiles", "read_private"]
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 State = tuple[tuple[int, ...] | None, ...]
 
 
-class Watched(Generic[T]):
+class WatchedFiles(Generic[T]):
     """What `load` makes of files, made anew when one of `paths` has changed.
 
     The first load raises `UsageError`; a later one that does is logged as `event`, once, and the value stays.

@@ -7,7 +7,7 @@ from typing import Any
 
 from deepprof.collectors.errors import printable
 from deepprof.render.plain import shorten
-from deepprof.service.config.keys import Key, Kind
+from deepprof.service.config.keys import ConfigKey, Kind
 from deepprof.service.config.quantities import format_duration, format_nbytes, parse_duration, parse_nbytes
 
 __all__ = ["allowed", "convert"]
@@ -16,12 +16,12 @@ LONGEST, MOST_TEXTS = 4096, 64
 TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
-def convert(key: Key, raw: object) -> Any:
+def convert(key: ConfigKey, raw: object) -> Any:
     """Return the value of `key` for what a file holds or a text says; `ValueError` says what is allowed."""
     return CONVERTERS[key.kind](key, raw)
 
 
-def to_number(key: Key, raw: object) -> int:
+def to_number(key: ConfigKey, raw: object) -> int:
     """Return a number of the key's kind, within its range."""
     value = read_number(key, raw)
     if not key.low <= value <= key.high:
@@ -29,7 +29,7 @@ def to_number(key: Key, raw: object) -> int:
     return value
 
 
-def read_number(key: Key, raw: object) -> int:
+def read_number(key: ConfigKey, raw: object) -> int:
     """Return the number that `raw` is or says; a time is always a text, with its unit, but 0 needs none."""
     if key.kind == "duration" and (bare := bare_number(raw)) is not None:
         if bare == 0 and key.low == 0:
@@ -67,7 +67,7 @@ READERS: Mapping[str, Callable[[str], int]] = {
 }
 
 
-def to_truth(key: Key, raw: object) -> bool:
+def to_truth(key: ConfigKey, raw: object) -> bool:
     """Return true or false."""
     if isinstance(raw, bool):
         return raw
@@ -76,21 +76,21 @@ def to_truth(key: Key, raw: object) -> bool:
     return TRUTH[raw.lower()]
 
 
-def to_text(key: Key, raw: object) -> str:
+def to_text(key: ConfigKey, raw: object) -> str:
     """Return a text of one printable line."""
     if not isinstance(raw, str) or not raw.isprintable() or len(raw) > LONGEST:
         raise ValueError(f"{quote(raw)} is not {allowed(key)}")
     return raw
 
 
-def to_choice(key: Key, raw: object) -> str:
+def to_choice(key: ConfigKey, raw: object) -> str:
     """Return one of the key's choices."""
     if not isinstance(raw, str) or raw not in key.choices:
         raise ValueError(f"{quote(raw)} is not {allowed(key)}")
     return raw
 
 
-def to_texts(key: Key, raw: object) -> tuple[str, ...]:
+def to_texts(key: ConfigKey, raw: object) -> tuple[str, ...]:
     """Return several texts: a list, or one text with commas between them."""
     parts = [part.strip() for part in raw.split(",") if part.strip()] if isinstance(raw, str) else raw
     if not isinstance(parts, list) or len(parts) > MOST_TEXTS:
@@ -99,14 +99,14 @@ def to_texts(key: Key, raw: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one(key, part) for part in parts))
 
 
-def to_table(key: Key, raw: object) -> dict[str, tuple[str, ...]]:
+def to_table(key: ConfigKey, raw: object) -> dict[str, tuple[str, ...]]:
     """Return several choices by name."""
     if not isinstance(raw, dict) or len(raw) > LONGEST:
         raise ValueError(f"{quote(raw)} is not {allowed(key)}")
     return {to_text(key, name): to_texts(key, value) for name, value in raw.items()}
 
 
-CONVERTERS: Mapping[Kind, Callable[[Key, object], Any]] = {
+CONVERTERS: Mapping[Kind, Callable[[ConfigKey, object], Any]] = {
     "count": to_number,
     "nbytes": to_number,
     "duration": to_number,
@@ -126,22 +126,22 @@ def quote(raw: object) -> str:
     return shorten(printable(repr(raw)) if isinstance(raw, str | int | float) else f"a {type(raw).__name__}")
 
 
-def allowed(key: Key) -> str:
+def allowed(key: ConfigKey) -> str:
     """Return what the key's value may be, in words."""
     return WORDS[key.kind](key)
 
 
-def say_sizes(key: Key) -> str:
+def say_sizes(key: ConfigKey) -> str:
     """Return the range of a size, in words."""
     return f"a size from {format_nbytes(key.low)} to {format_nbytes(key.high)}"
 
 
-def say_times(key: Key) -> str:
+def say_times(key: ConfigKey) -> str:
     """Return the range of a time, in words."""
     return f"a time with its unit, in quotes, from {format_duration(key.low)} to {format_duration(key.high)}"
 
 
-WORDS: Mapping[Kind, Callable[[Key], str]] = {
+WORDS: Mapping[Kind, Callable[[ConfigKey], str]] = {
     "count": lambda key: f"a whole number from {key.low:,} to {key.high:,}",
     "nbytes": say_sizes,
     "duration": say_times,

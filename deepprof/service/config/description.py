@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import Any
 
 from deepprof.service.config.conversion import allowed
-from deepprof.service.config.keys import Key, keys
+from deepprof.service.config.keys import ConfigKey, keys
 from deepprof.service.config.quantities import format_duration, format_nbytes
 from deepprof.service.config.sections import Config
 
@@ -28,7 +28,7 @@ def describe_config(config: Config | None = None) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def describe_section(section: str, own: list[Key], config: Config) -> Iterator[str]:
+def describe_section(section: str, own: list[ConfigKey], config: Config) -> Iterator[str]:
     """Yield the lines of one section."""
     if section:
         yield f"[{section}]"
@@ -37,13 +37,13 @@ def describe_section(section: str, own: list[Key], config: Config) -> Iterator[s
         yield f"{key.name} = {write_value(key, read_value(config, key))}"
 
 
-def read_value(config: Config, key: Key) -> Any:
+def read_value(config: Config, key: ConfigKey) -> Any:
     """Return the value that a key has in `config`."""
     value = getattr(config, key.section) if key.section else config
     return getattr(value, key.attribute)
 
 
-def write_value(key: Key, value: Any) -> str:
+def write_value(key: ConfigKey, value: Any) -> str:
     """Return a key's value as TOML."""
     if key.kind == "duration":
         return quote(format_duration(value))

@@ -13,7 +13,7 @@ from msgspec.structs import fields
 
 from deepprof.service.config.sections import Config
 
-__all__ = ["Key", "Kind", "keys", "look_up", "nearest"]
+__all__ = ["ConfigKey", "Kind", "keys", "look_up", "nearest"]
 
 LONGEST = 100  # of a word that is compared with known ones
 
@@ -21,7 +21,7 @@ Kind = Literal["count", "nbytes", "duration", "truth", "choice", "text", "texts"
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ConfigKey:
     """One key: `path` is `section.key` (or `key`), `attribute` its name in the section's struct.
 
     `choices` is what a choice may be, `low` and `high` a number's range.
@@ -53,29 +53,29 @@ class Key:
 
 
 @cache
-def keys() -> Mapping[str, Key]:
+def keys() -> Mapping[str, ConfigKey]:
     """Return every key by its path, in the order of the sections."""
     found = [key for name, key in members(Config, "") if not isinstance(key, type)]
     for name, section in members(Config, ""):
         if isinstance(section, type):
-            found += [key for _, key in members(section, f"{name}.") if isinstance(key, Key)]
+            found += [key for _, key in members(section, f"{name}.") if isinstance(key, ConfigKey)]
     return {key.path: key for key in found}
 
 
-def members(struct: type[Struct], prefix: str) -> list[tuple[str, Key | type[Struct]]]:
+def members(struct: type[Struct], prefix: str) -> list[tuple[str, ConfigKey | type[Struct]]]:
     """Return the fields of a struct by their written name: keys, and sections as their types."""
     hints = get_type_hints(struct, include_extras=True)
     return [(f.encode_name, member(hints[f.name], prefix + f.encode_name, f)) for f in fields(struct)]
 
 
-def member(hint: Any, path: str, spec: Any) -> Key | type[Struct]:
+def member(hint: Any, path: str, spec: Any) -> ConfigKey | type[Struct]:
     """Return the key of one field, or the section's type."""
     if isinstance(hint, type) and issubclass(hint, Struct):
         return hint
     kind, meta = get_args(hint)
     default = spec.default_factory() if callable(spec.default_factory) else spec.default
     name, choices = classify(kind, meta)
-    return Key(path, spec.name, name, meta.description or "", default, meta.ge or 0, meta.le or 0, choices)
+    return ConfigKey(path, spec.name, name, meta.description or "", default, meta.ge or 0, meta.le or 0, choices)
 
 
 def classify(kind: Any, meta: Meta) -> tuple[Kind, tuple[str, ...]]:
@@ -92,7 +92,7 @@ def classify(kind: Any, meta: Meta) -> tuple[Kind, tuple[str, ...]]:
     return ("texts", ()) if inner is str else ("choices", get_args(inner))
 
 
-def look_up(path: str) -> Key:
+def look_up(path: str) -> ConfigKey:
     """Return the key of a path; `ValueError` names the nearest known one for an unknown path."""
     known = keys()
     if path not in known:

@@ -14,7 +14,7 @@ from deepprof.collectors.errors import UsageError, printable
 from deepprof.render.plain import shorten
 from deepprof.service.config.consistency import check_config
 from deepprof.service.config.conversion import convert
-from deepprof.service.config.keys import Key, keys, look_up, nearest
+from deepprof.service.config.keys import ConfigKey, keys, look_up, nearest
 from deepprof.service.config.sections import Config
 from deepprof.service.flags import SHORT
 
@@ -82,7 +82,7 @@ def read_variables(environ: Mapping[str, str]) -> Values:
     return dict(put_variable(name, text, known) for name, text in ours.items() if text)
 
 
-def put_variable(name: str, text: str, known: Mapping[str, Key]) -> tuple[str, Any]:
+def put_variable(name: str, text: str, known: Mapping[str, ConfigKey]) -> tuple[str, Any]:
     """Return path and value of one variable."""
     if name not in known:
         near = nearest(name, known)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from deepprof.service.config.sections import Config
 
 if TYPE_CHECKING:
-    from deepprof.wire.addresses import Address
+    from deepprof.wire.addresses import DaemonAddress
 
 __all__ = ["find_store", "listen_addresses"]
 
@@ -26,7 +26,7 @@ def find_store(config: Config, environ: Mapping[str, str] | None = None) -> Path
     return Path(state) / "deepprof" / "store"
 
 
-def listen_addresses(config: Config, environ: Mapping[str, str] | None = None) -> tuple[Address, ...]:
+def listen_addresses(config: Config, environ: Mapping[str, str] | None = None) -> tuple[DaemonAddress, ...]:
     """Return where to listen: as configured, else the default socket. Raises `UsageError` for what is no address."""
     from deepprof.wire.addresses import default_address, parse_address  # its package brings polars, too slow for --help
 

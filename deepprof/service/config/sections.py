@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import Meta, Struct, field
 
 if TYPE_CHECKING:
-    from deepprof.wire.limits import Limits
+    from deepprof.wire.limits import WireLimits
 
 __all__ = [
-    "Captures",
+    "CapturesSection",
     "Config",
-    "Examine",
-    "Exporter",
-    "History",
+    "ExamineSection",
+    "ExporterSection",
+    "HistorySection",
     "IngestLimits",
-    "Journal",
-    "Listen",
-    "Log",
-    "Metrics",
+    "JournalSection",
+    "ListenSection",
+    "LogSection",
+    "MetricsSection",
     "Scope",
-    "Share",
-    "Store",
-    "Tls",
-    "Tokens",
+    "ShareSection",
+    "StoreSection",
+    "TlsSection",
+    "TokensSection",
 ]
 
 Scope = Literal["ingest", "read", "admin"]
@@ -68,7 +68,7 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, ren
     """What all sections have in common."""
 
 
-class Listen(Section, frozen=True):
+class ListenSection(Section, frozen=True):
     """Where collectors and questions come in."""
 
     addresses: Annotated[
@@ -82,7 +82,7 @@ class Listen(Section, frozen=True):
     connections: Annotated[int, count("connections to an address at a time", 1, 65_536)] = 4096
 
 
-class Metrics(Section, frozen=True):
+class MetricsSection(Section, frozen=True):
     """Where Prometheus asks."""
 
     address: Annotated[str, says("HOST:PORT of /metrics, /healthz and /readyz; empty: none")] = "127.0.0.1:7601"
@@ -91,7 +91,7 @@ class Metrics(Section, frozen=True):
     ] = False
 
 
-class Store(Section, frozen=True):
+class StoreSection(Section, frozen=True):
     """What the daemon writes."""
 
     path: Annotated[
@@ -99,7 +99,7 @@ class Store(Section, frozen=True):
     ] = ""
 
 
-class Tls(Section, frozen=True):
+class TlsSection(Section, frozen=True):
     """Certificates, PEM files. They are read again when they change."""
 
     cert: Annotated[str, says("the daemon's certificate and those that signed it")] = ""
@@ -114,7 +114,7 @@ class Tls(Section, frozen=True):
     ] = field(default_factory=dict)
 
 
-class Tokens(Section, frozen=True):
+class TokensSection(Section, frozen=True):
     """Who may do what."""
 
     file: Annotated[
@@ -144,7 +144,7 @@ class IngestLimits(Section, frozen=True):
     ] = GIB
 
 
-class Share(Section, frozen=True):
+class ShareSection(Section, frozen=True):
     """What one sender may have: the holder of a token, or of a certificate. A token's line may say otherwise."""
 
     ranks: Annotated[int, count("of its own that are kept; 0: as many as there may be", 0, 1_000_000)] = 0
@@ -153,14 +153,14 @@ class Share(Section, frozen=True):
     jobs: Annotated[tuple[str, ...], says("patterns of the jobs that it may write, with * and ?")] = ("*",)
 
 
-class Journal(Section, frozen=True):
+class JournalSection(Section, frozen=True):
     """The raw records: what comes back after a crash, and the latest of which can be looked at."""
 
     segment_nbytes: Annotated[int, size("of one file", MIB, GIB)] = 64 * MIB
     total_nbytes: Annotated[int, size("of all files", 4 * MIB, 16 * TIB)] = 2 * GIB
 
 
-class History(Section, frozen=True):
+class HistorySection(Section, frozen=True):
     """The iterations."""
 
     seal_after_ns: Annotated[int, time("age at which iterations move from SQLite to Parquet", SECOND, 365 * DAY)] = HOUR
@@ -168,14 +168,14 @@ class History(Section, frozen=True):
     keep_nbytes: Annotated[int, size("on disk before the oldest go", MIB, 16 * TIB)] = 10 * GIB
 
 
-class Captures(Section, frozen=True):
+class CapturesSection(Section, frozen=True):
     """Raw windows that are kept around anomalies."""
 
     count: Annotated[int, count("of all jobs; the oldest go first", 0, 100_000)] = 64
     nbytes: Annotated[int, size("of all of them", 0, 16 * TIB)] = 4 * GIB
 
 
-class Examine(Section, frozen=True):
+class ExamineSection(Section, frozen=True):
     """The whole diagnosis, run on a job's latest records by a process of its own."""
 
     every_ns: Annotated[int, time("from one examination of a job to the next", SECOND, DAY)] = MINUTE
@@ -184,14 +184,14 @@ class Examine(Section, frozen=True):
     memory_nbytes: Annotated[int, size("that an examination may take", 256 * MIB, 16 * TIB)] = 4 * GIB
 
 
-class Exporter(Section, frozen=True):
+class ExporterSection(Section, frozen=True):
     """What is exported to Prometheus."""
 
     series: Annotated[int, count("series; what is over is left out and counted", 100, 10_000_000)] = 100_000
     job_ttl_ns: Annotated[int, time("a rank not heard of for so long is left out", SECOND, 30 * DAY)] = 15 * MINUTE
 
 
-class Log(Section, frozen=True):
+class LogSection(Section, frozen=True):
     """What the daemon says, on stderr."""
 
     level: Annotated[Literal["debug", "info", "warning", "error"], says("the least that is said")] = "info"
@@ -204,22 +204,22 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The whole configuration."""
 
     insecure: Annotated[bool, says("listen on other than loopback addresses without TLS and credentials")] = False
-    listen: Listen = Listen()
-    metrics: Metrics = Metrics()
-    store: Store = Store()
-    tls: Tls = Tls()
-    tokens: Tokens = Tokens()
+    listen: ListenSection = ListenSection()
+    metrics: MetricsSection = MetricsSection()
+    store: StoreSection = StoreSection()
+    tls: TlsSection = TlsSection()
+    tokens: TokensSection = TokensSection()
     limits: IngestLimits = IngestLimits()
-    share: Share = Share()
-    journal: Journal = Journal()
-    history: History = History()
-    captures: Captures = Captures()
-    examine: Examine = Examine()
-    exporter: Exporter = Exporter()
-    log: Log = Log()
+    share: ShareSection = ShareSection()
+    journal: JournalSection = JournalSection()
+    history: HistorySection = HistorySection()
+    captures: CapturesSection = CapturesSection()
+    examine: ExamineSection = ExamineSection()
+    exporter: ExporterSection = ExporterSection()
+    log: LogSection = LogSection()
 
-    def wire_limits(self) -> Limits:
+    def wire_limits(self) -> WireLimits:
         """Return what messages are checked against."""
-        from deepprof.wire.limits import Limits
+        from deepprof.wire.limits import WireLimits
 
-        return Limits(**{name: getattr(self.limits, name) for name in WIRE})
+        return WireLimits(**{name: getattr(self.limits, name) for name in WIRE})

@@ -14,14 +14,14 @@ from deepprof.service.folder import CAPTURES_LIST as LIST
 from deepprof.service.folder import prepare_folder
 from deepprof.v1 import query_pb2 as wire
 
-__all__ = ["Captures", "Kept"]
+__all__ = ["Captures", "KeptCapture"]
 
 log = logging.getLogger(__name__)
 
 NAME = re.compile(r"\d+-\d+")
 
 
-class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class KeptCapture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One capture: a folder of this name, which `deepprof diagnose` reads."""
 
     name: str
@@ -39,7 +39,7 @@ class Captures:
     folder: Path
     most: int
     most_nbytes: int
-    kept: list[Kept] = field(default_factory=list)
+    kept: list[KeptCapture] = field(default_factory=list)
 
     @classmethod
     def open(cls, folder: Path, most: int, most_nbytes: int) -> Captures:
@@ -74,7 +74,7 @@ class Captures:
         names = {kept.name for kept in self.kept}
         return next(name for i in range(len(names) + 1) if (name := f"{unix_ns}-{i}") not in names)
 
-    def add(self, kept: Kept) -> None:
+    def add(self, kept: KeptCapture) -> None:
         """Take in a capture that was written, and let the oldest go where there are too many.
 
         Raises `ValueError` for one that is too large alone, and `OSError`; then it is gone.
@@ -110,17 +110,17 @@ class Captures:
         """Return the captures as messages, oldest first."""
         return [wire.Capture(**msgspec.structs.asdict(kept)) for kept in self.kept]
 
-    def _keep(self, after: list[Kept]) -> None:
+    def _keep(self, after: list[KeptCapture]) -> None:
         gone, self.kept = [one for one in self.kept if one not in after], after
         for one in gone:
             self.discard(one.name)
 
-    def _write(self, kept: list[Kept]) -> None:
+    def _write(self, kept: list[KeptCapture]) -> None:
         part = self.folder / f".{LIST}.part"
         part.write_bytes(msgspec.json.encode(kept))
         part.replace(self.folder / LIST)
 
 
-def read_list(path: Path) -> list[Kept]:
+def read_list(path: Path) -> list[KeptCapture]:
     """Return what the list says, nothing where there is none yet. Raises `OSError` and `MsgspecError`."""
-    return msgspec.json.decode(path.read_bytes(), type=list[Kept]) if path.exists() else []
+    return msgspec.json.decode(path.read_bytes(), type=list[KeptCapture]) if path.exists() else []

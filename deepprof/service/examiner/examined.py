@@ -7,27 +7,27 @@ from types import MappingProxyType
 
 import msgspec
 
-from deepprof.service.examination import Figures, Found, Result
+from deepprof.service.examination import ExaminationResult, ExaminedLoopMetrics, FindingSummary
 from deepprof.v1 import query_pb2 as wire
 
-__all__ = ["Examined"]
+__all__ = ["LatestExamination"]
 
 
-class Examined(msgspec.Struct):
+class LatestExamination(msgspec.Struct):
     """The last examination of a job, and since when its findings were seen in a row (`since`, beside `found`).
 
     `at_ns` (monotonic clock) and `records` (accepted by then) are also those of one that failed.
     """
 
-    found: list[Found] = []
+    found: list[FindingSummary] = []
     since: list[int] = []
-    loops: list[Figures] = []
+    loops: list[ExaminedLoopMetrics] = []
     report: str = ""
     unix_ns: int = 0
     at_ns: int = 0
     records: int = 0
 
-    def learn(self, result: Result, now_unix_ns: int) -> None:
+    def learn(self, result: ExaminationResult, now_unix_ns: int) -> None:
         """Take in what an examination found now."""
         before = {(f.rule, f.rank): since for f, since in zip(self.found, self.since, strict=True)}
         self.since = [before.get((f.rule, f.rank), now_unix_ns) for f in result.findings]
@@ -65,11 +65,11 @@ class Examined(msgspec.Struct):
 
     def encode(self) -> str:
         """Return all of it but what only this run of the daemon knows."""
-        kept = Examined(self.found, self.since, self.loops, self.report, self.unix_ns)
+        kept = LatestExamination(self.found, self.since, self.loops, self.report, self.unix_ns)
         return msgspec.json.encode(kept).decode()
 
     @classmethod
-    def decode(cls, content: str) -> Examined | None:
+    def decode(cls, content: str) -> LatestExamination | None:
         """Return what `encode` has written, None for anything else."""
         try:
             known = msgspec.json.decode(content, type=cls)

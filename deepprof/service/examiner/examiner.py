@@ -15,9 +15,9 @@ import msgspec
 import polars as pl
 
 from deepprof.collectors.errors import DeepProfError
-from deepprof.service.examination import LENGTH, Result
-from deepprof.service.examiner.captures import Captures, Kept
-from deepprof.service.examiner.examined import Examined
+from deepprof.service.examination import LENGTH, ExaminationResult
+from deepprof.service.examiner.captures import Captures, KeptCapture
+from deepprof.service.examiner.examined import LatestExamination
 from deepprof.service.examiner.windows import is_whole, latest, window_messages
 from deepprof.service.folder import StoreError
 from deepprof.service.refusal import RefusedError
@@ -26,8 +26,8 @@ from deepprof.v1 import query_pb2 as wire
 if TYPE_CHECKING:
     from deepprof.service.config import Config
     from deepprof.service.engine import Engine
-    from deepprof.service.journal import Place
-    from deepprof.service.rank import Rank
+    from deepprof.service.journal import JournalPlace
+    from deepprof.service.rank import DaemonRank
     from deepprof.service.session import SessionEvent
 
 __all__ = ["Examiner"]
@@ -50,10 +50,10 @@ class Examiner:
 
     def __init__(self, engine: Engine, config: Config, captures: Captures) -> None:
         self.engine, self.config, self.captures = engine, config.examine, captures
-        self.known: dict[str, Examined] = {}
+        self.known: dict[str, LatestExamination] = {}
         self.done = self.failures = 0
         self._captured: dict[tuple[str, int], int] = {}
-        self._wanted: list[tuple[Rank, str]] = []  # captures that anomalies ask for
+        self._wanted: list[tuple[DaemonRank, str]] = []  # captures that anomalies ask for
         self._postponed: dict[int, int] = {}  # sessions that could not be settled now, until when
         self._turn = asyncio.Lock()
 
@@ -91,7 +91,7 @@ class Examiner:
         for number in self._postponed.keys() - {rank.number for rank in self.engine.roster}:
             del self._postponed[number]
 
-    def is_here(self, rank: Rank) -> bool:
+    def is_here(self, rank: DaemonRank) -> bool:
         """Return whether a rank is still one of the daemon's: its job may be forgotten while it is examined."""
         return self.engine.roster.find(*rank.key) is rank
 
@@ -99,7 +99,7 @@ class Examiner:
         """Return the job whose examination is due longest."""
         now, due = self.engine.clock.monotonic_ns(), []
         for job, ranks in self.engine.roster.jobs.items():
-            known = self.known.get(job, Examined(at_ns=-self.config.every_ns))
+            known = self.known.get(job, LatestExamination(at_ns=-self.config.every_ns))
             if now - known.at_ns >= self.config.every_ns and accepted(ranks.values()) != known.records:
                 due.append((known.at_ns, job))
         return min(due)[1] if due else None
@@ -107,16 +107,16 @@ class Examiner:
     async def examine(self, job: str) -> None:
         """Run the rules over the latest records of a job."""
         ranks = list(self.engine.roster.jobs.get(job, {}).values())
-        known = self.known.setdefault(job, Examined())
+        known = self.known.setdefault(job, LatestExamination())
         known.at_ns, known.records = self.engine.clock.monotonic_ns(), accepted(ranks)
         chosen = choose(ranks, self.config.ranks)
         result = await self.ask(chosen)
         if result is not None and (here := [rank for rank in ranks if self.is_here(rank)]):
             self.learn(job, result, here)
 
-    def learn(self, job: str, result: Result, ranks: Sequence[Rank]) -> None:
+    def learn(self, job: str, result: ExaminationResult, ranks: Sequence[DaemonRank]) -> None:
         """Take in what an examination found."""
-        known = self.known.setdefault(job, Examined())
+        known = self.known.setdefault(job, LatestExamination())
         known.learn(result, self.engine.clock.unix_ns())
         for rank in ranks:
             rank.findings = known.active(rank.hello.rank)
@@ -138,7 +138,7 @@ class Examiner:
     def remember(self) -> None:
         """Take up what was known when the daemon was last stopped."""
         for key, content in self.engine.history.list_texts(EXAMINED).items():
-            known = Examined.decode(content)
+            known = LatestExamination.decode(content)
             if known is not None:
                 self.known[key.removeprefix(EXAMINED)] = known
         for rank in self.engine.roster:
@@ -148,7 +148,7 @@ class Examiner:
 
     # -- ranks that have ended --
 
-    def can_settle(self, rank: Rank) -> bool:
+    def can_settle(self, rank: DaemonRank) -> bool:
         """Return whether all records of a rank are there to be analysed as a whole."""
         if not rank.mined_end or rank.settled or rank.unsettled:
             return False
@@ -158,7 +158,7 @@ class Examiner:
         rank.unsettled = not is_whole(self.engine.journal, rank, places) or size_of(places) > SETTLE_NBYTES
         return not rank.unsettled
 
-    async def settle(self, rank: Rank) -> None:
+    async def settle(self, rank: DaemonRank) -> None:
         """Replace the iterations of a rank that has ended by those of an analysis of all its records."""
         places = self.engine.journal.window(rank.number)
         result = await self.ask([rank], {rank.number: places}, whole=True)
@@ -169,13 +169,13 @@ class Examiner:
         self._postponed[rank.number] = self.engine.clock.monotonic_ns() + self.config.every_ns  # should that fail
         await self.engine.order(lambda: self.engine.worker.settle(rank, rows, result.loops))
         if len(self.engine.roster.jobs.get(rank.hello.job, {})) == 1:
-            known = self.known.setdefault(rank.hello.job, Examined())
+            known = self.known.setdefault(rank.hello.job, LatestExamination())
             known.at_ns, known.records = self.engine.clock.monotonic_ns(), accepted([rank])
             self.learn(rank.hello.job, result, [rank])
 
     # -- what is kept --
 
-    def notice(self, rank: Rank, event: SessionEvent) -> None:
+    def notice(self, rank: DaemonRank, event: SessionEvent) -> None:
         """Have a capture taken of what a session noticed; for the worker's thread."""
         now, last = self.engine.clock.monotonic_ns(), self._captured.get(rank.key)
         if event.kind not in ("slow", "lost", "gap") or (last is not None and now - last < QUIET_NS):
@@ -185,7 +185,7 @@ class Examiner:
         self._captured[rank.key] = now
         self._wanted.append((rank, REASONS[event.kind]))
 
-    async def capture(self, rank: Rank, reason: str) -> wire.Capture:
+    async def capture(self, rank: DaemonRank, reason: str) -> wire.Capture:
         """Keep the latest raw records of a rank as a store. Raises `RefusedError`."""
         if not self.captures.most:
             raise RefusedError("FAILED_PRECONDITION", "no captures are kept here; raise captures.count")
@@ -198,7 +198,7 @@ class Examiner:
         if not self.is_here(rank):
             self.captures.discard(name)
             raise RefusedError("NOT_FOUND", f"job {rank.hello.job!r} was forgotten meanwhile")
-        kept = Kept(name, rank.hello.job, rank.hello.rank, reason, now, self.captures.measure(name))
+        kept = KeptCapture(name, rank.hello.job, rank.hello.rank, reason, now, self.captures.measure(name))
         try:
             self.captures.add(kept)
         except (OSError, ValueError) as error:
@@ -209,8 +209,8 @@ class Examiner:
     # -- the process --
 
     async def ask(
-        self, ranks: Sequence[Rank], places: dict[int, list[Place]] | None = None, *, whole: bool = False
-    ) -> Result | None:
+        self, ranks: Sequence[DaemonRank], places: dict[int, list[JournalPlace]] | None = None, *, whole: bool = False
+    ) -> ExaminationResult | None:
         """Return what the process finds in the latest records of ranks; None where it fails.
 
         With `whole` a record that is damaged is such a failure, otherwise there is a gap.
@@ -221,10 +221,10 @@ class Examiner:
         output = await self.run_process(ranks, places, whole=whole)
         if output is None:
             return None
-        return msgspec.msgpack.decode(output, type=Result)
+        return msgspec.msgpack.decode(output, type=ExaminationResult)
 
     async def run_process(
-        self, ranks: Sequence[Rank], places: dict[int, list[Place]], *args: str, whole: bool = False
+        self, ranks: Sequence[DaemonRank], places: dict[int, list[JournalPlace]], *args: str, whole: bool = False
     ) -> bytes | None:
         """Return what the process writes, one at a time; None, and a line in the log, where it fails."""
         command = [sys.executable, "-m", "deepprof.service.examination", "--data", str(self.config.memory_nbytes)]
@@ -253,7 +253,12 @@ class Examiner:
         return None
 
     async def feed(
-        self, process: asyncio.subprocess.Process, ranks: Sequence[Rank], places: dict[int, list[Place]], *, whole: bool
+        self,
+        process: asyncio.subprocess.Process,
+        ranks: Sequence[DaemonRank],
+        places: dict[int, list[JournalPlace]],
+        *,
+        whole: bool,
     ) -> None:
         """Write the messages of ranks to the process."""
         stream = process.stdin
@@ -269,7 +274,7 @@ class Examiner:
             await stream.wait_closed()
 
     async def messages(
-        self, rank: Rank, places: list[Place], *, whole: bool = False
+        self, rank: DaemonRank, places: list[JournalPlace], *, whole: bool = False
     ) -> AsyncGenerator[wire.ReadWindowResponse]:
         """Give the messages of a window, read in another thread; the journal keeps them for a while.
 
@@ -285,7 +290,7 @@ class Examiner:
 
     # -- what is known --
 
-    async def read_window(self, rank: Rank) -> AsyncGenerator[wire.ReadWindowResponse]:
+    async def read_window(self, rank: DaemonRank) -> AsyncGenerator[wire.ReadWindowResponse]:
         """Give all messages of a rank that are kept."""
         async with contextlib.aclosing(self.messages(rank, self.engine.journal.window(rank.number))) as messages:
             async for message in messages:
@@ -326,17 +331,17 @@ async def collect(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
     return output, problem
 
 
-def accepted(ranks: Iterable[Rank]) -> int:
+def accepted(ranks: Iterable[DaemonRank]) -> int:
     """Return how many records of ranks were accepted."""
     return sum(rank.view.account.accepted for rank in ranks)
 
 
-def size_of(places: Sequence[Place]) -> int:
+def size_of(places: Sequence[JournalPlace]) -> int:
     """Return how many bytes the messages at places have."""
     return sum(place.length for place in places)
 
 
-def choose(ranks: Sequence[Rank], most: int) -> list[Rank]:
+def choose(ranks: Sequence[DaemonRank], most: int) -> list[DaemonRank]:
     """Return the ranks that stand for a job: all, or the first, the slowest and quickest, and some evenly between."""
     ordered = sorted(ranks, key=lambda rank: rank.hello.rank)
     if len(ordered) <= most:

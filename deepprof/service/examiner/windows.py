@@ -11,8 +11,8 @@ from deepprof.v1 import query_pb2 as wire
 from deepprof.v1 import records_pb2 as records
 
 if TYPE_CHECKING:
-    from deepprof.service.journal import Frame, Journal, Place
-    from deepprof.service.rank import Rank
+    from deepprof.service.journal import Journal, JournalFrame, JournalPlace
+    from deepprof.service.rank import DaemonRank
 
 __all__ = ["is_whole", "latest", "window_messages"]
 
@@ -20,7 +20,7 @@ DAMAGED = "damaged"  # why records are missing that the journal held
 NAMES_NBYTES, BATCH_NAMES = 1 << 20, 1 << 15  # of texts in one message
 
 
-def latest(journal: Journal, rank: Rank, nbytes: int) -> list[Place]:
+def latest(journal: Journal, rank: DaemonRank, nbytes: int) -> list[JournalPlace]:
     """Return the places of a rank's latest messages, `nbytes` of them at most, oldest first."""
     places, size = journal.window(rank.number), 0
     for index in range(len(places) - 1, -1, -1):
@@ -30,13 +30,13 @@ def latest(journal: Journal, rank: Rank, nbytes: int) -> list[Place]:
     return places
 
 
-def is_whole(journal: Journal, rank: Rank, places: list[Place]) -> bool:
+def is_whole(journal: Journal, rank: DaemonRank, places: list[JournalPlace]) -> bool:
     """Return whether the places hold all that the rank has ever sent."""
     return len(places) == len(journal.window(rank.number)) == rank.durable_items
 
 
 def window_messages(
-    journal: Journal, rank: Rank, places: list[Place], *, whole: bool = False
+    journal: Journal, rank: DaemonRank, places: list[JournalPlace], *, whole: bool = False
 ) -> Iterator[wire.ReadWindowResponse]:
     """Yield the rank's Hello and the messages at `places`; names that came before them are repeated.
 
@@ -56,7 +56,7 @@ def window_messages(
         expected = frame.first + frame.count
 
 
-def read_frames(journal: Journal, places: list[Place], *, whole: bool) -> Iterator[tuple[Frame, bool]]:
+def read_frames(journal: Journal, places: list[JournalPlace], *, whole: bool) -> Iterator[tuple[JournalFrame, bool]]:
     """Yield the frames that can be read, and whether one before each could not. With `whole` raises `JournalError`."""
     damaged = False
     for place in places:
@@ -71,7 +71,7 @@ def read_frames(journal: Journal, places: list[Place], *, whole: bool) -> Iterat
         damaged = False
 
 
-def missing(rank: Rank, expected: int, first: int) -> Iterator[wire.ReadWindowResponse]:
+def missing(rank: DaemonRank, expected: int, first: int) -> Iterator[wire.ReadWindowResponse]:
     """Yield a gap up to the record `first`, and what may have been said in it."""
     if first > expected:
         gap = records.Gap(first=expected, lost=first - expected, reason=DAMAGED)
@@ -79,7 +79,7 @@ def missing(rank: Rank, expected: int, first: int) -> Iterator[wire.ReadWindowRe
     yield from described(rank, first)
 
 
-def parse(number: int, frame: Frame) -> wire.ReadWindowResponse:
+def parse(number: int, frame: JournalFrame) -> wire.ReadWindowResponse:
     """Return the message that a frame holds."""
     message = wire.ReadWindowResponse(rank=number)
     if frame.kind in ("batch", "gap", "end"):
@@ -88,7 +88,7 @@ def parse(number: int, frame: Frame) -> wire.ReadWindowResponse:
     return message
 
 
-def described(rank: Rank, first: int) -> Iterator[wire.ReadWindowResponse]:
+def described(rank: DaemonRank, first: int) -> Iterator[wire.ReadWindowResponse]:
     """Yield batches without records that say what the messages before the window said: devices, and names in pieces."""
     if rank.devices:
         devices = records.Table(kind=records.TABLE_KIND_DEVICES, arrow=rank.devices)

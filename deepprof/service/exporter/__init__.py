@@ -7,7 +7,7 @@ says what stands behind which path, and `http.py` serves it.
 from __future__ import annotations
 
 from deepprof.service.exporter.http import Exporter, serve_metrics
-from deepprof.service.exporter.settings import Settings
-from deepprof.service.exporter.snapshot import Snapshot
+from deepprof.service.exporter.settings import ExporterSettings
+from deepprof.service.exporter.snapshot import DaemonSnapshot
 
-__all__ = ["Exporter", "Settings", "Snapshot", "serve_metrics"]
+__all__ = ["DaemonSnapshot", "Exporter", "ExporterSettings", "serve_metrics"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-__all__ = ["HEAD_NBYTES", "Answer", "Refusal", "Request", "read_request", "say"]
+__all__ = ["HEAD_NBYTES", "HttpAnswer", "HttpRequest", "RefusedRequestError", "read_request", "say"]
 
 HEAD_NBYTES = 8192  # of a request; Prometheus sends some 300
 REASONS = {
@@ -22,7 +22,7 @@ REASONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """An answer; `extra` are whole header lines."""
 
     status: int
@@ -45,21 +45,21 @@ class Answer:
         return "\r\n".join((*lines, "", "")).encode()
 
 
-def say(status: int, text: str, *extra: str) -> Answer:
+def say(status: int, text: str, *extra: str) -> HttpAnswer:
     """Return an answer of one line."""
-    return Answer(status, f"{text}\n".encode(errors="backslashreplace"), extra=extra)
+    return HttpAnswer(status, f"{text}\n".encode(errors="backslashreplace"), extra=extra)
 
 
-class Refusal(Exception):  # noqa: N818 - an answer, not an error
+class RefusedRequestError(Exception):
     """A request that gets `answer`, and may not have been read to its end."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: HttpAnswer) -> None:
         super().__init__(answer.status)
         self.answer = answer
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """The parts of a request that count; `authorization` is empty where there is none."""
 
     method: str
@@ -67,8 +67,8 @@ class Request:
     authorization: str
 
 
-async def read_request(reader: asyncio.StreamReader, timeout_s: float) -> Request:
-    """Return the request whose head comes in `timeout_s` seconds, or raise a `Refusal`.
+async def read_request(reader: asyncio.StreamReader, timeout_s: float) -> HttpRequest:
+    """Return the request whose head comes in `timeout_s` seconds, or raise a `RefusedRequestError`.
 
     The reader's own limit bounds the head. A client that leaves raises `asyncio.IncompleteReadError`.
     """
@@ -76,22 +76,22 @@ async def read_request(reader: asyncio.StreamReader, timeout_s: float) -> Reques
         async with asyncio.timeout(timeout_s):
             head = await reader.readuntil(b"\r\n\r\n")
     except TimeoutError:
-        raise Refusal(say(408, f"no request within {timeout_s:g} s")) from None
+        raise RefusedRequestError(say(408, f"no request within {timeout_s:g} s")) from None
     except asyncio.LimitOverrunError:
-        raise Refusal(say(431, f"more than {HEAD_NBYTES} bytes of headers")) from None
+        raise RefusedRequestError(say(431, f"more than {HEAD_NBYTES} bytes of headers")) from None
     return parse_head(head.decode("latin-1"))
 
 
-def parse_head(head: str) -> Request:
+def parse_head(head: str) -> HttpRequest:
     """Return what a request's head asks for."""
     first, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        raise Refusal(say(400, "this is no request of HTTP/1"))
+        raise RefusedRequestError(say(400, "this is no request of HTTP/1"))
     method, target, _ = words
     if method not in ("GET", "HEAD"):
-        raise Refusal(say(405, "only GET and HEAD", "Allow: GET, HEAD"))
-    return Request(method, target.split("?", 1)[0], find_header(lines, "authorization"))
+        raise RefusedRequestError(say(405, "only GET and HEAD", "Allow: GET, HEAD"))
+    return HttpRequest(method, target.split("?", 1)[0], find_header(lines, "authorization"))
 
 
 def find_header(lines: list[str], name: str) -> str:

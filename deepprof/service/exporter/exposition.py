@@ -20,23 +20,23 @@ from deepprof.service.exporter.families import (
     JOB_LABELS,
     RANK,
     RANK_LABELS,
-    Family,
-    JobView,
+    JobTotals,
+    MetricFamily,
 )
-from deepprof.service.exporter.snapshot import Snapshot
+from deepprof.service.exporter.snapshot import DaemonSnapshot
 from deepprof.service.views import BUCKETS_S, RankView
 
 __all__ = ["SERIES_CAP", "SERIES_DROPPED", "TTL_S", "Exposition"]
 
 TTL_S = 900.0  # the alert on a collector that says nothing needs seven minutes, and should then stand for a while
 SERIES_CAP = 100_000  # some 1,800 ranks, 9 MB a scrape
-SERIES_DROPPED: Family[int] = Family(
+SERIES_DROPPED: MetricFamily[int] = MetricFamily(
     "deepprof_series_dropped_total",
     "counter",
     "Series left out of scrapes because there were too many, summed over scrapes.",
     lambda dropped: (dropped,),
 )
-FAMILIES_OF_RANKS: tuple[Family[Any], ...] = (*RANK, *DEVICE)
+FAMILIES_OF_RANKS: tuple[MetricFamily[Any], ...] = (*RANK, *DEVICE)
 VARYING_OF_RANK = [family for family in RANK if family.varies]
 VARYING_OF_DEVICE = [family for family in DEVICE if family.varies]
 BUCKET_BOUNDS = (*map(repr, BUCKETS_S), "+Inf")
@@ -47,7 +47,7 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class RankLines:
     """A rank's lines: `template` without numbers, `texts` with those of `view`, one text per family."""
 
     view: RankView
@@ -66,10 +66,10 @@ class Exposition:
 
     def __init__(self, *, ttl_s: float = TTL_S, series_cap: int = SERIES_CAP) -> None:
         self._ttl_ns, self._cap = int(ttl_s * NS_PER_S), series_cap
-        self._blocks: dict[tuple[str, int], Block] = {}
+        self._blocks: dict[tuple[str, int], RankLines] = {}
         self._dropped = 0
 
-    def render(self, snapshot: Snapshot) -> str:
+    def render(self, snapshot: DaemonSnapshot) -> str:
         """Return the snapshot in the text format, version 0.0.4."""
         shown = self._shown(snapshot)
         blocks = {(view.job, view.rank): self._block(view) for view in shown}
@@ -77,13 +77,13 @@ class Exposition:
         self._blocks = self._fit(blocks, len(jobs) * len(JOB))
         return "".join(self._lines(snapshot, jobs))
 
-    def _shown(self, snapshot: Snapshot) -> list[RankView]:
+    def _shown(self, snapshot: DaemonSnapshot) -> list[RankView]:
         """Return the ranks that are not too old, in the order they came in."""
         oldest_ns = snapshot.now_unix_ns - self._ttl_ns
         fresh = [view for view in snapshot.ranks if view.connected or seen_unix_ns(view) > oldest_ns]
         return sorted(fresh, key=lambda view: (view.first_seen_unix_ns, view.job, view.rank))
 
-    def _block(self, view: RankView) -> Block:
+    def _block(self, view: RankView) -> RankLines:
         """Return the rank's lines, made anew as far as they have changed."""
         last = self._blocks.get((view.job, view.rank))
         if last is not None and (last.view is view or last.view == view):
@@ -93,15 +93,15 @@ class Exposition:
             return fill(view, shape, last.template)
         return fill(view, shape, draw_template(view))
 
-    def _fit_jobs(self, jobs: list[JobView]) -> list[JobView]:
+    def _fit_jobs(self, jobs: list[JobTotals]) -> list[JobTotals]:
         """Return the first jobs that have room; they come before ranks, being few and telling most."""
         room = self._cap // len(JOB)
         self._dropped += len(jobs[room:]) * len(JOB)
         return jobs[:room]
 
-    def _fit(self, blocks: dict[tuple[str, int], Block], used: int) -> dict[tuple[str, int], Block]:
+    def _fit(self, blocks: dict[tuple[str, int], RankLines], used: int) -> dict[tuple[str, int], RankLines]:
         """Return the first blocks that have room together; once one has none, none after it is shown."""
-        fitting: dict[tuple[str, int], Block] = {}
+        fitting: dict[tuple[str, int], RankLines] = {}
         for key, block in blocks.items():
             used += block.series
             if used <= self._cap:
@@ -110,7 +110,7 @@ class Exposition:
                 self._dropped += block.series
         return fitting
 
-    def _lines(self, snapshot: Snapshot, jobs: Sequence[JobView]) -> Iterator[str]:
+    def _lines(self, snapshot: DaemonSnapshot, jobs: Sequence[JobTotals]) -> Iterator[str]:
         yield from draw_whole(DAEMON, [("", snapshot)])
         yield from draw_whole((SERIES_DROPPED,), [("", self._dropped)])
         yield from draw_whole(JOB, [(label(JOB_LABELS, (job.job,)), job) for job in jobs])
@@ -125,14 +125,14 @@ def seen_unix_ns(view: RankView) -> int:
     return max(view.first_seen_unix_ns, view.last_record_unix_ns)
 
 
-def sum_jobs(ranks: Iterable[RankView], shown: Iterable[str]) -> list[JobView]:
+def sum_jobs(ranks: Iterable[RankView], shown: Iterable[str]) -> list[JobTotals]:
     """Return the jobs that have a rank to show, in the order of `shown`, with all their ranks summed."""
     by_job: dict[str, list[RankView]] = {job: [] for job in shown}
     for view in ranks:
         if view.job in by_job:
             by_job[view.job].append(view)
     return [
-        JobView(
+        JobTotals(
             job=job,
             ranks=len(views),
             connected=sum(view.connected for view in views),
@@ -150,10 +150,10 @@ def find_shape(view: RankView) -> Sequence[object]:
     return [own, [(device.device, *(family.series(device) for family in VARYING_OF_DEVICE)) for device in view.devices]]
 
 
-def fill(view: RankView, shape: Sequence[object], template: str) -> Block:
+def fill(view: RankView, shape: Sequence[object], template: str) -> RankLines:
     """Return the lines with the view's numbers."""
     numbers = tuple(find_numbers(view))
-    return Block(view, shape, template, (template % numbers).split(BETWEEN), len(numbers))
+    return RankLines(view, shape, template, (template % numbers).split(BETWEEN), len(numbers))
 
 
 def find_numbers(view: RankView) -> list[float]:
@@ -179,7 +179,7 @@ def draw_template(view: RankView) -> str:
     return BETWEEN.join([*ranks, *devices])
 
 
-def draw_series(family: Family[V], labels: str, view: V) -> str:
+def draw_series(family: MetricFamily[V], labels: str, view: V) -> str:
     """Return the lines of a family's series with `%s` for their numbers."""
     draw = draw_histogram if family.kind == "histogram" else draw_line
     every = (",".join(filter(None, (labels, label(family.labels, values)))) for values in family.series(view))
@@ -197,7 +197,7 @@ def draw_histogram(name: str, labels: str) -> str:
     return buckets + draw_line(f"{name}_sum", labels) + draw_line(f"{name}_count", labels)
 
 
-def draw_whole(families: Iterable[Family[V]], views: Sequence[tuple[str, V]]) -> Iterator[str]:
+def draw_whole(families: Iterable[MetricFamily[V]], views: Sequence[tuple[str, V]]) -> Iterator[str]:
     """Yield families with their heads, made anew: for what is little."""
     for family in families:
         yield head(family)
@@ -205,7 +205,7 @@ def draw_whole(families: Iterable[Family[V]], views: Sequence[tuple[str, V]]) ->
             yield draw_series(family, labels, view) % tuple(family.values(view))
 
 
-def head(family: Family[Any]) -> str:
+def head(family: MetricFamily[Any]) -> str:
     """Return the lines before a family's samples."""
     return f"# HELP {family.name} {family.meaning}\n# TYPE {family.name} {family.kind}\n"
 

@@ -12,11 +12,11 @@ from functools import cache
 from itertools import accumulate
 from typing import Generic, Literal, TypeVar
 
-from deepprof.service.exporter.snapshot import Snapshot
+from deepprof.service.exporter.snapshot import DaemonSnapshot
 from deepprof.service.senders import SenderView
 from deepprof.service.views import CollectorView, DeviceView, RankView
 
-__all__ = ["DAEMON", "DEVICE", "DEVICE_LABELS", "JOB", "JOB_LABELS", "RANK", "RANK_LABELS", "Family", "JobView"]
+__all__ = ["DAEMON", "DEVICE", "DEVICE_LABELS", "JOB", "JOB_LABELS", "RANK", "RANK_LABELS", "JobTotals", "MetricFamily"]
 
 Kind = Literal["counter", "gauge", "histogram"]
 V = TypeVar("V")
@@ -31,7 +31,7 @@ LEVELS = ("full", "duty", "off")
 
 
 @dataclass(frozen=True, slots=True)
-class JobView:
+class JobTotals:
     """A job's ranks together, those that are not shown one by one included."""
 
     job: str
@@ -48,7 +48,7 @@ def one(_: object) -> tuple[Labels, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Family(Generic[V]):
+class MetricFamily(Generic[V]):
     """A metric: `values` gives one number for each of the `series`, whose labels are named by `labels`.
 
     A histogram has one value per bucket of `BUCKETS_S`, one for all, and their sum. `series` says everything on which
@@ -68,36 +68,36 @@ class Family(Generic[V]):
         return self.series is not one
 
 
-def gauge(name: str, meaning: str, value: Callable[[V], float]) -> Family[V]:
+def gauge(name: str, meaning: str, value: Callable[[V], float]) -> MetricFamily[V]:
     """Return a gauge of one value."""
-    return Family(f"deepprof_{name}", "gauge", meaning, lambda view: (value(view),))
+    return MetricFamily(f"deepprof_{name}", "gauge", meaning, lambda view: (value(view),))
 
 
-def counter(name: str, meaning: str, value: Callable[[V], float]) -> Family[V]:
+def counter(name: str, meaning: str, value: Callable[[V], float]) -> MetricFamily[V]:
     """Return a counter of one value."""
-    return Family(f"deepprof_{name}_total", "counter", meaning, lambda view: (value(view),))
+    return MetricFamily(f"deepprof_{name}_total", "counter", meaning, lambda view: (value(view),))
 
 
-def seconds(name: str, meaning: str, value_ns: Callable[[V], int]) -> Family[V]:
+def seconds(name: str, meaning: str, value_ns: Callable[[V], int]) -> MetricFamily[V]:
     """Return a counter of nanoseconds, in seconds."""
     return counter(f"{name}_seconds", meaning, lambda view: value_ns(view) / NS_PER_S)
 
 
-def known(name: str, meaning: str, value: Callable[[V], float | None]) -> Family[V]:
+def known(name: str, meaning: str, value: Callable[[V], float | None]) -> MetricFamily[V]:
     """Return a gauge that has no series while its value is None: a zero would be taken for one."""
 
     def values(view: V) -> tuple[float, ...]:
         found = value(view)
         return () if found is None else (found,)
 
-    return Family(f"deepprof_{name}", "gauge", meaning, values, (), lambda view: ((),) if values(view) else ())
+    return MetricFamily(f"deepprof_{name}", "gauge", meaning, values, (), lambda view: ((),) if values(view) else ())
 
 
 def collector(
     name: str, meaning: str, value: Callable[[CollectorView], float], kind: Kind = "gauge"
-) -> Family[RankView]:
+) -> MetricFamily[RankView]:
     """Return a metric of what a rank's collector says of itself; no series where none is connected, or says nothing."""
-    return Family(
+    return MetricFamily(
         f"deepprof_collector_{name}",
         kind,
         meaning,
@@ -112,9 +112,11 @@ def find_status(view: RankView) -> tuple[CollectorView, ...]:
     return (view.status,) if view.status is not None and view.connected and not view.ended else ()
 
 
-def sender(name: str, meaning: str, value: Callable[[SenderView], float], kind: Kind = "gauge") -> Family[Snapshot]:
+def sender(
+    name: str, meaning: str, value: Callable[[SenderView], float], kind: Kind = "gauge"
+) -> MetricFamily[DaemonSnapshot]:
     """Return a metric of everybody who sends."""
-    return Family(
+    return MetricFamily(
         f"deepprof_sender_{name}",
         kind,
         meaning,
@@ -124,9 +126,9 @@ def sender(name: str, meaning: str, value: Callable[[SenderView], float], kind: 
     )
 
 
-def share(name: str, meaning: str, value: Callable[[SenderView], int]) -> Family[Snapshot]:
+def share(name: str, meaning: str, value: Callable[[SenderView], int]) -> MetricFamily[DaemonSnapshot]:
     """Return the limit of everybody who sends and has one."""
-    return Family(
+    return MetricFamily(
         f"deepprof_sender_{name}",
         "gauge",
         meaning,
@@ -136,7 +138,7 @@ def share(name: str, meaning: str, value: Callable[[SenderView], int]) -> Family
     )
 
 
-def moment(name: str, meaning: str, value_ns: Callable[[V], int]) -> Family[V]:
+def moment(name: str, meaning: str, value_ns: Callable[[V], int]) -> MetricFamily[V]:
     """Return a gauge of a Unix time; none while it is 0."""
     return known(f"{name}_timestamp_seconds", meaning, lambda view: value_ns(view) / NS_PER_S or None)
 
@@ -153,8 +155,8 @@ def cumulate(view: DeviceView) -> tuple[float, ...]:
     return (*counts, view.duration_sum_ns / NS_PER_S, counts[-1])
 
 
-RANK: tuple[Family[RankView], ...] = (
-    Family(
+RANK: tuple[MetricFamily[RankView], ...] = (
+    MetricFamily(
         "deepprof_rank_info",
         "gauge",
         "Always 1; `host` is where the rank says it runs.",
@@ -177,7 +179,7 @@ RANK: tuple[Family[RankView], ...] = (
     ),
     counter("records_received", "Records that arrived.", lambda view: view.account.received),
     counter("records_accepted", "Records that were taken and analysed.", lambda view: view.account.accepted),
-    Family(
+    MetricFamily(
         "deepprof_records_dropped_total",
         "counter",
         "Records that were taken and then left out, by reason.",
@@ -185,7 +187,7 @@ RANK: tuple[Family[RankView], ...] = (
         ("reason",),
         lambda view: [alone(reason) for reason in view.account.dropped],
     ),
-    Family(
+    MetricFamily(
         "deepprof_records_kept_total",
         "counter",
         "Records that were taken and analysed, by kind: kernel, memcpy, memset, graph, sync, host_events, annotations, "
@@ -194,7 +196,7 @@ RANK: tuple[Family[RankView], ...] = (
         ("kind",),
         lambda view: [alone(each.kind) for each in view.account.kinds],
     ),
-    Family(
+    MetricFamily(
         "deepprof_records_missing_total",
         "counter",
         "Records that never arrived, by reason, as the collector says: lost ones, and those that it left out.",
@@ -212,7 +214,7 @@ RANK: tuple[Family[RankView], ...] = (
         "From the arrival of the last analysed batch to its analysis.",
         lambda view: view.lag_ns / NS_PER_S,
     ),
-    Family(
+    MetricFamily(
         "deepprof_collector_level",
         "gauge",
         "1 for the level that holds: full, duty (a share of the time is recorded), off; 0 for the others. "
@@ -231,7 +233,7 @@ RANK: tuple[Family[RankView], ...] = (
     collector(
         "level_changes_total", "Times that the collector's level has changed.", lambda it: it.level_changes, "counter"
     ),
-    Family(
+    MetricFamily(
         "deepprof_diagnosis_active",
         "gauge",
         "1 while the latest records show the finding; no series when they do not.",
@@ -241,8 +243,8 @@ RANK: tuple[Family[RankView], ...] = (
     ),
 )
 
-DEVICE: tuple[Family[DeviceView], ...] = (
-    Family(
+DEVICE: tuple[MetricFamily[DeviceView], ...] = (
+    MetricFamily(
         "deepprof_iteration_duration_seconds",
         "histogram",
         "Iterations by duration, from an iteration's start to the next one's.",
@@ -275,7 +277,7 @@ DEVICE: tuple[Family[DeviceView], ...] = (
         "Device events of the last iteration; absent while there was none.",
         lambda view: view.last_events if view.iterations_total else None,
     ),
-    Family(
+    MetricFamily(
         "deepprof_miner_state",
         "gauge",
         "1 for the state that holds: learning (no iteration so far), locked (followed), lost; 0 for the others.",
@@ -293,7 +295,7 @@ DEVICE: tuple[Family[DeviceView], ...] = (
     seconds("compute", "Time in which a kernel ran that is no collective.", lambda view: view.compute_ns_total),
     seconds("copy", "Time in which a copy ran.", lambda view: view.copy_ns_total),
     seconds("copy_exposed", "Time in which a copy ran and no kernel.", lambda view: view.copy_exposed_ns_total),
-    Family(
+    MetricFamily(
         "deepprof_copied_bytes_total",
         "counter",
         "Bytes copied, by kind (HtoD, DtoH, DtoD, PtoP, HtoH).",
@@ -303,7 +305,7 @@ DEVICE: tuple[Family[DeviceView], ...] = (
     ),
 )
 
-JOB: tuple[Family[JobView], ...] = (
+JOB: tuple[MetricFamily[JobTotals], ...] = (
     gauge("job_ranks", "Ranks of the job that have sent something and are not forgotten.", lambda view: view.ranks),
     gauge("job_ranks_connected", "Ranks of the job with a connected collector.", lambda view: view.connected),
     gauge("job_ranks_ended", "Ranks of the job whose recording is over.", lambda view: view.ended),
@@ -311,8 +313,8 @@ JOB: tuple[Family[JobView], ...] = (
     counter("job_records_received", "Records that arrived from all ranks of the job.", lambda view: view.received),
 )
 
-DAEMON: tuple[Family[Snapshot], ...] = (
-    Family(
+DAEMON: tuple[MetricFamily[DaemonSnapshot], ...] = (
+    MetricFamily(
         "deepprof_build_info",
         "gauge",
         "Always 1; `version` is DeepProf's.",
@@ -331,7 +333,7 @@ DAEMON: tuple[Family[Snapshot], ...] = (
         "Messages that broke a limit or could not be read.",
         lambda view: view.refused_messages_total,
     ),
-    Family(
+    MetricFamily(
         "deepprof_refusals_total",
         "counter",
         "Streams, messages and calls that were refused, by reason and the name of the token; none: not known.",

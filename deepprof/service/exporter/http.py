@@ -14,10 +14,10 @@ import threading
 from contextlib import suppress
 
 from deepprof.collectors.errors import UsageError
-from deepprof.service.exporter.answers import HEAD_NBYTES, Answer, Refusal, read_request, say
+from deepprof.service.exporter.answers import HEAD_NBYTES, HttpAnswer, RefusedRequestError, read_request, say
 from deepprof.service.exporter.exposition import SERIES_CAP, TTL_S, Exposition
-from deepprof.service.exporter.pages import Look, Pages
-from deepprof.service.exporter.settings import Settings
+from deepprof.service.exporter.pages import ExporterPages, Look
+from deepprof.service.exporter.settings import ExporterSettings
 
 __all__ = ["Exporter", "serve_metrics"]
 
@@ -37,7 +37,7 @@ def serve_metrics(
     *,
     ttl_s: float = TTL_S,
     series_cap: int = SERIES_CAP,
-    settings: Settings | None = None,
+    settings: ExporterSettings | None = None,
 ) -> Exporter:
     """Serve `/metrics`, `/healthz` and `/readyz` at host and port (0: any) until closed.
 
@@ -46,8 +46,8 @@ def serve_metrics(
     than this machine may connect is the caller's choice: nothing but `settings.authorize` keeps metrics from whoever
     reaches the address.
     """
-    settings = settings or Settings()
-    pages = Pages(look, Exposition(ttl_s=ttl_s, series_cap=series_cap), settings)
+    settings = settings or ExporterSettings()
+    pages = ExporterPages(look, Exposition(ttl_s=ttl_s, series_cap=series_cap), settings)
     return Exporter(open_socket(address), pages, settings)
 
 
@@ -63,7 +63,7 @@ def open_socket(address: tuple[str, int]) -> socket.socket:
         raise UsageError(f"cannot serve metrics at {host}:{port}: {error}; choose another address") from error
 
 
-class Connections:
+class HttpConnections:
     """Those that are open, oldest first, and whether their request is still awaited."""
 
     def __init__(self, limit: int) -> None:
@@ -100,10 +100,10 @@ class Connections:
 class Exporter:
     """A running server of metrics; `address` is where it listens."""
 
-    def __init__(self, listening: socket.socket, pages: Pages, settings: Settings) -> None:
+    def __init__(self, listening: socket.socket, pages: ExporterPages, settings: ExporterSettings) -> None:
         self.address: tuple[str, int] = listening.getsockname()[:2]
         self._listening, self._pages, self._settings = listening, pages, settings
-        self._connections = Connections(CONNECTIONS)
+        self._connections = HttpConnections(CONNECTIONS)
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(
@@ -152,7 +152,7 @@ class Exporter:
             request = await read_request(reader, self._settings.request_s)
             self._connections.asked(writer)
             await self._pages.answer(request, lambda answer: self._send(writer, answer, request.method == "GET"))
-        except Refusal as refusal:
+        except RefusedRequestError as refusal:
             await self._send(writer, refusal.answer)
             await linger(reader, writer)
         except (OSError, EOFError):  # the client's doing, as is its being too slow
@@ -161,7 +161,7 @@ class Exporter:
             log.exception("the exporter could not answer")
             await self._send(writer, say(500, "this is a bug of DeepProf; its log says more"))
 
-    async def _send(self, writer: asyncio.StreamWriter, answer: Answer, body: bool = True) -> None:
+    async def _send(self, writer: asyncio.StreamWriter, answer: HttpAnswer, body: bool = True) -> None:
         """Write an answer and wait until the client has taken it, for as long as an answer may take."""
         writer.transport.set_write_buffer_limits(high=0)  # so that drain() waits for the last byte
         async with asyncio.timeout(self._settings.answer_s):

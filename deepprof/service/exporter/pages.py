@@ -6,23 +6,23 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from deepprof.service.exporter.answers import Answer, Request, say
+from deepprof.service.exporter.answers import HttpAnswer, HttpRequest, say
 from deepprof.service.exporter.exposition import Exposition
 from deepprof.service.exporter.process import ProcessMetrics
-from deepprof.service.exporter.settings import Settings
-from deepprof.service.exporter.snapshot import Snapshot
+from deepprof.service.exporter.settings import ExporterSettings
+from deepprof.service.exporter.snapshot import DaemonSnapshot
 
-__all__ = ["CONTENT_TYPE", "Look", "Pages"]
+__all__ = ["CONTENT_TYPE", "ExporterPages", "Look"]
 
-Look = Callable[[], Snapshot]
+Look = Callable[[], DaemonSnapshot]
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SCRAPES = 4  # at a time: each holds its text, 5 MB with 1,000 ranks
 
 
-class Pages:
+class ExporterPages:
     """Answers requests from what `look` returns."""
 
-    def __init__(self, look: Look, exposition: Exposition, settings: Settings) -> None:
+    def __init__(self, look: Look, exposition: Exposition, settings: ExporterSettings) -> None:
         self._look, self._exposition, self._settings = look, exposition, settings
         self._process = ProcessMetrics()
         # A thread each: scrapes queue behind each other, and a probe behind none of them.
@@ -30,7 +30,7 @@ class Pages:
         self._prober = ThreadPoolExecutor(1, "deepprof-probe")
         self._slots = SCRAPES
 
-    async def answer(self, request: Request, send: Callable[[Answer], Awaitable[None]]) -> None:
+    async def answer(self, request: HttpRequest, send: Callable[[HttpAnswer], Awaitable[None]]) -> None:
         """Hand the answer to `send`."""
         if request.path == "/metrics":
             await self._scrape(request, send)
@@ -41,7 +41,7 @@ class Pages:
         else:
             await send(say(404, "there are /metrics, /healthz and /readyz"))
 
-    async def _scrape(self, request: Request, send: Callable[[Answer], Awaitable[None]]) -> None:
+    async def _scrape(self, request: HttpRequest, send: Callable[[HttpAnswer], Awaitable[None]]) -> None:
         if self._settings.authorize is not None and not self._settings.authorize(request.authorization):
             return await send(say(401, "a token is needed", "WWW-Authenticate: Bearer"))
         if not self._slots:
@@ -49,7 +49,7 @@ class Pages:
         self._slots -= 1
         try:
             body = await asyncio.get_running_loop().run_in_executor(self._scraper, self._draw)
-            await send(Answer(200, body, CONTENT_TYPE))
+            await send(HttpAnswer(200, body, CONTENT_TYPE))
         finally:
             self._slots += 1
         return None
@@ -57,14 +57,14 @@ class Pages:
     def _draw(self) -> bytes:
         return (self._exposition.render(self._observe()) + self._process.render()).encode()
 
-    def _observe(self) -> Snapshot:
+    def _observe(self) -> DaemonSnapshot:
         """Look, and let no error be taken for one of the connection, or for waiting too long."""
         try:
             return self._look()
         except Exception as error:
             raise RuntimeError("no snapshot of the daemon could be made") from error
 
-    async def _probe(self) -> Answer:
+    async def _probe(self) -> HttpAnswer:
         looking = asyncio.get_running_loop().run_in_executor(self._prober, self._observe)
         try:
             snapshot = await asyncio.wait_for(looking, self._settings.ready_s)

@@ -6,13 +6,13 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from deepprof.service.vitals import Vitals
+from deepprof.service.vitals import FirstFailure
 
-__all__ = ["Settings"]
+__all__ = ["ExporterSettings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ExporterSettings:
     """Settings of the exporter; times in seconds.
 
     `authorize` is given a scrape's Authorization header ("" for none) and says whether it is answered; None: all are.
@@ -24,4 +24,4 @@ class Settings:
     answer_s: float = 15.0  # until an answer has been read; Prometheus gives a scrape 10 s
     authorize: Callable[[str], bool] | None = None
     tls: ssl.SSLContext | None = None
-    vitals: Vitals = field(default_factory=Vitals)
+    vitals: FirstFailure = field(default_factory=FirstFailure)

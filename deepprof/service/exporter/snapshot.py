@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from deepprof.service.senders import SenderView
     from deepprof.service.views import RankView
 
-__all__ = ["Snapshot"]
+__all__ = ["DaemonSnapshot"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class DaemonSnapshot:
     """One look at the daemon. Times are Unix times of its clock in ns; sizes are bytes; `_total` only ever grows.
 
     `ranks` are all that the daemon knows, whether or not they are connected; the exporter alone decides which are

@@ -12,14 +12,14 @@ from pathlib import Path
 import polars as pl
 
 from deepprof.service.folder import StoreError, prepare_folder
-from deepprof.service.history.pages import Question, read_page
+from deepprof.service.history.pages import HistoryQuery, read_page
 from deepprof.service.history.retention import drop_dead_files, drop_files, drop_rows, drop_sessions
 from deepprof.service.history.rows import insert_rows, require_history
 from deepprof.service.history.schema import DATABASE, connect, guarding, set_up
 from deepprof.service.history.sealed import SEALED, TMP, list_sealed, path_of
 from deepprof.service.history.sealing import HOT_ROWS, WINDOW_NS, enter, next_number, next_window, write_window
-from deepprof.service.history.values import Checkpoint, JobSummary, Retained, Stored
-from deepprof.service.journal import Place
+from deepprof.service.history.values import Checkpoint, JobSummary, RetentionResult, StoredSession
+from deepprof.service.journal import JournalPlace
 
 __all__ = ["History"]
 
@@ -144,7 +144,7 @@ class History:
             if new:
                 mark(db, insert_rows(db, read_counter(db, "next_row"), new), now)
 
-    def restore(self) -> list[Stored]:
+    def restore(self) -> list[StoredSession]:
         """Return every session that is open, or closed with its state still kept, in the order of their numbers."""
         with self._looking() as db:
             return [to_stored(values) for values in db.execute(STORED)]
@@ -189,7 +189,7 @@ class History:
             raise ValueError(f"a page has at least one row, not {limit}")
         for _ in range(TRIES):
             with suppress(FileNotFoundError), self._looking() as db:
-                return read_page(db, self.folder, Question(job, rank, device, after, limit))
+                return read_page(db, self.folder, HistoryQuery(job, rank, device, after, limit))
         raise StoreError(self.folder, "lacks a file that its ledger lists")
 
     def jobs(self) -> list[JobSummary]:
@@ -267,7 +267,7 @@ class History:
                     enter(db, written, *window)
                 files += written is not None
 
-    def retain(self, max_age_ns: int, max_nbytes: int, now_unix_ns: int) -> Retained:
+    def retain(self, max_age_ns: int, max_nbytes: int, now_unix_ns: int) -> RetentionResult:
         """Let go of what was given longer than `max_age_ns` ago, then of the oldest while there are more bytes.
 
         Bytes are those of sealed files and of the database's pages in use. The ledger is synced before a file goes.
@@ -283,7 +283,7 @@ class History:
         self._unlink(files)
         if files or rows or sessions:
             self._shrink()
-        return Retained(len(files) - dead, rows, sessions)
+        return RetentionResult(len(files) - dead, rows, sessions)
 
     def _unlink(self, numbers: Sequence[int]) -> None:
         """Remove files that the ledger no longer lists; where that fails, the next start does it."""
@@ -305,11 +305,11 @@ class History:
             )  # syncs the log, and all before it
 
     @property
-    def farthest(self) -> Place | None:
+    def farthest(self) -> JournalPlace | None:
         """The farthest journal position of any session, None without any; for `Journal.open`."""
         query = "SELECT at_segment, at_offset, at_length FROM sessions WHERE at_segment IS NOT NULL"
         with self._looking() as db:
-            places = [Place(*values) for values in db.execute(query)]
+            places = [JournalPlace(*values) for values in db.execute(query)]
         return max(places, key=lambda place: place.stop, default=None)
 
     def close(self) -> None:
@@ -329,7 +329,7 @@ def mark(db: sqlite3.Connection, following: int, now_unix_ns: int) -> None:
     db.execute("INSERT OR REPLACE INTO marks VALUES (?, ?)", (following - 1, now_unix_ns))
 
 
-def to_stored(values: tuple[object, ...]) -> Stored:
+def to_stored(values: tuple[object, ...]) -> StoredSession:
     """Return a row of the query STORED as a value; raises sqlite3's error for a row that we never wrote."""
     session, job, rank, collector, hello, begun, segment, offset, length, state, closed, settled = values
     at = (segment, offset, length)
@@ -337,6 +337,6 @@ def to_stored(values: tuple[object, ...]) -> Stored:
     texts = isinstance(job, str) and isinstance(collector, str)
     if not texts or not isinstance(hello, bytes) or not all(isinstance(number, int) for number in numbers):
         raise sqlite3.DatabaseError("a session's values are of other types")
-    position = None if segment is None else Place(*at)  # type: ignore[arg-type]
+    position = None if segment is None else JournalPlace(*at)  # type: ignore[arg-type]
     kept = state if isinstance(state, bytes) else b""
-    return Stored(session, job, rank, collector, hello, begun, position, kept, bool(closed), bool(settled))  # type: ignore[arg-type]
+    return StoredSession(session, job, rank, collector, hello, begun, position, kept, bool(closed), bool(settled))  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from deepprof.collectors.store.pages import MalformedError, read_sizes
+from deepprof.collectors.store.pages import MalformedParquetError, read_sizes
 from deepprof.plurals import counted
 from deepprof.service.folder import CHECK, StoreError, open_plain, require_kind
 from deepprof.service.history.salvage import salvage
@@ -27,8 +27,8 @@ from deepprof.service.history.schema import (
     set_up,
 )
 from deepprof.service.history.sealed import SEALED, SealedFile, list_sealed, path_of, reading, require_schema
-from deepprof.service.journal import Place
-from deepprof.service.problem import Bench
+from deepprof.service.journal import JournalPlace
+from deepprof.service.problem import FsckContext
 
 __all__ = ["inspect_history"]
 
@@ -84,7 +84,7 @@ RULES = (
 )
 
 
-def inspect_history(bench: Bench, end: Place, highest_session: int) -> None:
+def inspect_history(bench: FsckContext, end: JournalPlace, highest_session: int) -> None:
     """Check the history against itself, its files, and the journal's `end` and highest session; repair it if told so.
 
     Raises `StoreError` for a newer version.
@@ -103,7 +103,7 @@ def inspect_history(bench: Bench, end: Place, highest_session: int) -> None:
         inspect_rules(bench, path, end, highest_session)
 
 
-def is_kind(bench: Bench, path: Path, *, is_folder: bool = False) -> bool:
+def is_kind(bench: FsckContext, path: Path, *, is_folder: bool = False) -> bool:
     """Return whether what is at `path`, if anything is, is a plain file (a directory); else it is put aside."""
     try:
         require_kind(path, folder=is_folder)
@@ -119,7 +119,7 @@ def files_in(folder: Path) -> list[int]:
     return list_sealed(folder) if folder.is_dir() and not folder.is_symlink() else []
 
 
-def sound_database(bench: Bench, path: Path, *, expected: bool) -> bool:
+def sound_database(bench: FsckContext, path: Path, *, expected: bool) -> bool:
     """Return whether the database can be used as it is, and report why not."""
     if not path.exists():
         if expected:
@@ -165,7 +165,7 @@ def readable(path: Path) -> bool:
     return sum_up(path)[0] >= 0
 
 
-def put_database_aside(bench: Bench, path: Path) -> None:
+def put_database_aside(bench: FsckContext, path: Path) -> None:
     """Move the database aside, and make a new one with all that can be read of it."""
     if not bench.repair:
         return
@@ -178,7 +178,7 @@ def put_database_aside(bench: Bench, path: Path) -> None:
         salvage(old, new)
 
 
-def inspect_ledger(bench: Bench, path: Path, folder: Path) -> None:
+def inspect_ledger(bench: FsckContext, path: Path, folder: Path) -> None:
     """Check each sealed file against the ledger, and that nothing else lies there."""
     listed = list_ledger(path)
     for file in listed:
@@ -198,7 +198,7 @@ def list_ledger(path: Path) -> list[SealedFile]:
         return [SealedFile(*values) for values in db.execute("SELECT number, nbytes, crc32, rows FROM sealed")]
 
 
-def check_sealed(bench: Bench, path: Path, folder: Path, file: SealedFile) -> None:
+def check_sealed(bench: FsckContext, path: Path, folder: Path, file: SealedFile) -> None:
     """Check one file; one that is not as it was written goes out of the ledger."""
     where = path_of(folder, file.number)
     try:
@@ -222,7 +222,7 @@ def find_fault(where: Path, file: SealedFile, path: Path) -> str:
         return "is damaged: its content is not what was written"
     try:
         sizes = read_sizes(where)
-    except MalformedError as error:
+    except MalformedParquetError as error:
         return f"is no sound Parquet file: it {error}"
     if sizes.rows != file.rows or sizes.nbytes > RATIO * 8 * len(STORED_ROWS) * file.rows + SLACK_NBYTES:
         return f"has {sizes.rows} rows of {sizes.nbytes} bytes where the ledger says {file.rows} rows"
@@ -244,7 +244,7 @@ def sum_up(path: Path) -> tuple[int, int]:
     return nbytes, crc
 
 
-def inspect_rules(bench: Bench, path: Path, end: Place, highest_session: int) -> None:
+def inspect_rules(bench: FsckContext, path: Path, end: JournalPlace, highest_session: int) -> None:
     """Check what must hold between tables, and with the journal."""
     with closing(connect(path, writing=False)) as db, guarding(path):
         if is_empty(db):
@@ -267,13 +267,13 @@ def inspect_rules(bench: Bench, path: Path, end: Place, highest_session: int) ->
         number_beyond(bench, path, highest_session)
 
 
-def number_beyond(bench: Bench, path: Path, session: int) -> None:
+def number_beyond(bench: FsckContext, path: Path, session: int) -> None:
     """See to it that no session gets a number up to `session`."""
     change(bench, path, "DELETE FROM sqlite_sequence WHERE name = 'sessions'")
     change(bench, path, f"INSERT INTO sqlite_sequence VALUES ('sessions', {session})")  # noqa: S608
 
 
-def change(bench: Bench, path: Path, statement: str) -> None:
+def change(bench: FsckContext, path: Path, statement: str) -> None:
     """Change the database, when repairing, durably."""
     if bench.repair:
         with closing(connect(path, writing=True)) as db, guarding(path):

@@ -15,7 +15,7 @@ from deepprof.service.history.schema import STORED_ROWS
 from deepprof.service.history.sealed import read_sealed
 from deepprof.service.views import HISTORY
 
-__all__ = ["PAGE_SCHEMA", "Question", "parse_token", "read_page"]
+__all__ = ["PAGE_SCHEMA", "HistoryQuery", "parse_token", "read_page"]
 
 PAGE_SCHEMA = pl.Schema({"rank": pl.Int64(), **HISTORY})
 TOKEN = re.compile(r"([1-9]\d{0,18})\.(\d{1,19})")
@@ -35,7 +35,7 @@ HOT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class HistoryQuery:
     """Which iterations are asked for: those of a job, of one rank or device where named, `limit` behind a token."""
 
     job: str
@@ -46,7 +46,7 @@ class Question:
 
 
 @dataclass(slots=True)
-class Plan:
+class PagePlan:
     """What a page is read from: sessions per sealed file, sessions with hot rows, and where what was planned ends.
 
     `rows` are at least as many as it holds; `whole` says that nothing follows.
@@ -69,7 +69,7 @@ def parse_token(token: str) -> tuple[int, int]:
     return place
 
 
-def read_page(db: sqlite3.Connection, folder: Path, asked: Question) -> tuple[pl.DataFrame, str]:
+def read_page(db: sqlite3.Connection, folder: Path, asked: HistoryQuery) -> tuple[pl.DataFrame, str]:
     """Return a page and the next one's token, as `History.iterations` says, from one snapshot of the ledger."""
     place = parse_token(asked.after)
     sessions = list_sessions(db, asked.job, asked.rank, place[0])
@@ -94,9 +94,9 @@ def list_sessions(db: sqlite3.Connection, job: str, rank: int | None, since: int
 
 def make_plan(
     db: sqlite3.Connection, sessions: Sequence[tuple[int, int, int]], place: tuple[int, int], limit: int
-) -> Plan:
+) -> PagePlan:
     """Return where the next `limit` rows behind `place` lie, and perhaps some more."""
-    plan = Plan()
+    plan = PagePlan()
     for session, _, first_row in sessions:
         if session < place[0]:
             continue
@@ -116,7 +116,7 @@ def make_plan(
     return plan
 
 
-def add_part(plan: Plan, number: int | None, part: tuple[int, int, int]) -> None:
+def add_part(plan: PagePlan, number: int | None, part: tuple[int, int, int]) -> None:
     """Add a session's rows in the file `number`, or the hot ones: `part` is the session, first and last row."""
     if number is None:
         plan.hot.append(part)
@@ -125,7 +125,7 @@ def add_part(plan: Plan, number: int | None, part: tuple[int, int, int]) -> None
     plan.end = part[0], part[2]
 
 
-def read_plan(db: sqlite3.Connection, folder: Path, plan: Plan, place: tuple[int, int]) -> pl.DataFrame:
+def read_plan(db: sqlite3.Connection, folder: Path, plan: PagePlan, place: tuple[int, int]) -> pl.DataFrame:
     """Return the planned rows behind `place`, in order."""
     behind = (pl.col("session") > place[0]) | (pl.col("row") > place[1])
     parts = [STORED_ROWS.to_frame()]

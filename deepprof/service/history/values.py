@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from deepprof.service.journal import Place
+from deepprof.service.journal import JournalPlace
 
-__all__ = ["Checkpoint", "JobSummary", "Retained", "Stored"]
+__all__ = ["Checkpoint", "JobSummary", "RetentionResult", "StoredSession"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,13 +19,13 @@ class Checkpoint:
     """
 
     session: int
-    position: Place
+    position: JournalPlace
     state: bytes
     iterations: pl.DataFrame
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredSession:
     """A session as it was last saved; `position` is None and `state` empty before its first checkpoint."""
 
     session: int
@@ -34,7 +34,7 @@ class Stored:
     collector: str
     hello: bytes
     begun_unix_ns: int
-    position: Place | None
+    position: JournalPlace | None
     state: bytes
     closed: bool
     settled: bool
@@ -53,7 +53,7 @@ class JobSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Retained:
+class RetentionResult:
     """What retention let go: sealed `files` and hot `rows` (without those already replaced), and `sessions`."""
 
     files: int

@@ -1,7 +1,7 @@
 """What was accepted, on disk before it is acknowledged: the truth that everything else is derived from."""
 
-from deepprof.service.journal.frames import Frame, Kind, Place
+from deepprof.service.journal.frames import JournalFrame, JournalPlace, Kind
 from deepprof.service.journal.journal import Journal
-from deepprof.service.journal.shelf import Damage, JournalError
+from deepprof.service.journal.shelf import JournalDamage, JournalError
 
-__all__ = ["Damage", "Frame", "Journal", "JournalError", "Kind", "Place"]
+__all__ = ["Journal", "JournalDamage", "JournalError", "JournalFrame", "JournalPlace", "Kind"]

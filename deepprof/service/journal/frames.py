@@ -17,10 +17,10 @@ __all__ = [
     "HEADER",
     "MAGIC",
     "PAYLOAD_NBYTES",
-    "Frame",
-    "Header",
+    "JournalFrame",
+    "JournalFrameHeader",
+    "JournalPlace",
     "Kind",
-    "Place",
     "matches",
     "pack_blank",
     "pack_header",
@@ -42,7 +42,7 @@ PAYLOAD_NBYTES = 64 << 20  # four times the largest message that the wire lets i
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class Place:
+class JournalPlace:
     """Where a frame lies: its segment's number, and offset and length in bytes, header included.
 
     A `length` of 0 stands for the position before that offset.
@@ -59,7 +59,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class JournalFrame:
     """A message as it was accepted: `payload` is the serialised protobuf, `first` and `count` its records' numbers."""
 
     session: int
@@ -70,8 +70,8 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
-    """The header of a frame: what `Frame` says, and the payload's length and checksum; no `kind`: a blank."""
+class JournalFrameHeader:
+    """The header of a frame: what `JournalFrame` says, and the payload's length and checksum; no `kind`: a blank."""
 
     session: int
     kind: Kind | None
@@ -81,7 +81,7 @@ class Header:
     crc: int
 
 
-def pack_header(frame: Frame, salt: int, offset: int) -> bytes:
+def pack_header(frame: JournalFrame, salt: int, offset: int) -> bytes:
     """Return the header of `frame` at `offset`; raises ValueError for numbers or a payload that do not fit."""
     length = len(frame.payload)
     if length > PAYLOAD_NBYTES:
@@ -105,7 +105,7 @@ def seal(values: tuple[object, ...], salt: int, offset: int) -> bytes:
     return fields + CRC.pack(zlib.crc32(fields, key_of(salt, offset)))
 
 
-def unpack_header(content: bytes, at: int, salt: int, offset: int) -> Header | None:
+def unpack_header(content: bytes, at: int, salt: int, offset: int) -> JournalFrameHeader | None:
     """Return the header that starts at `content[at]` and lay at `offset` in its segment, None where there is none."""
     view = memoryview(content)[at : at + HEADER]
     if len(view) < HEADER or view[:4] != MAGIC:
@@ -117,10 +117,10 @@ def unpack_header(content: bytes, at: int, salt: int, offset: int) -> Header | N
     known = kind == BLANK or (kind < len(KINDS) and length <= PAYLOAD_NBYTES)
     if version != VERSION or not known:
         return None
-    return Header(session, None if kind == BLANK else KINDS[kind], first, count, length, payload_crc)
+    return JournalFrameHeader(session, None if kind == BLANK else KINDS[kind], first, count, length, payload_crc)
 
 
-def matches(header: Header, payload: bytes, salt: int, offset: int) -> bool:
+def matches(header: JournalFrameHeader, payload: bytes, salt: int, offset: int) -> bool:
     """Return whether `payload` is what was written after `header` at `offset`."""
     return len(payload) == header.length and zlib.crc32(payload, key_of(salt, offset)) == header.crc
 

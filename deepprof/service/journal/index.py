@@ -5,12 +5,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 
-from deepprof.service.journal.frames import Place
+from deepprof.service.journal.frames import JournalPlace
 
-__all__ = ["Index"]
+__all__ = ["SegmentIndex"]
 
 
-class Index:
+class SegmentIndex:
     """The frames of one segment by session, in the order of their offsets."""
 
     def __init__(self, segment: int) -> None:
@@ -32,10 +32,10 @@ class Index:
             if not offsets:
                 del self._offsets[session], self._lengths[session]
 
-    def places(self, session: int) -> Iterator[Place]:
+    def places(self, session: int) -> Iterator[JournalPlace]:
         """Give the session's frames, first to last."""
         pairs = zip(self._offsets.get(session, ()), self._lengths.get(session, ()), strict=True)
-        return (Place(self.segment, offset, length) for offset, length in pairs)
+        return (JournalPlace(self.segment, offset, length) for offset, length in pairs)
 
     @property
     def sessions(self) -> frozenset[int]:

@@ -8,27 +8,27 @@ from pathlib import Path
 
 from deepprof.plurals import counted
 from deepprof.service.folder import StoreError, naming, open_plain, require_kind
-from deepprof.service.journal.frames import HEADER, Place, pack_blank
-from deepprof.service.journal.segments import HEAD, Found, list_segments, path_of, read_salt, scan
-from deepprof.service.problem import Bench
+from deepprof.service.journal.frames import HEADER, JournalPlace, pack_blank
+from deepprof.service.journal.segments import HEAD, ScannedFrame, list_segments, path_of, read_salt, scan
+from deepprof.service.problem import FsckContext
 
-__all__ = ["Facts", "inspect_journal"]
+__all__ = ["JournalFacts", "inspect_journal"]
 
 UNSYNCED = "nothing that was acknowledged, after a crash"
 COPIED_NBYTES = 64 << 20  # of damaged bytes that are put aside at once
 
 
 @dataclass(slots=True)
-class Facts:
+class JournalFacts:
     """What the rest of the store must agree with: the journal's end, and its highest session."""
 
-    end: Place
+    end: JournalPlace
     highest_session: int = 0
 
 
-def inspect_journal(bench: Bench, folder: Path) -> Facts:
+def inspect_journal(bench: FsckContext, folder: Path) -> JournalFacts:
     """Check every segment in `folder`, and repair it where told so. Raises `StoreError` for a newer version."""
-    facts = Facts(Place(0, 0, 0))
+    facts = JournalFacts(JournalPlace(0, 0, 0))
     if not os.path.lexists(folder):
         return facts
     if not is_kind(bench, folder, folder=True):
@@ -47,7 +47,7 @@ def inspect_journal(bench: Bench, folder: Path) -> Facts:
     return facts
 
 
-def is_kind(bench: Bench, path: Path, *, folder: bool = False) -> bool:
+def is_kind(bench: FsckContext, path: Path, *, folder: bool = False) -> bool:
     """Return whether a plain file (a `folder`) is at `path`; anything else is a problem, and put aside."""
     try:
         return require_kind(path, folder=folder)
@@ -57,7 +57,7 @@ def is_kind(bench: Bench, path: Path, *, folder: bool = False) -> bool:
         return False
 
 
-def inspect_segment(bench: Bench, path: Path, number: int, facts: Facts, *, last: bool) -> None:
+def inspect_segment(bench: FsckContext, path: Path, number: int, facts: JournalFacts, *, last: bool) -> None:
     """Check one segment."""
     file = open_plain(path, os.O_RDWR if bench.repair else os.O_RDONLY)
     try:
@@ -69,14 +69,14 @@ def inspect_segment(bench: Bench, path: Path, number: int, facts: Facts, *, last
         mend(bench, path, file, salt, [one for one in damage if one.offset < whole])
         end = [one for one in damage if one.offset >= whole]
         cut_end(bench, path, file, end, torn=last and all(one.torn for one in end))
-        facts.end = Place(number, whole, 0)
+        facts.end = JournalPlace(number, whole, 0)
     finally:
         os.close(file)
 
 
-def survey(file: int, salt: int, size: int, facts: Facts) -> tuple[int, list[Found]]:
+def survey(file: int, salt: int, size: int, facts: JournalFacts) -> tuple[int, list[ScannedFrame]]:
     """Return where the last whole frame ends, and everything that is damaged."""
-    whole, damage = HEAD, list[Found]()
+    whole, damage = HEAD, list[ScannedFrame]()
     for one in scan(file, salt, size, payloads=True):
         if not one.sound or one.header is None:
             damage.append(one)
@@ -86,7 +86,7 @@ def survey(file: int, salt: int, size: int, facts: Facts) -> tuple[int, list[Fou
     return whole, damage
 
 
-def report_head(bench: Bench, path: Path, file: int, size: int, *, last: bool) -> None:
+def report_head(bench: FsckContext, path: Path, file: int, size: int, *, last: bool) -> None:
     """Report a segment whose head is damaged, or was never written."""
     if last and not any(os.pread(file, HEAD + 1, HEAD)):
         bench.report(path, "was begun but holds nothing, as a crash leaves it")
@@ -95,7 +95,7 @@ def report_head(bench: Bench, path: Path, file: int, size: int, *, last: bool) -
     bench.put_aside(path)
 
 
-def mend(bench: Bench, path: Path, file: int, salt: int, damage: list[Found]) -> None:
+def mend(bench: FsckContext, path: Path, file: int, salt: int, damage: list[ScannedFrame]) -> None:
     """Report damage between whole frames, and lay a blank over each."""
     for one in damage:
         bench.report(path, f"{one.nbytes} bytes from {one.offset} on are damaged", said(one))
@@ -105,7 +105,7 @@ def mend(bench: Bench, path: Path, file: int, salt: int, damage: list[Found]) ->
             os.fsync(file)
 
 
-def cut_end(bench: Bench, path: Path, file: int, end: list[Found], *, torn: bool) -> None:
+def cut_end(bench: FsckContext, path: Path, file: int, end: list[ScannedFrame], *, torn: bool) -> None:
     """Report what lies behind the last whole frame, and cut it off."""
     if not end:
         return
@@ -120,12 +120,12 @@ def cut_end(bench: Bench, path: Path, file: int, end: list[Found], *, torn: bool
         os.fsync(file)
 
 
-def keep_bytes(bench: Bench, path: Path, file: int, offset: int, nbytes: int) -> None:
+def keep_bytes(bench: FsckContext, path: Path, file: int, offset: int, nbytes: int) -> None:
     """Put a copy of damaged bytes aside."""
     bench.keep(f"{path.name}-{offset}", os.pread(file, min(nbytes, COPIED_NBYTES), offset))
 
 
-def said(one: Found) -> str:
+def said(one: ScannedFrame) -> str:
     """Return what is known of a damaged frame."""
     header = one.header
     if header is None or header.kind is None:

@@ -9,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from deepprof.service.folder import StoreError, naming, open_plain, prepare_folder, sync_folder
-from deepprof.service.journal.frames import HEADER, Frame, Place, pack_header
-from deepprof.service.journal.index import Index
+from deepprof.service.journal.frames import HEADER, JournalFrame, JournalPlace, pack_header
+from deepprof.service.journal.index import SegmentIndex
 from deepprof.service.journal.segments import (
     HEAD,
     LAST_NUMBER,
-    Found,
+    ScannedFrame,
     create_segment,
     list_segments,
     path_of,
@@ -22,14 +22,14 @@ from deepprof.service.journal.segments import (
     scan,
     write_all,
 )
-from deepprof.service.journal.shelf import Segment, Shelf
+from deepprof.service.journal.shelf import JournalSegment, SegmentReader
 
 __all__ = ["Journal"]
 
 SEGMENT_NBYTES, TOTAL_NBYTES = 64 << 20, 2 << 30
 
 
-class Journal(Shelf):
+class Journal(SegmentReader):
     """What was accepted, in order; nothing that was synced is lost, whatever becomes of the process or the power.
 
     One thread calls `append`, `sync` and `release`; `read`, `window` and `replay` may be called from any. After an
@@ -54,7 +54,7 @@ class Journal(Shelf):
         *,
         segment_nbytes: int = SEGMENT_NBYTES,
         total_nbytes: int = TOTAL_NBYTES,
-        beyond: Place | None = None,
+        beyond: JournalPlace | None = None,
     ) -> Journal:
         """Open the journal in `folder`, made where it is missing, and cut off what a crash left half written.
 
@@ -78,7 +78,9 @@ class Journal(Shelf):
         path = path_of(self.folder, number)
         file = open_plain(path, os.O_RDWR if last else os.O_RDONLY)
         try:
-            segment = Segment(number, read_salt(file, path, number), os.fstat(file).st_size, Index(number))
+            segment = JournalSegment(
+                number, read_salt(file, path, number), os.fstat(file).st_size, SegmentIndex(number)
+            )
             if last and segment.salt is None and not any(os.pread(file, HEAD + 1, HEAD)):
                 self._drop_unborn(path, segment)  # killed before its head was on the disk: nothing was synced in it
                 return
@@ -86,19 +88,19 @@ class Journal(Shelf):
             self._take_in(segment, file, last=last)
         finally:
             os.close(file)
-        self.end = Place(number, segment.nbytes, 0)
+        self.end = JournalPlace(number, segment.nbytes, 0)
 
-    def _drop_unborn(self, path: Path, segment: Segment) -> None:
+    def _drop_unborn(self, path: Path, segment: JournalSegment) -> None:
         path.unlink()
         self.repaired += segment.nbytes
-        self.end = Place(segment.number, HEAD, 0)  # its number is used up
+        self.end = JournalPlace(segment.number, HEAD, 0)  # its number is used up
 
-    def _take_in(self, segment: Segment, file: int, *, last: bool) -> None:
+    def _take_in(self, segment: JournalSegment, file: int, *, last: bool) -> None:
         """Note the segment's frames and damage; of the last one, cut what lies behind its last whole frame."""
         if segment.salt is None:
-            self._note(Found(0, segment.nbytes, None, sound=False), segment.number)
+            self._note(ScannedFrame(0, segment.nbytes, None, sound=False), segment.number)
             return
-        damage, whole = list[Found](), HEAD
+        damage, whole = list[ScannedFrame](), HEAD
         for found in scan(file, segment.salt, segment.nbytes, payloads=last):
             if not found.sound:
                 damage.append(found)
@@ -112,7 +114,7 @@ class Journal(Shelf):
         for found in damage:
             self._note(found, segment.number)
 
-    def _cut(self, segment: Segment, file: int, whole: int) -> None:
+    def _cut(self, segment: JournalSegment, file: int, whole: int) -> None:
         """Cut the segment's torn end off, and have the rest on the disk before anything is derived from it."""
         self.repaired += segment.nbytes - whole
         if segment.nbytes > whole:
@@ -120,7 +122,7 @@ class Journal(Shelf):
         segment.nbytes = whole
         os.fsync(file)
 
-    def _start(self, beyond: Place) -> None:
+    def _start(self, beyond: JournalPlace) -> None:
         """Go on in the last segment, or in a new one where any position behind the last one's end may be noted."""
         last = self._segments.get(self.end.segment)
         usable = last is not None and last.salt is not None and not self.repaired
@@ -131,7 +133,7 @@ class Journal(Shelf):
             self._create(max(self.end.segment, beyond.segment) + 1)
         self.sync()
 
-    def append(self, frames: Sequence[Frame]) -> list[Place]:
+    def append(self, frames: Sequence[JournalFrame]) -> list[JournalPlace]:
         """Write `frames` behind the others, without a sync, all or none; returns where they lie.
 
         They go into one segment together. Raises `OSError`, and ValueError for what does not fit in a frame.
@@ -148,7 +150,7 @@ class Journal(Shelf):
             for frame, place in zip(frames, places, strict=True):
                 segment.index.add(frame.session, place.offset, place.length)
             segment.nbytes += nbytes
-            self.end = Place(segment.number, segment.nbytes, 0)
+            self.end = JournalPlace(segment.number, segment.nbytes, 0)
         return places
 
     def _write(self, buffers: Sequence[bytes]) -> None:
@@ -177,8 +179,8 @@ class Journal(Shelf):
             os.close(self._file)
         self._file, self._unlisted = file, True
         with self._lock:
-            self._segments[number] = Segment(number, salt, HEAD, Index(number))
-            self._synced = self.end = Place(number, HEAD, 0)
+            self._segments[number] = JournalSegment(number, salt, HEAD, SegmentIndex(number))
+            self._synced = self.end = JournalPlace(number, HEAD, 0)
 
     def sync(self) -> None:
         """Make everything before `end` survive a power loss. Raises `OSError` when that cannot be had.
@@ -211,11 +213,13 @@ class Journal(Shelf):
         self._file = -1
 
 
-def lay_out(frames: Sequence[Frame], segment: Segment, offset: int) -> tuple[list[Place], list[bytes]]:
+def lay_out(
+    frames: Sequence[JournalFrame], segment: JournalSegment, offset: int
+) -> tuple[list[JournalPlace], list[bytes]]:
     """Return the places of `frames` from `offset` on, and their headers and payloads in turn."""
     places, buffers = [], list[bytes]()
     for frame in frames:
         buffers += pack_header(frame, segment.salt or 0, offset), frame.payload
-        places.append(Place(segment.number, offset, HEADER + len(frame.payload)))
+        places.append(JournalPlace(segment.number, offset, HEADER + len(frame.payload)))
         offset = places[-1].offset + places[-1].length
     return places, buffers

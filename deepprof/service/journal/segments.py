@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deepprof.service.folder import StoreError, open_plain
-from deepprof.service.journal.frames import HEADER, MAGIC, Header, matches, unpack_header
+from deepprof.service.journal.frames import HEADER, MAGIC, JournalFrameHeader, matches, unpack_header
 
 __all__ = [
     "HEAD",
     "LAST_NUMBER",
-    "Found",
+    "ScannedFrame",
     "create_segment",
     "list_segments",
     "path_of",
@@ -39,7 +39,7 @@ BUFFERS = 1024  # that one system call writes (IOV_MAX)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ScannedFrame:
     """`nbytes` from `offset` on: a frame where `sound`, else damaged bytes, of the frame `header` where that is whole.
 
     `torn` bytes reach to the end of the file: a frame that was never written whole, or whose end is gone.
@@ -47,7 +47,7 @@ class Found:
 
     offset: int
     nbytes: int
-    header: Header | None
+    header: JournalFrameHeader | None
     sound: bool
     torn: bool = False
 
@@ -111,31 +111,31 @@ def write_all(file: int, buffers: Sequence[bytes], offset: int) -> None:
             left[0] = left[0][wrote:]
 
 
-def scan(file: int, salt: int, end: int, *, payloads: bool, start: int = HEAD) -> Iterator[Found]:
-    """Go through the bytes from `start` to `end`: each is in exactly one `Found`, in order. Raises `OSError`.
+def scan(file: int, salt: int, end: int, *, payloads: bool, start: int = HEAD) -> Iterator[ScannedFrame]:
+    """Go through the bytes from `start` to `end`: each is in exactly one `ScannedFrame`, in order. Raises `OSError`.
 
     With `payloads` every checksum is checked, without it those of headers only, which costs a read per frame.
     """
-    peek = Peek(file)
+    peek = HeaderScanner(file)
     while start < end:
         found = look(peek, salt, start, end, payloads=payloads)
         yield found
         start += found.nbytes
 
 
-def look(peek: Peek, salt: int, offset: int, end: int, *, payloads: bool) -> Found:
+def look(peek: HeaderScanner, salt: int, offset: int, end: int, *, payloads: bool) -> ScannedFrame:
     """Return what is at `offset`."""
     header = peek.header(offset, salt)
     if header is None:
         following = find_header(peek.file, salt, offset + 1, end)
-        return Found(offset, (following or end) - offset, None, sound=False, torn=following is None)
+        return ScannedFrame(offset, (following or end) - offset, None, sound=False, torn=following is None)
     nbytes = HEADER + header.length
     if offset + nbytes > end:
-        return Found(offset, end - offset, header, sound=False, torn=True)
+        return ScannedFrame(offset, end - offset, header, sound=False, torn=True)
     if not payloads or header.kind is None:
-        return Found(offset, nbytes, header, sound=True)
+        return ScannedFrame(offset, nbytes, header, sound=True)
     payload = os.pread(peek.file, header.length, offset + HEADER)
-    return Found(offset, nbytes, header, sound=matches(header, payload, salt, offset))
+    return ScannedFrame(offset, nbytes, header, sound=matches(header, payload, salt, offset))
 
 
 def find_header(file: int, salt: int, start: int, end: int) -> int | None:
@@ -153,14 +153,14 @@ def find_header(file: int, salt: int, start: int, end: int) -> int | None:
     return None
 
 
-class Peek:
+class HeaderScanner:
     """Headers of a file, read a block at a time."""
 
     def __init__(self, file: int) -> None:
         self.file = file
         self._start, self._block = 0, b""
 
-    def header(self, offset: int, salt: int) -> Header | None:
+    def header(self, offset: int, salt: int) -> JournalFrameHeader | None:
         """Return the header at `offset`, or None."""
         if not self._start <= offset <= self._start + len(self._block) - HEADER:
             self._start, self._block = offset, os.pread(self.file, PEEK_NBYTES, offset)

@@ -10,11 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deepprof.service.folder import StoreError, open_plain, require_kind, sync_folder
-from deepprof.service.journal.frames import HEADER, Frame, Header, Place, matches, unpack_header
-from deepprof.service.journal.index import Index
-from deepprof.service.journal.segments import HEAD, Found, path_of, scan
+from deepprof.service.journal.frames import (
+    HEADER,
+    JournalFrame,
+    JournalFrameHeader,
+    JournalPlace,
+    matches,
+    unpack_header,
+)
+from deepprof.service.journal.index import SegmentIndex
+from deepprof.service.journal.segments import HEAD, ScannedFrame, path_of, scan
 
-__all__ = ["Damage", "JournalError", "Segment", "Shelf"]
+__all__ = ["JournalDamage", "JournalError", "JournalSegment", "SegmentReader"]
 
 DAMAGES = 1000  # that are kept; all are counted
 
@@ -24,26 +31,26 @@ class JournalError(StoreError):
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class JournalDamage:
     """Bytes of the journal that are not as they were written; the frame they were where its header is whole."""
 
-    place: Place
+    place: JournalPlace
     session: int | None = None
     first: int = 0
     count: int = 0
 
 
 @dataclass(slots=True, eq=False)
-class Segment:
+class JournalSegment:
     """A segment that is kept: `nbytes` long; without a `salt` its head is damaged and nothing in it can be read."""
 
     number: int
     salt: int | None
     nbytes: int
-    index: Index
+    index: SegmentIndex
 
 
-class Shelf:
+class SegmentReader:
     """The reading half of the journal: segments by number, the damage found in them, and who holds them.
 
     `end` is the position behind the last frame, moved by the one that writes.
@@ -52,15 +59,15 @@ class Shelf:
     def __init__(self, folder: Path, segment_nbytes: int, total_nbytes: int) -> None:
         self.folder, self.segment_nbytes, self.total_nbytes = folder, segment_nbytes, total_nbytes
         self.damaged = 0
-        self.end = Place(0, 0, 0)
-        self._damages: dict[Place, Damage] = {}
-        self._segments: dict[int, Segment] = {}
+        self.end = JournalPlace(0, 0, 0)
+        self._damages: dict[JournalPlace, JournalDamage] = {}
+        self._segments: dict[int, JournalSegment] = {}
         self._lock = threading.Lock()
         self._pins = 0
 
-    def _note(self, found: Found, number: int) -> None:
+    def _note(self, found: ScannedFrame, number: int) -> None:
         """Count damaged bytes, once, and remember where they are."""
-        place, header = Place(number, found.offset, found.nbytes), found.header
+        place, header = JournalPlace(number, found.offset, found.nbytes), found.header
         with self._lock:
             if place in self._damages:
                 return
@@ -69,7 +76,7 @@ class Shelf:
                 self._damages[place] = describe(place, header)
 
     @property
-    def damages(self) -> tuple[Damage, ...]:
+    def damages(self) -> tuple[JournalDamage, ...]:
         """The first thousand of the `damaged` places that were found so far, as they were found."""
         with self._lock:
             return tuple(self._damages.values())
@@ -81,10 +88,10 @@ class Shelf:
             return sum(segment.nbytes for segment in self._segments.values())
 
     @property
-    def oldest(self) -> Place:
+    def oldest(self) -> JournalPlace:
         """The position of the first frame that can still be there."""
         with self._lock:
-            return Place(min(self._segments), HEAD, 0)
+            return JournalPlace(min(self._segments), HEAD, 0)
 
     @property
     def sessions(self) -> frozenset[int]:
@@ -92,7 +99,7 @@ class Shelf:
         with self._lock:
             return frozenset().union(*(segment.index.sessions for segment in self._segments.values()))
 
-    def read(self, place: Place) -> Frame:
+    def read(self, place: JournalPlace) -> JournalFrame:
         """Return the frame at `place`; raises `JournalError` when it is no longer kept or damaged."""
         path = path_of(self.folder, place.segment)
         with self._opened(place.segment) as (file, salt):
@@ -100,9 +107,9 @@ class Shelf:
         header = unpack_header(content, 0, salt, place.offset)
         payload = content[HEADER:]
         if header is None or header.kind is None or not matches(header, payload, salt, place.offset):
-            self._note(Found(place.offset, place.length, header, sound=False), place.segment)
+            self._note(ScannedFrame(place.offset, place.length, header, sound=False), place.segment)
             raise JournalError(path, f"the frame at byte {place.offset} is damaged")
-        return Frame(header.session, header.kind, header.first, header.count, payload)
+        return JournalFrame(header.session, header.kind, header.first, header.count, payload)
 
     @contextmanager
     def _opened(self, number: int) -> Iterator[tuple[int, int]]:
@@ -118,14 +125,14 @@ class Shelf:
             file = open_plain(path, os.O_RDONLY)
         except FileNotFoundError as error:
             if number in self._segments:
-                self._note(Found(0, segment.nbytes, None, sound=False), number)
+                self._note(ScannedFrame(0, segment.nbytes, None, sound=False), number)
             raise JournalError(path, "is gone") from error
         try:
             yield file, segment.salt
         finally:
             os.close(file)
 
-    def replay(self, after: Place | None = None) -> Iterator[tuple[Place, Frame]]:
+    def replay(self, after: JournalPlace | None = None) -> Iterator[tuple[JournalPlace, JournalFrame]]:
         """Give every frame behind `after` that can be read, in order, up to what is the end now.
 
         `after` is the place of a frame, or a former `end`. Damaged frames are left out, and noted in `damages`: a
@@ -142,7 +149,7 @@ class Shelf:
             with suppress(JournalError):  # went while the ones before it were read
                 yield from self._replay(segment.number, max(start, HEAD), stop)
 
-    def _replay(self, number: int, start: int, stop: int) -> Iterator[tuple[Place, Frame]]:
+    def _replay(self, number: int, start: int, stop: int) -> Iterator[tuple[JournalPlace, JournalFrame]]:
         with self._opened(number) as (file, salt):
             for found in scan(file, salt, stop, payloads=False, start=start):
                 header = found.header
@@ -152,16 +159,16 @@ class Shelf:
                 if header is None or header.kind is None or not matches(header, payload, salt, found.offset):
                     self._note(found, number)
                 else:
-                    frame = Frame(header.session, header.kind, header.first, header.count, payload)
-                    yield Place(number, found.offset, found.nbytes), frame
+                    frame = JournalFrame(header.session, header.kind, header.first, header.count, payload)
+                    yield JournalPlace(number, found.offset, found.nbytes), frame
 
-    def window(self, session: int) -> list[Place]:
+    def window(self, session: int) -> list[JournalPlace]:
         """Return where the session's frames lie that are still kept, oldest first."""
         with self._lock:
             parts = [segment.index.places(session) for _, segment in sorted(self._segments.items())]
             return [place for part in parts for place in part]
 
-    def release(self, before: Place) -> int:
+    def release(self, before: JournalPlace) -> int:
         """Remove the oldest segments that end before `before`, as many as the next one needs room; returns how many.
 
         What `before` stands for must be on the disk already (`History.sync`). Segments from it on stay, even above
@@ -184,7 +191,7 @@ class Shelf:
             sync_folder(self.folder)
         return gone
 
-    def _surplus(self, before: Place) -> int | None:
+    def _surplus(self, before: JournalPlace) -> int | None:
         """Return the segment that has to go next, or None."""
         with self._lock:
             oldest = min(self._segments)
@@ -204,6 +211,6 @@ class Shelf:
                 self._pins -= 1
 
 
-def describe(place: Place, header: Header | None) -> Damage:
+def describe(place: JournalPlace, header: JournalFrameHeader | None) -> JournalDamage:
     """Return the damage at `place`, with what its header still says."""
-    return Damage(place) if header is None else Damage(place, header.session, header.first, header.count)
+    return JournalDamage(place) if header is None else JournalDamage(place, header.session, header.first, header.count)

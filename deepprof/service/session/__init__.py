@@ -2,6 +2,6 @@
 
 from deepprof.service.session.events import SessionEvent
 from deepprof.service.session.limits import SessionLimits
-from deepprof.service.session.session import Advance, RankSession
+from deepprof.service.session.session import RankSession, SessionOutput
 
-__all__ = ["Advance", "RankSession", "SessionEvent", "SessionLimits"]
+__all__ = ["RankSession", "SessionEvent", "SessionLimits", "SessionOutput"]

@@ -18,7 +18,7 @@ CLEARLY = 2  # times as long must another stream have computed lately to replace
 
 
 @dataclass(slots=True)
-class Stream:
+class StreamWork:
     """What a stream has computed: kernels (graph launches too) that are no collectives, and how long they ran."""
 
     kernels: int = 0
@@ -30,7 +30,7 @@ class StreamChoice:
     """What each of a device's streams has run, `most` of them; halved at each late look, as the past counts less."""
 
     most: int
-    streams: dict[int, Stream] = field(default_factory=dict)
+    streams: dict[int, StreamWork] = field(default_factory=dict)
 
     def count(self, streams: Int64s, collective: Marks, lasting_ns: Int64s) -> None:
         """Count kernels."""
@@ -44,7 +44,7 @@ class StreamChoice:
         for number, kernels, lasting in zip(numbers.tolist(), *(one.tolist() for one in sums), strict=True):
             stream = self.streams.get(number)
             if stream is None and len(self.streams) < self.most:
-                stream = self.streams[number] = Stream()
+                stream = self.streams[number] = StreamWork()
             if stream is not None:
                 stream.kernels += int(kernels)
                 stream.lasting_ns += lasting

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from deepprof.metrics.iteration_table import Measured
-from deepprof.mining.online import Batch, OnlineMiner
+from deepprof.metrics.iteration_table import IterationColumns
+from deepprof.mining.online import IterationBatch, OnlineMiner
 from deepprof.service.session.activity import HeldActivity
 from deepprof.service.session.choice import LOOK_EVERY, StreamChoice, next_look
 from deepprof.service.session.columns import (
@@ -31,17 +31,17 @@ from deepprof.service.session.columns import (
 from deepprof.service.session.events import Kind, SessionEvent
 from deepprof.service.session.launches import Launched, Launches
 from deepprof.service.session.limits import SessionLimits
-from deepprof.service.session.main_stream import MainStream, Rank, Reading
+from deepprof.service.session.main_stream import KernelReading, MainStream, RankContext
 from deepprof.service.session.ranges import RangeQueue
-from deepprof.service.session.rows import Rows, as_measured
-from deepprof.service.session.story import Story
-from deepprof.service.session.tally import LATEST, Tally
+from deepprof.service.session.rows import LatestIteration, as_measured
+from deepprof.service.session.story import LoopLog
+from deepprof.service.session.tally import LATEST, IterationTally
 from deepprof.service.views import DeviceView
 
 if TYPE_CHECKING:
     from deepprof.service.examination import FoundLoop
 
-__all__ = ["Follower"]
+__all__ = ["DeviceSession"]
 
 NO_LOOP = -1
 SLOW = 2.0  # times the median of the latest iterations is an anomaly that its records are worth keeping for
@@ -49,15 +49,15 @@ USUAL = 16  # iterations that make a median
 
 
 @dataclass(slots=True)
-class Given:
+class DeviceOutput:
     """What came out since the last time that somebody asked."""
 
-    rows: list[Measured] = field(default_factory=list)
+    rows: list[IterationColumns] = field(default_factory=list)
     events: list[SessionEvent] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Follower:
+class DeviceSession:
     """Follows a device. `waiting` are readings of its kernels while no stream is the main one; `seen` counts events."""
 
     device: int
@@ -65,26 +65,26 @@ class Follower:
     choice: StreamChoice
     ranges: RangeQueue
     activity: HeldActivity = field(default_factory=HeldActivity)
-    tally: Tally = field(default_factory=Tally)
-    story: Story = field(default_factory=Story)
-    rows: Rows = field(default_factory=Rows)
+    tally: IterationTally = field(default_factory=IterationTally)
+    story: LoopLog = field(default_factory=LoopLog)
+    rows: LatestIteration = field(default_factory=LatestIteration)
     main: MainStream | None = None
-    waiting: list[Reading] = field(default_factory=list)
+    waiting: list[KernelReading] = field(default_factory=list)
     seen: int = 0
     htod: int = 0
     dtoh: int = 0
     until_ns: int = -FARTHEST_NS  # everything before is known
-    given: Given = field(default_factory=Given)
+    given: DeviceOutput = field(default_factory=DeviceOutput)
 
     @classmethod
-    def make(cls, device: int, limits: SessionLimits) -> Follower:
+    def make(cls, device: int, limits: SessionLimits) -> DeviceSession:
         """Return one that has seen nothing."""
         ranges = RangeQueue(limits.ranges, limits.families)
         return cls(device, limits, StreamChoice(limits.streams), ranges)
 
     # -- reading --
 
-    def read(self, events: Columns, launches: Launches, rank: Rank, marks: Array) -> None:
+    def read(self, events: Columns, launches: Launches, rank: RankContext, marks: Array) -> None:
         """Take device events by start, none before those of earlier calls; `marks` says which names are collectives."""
         first = 0
         while first < height(events):
@@ -95,7 +95,7 @@ class Follower:
                 self._look(rank)
             first = end
 
-    def _read(self, events: Columns, launches: Launches, rank: Rank, marks: Array) -> None:
+    def _read(self, events: Columns, launches: Launches, rank: RankContext, marks: Array) -> None:
         collective = marks[events["symbol"]]
         self.tally.count_events(events, collective)
         self.activity.add(events)
@@ -111,7 +111,7 @@ class Follower:
         else:
             self._feed(self.main, reading, rank)
 
-    def _reading(self, events: Columns, works: Array, launches: Launches) -> Reading:
+    def _reading(self, events: Columns, works: Array, launches: Launches) -> KernelReading:
         kernels = select(events, works)
         launched = launches.find(kernels["correlation"], kernels["start"])
         before = []
@@ -119,9 +119,9 @@ class Follower:
             begun = events["start"][events["copy"] == COPY[kind]]
             before.append((seen + np.searchsorted(begun, kernels["start"], side="right"), seen + len(begun)))
         (htod, self.htod), (dtoh, self.dtoh) = before
-        return Reading(kernels, launched, htod, dtoh)
+        return KernelReading(kernels, launched, htod, dtoh)
 
-    def _feed(self, main: MainStream, reading: Reading, rank: Rank) -> None:
+    def _feed(self, main: MainStream, reading: KernelReading, rank: RankContext) -> None:
         batches = []
         for batch in main.read(reading, self.ranges, rank):
             self._follow(main)
@@ -131,7 +131,7 @@ class Follower:
 
     # -- deciding --
 
-    def _look(self, rank: Rank) -> None:
+    def _look(self, rank: RankContext) -> None:
         """Look at the streams, and give up what is held for too long."""
         self._decide(rank)
         if self.main is not None:
@@ -140,7 +140,7 @@ class Follower:
         if self.seen >= LOOK_EVERY:
             self.choice.fade()
 
-    def _decide(self, rank: Rank, *, ends: bool = False) -> None:
+    def _decide(self, rank: RankContext, *, ends: bool = False) -> None:
         old = self.main
         number = self.choice.choose(old.stream if old else None, self.seen, ends=ends)
         if number is None or (old is not None and number == old.stream):
@@ -154,15 +154,15 @@ class Follower:
         if waiting:
             self._feed_waiting(self.main, waiting, rank)
 
-    def _feed_waiting(self, main: MainStream, waiting: list[Reading], rank: Rank) -> None:
+    def _feed_waiting(self, main: MainStream, waiting: list[KernelReading], rank: RankContext) -> None:
         kernels = join([reading.kernels for reading in waiting])
         launched = (np.concatenate(parts) for parts in zip(*(reading.launched for reading in waiting), strict=True))
         counts = (np.concatenate([getattr(r, name) for r in waiting]) for name in ("htod", "dtoh"))
-        own = Reading(kernels, Launched(*launched), *counts).of(kernels["stream"] == main.stream)
+        own = KernelReading(kernels, Launched(*launched), *counts).of(kernels["stream"] == main.stream)
         main.linked = own.launched.any_known()
         self._feed(main, own, rank)
 
-    def _leave(self, main: MainStream, rank: Rank, other: int) -> None:
+    def _leave(self, main: MainStream, rank: RankContext, other: int) -> None:
         """Another stream runs more: give the rest of this one."""
         self._finish(main, rank)
         self.rows.loops = max((loop.number + 1 for loop in self.story.loops), default=0)
@@ -175,7 +175,7 @@ class Follower:
 
     # -- ends --
 
-    def interrupt(self, lost: int | None, rank: Rank) -> None:
+    def interrupt(self, lost: int | None, rank: RankContext) -> None:
         """Records are missing here: nothing reaches over that."""
         self._decide_now(rank)
         if self.main is not None:
@@ -185,19 +185,19 @@ class Follower:
             self.main.keep_from(self.main.position)
         self.activity.clear()
 
-    def close(self, rank: Rank) -> None:
+    def close(self, rank: RankContext) -> None:
         """The rank has ended: give the rest."""
         self._decide_now(rank)
         if self.main is not None:
             self._finish(self.main, rank)
         self.activity.clear()
 
-    def _decide_now(self, rank: Rank) -> None:
+    def _decide_now(self, rank: RankContext) -> None:
         if self.main is None:
             self._decide(rank, ends=True)
             self.waiting = []
 
-    def _finish(self, main: MainStream, rank: Rank) -> None:
+    def _finish(self, main: MainStream, rank: RankContext) -> None:
         batch = main.close(self.ranges, rank)
         self._follow(main)
         self._give(main, [batch], ends=True)
@@ -212,7 +212,7 @@ class Follower:
     def _say(self, stream: int, kind: Kind, time_ns: int, why: str, loop: int = NO_LOOP) -> None:
         self.given.events.append(SessionEvent(self.device, stream, kind, time_ns, loop, 0, 0.0, why))
 
-    def _give(self, main: MainStream, batches: list[Batch], *, ends: bool = False) -> None:
+    def _give(self, main: MainStream, batches: list[IterationBatch], *, ends: bool = False) -> None:
         for rows in self.rows.take(batches, main, self.activity, self.device, ends=ends):
             loop = int(rows.values["loop"][0])
             self.tally.begin_loop(loop)
@@ -221,7 +221,7 @@ class Follower:
             self.story.count(loop, len(rows.adjacent))
             self.given.rows.append(rows)
 
-    def _notice_slow(self, rows: Measured, main: MainStream) -> None:
+    def _notice_slow(self, rows: IterationColumns, main: MainStream) -> None:
         """Say which iterations took much longer than those before them."""
         known = rows.adjacent & rows.values["complete"]
         times, starts = rows.values["iteration_ns"][known], rows.values["start_ns"][known]
@@ -267,9 +267,9 @@ class Follower:
         }
         return DeviceView(device=self.device, stream=main.stream if main else 0, **shown)
 
-    def take_given(self) -> Given:
+    def take_given(self) -> DeviceOutput:
         """Return what came out since the last time."""
-        given, self.given = self.given, Given()
+        given, self.given = self.given, DeviceOutput()
         return given
 
     @property

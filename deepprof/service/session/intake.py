@@ -16,17 +16,17 @@ from deepprof.service.session.columns import (
     select,
     values_of,
 )
-from deepprof.service.session.names import Families, Names
+from deepprof.service.session.names import RangeFamilies, SessionNames
 from deepprof.service.session.pending import Pending
 from deepprof.wire.kinds import count_kinds
 
-__all__ = ["TIMES", "Intake", "Queues", "call_columns", "range_columns"]
+__all__ = ["TIMES", "SessionIntake", "WaitingRows", "call_columns", "range_columns"]
 
 TIMES = {"device_events": "start_ns", "host_events": "start_ns", "annotations": "start_ns", "memory_events": "time_ns"}
 
 
 @dataclass(slots=True)
-class Queues:
+class WaitingRows:
     """What waits of each kind."""
 
     events: Pending = field(default_factory=Pending)
@@ -45,7 +45,7 @@ class Queues:
 
 
 @dataclass(slots=True)
-class Intake:
+class SessionIntake:
     """Checks rows against what was promised: what starts before `promise` is dropped.
 
     `floor` is by table what came before the last gap: rows that start before are too late, too. `devices` are those
@@ -104,7 +104,7 @@ class Intake:
         return found
 
 
-def call_columns(rows: pl.DataFrame, names: Names) -> Columns:
+def call_columns(rows: pl.DataFrame, names: SessionNames) -> Columns:
     """Return the runtime's calls as columns."""
     calls = rows.filter(pl.col("category") == "runtime")
     start = calls["start_ns"].to_numpy()
@@ -116,7 +116,7 @@ def call_columns(rows: pl.DataFrame, names: Names) -> Columns:
     }
 
 
-def range_columns(rows: pl.DataFrame, names: Names, families: Families) -> Columns:
+def range_columns(rows: pl.DataFrame, names: SessionNames, families: RangeFamilies) -> Columns:
     """Return the closed ranges as columns."""
     closed = rows.filter(pl.col("end_ns") > pl.col("start_ns"))
     start = closed["start_ns"].to_numpy()

@@ -15,19 +15,19 @@ import numpy as np
 
 from deepprof.metrics.sequence import Sequence as Symbols
 from deepprof.mining.evidence import Evidence
-from deepprof.mining.online import Batch, OnlineMiner
+from deepprof.mining.online import IterationBatch, OnlineMiner
 from deepprof.service.session.columns import FARTHEST_NS, GRAPH, Array, Columns, Int64s, Marks, height
 from deepprof.service.session.launches import Launched
 from deepprof.service.session.names import FamilyName
 from deepprof.service.session.ranges import RangeQueue
 
-__all__ = ["MainStream", "Rank", "Reading"]
+__all__ = ["KernelReading", "MainStream", "RankContext"]
 
 KEPT = 1 << 17  # symbols: the miner mines nothing before
 BEFORE_NS = -1  # the launch of what was launched before the capture, as metrics.sequence has it
 
 
-class Rank(NamedTuple):
+class RankContext(NamedTuple):
     """What a stream's evidence takes of its rank: which symbols are an optimizer's, and the families of ranges."""
 
     optimizer: Marks
@@ -35,7 +35,7 @@ class Rank(NamedTuple):
     by_end: Marks
 
 
-class Reading(NamedTuple):
+class KernelReading(NamedTuple):
     """Kernels by start with their launches, and how many copies from and to the host had begun by each start."""
 
     kernels: Columns
@@ -43,14 +43,14 @@ class Reading(NamedTuple):
     htod: Int64s
     dtoh: Int64s
 
-    def of(self, which: Array) -> Reading:
+    def of(self, which: Array) -> KernelReading:
         """Return some of the kernels."""
         kernels = {name: values[which] for name, values in self.kernels.items()}
-        return Reading(kernels, self.launched.of(which), self.htod[which], self.dtoh[which])
+        return KernelReading(kernels, self.launched.of(which), self.htod[which], self.dtoh[which])
 
 
 @dataclass(slots=True)
-class Carried:
+class CarriedKernel:
     """Of the last kernel: its launch, the sums at it, and the end of the longest of all so far."""
 
     launch: int = BEFORE_NS
@@ -80,7 +80,7 @@ class MainStream:
     miner: OnlineMiner
     linked: bool = False
     seen_linked: bool = False
-    carried: Carried = field(default_factory=Carried)
+    carried: CarriedKernel = field(default_factory=CarriedKernel)
     first: int = 0
     start: Int64s = field(default_factory=no_times)
     reach: Int64s = field(default_factory=no_times)
@@ -92,7 +92,7 @@ class MainStream:
         """Symbols read."""
         return self.first + len(self.start)
 
-    def read(self, reading: Reading, ranges: RangeQueue, rank: Rank) -> Iterator[Batch]:
+    def read(self, reading: KernelReading, ranges: RangeQueue, rank: RankContext) -> Iterator[IterationBatch]:
         """Give kernels to the miner; yield what it gives, after each of its decisions."""
         if not height(reading.kernels):
             return
@@ -119,7 +119,7 @@ class MainStream:
         self.marked = len(optimizer)
         return optimizer
 
-    def _gather(self, reading: Reading) -> tuple[Int64s, dict[str, Array]]:
+    def _gather(self, reading: KernelReading) -> tuple[Int64s, dict[str, Array]]:
         """Return when each kernel was launched, which never falls, and the evidence; remember the last kernel."""
         kernels, last = reading.kernels, self.carried
         reach = follow(last.reach, kernels["end"])
@@ -141,24 +141,24 @@ class MainStream:
             own = np.where(launch[:-1] >= 0, np.diff(launch) - np.diff(elapsed), 0)
             evidence["launch_gaps"] = without_first(own, self.broken)
         sums = (launch, elapsed, waits, graphs, htod, dtoh, reach)
-        self.carried = Carried(*(int(values[-1]) for values in sums))
+        self.carried = CarriedKernel(*(int(values[-1]) for values in sums))
         self.broken = False
         self.start = np.append(self.start, kernels["start"])
         self.reach = np.append(self.reach, reach[1:])
         return launch[1:], evidence
 
-    def interrupt(self, lost: int | None, ranges: RangeQueue, rank: Rank) -> Batch:
+    def interrupt(self, lost: int | None, ranges: RangeQueue, rank: RankContext) -> IterationBatch:
         """Records are missing here: nothing reaches over that."""
         self._tell_rest(ranges, rank)
         self.broken, self.carried.reach = True, -FARTHEST_NS
         return self.miner.gap(lost)
 
-    def close(self, ranges: RangeQueue, rank: Rank) -> Batch:
+    def close(self, ranges: RangeQueue, rank: RankContext) -> IterationBatch:
         """Return the rest: the stream ends here."""
         self._tell_rest(ranges, rank)
         return self.miner.finish()
 
-    def _tell_rest(self, ranges: RangeQueue, rank: Rank) -> None:
+    def _tell_rest(self, ranges: RangeQueue, rank: RankContext) -> None:
         """Tell the miner of all ranges that began so far: no symbol follows that would show where they end."""
         ranges.close(self.position)
         known = Evidence(families=ranges.tell(self.position, rank.families, ends=True))

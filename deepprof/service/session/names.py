@@ -16,7 +16,7 @@ from deepprof.metrics.streams import COLLECTIVE
 from deepprof.mining.evidence import Trust
 from deepprof.service.session.columns import Array, Marks
 
-__all__ = ["COLLECTIVE_MARK", "GRAPH_MARK", "WAIT_MARK", "Families", "FamilyName", "Names"]
+__all__ = ["COLLECTIVE_MARK", "GRAPH_MARK", "WAIT_MARK", "FamilyName", "RangeFamilies", "SessionNames"]
 
 OPTIMIZER_MARK, COLLECTIVE_MARK, WAIT_MARK, GRAPH_MARK = 1, 2, 4, 8
 MARKS = {OPTIMIZER_MARK: OPTIMIZER, COLLECTIVE_MARK: COLLECTIVE, WAIT_MARK: WAITS, GRAPH_MARK: GRAPH_LAUNCHES}
@@ -24,7 +24,7 @@ MOST_BLOCKS = 64
 
 
 @dataclass(slots=True)
-class Names:
+class SessionNames:
     """Texts by id, and their marks. `blocks` are the texts packed so far: they only grow, and are saved often."""
 
     texts: list[str] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Names:
         return self.blocks
 
     @classmethod
-    def unpack(cls, blocks: list[bytes]) -> Names:
+    def unpack(cls, blocks: list[bytes]) -> SessionNames:
         """Return the names of which `pack` made the bytes. `ValueError` for others."""
         names = cls()
         try:
@@ -105,7 +105,7 @@ RESERVED = 4  # part of the families' room that only step markers and the framew
 
 
 @dataclass(slots=True)
-class Families:
+class RangeFamilies:
     """The families of ranges that are followed, `most` of them; `_of` is a name id's family, found when first used."""
 
     most: int

@@ -12,7 +12,7 @@ __all__ = ["Pending"]
 
 
 @dataclass(slots=True)
-class Part:
+class PendingPart:
     """Rows in the order in which they came; `oldest` and `newest` are starts among them."""
 
     rows: Columns
@@ -20,7 +20,7 @@ class Part:
     newest: int
 
     @classmethod
-    def of(cls, rows: Columns) -> Part:
+    def of(cls, rows: Columns) -> PendingPart:
         """Return some rows, at least one, as a part."""
         return cls(rows, int(rows["start"].min()), int(rows["start"].max()))
 
@@ -29,17 +29,17 @@ class Part:
 class Pending:
     """Rows of one table, in the order in which they came."""
 
-    parts: list[Part] = field(default_factory=list)
+    parts: list[PendingPart] = field(default_factory=list)
 
     def add(self, rows: Columns) -> None:
         """Take rows in any order."""
         if height(rows):
-            self.parts.append(Part.of(rows))
+            self.parts.append(PendingPart.of(rows))
 
     def release(self, until: int) -> Columns | None:
         """Return the rows that start before `until` by start, those with equal starts as they came; None: no row."""
         ready: list[Columns] = []
-        kept: list[Part] = []
+        kept: list[PendingPart] = []
         for part in self.parts:
             if part.newest < until:
                 ready.append(part.rows)
@@ -48,7 +48,7 @@ class Pending:
             else:
                 early = part.rows["start"] < until
                 ready.append(select(part.rows, early))
-                kept.append(Part.of(select(part.rows, ~early)))
+                kept.append(PendingPart.of(select(part.rows, ~early)))
         self.parts = kept
         return by_start(join(ready)) if ready else None
 

@@ -13,28 +13,28 @@ import polars as pl
 from deepprof.mining.online.recent import MAX_NAMES
 from deepprof.service.session.columns import FARTHEST_NS, Columns, join, select
 from deepprof.service.session.events import SessionEvent
-from deepprof.service.session.follower import Follower
-from deepprof.service.session.intake import TIMES, Queues, call_columns, range_columns
+from deepprof.service.session.follower import DeviceSession
+from deepprof.service.session.intake import TIMES, WaitingRows, call_columns, range_columns
 from deepprof.service.session.launches import LAG_NS
 from deepprof.service.session.limits import SessionLimits
-from deepprof.service.session.main_stream import Rank
-from deepprof.service.session.names import COLLECTIVE_MARK, Names
+from deepprof.service.session.main_stream import RankContext
+from deepprof.service.session.names import COLLECTIVE_MARK, SessionNames
 from deepprof.service.session.rows import as_history
 from deepprof.service.session.saving import pack, unpack
-from deepprof.service.session.state import SavedSession, State, Stretch
+from deepprof.service.session.state import SavedSession, SessionState, UnbrokenStretch
 from deepprof.service.views import DeviceView
 
 if TYPE_CHECKING:
     from deepprof.service.examination import FoundLoop
-    from deepprof.wire.records import Records
+    from deepprof.wire.records import CheckedRecords
 
-__all__ = ["Advance", "RankSession"]
+__all__ = ["RankSession", "SessionOutput"]
 
 MOST_STRETCHES = 64  # gaps that wait to be handled
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Advance:
+class SessionOutput:
     """What came out: iterations (`HISTORY`), in order for each device, and events."""
 
     iterations: pl.DataFrame
@@ -56,12 +56,12 @@ class RankSession:
     """
 
     def __init__(self, limits: SessionLimits | None = None) -> None:
-        self._names = Names()
-        self._state = State.make(limits or SessionLimits())
+        self._names = SessionNames()
+        self._state = SessionState.make(limits or SessionLimits())
 
     # -- records in --
 
-    def take(self, records: Records) -> None:
+    def take(self, records: CheckedRecords) -> None:
         """Take a batch: accepted, in order, without holes.
 
         Raises:
@@ -86,7 +86,7 @@ class RankSession:
         """Take names alone, the first of which has the id `first`. Raises ValueError for a hole before them."""
         self._names.add(texts, first)
 
-    def _watch_for_devices(self, records: Records, rows: dict[str, pl.DataFrame]) -> None:
+    def _watch_for_devices(self, records: CheckedRecords, rows: dict[str, pl.DataFrame]) -> None:
         """Keep host rows as long as nothing says that a device is in use."""
         without = self._state.without
         if without.over:
@@ -107,7 +107,7 @@ class RankSession:
         """
         self._refuse_when_ended()
         self._close("gap", lost)
-        self._state.stretches.append(Stretch())
+        self._state.stretches.append(UnbrokenStretch())
         self._state.without.give_up()
         if len(self._state.stretches) > MOST_STRETCHES:
             self._work()
@@ -129,13 +129,13 @@ class RankSession:
 
     # -- iterations out --
 
-    def advance(self) -> Advance:
+    def advance(self) -> SessionOutput:
         """Do the work on what is complete; return what came of it since the last time."""
         self._work()
         given = [follower.take_given() for follower in self._state.followers.values()]
         rows = as_history([part for one in given for part in one.rows])
         events = tuple(event for one in given for event in one.events)
-        return Advance(rows, events)
+        return SessionOutput(rows, events)
 
     def _work(self) -> None:
         state = self._state
@@ -146,7 +146,7 @@ class RankSession:
             promise = state.intake.promise
             self._read(state.stretches[0].queues, promise, promise - LAG_NS)
 
-    def _flush(self, stretch: Stretch) -> None:
+    def _flush(self, stretch: UnbrokenStretch) -> None:
         """Handle all that came before a gap or the end."""
         state = self._state
         until = max(state.done_ns, *(queue.newest + 1 for queue in stretch.queues.all))
@@ -163,7 +163,7 @@ class RankSession:
         if stretch.closing == "end":
             state.intake.promise = FARTHEST_NS
 
-    def _read(self, queues: Queues, host_until: int, device_until: int) -> None:
+    def _read(self, queues: WaitingRows, host_until: int, device_until: int) -> None:
         """Handle what the host did before a time, and devices before another, not later one."""
         state = self._state
         calls, ranges = queues.calls.release(host_until), queues.ranges.release(host_until)
@@ -198,19 +198,19 @@ class RankSession:
             own = events if len(devices) == 1 else select(events, events["device"] == device)
             self._follower(device).read(own, self._state.launches, rank, collective)
 
-    def _follower(self, device: int) -> Follower:
+    def _follower(self, device: int) -> DeviceSession:
         state = self._state
         follower = state.followers.get(device)
         if follower is None:
-            follower = state.followers[device] = Follower.make(device, state.limits)
+            follower = state.followers[device] = DeviceSession.make(device, state.limits)
             follower.ranges.add(of_device(state.backlog, device))
         return follower
 
-    def _rank(self) -> Rank:
+    def _rank(self) -> RankContext:
         families = self._state.families
-        return Rank(self._names.optimizer[:MAX_NAMES], families.known, families.end_tells())
+        return RankContext(self._names.optimizer[:MAX_NAMES], families.known, families.end_tells())
 
-    def _stand_in(self, rank: Rank) -> None:
+    def _stand_in(self, rank: RankContext) -> None:
         """Have operators stand for kernels where there was no device."""
         state = self._state
         trace = None if state.followers else state.without.device_events(self._names.texts)
@@ -289,7 +289,7 @@ class RankSession:
         """
         saved = unpack(data, SavedSession)
         session = cls.__new__(cls)
-        session._names, session._state = Names.unpack(saved.names), saved.state
+        session._names, session._state = SessionNames.unpack(saved.names), saved.state
         return session
 
 

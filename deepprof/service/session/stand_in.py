@@ -14,11 +14,11 @@ import polars as pl
 from deepprof.collectors.trace import ANNOTATIONS, Accounting, Trace, empty_table
 from deepprof.metrics.operators import stand_in
 
-__all__ = ["WithoutDevice"]
+__all__ = ["CpuFallback"]
 
 
 @dataclass(slots=True)
-class WithoutDevice:
+class CpuFallback:
     """What may be needed: host rows as they came; `over` once a device was seen, or there are more than `most`."""
 
     most: int

@@ -6,50 +6,50 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from deepprof.service.session.columns import FARTHEST_NS, RANGES, Columns, empty
-from deepprof.service.session.follower import Follower
-from deepprof.service.session.intake import Intake, Queues
+from deepprof.service.session.follower import DeviceSession
+from deepprof.service.session.intake import SessionIntake, WaitingRows
 from deepprof.service.session.launches import Launches
 from deepprof.service.session.limits import SessionLimits
-from deepprof.service.session.names import Families
-from deepprof.service.session.stand_in import WithoutDevice
+from deepprof.service.session.names import RangeFamilies
+from deepprof.service.session.stand_in import CpuFallback
 
-__all__ = ["SavedSession", "State", "Stretch"]
+__all__ = ["SavedSession", "SessionState", "UnbrokenStretch"]
 
 
 @dataclass(slots=True)
-class Stretch:
+class UnbrokenStretch:
     """What came between two gaps, and what it ends with."""
 
-    queues: Queues = field(default_factory=Queues)
+    queues: WaitingRows = field(default_factory=WaitingRows)
     closing: Literal["", "gap", "end"] = ""
     lost: int | None = None
 
 
 @dataclass(slots=True)
-class State:
+class SessionState:
     """All of a session but its names. `backlog` are the latest ranges, for devices that are seen for the first time."""
 
     limits: SessionLimits
-    intake: Intake
+    intake: SessionIntake
     launches: Launches
-    families: Families
-    without: WithoutDevice
-    stretches: list[Stretch] = field(default_factory=lambda: [Stretch()])
-    followers: dict[int, Follower] = field(default_factory=dict)
+    families: RangeFamilies
+    without: CpuFallback
+    stretches: list[UnbrokenStretch] = field(default_factory=lambda: [UnbrokenStretch()])
+    followers: dict[int, DeviceSession] = field(default_factory=dict)
     backlog: Columns = field(default_factory=lambda: empty(RANGES))
     host_ranges: bool = False  # the host writes some: those of devices are the same ones
     done_ns: int = -FARTHEST_NS  # device events that start before were handled
     ended: bool = False
 
     @classmethod
-    def make(cls, limits: SessionLimits) -> State:
+    def make(cls, limits: SessionLimits) -> SessionState:
         """Return that of a session that has seen nothing."""
         return cls(
             limits,
-            Intake(limits.devices),
+            SessionIntake(limits.devices),
             Launches(limits.launches),
-            Families(limits.families),
-            WithoutDevice(limits.host_rows),
+            RangeFamilies(limits.families),
+            CpuFallback(limits.host_rows),
         )
 
 
@@ -58,4 +58,4 @@ class SavedSession:
     """A session as it is saved."""
 
     names: list[bytes]
-    state: State
+    state: SessionState

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from deepprof.mining.online import Event, OnlineMiner
+from deepprof.mining.online import MinerEvent, OnlineMiner
 from deepprof.service.views import LoopView
 
 if TYPE_CHECKING:
     from deepprof.service.examination import FoundLoop
 
-__all__ = ["Story"]
+__all__ = ["LoopLog"]
 
 MOST_LOOPS = 32
 
 
 @dataclass(slots=True)
-class Story:
+class LoopLog:
     """The loops followed, the latest last; how many were lost or replaced, and how often iterations became longer.
 
     `seen` is the last event of the miner that was looked at, `period` and `followed` those of the loop then.
@@ -30,10 +30,10 @@ class Story:
     growth: int = 0
     period: int = 0
     followed: int = -1
-    seen: Event | None = None
+    seen: MinerEvent | None = None
     foreign: int = 0  # kernels in no iteration, on streams that were the main one before
 
-    def follow(self, miner: OnlineMiner, offset: int) -> list[Event]:
+    def follow(self, miner: OnlineMiner, offset: int) -> list[MinerEvent]:
         """Take in what the miner has decided since the last time; return it. Its loops count from `offset` on."""
         new = [shift(event, offset) for event in events_after(miner.events, self.seen)]
         for event in new:
@@ -43,7 +43,7 @@ class Story:
             self._show(miner, offset)
         return new
 
-    def _note(self, event: Event) -> None:
+    def _note(self, event: MinerEvent) -> None:
         if event.kind == "lost":
             self.resets, self.followed = self.resets + 1, -1
         elif event.kind == "drift":
@@ -98,12 +98,12 @@ class Story:
         }
 
 
-def shift(event: Event, offset: int) -> Event:
+def shift(event: MinerEvent, offset: int) -> MinerEvent:
     """Return the event with its loop's number on this device."""
     return event if event.loop < 0 else replace(event, loop=offset + event.loop)
 
 
-def events_after(events: tuple[Event, ...], seen: Event | None) -> list[Event]:
+def events_after(events: tuple[MinerEvent, ...], seen: MinerEvent | None) -> list[MinerEvent]:
     """Return the events behind the last one that was seen; all of them where that is gone."""
     for place in range(len(events) - 1, -1, -1):
         if events[place] == seen:

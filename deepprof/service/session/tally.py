@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from deepprof.collectors.trace import COPY_KINDS
-from deepprof.metrics.iteration_table import Measured
+from deepprof.metrics.iteration_table import IterationColumns
 from deepprof.service.session.columns import COPY, GRAPH, KERNEL, MEMCPY, Array, Columns, Int64s, Marks, height
 from deepprof.service.session.spans import RunningUnion
 from deepprof.service.views import BUCKETS_S
 
-__all__ = ["LATEST", "Tally"]
+__all__ = ["LATEST", "IterationTally"]
 
 ITERATED = (
     *("iterations", "incomplete", "last_start_ns", "last_iteration_ns", "last_interval_ns", "last_events", "loop"),
@@ -31,7 +31,7 @@ def no_counts() -> Int64s:
 
 
 @dataclass(slots=True)
-class Tally:
+class IterationTally:
     """Everything but `last_…` and `latest` (the times of the loop's latest complete iterations) only ever grows, until
     the iterations of a whole recording take the place of those counted.
     """
@@ -80,7 +80,7 @@ class Tally:
 
     def forget_iterations(self) -> None:
         """Begin anew with counting iterations: others take the place of those counted so far."""
-        fresh = Tally()
+        fresh = IterationTally()
         for name in ITERATED:
             setattr(self, name, getattr(fresh, name))
 
@@ -89,7 +89,7 @@ class Tally:
         if loop != self.loop:
             self.loop, self.latest = loop, self.latest[:0]
 
-    def count_iterations(self, rows: Measured) -> None:
+    def count_iterations(self, rows: IterationColumns) -> None:
         """Count iterations, at least one, which come after all counted before."""
         values, count = rows.values, len(rows.adjacent)
         self.iterations += count

@@ -21,8 +21,8 @@ from deepprof.collectors.live.packets import (
     RECORDS_HEAD,
     TICK,
     VERSION,
+    CollectionLevel,
     Kind,
-    Level,
     Reason,
 )
 from tests.patience import PATIENCE_S, answer
@@ -104,7 +104,7 @@ def packet(kind: Kind, *values: int) -> bytes:
 class Listener:
     """Listens at `path` from `start` on; `reading` cleared, it takes nothing more in."""
 
-    def __init__(self, path: Path, level: Level = Level.ON) -> None:
+    def __init__(self, path: Path, level: CollectionLevel = CollectionLevel.ON) -> None:
         self.path, self.level = path, level
         self.connections: list[Heard] = []
         self.doors: list[socket.socket] = []
@@ -160,7 +160,7 @@ class Listener:
         except OSError:
             return b""
 
-    def say(self, level: Level) -> None:
+    def say(self, level: CollectionLevel) -> None:
         self.doors[-1].sendall(packet(Kind.LEVEL, level))
 
     def wait(self, until: Callable[[Listener], Any]) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from deepprof.collectors.live import packets
-from deepprof.collectors.live.packets import Kind, Level, Reason
+from deepprof.collectors.live.packets import CollectionLevel, Kind, Reason
 from tests.patience import PATIENCE_S, answer
 
 from .building import Built
@@ -76,7 +76,7 @@ class Connection:
         payload = struct.pack(f"<{len(words)}I", *words)
         self.stream.sendall(struct.pack("<IHHII", packets.MAGIC, kind, 0, len(payload), 0) + payload)
 
-    def run(self, level: Level, answer: bytes | None) -> None:
+    def run(self, level: CollectionLevel, answer: bytes | None) -> None:
         try:
             if answer is None:
                 self.say(Kind.WELCOME, packets.VERSION, level)
@@ -150,7 +150,7 @@ class Connection:
 class Agent:
     """Listens at `path`; a new connection hears `level`. `gate` cleared: nothing more is read."""
 
-    def __init__(self, path: Path, level: Level = Level.ON, keep: bool = True) -> None:
+    def __init__(self, path: Path, level: CollectionLevel = CollectionLevel.ON, keep: bool = True) -> None:
         self.path, self.level, self.keep = path, level, keep
         self.connections: list[Connection] = []
         self.gate = threading.Event()

@@ -18,7 +18,7 @@ import pytest
 
 import deepprof
 from deepprof.collectors.live import torch_profiler
-from deepprof.collectors.live.packets import ANNOTATION, Kind, Level, Reason
+from deepprof.collectors.live.packets import ANNOTATION, CollectionLevel, Kind, Reason
 from tests.collectors.live.listener import Heard, Listener
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed (pip install torch==2.13.0)")
@@ -43,7 +43,7 @@ def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listen
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # that is what it is about
 def test_a_forked_child_attaches_whatever_the_parents_threads_held(tmp_path: Path) -> None:
-    speaker = torch_profiler.Speaker("torch")
+    speaker = torch_profiler.CollectorIdentity("torch")
     with torch_profiler.LOCK:
         child = os.fork()
         if child == 0:
@@ -197,7 +197,7 @@ def test_under_deepprof_run_it_leaves_the_rank_to_the_library(
 
 
 def test_an_agent_that_wants_nothing_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    listener = Listener(tmp_path / "a.sock", Level.OFF).start()
+    listener = Listener(tmp_path / "a.sock", CollectionLevel.OFF).start()
     profiler = torch.profiler.profile()
     attachment = deepprof.attach(profiler, socket=str(listener.path))
     listener.wait(lambda at: at.connections and at.last.ticks)

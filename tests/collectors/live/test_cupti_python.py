@@ -20,7 +20,7 @@ import pytest
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.live import cupti_python
 from deepprof.collectors.live.cupti_records import decode
-from deepprof.collectors.live.packets import NO_COPY, Kind, Level, Reason
+from deepprof.collectors.live.packets import NO_COPY, CollectionLevel, Kind, Reason
 from deepprof.collectors.trace import ACTIVITIES, COPY_KINDS
 from tests.collectors.live.listener import Listener
 
@@ -148,11 +148,11 @@ def test_windows_are_what_the_agent_wants(cupti: Cupti, listener: Listener) -> N
     cupti.made.extend([kernel(5, 6), kernel(7, 8)])
     heard = listener.wait(lambda at: len(at.last.events) == 2 and at.last)  # a flush has found them
     cupti.made.extend([kernel(9, 10)])
-    listener.say(Level.OFF)
-    listener.wait(lambda at: at.last.ticks[-1]["level"] == Level.OFF)
+    listener.say(CollectionLevel.OFF)
+    listener.wait(lambda at: at.last.ticks[-1]["level"] == CollectionLevel.OFF)
     assert not cupti.enabled
-    listener.say(Level.ON)
-    listener.wait(lambda at: at.last.ticks[-1]["level"] == Level.ON and len(at.last.events) == 3)
+    listener.say(CollectionLevel.ON)
+    listener.wait(lambda at: at.last.ticks[-1]["level"] == CollectionLevel.ON and len(at.last.events) == 3)
     cupti.made.extend([kernel(20, 21)])
     collector.stop()
     listener.wait(lambda at: at.last.ended)
@@ -199,7 +199,7 @@ def test_a_buffer_of_nothing_else_is_counted_too(cupti: Cupti, listener: Listene
 
 
 def test_nothing_is_enabled_before_an_agent_wants_it(cupti: Cupti, tmp_path: Path) -> None:
-    listener = Listener(tmp_path / "a.sock", Level.OFF).start()
+    listener = Listener(tmp_path / "a.sock", CollectionLevel.OFF).start()
     collector = cupti_python.start(socket=str(listener.path))
     listener.wait(lambda at: at.connections and at.last.ticks)
     assert not cupti.enabled

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deepprof.collectors.live.packets import VERSION, Kind, Level, Reason
+from deepprof.collectors.live.packets import VERSION, CollectionLevel, Kind, Reason
 from tests.patience import UNHURRIED
 
 from .building import SANITIZERS, build
@@ -89,7 +89,7 @@ def await_hello(agent: Agent) -> Connection:
     return agent.connections[0]
 
 
-def say_welcome(agent: Agent, level: Level = Level.ON) -> Connection:
+def say_welcome(agent: Agent, level: CollectionLevel = CollectionLevel.ON) -> Connection:
     """Answer a job that has waited for it."""
     said = await_hello(agent)
     said.say(Kind.WELCOME, VERSION, level)
@@ -131,7 +131,7 @@ def test_what_came_before_the_answer_is_given_with_it(start: Start, silent: Agen
 
 def test_an_end_waits_for_an_answer_that_may_come(start: Start, silent: Agent) -> None:
     with start("start ranges 100 finish") as run:
-        await_hello(silent).say(Kind.WELCOME, VERSION, Level.ON)
+        await_hello(silent).say(Kind.WELCOME, VERSION, CollectionLevel.ON)
         run.end()
         assert frames(silent.only()) == [(0, 100, Reason.NONE), (100, 0, Reason.NONE)]
 
@@ -159,12 +159,12 @@ def test_without_an_agent_nobody_waits(start: Start, tmp_path: Path, listens: bo
 def test_what_an_agent_does_not_want_is_counted(start: Start, silent: Agent) -> None:
     with start("start ranges 100 line ranges 7 line ranges 20") as run:
         run.await_ready()
-        said = say_welcome(silent, Level.OFF)
+        said = say_welcome(silent, CollectionLevel.OFF)
         assert int(said.ticks[-1]["next"]) == 100
         run.go_on()
         run.await_ready()
-        said.say(Kind.LEVEL, Level.ON)
-        await_truth(lambda: said.ticks[-1]["level"] == Level.ON, "the level")
+        said.say(Kind.LEVEL, CollectionLevel.ON)
+        await_truth(lambda: said.ticks[-1]["level"] == CollectionLevel.ON, "the level")
         run.go_on()
         run.end()
         silent.only()
@@ -233,11 +233,11 @@ def test_a_pause_before_the_answer_ends_what_was_kept(start: Start, silent: Agen
     with start("start ranges 100 pause quiet 7 line quiet 7 resume line ranges 20") as run:
         run.await_ready()
         said = await_hello(silent)
-        said.say(Kind.WELCOME, VERSION, Level.ON)
+        said.say(Kind.WELCOME, VERSION, CollectionLevel.ON)
         await_truth(lambda: said.ticks, "a tick")
         run.go_on()
         run.await_ready()
-        await_truth(lambda: said.ticks[-1]["level"] == Level.ON, "the level")
+        await_truth(lambda: said.ticks[-1]["level"] == CollectionLevel.ON, "the level")
         run.go_on()
         run.end()
         silent.only()
@@ -286,8 +286,8 @@ def test_a_forked_child_counts_from_zero(start: Start, silent: Agent, flavour: s
             run.await_ready()
         await_truth(lambda: len(silent.connections) == 2 and all(c.hello for c in silent.connections), "two words")
         for said in silent.connections:
-            said.say(Kind.WELCOME, VERSION, Level.ON)
-            await_truth(lambda said=said: said.ticks[-1]["level"] == Level.ON, "the level")
+            said.say(Kind.WELCOME, VERSION, CollectionLevel.ON)
+            await_truth(lambda said=said: said.ticks[-1]["level"] == CollectionLevel.ON, "the level")
         for _ in range(2):
             run.go_on()
         run.end()

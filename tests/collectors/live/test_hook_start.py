@@ -120,7 +120,7 @@ def test_a_class_that_loads_all_frozen_modules_is_left_alone(monkeypatch: pytest
     Frozen.exec_module = staticmethod(FrozenImporter.exec_module)  # type: ignore[assignment,method-assign]
     monkeypatch.setattr(watch, "find", lambda *_: SimpleNamespace(loader=Frozen))
     before = dict(vars(Frozen))
-    watch.Watch().find_spec("torch")
+    watch.TorchImportFinder().find_spec("torch")
     assert dict(vars(Frozen)) == before
 
 
@@ -152,7 +152,7 @@ def test_a_loader_that_takes_no_attribute_is_left_alone(monkeypatch: pytest.Monk
         def find_spec(name: str, path: object, target: object) -> object:
             return importlib.util.spec_from_loader(name, Loader())  # type: ignore[arg-type]
 
-    watching = watch.Watch()
+    watching = watch.TorchImportFinder()
     monkeypatch.setattr(sys, "meta_path", [watching, Finder])
     found = watching.find_spec("torch")
     assert found is not None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from deepprof.collectors.live import packets
-from deepprof.collectors.live.packets import Kind, Level, Reason
+from deepprof.collectors.live.packets import CollectionLevel, Kind, Reason
 
 from .building import build
 from .reader import TRUTH, Agent, Connection, await_truth, finish_job, start_job
@@ -119,17 +119,17 @@ def test_a_reader_that_never_reads_does_not_hold_up_the_end(tmp_path: Path) -> N
 
 
 def test_a_level_of_off_asks_nothing_and_on_begins_a_complete_window(tmp_path: Path) -> None:
-    with Agent(tmp_path / "socket", level=Level.OFF) as agent:
+    with Agent(tmp_path / "socket", level=CollectionLevel.OFF) as agent:
         job = start_job(build("plain"), ["steady", FOREVER], {"DEEPPROF_SOCKET": agent.path, "JOB_ALONE": 1})
         await_truth(lambda: agent.connections and len(agent.connections[0].ticks) > 1, "ticks")
         said = agent.connections[0]
         assert (said.count, {int(tick["level"]) for tick in said.ticks}) == (0, {0})
         for _ in range(2):
             before = said.count
-            said.say(Kind.LEVEL, Level.ON)
+            said.say(Kind.LEVEL, CollectionLevel.ON)
             await_truth(lambda before=before: said.count > before, "records")
             await_truth(lambda: int(said.ticks[-1]["level"]) == 1, "the level")
-            said.say(Kind.LEVEL, Level.OFF)
+            said.say(Kind.LEVEL, CollectionLevel.OFF)
             await_truth(lambda: int(said.ticks[-1]["level"]) == 0, "the level")
         after, ticks = said.count, len(said.ticks)
         await_truth(lambda: len(said.ticks) > ticks + 1, "ticks")
@@ -190,11 +190,11 @@ def test_an_agent_that_speaks_otherwise_is_left(tmp_path: Path, answer: bytes) -
 
 
 def test_a_welcome_in_pieces_and_packets_that_are_not_known_are_understood(tmp_path: Path) -> None:
-    with Agent(tmp_path / "socket", level=Level.OFF) as agent:
+    with Agent(tmp_path / "socket", level=CollectionLevel.OFF) as agent:
         job = start_job(build("plain"), ["backward", 10], {"DEEPPROF_SOCKET": agent.path})
         await_truth(lambda: agent.connections and agent.connections[0].ticks, "a tick")
         stranger = struct.pack("<IHHII12x", packets.MAGIC, 20, 0, 12, 0)
-        for byte in stranger + struct.pack("<IHHIII", packets.MAGIC, Kind.LEVEL, 0, 4, 0, Level.ON):
+        for byte in stranger + struct.pack("<IHHIII", packets.MAGIC, Kind.LEVEL, 0, 4, 0, CollectionLevel.ON):
             agent.connections[0].stream.sendall(bytes([byte]))
         assert finish_job(job)[0] == 10
         assert agent.only().count == 10

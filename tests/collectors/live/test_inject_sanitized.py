@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deepprof.collectors.live.packets import Kind, Level
+from deepprof.collectors.live.packets import CollectionLevel, Kind
 from tests.patience import PATIENCE_S
 
 from .building import build
@@ -68,9 +68,9 @@ def test_levels_and_a_lost_agent_are_clean(tmp_path: Path, flavour: str) -> None
     with Agent(path) as first:
         job = start_job(build(flavour), ["steady", 10_000_000], settings)
         await_truth(lambda: first.connections and first.connections[0].count > 1000, "records")
-        first.connections[0].say(Kind.LEVEL, Level.OFF)
+        first.connections[0].say(Kind.LEVEL, CollectionLevel.OFF)
         await_truth(lambda: first.connections[0].ticks[-1]["level"] == 0, "the level")
-        first.connections[0].say(Kind.LEVEL, Level.ON)
+        first.connections[0].say(Kind.LEVEL, CollectionLevel.ON)
         await_truth(lambda: first.connections[0].ticks[-1]["level"] == 1, "the level")
         first.gate.clear()
     with Agent(path) as second:

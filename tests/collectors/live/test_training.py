@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepprof.collectors.live.packets import Kind, Level, Reason
+from deepprof.collectors.live.packets import CollectionLevel, Kind, Reason
 
 from .building import build
 from .reader import TRUTH, Agent, Connection, await_truth, finish_job, start_job
@@ -111,14 +111,14 @@ def test_graphs_that_were_captured_between_two_windows_are_seen_in_the_next(tmp_
         job = start_job(build("plain"), ["graphs", ITERATIONS], settings, "training")
         await_truth(lambda: agent.connections and agent.connections[0].count > ITERATIONS, "graphs")
         said = agent.connections[0]
-        said.say(Kind.LEVEL, Level.OFF)
-        await_truth(lambda: said.ticks[-1]["level"] == Level.OFF, "the end of the window")
+        said.say(Kind.LEVEL, CollectionLevel.OFF)
+        await_truth(lambda: said.ticks[-1]["level"] == CollectionLevel.OFF, "the end of the window")
         window.touch()
         ticks, before = len(said.ticks), said.count
         await_truth(lambda: len(said.ticks) > ticks + 2, "ticks")
         assert said.count == before
-        said.say(Kind.LEVEL, Level.ON)
-        await_truth(lambda: said.ticks[-1]["level"] == Level.ON, "the next window")
+        said.say(Kind.LEVEL, CollectionLevel.ON)
+        await_truth(lambda: said.ticks[-1]["level"] == CollectionLevel.ON, "the next window")
         window.unlink()
         finish_job(job)
         said = agent.only()

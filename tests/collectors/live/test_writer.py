@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from deepprof.agent.agent import default_socket
 from deepprof.collectors.live import connection, payloads
 from deepprof.collectors.live import writer as module
-from deepprof.collectors.live.identity import PLACES, Speaker, find_socket
-from deepprof.collectors.live.packets import EVENT, NO_TIME, RANGE, VERSION, Kind, Level, Reason
-from deepprof.collectors.live.writer import NEVER, Batch, Writer, read_clocks
+from deepprof.collectors.live.identity import PLACES, CollectorIdentity, find_socket
+from deepprof.collectors.live.packets import EVENT, NO_TIME, RANGE, VERSION, CollectionLevel, Kind, Reason
+from deepprof.collectors.live.writer import NEVER, RecordBatch, Writer, read_clocks
 from tests.collectors.live.listener import PATIENCE_S, Listener
 
 
@@ -33,7 +33,7 @@ def listener(tmp_path: Path) -> Iterator[Listener]:
 
 @pytest.fixture
 def writer(listener: Listener) -> Iterator[Writer]:
-    made = Writer(Speaker("test"), listener.path)
+    made = Writer(CollectorIdentity("test"), listener.path)
     assert made.start()
     yield made
     made.finish()
@@ -51,7 +51,7 @@ def test_everything_arrives_once_with_names_before_it(listener: Listener, writer
     assert names.tolist() == [1, 2, 1]
     rows, ranges = events(3), np.zeros(2, RANGE)
     rows["name"], ranges["name"] = names, [2, 1]
-    assert writer.put(Batch(rows, ranges, events_until_ns=70, ranges_until_ns=80))
+    assert writer.put(RecordBatch(rows, ranges, events_until_ns=70, ranges_until_ns=80))
     writer.finish()
     heard = listener.wait(lambda at: at.last.ended and at.last)
     assert heard.order[0] is Kind.HELLO
@@ -67,13 +67,13 @@ def test_everything_arrives_once_with_names_before_it(listener: Listener, writer
     assert (tick["events_until_ns"], tick["ranges_until_ns"], tick["next"]) == (70, 80, 5)
     assert tick["open_since_ns"] == NEVER
     assert tick["device_ns"] == tick["unix_ns"]
-    assert not writer.put(Batch(rows))
+    assert not writer.put(RecordBatch(rows))
 
 
 def test_promises_come_after_the_records_that_they_cover(listener: Listener, writer: Writer) -> None:
     before = listener.wait(lambda at: at.connections and at.last.ticks)[0]
     assert before["events_until_ns"] == NO_TIME
-    writer.put(Batch(events(1), events_until_ns=9))
+    writer.put(RecordBatch(events(1), events_until_ns=9))
     heard = listener.wait(lambda at: any(tick["events_until_ns"] == 9 for tick in at.last.ticks) and at.last)
     assert len(heard.events) == 1
 
@@ -83,7 +83,7 @@ def test_a_large_batch_comes_in_parts_of_its_time_with_promises(listener: Listen
     rows, ranges = events(30_000, device_ns), np.zeros(30_000, RANGE)
     ranges["start_ns"] = ranges["end_ns"] = np.arange(30_000) + mono_ns
     until = int(rows["start_ns"][-1]) + 1, int(ranges["start_ns"][-1]) + 1
-    writer.put(Batch(rows, ranges, *until, reason=Reason.DUTY_CYCLE))
+    writer.put(RecordBatch(rows, ranges, *until, reason=Reason.DUTY_CYCLE))
     writer.finish()
     heard = listener.wait(lambda at: at.connections and at.last.ended and at.last)
     assert heard.events["start_ns"].tolist() == rows["start_ns"].tolist()
@@ -138,7 +138,7 @@ def test_many_threads_share_one_writer(listener: Listener, writer: Writer) -> No
         for turn in range(50):
             rows = events(10, at * 1000 + turn * 10)
             rows["name"] = writer.intern([f"{at}-{turn}"] * 10)
-            assert writer.put(Batch(rows))
+            assert writer.put(RecordBatch(rows))
 
     threads = [threading.Thread(target=work, args=(at,)) for at in range(4)]
     for thread in threads:
@@ -154,20 +154,20 @@ def test_many_threads_share_one_writer(listener: Listener, writer: Writer) -> No
 
 
 def test_a_reader_that_stops_costs_whole_batches_which_are_counted(listener: Listener) -> None:
-    writer = Writer(Speaker("test"), listener.path, queue_nbytes=64 * 1000)
+    writer = Writer(CollectorIdentity("test"), listener.path, queue_nbytes=64 * 1000)
     writer.start()
     listener.wait(lambda at: at.connections and at.last.ticks)
     listener.reading.clear()
     taken = []
     for turn in range(3000):
-        if writer.put(Batch(events(500, turn * 500))):
+        if writer.put(RecordBatch(events(500, turn * 500))):
             taken.append(turn)
         elif len(taken) + 20 < turn:  # full for long enough
             break
     assert 0 < len(taken) < turn
     listener.reading.set()
     listener.wait(lambda at: len(at.last.events) == len(taken) * 500)
-    assert writer.put(Batch(events(1, 10**9)))
+    assert writer.put(RecordBatch(events(1, 10**9)))
     writer.finish()
     heard = listener.wait(lambda at: at.last.ended and at.last)
     starts = heard.events["start_ns"]
@@ -188,8 +188,8 @@ def test_records_are_counted_by_kind_up_to_each_packet_and_tick(listener: Listen
     rows["activity"] = np.arange(len(rows)) % 5
     rows["activity"][7] = 77  # no kind
     ranges["start_ns"] = 10_000
-    writer.put(Batch(rows, ranges, lost=3))
-    writer.put(Batch(events(5)))
+    writer.put(RecordBatch(rows, ranges, lost=3))
+    writer.put(RecordBatch(events(5)))
     writer.finish()
     heard = listener.wait(lambda at: at.last.ended and at.last)
     kernels, *others = np.bincount(np.delete(rows["activity"], 7)).tolist()
@@ -209,7 +209,7 @@ def test_nothing_waits_while_nobody_reads(listener: Listener, writer: Writer) ->
     listener.wait(lambda at: at.connections and at.last.ticks)
     listener.reading.clear()
     began = time.thread_time()
-    while writer.put(Batch(events(1 << 16))):
+    while writer.put(RecordBatch(events(1 << 16))):
         pass
     assert time.thread_time() - began < 5
     assert writer.queued_nbytes <= writer.limit_nbytes
@@ -219,18 +219,18 @@ def test_nothing_waits_while_nobody_reads(listener: Listener, writer: Writer) ->
 def test_after_an_agent_has_gone_the_next_gets_all_names_and_the_gap(tmp_path: Path) -> None:
     first = Listener(tmp_path / "a.sock").start()
     gone = threading.Event()
-    writer = Writer(Speaker("test"), first.path, listener=lambda on: None if on else gone.set())
+    writer = Writer(CollectorIdentity("test"), first.path, listener=lambda on: None if on else gone.set())
     writer.start()
     writer.intern(["a", "b"])
-    writer.put(Batch(events(4)))
+    writer.put(RecordBatch(events(4)))
     first.wait(lambda at: at.connections and len(at.last.events) == 4)
     first.stop()
     assert gone.wait(PATIENCE_S)
     assert not writer.is_on
-    assert not writer.put(Batch(events(3)))
+    assert not writer.put(RecordBatch(events(3)))
     second = Listener(tmp_path / "a.sock").start()
     heard = second.wait(lambda at: at.connections and at.last.ticks and at.last)
-    assert writer.put(Batch(events(2)))
+    assert writer.put(RecordBatch(events(2)))
     writer.finish()
     second.wait(lambda at: at.last.ended)
     assert heard.hello["continues"] == "1"
@@ -243,16 +243,16 @@ def test_after_an_agent_has_gone_the_next_gets_all_names_and_the_gap(tmp_path: P
 
 def test_switched_off_it_takes_nothing_and_numbers_nothing(listener: Listener) -> None:
     told: list[bool] = []
-    writer = Writer(Speaker("test"), listener.path, listener=told.append)
+    writer = Writer(CollectorIdentity("test"), listener.path, listener=told.append)
     writer.start()
     listener.wait(lambda at: at.connections and at.last.ticks)
-    listener.say(Level.OFF)
-    listener.wait(lambda at: at.last.ticks[-1]["level"] == Level.OFF)
+    listener.say(CollectionLevel.OFF)
+    listener.wait(lambda at: at.last.ticks[-1]["level"] == CollectionLevel.OFF)
     assert not writer.is_on
-    assert not writer.put(Batch(events(5)))
-    listener.say(Level.ON)
-    listener.wait(lambda at: at.last.ticks[-1]["level"] == Level.ON)
-    assert writer.put(Batch(events(2)))
+    assert not writer.put(RecordBatch(events(5)))
+    listener.say(CollectionLevel.ON)
+    listener.wait(lambda at: at.last.ticks[-1]["level"] == CollectionLevel.ON)
+    assert writer.put(RecordBatch(events(2)))
     writer.finish()
     heard = listener.wait(lambda at: at.last.ended and at.last)
     assert heard.heads[0] == (Kind.EVENTS, 0, 2, Reason.DUTY_CYCLE)
@@ -262,13 +262,13 @@ def test_switched_off_it_takes_nothing_and_numbers_nothing(listener: Listener) -
 
 def test_no_agent_is_one_line_and_the_next_records_say_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     found = threading.Event()
-    writer = Writer(Speaker("test"), tmp_path / "a.sock", listener=lambda on: found.set() if on else None)
+    writer = Writer(CollectorIdentity("test"), tmp_path / "a.sock", listener=lambda on: found.set() if on else None)
     assert not writer.start()
     assert [record.getMessage()[:30] for record in caplog.records] == ["deepprof: no agent listens at "]
-    assert not writer.put(Batch(events(3)))
+    assert not writer.put(RecordBatch(events(3)))
     listener = Listener(tmp_path / "a.sock").start()
     assert found.wait(PATIENCE_S)
-    assert writer.put(Batch(events(1)))
+    assert writer.put(RecordBatch(events(1)))
     writer.finish()
     heard = listener.wait(lambda at: at.last.ended and at.last)
     assert heard.heads[0] == (Kind.EVENTS, 3, 1, Reason.DISCONNECTED)
@@ -278,7 +278,7 @@ def test_no_agent_is_one_line_and_the_next_records_say_so(tmp_path: Path, caplog
 
 def test_finish_without_an_agent_returns_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEEPPROF_QUIET", "1")
-    writer = Writer(Speaker("test"), tmp_path / "none.sock")
+    writer = Writer(CollectorIdentity("test"), tmp_path / "none.sock")
     writer.start()
     writer.finish()
     writer.thread.join(PATIENCE_S)
@@ -290,11 +290,11 @@ def test_a_forked_child_says_nothing(listener: Listener, writer: Writer) -> None
     listener.wait(lambda at: at.connections and at.last.ticks)
     child = os.fork()
     if child == 0:
-        taken = writer.put(Batch(events(9)))
+        taken = writer.put(RecordBatch(events(9)))
         writer.finish()
         os._exit(int(taken))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    writer.put(Batch(events(2)))
+    writer.put(RecordBatch(events(2)))
     writer.finish()
     heard = listener.wait(lambda at: at.last.ended and at.last)
     assert len(heard.events) == 2
@@ -322,9 +322,9 @@ def test_a_job_that_closes_all_descriptors_keeps_its_files(
     number = writer.connection.ends[end][0].fileno()
     mine = os.open(tmp_path / "mine", os.O_RDWR | os.O_CREAT)
     os.dup2(mine, number)
-    writer.put(Batch(events(2)))
+    writer.put(RecordBatch(events(2)))
     listener.wait(lambda at: len(at.connections) == 2 and at.last.ticks)
-    writer.put(Batch(events(3)))
+    writer.put(RecordBatch(events(3)))
     writer.finish()
     heard = listener.wait(lambda at: at.last.ended and at.last)
     assert heard.heads[-1][1] == 5
@@ -345,7 +345,7 @@ def test_where_no_descriptor_or_thread_is_to_be_had_the_job_goes_on(
         raise RuntimeError("can't start new thread")
 
     path = tmp_path / "socket"
-    writer = Writer(Speaker("test"), path)
+    writer = Writer(CollectorIdentity("test"), path)
     with socket.socket(socket.AF_UNIX) as server, monkeypatch.context() as patch:
         server.bind(str(path))
         server.listen(1)
@@ -356,14 +356,14 @@ def test_where_no_descriptor_or_thread_is_to_be_had_the_job_goes_on(
         patch.setattr(threading.Thread, "start", fail)
         assert not writer.start()
     assert "no thread can be started" in caplog.messages[-1]
-    assert not writer.put(Batch(events(1)))
+    assert not writer.put(RecordBatch(events(1)))
     writer.finish()
 
 
 def test_names_are_bounded_by_their_number_and_by_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ALL_CHARS", 10)
     monkeypatch.setattr(module, "NAME_CHARS", 4)
-    writer = Writer(Speaker("test"), Path("/nowhere"))
+    writer = Writer(CollectorIdentity("test"), Path("/nowhere"))
     assert writer.intern(["abcdef", "abcdxy", "ghij", "klm", "kl"]).tolist() == [1, 1, 2, 0, 3]
     assert writer.names == ["abcd", "ghij", "kl"]
 
@@ -373,7 +373,7 @@ def test_hello_says_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("SLURM_JOB_NAME", "two\nlines")
-    speaker = Speaker("torch", stand_in=True, variables={"DEEPPROF_RANK": "7"})
+    speaker = CollectorIdentity("torch", stand_in=True, variables={"DEEPPROF_RANK": "7"})
     said = dict(line.split("=", 1) for line in speaker.hello().decode().splitlines())
     assert said["version"] == str(VERSION)
     assert said["pid"] == str(os.getpid())
@@ -388,7 +388,7 @@ def test_hello_says_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_hello_stays_small_and_keeps_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in PLACES:
         monkeypatch.setenv(name, "ü" * 5000)
-    said = Speaker("torch").hello()
+    said = CollectorIdentity("torch").hello()
     assert len(said) <= 16 << 10
     assert said.endswith(b"\n")
     assert all("=" in line for line in said.decode().splitlines())

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepprof.collectors.live.identity import Speaker
+from deepprof.collectors.live.identity import CollectorIdentity
 from deepprof.collectors.live.packets import EVENT, NO_TIME, Kind, Reason
-from deepprof.collectors.live.writer import Batch, Writer, read_clocks
+from deepprof.collectors.live.writer import RecordBatch, Writer, read_clocks
 from tests.collectors.live.listener import Listener
 from tests.collectors.live.reader import await_truth
 
@@ -38,11 +38,11 @@ def test_a_device_clock_that_fails_ends_nothing(listener: Listener) -> None:
             raise OSError("the driver is gone")
         return time.monotonic_ns() + ahead_ns
 
-    made = Writer(Speaker("test"), listener.path, device_clock=read_device)
+    made = Writer(CollectorIdentity("test"), listener.path, device_clock=read_device)
     assert made.start()
     for count, works[0] in ((1, False), (2, True), (3, False)):
         begin = time.monotonic_ns() + ahead_ns
-        assert made.put(Batch(events(20_000, begin), events_until_ns=begin + 20_000))
+        assert made.put(RecordBatch(events(20_000, begin), events_until_ns=begin + 20_000))
         listener.wait(lambda at, count=count: at.connections and len(at.last.events) == 20_000 * count)
         before = int(listener.last.ticks[-1]["events_until_ns"])
     assert before <= begin + 20_000
@@ -66,17 +66,17 @@ def test_a_reading_that_failed_is_not_the_best_for_being_quick() -> None:
 
 
 def test_promises_to_a_reader_that_stops_take_no_memory(listener: Listener) -> None:
-    made = Writer(Speaker("test"), listener.path)
+    made = Writer(CollectorIdentity("test"), listener.path)
     assert made.start()
     listener.wait(lambda at: at.connections and at.last.ticks)
     listener.reading.clear()
-    made.put(Batch(events(200_000)))
+    made.put(RecordBatch(events(200_000)))
     await_truth(lambda: made.connection and made.connection.pieces and not made.queue, "a full socket")
-    made.put(Batch(events(10, 200_000), events_until_ns=1))
+    made.put(RecordBatch(events(10, 200_000), events_until_ns=1))
     for until_ns in range(2, 1000):
-        assert made.put(Batch(events_until_ns=until_ns, lost=until_ns == 500, reason=Reason.DRIVER_DROPPED))
+        assert made.put(RecordBatch(events_until_ns=until_ns, lost=until_ns == 500, reason=Reason.DRIVER_DROPPED))
     assert len(made.queue) == 1
-    made.put(Batch(events(10, 200_010)))
+    made.put(RecordBatch(events(10, 200_010)))
     listener.reading.set()
     made.finish()
     heard = listener.wait(lambda at: at.last.ended and at.last)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from deepprof.agent.answers import Answer
+from deepprof.agent.answers import AgentStatus
 from deepprof.agent.asking import NotAnsweredError, ask
 from deepprof.collectors.live.packets import EVENT, HEAD, Kind, Reason
 from tests.deepprof.agent import packets_made as made
@@ -74,10 +74,10 @@ class AgentProcess:
             return False
         return True
 
-    def ask(self) -> Answer:
+    def ask(self) -> AgentStatus:
         return ask(self.socket)
 
-    def wait(self, what: Callable[[Answer], bool], words: str) -> Answer:
+    def wait(self, what: Callable[[AgentStatus], bool], words: str) -> AgentStatus:
         """Wait until the agent's answer is as wished."""
         wait_for(lambda: what(self.ask()), words)
         return self.ask()

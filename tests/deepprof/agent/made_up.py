@@ -7,10 +7,10 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from deepprof.agent.answers import Answer, read_answer
-from deepprof.agent.asking import NotAnsweredError, Why
-from deepprof.agent.doctor.machine import Surroundings
-from deepprof.agent.doctor.tree import Tree
+from deepprof.agent.answers import AgentStatus, read_answer
+from deepprof.agent.asking import NoAnswerReason, NotAnsweredError
+from deepprof.agent.doctor.machine import DoctorMachine
+from deepprof.agent.doctor.tree import FileTree
 
 from .fake_agent import answer
 
@@ -28,7 +28,7 @@ LOADER, CUDA = "/lib64/ld-linux-x86-64.so.2", "/usr/lib/x86_64-linux-gnu/libcuda
 TORCH = "/venv/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so"
 CUPTI = "/venv/lib/python3.11/site-packages/nvidia/cuda_cupti/lib/libcupti.so.12"
 DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Thu Jan 16 00:00:00 UTC 2025\nGCC version: x\n"
-ABSENT = NotAnsweredError(Why.ABSENT)
+ABSENT = NotAnsweredError(NoAnswerReason.ABSENT)
 
 
 def put(root: Path, path: str, text: str = "") -> None:
@@ -43,10 +43,10 @@ def loads(root: Path, *paths: str) -> None:
     put(root, "/etc/ld.so.cache", "glibc-ld.so.cache1.1\0\0" + "".join(f"{p.split('/')[-1]}\0{p}\0" for p in paths))
 
 
-def around(tree: Tree, said: Mapping[str, object] | NotAnsweredError = ABSENT, **more: object) -> Surroundings:
+def around(tree: FileTree, said: Mapping[str, object] | NotAnsweredError = ABSENT, **more: object) -> DoctorMachine:
     """What surrounds a machine whose agent says `said`; the library is one that can be loaded, or is made up."""
 
-    def ask(_: Path) -> Answer:
+    def ask(_: Path) -> AgentStatus:
         if isinstance(said, NotAnsweredError):
             raise said
         return read_answer(json.dumps(answer(**said)).encode())
@@ -54,7 +54,7 @@ def around(tree: Tree, said: Mapping[str, object] | NotAnsweredError = ABSENT, *
     hook = tree.at("/hook")
     put(tree.root, "/hook/sitecustomize.py")
     usual = {"socket": Path(SOCKET), "ask": ask, "daemon": lambda _: None, "library": None, "hook": hook}
-    return Surroundings(**(usual | more))  # type: ignore[arg-type]
+    return DoctorMachine(**(usual | more))  # type: ignore[arg-type]
 
 
 def add_process(

@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 
 import deepprof
-from deepprof.agent.injection import Injection, settings
+from deepprof.agent.injection import InjectionPlan, settings
 from deepprof.client.daemon import Daemon as Client
 from deepprof.client.errors import DaemonError
 from deepprof.collectors.trace import Trace
@@ -169,7 +169,7 @@ def start_rank(built: Built, agent: AgentProcess, job: str, recording: Recording
     number = recording.trace.rank or 0
     path = agent.folder / f"{job}-{number}.records"
     recording.write(path)
-    wish = Injection(
+    wish = InjectionPlan(
         built.library, Path("/nowhere"), agent.socket, job, graphs="launches" if recording.has_graphs else None
     )
     environ = {"PATH": os.environ["PATH"], **SANITIZED, "RANK": str(number), **settings(wish)}

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from deepprof.agent.notices import Notices
+from deepprof.agent.notices import NoticeLog
 from deepprof.agent.rpd.source import RpdSource
 from tests.collectors.rpd_database import call, op
 
@@ -45,7 +45,7 @@ class Tail:
     def __init__(self, path: Path, **changes: Any) -> None:
         self.clock, self.ranks, self.lines = TurningClock(), Opening(), []
         changes = {"clock": self.clock, "unix_ns": lambda: UNIX_NS, "since_boot_ns": lambda: BOOT_NS} | changes
-        self.source = RpdSource(path, "job", self.ranks, Notices(self.lines.append), **changes)
+        self.source = RpdSource(path, "job", self.ranks, NoticeLog(self.lines.append), **changes)
 
     async def look(self, seconds: float = 0.0) -> float:
         self.clock.now += seconds

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deepprof.collectors.live.packets import Kind, Level, Reason
+from deepprof.collectors.live.packets import CollectionLevel, Kind, Reason
 from tests.deepprof.agent.agents import AgentProcess, Job, iterations, running_agent
 from tests.deepprof.agent.test_agent import NAMES, find_rank, folder, wait_ended
 from tests.deepprof.service.daemons import Daemon, launch, running, wait_for
@@ -30,7 +30,7 @@ class Obedient:
 
     agent: AgentProcess
     cost_ratio: float
-    level: Level = Level.ON
+    level: CollectionLevel = CollectionLevel.ON
     cpu_ns: int = 0
     windows: list[list[float]] = field(default_factory=lambda: [[0.0]])  # seconds of the beginning, and of the end
     words: dict[str, object] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Obedient:
     def live(self, seconds: float) -> None:
         """Work so long; a hundred iterations a second are collected."""
         for _ in range(int(seconds * 4)):
-            if self.level is Level.ON:
+            if self.level is CollectionLevel.ON:
                 self.job.records(iterations(25, self.now_ns))
                 self.cpu_ns += int(self.cost_ratio * QUARTER)
             self.now_ns += QUARTER
@@ -56,9 +56,9 @@ class Obedient:
         self.job.write(Kind.ASK, b"")
         while (said := self.job.read())[0] != Kind.ANSWER:
             assert said[0] == Kind.LEVEL
-            self.level = Level(int(np.frombuffer(said[1], "<u4")[0]))
+            self.level = CollectionLevel(int(np.frombuffer(said[1], "<u4")[0]))
             at_s = (self.now_ns - self.begin_ns) / SECOND
-            if self.level is Level.OFF:
+            if self.level is CollectionLevel.OFF:
                 self.windows[-1].append(at_s)
                 self.job.reason = Reason.DUTY_CYCLE
             else:
@@ -124,7 +124,7 @@ def test_a_full_spool_makes_windows_and_then_nothing(folder: Path) -> None:
         answer = agent.ask()
         assert answer.spool.nbytes <= 300 << 10
         assert [change["reason"] for change in answer.level_changes][:2] == ["spool-full", "spool-full"]
-        assert obedient.level is Level.OFF
+        assert obedient.level is CollectionLevel.OFF
         daemon = launch(folder).wait_ready()
         try:
             wait_for(lambda: find_rank(daemon), "the daemon knows the rank")

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from deepprof.agent import server
-from deepprof.agent.agent import IDLE_S, Agent, Settings
+from deepprof.agent.agent import IDLE_S, AgentSettings, NodeAgent
 from deepprof.agent.asking import is_there
 from deepprof.agent.hello import read_hello
 from deepprof.agent.member import Peer
@@ -84,8 +84,8 @@ def test_one_that_was_started_for_a_run_ends_when_nothing_is_left(
     folder: Path, until_idle: bool, expected_s: float | None
 ) -> None:
     hand = Hand()
-    settings = Settings(socket=folder / "s", spool=folder / "spool", until_idle=until_idle)
-    agent = Agent(settings, find_door(f"unix:{folder}/nobody"), hand)  # type: ignore[arg-type]
+    settings = AgentSettings(socket=folder / "s", spool=folder / "spool", until_idle=until_idle)
+    agent = NodeAgent(settings, find_door(f"unix:{folder}/nobody"), hand)  # type: ignore[arg-type]
     member = agent.members.join(read_hello(made.hello()), Peer(os.getpid(), os.getuid()), 0.0)
     for _ in range(100):
         hand.now += 10.0

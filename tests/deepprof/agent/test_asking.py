@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.agent.answers import read_answer
-from deepprof.agent.asking import NotAnsweredError, Why, ask, is_there
+from deepprof.agent.asking import NoAnswerReason, NotAnsweredError, ask, is_there
 from deepprof.collectors.live.packets import HEAD, MAGIC, PAYLOAD_NBYTES, Kind
 
 from .fake_agent import answer, answering, pack, process
@@ -40,18 +40,18 @@ def test_what_a_later_agent_says_more_is_left_out():
 
 
 def test_nobody_there(tmp_path):
-    assert refusal(tmp_path / "none") is Why.ABSENT
-    assert refusal(tmp_path / ("x" * 200)) is Why.ABSENT
+    assert refusal(tmp_path / "none") is NoAnswerReason.ABSENT
+    assert refusal(tmp_path / ("x" * 200)) is NoAnswerReason.ABSENT
     (tmp_path / "file").write_text("")
-    assert refusal(tmp_path / "file") is Why.ABSENT
-    assert refusal(tmp_path / "file" / "s") is Why.ABSENT
+    assert refusal(tmp_path / "file") is NoAnswerReason.ABSENT
+    assert refusal(tmp_path / "file" / "s") is NoAnswerReason.ABSENT
     assert not is_there(tmp_path / "none")
 
 
 def test_a_socket_that_was_left_behind(tmp_path):
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(tmp_path / "s"))
-    assert refusal(tmp_path / "s") is Why.ABSENT
+    assert refusal(tmp_path / "s") is NoAnswerReason.ABSENT
     assert not is_there(tmp_path / "s")
 
 
@@ -60,14 +60,14 @@ def test_a_door_that_forbids(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(socket.socket, "connect", forbid)
-    assert refusal(tmp_path / "s") is Why.FORBIDDEN
+    assert refusal(tmp_path / "s") is NoAnswerReason.FORBIDDEN
 
 
 def test_one_that_never_answers(tmp_path):
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(tmp_path / "s"))
         door.listen()
-        assert refusal(tmp_path / "s", 0.05) is Why.SILENT
+        assert refusal(tmp_path / "s", 0.05) is NoAnswerReason.SILENT
         assert is_there(tmp_path / "s")
 
 
@@ -91,12 +91,12 @@ def test_one_that_never_answers(tmp_path):
 )
 def test_one_that_is_no_agent(tmp_path, said):
     with answering(tmp_path / "s", lambda: said):
-        assert refusal(tmp_path / "s") in {Why.FOREIGN, Why.LEFT}
+        assert refusal(tmp_path / "s") in {NoAnswerReason.FOREIGN, NoAnswerReason.LEFT}
 
 
 def test_one_that_closes_without_a_word_is_about_to_end(tmp_path):
     with answering(tmp_path / "s", lambda: b""):
-        assert refusal(tmp_path / "s") is Why.LEFT
+        assert refusal(tmp_path / "s") is NoAnswerReason.LEFT
 
 
 @given(st.binary(max_size=200))

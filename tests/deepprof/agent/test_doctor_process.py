@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.agent.asking import NotAnsweredError, Why
-from deepprof.agent.doctor import State, examine_process
+from deepprof.agent.asking import NoAnswerReason, NotAnsweredError
+from deepprof.agent.doctor import CheckState, examine_process
 from deepprof.agent.doctor.suspect import find_flag, list_files, read_suspect, split
-from deepprof.agent.doctor.tree import Tree
+from deepprof.agent.doctor.tree import FileTree
 
 from .fake_agent import process
 from .made_up import ABSENT, CUDA, CUPTI, INJECT, LOADER, SOCKET, STARTED, TORCH, add_process, around
@@ -20,7 +20,7 @@ LIVING = process(pid=77, ended=False)
 @pytest.fixture
 def tree(tmp_path):
     (tmp_path / "root").mkdir()
-    return Tree(tmp_path / "root")
+    return FileTree(tmp_path / "root")
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_records_that_the_daemon_refused_are_a_note(look):
     books = {"made": {"kernel": 9}, "kept": {"kernel": 4}, "missing": {"refused": {"kernel": 5}}}
     told = {**LIVING, "account": books, "refusal": "the rows up to tables[0]: 9, at most 4"}
     _, found = look({"processes": [told]}, maps=(LOADER, INJECT))
-    assert found["records"].state is State.NOTE
+    assert found["records"].state is CheckState.NOTE
     assert "5 refused (the rows up to tables[0]: 9, at most 4)" in found["records"].why
 
 
@@ -82,13 +82,13 @@ def test_a_process_into_which_we_cannot_look(look, monkeypatch, tmp_path, number
     def forbid(tree, path):
         raise OSError(number, "Permission denied")
 
-    real = Tree.read_bytes
+    real = FileTree.read_bytes
     monkeypatch.setattr(
-        Tree, "read_bytes", lambda tree, path: (forbid if path.endswith("environ") else real)(tree, path)
+        FileTree, "read_bytes", lambda tree, path: (forbid if path.endswith("environ") else real)(tree, path)
     )
     report, _ = look()
     assert said in report.verdict
-    report = examine_process(Tree(tmp_path / "root"), around(Tree(tmp_path / "root"), is_root=True), 77)
+    report = examine_process(FileTree(tmp_path / "root"), around(FileTree(tmp_path / "root"), is_root=True), 77)
     assert ("sudo" not in report.findings[0].advice, said in report.verdict) == (True, True)
 
 
@@ -102,7 +102,7 @@ def test_one_that_was_started_without_us(look):
 def test_one_that_only_kineto_can_speak_for(look):
     report, found = look(variables={"KINETO_USE_DAEMON": "1"})
     assert report.is_healthy
-    assert found["started"].state is State.NOTE
+    assert found["started"].state is CheckState.NOTE
     assert "--kineto" in found["started"].advice
 
 
@@ -147,11 +147,11 @@ def test_a_profiler_that_has_no_part_of_the_driver(look, library, name):
 @pytest.mark.parametrize(
     ("maps", "state", "said"),
     [
-        ((LOADER, CUDA), State.WRONG, "the driver is in the process and has not loaded it"),
-        ((LOADER, TORCH), State.WRONG, "PyTorch is in the process and has not asked for it"),
-        ((LOADER,), State.NOTE, "neither the driver nor PyTorch is in it yet"),
-        (("/app/trainer",), State.WRONG, "statically linked"),
-        (("/lib/ld-musl-x86_64.so.1", TORCH), State.WRONG, "musl"),
+        ((LOADER, CUDA), CheckState.WRONG, "the driver is in the process and has not loaded it"),
+        ((LOADER, TORCH), CheckState.WRONG, "PyTorch is in the process and has not asked for it"),
+        ((LOADER,), CheckState.NOTE, "neither the driver nor PyTorch is in it yet"),
+        (("/app/trainer",), CheckState.WRONG, "statically linked"),
+        (("/lib/ld-musl-x86_64.so.1", TORCH), CheckState.WRONG, "musl"),
     ],
 )
 def test_why_the_library_is_not_loaded(look, maps, state, said):
@@ -172,7 +172,7 @@ def test_deepprof_run_itself(look, tree):
     add_process(tree.root, pid=78, variables={"HOME": "/"})
     report, found = look({}, children="78 79 ", variables={"HOME": "/"}, command=("python", "-m", "deepprof", "run"))
     assert report.is_healthy
-    assert (found["started"].state, found["started"].advice) == (State.NOTE, "ask for that: 79")
+    assert (found["started"].state, found["started"].advice) == (CheckState.NOTE, "ask for that: 79")
     assert found["agent"].advice == "ask for its children: 79"
 
 
@@ -207,7 +207,7 @@ def test_other_programs_have_flags_of_their_own(look):
 
 def test_a_search_path_that_was_replaced(look):
     _, found = look(variables={**STARTED, "PYTHONPATH": "/mine"})
-    assert found["hook"].state is State.NOTE
+    assert found["hook"].state is CheckState.NOTE
     assert "PYTHONPATH was changed" in found["hook"].why
 
 
@@ -240,14 +240,14 @@ def test_a_process_in_a_container_has_another_number(look):
     """Its own number there is what it told; a stranger with that number is another one."""
     told = {**LIVING, "pid": 7, "command": "python train.py"}
     _, found = look({"processes": [told]}, inner_pid=7, own_namespaces=("pid",))
-    assert found["records"].state is State.OK
+    assert found["records"].state is CheckState.OK
     _, found = look({"processes": [{**told, "command": "python other.py"}]}, inner_pid=7, own_namespaces=("pid",))
     assert "records" not in found
 
 
 def test_an_agent_in_a_container_sees_no_number(look):
     told = {**LIVING, "pid": 0, "command": "python train.py"}
-    assert look({"processes": [told]})[1]["records"].state is State.OK
+    assert look({"processes": [told]})[1]["records"].state is CheckState.OK
     assert "records" not in look({"processes": [{**told, "command": "python other.py"}]})[1]
 
 
@@ -258,10 +258,10 @@ def test_an_agent_that_refused_it(look):
 
 
 def test_an_agent_that_knows_nothing_of_it(look):
-    assert look({}, maps=(LOADER, INJECT))[1]["agent"].state is State.WRONG
+    assert look({}, maps=(LOADER, INJECT))[1]["agent"].state is CheckState.WRONG
     ended = {"processes": [{**LIVING, "ended": True}]}  # another process, which had its number
-    assert look(ended, maps=(LOADER, INJECT))[1]["agent"].state is State.WRONG
-    assert look({}, maps=(LOADER,))[1]["agent"].state is State.NOTE
+    assert look(ended, maps=(LOADER, INJECT))[1]["agent"].state is CheckState.WRONG
+    assert look({}, maps=(LOADER,))[1]["agent"].state is CheckState.NOTE
 
 
 def test_one_that_has_said_that_nothing_more_comes(look):
@@ -275,8 +275,8 @@ def test_one_that_has_said_that_nothing_more_comes(look):
 
 
 def test_no_agent(look):
-    assert look()[1]["agent"].state is State.NOTE
-    assert look(NotAnsweredError(Why.SILENT))[1]["agent"].state is State.WRONG
+    assert look()[1]["agent"].state is CheckState.NOTE
+    assert look(NotAnsweredError(NoAnswerReason.SILENT))[1]["agent"].state is CheckState.WRONG
 
 
 def test_what_the_agent_says_of_it(look):
@@ -286,8 +286,8 @@ def test_what_the_agent_says_of_it(look):
     assert found["records"].why == "none yet (job demo, rank not yet known)"
     assert found["level"].why == "collecting is off (DUTY_CYCLE)"
     assert found["cupti says"].why == "CUPTI is busy: another profiler has it"
-    assert found["CUPTI"].state is State.NOTE
-    assert (found["daemon"].state, found["daemon"].why) == (State.WRONG, "unix:/d: no route")
+    assert found["CUPTI"].state is CheckState.NOTE
+    assert (found["daemon"].state, found["daemon"].why) == (CheckState.WRONG, "unix:/d: no route")
 
 
 def test_the_files_that_are_mapped(tree):

@@ -9,9 +9,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.agent.injection import INJECTIONS, Injection, inject, strip
+from deepprof.agent.injection import INJECTIONS, InjectionPlan, inject, strip
 
-WISH = Injection(Path("/l/_inject.so"), Path("/l/hook"), Path("/run/a/agent.sock"), "demo")
+WISH = InjectionPlan(Path("/l/_inject.so"), Path("/l/hook"), Path("/run/a/agent.sock"), "demo")
 TOLD = {"DEEPPROF_SOCKET": "/run/a/agent.sock", "DEEPPROF_INJECT": "/l/_inject.so", "DEEPPROF_JOB": "demo"}
 LOADED = {"CUDA_INJECTION64_PATH": "/l/_inject.so", "INTEL_LIBITTNOTIFY64": "/l/_inject.so", "PYTHONPATH": "/l/hook"}
 

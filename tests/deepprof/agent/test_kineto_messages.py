@@ -12,14 +12,21 @@ from hypothesis import strategies as st
 
 from deepprof.agent.kineto.messages import (
     DATAGRAM_NBYTES,
-    Asked,
+    ConfigurationRequest,
     MessageError,
-    Registered,
+    ProcessRegistration,
     make_answer,
     make_count,
     read_message,
 )
-from deepprof.agent.kineto.schedule import LEAST_AHEAD_S, MOST_AHEAD_S, POLL_S, Schedule, make_config, parse_schedule
+from deepprof.agent.kineto.schedule import (
+    LEAST_AHEAD_S,
+    MOST_AHEAD_S,
+    POLL_S,
+    WindowSchedule,
+    make_config,
+    parse_schedule,
+)
 from deepprof.collectors.errors import UsageError
 
 
@@ -32,9 +39,9 @@ def request(pids, purpose=3, count=None):
 
 
 def test_what_kineto_says():
-    assert read_message(datagram(b"ctxt", struct.pack("<iiq", 0, 77, 5))) == Registered(77)
-    assert read_message(datagram(b"req", request([77, 5, 1]))) == Asked(77, ready=True)
-    assert read_message(datagram(b"req", request([77], purpose=1))) == Asked(77, ready=False)
+    assert read_message(datagram(b"ctxt", struct.pack("<iiq", 0, 77, 5))) == ProcessRegistration(77)
+    assert read_message(datagram(b"req", request([77, 5, 1]))) == ConfigurationRequest(77, ready=True)
+    assert read_message(datagram(b"req", request([77], purpose=1))) == ConfigurationRequest(77, ready=False)
     assert read_message(datagram(b"perf", b"whatever")) is None
 
 
@@ -64,7 +71,7 @@ def test_what_nobody_should_say(data):
 @given(st.binary(max_size=200) | st.builds(datagram, st.sampled_from([b"ctxt", b"req", b"x"]), st.binary(max_size=99)))
 def test_any_bytes_are_a_message_or_refused(data):
     with contextlib.suppress(MessageError):
-        assert isinstance(read_message(data), Registered | Asked | None)
+        assert isinstance(read_message(data), ProcessRegistration | ConfigurationRequest | None)
 
 
 def test_answers_are_read_by_who_reads_messages():
@@ -82,7 +89,7 @@ def test_everybody_is_given_the_same_start(every_s, now_s, phase_s):
         mine, last_s = [], None
         for poll in range(int(3 * every_s / POLL_S)):
             at_s = first_s + poll * POLL_S
-            start_s = Schedule(every_s).next_start_s(at_s, last_s)
+            start_s = WindowSchedule(every_s).next_start_s(at_s, last_s)
             if start_s is not None:
                 assert LEAST_AHEAD_S - 1e-3 <= start_s - at_s <= MOST_AHEAD_S + 1e-3
                 mine.append(start_s)
@@ -94,7 +101,7 @@ def test_everybody_is_given_the_same_start(every_s, now_s, phase_s):
 
 
 def test_short_schedules_do_not_wait_for_others():
-    schedule = Schedule(10.0, 500)
+    schedule = WindowSchedule(10.0, 500)
     first = schedule.next_start_s(100.0, None)
     assert first == 100 + LEAST_AHEAD_S
     assert schedule.next_start_s(105.0, first) is None
@@ -102,7 +109,7 @@ def test_short_schedules_do_not_wait_for_others():
 
 
 def test_the_configuration_is_kinetos(tmp_path):
-    lines = make_config(tmp_path / "w.json", 1234.5, Schedule(60, 2000)).splitlines()
+    lines = make_config(tmp_path / "w.json", 1234.5, WindowSchedule(60, 2000)).splitlines()
     assert dict(line.split("=") for line in lines) == {
         "ACTIVITIES_LOG_FILE": str(tmp_path / "w.json"),
         "PROFILE_START_TIME": "1234500",
@@ -113,13 +120,13 @@ def test_the_configuration_is_kinetos(tmp_path):
 
 @pytest.mark.parametrize(("text", "schedule"), [("60:2000", (60, 2000)), ("30", (30, 2000)), ("2.5:50", (2.5, 50))])
 def test_a_schedule_as_typed(text, schedule):
-    assert parse_schedule(text) == Schedule(*schedule)
+    assert parse_schedule(text) == WindowSchedule(*schedule)
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "60:", "60:x", "60:10", "1:2000", "nan", "inf", "60:70000", "1e9"])
 def test_a_schedule_that_makes_no_sense(text):
     if text == "60:":
-        assert parse_schedule(text) == Schedule(60, 2000)
+        assert parse_schedule(text) == WindowSchedule(60, 2000)
         return
     with pytest.raises(UsageError):
         parse_schedule(text)

@@ -14,10 +14,10 @@ import pytest
 import deepprof
 from deepprof.agent.kineto import source as module
 from deepprof.agent.kineto.door import find_address
-from deepprof.agent.kineto.folder import Folder
-from deepprof.agent.kineto.schedule import Schedule
+from deepprof.agent.kineto.folder import WindowFolder
+from deepprof.agent.kineto.schedule import WindowSchedule
 from deepprof.agent.kineto.source import KinetoSource
-from deepprof.agent.notices import Notices
+from deepprof.agent.notices import NoticeLog
 from deepprof.collectors.trace import Trace
 from tests.deepprof.client.fake_daemon import short_folder
 from tests.patience import PATIENCE_S
@@ -71,8 +71,8 @@ async def collect(tmp_path: Path, found: list[Trace]) -> Opening:
     """Run the script until enough windows were `found` and sent, and return the ranks."""
     ranks = Opening()
     with short_folder() as folder:
-        windows, lines = Folder(Path(folder) / "windows"), Notices(print)
-        source = KinetoSource(find_address(folder), windows, ranks, lines, Schedule(6.0, 5000), job="job")
+        windows, lines = WindowFolder(Path(folder) / "windows"), NoticeLog(print)
+        source = KinetoSource(find_address(folder), windows, ranks, lines, WindowSchedule(6.0, 5000), job="job")
         task = asyncio.create_task(source.run())
         process = await start(tmp_path, folder)
         try:

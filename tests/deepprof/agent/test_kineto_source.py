@@ -16,13 +16,13 @@ import pytest
 from deepprof.agent.kineto import source as module
 from deepprof.agent.kineto.desk import DROPPED_S, read_credentials
 from deepprof.agent.kineto.door import find_address, open_door
-from deepprof.agent.kineto.folder import Folder
-from deepprof.agent.kineto.processes import Process, Processes, read_birth, read_command, read_place
-from deepprof.agent.kineto.schedule import Schedule
+from deepprof.agent.kineto.folder import WindowFolder
+from deepprof.agent.kineto.processes import KinetoProcess, KinetoProcesses, read_birth, read_command, read_place
+from deepprof.agent.kineto.schedule import WindowSchedule
 from deepprof.agent.kineto.source import KinetoSource, identify
-from deepprof.agent.notices import Notices
-from deepprof.agent.places import Place
-from deepprof.agent.roster import Refused
+from deepprof.agent.notices import NoticeLog
+from deepprof.agent.places import RankPlace
+from deepprof.agent.roster import ProcessRefusedError
 from deepprof.collectors.errors import UsageError
 from tests.deepprof.client.fake_daemon import short_folder
 from tests.patience import PATIENCE_S
@@ -84,10 +84,10 @@ async def serving(every_s=10.0, **changes):
     with short_folder() as folder:
         source = KinetoSource(
             find_address(folder),
-            Folder(Path(folder) / "windows"),
+            WindowFolder(Path(folder) / "windows"),
             ranks,
-            Notices(lines.append),
-            Schedule(every_s, 1000),
+            NoticeLog(lines.append),
+            WindowSchedule(every_s, 1000),
             **({"job": "job", "clock": clock, "unix_s": lambda: UNIX_S + clock.now} | changes),
         )
         task = asyncio.create_task(source.run())
@@ -246,7 +246,7 @@ def test_a_file_beyond_all_bounds_is_not_read(monkeypatch):
 def test_a_rank_that_is_taken_is_not_asked_again():
     async def play():
         async with serving() as at:
-            at.ranks.error = Refused("rank 0 of job job is collected already")
+            at.ranks.error = ProcessRefusedError("rank 0 of job job is collected already")
             write_trace(window_file(await at.played.ask()), 1000)
             await until(lambda: at.source.counts["not-collected"])
             now = at.clock.now
@@ -297,7 +297,7 @@ def test_another_user_is_refused(monkeypatch):
 
 def test_more_processes_than_there_is_room_for(monkeypatch):
     monkeypatch.setattr("deepprof.agent.kineto.processes.MOST", 3)
-    processes = Processes()
+    processes = KinetoProcesses()
     assert [processes.hear(pid, 0.0) is not None for pid in (1, 2, 3, 4, 2)] == [True, True, True, False, True]
 
 
@@ -316,7 +316,7 @@ def test_a_process_is_known_by_its_beginning(tmp_path):
     assert (read_birth(6, tmp_path), read_command(6, tmp_path), read_place(6, tmp_path).rank) == (0, (), None)
     place = read_place(5, tmp_path)
     assert (place.rank, place.world_size, place.job) == (3, 8, "mine")
-    processes = Processes(tmp_path)
+    processes = KinetoProcesses(tmp_path)
     process = processes.hear(5, 0.0)
     assert process is not None
     assert not processes.is_gone(process, 599.0)
@@ -328,7 +328,7 @@ def test_a_process_is_known_by_its_beginning(tmp_path):
 def test_a_process_that_ends_ends_its_rank(tmp_path):
     async def play():
         make_proc(tmp_path, ME, 1, "RANK=3\0WORLD_SIZE=8\0")
-        async with serving(processes=Processes(tmp_path), job=None) as at:
+        async with serving(processes=KinetoProcesses(tmp_path), job=None) as at:
             write_trace(window_file(await at.played.ask()), 1000)
             await until(lambda: at.source.counts["windows"])
             make_proc(tmp_path, ME, 2)
@@ -349,7 +349,7 @@ def test_ranks_of_one_command_are_one_job(tmp_path):
     async def play():
         for pid, birth in ((11, 1), (12, 2)):
             make_proc(tmp_path, pid, birth)
-        async with serving(processes=Processes(tmp_path), job=None) as at:
+        async with serving(processes=KinetoProcesses(tmp_path), job=None) as at:
             first = at.source.desk.find(11)
             at.clock.now += 3600
             second = at.source.desk.find(12)
@@ -360,8 +360,8 @@ def test_ranks_of_one_command_are_one_job(tmp_path):
 
 def test_the_environment_says_the_rank_before_the_trace_does():
     trace = SimpleNamespace(rank=5, world_size=6, notes=("n",))
-    told = Process(1, 2, 0.0, job="j", place=Place(0, 4))
-    silent = Process(1, 2, 0.0, job="j")
+    told = KinetoProcess(1, 2, 0.0, job="j", place=RankPlace(0, 4))
+    silent = KinetoProcess(1, 2, 0.0, job="j")
     assert (identify(told, trace).rank, identify(told, trace).world_size) == (0, 4)
     assert (identify(silent, trace).rank, identify(silent, trace).world_size) == (5, 6)
     assert identify(told, trace).collector == identify(silent, trace).collector
@@ -402,23 +402,23 @@ def test_a_directory_that_cannot_have_the_socket(directory):
 def test_a_folder_that_others_see_is_refused(tmp_path):
     (tmp_path / "open").mkdir(mode=0o755)
     with pytest.raises(UsageError, match="yours alone"):
-        Folder(tmp_path / "open")
+        WindowFolder(tmp_path / "open")
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot hold windows"):
-        Folder(tmp_path / "file" / "below")
+        WindowFolder(tmp_path / "file" / "below")
     (tmp_path / "mine").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "mine")
     with pytest.raises(UsageError, match="yours alone"):
-        Folder(tmp_path / "link")
+        WindowFolder(tmp_path / "link")
 
 
 def test_a_folder_is_removed_with_what_is_ours(tmp_path):
-    folder = Folder(tmp_path / "windows")
+    folder = WindowFolder(tmp_path / "windows")
     token = folder.new_token()
     (folder.path / f"{token}_5.json.tmp").write_text("half")
     folder.close()
     assert not folder.path.exists()
-    again = Folder(tmp_path / "windows")
+    again = WindowFolder(tmp_path / "windows")
     (again.path / "somebody else's").write_text("")
     again.close()
     assert again.path.exists()

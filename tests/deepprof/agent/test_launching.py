@@ -16,7 +16,7 @@ import pytest
 
 from deepprof.agent import launching
 from deepprof.agent.asking import ask, is_there
-from deepprof.agent.launching import Keeper, NoAgentError
+from deepprof.agent.launching import AgentSupervisor, NoAgentError
 from tests.patience import PATIENCE_S
 
 from .fake_agent import answer, answering
@@ -28,7 +28,7 @@ PROGRAM = (sys.executable, "-m", "tests.deepprof.agent.stand_in_agent")
 @pytest.fixture
 def path(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(Keeper, "program", PROGRAM)
+    monkeypatch.setattr(AgentSupervisor, "program", PROGRAM)
     folder = tmp_path / "d"
     yield folder / "agent.sock"
     (folder / "agent.stop").touch() if folder.exists() else None
@@ -55,32 +55,32 @@ def until(condition):
 def test_one_that_is_there_is_taken(path):
     path.parent.mkdir()
     with answering(path, lambda: answer(pid=4)):
-        keeper = Keeper(path)
+        keeper = AgentSupervisor(path)
         assert keeper.find().pid == 4
         assert keeper.pid is None
 
 
 def test_where_there_is_none_one_is_started_in_a_session_of_its_own(path):
-    keeper = Keeper(path, ["--to", "unix:/d"])
+    keeper = AgentSupervisor(path, ["--to", "unix:/d"])
     found = keeper.find(30)
     assert [found.pid] == [keeper.pid] == starts(path)
     assert os.getsid(found.pid) == found.pid
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert keeper.log.stat().st_mode & 0o777 == 0o600
     assert keeper.command[-6:] == ["agent", "--socket", str(path), "--to", "unix:/d", "--until-idle"]
-    assert Keeper(path).find().pid == found.pid
+    assert AgentSupervisor(path).find().pid == found.pid
 
 
 def test_a_socket_that_was_left_behind_is_no_agent(path):
     path.parent.mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(path))
-    assert Keeper(path).find(30).pid == starts(path)[0]
+    assert AgentSupervisor(path).find(30).pid == starts(path)[0]
 
 
 def test_many_runs_at_once_start_one(path):
-    code = "import sys\nfrom pathlib import Path\nfrom deepprof.agent.launching import Keeper\n"
-    code += f"Keeper.program = {PROGRAM!r}\nprint(Keeper(Path(sys.argv[1])).find(60).pid)"
+    code = "import sys\nfrom pathlib import Path\nfrom deepprof.agent.launching import AgentSupervisor\n"
+    code += f"AgentSupervisor.program = {PROGRAM!r}\nprint(AgentSupervisor(Path(sys.argv[1])).find(60).pid)"
     runs = [subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE, text=True) for _ in range(4)]
     found = {run.communicate(timeout=PATIENCE_S)[0] for run in runs}
     assert found == {f"{starts(path)[0]}\n"}
@@ -90,14 +90,14 @@ def test_many_runs_at_once_start_one(path):
 def test_it_holds_none_of_the_shells_files(path):
     read, write = os.pipe()
     os.set_inheritable(write, True)
-    Keeper(path).find(30)
+    AgentSupervisor(path).find(30)
     os.close(write)
     with os.fdopen(read) as reader:
         assert reader.read() == ""  # else it would not end
 
 
 def test_one_that_ends_as_it_starts_says_why(path):
-    keeper = Keeper(path, environ={**os.environ, "FAIL": "address 'x' is no address"})
+    keeper = AgentSupervisor(path, environ={**os.environ, "FAIL": "address 'x' is no address"})
     with pytest.raises(NoAgentError, match=r"the agent ended as it started \(address 'x' is no address\)"):
         keeper.find(30)
     with pytest.raises(NoAgentError, match="the agent ended as it started"):
@@ -105,14 +105,14 @@ def test_one_that_ends_as_it_starts_says_why(path):
 
 
 def test_one_that_cannot_be_executed(path, monkeypatch):
-    monkeypatch.setattr(Keeper, "program", ("/no/such/python",))
+    monkeypatch.setattr(AgentSupervisor, "program", ("/no/such/python",))
     with pytest.raises(NoAgentError, match="No such file or directory"):
-        Keeper(path).find()
+        AgentSupervisor(path).find()
 
 
 def test_one_that_is_slow(path, monkeypatch):
-    monkeypatch.setattr(Keeper, "program", ("/bin/sh", "-c", "exec sleep 60"))
-    keeper = Keeper(path)
+    monkeypatch.setattr(AgentSupervisor, "program", ("/bin/sh", "-c", "exec sleep 60"))
+    keeper = AgentSupervisor(path)
     assert keeper.find(0.1) is None
     assert keeper.pid is not None
     os.kill(keeper.pid, signal.SIGKILL)
@@ -120,9 +120,9 @@ def test_one_that_is_slow(path, monkeypatch):
 
 
 def test_one_that_another_run_is_starting(path):
-    holder = Keeper(path)
+    holder = AgentSupervisor(path)
     with holder.only_starter(0):
-        assert Keeper(path).find(0.1) is None
+        assert AgentSupervisor(path).find(0.1) is None
         holder.restart()  # as somebody does it already
     assert holder.pid is None
 
@@ -130,33 +130,33 @@ def test_one_that_another_run_is_starting(path):
 def test_something_else_that_listens_is_left_alone(path):
     path.parent.mkdir()
     with answering(path, lambda: b"hello, I am somebody else"), pytest.raises(NoAgentError, match="no agent of this"):
-        Keeper(path).find()
+        AgentSupervisor(path).find()
 
 
 def test_a_folder_to_which_others_write_is_refused(path):
     path.parent.mkdir()
     path.parent.chmod(0o777)
     with pytest.raises(NoAgentError, match="others can write"):
-        Keeper(path).find()
+        AgentSupervisor(path).find()
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(NoAgentError, match="file"):
-        Keeper(tmp_path / "file" / "x" / "agent.sock").find()
+        AgentSupervisor(tmp_path / "file" / "x" / "agent.sock").find()
 
 
 def test_a_log_that_is_a_link_is_not_followed(path, tmp_path):
     path.parent.mkdir(mode=0o700)
     path.with_suffix(".log").symlink_to(tmp_path / "victim")
     with pytest.raises(NoAgentError, match=r"agent\.log"):
-        Keeper(path).find()
+        AgentSupervisor(path).find()
     assert not (tmp_path / "victim").exists()
 
 
 def test_one_that_is_killed_is_started_again_and_it_is_said_once(path):
     said = []
-    keeper = Keeper(path, say=said.append)
+    keeper = AgentSupervisor(path, say=said.append)
     keeper.find(30)
     for count in (2, 3):
         os.kill(keeper.pid, signal.SIGKILL)
@@ -170,7 +170,7 @@ def test_one_that_is_killed_is_started_again_and_it_is_said_once(path):
 
 def test_one_that_had_nothing_to_do_is_started_again_without_a_word(path):
     said = []
-    keeper = Keeper(path, say=said.append)
+    keeper = AgentSupervisor(path, say=said.append)
     first = keeper.find(30).pid
     path.unlink()
     keeper.check({first: os.waitpid(first, 0)[1]})
@@ -180,7 +180,7 @@ def test_one_that_had_nothing_to_do_is_started_again_without_a_word(path):
 
 
 def test_why_an_agent_is_gone(path):
-    keeper = Keeper(path)
+    keeper = AgentSupervisor(path)
     path.parent.mkdir()
     assert keeper.explain_end() == "nobody listens any more"
     keeper.status = 2 << 8
@@ -207,8 +207,8 @@ def dying(path, monkeypatch):
         started.append(clock.now_s)
         self.pid, self.started_s = 10**9, clock.now_s
 
-    monkeypatch.setattr(Keeper, "start", start)
-    return Keeper(path, clock=clock), clock, started
+    monkeypatch.setattr(AgentSupervisor, "start", start)
+    return AgentSupervisor(path, clock=clock), clock, started
 
 
 def test_the_pauses_between_starts_grow(dying):
@@ -257,6 +257,6 @@ def test_one_that_another_run_started_is_looked_at_and_left(path, dying):
 def test_a_long_log_begins_anew(path):
     path.parent.mkdir(mode=0o700)
     path.with_suffix(".log").write_text("x" * (launching.LOG_NBYTES + 1))
-    keeper = Keeper(path)
+    keeper = AgentSupervisor(path)
     keeper.find(30)
     assert keeper.log.stat().st_size < launching.LOG_NBYTES

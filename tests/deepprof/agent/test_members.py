@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from deepprof.agent.hello import ProtocolError, read_hello
-from deepprof.agent.identity import Identity
-from deepprof.agent.member import RETRY_S, Member, Peer
-from deepprof.agent.members import RETURN_S, Members
-from deepprof.agent.rank import Rank
-from deepprof.agent.roster import Refused
-from deepprof.collectors.live.packets import Kind, Level
+from deepprof.agent.identity import CollectorRun
+from deepprof.agent.member import RETRY_S, Peer, ProcessMember
+from deepprof.agent.members import RETURN_S, SessionMembers
+from deepprof.agent.rank import RankSpool
+from deepprof.agent.roster import ProcessRefusedError
+from deepprof.collectors.live.packets import CollectionLevel, Kind
 from tests.deepprof.agent import packets_made as made
 from tests.deepprof.agent.test_process import Listener
 
@@ -41,38 +41,38 @@ class Place:
     asked: int = 0
     rank: Listening = field(default_factory=Listening)
 
-    def open(self, identity: Identity) -> Rank:
+    def open(self, identity: CollectorRun) -> RankSpool:
         self.asked += 1
         if self.taken:
-            raise Refused(self.taken)
+            raise ProcessRefusedError(self.taken)
         return self.rank  # type: ignore[return-value]
 
 
-def join(members: Members, peer: Peer = ME, number: int = 1, **words: object) -> Member:
+def join(members: SessionMembers, peer: Peer = ME, number: int = 1, **words: object) -> ProcessMember:
     return members.join(read_hello(made.hello(f"{number:032x}", **words)), peer, 0.0)
 
 
-def send(member: Member, first: int, at_ns: int = 1000) -> None:
+def send(member: ProcessMember, first: int, at_ns: int = 1000) -> None:
     member.take(Kind.EVENTS, memoryview(made.events(first, made.kernels([at_ns]))))
 
 
-def tick(member: Member, now_s: float) -> None:
+def tick(member: ProcessMember, now_s: float) -> None:
     member.take(Kind.TICK, memoryview(made.tick(int(now_s * SECOND))))
 
 
 def test_one_that_is_refused_asks_again_without_collecting() -> None:
     place = Place("taken")
-    member = join(Members(place.open))
+    member = join(SessionMembers(place.open))
     tick(member, 1)
     send(member, 0)
-    assert (member.refusal, member.level) == ("taken", Level.OFF)
+    assert (member.refusal, member.level) == ("taken", CollectionLevel.OFF)
     for second in range(2, 62):
         tick(member, second)
-        assert member.level == Level.OFF
+        assert member.level == CollectionLevel.OFF
     assert 60 / RETRY_S - 1 <= place.asked <= 60 / RETRY_S + 1
     place.taken = ""
     tick(member, 62 + RETRY_S)
-    assert (member.refusal, member.level) == ("", Level.ON)
+    assert (member.refusal, member.level) == ("", CollectionLevel.ON)
     send(member, 5, 63 * SECOND)
     member.process.end()
     said = [each for each in place.rank.said if each[0] != "status"]
@@ -86,7 +86,7 @@ def test_one_that_never_ends_well_harms_no_other(caplog: pytest.LogCaptureFixtur
             raise ValueError("nothing follows an End")
 
     broken, place = Broken(), Place()
-    members = Members(
+    members = SessionMembers(
         lambda identity: broken if identity.source == "bad" else place.open(identity), lives=lambda _: False
     )  # type: ignore[arg-type, return-value]
     for number, command in ((1, "bad"), (2, "good")):
@@ -101,7 +101,7 @@ def test_one_that_never_ends_well_harms_no_other(caplog: pytest.LogCaptureFixtur
 
 
 def test_one_that_lives_may_come_back() -> None:
-    members = Members(Place().open, lives=lambda _: True)
+    members = SessionMembers(Place().open, lives=lambda _: True)
     member = join(members)
     members.leave(member, 0.0)
     members.sweep(RETURN_S - 1)
@@ -112,7 +112,7 @@ def test_one_that_lives_may_come_back() -> None:
 
 
 def test_a_program_that_took_the_process_over_ends_the_former() -> None:
-    members = Members(Place().open, lives=lambda _: True)
+    members = SessionMembers(Place().open, lives=lambda _: True)
     former = join(members, number=1)
     members.leave(former, 0.0)
     join(members, number=2)
@@ -120,7 +120,7 @@ def test_a_program_that_took_the_process_over_ends_the_former() -> None:
 
 
 def test_a_program_that_took_the_process_over_ends_the_former_also_where_that_is_noticed_late() -> None:
-    members = Members(Place().open, lives=lambda _: True)
+    members = SessionMembers(Place().open, lives=lambda _: True)
     former = join(members, number=1)
     later = join(members, number=2)
     assert members.ended == []  # its connection may have more to say
@@ -131,7 +131,7 @@ def test_a_program_that_took_the_process_over_ends_the_former_also_where_that_is
 
 
 def test_processes_of_another_pid_namespace_are_not_taken_for_one() -> None:
-    members, nobody = Members(Place().open, lives=lambda _: True), Peer(0, 0)
+    members, nobody = SessionMembers(Place().open, lives=lambda _: True), Peer(0, 0)
     ranks = [join(members, nobody, number, pid=7, env__RANK=number) for number in (1, 2)]  # of two containers
     ranks += [join(members, nobody, number, pid=7) for number in (3, 4)]
     for member in ranks:
@@ -144,7 +144,7 @@ def test_processes_of_another_pid_namespace_are_not_taken_for_one() -> None:
 
 def test_what_has_ended_keeps_no_names() -> None:
     place = Place()
-    members = Members(place.open, lives=lambda _: False)
+    members = SessionMembers(place.open, lives=lambda _: False)
     member = join(members)
     member.take(Kind.NAMES, memoryview(made.names(["a" * 1000])))
     tick(member, 1)
@@ -157,7 +157,7 @@ def test_what_has_ended_keeps_no_names() -> None:
 
 
 def test_two_collectors_of_one_process_live_together() -> None:
-    members = Members(Place().open, lives=lambda _: True)
+    members = SessionMembers(Place().open, lives=lambda _: True)
     first = join(members, number=1)
     members.leave(first, 0.0)
     join(members, number=2, collector="torch")
@@ -166,7 +166,7 @@ def test_two_collectors_of_one_process_live_together() -> None:
 
 
 def test_a_session_is_its_owners_alone() -> None:
-    members = Members(Place().open)
+    members = SessionMembers(Place().open)
     join(members)
     for other in (Peer(101, 0), Peer(100, 1)):
         with pytest.raises(ProtocolError, match="another process"):
@@ -174,7 +174,7 @@ def test_a_session_is_its_owners_alone() -> None:
 
 
 def test_whose_rank_is_awaited() -> None:
-    members = Members(Place().open)
+    members = SessionMembers(Place().open)
     join(members, number=3)
     assert members.awaits(f"cupti-{3:032x}")
     assert members.awaits(f"cupti-{3:032x}-2")
@@ -182,7 +182,7 @@ def test_whose_rank_is_awaited() -> None:
 
 
 def test_one_in_another_pid_namespace_is_not_taken_for_gone() -> None:
-    members = Members(Place().open, lives=lambda _: False)
+    members = SessionMembers(Place().open, lives=lambda _: False)
     member = join(members, Peer(0, 0))
     members.leave(member, 0.0)
     members.sweep(1.0)

@@ -8,7 +8,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.agent.operators import UNDECIDED_NS, UNDECIDED_ROWS, WAITING_ROWS, OperatorKernels, Split
+from deepprof.agent.operators import UNDECIDED_NS, UNDECIDED_ROWS, WAITING_ROWS, OperatorKernels, OperatorSplit
 from deepprof.agent.threads import MOST, SILENT_NS
 from deepprof.collectors.trace import ANNOTATIONS, HOST_EVENTS
 from deepprof.metrics.operators import is_stand_in, stand_in
@@ -36,16 +36,16 @@ class Stream:
 
     def __init__(self) -> None:
         self.kernels = OperatorKernels()
-        self.given: list[Split] = []
+        self.given: list[OperatorSplit] = []
 
-    def window(self, until: int, host: Sequence[Row] = (), annotations: Sequence[Row] = ()) -> Split:
+    def window(self, until: int, host: Sequence[Row] = (), annotations: Sequence[Row] = ()) -> OperatorSplit:
         rows = table(host, HOST_EVENTS), table(annotations, ANNOTATIONS)
         return self.keep(self.kernels.split(*rows, NAMES, until))
 
-    def finish(self) -> Split:
+    def finish(self) -> OperatorSplit:
         return self.keep(self.kernels.finish())
 
-    def keep(self, split: Split) -> Split:
+    def keep(self, split: OperatorSplit) -> OperatorSplit:
         reached = self.given[-1].until_ns if self.given else -(2**62)
         assert split.until_ns >= reached
         for rows in split.tables.values():
@@ -59,7 +59,7 @@ class Stream:
         return sorted(pl.concat(found).rows(), key=repr) if found else []
 
 
-def streams(split: Split) -> list[int]:
+def streams(split: OperatorSplit) -> list[int]:
     return split.tables["device_events"]["stream"].unique().to_list() if "device_events" in split.tables else []
 
 

@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 
 import deepprof
-from deepprof.agent.operators import OperatorKernels, Split
+from deepprof.agent.operators import OperatorKernels, OperatorSplit
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.operators import is_stand_in, stand_in
 from deepprof.service.session import RankSession
-from deepprof.wire import Records
+from deepprof.wire import CheckedRecords
 from tests.deepprof.service.session.feeding import Outcome
 from tests.loops import agrees_live
 from tests.metrics.test_operators import ADD, BACKWARD, COMPILED, cpu_trace, op
@@ -26,7 +26,7 @@ WINDOWS_MS = (3, 100, 10_000)
 COLUMNS = ("start_ns", "end_ns", "kernels", "events", "operation_ns", "interval_ns", "busy_ns", "idle_ns")
 
 
-def windows(trace: Trace, window_ms: int, kernels: OperatorKernels) -> Iterator[Split]:
+def windows(trace: Trace, window_ms: int, kernels: OperatorKernels) -> Iterator[OperatorSplit]:
     """Give a trace's host rows as they would come, a window every so many milliseconds."""
     tables, names = (trace.host_events, trace.annotations), trace.names.to_list()
     first, last = (min(int(rows["start_ns"][0]) for rows in tables if rows.height), int(tables[0]["start_ns"][-1]))
@@ -37,13 +37,13 @@ def windows(trace: Trace, window_ms: int, kernels: OperatorKernels) -> Iterator[
     yield kernels.finish()
 
 
-def feed(trace: Trace, splits: list[Split]) -> tuple[Outcome, int]:
+def feed(trace: Trace, splits: list[OperatorSplit]) -> tuple[Outcome, int]:
     """Give windows to the daemon's session of a rank; return all that it found, and how much of it before the end."""
     session, outcome, first = RankSession(), Outcome(), 0
     session.take_names(trace.names.to_list(), 0)
     for split in splits:
         count = sum(rows.height for rows in split.tables.values())
-        session.take(Records(first, count, split.tables, (), len(trace.names), split.until_ns))
+        session.take(CheckedRecords(first, count, split.tables, (), len(trace.names), split.until_ns))
         outcome.add(session.advance())
         first += count
     live = outcome.rows.height
@@ -52,7 +52,7 @@ def feed(trace: Trace, splits: list[Split]) -> tuple[Outcome, int]:
     return outcome, live
 
 
-def gather(trace: Trace, splits: list[Split], note: str) -> Trace:
+def gather(trace: Trace, splits: list[OperatorSplit], note: str) -> Trace:
     """Return what the daemon makes of the windows once the rank has ended."""
     whole = stand_in(trace)
     assert whole is not None

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.agent.ordering import Order
+from deepprof.agent.ordering import ReorderBuffer
 from tests.deepprof.agent.packets_made import kernels
 
 
@@ -15,14 +15,14 @@ def starts(rows: np.ndarray | None) -> list[int]:
 
 
 def test_nothing_in_nothing_out() -> None:
-    order = Order()
+    order = ReorderBuffer()
     order.add(kernels([]))
     assert order.take(100) is None
     assert order.held == 0
 
 
 def test_what_comes_after_its_promise_is_late() -> None:
-    order = Order()
+    order = ReorderBuffer()
     order.add(kernels([5, 1]))
     assert starts(order.take(4)) == [1]
     order.add(kernels([3, 4, 9]))
@@ -32,7 +32,7 @@ def test_what_comes_after_its_promise_is_late() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 1000), max_size=20), max_size=20), st.lists(st.integers(0, 1200), max_size=20))
 def test_same_as_sorting(chunks: list[list[int]], cuts: list[int]) -> None:
-    order, out, given_in, promised = Order(), [], [], -1
+    order, out, given_in, promised = ReorderBuffer(), [], [], -1
     for number, chunk in enumerate(chunks):
         order.add(kernels(chunk))
         given_in += [time for time in chunk if time >= promised]
@@ -46,7 +46,7 @@ def test_same_as_sorting(chunks: list[list[int]], cuts: list[int]) -> None:
 
 
 def test_order_of_coming_decides_between_equal_starts() -> None:
-    order = Order()
+    order = ReorderBuffer()
     order.add(kernels([7, 7, 3], name=np.array([1, 2, 3])))
     order.add(kernels([7], name=4))
     rows = order.take(8)

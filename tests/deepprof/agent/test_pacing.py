@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deepprof.agent.pacing import CALM_S, REST_S, Effort, Pacer, Pacing, Sample
+from deepprof.agent.pacing import CALM_S, REST_S, CostSample, Effort, Pacer, Pacing
 
 
 def run(pacer: Pacer, seconds: int, *, cost: float = 0.0, begin: float = 0.0, **more: bool) -> list[bool]:
@@ -12,7 +12,7 @@ def run(pacer: Pacer, seconds: int, *, cost: float = 0.0, begin: float = 0.0, **
     on = []
     for second in range(seconds):
         on.append(pacer.is_collecting)
-        pacer.hear(begin + second + 1, Sample(1.0, cost if pacer.is_collecting else 0.0, **more))
+        pacer.hear(begin + second + 1, CostSample(1.0, cost if pacer.is_collecting else 0.0, **more))
     return on
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.agent.job_names import NAME_CHARS
-from deepprof.agent.places import HIGHEST, LAUNCHERS, VARIABLES, Place, find_place
+from deepprof.agent.places import HIGHEST, LAUNCHERS, VARIABLES, RankPlace, find_place
 from deepprof.wire.checking import check_name
 from deepprof.wire.limits import LIMITS
 
@@ -109,7 +109,7 @@ words = st.one_of(
 @given(st.dictionaries(st.sampled_from(VARIABLES), words))
 def test_whatever_the_environment_says_the_place_can_be(variables):
     place = find_place(variables)
-    assert isinstance(place, Place)
+    assert isinstance(place, RankPlace)
     assert place.rank is None or 0 <= place.rank <= LIMITS.rank
     assert place.world_size is None or (place.rank is not None and place.rank < place.world_size)
     assert len(place.how) < 2_000

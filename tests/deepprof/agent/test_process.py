@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from deepprof.agent.hello import ProtocolError, read_hello
-from deepprof.agent.naming import Naming
-from deepprof.agent.process import EVERY_NS, LEAST_HOLD_NS, PATIENCE_NS, Process
+from deepprof.agent.naming import RankNameTable
+from deepprof.agent.process import EVERY_NS, LEAST_HOLD_NS, PATIENCE_NS, ProcessDecoder
 from deepprof.collectors.live.packets import EVENT, RANGE, Kind, Reason
 from deepprof.collectors.trace import RECORD_TABLES, TABLES
 from tests.deepprof.agent import packets_made as made
@@ -27,7 +27,7 @@ class Listener:
     source_next: int = 0
     is_renamed: bool = False
     promised_ns: int = -(2**62)
-    naming: Naming = field(default_factory=Naming)
+    naming: RankNameTable = field(default_factory=RankNameTable)
     said: list[tuple[str, object]] = field(default_factory=list)
     rows: list[pl.DataFrame] = field(default_factory=list)
     source: list[int] = field(default_factory=list)
@@ -58,12 +58,12 @@ class Listener:
         self.said.append(("end", {reason: count for reason, count in (dropped or {}).items() if count}))
 
 
-def make(source_next: int = 0, **hello: object) -> tuple[Process, Listener]:
+def make(source_next: int = 0, **hello: object) -> tuple[ProcessDecoder, Listener]:
     rank = Listener(source_next)
-    return Process(read_hello(made.hello(**hello)), lambda: rank), rank  # type: ignore[arg-type, return-value]
+    return ProcessDecoder(read_hello(made.hello(**hello)), lambda: rank), rank  # type: ignore[arg-type, return-value]
 
 
-def say(process: Process, *packets: tuple[int, bytes]) -> None:
+def say(process: ProcessDecoder, *packets: tuple[int, bytes]) -> None:
     for kind, payload in packets:
         process.take(kind, memoryview(payload))
 

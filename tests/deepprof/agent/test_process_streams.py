@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepprof.agent.hello import ProtocolError, read_hello
-from deepprof.agent.process import Process
+from deepprof.agent.process import ProcessDecoder
 from deepprof.collectors.live.packets import NO_TIME, RANGE, Kind, Reason
 from tests.deepprof.agent import packets_made as made
 from tests.deepprof.agent.test_process import UNIX, Listener, say
@@ -27,7 +27,7 @@ class Store(Listener):
     lost: int = 0
     dropped: int = 0
     ends: int = 0
-    process: Process | None = None
+    process: ProcessDecoder | None = None
     left_out: int = 0  # by that process, as far as `source_next` knows of it
 
     def reach(self, source_next: int) -> None:
@@ -69,7 +69,7 @@ class Job:
 
     def begin(self) -> None:
         words = {"stand_in": 1} if self.stand_in else {}
-        self.process = Process(read_hello(made.hello(**words)), lambda: self.rank)  # type: ignore[arg-type, return-value]
+        self.process = ProcessDecoder(read_hello(made.hello(**words)), lambda: self.rank)  # type: ignore[arg-type, return-value]
         self.rank.process, self.rank.left_out = self.process, 0
         say(self.process, (Kind.NAMES, made.names(["aten::mm", "relu", "autograd::engine::evaluate_function: X"])))
 

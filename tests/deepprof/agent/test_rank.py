@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepprof.agent import rank as module
-from deepprof.agent.identity import Identity, make_hello
-from deepprof.agent.naming import OTHERS, Naming
-from deepprof.agent.rank import Rank
-from deepprof.agent.spool import Budget, Spool
+from deepprof.agent.identity import CollectorRun, make_hello
+from deepprof.agent.naming import OTHERS, RankNameTable
+from deepprof.agent.rank import RankSpool
+from deepprof.agent.spool import Spool, SpoolBudget
 from deepprof.collectors.trace import DEVICE_EVENTS, empty_table
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.wire.limits import LIMITS
 
-ME = Identity(job="demo", collector="cupti-a", rank=0)
+ME = CollectorRun(job="demo", collector="cupti-a", rank=0)
 
 
 class NoUplink:
@@ -31,8 +31,8 @@ class NoUplink:
         pass
 
 
-def make(root: Path, budget: Budget) -> Rank:
-    return Rank(ME, 0, Spool.open(root, make_hello(ME, 0), budget), NoUplink())  # type: ignore[arg-type]
+def make(root: Path, budget: SpoolBudget) -> RankSpool:
+    return RankSpool(ME, 0, Spool.open(root, make_hello(ME, 0), budget), NoUplink())  # type: ignore[arg-type]
 
 
 def kernels(starts: list[int], names: list[int]) -> pl.DataFrame:
@@ -89,7 +89,7 @@ steps = st.one_of(
 def test_what_is_in_the_spool_is_what_a_daemon_takes(steps: list[tuple[Any, ...]], most: int) -> None:
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BATCH_RECORDS", most)
-        budget = Budget(1 << 30)
+        budget = SpoolBudget(1 << 30)
         rank = make(Path(root), budget)
         now, given_in, missing = 1000, 0, 0
         for what, *more in steps:
@@ -114,7 +114,7 @@ def test_what_is_in_the_spool_is_what_a_daemon_takes(steps: list[tuple[Any, ...]
 
 
 def test_nothing_is_sent_as_nothing(tmp_path: Path) -> None:
-    rank = make(tmp_path, Budget())
+    rank = make(tmp_path, SpoolBudget())
     assert rank.send({"device_events": empty_table(DEVICE_EVENTS)}, 5)
     rank.end()
     assert listen(rank.spool) == {"came": 0, "lost": 0}
@@ -123,7 +123,7 @@ def test_nothing_is_sent_as_nothing(tmp_path: Path) -> None:
 
 @given(st.lists(st.text("ab", max_size=30), max_size=12), st.integers(50, 120), st.integers(2, 12))
 def test_names_stay_within_what_a_daemon_takes(texts: list[str], most_nbytes: int, most: int) -> None:
-    naming = Naming(limits=replace(LIMITS, names_nbytes=most_nbytes, names=most))
+    naming = RankNameTable(limits=replace(LIMITS, names_nbytes=most_nbytes, names=most))
     for text in texts:
         assert naming.texts[naming.one(text)] in (text, OTHERS)
     assert naming.nbytes == sum(len(text.encode()) for text in naming.texts) <= most_nbytes
@@ -131,7 +131,7 @@ def test_names_stay_within_what_a_daemon_takes(texts: list[str], most_nbytes: in
 
 
 def test_a_spool_that_is_closed_takes_no_room(tmp_path: Path) -> None:
-    budget = Budget()
+    budget = SpoolBudget()
     rank = make(tmp_path, budget)
     rank.spool.close()
     assert not rank.send({"device_events": kernels([1], [int(rank.name_ids(["gemm"])[0])])}, 2)

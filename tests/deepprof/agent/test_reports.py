@@ -12,8 +12,17 @@ from pathlib import Path
 import pytest
 
 from deepprof.agent import reports as module
-from deepprof.agent.notices import Notices
-from deepprof.agent.reports import EXPORT_S, RETRY_S, Memory, Report, ReportSource, name_of, read_report, sender_to
+from deepprof.agent.notices import NoticeLog
+from deepprof.agent.reports import (
+    EXPORT_S,
+    RETRY_S,
+    ReportFile,
+    ReportMemory,
+    ReportSource,
+    name_of,
+    read_report,
+    sender_to,
+)
 from deepprof.client.channel import find_door
 from deepprof.client.credentials import Credentials
 from deepprof.client.errors import DaemonError
@@ -40,7 +49,7 @@ class Watch:
     def __init__(self, folder: Path, **changes) -> None:
         self.clock, self.lines, self.sent, self.error = TurningClock(), [], [], None
         changes = {"send": self.send, "clock": self.clock} | changes
-        self.source = ReportSource(folder, "job", notices=Notices(self.lines.append), **changes)
+        self.source = ReportSource(folder, "job", notices=NoticeLog(self.lines.append), **changes)
 
     async def send(self, shipment) -> int:
         if self.error is not None:
@@ -85,35 +94,35 @@ def test_another_agent_sends_nothing_twice(tmp_path, report):
     folder, memory = tmp_path / "reports", tmp_path / "memory.json"
     folder.mkdir()
     shutil.copy(report, folder / "a.json.gz")
-    first = Watch(folder, memory=Memory(memory))
+    first = Watch(folder, memory=ReportMemory(memory))
     first.look()
     assert first.look(6) == ["job/a"]
     shutil.copy(report, folder / "b.json.gz")
-    second = Watch(folder, memory=Memory(memory))
+    second = Watch(folder, memory=ReportMemory(memory))
     second.look()
     assert second.look(6) == ["job/b"]
     (folder / "a.json.gz").unlink()
     shutil.copy(report, folder / "c.json.gz")
-    third = Watch(folder, memory=Memory(memory))
+    third = Watch(folder, memory=ReportMemory(memory))
     third.look()
     assert third.look(6) == ["job/c"]
-    assert set(Memory(memory).reports) == {"b.json.gz", "c.json.gz"}
+    assert set(ReportMemory(memory).reports) == {"b.json.gz", "c.json.gz"}
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"a": {"nbytes": "x"}}', b"\xff\xfe"])
 def test_a_memory_that_is_damaged_is_forgotten(tmp_path, content):
     (tmp_path / "memory.json").write_bytes(content)
-    memory = Memory(tmp_path / "memory.json")
+    memory = ReportMemory(tmp_path / "memory.json")
     assert memory.reports == {}
-    memory.add("a", Report(1, 2), {"a": 1})
-    assert Memory(tmp_path / "memory.json").has("a", Report(1, 2))
+    memory.add("a", ReportFile(1, 2), {"a": 1})
+    assert ReportMemory(tmp_path / "memory.json").has("a", ReportFile(1, 2))
 
 
 def test_a_memory_that_cannot_be_written_is_a_line(tmp_path, report):
     folder = tmp_path / "reports"
     folder.mkdir()
     shutil.copy(report, folder / "a.json.gz")
-    watch = Watch(folder, memory=Memory(tmp_path / "nowhere" / "memory.json"))
+    watch = Watch(folder, memory=ReportMemory(tmp_path / "nowhere" / "memory.json"))
     watch.look()
     assert watch.look(6) == ["job/a"]
     assert watch.look(60) == ["job/a"]
@@ -295,7 +304,7 @@ def test_a_daemon_gets_it_once_even_without_a_memory(tmp_path, report):
     with short_folder() as folder, listen(daemon, folder) as address:
         door = find_door(address, environ={})
         for _ in range(2):
-            watch = Watch(tmp_path, send=sender_to(door, Notices(print)))
+            watch = Watch(tmp_path, send=sender_to(door, NoticeLog(print)))
             watch.look()
             watch.look(6)
             assert watch.source.counts["records"] == kept
@@ -312,7 +321,7 @@ def test_a_token_that_is_just_being_replaced_says_nothing_of_a_report(tmp_path, 
     daemon.token = ALLOWED
     with short_folder() as folder, listen(daemon, folder) as address:
         door = find_door(address, Credentials(token_file=str(token)), environ={})
-        watch = Watch(reports, send=sender_to(door, Notices(print)))
+        watch = Watch(reports, send=sender_to(door, NoticeLog(print)))
         watch.look()
         token.rename(tmp_path / "moved")
         watch.look(6)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from deepprof.agent import roster as module
-from deepprof.agent.identity import Identity, is_run_of, make_hello
-from deepprof.agent.roster import Refused, Roster
-from deepprof.agent.spool import Budget, Spool
+from deepprof.agent.identity import CollectorRun, is_run_of, make_hello
+from deepprof.agent.roster import AgentRanks, ProcessRefusedError
+from deepprof.agent.spool import Spool, SpoolBudget
 from deepprof.agent.spool.fillers import make_gap
 from deepprof.client.channel import find_door
 from deepprof.v1.ingest_pb2 import SendRequest
@@ -22,22 +22,22 @@ from tests.deepprof.service.daemons import DEADLINE_S, launch, running
 
 __all__ = ["folder"]
 
-Check = Callable[[Roster], Coroutine[None, None, None]]
+Check = Callable[[AgentRanks], Coroutine[None, None, None]]
 
 
-def identity(collector: str = "cupti-a", rank: int | None = 0) -> Identity:
-    return Identity(job="demo", collector=collector, rank=rank)
+def identity(collector: str = "cupti-a", rank: int | None = 0) -> CollectorRun:
+    return CollectorRun(job="demo", collector=collector, rank=rank)
 
 
 def leave(root: Path, *collectors: str) -> None:
     """Let a former agent have left spools."""
     for collector in collectors:
-        Spool.open(root, make_hello(identity(collector), 0), Budget()).close()
+        Spool.open(root, make_hello(identity(collector), 0), SpoolBudget()).close()
 
 
 def check(root: Path, what: Check, to: str = "") -> None:
     async def run() -> None:
-        roster = Roster(find_door(to or f"unix:{root}/nobody"), root)
+        roster = AgentRanks(find_door(to or f"unix:{root}/nobody"), root)
         try:
             roster.resume()
             await what(roster)
@@ -48,7 +48,7 @@ def check(root: Path, what: Check, to: str = "") -> None:
 
 
 def test_one_that_comes_back_goes_on(tmp_path: Path) -> None:
-    async def what(roster: Roster) -> None:
+    async def what(roster: AgentRanks) -> None:
         assert roster.active["demo", 0].rank is None
         assert roster.open(identity()) is roster.active["demo", 0].rank
 
@@ -61,7 +61,7 @@ def test_one_that_is_here_keeps_its_place_however_long_it_is_silent(
 ) -> None:
     monkeypatch.setattr(module, "RETURNING_S", 0.01)
 
-    async def what(roster: Roster) -> None:
+    async def what(roster: AgentRanks) -> None:
         roster.awaits = lambda collector: collector == "cupti-a"
         for _ in range(3):
             roster.close_left()
@@ -74,7 +74,7 @@ def test_one_that_is_here_keeps_its_place_however_long_it_is_silent(
 
 
 def test_one_that_was_ended_is_not_gone_on_with(tmp_path: Path) -> None:
-    async def what(roster: Roster) -> None:
+    async def what(roster: AgentRanks) -> None:
         roster.close_left()
         assert roster.active["demo", 0].spool.ended
         rank = roster.open(identity())
@@ -88,7 +88,7 @@ def test_one_that_was_ended_is_not_gone_on_with(tmp_path: Path) -> None:
 def test_one_that_comes_back_under_another_name_has_lost_nothing_of_what_was_sent_under_the_first(
     tmp_path: Path,
 ) -> None:
-    async def what(roster: Roster) -> None:
+    async def what(roster: AgentRanks) -> None:
         first = roster.open(identity())
         first.gap("busy", 30, 30)
         first.end()
@@ -105,7 +105,7 @@ def test_one_that_comes_back_under_another_name_has_lost_nothing_of_what_was_sen
 
 
 def test_one_that_was_ended_and_came_back_keeps_its_second_name(tmp_path: Path) -> None:
-    async def what(roster: Roster) -> None:
+    async def what(roster: AgentRanks) -> None:
         roster.awaits = lambda collector: is_run_of(collector, "cupti-a")
         roster.close_left()
         rank = roster.open(identity())
@@ -117,7 +117,7 @@ def test_one_that_was_ended_and_came_back_keeps_its_second_name(tmp_path: Path) 
 
 
 def test_a_second_name_ends_with_its_process(tmp_path: Path) -> None:
-    async def what(roster: Roster) -> None:
+    async def what(roster: AgentRanks) -> None:
         roster.let_go("cupti-a")
         assert roster.active["demo", 0].spool.ended
 
@@ -126,11 +126,11 @@ def test_a_second_name_ends_with_its_process(tmp_path: Path) -> None:
 
 
 def test_a_place_is_one_collectors(tmp_path: Path) -> None:
-    async def what(roster: Roster) -> None:
-        with pytest.raises(Refused, match="collected already"):  # its process may come back
+    async def what(roster: AgentRanks) -> None:
+        with pytest.raises(ProcessRefusedError, match="collected already"):  # its process may come back
             roster.open(identity("cupti-b"))
         roster.open(identity())
-        with pytest.raises(Refused, match="collected already"):
+        with pytest.raises(ProcessRefusedError, match="collected already"):
             roster.open(identity("cupti-b"))
 
     leave(tmp_path, "cupti-a")
@@ -138,7 +138,7 @@ def test_a_place_is_one_collectors(tmp_path: Path) -> None:
 
 
 def test_the_next_process_of_a_rank_need_not_wait_for_a_daemon_that_is_away(folder: Path) -> None:
-    async def what(roster: Roster) -> None:
+    async def what(roster: AgentRanks) -> None:
         for number in range(4):
             rank = roster.open(identity(f"cupti-{number}"))
             rank.gap("duty-cycle", number + 1)
@@ -157,7 +157,7 @@ def test_the_next_process_of_a_rank_need_not_wait_for_a_daemon_that_is_away(fold
 
 
 def test_what_a_process_has_left_ends_with_it(tmp_path: Path) -> None:
-    async def what(roster: Roster) -> None:
+    async def what(roster: AgentRanks) -> None:
         spool = roster.active["demo", 0].spool
         roster.let_go("cupti-b")
         assert not spool.ended
@@ -169,7 +169,7 @@ def test_what_a_process_has_left_ends_with_it(tmp_path: Path) -> None:
 
 
 def test_what_was_left_of_one_rank_is_sent_one_after_the_other(tmp_path: Path) -> None:
-    async def what(roster: Roster) -> None:
+    async def what(roster: AgentRanks) -> None:
         async with asyncio.timeout(DEADLINE_S):
             while roster.active:
                 await asyncio.sleep(0.01)
@@ -178,7 +178,7 @@ def test_what_was_left_of_one_rank_is_sent_one_after_the_other(tmp_path: Path) -
         assert roster.open(identity()).spool.hello.collector == "cupti-a-2"  # nothing follows an end
 
     for collector, lost in (("cupti-a", 3), ("cupti-b", 4)):
-        spool = Spool.open(tmp_path, make_hello(identity(collector), 0), Budget())
+        spool = Spool.open(tmp_path, make_hello(identity(collector), 0), SpoolBudget())
         spool.append(make_gap(0, lost, "spool-full"), lost)
         spool.append(SendRequest(end=End()), 0)
         spool.close()

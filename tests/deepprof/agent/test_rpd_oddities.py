@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepprof.agent.roster import Refused
-from deepprof.agent.rpd.growth import Growth, Stamp, read_stamp
+from deepprof.agent.roster import ProcessRefusedError
+from deepprof.agent.rpd.growth import FileStamp, GrowingDatabase, read_stamp
 from deepprof.agent.rpd.source import IDLE_S, find_offset
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.sqlite.columns import VALUE_NBYTES
@@ -87,7 +87,7 @@ def test_a_rank_that_is_taken_is_asked_for_again(tmp_path):
         launch(path, at + 1, (100 + 20 * at) * SECOND)
 
     async def moves(tail):
-        tail.ranks.error = Refused("rank 0 of job job is collected already")
+        tail.ranks.error = ProcessRefusedError("rank 0 of job job is collected already")
         await tail.look(0)
         await tail.look(11)
         assert "collected already" in tail.lines[0]
@@ -131,7 +131,7 @@ def test_damaged_pages_are_a_line(tmp_path):
     content = bytearray(path.read_bytes())
     content[8192:40960] = b"\xff" * (40960 - 8192)
     path.write_bytes(content)
-    with pytest.raises(TraceError), Growth(path) as growth:
+    with pytest.raises(TraceError), GrowingDatabase(path) as growth:
         growth.read()
 
 
@@ -140,14 +140,14 @@ def test_a_text_larger_than_any_that_a_tracer_writes_is_not_read(tmp_path):
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE rocpd_string SET string = zeroblob(?) WHERE id = 1", (VALUE_NBYTES + 1,))
     connection.close()
-    with Growth(path) as growth, pytest.raises(TraceError, match="holds a text or blob of more than 64 MiB"):
+    with GrowingDatabase(path) as growth, pytest.raises(TraceError, match="holds a text or blob of more than 64 MiB"):
         growth.texts(np.array([1]))
 
 
 def test_texts_that_a_file_gets_later_may_be_long(tmp_path):
     """What its first pages have room for bounds nothing."""
     path = build(tmp_path / "a.rpd", STRINGS)
-    with Growth(path) as growth, sqlite3.connect(path) as connection:
+    with GrowingDatabase(path) as growth, sqlite3.connect(path) as connection:
         connection.execute("UPDATE rocpd_string SET string = ? WHERE id = 1", ("x" * 1_000_000,))
         connection.commit()
         assert growth.texts(np.array([1]))["rocpd_string"]["string"].str.len_bytes().to_list() == [1_000_000]
@@ -187,8 +187,8 @@ def test_times_since_the_start_of_the_machine(newest, changed, offset):
 
 
 def test_stamps():
-    one = Stamp(1, 2, 100, 5)
-    assert Stamp(1, 2, 100, 9).follows(one)
-    assert not Stamp(1, 2, 99, 9).follows(one)
-    assert not Stamp(1, 3, 100, 9).follows(one)
+    one = FileStamp(1, 2, 100, 5)
+    assert FileStamp(1, 2, 100, 9).follows(one)
+    assert not FileStamp(1, 2, 99, 9).follows(one)
+    assert not FileStamp(1, 3, 100, 9).follows(one)
     assert read_stamp(Path("/nonexistent")) is None

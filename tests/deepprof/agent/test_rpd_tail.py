@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepprof.agent.rpd import growth as module
-from deepprof.agent.rpd.growth import Busy, Growth
-from deepprof.agent.rpd.held import Held
+from deepprof.agent.rpd.growth import DatabaseBusyError, GrowingDatabase
+from deepprof.agent.rpd.held import HeldRows
 from deepprof.agent.rpd.source import TEXT_S
 from deepprof.collectors.importers import read
 from tests.collectors.rpd_database import build, call, op
@@ -120,7 +120,7 @@ KEYS = st.lists(st.sampled_from([*range(1, 40), *range(2**31, 2**31 + 20), *rang
 def test_every_row_is_read_once_in_whatever_order_it_is_written(tmp_path_factory, keys, data):
     path = build(tmp_path_factory.mktemp("rpd") / "a.rpd", STRINGS)
     seen: list[int] = []
-    with Growth(path) as growth:
+    with GrowingDatabase(path) as growth:
         at = 0
         while at < len(keys):
             more = data.draw(st.integers(1, len(keys) - at))
@@ -134,7 +134,7 @@ def test_every_row_is_read_once_in_whatever_order_it_is_written(tmp_path_factory
 def test_rows_come_in_bites(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "ROWS", 7)
     path = build(tmp_path / "a.rpd", STRINGS, rocpd_op=[op(at, KERNEL, id=at + 1) for at in range(20)])
-    with Growth(path) as growth:
+    with GrowingDatabase(path) as growth:
         sizes = [growth.read().get("rocpd_op", pl.DataFrame()).height for _ in range(4)]
     assert sizes == [7, 7, 6, 0]
 
@@ -196,12 +196,12 @@ def test_a_writer_that_never_lets_go_is_a_line(tmp_path):
 def test_no_lock_stays_behind(tmp_path):
     path = build(tmp_path / "a.rpd", STRINGS)
     launch(path, 1, 100 * SECOND)
-    with Growth(path) as growth:
+    with GrowingDatabase(path) as growth:
         growth.read()
         growth.texts(np.array([1, 2]))
         writer = sqlite3.connect(path, timeout=0, isolation_level=None)
         writer.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(Busy):
+        with pytest.raises(DatabaseBusyError):
             growth.read()
         writer.execute("COMMIT")
         writer.close()
@@ -294,13 +294,13 @@ def test_streams_keep_their_numbers(tmp_path):
 
 def test_what_a_stream_is_does_not_change(tmp_path):
     """The first kernels have streams; a piece whose kernels have none would by itself go by queues."""
-    held = Held(tmp_path / "a.rpd")
+    held = HeldRows(tmp_path / "a.rpd")
     columns = {"process": 0, "agent": "0", "queue": 5, "activity": "kernel"}
     told = pl.DataFrame({**columns, "stream_id": [1, 2]})
     silent = pl.DataFrame({**columns, "stream_id": [None, None]}, schema_overrides={"stream_id": pl.Int64})
     assert held.fix_streams(told)["queue"].to_list() == [5, 5]
     assert held.by_stream is True
     assert held.fix_streams(silent)["queue"].to_list() == [None, None]
-    other = Held(tmp_path / "a.rpd")
+    other = HeldRows(tmp_path / "a.rpd")
     assert other.fix_streams(silent).equals(silent)
     assert other.fix_streams(told)["stream_id"].to_list() == [None, None]

@@ -16,7 +16,7 @@ from deepprof.agent.answers import CUT, read_answer
 from deepprof.agent.asking import NotAnsweredError
 from deepprof.agent.draining import drain, is_alive
 from deepprof.agent.process import CUT_TEXT
-from deepprof.agent.summary import Finished, add_up, describe, select
+from deepprof.agent.summary import FinishedCommand, add_up, describe, select
 from tests.patience import PATIENCE_S
 
 from .fake_agent import account as books
@@ -27,7 +27,7 @@ def summarize(alive=(), before=(), finished=None, **fields):
     said = read_answer(json.dumps(answer(**fields)).encode())
     ours = select(said, "demo", before)
     account = add_up(ours, lambda pid: pid in alive)
-    return describe(said, finished or Finished("demo"), ours, account), account.settled
+    return describe(said, finished or FinishedCommand("demo"), ours, account), account.settled
 
 
 def test_all_is_kept():
@@ -72,7 +72,7 @@ def test_all_is_acknowledged_by_a_daemon_that_does_not_say_what_it_kept():
     ranks = [process(records=61_003, next=61_003, durable=61_003, lost=3)]
     ranks += [process(rank=1, records=234, next=900, durable=900, session="b")]
     assert summarize(processes=ranks) == (line, True)
-    asked = Finished("demo", "unix:/d")
+    asked = FinishedCommand("demo", "unix:/d")
     assert summarize(processes=ranks, finished=asked)[0].endswith("; deepprof watch unix:/d --job demo")
     one = "job demo: 1 rank, 1,000 records acknowledged by unix:/d, 0 lost; deepprof watch --job demo"
     assert summarize(processes=[process(), process(job="other")]) == (one, True)
@@ -80,11 +80,11 @@ def test_all_is_acknowledged_by_a_daemon_that_does_not_say_what_it_kept():
 
 def test_the_hint_names_the_daemon_that_has_the_records():
     """Not the one that was asked for, where an agent was there already and sends elsewhere."""
-    elsewhere = Finished("demo", "[::1]:7", usual="[::1]:7")
+    elsewhere = FinishedCommand("demo", "[::1]:7", usual="[::1]:7")
     assert summarize(processes=[process()], finished=elsewhere)[0].endswith("; deepprof watch unix:/d --job demo")
-    unasked = Finished("demo", usual="unix:/run/usual")
+    unasked = FinishedCommand("demo", usual="unix:/run/usual")
     assert summarize(processes=[process()], finished=unasked)[0].endswith("; deepprof watch unix:/d --job demo")
-    usual = Finished("demo", usual="unix:/d")
+    usual = FinishedCommand("demo", usual="unix:/d")
     assert summarize(processes=[process()], finished=usual)[0].endswith("; deepprof watch --job demo")
 
 
@@ -171,7 +171,7 @@ def test_an_end_that_was_not_heard():
 
 
 def test_an_agent_that_was_started_again_knows_nothing_of_before():
-    since = Finished("demo", since_unix_ns=10)
+    since = FinishedCommand("demo", since_unix_ns=10)
     line, _ = summarize(began_unix_ns=11, finished=since)
     assert line.startswith("job demo: the agent ended on the way; what it had taken is on disk")
     line, _ = summarize(began_unix_ns=11, finished=since, processes=[process()])
@@ -181,7 +181,7 @@ def test_an_agent_that_was_started_again_knows_nothing_of_before():
 
 
 def test_a_process_that_runs_on():
-    going = Finished("demo", going=(9, 8))
+    going = FinishedCommand("demo", going=(9, 8))
     line, _ = summarize(finished=going)
     assert line == "job demo: nothing was collected so far; its process 8 runs on; deepprof watch --job demo"
     assert summarize(finished=going, processes=[process()])[0].endswith(

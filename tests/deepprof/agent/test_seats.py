@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from deepprof.agent import agent as agents
-from deepprof.agent.agent import IDLE_S, ORPHANED_IDLE_S, STUCK_S, Agent, Settings
+from deepprof.agent.agent import IDLE_S, ORPHANED_IDLE_S, STUCK_S, AgentSettings, NodeAgent
 from deepprof.agent.asking import is_seated, sit
-from deepprof.agent.launching import LOOK_S, Keeper
+from deepprof.agent.launching import LOOK_S, AgentSupervisor
 from deepprof.client.channel import find_door
 from deepprof.collectors.live.packets import HEAD, Kind
 from tests.deepprof.agent.agents import running_agent
@@ -44,8 +44,8 @@ def hand() -> Hand:
 @pytest.fixture
 def agent(tmp_path, hand):
     """One that was started for a run and has nothing to do."""
-    settings = Settings(socket=tmp_path / "s", spool=tmp_path / "spool", until_idle=True)
-    return Agent(settings, find_door(f"unix:{tmp_path}/nobody"), hand)
+    settings = AgentSettings(socket=tmp_path / "s", spool=tmp_path / "spool", until_idle=True)
+    return NodeAgent(settings, find_door(f"unix:{tmp_path}/nobody"), hand)
 
 
 def lasts(agent, hand) -> float:
@@ -135,7 +135,7 @@ def test_with_spools_and_without_a_daemon_it_gives_up_later(agent, hand, monkeyp
 def test_a_run_takes_a_seat_at_an_agent_that_another_has_started_again(tmp_path):
     """Its own is gone, somebody listens: it sits down there, and starts nothing."""
     path, now = tmp_path / "s", [100.0]
-    keeper = Keeper(path, clock=lambda: now[0])
+    keeper = AgentSupervisor(path, clock=lambda: now[0])
     gone, other = socket.socketpair()
     other.close()
     keeper.seat = gone

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from deepprof.agent.spool import Budget, Cursor, Spool, SpoolError, find_spools
+from deepprof.agent.spool import Spool, SpoolBudget, SpoolCursor, SpoolError, find_spools
 from deepprof.agent.spool.fillers import make_gap
 from deepprof.agent.spool.frames import PROMISE_NBYTES
 from deepprof.v1.ingest_pb2 import SendRequest
@@ -29,7 +29,7 @@ def test_an_empty_spool_has_nothing(tmp_path: Path) -> None:
     spool = Spool.open(tmp_path, hello())
     assert (spool.next, spool.source_next, spool.names, spool.ended, spool.is_new) == (0, 0, [], False, True)
     assert list(spool.read()) == []
-    assert spool.seek(0) <= Cursor(1, 1 << 20)
+    assert spool.seek(0) <= SpoolCursor(1, 1 << 20)
     spool.trim(1 << 60)
     spool.close()
     again = Spool.open(tmp_path, hello())
@@ -56,7 +56,7 @@ def test_messages_come_back_in_order_and_numbered(tmp_path: Path) -> None:
 
 def test_reading_goes_on_where_it_stopped(tmp_path: Path) -> None:
     spool = Spool.open(tmp_path, hello(), segment_nbytes=SMALL)
-    cursor, seen = Cursor(), []
+    cursor, seen = SpoolCursor(), []
     for _ in range(30):
         append(spool)
         for message in spool.read(cursor):
@@ -70,7 +70,7 @@ def test_reading_goes_on_where_it_stopped(tmp_path: Path) -> None:
 def test_what_comes_while_one_reads_is_read_the_next_time(tmp_path: Path, count: int) -> None:
     spool = Spool.open(tmp_path, hello(), segment_nbytes=SMALL)
     append(spool)
-    cursor, seen = Cursor(), list[bytes]()
+    cursor, seen = SpoolCursor(), list[bytes]()
     for turn in range(30):
         for message in spool.read(cursor):
             cursor = message.after
@@ -101,9 +101,9 @@ def test_a_spool_is_held_by_one_process(tmp_path: Path) -> None:
     spool = Spool.open(tmp_path, hello())
     with pytest.raises(SpoolError, match="held by another agent"):
         Spool.open(tmp_path, hello())
-    assert find_spools(tmp_path, Budget()) == []
+    assert find_spools(tmp_path, SpoolBudget()) == []
     spool.close()
-    (found,) = find_spools(tmp_path, Budget())
+    (found,) = find_spools(tmp_path, SpoolBudget())
     assert found.hello == hello()
 
 
@@ -155,7 +155,7 @@ def test_messages_without_records_wait_for_what_comes_after(tmp_path: Path) -> N
 
 
 def test_the_budget_is_shared_and_given_back(tmp_path: Path) -> None:
-    budget = Budget(4000)
+    budget = SpoolBudget(4000)
     one, two = (Spool.open(tmp_path, hello(rank=rank), budget, segment_nbytes=SMALL) for rank in (0, 1))
     while append(one, nbytes=100):
         pass
@@ -223,7 +223,7 @@ class SpoolIsAList(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.root = tempfile.TemporaryDirectory(prefix="dp-")
-        self.budget = Budget(6000)
+        self.budget = SpoolBudget(6000)
         self.spool = Spool.open(Path(self.root.name), hello(), self.budget, segment_nbytes=SMALL)
         self.kept: list[bytes] = []
         self.ends: list[tuple[int, int]] = []

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepprof.agent.spool import Budget, Spool, find_spools
+from deepprof.agent.spool import Spool, SpoolBudget, find_spools
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import End
 
@@ -145,9 +145,9 @@ def test_a_spool_without_its_hello_is_set_aside_by_those_who_look_for_it(tmp_pat
     path.write_bytes(b"\xff" * 20)
     (tmp_path / "theirs").mkdir()
     (tmp_path / "file").write_text("x")
-    assert find_spools(tmp_path, Budget()) == []
+    assert find_spools(tmp_path, SpoolBudget()) == []
     assert {found.name for found in tmp_path.iterdir()} == {"file", f"{path.parent.name}.damaged", "theirs"}
-    assert find_spools(tmp_path / "nowhere", Budget()) == []
+    assert find_spools(tmp_path / "nowhere", SpoolBudget()) == []
 
 
 def test_a_spool_without_its_hello_goes_on_where_its_process_comes_back(tmp_path: Path) -> None:
@@ -157,4 +157,4 @@ def test_a_spool_without_its_hello_goes_on_where_its_process_comes_back(tmp_path
     spool = Spool.open(tmp_path, hello())
     assert payloads(spool) == before
     spool.close()
-    assert [found.hello for found in find_spools(tmp_path, Budget())] == [hello()]
+    assert [found.hello for found in find_spools(tmp_path, SpoolBudget())] == [hello()]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deepprof.agent.spool import Budget, Intake, Spool
+from deepprof.agent.spool import Spool, SpoolBudget, SpoolIntake
 from deepprof.agent.spool.intake import MOST_DUE
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import End
@@ -15,8 +15,8 @@ from deepprof.v1.records_pb2 import End
 from .spooling import batch, hello, numbers
 
 
-def make(root: Path, limit: int = 2000) -> Intake:
-    return Intake(Spool.open(root, hello(), Budget(limit), segment_nbytes=1))
+def make(root: Path, limit: int = 2000) -> SpoolIntake:
+    return SpoolIntake(Spool.open(root, hello(), SpoolBudget(limit), segment_nbytes=1))
 
 
 def texts(spool: Spool) -> list[str]:

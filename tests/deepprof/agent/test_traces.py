@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.agent import traces as module
-from deepprof.agent.traces import EARLIEST, Given, send_trace
+from deepprof.agent.traces import EARLIEST, TraceReceipt, send_trace
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers import read
 from deepprof.collectors.trace import (
@@ -47,7 +47,7 @@ def make_trace(device=(), host=(), ranges=(), **header):
     return Trace(path="t", format="kineto", names=NAMES, accounting=Accounting(kept, kept), **tables, **header)
 
 
-def send(rank, trace, **how) -> Given:
+def send(rank, trace, **how) -> TraceReceipt:
     return asyncio.run(send_trace(rank, trace, **how))
 
 
@@ -72,7 +72,7 @@ def test_every_record_is_given_or_late(device, host, ranges, promised, records):
 
 def test_nothing_is_said_of_an_empty_trace():
     rank = FakeRank()
-    assert send(rank, make_trace()) == Given(0, 0, EARLIEST)
+    assert send(rank, make_trace()) == TraceReceipt(0, 0, EARLIEST)
     assert rank.log == []
 
 

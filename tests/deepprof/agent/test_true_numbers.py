@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepprof.agent.answers import CUT, Answer, RecordAccount
+from deepprof.agent.answers import CUT, AgentStatus, RecordAccount
 from deepprof.agent.asking import ask
 from deepprof.agent.draining import is_alive
 from deepprof.agent.summary import add_up, select
@@ -137,10 +137,10 @@ def count_records(agent: AgentProcess, job: str) -> int:
     return sum(each.records for each in select(ask(agent.socket, DEADLINE_S), job, ()))
 
 
-def wait_settled(agent: AgentProcess, job: str, processes: int) -> Answer:
+def wait_settled(agent: AgentProcess, job: str, processes: int) -> AgentStatus:
     """Return the agent's answer once so many processes of the job have ended, and nothing of them waits."""
 
-    def look() -> Answer | None:
+    def look() -> AgentStatus | None:
         answer = ask(agent.socket, DEADLINE_S)
         ours = select(answer, job, ())
         is_over = len(ours) >= processes and all(each.ended for each in ours)
@@ -149,7 +149,7 @@ def wait_settled(agent: AgentProcess, job: str, processes: int) -> Answer:
     return wait_for(look, f"everything of {job} is counted")
 
 
-def add_books(answer: Answer, job: str) -> RecordAccount:
+def add_books(answer: AgentStatus, job: str) -> RecordAccount:
     """Return the account of all processes of a job; that of each of them adds up for itself."""
     kept, made_, missing = Counter[str](), Counter[str](), dict[str, Counter[str]]()
     for each in select(answer, job, ()):
@@ -202,7 +202,7 @@ def test_what_the_device_makes_is_kept_or_missing_by_name(
     check_daemon(daemon, answer, job, books)
 
 
-def check_daemon(daemon: Daemon, answer: Answer, job: str, books: RecordAccount) -> None:
+def check_daemon(daemon: Daemon, answer: AgentStatus, job: str, books: RecordAccount) -> None:
     """The daemon's own answer and its metrics come to say what the agent says, of the ranks that it still shows."""
     numbers = [each.rank for each in select(answer, job, ()) if each.rank is not None]
     if not numbers or len(set(numbers)) < len(numbers):  # of two processes that were one rank it shows the latter

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepprof.agent.spool import Budget, Intake, Spool, find_spools
-from deepprof.agent.status import Status
+from deepprof.agent.spool import Spool, SpoolBudget, SpoolIntake, find_spools
+from deepprof.agent.status import CollectionStatus
 from deepprof.agent.uplink import POLICY, Uplink
-from deepprof.client.channel import Door, find_door
+from deepprof.client.channel import Endpoint, find_door
 from deepprof.v1.records_pb2 import End
 from tests.deepprof.client.fake_daemon import ALLOWED, FakeDaemon, Script, listen, short_folder
 from tests.deepprof.service.inside import until
@@ -55,24 +55,24 @@ def folder() -> Iterator[str]:
 
 
 @pytest.fixture
-def door(daemon: FakeDaemon, folder: str) -> Iterator[Door]:
+def door(daemon: FakeDaemon, folder: str) -> Iterator[Endpoint]:
     with listen(daemon, folder) as address:
         yield find_door(address, environ={})
 
 
 @pytest.fixture
-def intake(tmp_path: Path) -> Intake:
-    return Intake(Spool.open(tmp_path, hello(job="job"), segment_nbytes=SMALL))
+def intake(tmp_path: Path) -> SpoolIntake:
+    return SpoolIntake(Spool.open(tmp_path, hello(job="job"), segment_nbytes=SMALL))
 
 
-def fill(intake: Intake, batches: int = 20, size: int = 50) -> None:
+def fill(intake: SpoolIntake, batches: int = 20, size: int = 50) -> None:
     """Append batches, each with a name of its own."""
     for _ in range(batches):
         name = intake.names_count
         assert intake.put(kernels(intake.next, size, [f"n{name}"], name), size)
 
 
-def send(door: Door, spool: Spool, *, is_left: bool = False, notice: Callable[[str], None] | None = None) -> Uplink:
+def send(door: Endpoint, spool: Spool, *, is_left: bool = False, notice: Callable[[str], None] | None = None) -> Uplink:
     """Send a spool to its end."""
     uplink = Uplink(door, spool, policy=QUICK, clock=FastClock(), notice=notice, is_left=is_left)
     asyncio.run(asyncio.wait_for(uplink.run(), PATIENCE_S))
@@ -84,7 +84,7 @@ def names(count: int) -> list[str]:
     return [f"n{number}" for number in range(count)]
 
 
-def test_a_spool_arrives_and_is_trimmed(daemon: FakeDaemon, door: Door, intake: Intake) -> None:
+def test_a_spool_arrives_and_is_trimmed(daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake) -> None:
     fill(intake)
     intake.end(End())
     uplink = send(door, intake.spool)
@@ -95,14 +95,14 @@ def test_a_spool_arrives_and_is_trimmed(daemon: FakeDaemon, door: Door, intake: 
     assert intake.spool.first > 800
 
 
-def test_an_end_alone_arrives(daemon: FakeDaemon, door: Door, intake: Intake) -> None:
+def test_an_end_alone_arrives(daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake) -> None:
     intake.end(End())
     send(door, intake.spool)
     assert daemon.rank(3).ended
 
 
 def test_what_is_appended_while_it_runs_is_sent_when_it_is_woken(
-    daemon: FakeDaemon, door: Door, intake: Intake
+    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake
 ) -> None:
     async def run() -> None:
         uplink = Uplink(door, intake.spool, policy=QUICK)
@@ -112,7 +112,7 @@ def test_what_is_appended_while_it_runs_is_sent_when_it_is_woken(
             await asyncio.to_thread(fill, intake, 1)
             await asyncio.to_thread(uplink.wake)
             await until(lambda want=50 * number: uplink.state.durable == want, "it has arrived")
-        uplink.tell(Status(level="duty", reason="overhead"))
+        uplink.tell(CollectionStatus(level="duty", reason="overhead"))
         intake.end(End())
         uplink.wake()
         await asyncio.wait_for(task, PATIENCE_S)
@@ -124,7 +124,7 @@ def test_what_is_appended_while_it_runs_is_sent_when_it_is_woken(
 @pytest.mark.parametrize("taken", [False, True])
 @pytest.mark.parametrize("after", [-1, 0, 1, 7, 19, 20])
 def test_a_connection_that_breaks_loses_nothing(
-    daemon: FakeDaemon, door: Door, intake: Intake, after: int, taken: bool
+    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake, after: int, taken: bool
 ) -> None:
     fill(intake)
     intake.end(End())
@@ -135,7 +135,7 @@ def test_a_connection_that_breaks_loses_nothing(
     assert [batch.first for batch in rank.batches] == list(range(0, 1000, 50))
 
 
-def test_a_daemon_that_is_away_is_waited_for(daemon: FakeDaemon, folder: str, intake: Intake) -> None:
+def test_a_daemon_that_is_away_is_waited_for(daemon: FakeDaemon, folder: str, intake: SpoolIntake) -> None:
     fill(intake)
     intake.end(End())
     told: list[str] = []
@@ -157,7 +157,7 @@ def test_a_daemon_that_is_away_is_waited_for(daemon: FakeDaemon, folder: str, in
 
 @pytest.mark.parametrize("kept", [0, 400])
 def test_a_store_that_was_replaced_gets_what_is_kept_and_all_names(
-    daemon: FakeDaemon, door: Door, intake: Intake, kept: int
+    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake, kept: int
 ) -> None:
     """A daemon that has lost everything, or was restored from a copy that had 400 records."""
     fill(intake, 16)
@@ -177,7 +177,9 @@ def test_a_store_that_was_replaced_gets_what_is_kept_and_all_names(
     assert (rank.durable, rank.names, rank.ended) == (1000, names(20), True)
 
 
-def test_a_store_that_is_replaced_between_two_connections(daemon: FakeDaemon, door: Door, intake: Intake) -> None:
+def test_a_store_that_is_replaced_between_two_connections(
+    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake
+) -> None:
     fill(intake)
     intake.end(End())
     daemon.scripts = [Script(after=15), Script(forget=True)]
@@ -187,7 +189,9 @@ def test_a_store_that_is_replaced_between_two_connections(daemon: FakeDaemon, do
     assert sum(gap.lost for gap in rank.gaps) + 50 * len([b for b in rank.batches if b.tables]) == 1000
 
 
-def test_a_message_that_is_refused_for_ever_becomes_a_gap(daemon: FakeDaemon, door: Door, intake: Intake) -> None:
+def test_a_message_that_is_refused_for_ever_becomes_a_gap(
+    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake
+) -> None:
     fill(intake, 4)
     intake.end(End())
     refusal = Script(after=0, code=grpc.StatusCode.INVALID_ARGUMENT, details="tables[0]: no")
@@ -204,7 +208,9 @@ def test_a_message_that_is_refused_for_ever_becomes_a_gap(daemon: FakeDaemon, do
     assert uplink.account.accepted == 150
 
 
-def test_what_was_refused_and_taken_later_is_not_called_refused(daemon: FakeDaemon, door: Door, intake: Intake) -> None:
+def test_what_was_refused_and_taken_later_is_not_called_refused(
+    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake
+) -> None:
     """The gap in its place was refused too, and then whoever minds the daemon mended it."""
     fill(intake, 4)
     intake.end(End())
@@ -214,7 +220,9 @@ def test_what_was_refused_and_taken_later_is_not_called_refused(daemon: FakeDaem
     assert (daemon.rank(3).durable, daemon.rank(3).gaps, uplink.left_out) == (200, [], {})
 
 
-def test_it_is_over_once_the_daemon_has_said_what_became_of_all(daemon: FakeDaemon, door: Door, intake: Intake) -> None:
+def test_it_is_over_once_the_daemon_has_said_what_became_of_all(
+    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake
+) -> None:
     fill(intake, 2)
     intake.end(End(await_account=True))
     daemon.counting = threading.Event()
@@ -234,7 +242,7 @@ def test_it_is_over_once_the_daemon_has_said_what_became_of_all(daemon: FakeDaem
     assert (uplink.account.accepted, uplink.counted) == (100, 100)
 
 
-def test_a_daemon_that_does_not_say_what_it_kept(daemon: FakeDaemon, door: Door, intake: Intake) -> None:
+def test_a_daemon_that_does_not_say_what_it_kept(daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake) -> None:
     daemon.says_account = False
     fill(intake, 2)
     intake.end(End(await_account=True))
@@ -243,7 +251,7 @@ def test_a_daemon_that_does_not_say_what_it_kept(daemon: FakeDaemon, door: Door,
 
 
 def test_what_went_bad_on_the_disk_is_counted_as_missing(
-    daemon: FakeDaemon, door: Door, intake: Intake, tmp_path: Path
+    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake, tmp_path: Path
 ) -> None:
     fill(intake, 4)
     intake.end(End())
@@ -256,7 +264,7 @@ def test_what_went_bad_on_the_disk_is_counted_as_missing(
     assert [(gap.lost, gap.reason) for gap in daemon.rank(3).gaps] == [(50, "damaged")]
 
 
-def test_an_end_that_is_refused_for_ever_is_sent_bare(daemon: FakeDaemon, door: Door, intake: Intake) -> None:
+def test_an_end_that_is_refused_for_ever_is_sent_bare(daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake) -> None:
     fill(intake, 2)
     intake.end(End(dropped={"any": 1}))
     refusal = Script(after=0, code=grpc.StatusCode.INVALID_ARGUMENT, details="dropped: no")
@@ -266,12 +274,12 @@ def test_an_end_that_is_refused_for_ever_is_sent_bare(daemon: FakeDaemon, door: 
     assert (rank.durable, rank.ended, rank.gaps, rank.messages[-1]) == (100, True, [], End(await_account=True))
 
 
-def test_the_status_is_told_on_every_connection(daemon: FakeDaemon, door: Door, intake: Intake) -> None:
+def test_the_status_is_told_on_every_connection(daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake) -> None:
     daemon.scripts = [Script(after=1)]
 
     async def run() -> None:
         uplink = Uplink(door, intake.spool, policy=QUICK)
-        uplink.tell(Status(level="duty", reason="overhead"))
+        uplink.tell(CollectionStatus(level="duty", reason="overhead"))
         task = asyncio.create_task(uplink.run())
         await until(lambda: uplink.state.connected, "it is connected")
         fill(intake, 2)
@@ -284,7 +292,9 @@ def test_the_status_is_told_on_every_connection(daemon: FakeDaemon, door: Door, 
     assert daemon.rank(3).durable == 100
 
 
-def test_a_token_that_is_refused_is_tried_again(daemon: FakeDaemon, door: Door, intake: Intake, tmp_path: Path) -> None:
+def test_a_token_that_is_refused_is_tried_again(
+    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake, tmp_path: Path
+) -> None:
     fill(intake, 2)
     intake.end(End())
     daemon.token = ALLOWED
@@ -302,18 +312,18 @@ def test_a_token_that_is_refused_is_tried_again(daemon: FakeDaemon, door: Door, 
 
 
 def test_a_spool_that_was_left_is_found_sent_and_over(
-    daemon: FakeDaemon, door: Door, intake: Intake, tmp_path: Path
+    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake, tmp_path: Path
 ) -> None:
     fill(intake, 3)
     intake.spool.close()
-    (left,) = find_spools(tmp_path, Budget())
+    (left,) = find_spools(tmp_path, SpoolBudget())
     send(door, left, is_left=True)
     assert daemon.rank(3).durable == 150
     left.remove()
-    assert find_spools(tmp_path, Budget()) == []
+    assert find_spools(tmp_path, SpoolBudget()) == []
 
 
-def test_a_daemon_that_has_more_than_the_spool(daemon: FakeDaemon, door: Door, intake: Intake) -> None:
+def test_a_daemon_that_has_more_than_the_spool(daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake) -> None:
     """The spool's end was damaged: what the process sends next gets numbers that the daemon does not have."""
     fill(intake, 4)
     send(door, intake.spool, is_left=True)
@@ -326,7 +336,7 @@ def test_a_daemon_that_has_more_than_the_spool(daemon: FakeDaemon, door: Door, i
     assert (daemon.rank(3).durable, daemon.rank(3).duplicate) == (310, 0)
 
 
-def test_a_daemon_that_stopped_within_a_message(daemon: FakeDaemon, door: Door, intake: Intake) -> None:
+def test_a_daemon_that_stopped_within_a_message(daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake) -> None:
     fill(intake, 4)
     send(door, intake.spool, is_left=True)
     daemon.rank(3).durable = 130
@@ -338,7 +348,7 @@ def test_a_daemon_that_stopped_within_a_message(daemon: FakeDaemon, door: Door, 
     assert daemon.rank(3).names == names(5)
 
 
-def test_much_is_sent_in_little_memory(daemon: FakeDaemon, door: Door, intake: Intake) -> None:
+def test_much_is_sent_in_little_memory(daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake) -> None:
     fill(intake, 200)
     intake.end(End())
     most: list[int] = []
@@ -375,10 +385,10 @@ def test_agents_come_and_go_and_connections_too(breaks: list[tuple[int, bool]], 
     assert [batch.first for batch in rank.batches] == list(range(0, 50 * total, 50))
 
 
-async def live(door: Door, root: Path, batches: int, sent: int | None) -> None:
+async def live(door: Endpoint, root: Path, batches: int, sent: int | None) -> None:
     """Be an agent until `sent` more batches are durable, as far as there are any; None: until all is, with the End."""
     spool = Spool.open(root, hello(job="job"), segment_nbytes=SMALL)
-    intake = Intake(spool)
+    intake = SpoolIntake(spool)
     fill(intake, batches)
     if sent is None:
         intake.end(End())

@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from deepprof.agent.spool import Intake, Spool
+from deepprof.agent.spool import Spool, SpoolIntake
 from deepprof.agent.uplink import Uplink
 from deepprof.client.channel import find_door
 from deepprof.client.daemon import Daemon as Client
@@ -38,7 +38,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(found, ignore_errors=True)
 
 
-def fill(intake: Intake, batches: int) -> None:
+def fill(intake: SpoolIntake, batches: int) -> None:
     for _ in range(batches):
         known = intake.names_count
         intake.put(kernels(intake.next, SIZE, [f"kernel {known}"], known), SIZE)
@@ -62,7 +62,7 @@ def test_kills_of_the_daemon_lose_nothing(folder: Path) -> None:
 
 async def send_while_killed(folder: Path, chance: random.Random) -> None:
     spool = Spool.open(folder / "spool", hello(job=JOB), segment_nbytes=1 << 16)
-    intake = Intake(spool)
+    intake = SpoolIntake(spool)
     daemon = launch(folder)
     uplink = Uplink(find_door(daemon.address, environ={}), spool)
     task = asyncio.create_task(uplink.run())  # the daemon is not there yet
@@ -111,7 +111,7 @@ async def send_a_little(uplink: Uplink) -> int:
 
 async def send_devices_twice(folder: Path) -> None:
     """An agent that is killed before anything that has a number sends them again."""
-    intake = Intake(Spool.open(folder / "spool", hello(job=JOB)))
+    intake = SpoolIntake(Spool.open(folder / "spool", hello(job=JOB)))
     tables = [Table(kind="TABLE_KIND_DEVICES", arrow=encode_table(pl.DataFrame(schema=DEVICES)))]
     intake.put(Batch(names=["a"], tables=tables), 0)
     daemon = launch(folder).wait_ready()
@@ -137,7 +137,7 @@ def test_a_daemon_whose_store_was_removed_is_sent_the_rest(folder: Path) -> None
 
 async def send_to_a_new_store(folder: Path) -> None:
     spool = Spool.open(folder / "spool", hello(job=JOB), segment_nbytes=1 << 14)
-    intake = Intake(spool)
+    intake = SpoolIntake(spool)
     daemon = launch(folder).wait_ready()
     uplink = Uplink(find_door(daemon.address, environ={}), spool)
     task = asyncio.create_task(uplink.run())

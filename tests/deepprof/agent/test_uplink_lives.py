@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from deepprof.agent.spool import Budget, Intake, Spool, find_spools
+from deepprof.agent.spool import Spool, SpoolBudget, SpoolIntake, find_spools
 from deepprof.agent.uplink import Uplink
-from deepprof.client.channel import Door
+from deepprof.client.channel import Endpoint
 from deepprof.v1.records_pb2 import Batch, End
 from tests.deepprof.client.fake_daemon import FakeDaemon
 from tests.deepprof.service.inside import until
@@ -19,7 +19,7 @@ from .test_uplink import QUICK, SMALL, FastClock, daemon, door, fill, folder, in
 __all__ = ["daemon", "door", "folder", "intake"]
 
 
-def test_a_rank_may_rest_for_days(daemon: FakeDaemon, door: Door, intake: Intake) -> None:
+def test_a_rank_may_rest_for_days(daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake) -> None:
     """Promises leave no mark in the numbers: what a window or a spool holds must not grow with them."""
     fill(intake, 1)
     for second in range(5000):
@@ -46,13 +46,13 @@ def test_a_rank_may_rest_for_days(daemon: FakeDaemon, door: Door, intake: Intake
 
 
 def test_one_that_a_former_agent_ended_goes_on_under_another_name(
-    daemon: FakeDaemon, door: Door, intake: Intake, tmp_path: Path
+    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake, tmp_path: Path
 ) -> None:
     fill(intake, 2)
     intake.end(End())
     send(door, intake.spool)
     intake.spool.remove()
-    again = Intake(Spool.open(tmp_path, hello(job="job"), segment_nbytes=SMALL))  # of the process that lives
+    again = SpoolIntake(Spool.open(tmp_path, hello(job="job"), segment_nbytes=SMALL))  # of the process that lives
     again.gap("not-collected", 90)
 
     async def run() -> None:
@@ -77,17 +77,17 @@ def test_one_that_a_former_agent_ended_goes_on_under_another_name(
 
 def find_spools_after_a_restart(spool: Spool, root: Path) -> list[Spool]:
     spool.close()
-    return find_spools(root, Budget())
+    return find_spools(root, SpoolBudget())
 
 
 def test_what_the_daemon_has_the_end_of_has_arrived_whatever_the_disk_lost(
-    daemon: FakeDaemon, door: Door, intake: Intake, tmp_path: Path
+    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake, tmp_path: Path
 ) -> None:
     fill(intake, 2)
     intake.end(End())
     send(door, intake.spool)
     intake.spool.remove()
-    again = Intake(Spool.open(tmp_path, hello(job="job"), segment_nbytes=SMALL))
+    again = SpoolIntake(Spool.open(tmp_path, hello(job="job"), segment_nbytes=SMALL))
     fill(again, 1)
     again.end(End())
     send(door, again.spool)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from deepprof.client.channel import Door, find_door
+from deepprof.client.channel import Endpoint, find_door
 
 from .fake_daemon import FakeDaemon, listen, short_folder
 
@@ -29,5 +29,5 @@ def address(daemon: FakeDaemon, folder: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def door(address: str) -> Door:
+def door(address: str) -> Endpoint:
     return find_door(address, environ={})

@@ -13,7 +13,7 @@ import pytest
 import deepprof
 from deepprof.client import values
 from deepprof.client.errors import DaemonError, explain
-from deepprof.client.stream import Broken
+from deepprof.client.stream import StreamBrokenError
 from deepprof.client.values import (
     Account,
     ActiveFinding,
@@ -207,12 +207,12 @@ UNREACHED = "failed to connect to all addresses; last error: "
     ],
 )
 def test_why_a_daemon_is_not_available(daemon, details, words):
-    failure = Broken(grpc.StatusCode.UNAVAILABLE, details)
+    failure = StreamBrokenError(grpc.StatusCode.UNAVAILABLE, details)
     assert words in str(explain(failure, parse_address("127.0.0.1:1")))
 
 
 def test_a_socket_has_no_certificates_to_ask_for():
-    closed = Broken(grpc.StatusCode.UNAVAILABLE, f"{UNREACHED}UNAVAILABLE: unix:/d: Socket closed")
+    closed = StreamBrokenError(grpc.StatusCode.UNAVAILABLE, f"{UNREACHED}UNAVAILABLE: unix:/d: Socket closed")
     assert "broke the connection off; try again" in str(explain(closed, parse_address("unix:/d")))
 
 

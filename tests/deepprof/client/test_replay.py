@@ -8,8 +8,8 @@ import pytest
 
 import deepprof
 from deepprof.client.repetition import cut_repeated, measure_period
-from deepprof.client.replay import Replay, choose_records, find_zeros, name_sending, replay
-from deepprof.client.sender import Policy
+from deepprof.client.replay import TraceReplay, choose_records, find_zeros, name_sending, replay
+from deepprof.client.sender import SendPolicy
 from deepprof.collectors.clocks import shift
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.trace import Accounting, Trace
@@ -18,7 +18,7 @@ from tests.deepprof.builders import build_trace
 
 from .test_sender import FastClock
 
-POLICY = Policy(reach_s=10, patience_s=10)
+POLICY = SendPolicy(reach_s=10, patience_s=10)
 
 
 @pytest.fixture(scope="module")
@@ -31,47 +31,47 @@ def trace(tmp_path_factory) -> Trace:
 @pytest.mark.parametrize("speed", [1.0, 10.0, 0.5])
 def test_it_takes_the_time_of_the_recording(daemon, door, trace, speed):
     clock = FastClock()
-    totals = replay(door, [trace], Replay("j", speed, policy=POLICY), clock=clock)
+    totals = replay(door, [trace], TraceReplay("j", speed, policy=POLICY), clock=clock)
     assert totals.seconds == pytest.approx((measure_period(trace) / 1e9) / speed, rel=0.02)
     assert daemon.rank().durable == trace.accounting.kept
 
 
 def test_without_a_speed_nobody_waits(daemon, door, trace):
     clock = FastClock()
-    assert replay(door, [trace], Replay("j", policy=POLICY), clock=clock).seconds == 0
+    assert replay(door, [trace], TraceReplay("j", policy=POLICY), clock=clock).seconds == 0
     assert clock.pauses == []
 
 
 def test_repetitions_take_their_time(daemon, door, trace):
     clock = FastClock()
-    totals = replay(door, [trace], Replay("j", 1.0, 3, policy=POLICY), clock=clock)
+    totals = replay(door, [trace], TraceReplay("j", 1.0, 3, policy=POLICY), clock=clock)
     assert totals.seconds == pytest.approx(3 * measure_period(trace) / 1e9, rel=0.02)
     assert totals.durable == 3 * trace.accounting.kept
 
 
 def test_progress_ends_where_all_is_durable(daemon, door, trace):
     told = []
-    replay(door, [trace], Replay("j", policy=POLICY), watch=lambda *both: told.append(both))
+    replay(door, [trace], TraceReplay("j", policy=POLICY), watch=lambda *both: told.append(both))
     assert told[-1] == (trace.accounting.kept, trace.accounting.kept)
     assert told == sorted(told)
 
 
 def test_it_works_where_a_loop_runs_already(daemon, door, trace):
     async def call():
-        return replay(door, [trace], Replay("j", policy=POLICY))
+        return replay(door, [trace], TraceReplay("j", policy=POLICY))
 
     assert asyncio.run(call()).durable == trace.accounting.kept
 
 
 def test_a_name_follows_from_what_is_sent(trace):
     names = {
-        name_sending(trace, Replay("j")),
-        name_sending(trace, Replay("j", repeat=2)),
-        name_sending(shift(trace, 1), Replay("j")),
-        name_sending(build_trace(), Replay("j")),
+        name_sending(trace, TraceReplay("j")),
+        name_sending(trace, TraceReplay("j", repeat=2)),
+        name_sending(shift(trace, 1), TraceReplay("j")),
+        name_sending(build_trace(), TraceReplay("j")),
     }
     assert len(names) == 4
-    assert name_sending(trace, Replay("other")) in names
+    assert name_sending(trace, TraceReplay("other")) in names
     assert all(len(name) <= 64 for name in names)
 
 
@@ -104,10 +104,10 @@ def test_repetitions_beyond_all_time_are_refused(trace):
 
 def test_a_trace_without_records_is_sent_all_the_same(daemon, door):
     empty = build_trace(accounting=Accounting(0, 0))
-    assert replay(door, [empty], Replay("j", 1.0, 3, policy=POLICY), clock=FastClock()).durable == 0
+    assert replay(door, [empty], TraceReplay("j", 1.0, 3, policy=POLICY), clock=FastClock()).durable == 0
     assert daemon.rank().ended
 
 
 def test_a_name_that_no_daemon_takes_is_one_line(door, trace):
     with pytest.raises(UsageError, match="cannot be sent"):
-        replay(door, [trace], Replay("a job"))
+        replay(door, [trace], TraceReplay("a job"))

@@ -13,7 +13,7 @@ import pytest
 
 from deepprof.client.channel import find_door
 from deepprof.client.errors import DaemonError
-from deepprof.client.sender import Policy, Sender, Sent
+from deepprof.client.sender import Sender, SendPolicy, SentTotals
 from deepprof.collectors.trace import DEVICE_EVENTS
 from deepprof.v1.records_pb2 import Batch, End, Gap, Hello, Table
 from tests.patience import PATIENCE_S
@@ -21,7 +21,7 @@ from tests.patience import PATIENCE_S
 from .fake_daemon import ALLOWED, FakeDaemon, Script, listen
 
 DEADLINE_S = PATIENCE_S
-POLICY = Policy(window_nbytes=1 << 20, silence_s=PATIENCE_S, patience_s=10, reach_s=10)
+POLICY = SendPolicy(window_nbytes=1 << 20, silence_s=PATIENCE_S, patience_s=10, reach_s=10)
 
 
 class FastClock:
@@ -82,12 +82,12 @@ def check_whole(daemon, batches=10, size=50):
 def test_everything_arrives_once_and_in_order(daemon, door):
     sent = send(door)
     check_whole(daemon)
-    assert sent == Sent(records=500, durable=500, connections=1)
+    assert sent == SentTotals(records=500, durable=500, connections=1)
     assert daemon.rank().duplicate == 0
 
 
 def test_an_end_without_records_is_an_end(daemon, door):
-    assert send(door, batches=0) == Sent(connections=1)
+    assert send(door, batches=0) == SentTotals(connections=1)
     assert daemon.rank().ended
 
 
@@ -222,8 +222,8 @@ def test_a_daemon_that_is_not_there_is_one_line(folder):
 def test_a_daemon_that_never_answered_is_given_up_sooner(folder):
     clock = FastClock()
     with pytest.raises(DaemonError):
-        send(find_door(f"unix:{folder}/none.sock", environ={}), clock=clock, policy=Policy())
-    assert clock.now == pytest.approx(Policy().reach_s)
+        send(find_door(f"unix:{folder}/none.sock", environ={}), clock=clock, policy=SendPolicy())
+    assert clock.now == pytest.approx(SendPolicy().reach_s)
 
 
 def test_a_daemon_that_goes_for_good_is_one_line(folder):

@@ -8,7 +8,7 @@ import grpc
 
 from deepprof.client.channel import find_door
 from deepprof.client.sender import Sender
-from deepprof.client.stream import Stream
+from deepprof.client.stream import IngestStream
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import End, Status
 from tests.deepprof.client.fake_daemon import Script
@@ -74,7 +74,7 @@ def test_telling_nobody_is_no_failure(folder):
 
 
 def test_of_those_that_nobody_takes_one_waits(door):
-    stream = Stream(door, hello(), 1.0)
+    stream = IngestStream(door, hello(), 1.0)
     for number in range(1000):
         stream.tell(SendRequest(status=status(number)))
     assert stream.requests.qsize() == 1
@@ -84,7 +84,7 @@ def test_of_those_that_nobody_takes_one_waits(door):
 
 
 def test_none_is_left_waiting_however_the_threads_meet(door):
-    stream, taken = Stream(door, hello(), 1.0), []
+    stream, taken = IngestStream(door, hello(), 1.0), []
     reader = threading.Thread(target=lambda: taken.extend(each.status.lost for each in stream.take()))
     reader.start()
     for number in range(1, 5001):

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.client.overflow import NAMES, Overflow
-from deepprof.client.waiting import Patience
-from deepprof.client.window import Entry, Window
+from deepprof.client.overflow import NAMES, DroppedBatches
+from deepprof.client.waiting import RetrySchedule
+from deepprof.client.window import SendWindow, WindowEntry
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Batch, Gap
 
@@ -18,14 +18,14 @@ from deepprof.v1.records_pb2 import Batch, Gap
 class Model:
     """A daemon that takes messages in order and may lose answers, and the client that must not lose anything."""
 
-    window: Window = field(default_factory=lambda: Window(1000))
-    put: list[Entry] = field(default_factory=list)
-    taken: list[Entry] = field(default_factory=list)
+    window: SendWindow = field(default_factory=lambda: SendWindow(1000))
+    put: list[WindowEntry] = field(default_factory=list)
+    taken: list[WindowEntry] = field(default_factory=list)
     next: int = 0
 
     def do(self, action: str, number: int) -> None:
         if action == "put":
-            entry = Entry(SendRequest(), sum(each.count for each in self.put), number % 3, 10)
+            entry = WindowEntry(SendRequest(), sum(each.count for each in self.put), number % 3, 10)
             self.put.append(entry)
             self.window.put(entry)
         elif action == "write":
@@ -67,25 +67,25 @@ def test_nothing_is_lost_whatever_breaks(actions):
 
 
 def test_what_was_let_go_cannot_be_sent_again():
-    window = Window(1000)
-    window.put(Entry(SendRequest(), 0, 5, 10))
+    window = SendWindow(1000)
+    window.put(WindowEntry(SendRequest(), 0, 5, 10))
     window.acknowledge(5)
     assert not window.resume(3)
     assert window.resume(5)
 
 
 def test_an_answer_is_due_for_records_and_the_end_only():
-    window = Window(1000)
-    window.put(Entry(SendRequest(), 0, 0, 10))
+    window = SendWindow(1000)
+    window.put(WindowEntry(SendRequest(), 0, 0, 10))
     assert window.take_next()
     assert not window.awaits_answer
-    window.put(Entry(SendRequest(), 0, 5, 10))
+    window.put(WindowEntry(SendRequest(), 0, 5, 10))
     assert not window.awaits_answer
     assert window.take_next()
     assert window.awaits_answer
     window.acknowledge(5)
     assert not window.awaits_answer
-    window.put(Entry(SendRequest(), 0, 0, 10, is_end=True))
+    window.put(WindowEntry(SendRequest(), 0, 0, 10, is_end=True))
     assert window.take_next()
     assert window.awaits_answer
     window.acknowledge(5, ended=True)
@@ -94,7 +94,7 @@ def test_an_answer_is_due_for_records_and_the_end_only():
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), min_size=1, max_size=20), st.integers(0, 1000))
 def test_an_overflow_says_all_that_was_let_go(batches, first):
-    overflow, number, name = Overflow(), first, 0
+    overflow, number, name = DroppedBatches(), first, 0
     for count, names in batches:
         overflow.add(Batch(first=number, names=[f"n{name + at}" for at in range(names)], first_name=name), count)
         number, name = number + count, name + names
@@ -108,14 +108,14 @@ def test_an_overflow_says_all_that_was_let_go(batches, first):
 
 
 def test_more_records_than_a_message_can_say_are_several_gaps():
-    overflow = Overflow()
+    overflow = DroppedBatches()
     overflow.add(Batch(first=7), 2**32 + 5)
     gaps = [entry.request.gap for entry in overflow.close()]
     assert [(gap.first, gap.lost) for gap in gaps] == [(7, 2**32 - 1), (7 + 2**32 - 1, 6)]
 
 
 def test_many_names_are_several_messages():
-    overflow = Overflow()
+    overflow = DroppedBatches()
     overflow.add(Batch(names=[str(at) for at in range(NAMES + 1)], first_name=3), 1)
     parts = [entry.request.batch for entry in overflow.close(0)][1:]
     assert [(part.first_name, len(part.names)) for part in parts] == [(3, NAMES), (3 + NAMES, 1)]
@@ -132,7 +132,7 @@ class Still:
 
 def test_patience_counts_from_the_first_failure():
     clock = Still()
-    patience = Patience(clock, 10, lambda: 1.0)
+    patience = RetrySchedule(clock, 10, lambda: 1.0)
     clock.now = 100.0
     assert [patience.fail() for _ in range(3)] == [0.1, 0.2, 0.4]
     clock.now = 109.9
@@ -143,15 +143,15 @@ def test_patience_counts_from_the_first_failure():
     assert patience.fail() == 0.1
 
 
-def promise(first: int, until_ns: int) -> Entry:
+def promise(first: int, until_ns: int) -> WindowEntry:
     batch = Batch(first=first, complete_until_ns=until_ns)
-    return Entry(SendRequest(batch=batch), first, 0, batch.ByteSize())
+    return WindowEntry(SendRequest(batch=batch), first, 0, batch.ByteSize())
 
 
 @given(st.lists(st.sampled_from(["put", "write", "write", "break"]), max_size=40))
 def test_of_promises_that_follow_each_other_the_latest_is_enough(actions):
-    window, written = Window(1000), 0
-    window.put(Entry(SendRequest(), 0, 5, 10))
+    window, written = SendWindow(1000), 0
+    window.put(WindowEntry(SendRequest(), 0, 5, 10))
     for number, action in enumerate(actions):
         if action == "put":
             window.put(promise(5, number))
@@ -168,9 +168,9 @@ def test_of_promises_that_follow_each_other_the_latest_is_enough(actions):
 
 
 def test_names_and_gaps_are_no_promises():
-    window = Window(1000)
+    window = SendWindow(1000)
     named = Batch(first=5, names=["a"], complete_until_ns=1)
-    between = [Entry(SendRequest(batch=named), 5, 0, 9), Entry(SendRequest(gap=Gap(first=5)), 5, 0, 2)]
+    between = [WindowEntry(SendRequest(batch=named), 5, 0, 9), WindowEntry(SendRequest(gap=Gap(first=5)), 5, 0, 2)]
     for entry in (promise(5, 1), *between, promise(5, 2), promise(5, 3)):
         window.put(entry)
     assert [entry.request for entry in window.entries] == [

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from deepprof.cluster import connection
 from deepprof.cluster.connection import check_address, check_workers, connect
-from deepprof.cluster.tasks import Problem, Reading, attempt, tell_versions
+from deepprof.cluster.tasks import ErrorValue, ReadOptions, attempt, tell_versions
 from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.commands import main
 
@@ -110,8 +110,8 @@ def fail(error: Exception) -> Any:
     ],
 )
 def test_errors_survive_as_values_under_the_name_that_was_given(error: Exception, text: str) -> None:
-    found = attempt(Reading("a.json", "/data/a.json"), lambda: fail(error))
-    assert isinstance(found, Problem)
+    found = attempt(ReadOptions("a.json", "/data/a.json"), lambda: fail(error))
+    assert isinstance(found, ErrorValue)
     assert str(found.error()).endswith(text)
 
 

@@ -19,7 +19,7 @@ from distributed.scheduler import KilledWorker
 
 from deepprof.analysis import analyze
 from deepprof.cluster import analyze_on, connect, connection
-from deepprof.cluster.mapping import Failure, explain
+from deepprof.cluster.mapping import TaskFailure, explain
 from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.job import read_job
 from tests.patience import PATIENCE_S
@@ -72,18 +72,18 @@ def test_a_worker_killed_at_work_changes_nothing(straggling: Path, tmp_path: Pat
 
 def test_a_file_that_kills_every_worker_is_named() -> None:
     error = KilledWorker("task", None, 3)  # type: ignore[no-untyped-call, arg-type]
-    found = explain(Failure("error", (KilledWorker, error, None)), "rank7.json")
+    found = explain(TaskFailure("error", (KilledWorker, error, None)), "rank7.json")
     assert isinstance(found, TraceError)
     assert str(found).startswith("rank7.json: could not be looked at: every worker that tried was ended")
 
 
 def test_a_scheduler_that_goes_away_is_said_in_one_line() -> None:
-    assert isinstance(explain(Failure("cancelled", None), "a"), UsageError)
+    assert isinstance(explain(TaskFailure("cancelled", None), "a"), UsageError)
 
 
 def test_a_bug_of_a_worker_stays_a_bug() -> None:
     error = ZeroDivisionError("x")
-    assert explain(Failure("error", (ZeroDivisionError, error, None)), "a") is error
+    assert explain(TaskFailure("error", (ZeroDivisionError, error, None)), "a") is error
 
 
 def test_a_scheduler_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:

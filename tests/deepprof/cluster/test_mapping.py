@@ -18,9 +18,9 @@ from rich.console import Console
 
 import deepprof
 from deepprof.analysis import Analysis, analyze
-from deepprof.analysis.part import Question, examine, without_timelines
+from deepprof.analysis.part import AnalysisOptions, examine, without_timelines
 from deepprof.cluster import analyze_on
-from deepprof.cluster.tasks import Opened
+from deepprof.cluster.tasks import OpenedTraces
 from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
 from deepprof.job import read_job
 from deepprof.job.conversion import convert
@@ -183,7 +183,7 @@ def test_progress_counts_the_traces(client: Client, straggling: Path) -> None:
 def test_what_comes_back_does_not_grow_with_the_events_of_a_trace(tmp_path: Path) -> None:
     write(simulate("healthy", iterations=40), tmp_path / "a.json.gz")
     trace = replace(deepprof.read(tmp_path / "a.json.gz"), rank=0)
-    _, part = examine(trace, Question(alone=False))
+    _, part = examine(trace, AnalysisOptions(alone=False))
     held = sum(getattr(trace, table).estimated_size() for table in ("device_events", "host_events"))
     assert part.timelines
     assert len(pickle.dumps(without_timelines(part))) < held / 50
@@ -192,5 +192,5 @@ def test_what_comes_back_does_not_grow_with_the_events_of_a_trace(tmp_path: Path
 def test_dask_is_told_how_large_traces_are(tmp_path: Path) -> None:
     write(simulate("healthy", iterations=5), tmp_path / "a.json.gz")
     trace = deepprof.read(tmp_path / "a.json.gz")
-    assert sizeof(Opened((trace, trace))) > 2 * trace.device_events.estimated_size()
-    assert sizeof(Opened(())) < 200
+    assert sizeof(OpenedTraces((trace, trace))) > 2 * trace.device_events.estimated_size()
+    assert sizeof(OpenedTraces(())) < 200

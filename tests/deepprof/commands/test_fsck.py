@@ -10,7 +10,7 @@ import pytest
 from deepprof.commands import main
 from deepprof.service.folder import lock_store
 from deepprof.service.history import History
-from deepprof.service.journal import Frame, Journal
+from deepprof.service.journal import Journal, JournalFrame
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def store(tmp_path: Path) -> Path:
     session = history.begin("job", 0, "c", b"", 1)
     history.close()
     journal = Journal.open(store / "journal")
-    journal.append([Frame(session, "batch", 0, 5, b"five")])
+    journal.append([JournalFrame(session, "batch", 0, 5, b"five")])
     journal.sync()
     journal.close()
     return store

@@ -32,8 +32,8 @@ from deepprof.commands import main
 run = sys.modules["deepprof.commands.run"]
 make_keeper = run.make_keeper
 def make_with_stand_in(*given):  # not before: what it loads starts threads
-    from deepprof.agent.launching import Keeper
-    Keeper.program = (sys.executable, "-m", "tests.deepprof.agent.stand_in_agent")
+    from deepprof.agent.launching import AgentSupervisor
+    AgentSupervisor.program = (sys.executable, "-m", "tests.deepprof.agent.stand_in_agent")
     return make_keeper(*given)
 run.make_keeper = make_with_stand_in
 sys.exit(main(sys.argv[1:]))
@@ -173,7 +173,7 @@ def test_where_nothing_can_be_collected_the_command_runs_all_the_same(cli, more,
 
 def test_a_slow_agent_is_not_waited_for_long(cli):
     code = DRIVER.replace('"-m", "tests.deepprof.agent.stand_in_agent"', '"-c", "import time; time.sleep(3)"')
-    code = code.replace("return make_keeper", "Keeper.find.__defaults__ = (0.1,)\n    return make_keeper")
+    code = code.replace("return make_keeper", "AgentSupervisor.find.__defaults__ = (0.1,)\n    return make_keeper")
     command = [sys.executable, "-c", code, "run", "--agent", str(cli.path), "--quiet", "sh", "-c", "echo $DEEPPROF_JOB"]
     environ = {**os.environ, "LIBRARY": LIBRARY, "DEEPPROF_JOB": "late"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S, env=environ)

@@ -13,13 +13,13 @@ import pytest
 
 import deepprof
 from deepprof.commands import main
-from deepprof.wire.assembly import Assembly
+from deepprof.wire.assembly import TraceAssembly
 from tests.deepprof.client.fake_daemon import Script
 from tests.patience import PATIENCE_S
 
 
 def assembled(rank):
-    assembly = Assembly(rank.hello)
+    assembly = TraceAssembly(rank.hello)
     for message in rank.messages:
         getattr(assembly, f"add_{type(message).__name__.lower()}")(message)
     return assembly.trace()

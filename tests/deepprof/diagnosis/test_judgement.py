@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.diagnosis.judgement import Claim, Limits, Texts, format_ms
+from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, format_ms
 from deepprof.metrics.breakdown.costs import Cost
 from tests.deepprof.builders import build_loop
 
-LIMITS = Limits(warning=0.1, critical=0.3)
-TEXTS = Texts("title", "summary", "advice")
+LIMITS = SeverityLimits(warning=0.1, critical=0.3)
+TEXTS = FindingTexts("title", "summary", "advice")
 
 
 def claim(
@@ -22,10 +22,10 @@ def claim(
     loop: float = 1.0,
     certainty: float = 1.0,
     affected: int = 9,
-) -> Claim:
+) -> CostClaim:
     cost = Cost(share * 1e6, 1e6, steadiness, iterations, (1, 9), affected, 2 * share * 1e6, share)
     built = build_loop(confidence=loop)
-    return Claim(rule="x", loop=built, cost=cost, parts=(), limits=LIMITS, certainty=certainty)
+    return CostClaim(rule="x", loop=built, cost=cost, parts=(), limits=LIMITS, certainty=certainty)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_severity(share: float, severity: str) -> None:
         (claim(0.9, loop=0.5, certainty=0.5), 0.25),
     ],
 )
-def test_confidence(made: Claim, expected: float) -> None:
+def test_confidence(made: CostClaim, expected: float) -> None:
     assert made.confidence == pytest.approx(expected)
 
 
@@ -87,7 +87,7 @@ def test_a_finding_carries_its_numbers() -> None:
 
 def test_headroom_may_be_less_than_the_cost() -> None:
     cost = Cost(3e5, 1e6, 1.0, 9, (0, 9))
-    made = Claim(rule="x", loop=build_loop(), cost=cost, parts=(), limits=LIMITS, headroom_ns=1e5)
+    made = CostClaim(rule="x", loop=build_loop(), cost=cost, parts=(), limits=LIMITS, headroom_ns=1e5)
     assert made.conclude(TEXTS, {}).headroom_ns_per_iteration == 100_000
 
 

@@ -19,7 +19,7 @@ from rich.console import Console
 
 import deepprof
 from deepprof.analysis.merging import merge
-from deepprof.analysis.part import Question, examine, without_timelines
+from deepprof.analysis.part import AnalysisOptions, examine, without_timelines
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.lateness import LUCK, bound_chance
@@ -181,7 +181,7 @@ def test_a_step_beside_loops_is_not_compared_and_changes_nothing() -> None:
 
 def test_parts_of_other_processes_say_the_same() -> None:
     _, traces = job(one_step(2)).build()
-    question = Question(alone=False)
+    question = AnalysisOptions(alone=False)
     sent = [pickle.loads(pickle.dumps(without_timelines(examine(trace, question)[1]))) for trace in traces]  # noqa: S301
     merged = merge(sent, question)
     here = deepprof.analyze(traces)

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from deepprof.service.config.sections import Config, IngestLimits
 from deepprof.service.engine import Engine
 from deepprof.service.history import History
-from deepprof.service.ingest import Stream
+from deepprof.service.ingest import IngestConnection
 from deepprof.service.journal import Journal
-from deepprof.service.rank import Rank
+from deepprof.service.rank import DaemonRank
 from deepprof.service.recovery import recover
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import CLOCK_SESSION, Hello
@@ -116,21 +116,21 @@ class Steps:
         self.turn()
         return task
 
-    def attach(self, greeting: Hello, owner: str = "") -> Stream:
+    def attach(self, greeting: Hello, owner: str = "") -> IngestConnection:
         """Open a stream."""
         connection = object()
         rank = self.run(self.engine.attach(greeting, connection, owner))
-        return Stream(self.engine, rank, connection)  # type: ignore[arg-type]
+        return IngestConnection(self.engine, rank, connection)  # type: ignore[arg-type]
 
-    def send(self, stream: Stream, request: SendRequest) -> None:
+    def send(self, stream: IngestConnection, request: SendRequest) -> None:
         """Send a message as the client of a stream that is still the rank's."""
         self.engine.check_owner(stream.rank, stream.context)
         self.run(stream.take(request))
 
-    def detach(self, stream: Stream) -> None:
+    def detach(self, stream: IngestConnection) -> None:
         self.engine.detach(stream.rank, stream.context)
 
-    def find(self, job: str, number: int = 0) -> Rank:
+    def find(self, job: str, number: int = 0) -> DaemonRank:
         rank = self.engine.roster.find(job, number)
         assert rank is not None
         return rank

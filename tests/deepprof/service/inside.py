@@ -17,8 +17,8 @@ from deepprof.service.examiner.captures import Captures
 from deepprof.service.health import Health
 from deepprof.service.ingest import find_devices
 from deepprof.service.opening import opened_store
-from deepprof.service.rank import Item, Rank
-from deepprof.service.recovery import Recovered, recover
+from deepprof.service.rank import DaemonRank, QueuedMessage
+from deepprof.service.recovery import RecoveryResult, recover
 from deepprof.v1.records_pb2 import Batch
 from deepprof.wire.checking import check_batch
 from deepprof.wire.cutting import cut
@@ -58,21 +58,21 @@ class Inside:
     engine: Engine
     examiner: Examiner
     clock: ManualClock
-    found: Recovered
+    found: RecoveryResult
 
     @property
     def health(self) -> Health:
         return Health(self.engine, self.examiner, self.clock)
 
-    async def attach(self, trace: deepprof.Trace, job: str, connection: object, collector: str = "test") -> Rank:
+    async def attach(self, trace: deepprof.Trace, job: str, connection: object, collector: str = "test") -> DaemonRank:
         return await self.engine.attach(make_hello(trace, job, collector=collector), connection)
 
-    async def put(self, rank: Rank, item: Item) -> None:
+    async def put(self, rank: DaemonRank, item: QueuedMessage) -> None:
         """Hand a message to the journal, once there is room for it."""
         async with self.engine.room(rank, item.nbytes):
             self.engine.submit(rank, item)
 
-    async def submit(self, rank: Rank, batch: Batch) -> None:
+    async def submit(self, rank: DaemonRank, batch: Batch) -> None:
         """Count a batch as come, and hand it to the journal."""
         item = item_of(batch, rank)
         rank.accounts.arrive(item.count)
@@ -80,7 +80,7 @@ class Inside:
 
     async def send(
         self, trace: deepprof.Trace, job: str, *, records: int = 1000, end: bool = True, collector: str = "test"
-    ) -> Rank:
+    ) -> DaemonRank:
         """Send a whole trace as one stream, and wait until it is mined."""
         connection = object()
         rank = await self.attach(trace, job, connection, collector)
@@ -88,16 +88,16 @@ class Inside:
             if batch.first >= rank.next:
                 await self.submit(rank, batch)
         if end:
-            await self.put(rank, Item("end", make_end(trace).SerializeToString(), rank.next, 0))
+            await self.put(rank, QueuedMessage("end", make_end(trace).SerializeToString(), rank.next, 0))
         await until(lambda: not rank.submitted and not rank.queue, "everything is mined")
         self.engine.detach(rank, connection)
         return rank
 
 
-def item_of(batch: Batch, rank: Rank) -> Item:
+def item_of(batch: Batch, rank: DaemonRank) -> QueuedMessage:
     """Return a batch as the ingest service would hand it on."""
     records = check_batch(batch, LIMITS, rank.names, rank.names_nbytes)
-    return Item("batch", batch.SerializeToString(), records.first, records.count, records, find_devices(batch))
+    return QueuedMessage("batch", batch.SerializeToString(), records.first, records.count, records, find_devices(batch))
 
 
 async def until(what: Callable[[], object], why: str, deadline_s: float = DEADLINE_S) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from deepprof.agent.status import Status, to_message
+from deepprof.agent.status import CollectionStatus, to_message
 from deepprof.client.channel import find_door
 from deepprof.client.errors import DaemonError
-from deepprof.client.sender import Policy, Sender
+from deepprof.client.sender import Sender, SendPolicy
 from deepprof.client.values import CollectorStatus, build
 from deepprof.v1 import records_pb2 as pb
 from tests.deepprof.service.daemons import Daemon, running, wait_for
@@ -23,14 +23,16 @@ from tests.deepprof.service.sending import open_client
 from tests.patience import PATIENCE_S
 
 HELLO = pb.Hello(job="train", rank=0, collector="c", clock=pb.CLOCK_UNIX, host="node", rank_known=True)
-DUTY = Status(level="duty", reason="overhead", since_unix_ns=7, duty_ratio=0.25, overhead_ratio=0.02, spool_nbytes=99)
+DUTY = CollectionStatus(
+    level="duty", reason="overhead", since_unix_ns=7, duty_ratio=0.25, overhead_ratio=0.02, spool_nbytes=99
+)
 
 
 def talk(daemon: Daemon, *told: pb.Status, meanwhile: Any = lambda: None) -> None:
     """Say something as a collector does, do something, and end."""
 
     async def run() -> None:
-        sender = Sender(find_door(daemon.address, environ={}), HELLO, Policy(patience_s=None, reach_s=None))
+        sender = Sender(find_door(daemon.address, environ={}), HELLO, SendPolicy(patience_s=None, reach_s=None))
         async with asyncio.timeout(PATIENCE_S), sender:
             for each in told:
                 sender.tell(each)
@@ -83,7 +85,7 @@ def test_everybody_who_asks_is_told_how_the_collector_is() -> None:
 def test_changes_of_level_are_logged_and_nothing_else() -> None:
     with running() as daemon:
         off = replace(DUTY, level="off", duty_ratio=0.0)
-        told = [Status(), DUTY, replace(DUTY, lost=5), off, Status(lost=5)]
+        told = [CollectionStatus(), DUTY, replace(DUTY, lost=5), off, CollectionStatus(lost=5)]
         talk(daemon, *map(to_message, told))
         wait_for(lambda: len(levels(daemon)) == 3, "the changes are logged")
         assert levels(daemon) == ["duty", "off", "full"]
@@ -94,7 +96,7 @@ def test_a_status_that_cannot_be_is_refused_and_harms_nothing() -> None:
         wrong = to_message(DUTY)
         wrong.duty_ratio = 7.0
         with pytest.raises(DaemonError, match=r"duty_ratio: 7\.0 is not between 0 and 1"):
-            talk(daemon, to_message(Status()), wrong)
+            talk(daemon, to_message(CollectionStatus()), wrong)
         talk(daemon, to_message(replace(DUTY, lost=1)))
         with open_client(daemon) as client:
             wait_for(lambda: [rank.ended for rank in client.ranks("train")] == [True], "the rank has ended")

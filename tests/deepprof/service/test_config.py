@@ -26,7 +26,7 @@ from deepprof.service.config.conversion import convert
 from deepprof.service.config.description import write_value
 from deepprof.service.config.keys import keys
 from deepprof.service.config.quantities import format_duration, format_nbytes, parse_duration, parse_nbytes
-from deepprof.wire.limits import Limits
+from deepprof.wire.limits import WireLimits
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -324,7 +324,7 @@ def test_where_to_listen() -> None:
 def test_what_the_wire_is_checked_against() -> None:
     limits = load_config(None, {"limits.names": "5", "limits.message_nbytes": "1 MiB"}, {}).wire_limits()
     assert (limits.names, limits.message_nbytes, limits.batch_records) == (5, 1 << 20, 65_536)
-    assert Config().wire_limits() == Limits()
+    assert Config().wire_limits() == WireLimits()
 
 
 @given(st.integers(0, 10**12 - 1))

@@ -17,8 +17,8 @@ import pytest
 import deepprof
 from deepprof.client.channel import find_door
 from deepprof.client.repetition import cut_repeated, end_repeated
-from deepprof.client.sender import Policy, Sender
-from deepprof.service.views import Account
+from deepprof.client.sender import Sender, SendPolicy
+from deepprof.service.views import AccountView
 from deepprof.v1.records_pb2 import Batch
 from deepprof.wire.heads import make_hello
 from tests.chance import draw_seed
@@ -56,7 +56,7 @@ class Client(threading.Thread):
 
     async def send(self) -> None:
         hello = make_hello(self.trace, JOB, collector="test")
-        policy = Policy(window_nbytes=1 << 20, patience_s=None, reach_s=None)
+        policy = SendPolicy(window_nbytes=1 << 20, patience_s=None, reach_s=None)
         async with Sender(find_door(self.address, environ={}), hello, policy) as sender:
             for batch, count in self.batches:
                 while not self.allowed.acquire(blocking=False):
@@ -73,7 +73,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(found, ignore_errors=True)
 
 
-def undisturbed(batches: list[tuple[Batch, int]], trace: deepprof.Trace) -> tuple[pl.DataFrame, Account]:
+def undisturbed(batches: list[tuple[Batch, int]], trace: deepprof.Trace) -> tuple[pl.DataFrame, AccountView]:
     """Return the iterations and the account of a daemon that nobody kills."""
     with running() as daemon, open_client(daemon) as client:
         sender = Client(daemon, trace)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from deepprof.service.folder import StoreError
-from deepprof.service.ingest import Stream
-from deepprof.service.journal import Place
+from deepprof.service.ingest import IngestConnection
+from deepprof.service.journal import JournalPlace
 from deepprof.service.refusal import RefusedError
 from deepprof.service.session import RankSession
 from deepprof.service.views import HISTORY
@@ -26,7 +26,7 @@ from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Batch, End, Gap
 from deepprof.wire.checking import check_batch, count_records
 from deepprof.wire.cutting import cut
-from deepprof.wire.limits import Limits
+from deepprof.wire.limits import WireLimits
 from tests.deepprof.service.engines import Steps, hello
 from tests.deepprof.service.traces import gpu_only_trace
 
@@ -65,7 +65,7 @@ class Sent:
     durable: int = 0
     ended: bool = False
     closed: bool = False
-    saved: Place | None = None
+    saved: JournalPlace | None = None
 
     @property
     def next(self) -> int:
@@ -97,7 +97,7 @@ class Sent:
         session, tables = RankSession(), []
         for message in self.messages:
             if message.kind == "batch":
-                session.take(check_batch(message.request.batch, Limits(), len(session.names)))
+                session.take(check_batch(message.request.batch, WireLimits(), len(session.names)))
             elif message.kind == "gap":
                 session.gap(message.count)
             else:
@@ -116,7 +116,7 @@ class EngineMachine(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="dp-"))
         self.steps = Steps(self.folder / "store")
-        self.streams: dict[str, Stream] = {}
+        self.streams: dict[str, IngestConnection] = {}
         self.sent: dict[str, list[Sent]] = {job: [] for job in JOBS}
         self.history_fails = False
 
@@ -186,11 +186,11 @@ class EngineMachine(RuleBasedStateMachine):
         if not sent.over:
             self.give(stream, sent, "end", 0, SendRequest(end=End()))
 
-    def choose(self, data: st.DataObject) -> tuple[str, Stream, Sent]:
+    def choose(self, data: st.DataObject) -> tuple[str, IngestConnection, Sent]:
         job = data.draw(st.sampled_from(sorted(self.streams)))
         return job, self.streams[job], self.sent[job][-1]
 
-    def give(self, stream: Stream, sent: Sent, kind: str, count: int, request: SendRequest) -> None:
+    def give(self, stream: IngestConnection, sent: Sent, kind: str, count: int, request: SendRequest) -> None:
         task = self.steps.begin(stream.take(request))
         assert task.done()
         assert task.exception() is None

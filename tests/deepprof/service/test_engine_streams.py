@@ -13,7 +13,7 @@ import pytest
 from deepprof.service.config.sections import IngestLimits
 from deepprof.service.folder import StoreError
 from deepprof.service.history import History
-from deepprof.service.journal import Place
+from deepprof.service.journal import JournalPlace
 from deepprof.service.refusal import RefusedError
 from deepprof.service.session import RankSession
 from deepprof.service.worker import STATE_NS, TURN, TURN_RECORDS, next_turn
@@ -192,7 +192,7 @@ def test_the_journal_is_kept_for_ranks_that_no_checkpoint_knows(
     assert steps.engine.worker.needed() < steps.find(JOB).latest
     steps.crash()
     assert steps.find(JOB).durable == batches[1].batch.first
-    assert steps.engine.worker.needed() == Place(0, 0, 0)
+    assert steps.engine.worker.needed() == JournalPlace(0, 0, 0)
 
 
 @pytest.mark.parametrize("method", ["take", "advance", "save"])

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import deepprof
-from deepprof.service.examination import Found, Result
+from deepprof.service.examination import ExaminationResult, FindingSummary
 from deepprof.service.examiner import Examiner
 from deepprof.service.folder import StoreError
 from deepprof.service.fsck import check_store
@@ -154,8 +154,8 @@ def test_an_examination_that_dies_is_a_line_in_the_log(
     assert "examination-failed" in caplog.text
 
 
-def result_of(rule: str) -> Result:
-    return Result("{}", [Found(rule, "warning", "t", "s", "a", None, 0.9)], [], b"")
+def result_of(rule: str) -> ExaminationResult:
+    return ExaminationResult("{}", [FindingSummary(rule, "warning", "t", "s", "a", None, 0.9)], [], b"")
 
 
 def test_a_job_forgotten_while_it_is_examined_stays_forgotten(
@@ -164,7 +164,7 @@ def test_a_job_forgotten_while_it_is_examined_stays_forgotten(
     async def body(daemon: Inside) -> None:
         await daemon.send(trace, "gone", end=False)
 
-        async def ask(*_: object) -> Result:
+        async def ask(*_: object) -> ExaminationResult:
             await daemon.engine.forget("gone")
             daemon.examiner.forget("gone")
             return result_of("x")

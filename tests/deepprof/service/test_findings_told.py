@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from deepprof.diagnosis.finding import Severity
-from deepprof.service.examination import Found, Result
-from deepprof.service.examiner.examined import Examined
+from deepprof.service.examination import ExaminationResult, FindingSummary
+from deepprof.service.examiner.examined import LatestExamination
 from deepprof.service.messages import job_of
 from deepprof.service.views import RankView
 
 
-def found(rule: str, rank: int | None, severity: Severity = "critical") -> Found:
-    return Found(rule, severity, rule, "", "", rank, 0.9)
+def found(rule: str, rank: int | None, severity: Severity = "critical") -> FindingSummary:
+    return FindingSummary(rule, severity, rule, "", "", rank, 0.9)
 
 
-def examined(*findings: Found) -> Examined:
-    known = Examined()
-    known.learn(Result(report="{}", findings=list(findings), figures=[], iterations=b"", loops=[]), 1)
+def examined(*findings: FindingSummary) -> LatestExamination:
+    known = LatestExamination()
+    known.learn(ExaminationResult(report="{}", findings=list(findings), figures=[], iterations=b"", loops=[]), 1)
     return known
 
 
-def told(known: Examined, ranks: int = 2) -> list[str]:
+def told(known: LatestExamination, ranks: int = 2) -> list[str]:
     views = [RankView(job="job", rank=rank, findings=known.active(rank)) for rank in range(ranks)]
     return list(job_of("job", views, order=known.order()).active_findings)
 

@@ -18,7 +18,7 @@ from deepprof.collectors.errors import UsageError
 from deepprof.service.folder import StoreError, lock_store
 from deepprof.service.fsck import check_store
 from deepprof.service.history import Checkpoint, History
-from deepprof.service.journal import Frame, Journal, Place
+from deepprof.service.journal import Journal, JournalFrame, JournalPlace
 from tests.deepprof.service.history.building import iterations, read_all
 from tests.deepprof.service.journal.building import contents, flip, frame, segments
 
@@ -71,7 +71,7 @@ def is_content(path: Path) -> bool:
     return path.suffix not in {".db-shm", ".db-wal"} and path.name != "lock"
 
 
-def opened_frames(store: Path) -> list[Frame]:
+def opened_frames(store: Path) -> list[JournalFrame]:
     history = History.open(store)
     journal = Journal.open(store / "journal", beyond=history.farthest)
     found = contents(journal)
@@ -387,5 +387,5 @@ def test_position_past_a_cut_end_is_reset(store: Path) -> None:
     assert len(found) == 1 + RANKS
     history = History.open(store)
     positions = {stored.position for stored in history.restore()}
-    assert positions == {Place(int(last.stem), last.stat().st_size, 0)}
+    assert positions == {JournalPlace(int(last.stem), last.stat().st_size, 0)}
     history.close()

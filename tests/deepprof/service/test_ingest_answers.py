@@ -10,7 +10,7 @@ import pytest
 
 from deepprof.service import ingest
 from deepprof.service.account import Accounts
-from deepprof.service.ingest import Stream, finish
+from deepprof.service.ingest import IngestConnection, finish
 from tests.patience import PATIENCE_S
 
 
@@ -48,7 +48,7 @@ class Slow:
 
 def test_the_end_is_told_though_it_came_while_an_answer_went_out() -> None:
     context = Slow(Told())
-    stream: Any = Stream(None, context.rank, context)  # type: ignore[arg-type]
+    stream: Any = IngestConnection(None, context.rank, context)  # type: ignore[arg-type]
     context.stream, stream.changed = stream, asyncio.Event()
     asyncio.run(asyncio.wait_for(stream.answer(), PATIENCE_S))
     assert context.answers == [(0, False), (7, True)]
@@ -64,7 +64,7 @@ def test_who_waits_for_the_account_hears_it_before_the_stream_ends() -> None:
             told.append((answer.counted, answer.account.accepted))
 
     async def run() -> None:
-        stream: Any = Stream(None, rank, Client())  # type: ignore[arg-type]
+        stream: Any = IngestConnection(None, rank, Client())  # type: ignore[arg-type]
         stream.changed, stream.done, stream.holds = asyncio.Event(), True, True
         answering = asyncio.create_task(stream.answer())
         while not told:
@@ -88,7 +88,7 @@ def test_the_end_is_told_once_all_is_shown_or_that_takes_too_long(counts: bool) 
             told.append(answer.ended)
 
     async def run() -> None:
-        stream: Any = Stream(None, rank, Client())  # type: ignore[arg-type]
+        stream: Any = IngestConnection(None, rank, Client())  # type: ignore[arg-type]
         stream.changed, stream.done, stream.shows = asyncio.Event(), True, True
         answering = asyncio.create_task(stream.answer())
         for _ in range(20):
@@ -126,7 +126,7 @@ def test_who_is_kept_waiting_hears_that_the_daemon_lives(
             told.append(answer.durable)
 
     monkeypatch.setattr(ingest, "ALIVE_S", 0.0)  # the time for which clients may hear nothing is over at once
-    stream: Any = Stream(None, Told(durable=7, submitted=submitted), Client())  # type: ignore[arg-type]
+    stream: Any = IngestConnection(None, Told(durable=7, submitted=submitted), Client())  # type: ignore[arg-type]
     stream.waits = waits
     first, all_of_them = asyncio.run(count_answers(stream, told))
     assert first == 1

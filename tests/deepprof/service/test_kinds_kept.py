@@ -16,8 +16,8 @@ import pytest
 import deepprof
 from deepprof.collectors.trace import ACTIVITIES
 from deepprof.service.messages import job_of
-from deepprof.service.rank import Item, Rank, SavedRank
-from deepprof.service.views import Account, KindAccount, RankView
+from deepprof.service.rank import DaemonRank, QueuedMessage, SavedRank
+from deepprof.service.views import AccountView, KindAccountView, RankView
 from deepprof.v1.records_pb2 import End, Gap
 from deepprof.wire.cutting import cut
 from deepprof.wire.kinds import count_kinds
@@ -60,23 +60,23 @@ async def send(daemon: Inside, trace: deepprof.Trace) -> None:
     await daemon.submit(rank, first)
     gap = Gap(first=rank.next, lost=LOST, reason="buffer-full")
     missing = {"buffer-full": LOST}
-    await daemon.put(rank, Item("gap", gap.SerializeToString(), rank.next, LOST, lost=LOST, missing=missing))
+    await daemon.put(rank, QueuedMessage("gap", gap.SerializeToString(), rank.next, LOST, lost=LOST, missing=missing))
     for batch in rest:
         batch.first = rank.next
         await daemon.submit(rank, batch)
     end = End(dropped={"late": LEFT_OUT})
-    await daemon.put(rank, Item("end", end.SerializeToString(), rank.next, 0, missing=dict(end.dropped)))
+    await daemon.put(rank, QueuedMessage("end", end.SerializeToString(), rank.next, 0, missing=dict(end.dropped)))
     await until(lambda: rank.is_counted, "all is counted")
     daemon.engine.detach(rank, connection)
 
 
-def find(daemon: Inside) -> Rank:
+def find(daemon: Inside) -> DaemonRank:
     rank = daemon.engine.roster.find("job", 0)
     assert rank is not None
     return rank
 
 
-def check(rank: Rank, trace: deepprof.Trace) -> None:
+def check(rank: DaemonRank, trace: deepprof.Trace) -> None:
     account = rank.accounts.view()
     assert {each.kind: each.accepted for each in account.kinds} == count_kinds({"device_events": trace.device_events})
     assert len(account.kinds) > 1
@@ -111,16 +111,18 @@ def test_a_state_from_before_kinds_were_counted_is_read(tmp_path: Path, trace: d
     for name in ("kinds", "dropped_kinds", "missing"):
         del known[name]
     assert set(known) | {"kinds", "dropped_kinds", "missing"} == set(SavedRank.__struct_fields__)
-    rank = Rank.restore(1, hello, msgspec.msgpack.encode(known))
+    rank = DaemonRank.restore(1, hello, msgspec.msgpack.encode(known))
     account = rank.accounts.view()
-    assert account.kinds == (KindAccount("unknown", account.accepted),)
-    again = Rank.restore(1, hello, rank.save())
+    assert account.kinds == (KindAccountView("unknown", account.accepted),)
+    again = DaemonRank.restore(1, hello, rank.save())
     assert again.accounts.view() == account
 
 
 def test_kinds_of_several_ranks_are_added_up() -> None:
-    one = Account(5, 4, kinds=(KindAccount("kernel", 4, {"late": 1}),), missing={"busy": 2})
-    other = Account(9, 9, kinds=(KindAccount("kernel", 6), KindAccount("sync", 3)), missing={"busy": 1, "late": 1})
+    one = AccountView(5, 4, kinds=(KindAccountView("kernel", 4, {"late": 1}),), missing={"busy": 2})
+    other = AccountView(
+        9, 9, kinds=(KindAccountView("kernel", 6), KindAccountView("sync", 3)), missing={"busy": 1, "late": 1}
+    )
     total = job_of(
         "job", [RankView(job="job", rank=0, account=one), RankView(job="job", rank=1, account=other)]
     ).account

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.service.config.sections import Log
+from deepprof.service.config.sections import LogSection
 from deepprof.service.logs import STANDARD, quiet_grpc, writing_logs
-from deepprof.service.repeats import BURST, MOST, WINDOW_S, Repeats
+from deepprof.service.repeats import BURST, MOST, WINDOW_S, LogRateLimiter
 
 log = logging.getLogger("deepprof.service.tests")
 
@@ -48,14 +48,14 @@ def captured(level: Any = "info") -> Iterator[Captured]:
     """Yield the JSON lines, which are there after the block."""
     stream, lines = io.StringIO(), Captured()
     lines.clock = Clock()
-    with writing_logs(Log(level=level, format="json"), stream, lines.clock):
+    with writing_logs(LogSection(level=level, format="json"), stream, lines.clock):
         yield lines
     lines += [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
 def text_of(event: str, stream: io.StringIO | None = None, **fields: object) -> str:
     out = stream or io.StringIO()
-    with writing_logs(Log(format="auto" if stream else "text"), out):
+    with writing_logs(LogSection(format="auto" if stream else "text"), out):
         log.info(event, extra=fields)
     return out.getvalue()
 
@@ -151,7 +151,7 @@ def test_values_are_bounded() -> None:
 def test_any_text_is_one_line_of_printable_ascii_or_text(text: str, key: str) -> None:
     for style in ("json", "text"):
         stream = io.StringIO()
-        with writing_logs(Log(format=style), stream):  # type: ignore[arg-type]
+        with writing_logs(LogSection(format=style), stream):  # type: ignore[arg-type]
             log.info("said", extra={key: text})
         line = stream.getvalue()
         assert line.endswith("\n")
@@ -163,7 +163,7 @@ def test_any_text_is_one_line_of_printable_ascii_or_text(text: str, key: str) ->
 
 def test_a_stream_that_is_gone_or_full_is_nobodys_error(capsys: pytest.CaptureFixture[str]) -> None:
     stream = io.StringIO()
-    with writing_logs(Log(), stream):
+    with writing_logs(LogSection(), stream):
         stream.close()
         log.info("unheard")
         for _ in range(2 * BURST):
@@ -180,7 +180,7 @@ def test_logging_is_as_before_afterwards() -> None:
 
 
 def test_without_a_stream_it_is_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    with writing_logs(Log(format="json")):
+    with writing_logs(LogSection(format="json")):
         log.info("here")
     out, err = capsys.readouterr()
     assert (out, json.loads(err)["event"]) == ("", "here")
@@ -231,7 +231,7 @@ def test_debug_messages_are_all_wanted() -> None:
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 100))))
 def test_nothing_is_lost_count_of(events: list[tuple[int, float]]) -> None:
     clock = Clock()
-    repeats = Repeats(clock)
+    repeats = LogRateLimiter(clock)
     said = unsaid = 0
     for key, pause in events:
         clock.now += pause
@@ -243,7 +243,7 @@ def test_nothing_is_lost_count_of(events: list[tuple[int, float]]) -> None:
 
 
 def test_events_that_are_told_apart_are_bounded() -> None:
-    repeats = Repeats(Clock())
+    repeats = LogRateLimiter(Clock())
     for number in range(3 * MOST):
         for _ in range(BURST + 1):
             repeats.admit(str(number), logging.INFO)

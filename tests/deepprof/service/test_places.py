@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.service.access.caller import CALLER
-from deepprof.service.looks import AGE_NS, Looks
-from deepprof.service.places import Places
+from deepprof.service.looks import AGE_NS, LatestLooks
+from deepprof.service.places import StreamLeases
 from deepprof.service.query import WATCHERS, QueryServicer
 from deepprof.service.refusal import RefusedError
 from deepprof.v1 import query_pb2
@@ -30,7 +30,7 @@ TOKENS = {name: f"{name}-{'0' * 32}" for name in ("greedy", "modest")}
 
 @given(st.lists(st.sampled_from("abcd")), st.integers(2, 40))
 def test_a_caller_never_holds_more_than_are_left_for_others(callers: list[str], most: int) -> None:
-    places, held = Places("readers", "read", most), 0
+    places, held = StreamLeases("readers", "read", most), 0
     with ExitStack() as stack:
         for caller in callers:
             own = places._held[caller]
@@ -45,7 +45,7 @@ def test_a_caller_never_holds_more_than_are_left_for_others(callers: list[str], 
 
 
 def test_a_refusal_names_the_limit_and_who_holds_it() -> None:
-    places = Places("readers", "raw windows are read", 4)
+    places = StreamLeases("readers", "raw windows are read", 4)
     with ExitStack() as stack:
         for caller in ("a", "a", "b"):
             stack.enter_context(places.hold(caller))
@@ -64,7 +64,7 @@ def test_looks_are_made_once_for_all_and_take_a_tenth_of_the_time() -> None:
         made.append(job)
         return len(made)
 
-    looks = Looks(make, clock)
+    looks = LatestLooks(make, clock)
     spent = 0
     for _ in range(200):
         before = clock.now_ns
@@ -77,7 +77,7 @@ def test_looks_are_made_once_for_all_and_take_a_tenth_of_the_time() -> None:
 
 def test_a_look_is_good_for_the_shortest_interval_and_gone_ones_are_forgotten() -> None:
     clock = FakeClock(0)
-    looks = Looks(lambda job: (job, clock.now_ns), clock)
+    looks = LatestLooks(lambda job: (job, clock.now_ns), clock)
     assert looks.look("a") == looks.look("a") == ("a", 0)
     clock.now_ns += AGE_NS
     assert looks.look("b") == ("b", AGE_NS)

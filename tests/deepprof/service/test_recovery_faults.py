@@ -318,15 +318,15 @@ def test_recovery_holds_little_at_a_time(
     crash(tmp_path, before, monkeypatch)
     monkeypatch.setattr("deepprof.service.recovery.PIECE_NBYTES", 200_000)
     held = list[int]()
-    from deepprof.service.worker import Worker
+    from deepprof.service.worker import SessionWorker
 
-    real = Worker.put
+    real = SessionWorker.put
 
-    def put(worker: Worker, *args: Any) -> None:
+    def put(worker: SessionWorker, *args: Any) -> None:
         real(worker, *args)
         held.append(sum(rank.queued_nbytes for rank in worker.ranks()))
 
-    monkeypatch.setattr(Worker, "put", put)
+    monkeypatch.setattr(SessionWorker, "put", put)
     run(tmp_path, lambda daemon: until(lambda: True, ""))
     largest = max(2 * len(batch.SerializeToString()) for batch in batches) + 1000
     assert max(held) <= 200_000 + largest

@@ -10,9 +10,9 @@ import grpc
 import pytest
 
 from deepprof.service.config.sections import IngestLimits
-from deepprof.service.ingest import Stream
+from deepprof.service.ingest import IngestConnection
 from deepprof.service.refusal import RefusedError
-from deepprof.service.room import ABANDONED_NS, Full, choose_spare
+from deepprof.service.room import ABANDONED_NS, LimitReached, choose_spare
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Batch, End
 from tests.deepprof.service.daemons import running, wait_for
@@ -27,7 +27,7 @@ def steps(tmp_path: Path) -> Iterator[Steps]:
     engine.close()
 
 
-def begin(steps: Steps, job: str, rank: int = 0, *, names: int = 1) -> Stream:
+def begin(steps: Steps, job: str, rank: int = 0, *, names: int = 1) -> IngestConnection:
     """Open a stream that brings a batch of so many names; 0: nothing."""
     stream = steps.attach(hello(job, rank=rank))
     if names:
@@ -36,7 +36,7 @@ def begin(steps: Steps, job: str, rank: int = 0, *, names: int = 1) -> Stream:
     return stream
 
 
-def end(steps: Steps, stream: Stream) -> None:
+def end(steps: Steps, stream: IngestConnection) -> None:
     steps.send(stream, SendRequest(end=End()))
     steps.settle()
     steps.detach(stream)
@@ -128,7 +128,7 @@ def test_empty_ranks_give_way_where_ranks_are_counted(steps: Steps) -> None:
 
 
 def test_nobody_is_spared_of_none() -> None:
-    assert choose_spare(Full("limits.jobs", 1, "", [], whole=True), 0) == []
+    assert choose_spare(LimitReached("limits.jobs", 1, "", [], whole=True), 0) == []
 
 
 def greet(stack: ExitStack, daemon: object, job: str) -> RawStream:

@@ -12,7 +12,7 @@ import pytest
 
 import deepprof
 from deepprof.service.examination import FoundLoop
-from deepprof.service.rank import Rank
+from deepprof.service.rank import DaemonRank
 from deepprof.service.session import RankSession
 from deepprof.service.views import DeviceView
 from tests.deepprof.service.inside import Inside, inside
@@ -94,11 +94,11 @@ def test_it_survives_saving(trace: deepprof.Trace) -> None:
 
 
 def test_the_daemon_shows_what_was_settled_also_after_a_crash(tmp_path: Path, trace: deepprof.Trace) -> None:
-    async def body(daemon: Inside, rank: Rank) -> None:
+    async def body(daemon: Inside, rank: DaemonRank) -> None:
         await daemon.engine.order(lambda: daemon.engine.worker.settle(rank, rows_of(trace).head(7), loops(0)))
         assert [device.iterations_total for device in rank.view.devices] == [7]
 
-    async def after(daemon: Inside, rank: Rank) -> None:
+    async def after(daemon: Inside, rank: DaemonRank) -> None:
         assert rank.settled
         assert [device.iterations_total for device in rank.view.devices] == [7]
 
@@ -106,7 +106,7 @@ def test_the_daemon_shows_what_was_settled_also_after_a_crash(tmp_path: Path, tr
     asyncio.run(next_run(tmp_path, after))
 
 
-Body = Callable[[Inside, Rank], Coroutine[Any, Any, None]]
+Body = Callable[[Inside, DaemonRank], Coroutine[Any, Any, None]]
 
 
 async def first_run(folder: Path, trace: deepprof.Trace, body: Body) -> None:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.service.config.sections import Share
+from deepprof.service.config.sections import ShareSection
 from deepprof.service.housekeeping import take_measure
-from deepprof.service.ingest import Stream
-from deepprof.service.pace import BURST_NS, Pace
-from deepprof.service.places import Places
+from deepprof.service.ingest import IngestConnection
+from deepprof.service.pace import BURST_NS, RecordRates
+from deepprof.service.places import StreamLeases
 from deepprof.service.refusal import RefusedError
 from deepprof.service.room import ABANDONED_NS
 from deepprof.v1.ingest_pb2 import SendRequest
@@ -34,12 +34,12 @@ def steps(tmp_path: Path) -> Iterator[Steps]:
     engine.close()
 
 
-def give(steps: Steps, **shares: Share) -> None:
+def give(steps: Steps, **shares: ShareSection) -> None:
     """Give senders their shares."""
-    steps.engine.senders.share_of = lambda name: shares.get(name, Share())
+    steps.engine.senders.share_of = lambda name: shares.get(name, ShareSection())
 
 
-def begin(steps: Steps, job: str, rank: int = 0, owner: str = "") -> Stream:
+def begin(steps: Steps, job: str, rank: int = 0, owner: str = "") -> IngestConnection:
     """Open a stream that brings something."""
     stream = steps.attach(hello(job, rank=rank), owner)
     steps.send(stream, SendRequest(batch=Batch(names=["kernel"])))
@@ -48,7 +48,7 @@ def begin(steps: Steps, job: str, rank: int = 0, owner: str = "") -> Stream:
 
 
 def test_a_sender_has_as_many_ranks_as_its_share_allows_and_others_have_more(steps: Steps) -> None:
-    give(steps, a=Share(ranks=2))
+    give(steps, a=ShareSection(ranks=2))
     begin(steps, "one", 0, "a")
     begin(steps, "two", 0, "a")
     with pytest.raises(
@@ -61,13 +61,13 @@ def test_a_sender_has_as_many_ranks_as_its_share_allows_and_others_have_more(ste
 
 
 def test_a_sender_who_comes_back_needs_no_other_place(steps: Steps) -> None:
-    give(steps, a=Share(ranks=1))
+    give(steps, a=ShareSection(ranks=1))
     steps.detach(begin(steps, "one", 0, "a"))
     assert steps.attach(hello("one"), "a").rank.owner == "a"
 
 
 def test_a_rank_that_has_ended_makes_room_in_its_senders_share_only(steps: Steps) -> None:
-    give(steps, a=Share(ranks=1))
+    give(steps, a=ShareSection(ranks=1))
     for owner in ("b", "a"):
         stream = begin(steps, f"ended-{owner}", 0, owner)
         steps.send(stream, SendRequest(end=End()))
@@ -78,7 +78,7 @@ def test_a_rank_that_has_ended_makes_room_in_its_senders_share_only(steps: Steps
 
 
 def test_who_takes_over_a_rank_needs_room_for_it(steps: Steps) -> None:
-    give(steps, a=Share(ranks=1))
+    give(steps, a=ShareSection(ranks=1))
     begin(steps, "mine", 0, "a")
     steps.detach(begin(steps, "theirs", 0, "b"))
     steps.clock.now_ns += ABANDONED_NS
@@ -89,7 +89,7 @@ def test_who_takes_over_a_rank_needs_room_for_it(steps: Steps) -> None:
 
 
 def test_who_has_no_room_for_a_rank_ends_nobody_elses(steps: Steps) -> None:
-    give(steps, a=Share(ranks=1))
+    give(steps, a=ShareSection(ranks=1))
     begin(steps, "mine", 0, "a")
     steps.detach(begin(steps, "theirs", 0, "b"))
     with pytest.raises(RefusedError, match=r"share\.ranks"):
@@ -100,7 +100,7 @@ def test_who_has_no_room_for_a_rank_ends_nobody_elses(steps: Steps) -> None:
 
 def test_greetings_that_give_way_leave_no_senders_behind(steps: Steps) -> None:
     begin(steps, "train", 0, "a")
-    give(steps, a=Share(ranks=2))
+    give(steps, a=ShareSection(ranks=2))
     for rank in range(1, 9):
         steps.detach(steps.attach(hello("train", rank=rank), "a"))
     assert len(steps.engine.history.senders()) == 2
@@ -112,7 +112,7 @@ def test_a_rank_that_has_a_past_keeps_its_sender_when_a_greeting_gives_way(steps
     steps.settle()
     steps.detach(stream)
     steps.detach(steps.attach(hello("train", collector="another"), "a"))  # begins anew, and brings nothing
-    give(steps, a=Share(ranks=1))
+    give(steps, a=ShareSection(ranks=1))
     begin(steps, "other", 0, "a")
     assert steps.engine.history.senders() == {("other", 0): "a", ("train", 0): "a"}
 
@@ -139,7 +139,7 @@ def test_ranks_of_one_job_stay_their_senders_through_a_restart(steps: Steps) -> 
 
 
 def test_a_sender_may_write_the_jobs_of_its_patterns(steps: Steps) -> None:
-    give(steps, a=Share(jobs=("team-a-*", "shared")))
+    give(steps, a=ShareSection(jobs=("team-a-*", "shared")))
     begin(steps, "team-a-1", 0, "a")
     begin(steps, "shared", 0, "a")
     for job in ("team-b-1", "Shared", "xteam-a-1"):
@@ -159,7 +159,7 @@ def test_who_keeps_too_much_brings_no_more_until_a_job_is_forgotten(steps: Steps
     steps.loop.run_until_complete(take_measure(steps.engine))
     (kept,) = [view.kept_nbytes for view in steps.engine.senders.look() if view.sender == "a"]
     assert kept > 0
-    give(steps, a=Share(kept_nbytes=kept - 1))
+    give(steps, a=ShareSection(kept_nbytes=kept - 1))
     with pytest.raises(
         RefusedError, match=r"share\.kept_nbytes allows .* bytes, and .* are kept of a \(large "
     ) as refused:
@@ -175,10 +175,10 @@ def test_who_keeps_too_much_brings_no_more_until_a_job_is_forgotten(steps: Steps
 
 
 def test_whose_a_job_is_outlives_the_daemon_and_the_job(steps: Steps) -> None:
-    give(steps, a=Share(ranks=1))
+    give(steps, a=ShareSection(ranks=1))
     begin(steps, "train", 0, "a")
     steps.crash()
-    give(steps, a=Share(ranks=1))
+    give(steps, a=ShareSection(ranks=1))
     assert steps.find("train").owner == "a"
     with pytest.raises(RefusedError, match=r"share\.ranks"):
         begin(steps, "other", 0, "a")
@@ -187,7 +187,7 @@ def test_whose_a_job_is_outlives_the_daemon_and_the_job(steps: Steps) -> None:
 
 
 def test_a_sender_that_is_too_fast_waits_and_is_not_refused(steps: Steps) -> None:
-    give(steps, a=Share(records_per_s=10))
+    give(steps, a=ShareSection(records_per_s=10))
     stream, other = begin(steps, "fast", 0, "a"), begin(steps, "other", 0, "b")
     steps.engine.senders.note_records("a", 30)
     waiting = steps.begin(stream.take(SendRequest(batch=Batch(names=["more"], first_name=1))))
@@ -204,8 +204,8 @@ def test_a_sender_that_is_too_fast_waits_and_is_not_refused(steps: Steps) -> Non
 
 def test_what_waits_outside_is_bounded_and_never_all_of_one_sender(steps: Steps) -> None:
     """Each stream may have a large message waiting, and a daemon many streams."""
-    steps.engine.outside = Places("limits.waiting_nbytes", "bytes of messages wait", 1000)
-    give(steps, a=Share(records_per_s=1), b=Share(records_per_s=1))
+    steps.engine.outside = StreamLeases("limits.waiting_nbytes", "bytes of messages wait", 1000)
+    give(steps, a=ShareSection(records_per_s=1), b=ShareSection(records_per_s=1))
     streams = [begin(steps, "train", rank, "a") for rank in range(6)]
     other = begin(steps, "train", 9, "b")
     for owner in "ab":
@@ -222,7 +222,7 @@ def test_what_waits_outside_is_bounded_and_never_all_of_one_sender(steps: Steps)
 
 
 def test_one_who_waits_is_let_go_when_the_limit_goes(steps: Steps) -> None:
-    give(steps, a=Share(records_per_s=1))
+    give(steps, a=ShareSection(records_per_s=1))
     stream = begin(steps, "fast", 0, "a")
     steps.engine.senders.note_records("a", 10**6)
     waiting = steps.begin(stream.take(SendRequest(batch=Batch(names=["more"], first_name=1))))
@@ -232,7 +232,7 @@ def test_one_who_waits_is_let_go_when_the_limit_goes(steps: Steps) -> None:
 
 def test_a_higher_rate_counts_for_what_came_before_it() -> None:
     clock = FakeClock(0)
-    pace = Pace(clock)
+    pace = RecordRates(clock)
     pace.count("a", 36_000, 10)
     assert pace.wait_ns("a", 10) == 3599 * SECOND
     clock.now_ns += 600 * SECOND
@@ -242,7 +242,7 @@ def test_a_higher_rate_counts_for_what_came_before_it() -> None:
 
 
 def test_one_who_waits_hears_that_the_daemon_drains(steps: Steps) -> None:
-    give(steps, a=Share(records_per_s=1))
+    give(steps, a=ShareSection(records_per_s=1))
     stream = begin(steps, "fast", 0, "a")
     steps.engine.senders.note_records("a", 10**6)
     waiting = steps.begin(stream.take(SendRequest(batch=Batch(names=["more"], first_name=1))))
@@ -258,7 +258,7 @@ def test_one_who_waits_hears_that_the_daemon_drains(steps: Steps) -> None:
 def test_a_pace_lets_in_what_the_rate_allows_and_no_less(rate: int, messages: list[tuple[int, int]]) -> None:
     """Against the definition: what was let in by any time, the last message left out, is within rate and burst."""
     clock = FakeClock(0)
-    pace = Pace(clock)
+    pace = RecordRates(clock)
     let_in = list[tuple[int, int]]()
     for pause_ns, records in messages:
         clock.now_ns += pause_ns

@@ -8,21 +8,21 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.service.turn_lock import TurnLock
+from deepprof.service.turn_lock import FairLock
 from tests.patience import PATIENCE_S
 
 
 def run_all(asks: list[tuple[str, str]], gone: set[int] = frozenset()) -> list[int]:  # type: ignore[assignment]
     """Return in which order those who ask get it, while somebody else holds it; those who are `gone` are cancelled."""
 
-    async def ask(lock: TurnLock, number: int, order: list[int]) -> None:
+    async def ask(lock: FairLock, number: int, order: list[int]) -> None:
         async with lock.hold(*asks[number]):
             order.append(number)
             await asyncio.sleep(0)
             assert order[-1] == number  # nobody came meanwhile
 
     async def main() -> list[int]:
-        lock, order = TurnLock(), list[int]()
+        lock, order = FairLock(), list[int]()
         async with lock.hold("first", ""):
             tasks = [asyncio.create_task(ask(lock, number, order)) for number in range(len(asks))]
             await asyncio.sleep(0)
@@ -69,7 +69,7 @@ def test_who_goes_away_is_left_out(asks: list[tuple[str, str]], data: st.DataObj
 
 def test_one_who_was_given_it_and_is_gone_passes_it_on() -> None:
     async def main() -> None:
-        lock = TurnLock()
+        lock = FairLock()
         async with lock.hold("a", ""):
             waiting = asyncio.create_task(hold(lock))
             await asyncio.sleep(0)
@@ -77,7 +77,7 @@ def test_one_who_was_given_it_and_is_gone_passes_it_on() -> None:
         await asyncio.gather(waiting, return_exceptions=True)
         await asyncio.wait_for(hold(lock), PATIENCE_S)
 
-    async def hold(lock: TurnLock) -> None:
+    async def hold(lock: FairLock) -> None:
         async with lock.hold("b", ""):
             pass
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.service.turns import Turns
+from deepprof.service.turns import FairQueue
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(("add", "take", "take-some", "discard")), st.sampled_from("abc"), st.sampled_from("xy"))
@@ -51,14 +51,14 @@ class Paper:
         return self.now
 
 
-def take(turns: Turns[int], blocked: set[str]) -> int | None:
+def take(turns: FairQueue[int], blocked: set[str]) -> int | None:
     """Return whose turn it is, of owners and jobs that are not blocked."""
     return turns.take(owner_fits=lambda owner: owner not in blocked, job_fits=lambda _, job: job not in blocked)
 
 
 @given(STEPS, st.sets(st.sampled_from("abcxy"), max_size=3))
 def test_turns_are_those_of_a_round_robin(steps: list[tuple[str, str, str]], blocked: set[str]) -> None:
-    turns, paper = Turns[int](), Paper()
+    turns, paper = FairQueue[int](), Paper()
     for number, (what, owner, job) in enumerate(steps):
         if what == "add":
             turns.add(owner, job, number)
@@ -76,7 +76,7 @@ def test_turns_are_those_of_a_round_robin(steps: list[tuple[str, str, str]], blo
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6))
 def test_nobody_waits_for_more_than_one_item_of_each_other(counts: list[int]) -> None:
     """However many items the others have, an owner's n-th is served in the n-th round."""
-    turns = Turns[tuple[int, int]]()
+    turns = FairQueue[tuple[int, int]]()
     for owner, count in enumerate(counts):
         for number in range(count):
             turns.add(str(owner), "job", (number, owner))
@@ -86,7 +86,7 @@ def test_nobody_waits_for_more_than_one_item_of_each_other(counts: list[int]) ->
 
 
 def test_what_does_not_fit_holds_up_nobody_behind_it() -> None:
-    turns = Turns[int]()
+    turns = FairQueue[int]()
     for number in (9, 1, 2):
         turns.add("owner", "job", number)
     assert [turns.take(lambda item: item < 5) for _ in range(3)] == [1, 2, None]
@@ -94,7 +94,7 @@ def test_what_does_not_fit_holds_up_nobody_behind_it() -> None:
 
 
 def test_what_is_not_here_is_not_discarded() -> None:
-    turns = Turns[int]()
+    turns = FairQueue[int]()
     turns.discard("nobody", "job", 1)
     turns.add("owner", "job", 1)
     turns.discard("owner", "other", 1)

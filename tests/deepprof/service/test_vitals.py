@@ -13,9 +13,9 @@ import pytest
 
 from deepprof.collectors.errors import UsageError
 from deepprof.service.exporter.http import serve_metrics
-from deepprof.service.exporter.settings import Settings
-from deepprof.service.exporter.snapshot import Snapshot
-from deepprof.service.vitals import ProcessFailedError, Vitals
+from deepprof.service.exporter.settings import ExporterSettings
+from deepprof.service.exporter.snapshot import DaemonSnapshot
+from deepprof.service.vitals import FirstFailure, ProcessFailedError
 from tests.patience import PATIENCE_S
 
 
@@ -30,7 +30,7 @@ def fail(error: BaseException) -> Callable[[], None]:
 
 def test_the_first_failure_is_kept_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
     told: list[int] = []
-    vitals = Vitals(failed=lambda: told.append(1))
+    vitals = FirstFailure(failed=lambda: told.append(1))
     vitals.check("the daemon")
     vitals.guard("a thread", fail(ZeroDivisionError("first")))()
     vitals.guard("another", fail(KeyError("second")))()
@@ -42,7 +42,7 @@ def test_the_first_failure_is_kept_and_told_once(caplog: pytest.LogCaptureFixtur
 
 def test_what_a_thread_meets_is_heard_of() -> None:
     heard = threading.Event()
-    vitals = Vitals(failed=heard.set)
+    vitals = FirstFailure(failed=heard.set)
     thread = threading.Thread(target=vitals.guard("a thread", fail(SystemExit("even that"))))
     thread.start()
     thread.join(PATIENCE_S)
@@ -52,7 +52,7 @@ def test_what_a_thread_meets_is_heard_of() -> None:
 
 
 def test_what_goes_well_is_no_failure() -> None:
-    vitals = Vitals(failed=lambda: pytest.fail("nothing has failed"))
+    vitals = FirstFailure(failed=lambda: pytest.fail("nothing has failed"))
     done: list[int] = []
     vitals.guard("a thread", done.append)(7)
     assert done == [7]
@@ -61,20 +61,20 @@ def test_what_goes_well_is_no_failure() -> None:
 
 @pytest.mark.parametrize("error", [UsageError("mend it"), OSError("the disk")])
 def test_a_watched_task_raises_what_people_can_mend(error: Exception) -> None:
-    vitals = Vitals()
+    vitals = FirstFailure()
     with pytest.raises(type(error)):
         asyncio.run(vitals.watch("a task", asyncio.to_thread(fail(error))))
     assert not vitals.problem
 
 
 def test_a_watched_task_that_meets_a_bug_fails_the_process() -> None:
-    vitals = Vitals()
+    vitals = FirstFailure()
     asyncio.run(vitals.watch("a task", asyncio.to_thread(fail(ZeroDivisionError("a bug")))))
     assert vitals.problem == "a task has met a bug (ZeroDivisionError: a bug)"
 
 
 def test_a_reason_is_one_short_line() -> None:
-    vitals = Vitals()
+    vitals = FirstFailure()
     vitals.guard("a thread", fail(ValueError("x\n\x1b[31m" * 1000)))()
     text = str(ProcessFailedError("the daemon", vitals.problem))
     assert len(text) < 500
@@ -91,8 +91,10 @@ def ask(port: int, page: str) -> tuple[int, str]:
 
 
 def test_liveness_is_false_with_the_reason_from_a_failure_on() -> None:
-    vitals = Vitals()
-    exporter = serve_metrics(("127.0.0.1", 0), lambda: Snapshot(now_unix_ns=1), settings=Settings(vitals=vitals))
+    vitals = FirstFailure()
+    exporter = serve_metrics(
+        ("127.0.0.1", 0), lambda: DaemonSnapshot(now_unix_ns=1), settings=ExporterSettings(vitals=vitals)
+    )
     try:
         assert ask(exporter.address[1], "/healthz") == (200, "alive\n")
         vitals.fail("the thread that mines", ZeroDivisionError("a bug"))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deepprof.service.ingest import Stream
-from deepprof.service.journal import Frame
+from deepprof.service.ingest import IngestConnection
+from deepprof.service.journal import JournalFrame
 from deepprof.service.refusal import RefusedError
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Gap
@@ -26,7 +26,7 @@ def break_journal(steps: Steps, number: int | None) -> None:
     """Have the journal meet a bug with each frame of a rank; None: with every call."""
     append = steps.engine.journal.append
 
-    def fail(frames: Sequence[Frame]) -> list[object]:
+    def fail(frames: Sequence[JournalFrame]) -> list[object]:
         if number is None or any(frame.session == number for frame in frames):
             raise ZeroDivisionError("a bug")
         return append(frames)
@@ -34,7 +34,7 @@ def break_journal(steps: Steps, number: int | None) -> None:
     steps.engine.journal.append = fail  # type: ignore[assignment,method-assign]
 
 
-def say_gap(steps: Steps, stream: Stream) -> None:
+def say_gap(steps: Steps, stream: IngestConnection) -> None:
     """Have a stream bring a message, which waits to be written."""
     steps.begin(stream.take(SendRequest(gap=Gap(first=stream.rank.next, lost=5, reason="test"))))
 

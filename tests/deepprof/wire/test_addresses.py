@@ -5,25 +5,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.collectors.errors import UsageError
-from deepprof.wire.addresses import Address, default_address, parse_address
+from deepprof.wire.addresses import DaemonAddress, default_address, parse_address
 
 
 @pytest.mark.parametrize(
     ("text", "address", "local"),
     [
-        ("unix:/run/a.sock", Address(path="/run/a.sock"), True),
-        ("unix:///run/a.sock", Address(path="/run/a.sock"), True),
-        ("unix:/run/../srv/a b.sock", Address(path="/srv/a b.sock"), True),
-        ("127.0.0.1:7600", Address(host="127.0.0.1", port=7600), True),
-        ("localhost:1", Address(host="localhost", port=1), True),
-        ("LocalHost:1", Address(host="LocalHost", port=1), True),
-        ("[::1]:65535", Address(host="::1", port=65535), True),
-        ("127.9.8.7:0", Address(host="127.9.8.7", port=0), True),
-        ("0.0.0.0:7600", Address(host="0.0.0.0", port=7600), False),  # noqa: S104 - not bound here
-        ("[::]:7600", Address(host="::", port=7600), False),
-        ("node-7.cluster.example:7600", Address(host="node-7.cluster.example", port=7600), False),
-        ("localhost.example:7600", Address(host="localhost.example", port=7600), False),
-        ("10.0.0.1:7600", Address(host="10.0.0.1", port=7600), False),
+        ("unix:/run/a.sock", DaemonAddress(path="/run/a.sock"), True),
+        ("unix:///run/a.sock", DaemonAddress(path="/run/a.sock"), True),
+        ("unix:/run/../srv/a b.sock", DaemonAddress(path="/srv/a b.sock"), True),
+        ("127.0.0.1:7600", DaemonAddress(host="127.0.0.1", port=7600), True),
+        ("localhost:1", DaemonAddress(host="localhost", port=1), True),
+        ("LocalHost:1", DaemonAddress(host="LocalHost", port=1), True),
+        ("[::1]:65535", DaemonAddress(host="::1", port=65535), True),
+        ("127.9.8.7:0", DaemonAddress(host="127.9.8.7", port=0), True),
+        ("0.0.0.0:7600", DaemonAddress(host="0.0.0.0", port=7600), False),  # noqa: S104 - not bound here
+        ("[::]:7600", DaemonAddress(host="::", port=7600), False),
+        ("node-7.cluster.example:7600", DaemonAddress(host="node-7.cluster.example", port=7600), False),
+        ("localhost.example:7600", DaemonAddress(host="localhost.example", port=7600), False),
+        ("10.0.0.1:7600", DaemonAddress(host="10.0.0.1", port=7600), False),
     ],
 )
 def test_an_address_is_understood(text, address, local):
@@ -74,9 +74,9 @@ def test_no_text_breaks_it(text):
 
 def test_the_default_is_the_sessions_else_the_systems_else_the_homes(tmp_path):
     runtime, system = {"XDG_RUNTIME_DIR": "/run/user/7", "HOME": "/h"}, tmp_path / "run"
-    assert default_address(runtime, system) == Address(path="/run/user/7/deepprof/deepprof.sock")
-    assert default_address({"HOME": "/h"}, system) == Address(path="/h/.local/state/deepprof/deepprof.sock")
+    assert default_address(runtime, system) == DaemonAddress(path="/run/user/7/deepprof/deepprof.sock")
+    assert default_address({"HOME": "/h"}, system) == DaemonAddress(path="/h/.local/state/deepprof/deepprof.sock")
     (system / "deepprof").mkdir(parents=True)
     (system / "deepprof" / "deepprof.sock").touch()
-    assert default_address({"HOME": "/h"}, system) == Address(path=f"{system}/deepprof/deepprof.sock")
-    assert default_address(runtime, system) == Address(path="/run/user/7/deepprof/deepprof.sock")
+    assert default_address({"HOME": "/h"}, system) == DaemonAddress(path=f"{system}/deepprof/deepprof.sock")
+    assert default_address(runtime, system) == DaemonAddress(path="/run/user/7/deepprof/deepprof.sock")

@@ -5,7 +5,7 @@ import pytest
 from deepprof.collectors.trace import COLLECTIVES, DEVICE_EVENTS, RECORD_TABLES
 from deepprof.v1 import query_pb2
 from deepprof.v1 import records_pb2 as pb
-from deepprof.wire import Assembly, WireError, cut, make_end, make_hello
+from deepprof.wire import TraceAssembly, WireError, cut, make_end, make_hello
 from deepprof.wire.assembly import assemble_all
 from deepprof.wire.records import KINDS
 from tests.deepprof.wire.messages import make_batch
@@ -17,7 +17,7 @@ MESSAGES = list(cut(TRACE, records=6))
 
 
 def assembly(skipped=0, trace=TRACE):
-    return Assembly(make_hello(trace, "job"), skipped)
+    return TraceAssembly(make_hello(trace, "job"), skipped)
 
 
 def added(messages, skipped=0):

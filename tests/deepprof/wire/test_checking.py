@@ -14,8 +14,8 @@ from deepprof.collectors.trace import (
 )
 from deepprof.v1 import records_pb2 as pb
 from deepprof.wire import (
-    Limits,
     WireError,
+    WireLimits,
     check_batch,
     check_end,
     check_gap,
@@ -23,12 +23,12 @@ from deepprof.wire import (
     check_status,
     count_records,
 )
-from deepprof.wire.records import KINDS, Records
+from deepprof.wire.records import KINDS, CheckedRecords
 from tests.deepprof.wire.messages import device_rows, make_batch, write_stream
 from tests.deepprof.wire.test_streams import RANGES, STREAM
 from tests.tables import launch, table
 
-LIMITS = Limits()
+LIMITS = WireLimits()
 
 
 def refusal(check, *arguments):
@@ -226,15 +226,19 @@ def test_tables_of_no_kind_or_twice_are_refused():
         (make_batch(complete_until_ns=2**62), LIMITS, "complete_until_ns: "),
         (make_batch(complete_until_ns=-(2**63)), LIMITS, "complete_until_ns: "),
         (make_batch(first_name=1), LIMITS, "first_name: 1, at most 0"),
-        (make_batch(names=["a"] * 5), Limits(names=4), "the number of the rank's names: 5, at most 4"),
-        (make_batch(names=["a"] * 5), Limits(batch_names=4), "the number of names: 5, at most 4"),
-        (make_batch(names=["é" * 5]), Limits(name_nbytes=9), "a name: 10 bytes, at most 9"),
-        (make_batch(names=["aa", "bb"]), Limits(names_nbytes=3), "the rank's names: 4 bytes, at most 3"),
-        (make_batch(device_events=device_rows()), Limits(message_nbytes=1000), "the message: "),
-        (make_batch(device_events=device_rows(9)), Limits(batch_records=8), "the rows up to tables[0]: 9, at most 8"),
+        (make_batch(names=["a"] * 5), WireLimits(names=4), "the number of the rank's names: 5, at most 4"),
+        (make_batch(names=["a"] * 5), WireLimits(batch_names=4), "the number of names: 5, at most 4"),
+        (make_batch(names=["é" * 5]), WireLimits(name_nbytes=9), "a name: 10 bytes, at most 9"),
+        (make_batch(names=["aa", "bb"]), WireLimits(names_nbytes=3), "the rank's names: 4 bytes, at most 3"),
+        (make_batch(device_events=device_rows()), WireLimits(message_nbytes=1000), "the message: "),
+        (
+            make_batch(device_events=device_rows(9)),
+            WireLimits(batch_records=8),
+            "the rows up to tables[0]: 9, at most 8",
+        ),
         (
             make_batch(device_events=device_rows(5), host_events=HOST),
-            Limits(batch_records=6),
+            WireLimits(batch_records=6),
             "the rows up to tables[1]: 7, at most 6",
         ),
     ],
@@ -251,7 +255,7 @@ def test_texts_that_views_repeat_are_counted_in_full():
 
 
 def test_names_sent_again_count_once():
-    limits = Limits(names=4, names_nbytes=8)
+    limits = WireLimits(names=4, names_nbytes=8)
     records = check_batch(make_batch(first_name=1, names=["bb", "cc", "dd"]), limits, 3, 6)
     assert (records.first_name, records.names) == (1, ("bb", "cc", "dd"))
     message = make_batch(first_name=1, names=["b", "c", "ddd"])
@@ -275,10 +279,10 @@ def test_records_of_refused_batches_are_counted_as_far_as_they_are_there():
     part = pb.Table(kind=KINDS["device_events"], arrow=STREAM)
     torn = pb.Table(kind=KINDS["host_events"], arrow=STREAM[:-50])
     assert count_records(pb.Batch(tables=[part, torn, pb.Table(kind=99)])) == 5
-    assert count_records(pb.Batch(tables=[part] * 9), Limits(batch_records=20)) == 20
+    assert count_records(pb.Batch(tables=[part] * 9), WireLimits(batch_records=20)) == 20
     assert count_records(pb.Batch()) == 0
 
 
 def test_a_batch_that_miscounts_itself_cannot_be_made():
     with pytest.raises(ValueError, match="a batch of 6 records holds 5"):
-        Records(0, 6, {"device_events": device_rows()}, (), 0, 0)
+        CheckedRecords(0, 6, {"device_events": device_rows()}, (), 0, 0)

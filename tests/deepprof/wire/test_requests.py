@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from deepprof.v1 import ingest_pb2
 from deepprof.v1 import records_pb2 as pb
-from deepprof.wire import Limits, WireError, cut, make_end, make_hello, read_request
+from deepprof.wire import WireError, WireLimits, cut, make_end, make_hello, read_request
 from tests.deepprof.wire.traces import make_full_trace
 
 TRACE = make_full_trace()
@@ -30,11 +30,11 @@ def test_what_was_written_is_read(message):
 @pytest.mark.parametrize(
     ("message", "limits"),
     [
-        (ingest_pb2.SendRequest(hello=pb.Hello(notes=["n"] * 4)), Limits(notes=3)),
-        (ingest_pb2.SendRequest(batch=pb.Batch(names=[""] * 4)), Limits(batch_names=3)),
-        (ingest_pb2.SendRequest(batch=pb.Batch(tables=[pb.Table()] * 9)), Limits()),
-        (ingest_pb2.SendRequest(end=pb.End(dropped={str(i): 1 for i in range(4)})), Limits(reasons=3)),
-        (ingest_pb2.SendRequest(end=pb.End(flagged={str(i): 1 for i in range(4)})), Limits(reasons=3)),
+        (ingest_pb2.SendRequest(hello=pb.Hello(notes=["n"] * 4)), WireLimits(notes=3)),
+        (ingest_pb2.SendRequest(batch=pb.Batch(names=[""] * 4)), WireLimits(batch_names=3)),
+        (ingest_pb2.SendRequest(batch=pb.Batch(tables=[pb.Table()] * 9)), WireLimits()),
+        (ingest_pb2.SendRequest(end=pb.End(dropped={str(i): 1 for i in range(4)})), WireLimits(reasons=3)),
+        (ingest_pb2.SendRequest(end=pb.End(flagged={str(i): 1 for i in range(4)})), WireLimits(reasons=3)),
     ],
 )
 def test_lists_that_are_too_long_are_refused(message, limits):
@@ -44,14 +44,14 @@ def test_lists_that_are_too_long_are_refused(message, limits):
 
 def test_a_list_in_pieces_is_counted_whole():
     piece = ingest_pb2.SendRequest(batch=pb.Batch(names=["a", "b"])).SerializeToString()
-    assert list(read_request(piece * 2, Limits(batch_names=4)).batch.names) == ["a", "b", "a", "b"]
+    assert list(read_request(piece * 2, WireLimits(batch_names=4)).batch.names) == ["a", "b", "a", "b"]
     with pytest.raises(WireError, match="a list of more than 3"):
-        read_request(piece * 2, Limits(batch_names=3))
+        read_request(piece * 2, WireLimits(batch_names=3))
 
 
 def test_more_bytes_than_allowed_are_refused():
     with pytest.raises(WireError, match="the message: 11 bytes, at most 10"):
-        read_request(bytes(11), Limits(message_nbytes=10))
+        read_request(bytes(11), WireLimits(message_nbytes=10))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_more_fields_than_any_message_has_are_refused():
     unknown = b"\x12\x80\x20" + b"\x78\x01" * 2048  # a batch of 4,096 bytes
     assert read_request(unknown).WhichOneof("message") == "batch"
     with pytest.raises(WireError, match="a list of more than"):
-        read_request(unknown, Limits(batch_names=1000))
+        read_request(unknown, WireLimits(batch_names=1000))
     with pytest.raises(WireError, match="a list of more than"):
         read_request(b"\x78\x01" * 100_000)
 

@@ -11,7 +11,7 @@ from deepprof import analyze
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers import read
 from deepprof.collectors.trace import RECORD_TABLES, STACKS
-from deepprof.wire import Limits, WireError, check_batch, cut, make_hello
+from deepprof.wire import WireError, WireLimits, check_batch, cut, make_hello
 from tests import manifest
 from tests.deepprof.wire.traces import assert_same, made_up_traces, make_full_trace, over_the_wire
 from tests.tables import event, make_trace, table
@@ -52,7 +52,7 @@ def test_reports_of_real_traces_are_the_same(name, traces):
 def test_batches_are_in_the_order_of_time_and_numbered_without_holes(trace, records):
     expected, names, former = 0, 0, -1
     for message in cut(trace, records=records):
-        batch = check_batch(message, Limits(), names)
+        batch = check_batch(message, WireLimits(), names)
         assert batch.first == expected
         assert batch.first_name == names
         starts = [t for rows in RECORD_TABLES if rows in batch.tables for t in batch.tables[rows].to_series(0)]
@@ -64,7 +64,7 @@ def test_batches_are_in_the_order_of_time_and_numbered_without_holes(trace, reco
 
 def test_no_record_comes_before_a_promise_that_was_made():
     messages = list(cut(make_full_trace(), records=4))
-    batches = [check_batch(message, Limits(), 99) for message in messages]
+    batches = [check_batch(message, WireLimits(), 99) for message in messages]
     first = {
         id(b): min(b.tables[t].to_series(0)[0] for t in RECORD_TABLES if t in b.tables) for b in batches if b.count
     }
@@ -74,7 +74,7 @@ def test_no_record_comes_before_a_promise_that_was_made():
 
 
 def test_devices_come_first_and_stacks_with_their_first_use():
-    tables = [check_batch(message, Limits(), 99).tables for message in cut(make_full_trace(), records=8)]
+    tables = [check_batch(message, WireLimits(), 99).tables for message in cut(make_full_trace(), records=8)]
     assert list(tables[0]) == ["devices"]
     used = [(set(t["host_events"]["stack_id"].drop_nulls()) if "host_events" in t else set()) for t in tables]
     sent = [set(t["stacks"]["stack_id"]) if "stacks" in t else set() for t in tables]
@@ -92,7 +92,7 @@ def test_a_trace_without_records_still_says_what_it_knows():
 
 def test_rows_of_one_time_may_be_in_several_batches():
     trace = make_trace([event(0, 5, 6)] * 10)
-    assert [check_batch(m, Limits(), 9).count for m in cut(trace, records=4)] == [4, 4, 2]
+    assert [check_batch(m, WireLimits(), 9).count for m in cut(trace, records=4)] == [4, 4, 2]
     assert_same(over_the_wire(trace, records=4), trace)
 
 
@@ -101,27 +101,27 @@ def test_texts_that_fill_messages_make_more_of_them():
     trace = make_full_trace(names=pl.Series("name", [f"{i}" + "n" * 9000 for i in range(60)]))
     stacks = table([{"stack_id": i, "frames": text} for i, text in enumerate(frames)], STACKS)
     trace = replace(trace, stacks=stacks)
-    limits = Limits(message_nbytes=150_000)
+    limits = WireLimits(message_nbytes=150_000)
     assert max(message.ByteSize() for message in cut(trace, limits=limits)) <= 150_000
     assert_same(over_the_wire(trace, limits=limits), trace)
 
 
 def test_names_come_in_pieces_of_as_many_as_a_batch_may_have():
     trace = make_trace(names=[f"name {i}" for i in range(10)])
-    assert [len(message.names) for message in cut(trace, limits=Limits(batch_names=4))] == [4, 4, 2]
-    assert_same(over_the_wire(trace, limits=Limits(batch_names=4)), trace)
+    assert [len(message.names) for message in cut(trace, limits=WireLimits(batch_names=4))] == [4, 4, 2]
+    assert_same(over_the_wire(trace, limits=WireLimits(batch_names=4)), trace)
 
 
 def test_a_row_that_no_message_can_hold_is_refused():
     trace = replace(make_full_trace(), stacks=table([{"stack_id": 1, "frames": "x" * 200_000}], STACKS))
     with pytest.raises(WireError, match=r"tables: one row takes more than"):
-        list(cut(trace, limits=Limits(message_nbytes=150_000)))
+        list(cut(trace, limits=WireLimits(message_nbytes=150_000)))
 
 
 def test_names_that_are_too_long_are_cut_and_stay_different():
     names = ["é" * 50, "é" * 50 + "1", "é" * 50 + "2", "short"]
     trace = make_full_trace(names=pl.Series("name", names))
-    arrived = over_the_wire(trace, limits=Limits(name_nbytes=60)).names.to_list()
+    arrived = over_the_wire(trace, limits=WireLimits(name_nbytes=60)).names.to_list()
     assert max(len(name.encode()) for name in arrived) <= 60
     assert len(set(arrived)) == 4
     assert all(name.startswith("ééé") for name in arrived[:3])

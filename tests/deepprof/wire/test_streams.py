@@ -9,7 +9,7 @@ from deepprof.collectors.trace import ACTIVITIES, ANNOTATIONS, TABLES, empty_tab
 from deepprof.wire.arrow_messages import DICTIONARY, END, ROWS, SCHEMA
 from deepprof.wire.arrow_schema import read_layout
 from deepprof.wire.decoding import decode_table, encode_table, measure_table
-from deepprof.wire.errors import MalformedError
+from deepprof.wire.errors import MalformedArrowError
 from tests.deepprof.wire.messages import device_rows, element, field, join, lie, message_of, parts_of, write_stream
 from tests.tables import span, table
 
@@ -24,7 +24,7 @@ def decode(data, name="device_events"):
 
 
 def refusal(data, name="device_events"):
-    with pytest.raises(MalformedError) as caught:
+    with pytest.raises(MalformedArrowError) as caught:
         decode(data, name)
     return str(caught.value)
 
@@ -233,7 +233,7 @@ def test_a_message_of_another_kind_or_version_is_refused():
             data = schema[:at] + bytes([value]) + schema[at + 1 :] + STREAM[len(schema) :]
             try:
                 assert decode(data).equals(device_rows())
-            except MalformedError as error:
+            except MalformedArrowError as error:
                 found.add(str(error))
     assert any("Arrow's version V5" in text for text in found)
     assert any("of the kind 9" in text for text in found)
@@ -246,7 +246,7 @@ def test_numbers_of_the_other_endianness_are_refused():
     index = head - struct.unpack_from("<i", raw, head)[0]
     struct.pack_into("<H", raw, index + 4, message.head.fields[1] - head)  # endianness: the low half of the offset
     assert struct.unpack_from("<h", raw, message.head.fields[1]) != (0,)
-    with pytest.raises(MalformedError, match="little-endian"):
+    with pytest.raises(MalformedArrowError, match="little-endian"):
         read_layout(bytes(raw), "device_events")
 
 

@@ -16,7 +16,7 @@ from deepprof.collectors.trace import (
     Accounting,
     Trace,
 )
-from deepprof.wire import Assembly, Limits, cut, make_end, make_hello
+from deepprof.wire import TraceAssembly, WireLimits, cut, make_end, make_hello
 from tests.tables import copy, event, launch, make_trace, span, table
 
 TIMES = range(0, 100, 10)
@@ -48,8 +48,8 @@ def make_full_trace(times=TIMES, **header):
 
 def over_the_wire(trace, *, records=8192, limits=None):
     """Return what arrives of a trace."""
-    limits = limits or Limits()
-    assembly = Assembly(make_hello(trace, "job"), limits=limits)
+    limits = limits or WireLimits()
+    assembly = TraceAssembly(make_hello(trace, "job"), limits=limits)
     for message in cut(trace, records=records, limits=limits):
         assembly.add_batch(type(message).FromString(message.SerializeToString()))
     assembly.add_end(make_end(trace))

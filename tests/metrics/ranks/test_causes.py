@@ -10,7 +10,7 @@ import pytest
 
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.ranks.causes import Cause, SlowerKernels, compare_kernels, find_cause
+from deepprof.metrics.ranks.causes import LateCause, SlowerKernels, compare_kernels, find_cause
 from deepprof.metrics.ranks.facts import mean_times
 from tests.rank_jobs import RankJob
 from tests.tables import make_trace
@@ -43,7 +43,7 @@ def longer(loop: Loop, column: str, ns: int) -> Loop:
 def test_the_part_that_grew_is_the_cause(column: str, kind: str) -> None:
     loops, _ = job((3, 3), (3, 3), (3, 3))
     found = find_cause(longer(loops[1], column, 500), [loops[0], loops[2]], 500)
-    assert found == Cause(kind, 0 if kind == "unknown" else 500)  # type: ignore[arg-type]
+    assert found == LateCause(kind, 0 if kind == "unknown" else 500)  # type: ignore[arg-type]
 
 
 def test_a_part_that_explains_less_than_half_is_no_cause() -> None:

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.metrics.sharing.devices import ABSENT_NS, find_presence, measure_device, measure_utilisation
-from deepprof.metrics.sharing.losses import LOSSES, Queued, measure_losses
+from deepprof.metrics.sharing.losses import LOSSES, QueuedTime, measure_losses
 from deepprof.metrics.sharing.places import SharedWork
 from deepprof.metrics.sharing.repeated import Repeated
 from deepprof.metrics.sharing.shares import ShareOfDevice, judge_manner
-from deepprof.metrics.sharing.work import DeviceWork, Others
+from deepprof.metrics.sharing.work import DeviceWork, OtherWork
 from deepprof.metrics.spans import NOTHING, Spans, union
 
 PAIRS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=6)
@@ -122,9 +122,9 @@ def judge(own: list[Kernel], other: list[Kernel], waits: Spans = NOTHING) -> str
     start, end = (np.array([kernel[i] for kernel in own], np.int64) for i in (0, 1))
     kernels = Repeated(start, end, np.zeros(len(own), np.int64), np.zeros(len(own), np.int64), end - start)
     rows = pl.DataFrame({"index": [0], "start_ns": [0], "iteration_ns": [int(end.max()) if len(end) else 1]})
-    mine, theirs = DeviceWork(0, 0, spans(own), NOTHING), Others.of([DeviceWork(1, 0, spans(other), NOTHING)])
+    mine, theirs = DeviceWork(0, 0, spans(own), NOTHING), OtherWork.of([DeviceWork(1, 0, spans(other), NOTHING)])
     empty = Repeated(*(np.zeros(0, np.int64) for _ in range(5)))
-    losses = measure_losses(rows, Queued(waits, NOTHING, True), kernels, empty, theirs)
+    losses = measure_losses(rows, QueuedTime(waits, NOTHING, True), kernels, empty, theirs)
     return judge_manner(kernels, losses, theirs, mine)
 
 

@@ -7,9 +7,9 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.metrics.sharing.losses import LOSSES, Queued, find_level, measure_losses
+from deepprof.metrics.sharing.losses import LOSSES, QueuedTime, find_level, measure_losses
 from deepprof.metrics.sharing.repeated import Repeated, look_beside
-from deepprof.metrics.sharing.work import BETWEEN_NS, DeviceWork, Others
+from deepprof.metrics.sharing.work import BETWEEN_NS, DeviceWork, OtherWork
 from deepprof.metrics.spans import NOTHING, Spans, union
 
 TIME = 120
@@ -25,8 +25,8 @@ def cells(found: Spans) -> set[int]:
     return {t for a, b in zip(found.starts.tolist(), found.ends.tolist(), strict=True) for t in range(a, b)}
 
 
-def others(kernels: Spans, copies: Spans = NOTHING) -> Others:
-    return Others.of([DeviceWork(1, 0, kernels, copies)])
+def others(kernels: Spans, copies: Spans = NOTHING) -> OtherWork:
+    return OtherWork.of([DeviceWork(1, 0, kernels, copies)])
 
 
 def usual(*bounds: int) -> pl.DataFrame:
@@ -73,7 +73,7 @@ def test_every_nanosecond_is_lost_once(
     rows = usual(0, *sorted(bounds), TIME)
     beside = others(spans(kernels), spans(copies))
     waiting, moving = spans(a), spans([pair for pair in b if not cells(spans([pair])) & cells(spans(a))])
-    table = measure_losses(rows, Queued(waiting, moving, proven), NO_EVENTS, NO_EVENTS, beside)
+    table = measure_losses(rows, QueuedTime(waiting, moving, proven), NO_EVENTS, NO_EVENTS, beside)
     assert table.schema == LOSSES
     for row, (start, ns) in zip(table.to_dicts(), rows.select("start_ns", "iteration_ns").rows(), strict=True):
         window = set(range(start, start + ns))
@@ -109,7 +109,7 @@ def test_longer_kernels_count_as_far_as_others_ran_beside_them() -> None:
     noise = (50, 58, 1, 1, 8)  # 2 less, beside others: noise that is taken off
     rows, theirs = usual(0, 30, 60), spans([(46, 58)])
     table = measure_losses(
-        rows, Queued(NOTHING, NOTHING, True), repeated(*base, slow, noise), NO_EVENTS, others(theirs)
+        rows, QueuedTime(NOTHING, NOTHING, True), repeated(*base, slow, noise), NO_EVENTS, others(theirs)
     )
     assert table["slowed_ns"].to_list() == [0, 4 - 2]
 
@@ -119,7 +119,9 @@ def test_a_copy_that_something_hides_costs_nothing() -> None:
     exposed, hidden = (30, 50, 1, 1, 20), (50, 70, 2, 1, 3)
     rows = usual(0, 30, 50, 70)
     beside = others(NOTHING, spans([(30, 70)]))
-    table = measure_losses(rows, Queued(NOTHING, NOTHING, True), NO_EVENTS, repeated(*alone, exposed, hidden), beside)
+    table = measure_losses(
+        rows, QueuedTime(NOTHING, NOTHING, True), NO_EVENTS, repeated(*alone, exposed, hidden), beside
+    )
     assert table["copies_slowed_ns"].to_list() == [0, 10, 3]
     assert table["together_ns"].to_list() == [0, 20, 20]
 
@@ -131,5 +133,5 @@ def test_a_level_takes_three_iterations_that_others_leave_alone() -> None:
 
 
 def test_no_iteration_makes_an_empty_table() -> None:
-    empty = measure_losses(usual(0), Queued(NOTHING, NOTHING, True), NO_EVENTS, NO_EVENTS, others(NOTHING))
+    empty = measure_losses(usual(0), QueuedTime(NOTHING, NOTHING, True), NO_EVENTS, NO_EVENTS, others(NOTHING))
     assert (empty.schema, empty.height) == (LOSSES, 0)

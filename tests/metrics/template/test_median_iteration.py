@@ -13,7 +13,7 @@ from deepprof.metrics.iteration import ITERATIONS
 from deepprof.metrics.template.blocks import BLOCKS, place_blocks
 from deepprof.metrics.template.launch_operators import operators_at_launch
 from deepprof.metrics.template.median_iteration import find_median_iteration
-from deepprof.mining.nesting import Nested
+from deepprof.mining.nesting import NestedBlock
 from tests.deepprof.builders import build_loop
 from tests.deepprof.test_export_perfetto import job
 from tests.tables import event, launch, make_trace
@@ -82,18 +82,20 @@ def test_without_iterations_or_kernels_nothing_stands_for_them():
 def test_blocks_are_placed_where_they_repeat():
     names = [0, 1, 2, 1, 2, 1, 2, 3, 0, 4, 1, 2, 1, 2, 1, 2, 3]
     trace = make_trace([event(name, 10 * i, 10 * i + 8) for i, name in enumerate(names)], names="abcde")
-    loop = loop_of([(0, 80), (80, 170)], [8, 9], [Nested(1, 2, 3)])
+    loop = loop_of([(0, 80), (80, 170)], [8, 9], [NestedBlock(1, 2, 3)])
     rows = place_blocks(loop, trace).rows()
     assert rows == [(0, 0, 0, 10, 68), (0, 0, 1, 10, 28), (0, 0, 2, 30, 48), (0, 0, 3, 50, 68)]
 
 
 def test_repetitions_that_overlap_end_where_the_next_begins():
     trace = make_trace([event(name, 10 * i, 10 * i + 13) for i, name in enumerate([0, 1, 1, 1])])
-    loop = loop_of([(0, 43)], [4], [Nested(1, 1, 3)])
+    loop = loop_of([(0, 43)], [4], [NestedBlock(1, 1, 3)])
     assert place_blocks(loop, trace)["end_ns"].to_list() == [43, 20, 30, 43]
 
 
-@pytest.mark.parametrize("loop", [loop_of([], []), loop_of([(0, 5)], [1]), loop_of([(0, 5)], [1], [Nested(0, 1, 3)])])
+@pytest.mark.parametrize(
+    "loop", [loop_of([], []), loop_of([(0, 5)], [1]), loop_of([(0, 5)], [1], [NestedBlock(0, 1, 3)])]
+)
 def test_no_iteration_no_block_or_none_that_fits(loop):
     placed = place_blocks(loop, make_trace([event(0, 0, 5)]))
     assert (placed.height, placed.schema) == (0, BLOCKS)

@@ -26,14 +26,14 @@ install("deepprof.agent")
 
 from deepprof.agent import agent as agent_module  # noqa: E402
 from deepprof.agent import reports, roster  # noqa: E402
-from deepprof.agent.agent import Agent, Settings  # noqa: E402
+from deepprof.agent.agent import AgentSettings, NodeAgent  # noqa: E402
 from deepprof.agent.asking import NotAnsweredError, ask  # noqa: E402
-from deepprof.agent.sources import Wishes  # noqa: E402
-from deepprof.agent.spool import Budget, find_spools  # noqa: E402
+from deepprof.agent.sources import SourceOptions  # noqa: E402
+from deepprof.agent.spool import SpoolBudget, find_spools  # noqa: E402
 from deepprof.client.channel import find_door  # noqa: E402
 from deepprof.client.connection import connect  # noqa: E402
 from deepprof.client.errors import DaemonError  # noqa: E402
-from deepprof.client.stream import Stream  # noqa: E402
+from deepprof.client.stream import IngestStream  # noqa: E402
 from deepprof.client.values import RankState  # noqa: E402
 from deepprof.collectors.live.packets import Reason  # noqa: E402
 from deepprof.simulation import simulate, write  # noqa: E402
@@ -54,7 +54,7 @@ class Life:
     to: str
     stop: Callable[[], None] = lambda: None
     over: threading.Event = field(default_factory=threading.Event)
-    agent: Agent | None = None
+    agent: NodeAgent | None = None
     error: BaseException | None = None
     problems: list[str] = field(default_factory=list)
     clients: tuple[Client, ...] = ()
@@ -91,8 +91,8 @@ class Life:
 
         self.stop = stop
         agent_module.stop_on_signals = lambda: contextlib.nullcontext(stopping)
-        wishes = Wishes(watch=self.folder / "reports", job=f"{self.folder.name}-report")
-        self.agent = Agent(Settings(socket=self.socket, spool=self.spool, wishes=wishes), find_door(self.to))
+        wishes = SourceOptions(watch=self.folder / "reports", job=f"{self.folder.name}-report")
+        self.agent = NodeAgent(AgentSettings(socket=self.socket, spool=self.spool, wishes=wishes), find_door(self.to))
         await self.agent.serve()
 
     def follow(self, course: Callable[[Life], None]) -> None:
@@ -160,14 +160,14 @@ def prepare(folder: Path) -> None:
 
 def close_later() -> None:
     """Have no stream end in the turn of the event loop in which its last answer came: a daemon may do both at once."""
-    close = Stream.close
+    close = IngestStream.close
 
-    async def closed(stream: Stream) -> None:
+    async def closed(stream: IngestStream) -> None:
         for _ in range(TURNS):
             await asyncio.sleep(0)
         await close(stream)
 
-    Stream.close = closed  # type: ignore[method-assign]
+    IngestStream.close = closed  # type: ignore[method-assign]
 
 
 class Client:
@@ -237,7 +237,7 @@ def course(life: Life, unlucky: Client, honest: Client) -> None:
 
 def left_in(spool: Path) -> dict[str, tuple[str, int]]:
     """Return who sent each job and how many records an agent has left of it to the next one, or knows to be sent."""
-    spools = find_spools(spool, Budget())
+    spools = find_spools(spool, SpoolBudget())
     found = {spool.hello.job: (spool.hello.collector, spool.next) for spool in spools}
     for each in spools:
         each.close()

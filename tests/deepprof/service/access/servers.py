@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from grpc import aio
 
-from deepprof.service.access import Guard, make_interceptors, open_ports, server_options
+from deepprof.service.access import AccessGuard, make_interceptors, open_ports, server_options
 from deepprof.service.config import Config, load_config
 from deepprof.service.refusal import Refusals
 from deepprof.v1 import admin_pb2, admin_pb2_grpc, ingest_pb2, ingest_pb2_grpc, query_pb2, query_pb2_grpc
@@ -61,7 +61,7 @@ class Admin(admin_pb2_grpc.AdminServicer):
 @asynccontextmanager
 async def serving(config: Config) -> AsyncIterator[list[str]]:
     """Serve on the configured addresses and yield them."""
-    server = aio.server(options=server_options(config), interceptors=make_interceptors(Guard(config), Refusals()))
+    server = aio.server(options=server_options(config), interceptors=make_interceptors(AccessGuard(config), Refusals()))
     query_pb2_grpc.add_QueryServicer_to_server(Query(), server)
     ingest_pb2_grpc.add_IngestServicer_to_server(Ingest(), server)
     admin_pb2_grpc.add_AdminServicer_to_server(Admin(), server)

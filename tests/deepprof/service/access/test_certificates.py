@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from deepprof.collectors.errors import UsageError
 from deepprof.service.access.certificates import read_certificates
 from deepprof.service.config import Config, load_config
-from deepprof.service.config.sections import Tls
+from deepprof.service.config.sections import TlsSection
 from tests.deepprof.service.access.servers import Pair, ask, bearer, certify, dialled, replace, serving, trusting
 
 TOKEN = "correct-horse-battery"  # noqa: S105
@@ -193,7 +193,7 @@ def test_files_that_cannot_be_used(case: str, authority: Pair, tmp_path: Path) -
     else:
         ca = replace(tmp_path / "ca", b"\xff\n" if case == "client_ca" else own.cert_pem)
     with pytest.raises(UsageError) as caught:
-        read_certificates(Tls(cert=cert, key=key, client_ca=ca))
+        read_certificates(TlsSection(cert=cert, key=key, client_ca=ca))
     line = str(caught.value)
     assert line.isprintable()
     assert "BEGIN" not in line
@@ -202,4 +202,4 @@ def test_files_that_cannot_be_used(case: str, authority: Pair, tmp_path: Path) -
 
 def test_the_key_is_not_shown(authority: Pair, tmp_path: Path) -> None:
     cert, key = certify("s", authority).write(tmp_path, "server")
-    assert "PRIVATE" not in repr(read_certificates(Tls(cert=cert, key=key)))
+    assert "PRIVATE" not in repr(read_certificates(TlsSection(cert=cert, key=key)))

@@ -17,9 +17,9 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 
-from deepprof.service.access import Guard, make_interceptors, open_ports, server_options
+from deepprof.service.access import AccessGuard, make_interceptors, open_ports, server_options
 from deepprof.service.access.guard import LONG
-from deepprof.service.access.interceptor import SCOPES, Doorkeeper
+from deepprof.service.access.interceptor import SCOPES, AccessInterceptor
 from deepprof.service.config import Config
 from deepprof.service.refusal import Refusals
 from deepprof.v1 import admin_pb2, ingest_pb2, query_pb2
@@ -167,7 +167,7 @@ def test_unknown_methods_are_unimplemented(method: str, config: Config) -> None:
 
 def test_a_service_that_nobody_listed_is_not_there() -> None:
     async def run() -> Any:
-        keeper = Doorkeeper(Guard(Config()), Refusals())
+        keeper = AccessInterceptor(AccessGuard(Config()), Refusals())
 
         async def found(_: Any) -> Any:
             return grpc.unary_unary_rpc_method_handler(lambda *_: None)
@@ -188,7 +188,9 @@ def test_every_service_of_ours_is_listed() -> None:
 
 def test_health_needs_no_token(config: Config) -> None:
     async def run() -> int:
-        server = aio.server(options=server_options(config), interceptors=make_interceptors(Guard(config), Refusals()))
+        server = aio.server(
+            options=server_options(config), interceptors=make_interceptors(AccessGuard(config), Refusals())
+        )
         health_pb2_grpc.add_HealthServicer_to_server(health.HealthServicer(), server)
         listening = open_ports(server, config)
         await server.start()

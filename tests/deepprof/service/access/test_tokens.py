@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.collectors.errors import UsageError
-from deepprof.service.access.attempts import MOST, Attempts, place_of
-from deepprof.service.access.guard import Guard
+from deepprof.service.access.attempts import MOST, TokenAttempts, place_of
+from deepprof.service.access.guard import AccessGuard
 from deepprof.service.access.tokens import SCOPES, Grant, digest, find_grant, parse_tokens, read_tokens
-from deepprof.service.access.watched import Watched
-from deepprof.service.config.sections import Config, Share, Tokens
+from deepprof.service.access.watched import WatchedFiles
+from deepprof.service.config.sections import Config, ShareSection, TokensSection
 
 TOKEN = "correct-horse-battery"  # noqa: S105
 
@@ -57,10 +57,10 @@ def test_limits_of_a_line() -> None:
 
 def test_what_a_line_does_not_say_is_the_configurations(tmp_path: Path) -> None:
     path = write(tmp_path / "t", f"a ingest {TOKEN} ranks=2\nops admin {TOKEN}-2\nold ingest {TOKEN}-3 ranks=0")
-    guard = Guard(Config(tokens=Tokens(file=path), share=Share(ranks=9, records_per_s=7)))
-    assert guard.share_of("a") == Share(ranks=2, records_per_s=7)
-    assert guard.share_of("ops") == guard.share_of("socket") == Share(ranks=9, records_per_s=7)
-    assert guard.share_of("old") == Share(records_per_s=7)
+    guard = AccessGuard(Config(tokens=TokensSection(file=path), share=ShareSection(ranks=9, records_per_s=7)))
+    assert guard.share_of("a") == ShareSection(ranks=2, records_per_s=7)
+    assert guard.share_of("ops") == guard.share_of("socket") == ShareSection(ranks=9, records_per_s=7)
+    assert guard.share_of("old") == ShareSection(records_per_s=7)
     write(tmp_path / "t", f"a ingest {TOKEN} ranks=33")
     assert guard.share_of("a").ranks == 33
     write(tmp_path / "t", f"a ingest {TOKEN} ranks=x")
@@ -160,7 +160,7 @@ def test_a_changed_file_is_read_again_and_a_broken_one_is_not(tmp_path: Path, ca
     path = tmp_path / "t"
     write(path, f"a read {TOKEN}")
     counted = Counted(lambda: read_tokens(str(path)))
-    watched = Watched([str(path)], counted, "tokens")
+    watched = WatchedFiles([str(path)], counted, "tokens")
     first = watched.look()
     assert watched.look() is first
     assert counted.times == 1
@@ -197,7 +197,7 @@ class Clock:
 
 def test_guessing_is_slow_and_locks_nobody_else_out() -> None:
     clock = Clock()
-    attempts = Attempts(clock)
+    attempts = TokenAttempts(clock)
     attempts.note_good("1.2.3.4", b"honest")
     looked_at = 0
     for second in range(600):
@@ -215,7 +215,7 @@ def test_guessing_is_slow_and_locks_nobody_else_out() -> None:
 
 
 def test_a_token_that_was_good_and_is_not_counts() -> None:
-    attempts = Attempts(Clock())
+    attempts = TokenAttempts(Clock())
     attempts.note_good("a", b"old")
     for _ in range(10):
         assert attempts.are_open("a", b"old")
@@ -224,7 +224,7 @@ def test_a_token_that_was_good_and_is_not_counts() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    attempts = Attempts(Clock())
+    attempts = TokenAttempts(Clock())
     for number in range(2 * MOST):
         attempts.note_wrong(str(number), b"")
         attempts.note_good(str(number), b"")

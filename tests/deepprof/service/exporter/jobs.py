@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from deepprof.service.exporter import Snapshot
-from deepprof.service.views import BUCKETS_S, Account, DeviceView, LoopView, RankView
+from deepprof.service.exporter import DaemonSnapshot
+from deepprof.service.views import BUCKETS_S, AccountView, DeviceView, LoopView, RankView
 
 START_NS = 1_700_000_000_000_000_000
 S = 1_000_000_000
@@ -53,7 +53,7 @@ def make_rank(job: str, rank: int, now_ns: int, *devices: DeviceView, **other: o
         first_seen_unix_ns=START_NS,
         last_record_unix_ns=now_ns,
         last_iteration_unix_ns=now_ns if any(device.iterations_total for device in devices) else 0,
-        account=Account(received=events, accepted=events),
+        account=AccountView(received=events, accepted=events),
         lag_ns=3_000_000,
         queued_nbytes=1024,
         devices=devices,
@@ -61,9 +61,9 @@ def make_rank(job: str, rank: int, now_ns: int, *devices: DeviceView, **other: o
     return replace(view, **other)  # type: ignore[arg-type]
 
 
-def make_snapshot(*ranks: RankView, now_ns: int = START_NS, **other: object) -> Snapshot:
+def make_snapshot(*ranks: RankView, now_ns: int = START_NS, **other: object) -> DaemonSnapshot:
     """Return a ready daemon with these ranks."""
-    snapshot = Snapshot(
+    snapshot = DaemonSnapshot(
         now_unix_ns=now_ns,
         ranks=ranks,
         ready=True,

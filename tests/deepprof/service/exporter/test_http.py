@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from deepprof.collectors.errors import UsageError
-from deepprof.service.exporter import Exporter, Settings, Snapshot, serve_metrics
+from deepprof.service.exporter import DaemonSnapshot, Exporter, ExporterSettings, serve_metrics
 from deepprof.service.exporter.http import CONNECTIONS
 from deepprof.service.exporter.pages import CONTENT_TYPE, SCRAPES
 from tests.deepprof.service.exporter.jobs import START_NS, make_device, make_rank, make_snapshot
@@ -25,7 +25,9 @@ LARGE = make_snapshot(*(make_rank("a", rank, START_NS, make_device(3)) for rank 
 
 
 @contextmanager
-def serving(look: Callable[[], Snapshot] = lambda: SMALL, settings: Settings | None = None) -> Iterator[Exporter]:
+def serving(
+    look: Callable[[], DaemonSnapshot] = lambda: SMALL, settings: ExporterSettings | None = None
+) -> Iterator[Exporter]:
     exporter = serve_metrics(("127.0.0.1", 0), look, settings=settings)
     try:
         yield exporter
@@ -123,11 +125,11 @@ def test_a_daemon_that_is_not_ready_says_why() -> None:
 def test_a_daemon_that_hangs_is_alive_and_not_ready() -> None:
     hangs = threading.Event()
 
-    def look() -> Snapshot:
+    def look() -> DaemonSnapshot:
         hangs.wait(PATIENCE_S)
         return SMALL
 
-    with serving(look, Settings(ready_s=0.1)) as exporter:
+    with serving(look, ExporterSettings(ready_s=0.1)) as exporter:
         for _ in range(3):
             assert ask(exporter, "/readyz")[0] == 503
         assert ask(exporter, "/healthz")[0] == 200
@@ -139,7 +141,7 @@ def test_a_daemon_that_hangs_is_alive_and_not_ready() -> None:
 def test_a_look_that_fails_is_an_answer_and_a_line_in_the_log(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def look() -> Snapshot:
+    def look() -> DaemonSnapshot:
         raise error
 
     with serving(look) as exporter:
@@ -149,7 +151,7 @@ def test_a_look_that_fails_is_an_answer_and_a_line_in_the_log(
 
 
 def test_a_scrape_may_need_a_token_and_a_probe_never_does() -> None:
-    with serving(settings=Settings(authorize=lambda header: header == "Bearer right")) as exporter:
+    with serving(settings=ExporterSettings(authorize=lambda header: header == "Bearer right")) as exporter:
         assert ask(exporter, "/metrics")[0] == 401
         assert ask(exporter, "/metrics", Authorization="Bearer wrong")[0] == 401
         assert ask(exporter, "/metrics", Authorization="Bearer right")[0] == 200
@@ -157,13 +159,13 @@ def test_a_scrape_may_need_a_token_and_a_probe_never_does() -> None:
 
 
 def test_a_client_that_says_nothing_is_told_so() -> None:
-    with serving(settings=Settings(request_s=0.1)) as exporter:
+    with serving(settings=ExporterSettings(request_s=0.1)) as exporter:
         for said in (b"", b"GET /met"):
             assert hear(connect(exporter, said)).startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_thousand_idle_connections_keep_nobody_waiting() -> None:
-    patient = Settings(request_s=2 * PATIENCE_S)  # who waits for one of them waits in vain
+    patient = ExporterSettings(request_s=2 * PATIENCE_S)  # who waits for one of them waits in vain
     with serving(settings=patient) as exporter, ExitStack() as open_ones:
         clients = [open_ones.enter_context(connect(exporter, b"GET /h")) for _ in range(500)]
         assert ask(exporter, "/healthz")[0] == 200
@@ -186,7 +188,7 @@ def read_slowly(exporter: Exporter) -> socket.socket:
 
 
 def test_slow_readers_are_few() -> None:
-    with serving(lambda: LARGE, Settings(answer_s=60)) as exporter:
+    with serving(lambda: LARGE, ExporterSettings(answer_s=60)) as exporter:
         with ExitStack() as open_ones:
             for _ in range(SCRAPES):
                 open_ones.enter_context(read_slowly(exporter))
@@ -198,7 +200,7 @@ def test_slow_readers_are_few() -> None:
 
 
 def test_slow_readers_are_cut() -> None:
-    with serving(lambda: LARGE, Settings(answer_s=0.5)) as exporter, ExitStack() as open_ones:
+    with serving(lambda: LARGE, ExporterSettings(answer_s=0.5)) as exporter, ExitStack() as open_ones:
         slow = [open_ones.enter_context(read_slowly(exporter)) for _ in range(SCRAPES)]
         deadline = time.monotonic() + PATIENCE_S
         connection = connect(exporter, b"HEAD /metrics HTTP/1.1\r\n\r\n")

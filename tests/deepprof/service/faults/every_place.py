@@ -37,7 +37,7 @@ from deepprof.client.errors import DaemonError  # noqa: E402
 from deepprof.service import daemon, housekeeping, ingest  # noqa: E402
 from deepprof.service.config import load_config  # noqa: E402
 from deepprof.service.config.sections import IngestLimits  # noqa: E402
-from deepprof.service.examination import Result  # noqa: E402
+from deepprof.service.examination import ExaminationResult  # noqa: E402
 from deepprof.service.examiner import examiner  # noqa: E402
 from deepprof.service.query import to_arrow  # noqa: E402
 from deepprof.service.views import HISTORY  # noqa: E402
@@ -170,7 +170,7 @@ def prepare(folder: Path) -> None:
     """Have everything that is done now and then be done at once, examinations cost nothing, and nothing be too late."""
     daemon.GRACE_S, ingest.SHOWN_S = 0.2, CALL_S
     housekeeping.EVERY_S = examiner.LOOK_S = examiner.PAUSE_S = 0.02
-    result = Result("{}", [], [], to_arrow(pl.DataFrame(schema=HISTORY)))
+    result = ExaminationResult("{}", [], [], to_arrow(pl.DataFrame(schema=HISTORY)))
     (folder / "result").write_bytes(msgspec.msgpack.encode(result))
     script = folder / "examiner"
     script.write_text(EXAMINER.format(result=folder / "result"))

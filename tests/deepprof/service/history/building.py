@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from deepprof.service.history import Checkpoint, History
-from deepprof.service.journal import Place
+from deepprof.service.journal import JournalPlace
 from deepprof.service.views import HISTORY
 
 HOUR = 3600 * 10**9
@@ -44,7 +44,7 @@ def iterations(*numbers: int, device: int = 0) -> pl.DataFrame:
 
 
 def checkpoint(session: int, *numbers: int, device: int = 0, at: int = 1) -> Checkpoint:
-    return Checkpoint(session, Place(1, at, 0), b"state %d" % at, iterations(*numbers, device=device))
+    return Checkpoint(session, JournalPlace(1, at, 0), b"state %d" % at, iterations(*numbers, device=device))
 
 
 @contextmanager

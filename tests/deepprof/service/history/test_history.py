@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from deepprof.service.history import Checkpoint, JobSummary, Retained, Stored
+from deepprof.service.history import Checkpoint, JobSummary, RetentionResult, StoredSession
 from deepprof.service.history.sealed import list_sealed
-from deepprof.service.journal import Place
+from deepprof.service.journal import JournalPlace
 from deepprof.service.views import HISTORY
 from tests.deepprof.service.history.building import (
     HOUR,
@@ -34,7 +34,7 @@ def test_empty_history_has_nothing(tmp_path: Path) -> None:
         assert page.columns == ["rank", *HISTORY]
         assert (history.restore(), history.jobs(), history.farthest) == ([], [], None)
         assert (seal_all(history), history.forget("job"), history.load_text("x")) == (0, 0, None)
-        assert history.retain(0, 0, 2**62) == Retained(0, 0, 0)
+        assert history.retain(0, 0, 2**62) == RetentionResult(0, 0, 0)
         history.checkpoint([])
 
 
@@ -42,18 +42,24 @@ def test_session_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     with opened(tmp_path) as history:
         assert begin(history) == 1
     with opened(tmp_path) as history:
-        assert history.restore() == [Stored(1, "job", 0, "a", b"hello", 5, None, b"", closed=False, settled=False)]
+        assert history.restore() == [
+            StoredSession(1, "job", 0, "a", b"hello", 5, None, b"", closed=False, settled=False)
+        ]
         history.checkpoint([checkpoint(1, 0, at=9)])
     with opened(tmp_path) as history:
         (stored,) = history.restore()
-        assert (stored.position, stored.state, history.farthest) == (Place(1, 9, 0), b"state 9", Place(1, 9, 0))
+        assert (stored.position, stored.state, history.farthest) == (
+            JournalPlace(1, 9, 0),
+            b"state 9",
+            JournalPlace(1, 9, 0),
+        )
 
 
 def test_iterations_come_back_exactly(tmp_path: Path) -> None:
     given = pl.concat([iterations(*range(7)), iterations(2**62 // 1000, device=3)])
     with opened(tmp_path) as history:
         session = begin(history, rank=4)
-        history.checkpoint([Checkpoint(session, Place(1, 1, 0), b"", given)])
+        history.checkpoint([Checkpoint(session, JournalPlace(1, 1, 0), b"", given)])
         for _ in range(2):
             page, after = history.iterations("job")
             assert_frame_equal(page, given.select(pl.lit(4, pl.Int64()).alias("rank"), pl.all()))
@@ -127,7 +133,7 @@ def test_pages_have_at_least_a_row(tmp_path: Path) -> None:
 def test_other_columns_are_refused_and_nothing_saved(tmp_path: Path) -> None:
     with opened(tmp_path) as history:
         session = begin(history)
-        wrong = Checkpoint(session, Place(1, 1, 0), b"", iterations(1).drop("loop"))
+        wrong = Checkpoint(session, JournalPlace(1, 1, 0), b"", iterations(1).drop("loop"))
         with pytest.raises(ValueError, match="HISTORY"):
             history.checkpoint([checkpoint(session, 1), wrong])
         with pytest.raises(ValueError, match="HISTORY"):
@@ -227,12 +233,12 @@ def test_retention_by_age(tmp_path: Path) -> None:
             if number < 2:
                 seal_all(history)
             clock.now += HOUR
-        assert history.retain(3 * HOUR, 1 << 40, clock.now) == Retained(1, 0, 0)
+        assert history.retain(3 * HOUR, 1 << 40, clock.now) == RetentionResult(1, 0, 0)
         assert read_all(history) == [(0, 1), (0, 2), (0, 3)]
-        assert history.retain(2 * HOUR - 1, 1 << 40, clock.now) == Retained(1, 1, 0)
+        assert history.retain(2 * HOUR - 1, 1 << 40, clock.now) == RetentionResult(1, 1, 0)
         assert read_all(history) == [(0, 3)]
         assert list_sealed(tmp_path / "sealed") == []
-        assert history.retain(0, 1 << 40, clock.now + HOUR) == Retained(0, 1, 0)
+        assert history.retain(0, 1 << 40, clock.now + HOUR) == RetentionResult(0, 1, 0)
         assert [one.session for one in history.restore()] == [session]  # open: it may go on
 
 
@@ -242,9 +248,9 @@ def test_retention_forgets_closed_sessions_without_rows(tmp_path: Path) -> None:
         first, _ = begin(history), begin(history, collector="b")
         history.checkpoint([checkpoint(first, 1)])
         history.save_text("report", "...", job="job")
-        assert history.retain(HOUR, 1 << 40, clock.now) == Retained(0, 0, 0)
+        assert history.retain(HOUR, 1 << 40, clock.now) == RetentionResult(0, 0, 0)
         clock.now += HOUR + 1
-        assert history.retain(HOUR, 1 << 40, clock.now) == Retained(0, 1, 1)
+        assert history.retain(HOUR, 1 << 40, clock.now) == RetentionResult(0, 1, 1)
         assert [one.session for one in history.restore()] == [2]
         assert history.load_text("report") == "..."  # the job has another session
         history.close_session(2)
@@ -258,7 +264,7 @@ def test_replaced_rows_free_their_file(tmp_path: Path) -> None:
         history.checkpoint([checkpoint(session, 1)])
         seal_all(history)
         history.settle(session, iterations(2))
-        assert history.retain(2**62, 1 << 40, 2**62) == Retained(0, 0, 0)
+        assert history.retain(2**62, 1 << 40, 2**62) == RetentionResult(0, 0, 0)
         assert list_sealed(tmp_path / "sealed") == []
         assert read_all(history) == [(0, 2)]
 
@@ -270,7 +276,7 @@ def test_disk_stays_within_the_bound(tmp_path: Path) -> None:
         session = begin(history)
         for number in range(60):
             rows = iterations(*range(number * 500, number * 500 + 500))
-            history.checkpoint([Checkpoint(session, Place(1, number, 0), b"s" * 1000, rows)])
+            history.checkpoint([Checkpoint(session, JournalPlace(1, number, 0), b"s" * 1000, rows)])
             if number % 3 == 0:
                 history.seal(clock.now, window_ns=0)
             history.retain(2**60, most, clock.now)

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from deepprof.service.history import Checkpoint, History
 from deepprof.service.history.sealed import list_sealed
-from deepprof.service.journal import Place
+from deepprof.service.journal import JournalPlace
 from tests.deepprof.service.history.building import Clock, checkpoint, iterations, read_all
 
 KILLS = 8  # each costs the start of an interpreter with polars; the journal, which is the truth, has 20
@@ -148,7 +148,7 @@ WRITER = """
 import os, random, sys
 from pathlib import Path
 from deepprof.service.history import Checkpoint, History
-from deepprof.service.journal import Place
+from deepprof.service.journal import JournalPlace
 from tests.deepprof.service.history.building import iterations
 random.seed(int(sys.argv[2]))
 history = History.open(Path(sys.argv[1]))
@@ -158,7 +158,7 @@ while True:
     count = random.randint(0, 30)
     rows = iterations(*range(number, number + count))
     number += count
-    at = Place(1, number, 0)
+    at = JournalPlace(1, number, 0)
     history.checkpoint([Checkpoint(session, at, b"%d" % number, rows) for session in sessions])
     os.write(1, b"%d\\n" % number)
     if random.random() < 0.3:
@@ -207,7 +207,7 @@ def test_many_sessions_and_rows_per_page(tmp_path: Path) -> None:
         for session in sessions:
             count = chance.randint(0, 3)
             numbers = range(wanted[session], wanted[session] + count)
-            saved.append(Checkpoint(session, Place(1, 1, 0), b"", iterations(*numbers)))
+            saved.append(Checkpoint(session, JournalPlace(1, 1, 0), b"", iterations(*numbers)))
             wanted[session] += count
         history.checkpoint(saved)
         if chance.random() < 0.4:

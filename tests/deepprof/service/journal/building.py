@@ -5,22 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from deepprof.service.journal import Frame, Journal, Place
+from deepprof.service.journal import Journal, JournalFrame, JournalPlace
 
 
-def frame(session: int = 1, first: int = 0, payload: bytes = b"records", kind: Any = "batch") -> Frame:
-    return Frame(session, kind, first, len(payload), payload)
+def frame(session: int = 1, first: int = 0, payload: bytes = b"records", kind: Any = "batch") -> JournalFrame:
+    return JournalFrame(session, kind, first, len(payload), payload)
 
 
 def opened(folder: Path, **options: Any) -> Journal:
     return Journal.open(folder, **({"segment_nbytes": 512, "total_nbytes": 4096} | options))
 
 
-def contents(journal: Journal, after: Place | None = None) -> list[Frame]:
+def contents(journal: Journal, after: JournalPlace | None = None) -> list[JournalFrame]:
     return [found for _, found in journal.replay(after)]
 
 
-def filled(folder: Path, count: int = 20, **options: Any) -> list[Frame]:
+def filled(folder: Path, count: int = 20, **options: Any) -> list[JournalFrame]:
     """Write frames of 100 bytes, three to a segment, to a journal in `folder`, and return them."""
     frames = [frame(1 + number % 3, number, bytes([number]) * 100) for number in range(count)]
     journal = opened(folder, **({"total_nbytes": 1 << 20} | options))

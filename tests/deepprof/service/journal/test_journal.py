@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deepprof.service.folder import StoreError
-from deepprof.service.journal import Frame, Journal, JournalError, Place
+from deepprof.service.journal import Journal, JournalError, JournalFrame, JournalPlace
 from deepprof.service.journal.frames import HEADER, pack_header
 from deepprof.service.journal.segments import HEAD
 from tests.deepprof.service.journal.building import contents, filled, flip, frame, opened, segments
@@ -22,14 +22,14 @@ def test_empty_journal_has_nothing(tmp_path: Path) -> None:
     assert journal.window(1) == []
     assert journal.append([]) == []
     assert (journal.repaired, journal.damages, journal.sessions) == (0, (), frozenset())
-    assert journal.end == journal.oldest == Place(1, HEAD, 0)
+    assert journal.end == journal.oldest == JournalPlace(1, HEAD, 0)
 
 
 def test_one_frame_comes_back(tmp_path: Path) -> None:
     journal = opened(tmp_path / "journal")
     (place,) = journal.append([frame(7, 42, b"hello", "hello")])
     journal.sync()
-    assert journal.read(place) == Frame(7, "hello", 42, 5, b"hello")
+    assert journal.read(place) == JournalFrame(7, "hello", 42, 5, b"hello")
     assert list(journal.replay()) == [(place, frame(7, 42, b"hello", "hello"))]
     assert list(journal.replay(place)) == []
     assert place.length == HEADER + 5
@@ -51,7 +51,7 @@ def test_every_position_gives_the_rest(tmp_path: Path) -> None:
     places = [place for place, _ in journal.replay()]
     for number, place in enumerate(places):
         assert contents(journal, place) == frames[number + 1 :]
-        assert contents(journal, Place(place.segment, place.offset, 0)) == frames[number:]
+        assert contents(journal, JournalPlace(place.segment, place.offset, 0)) == frames[number:]
     assert contents(journal, journal.end) == []
 
 
@@ -85,8 +85,8 @@ def test_group_of_more_buffers_than_one_call_writes(tmp_path: Path) -> None:
     assert contents(journal) == frames
 
 
-@pytest.mark.parametrize("bad", [frame(session=-1), frame(first=1 << 64), Frame(1, "gap", 0, 1 << 32, b"")])
-def test_numbers_that_do_not_fit_are_refused(tmp_path: Path, bad: Frame) -> None:
+@pytest.mark.parametrize("bad", [frame(session=-1), frame(first=1 << 64), JournalFrame(1, "gap", 0, 1 << 32, b"")])
+def test_numbers_that_do_not_fit_are_refused(tmp_path: Path, bad: JournalFrame) -> None:
     journal = opened(tmp_path)
     with pytest.raises(ValueError, match="fit"):
         journal.append([frame(), bad])
@@ -145,7 +145,7 @@ def test_reading_a_damaged_frame_says_where(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     place = next(place for session in (1, 2, 3) for place in journal.window(session) if place.segment == 2)
     with pytest.raises(JournalError, match=rf"0002\.seg: the frame at byte {HEAD} is damaged"):
-        journal.read(Place(2, HEAD, place.length))
+        journal.read(JournalPlace(2, HEAD, place.length))
     assert [damage.place.segment for damage in journal.damages] == [2]
 
 
@@ -186,19 +186,19 @@ def test_segment_file_under_another_number_is_damage(tmp_path: Path) -> None:
 
 def test_positions_beyond_the_end_are_never_used_again(tmp_path: Path) -> None:
     filled(tmp_path)
-    noted = Place(41, 4000, 0)
+    noted = JournalPlace(41, 4000, 0)
     journal = opened(tmp_path, beyond=noted)
     journal.append([frame(5)])
     assert contents(journal, noted) == [frame(5)]
     with pytest.raises(StoreError, match="end of its segments' numbers"):
-        opened(tmp_path, beyond=Place(10**12, 0, 0))
+        opened(tmp_path, beyond=JournalPlace(10**12, 0, 0))
 
 
 def test_release_keeps_the_total_and_what_is_needed(tmp_path: Path) -> None:
     frames = filled(tmp_path)
     journal = opened(tmp_path, total_nbytes=1200)
     assert journal.release(journal.oldest) == 0
-    assert journal.release(Place(2, HEAD, 0)) == 1
+    assert journal.release(JournalPlace(2, HEAD, 0)) == 1
     assert contents(journal) == frames[3:]
     assert journal.release(journal.end) == 5  # one of three frames and the last, of two, would leave no room for 512
     assert contents(journal) == frames[18:]
@@ -228,7 +228,7 @@ def test_pinned_segments_stay(tmp_path: Path) -> None:
     with journal.pin(), journal.pin():
         assert journal.release(journal.end) == 0
     assert journal.release(journal.end) > 0
-    gone = Place(1, HEAD, HEADER + 100)
+    gone = JournalPlace(1, HEAD, HEADER + 100)
     with pytest.raises(JournalError, match="no longer kept"):
         journal.read(gone)
 

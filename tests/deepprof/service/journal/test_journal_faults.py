@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from deepprof.service.journal import Frame, Journal, Place
+from deepprof.service.journal import Journal, JournalFrame, JournalPlace
 from deepprof.service.journal.frames import HEADER
 from deepprof.service.journal.segments import path_of
 from tests.chance import draw_seed
@@ -117,17 +117,17 @@ def test_file_size_limit_is_an_error_like_any_other(tmp_path: Path) -> None:
     code = """
 import resource, signal, sys
 from pathlib import Path
-from deepprof.service.journal import Frame, Journal
+from deepprof.service.journal import Journal, JournalFrame
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 journal = Journal.open(Path(sys.argv[1]))
-journal.append([Frame(1, "batch", 0, 1, b"a" * 1000)])
+journal.append([JournalFrame(1, "batch", 0, 1, b"a" * 1000)])
 resource.setrlimit(resource.RLIMIT_FSIZE, (5000, resource.RLIM_INFINITY))
 try:
-    journal.append([Frame(2, "batch", 0, 1, b"b" * 3000), Frame(3, "batch", 0, 1, b"c" * 3000)])
+    journal.append([JournalFrame(2, "batch", 0, 1, b"b" * 3000), JournalFrame(3, "batch", 0, 1, b"c" * 3000)])
 except OSError as error:
     print(error.errno)
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
-journal.append([Frame(4, "batch", 0, 1, b"d" * 9000)])
+journal.append([JournalFrame(4, "batch", 0, 1, b"d" * 9000)])
 journal.sync()
 """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True, text=True)
@@ -138,7 +138,7 @@ journal.sync()
 WRITER = """
 import os, random, sys
 from pathlib import Path
-from deepprof.service.journal import Frame, Journal
+from deepprof.service.journal import Journal, JournalFrame
 folder, seed = Path(sys.argv[1]), int(sys.argv[2])
 random.seed(seed)
 journal = Journal.open(folder, segment_nbytes=20_000, total_nbytes=1 << 30)
@@ -146,7 +146,8 @@ number = max([one.first for _, one in journal.replay()], default=-1) + 1
 while True:
     group = []
     for _ in range(random.randint(1, 6)):
-        group.append(Frame(number % 5, "batch", number, 1, number.to_bytes(8, "little") * random.randint(0, 300)))
+        payload = number.to_bytes(8, "little") * random.randint(0, 300)
+        group.append(JournalFrame(number % 5, "batch", number, 1, payload))
         number += 1
     journal.append(group)
     if random.random() < 0.7:
@@ -186,7 +187,7 @@ class Machine(RuleBasedStateMachine):
 
         self.folder, self.total = Path(tempfile.mkdtemp()), total
         self.journal = opened(self.folder / "journal", total_nbytes=total)
-        self.kept: list[tuple[Place, Frame]] = []
+        self.kept: list[tuple[JournalPlace, JournalFrame]] = []
         self.synced = self.number = 0
         self.highest, self.oldest = self.journal.end, 1
 

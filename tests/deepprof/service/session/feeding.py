@@ -10,14 +10,14 @@ import numpy as np
 import polars as pl
 
 from deepprof.collectors.trace import DEVICE_EVENTS, Accounting, Trace
-from deepprof.service.session import Advance, RankSession, SessionEvent
-from deepprof.wire import Limits, Records, check_batch, cut
+from deepprof.service.session import RankSession, SessionEvent, SessionOutput
+from deepprof.wire import CheckedRecords, WireLimits, check_batch, cut
 
-LIMITS = Limits()
+LIMITS = WireLimits()
 EVERYTHING = 65_536
 
 
-def batches_of(trace: Trace, records: int = 8192) -> Iterator[Records]:
+def batches_of(trace: Trace, records: int = 8192) -> Iterator[CheckedRecords]:
     names = 0
     for message in cut(trace, records=records):
         batch = check_batch(message, LIMITS, names)
@@ -32,7 +32,7 @@ class Outcome:
         self.tables: list[pl.DataFrame] = []
         self.events: list[SessionEvent] = []
 
-    def add(self, given: Advance) -> None:
+    def add(self, given: SessionOutput) -> None:
         self.tables.append(given.iterations)
         self.events.extend(given.events)
 
@@ -43,7 +43,7 @@ class Outcome:
 
 def feed(
     session: RankSession,
-    batches: Iterable[Records],
+    batches: Iterable[CheckedRecords],
     advances: Callable[[int], bool] = lambda _: True,
     *,
     ends: bool = True,
@@ -63,7 +63,7 @@ def feed(
 TABLES = ("device_events", "host_events", "annotations", "memory_events")
 
 
-def cut_at(trace: Trace, bounds: Iterable[int]) -> list[Records]:
+def cut_at(trace: Trace, bounds: Iterable[int]) -> list[CheckedRecords]:
     """Cut a trace's records, in the order of time, before those with these numbers."""
     tables = {name: getattr(trace, name) for name in TABLES}
     times = np.concatenate([rows.to_series(0).to_numpy() for rows in tables.values()])
@@ -80,7 +80,7 @@ def cut_at(trace: Trace, bounds: Iterable[int]) -> list[Records]:
             taken[number] += count
         until = int(times[order[end]]) if end < len(times) else int(times[order[-1]]) + 1
         names = tuple(trace.names) if first == 0 else ()
-        batches.append(Records(first, end - first, parts, names, 0, until))
+        batches.append(CheckedRecords(first, end - first, parts, names, 0, until))
     return batches
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from deepprof.collectors.trace import Trace
 from deepprof.service.session import RankSession
-from deepprof.wire import Records
+from deepprof.wire import CheckedRecords
 from tests.deepprof.service.session.feeding import Outcome, cut_at, make_trace, play
 
 PERIOD = 40
@@ -20,7 +20,7 @@ def job(iterations: int, pause: int = 10_000) -> Trace:
     return make_trace(pl.concat(play(TEMPLATE, at=i * (40_000 + pause)) for i in range(iterations)), PERIOD)
 
 
-def run(session: RankSession, batches: list[Records], gap_before: int) -> pl.DataFrame:
+def run(session: RankSession, batches: list[CheckedRecords], gap_before: int) -> pl.DataFrame:
     outcome = Outcome()
     for batch in batches:
         if batch.first == gap_before:
@@ -54,8 +54,8 @@ def test_no_iteration_reaches_over_a_gap(at: int) -> None:
 def test_records_before_what_came_before_a_gap_are_dropped() -> None:
     trace = job(60)
     early, late = cut_at(trace, [1200])
-    loose = Records(0, 1200, early.tables, early.names, 0, -1)  # promises nothing
-    again = Records(1200, 1200, {"device_events": trace.device_events[1100:2300]}, (), 0, late.complete_until_ns)
+    loose = CheckedRecords(0, 1200, early.tables, early.names, 0, -1)  # promises nothing
+    again = CheckedRecords(1200, 1200, {"device_events": trace.device_events[1100:2300]}, (), 0, late.complete_until_ns)
     session = RankSession()
     session.take(loose)
     session.gap(None)
@@ -79,7 +79,7 @@ def test_gaps_without_records_are_no_trouble() -> None:
 def test_nothing_is_taken_after_the_end() -> None:
     session = RankSession()
     session.end()
-    for call in (session.gap, session.end, lambda: session.take(Records(0, 0, {}, (), 0, 0))):
+    for call in (session.gap, session.end, lambda: session.take(CheckedRecords(0, 0, {}, (), 0, 0))):
         with pytest.raises(ValueError, match="ended"):
             call()
 
@@ -89,7 +89,7 @@ def test_late_records_are_dropped_and_counted() -> None:
     session = RankSession()
     for batch in cut_at(trace, [1200]):
         session.take(batch)
-    session.take(Records(2400, 10, {"device_events": trace.device_events[:10]}, (), 0, 0))
+    session.take(CheckedRecords(2400, 10, {"device_events": trace.device_events[:10]}, (), 0, 0))
     session.end()
     assert session.advance().iterations.height == 60
     assert dict(session.dropped) == {"late": 10}

@@ -12,7 +12,7 @@ import pytest
 
 from deepprof.collectors.trace import ANNOTATIONS, HOST_EVENTS
 from deepprof.service.session import RankSession, SessionLimits
-from deepprof.wire import Records
+from deepprof.wire import CheckedRecords
 from tests.deepprof.service.session.feeding import device_rows, play
 from tests.deepprof.service.session.test_any_cutting import tables
 
@@ -103,10 +103,10 @@ SENDERS: list[Sender] = [
 ]
 
 
-def batches(sender: Sender, count: int) -> Iterator[Records]:
+def batches(sender: Sender, count: int) -> Iterator[CheckedRecords]:
     for i in range(count):
         rows, until, names = sender(i)
-        yield Records(0, sum(t.height for t in rows.values()), rows, names if i == 0 else (), 0, until)
+        yield CheckedRecords(0, sum(t.height for t in rows.values()), rows, names if i == 0 else (), 0, until)
 
 
 @pytest.mark.parametrize("sender", SENDERS, ids=lambda sender: sender.__name__)
@@ -140,7 +140,7 @@ def test_times_beyond_all_clocks_are_dropped_and_counted() -> None:
     session = RankSession(SMALL)
     start = [-(2**62), 1 - 2**62, 2**62 - 1, 2**62]
     rows = device_rows(start_ns=start, end_ns=start, name_id=0)
-    session.take(Records(0, 4, {"device_events": rows}, ("k",), 0, 0))
+    session.take(CheckedRecords(0, 4, {"device_events": rows}, ("k",), 0, 0))
     assert dict(session.dropped) == {"time": 2}
 
 
@@ -173,7 +173,7 @@ def test_an_iteration_whose_beginning_is_no_longer_held_is_incomplete() -> None:
     given, few = {}, SessionLimits(held_events=500)
     for limits in (few, SessionLimits()):
         session = RankSession(limits)
-        session.take(Records(0, rows.height, {"device_events": rows}, names, 0, 0))
+        session.take(CheckedRecords(0, rows.height, {"device_events": rows}, names, 0, 0))
         session.end()
         given[limits] = session.advance().iterations
     small, large = given[few], given[SessionLimits()]

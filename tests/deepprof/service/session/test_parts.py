@@ -14,7 +14,7 @@ from deepprof.metrics.streams import classify_streams
 from deepprof.service.session.choice import FIRST_LOOK, LOOK_EVERY, StreamChoice, next_look
 from deepprof.service.session.columns import CALLS, NOBODY, RANGES, Columns, empty, height, select
 from deepprof.service.session.launches import LAG_NS, UNKNOWN_NS, Launches
-from deepprof.service.session.names import GRAPH_MARK, WAIT_MARK, Families, Names
+from deepprof.service.session.names import GRAPH_MARK, WAIT_MARK, RangeFamilies, SessionNames
 from deepprof.service.session.pending import Pending
 from deepprof.service.session.ranges import GRID, RangeQueue
 from deepprof.service.session.spans import RunningUnion
@@ -124,9 +124,9 @@ def test_ranges_find_their_places(ranges: list[tuple[int, int, int]], times: lis
 
 def test_ranges_are_told_at_the_grid_behind_their_end() -> None:
     queue = RangeQueue(10, 1)
-    names = Names()
+    names = SessionNames()
     names.add(["step_1"], 0)
-    families = Families(1)
+    families = RangeFamilies(1)
     family = families.find(np.array([0]), np.array([False]), names.texts)
     queue.add({"start": np.array([5]), "end": np.array([70]), "device": np.array([-1]), "family": family})
     queue.place(np.arange(200), 0, families.end_tells())
@@ -139,7 +139,7 @@ def test_ranges_are_told_at_the_grid_behind_their_end() -> None:
 
 
 def test_room_is_left_for_step_markers() -> None:
-    names, families = Names(), Families(4)
+    names, families = SessionNames(), RangeFamilies(4)
     texts = [f"module_{chr(97 + i)}" for i in range(10)] + ["ProfilerStep#3", "Optimizer.step#SGD.step", "nccl:all"]
     names.add(texts, 0)
     own = families.find(np.arange(13), np.arange(13) == 11, names.texts).tolist()
@@ -149,7 +149,7 @@ def test_room_is_left_for_step_markers() -> None:
 
 
 def test_names_with_a_hole_are_refused_and_known_ones_skipped() -> None:
-    names = Names()
+    names = SessionNames()
     names.add(["a", "cudaStreamSynchronize"], 0)
     names.add(["cudaStreamSynchronize", "sgd"], 1)
     assert names.texts == ["a", "cudaStreamSynchronize", "sgd"]
@@ -160,13 +160,13 @@ def test_names_with_a_hole_are_refused_and_known_ones_skipped() -> None:
 
 
 def test_packed_names_come_back_however_often_they_were_packed() -> None:
-    names = Names()
+    names = SessionNames()
     for number in range(200):
         names.add([f"kernel_{number}"], number)
         blocks = names.pack()
         assert names.pack() is blocks
     assert len(blocks) <= 65
-    assert Names.unpack(blocks).texts == names.texts
+    assert SessionNames.unpack(blocks).texts == names.texts
 
 
 @given(
