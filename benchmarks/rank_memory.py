@@ -17,7 +17,7 @@ from rich.table import Table
 
 from benchmarks.kernels import kernels_and_copies
 from benchmarks.serving import Process, running
-from deepprof.client.channel import find_door
+from deepprof.client.endpoint import find_door
 from deepprof.client.sender import Sender
 from deepprof.v1.records_pb2 import CLOCK_SESSION, Batch, End, Hello
 from deepprof.wire.checking import count_records

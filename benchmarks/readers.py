@@ -66,7 +66,7 @@ ANALYZE = Reader(
 # The same fields of an event that DeepProf's importer reads, and nothing done with them.
 MSGSPEC = Reader(
     "msgspec typed decode",
-    "import gzip, msgspec; from deepprof.collectors.importers.kineto.schema import KinetoEvent\n"
+    "import gzip, msgspec; from deepprof.collectors.importers.kineto.kineto_schema import KinetoEvent\n"
     "Document = msgspec.defstruct('Document', [('traceEvents', list[KinetoEvent])], gc=False)\n"
     "decoder = msgspec.json.Decoder(Document)\n"
     "def read(path): return len(decoder.decode(gzip.open(path).read()).traceEvents)\n",
@@ -132,7 +132,7 @@ def queries(connection):
 COLUMNS = Reader(
     "its columns alone",
     TABLES + "from pathlib import Path\n"
-    "from deepprof.collectors.importers.sqlite.columns import open_database\n"
+    "from deepprof.collectors.importers.sqlite.sqlite_database import open_database\n"
     "def read(path):\n"
     "  with open_database(Path(path)) as d:\n"
     "    wanted = {t: dict.fromkeys(w.replace(' text', '').split()) for t, w in WANTED.items()}\n"

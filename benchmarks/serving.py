@@ -41,7 +41,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 CLIENT = """
 import sys
 from deepprof.collectors.store import open_store
-from deepprof.client.channel import find_door
+from deepprof.client.endpoint import find_door
 from deepprof.client.replay import TraceReplay, replay
 trace = open_store(sys.argv[1]).read()
 print("go", flush=True)

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.breakdown.table import with_parts
+from deepprof.metrics.breakdown.parts_table import with_parts
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.iteration import ITERATIONS
 from deepprof.metrics.iteration_table import Activity, as_table, measure_rows, summarize

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import COLLECTIVES, Trace
-from deepprof.metrics.breakdown.table import with_parts
+from deepprof.metrics.breakdown.parts_table import with_parts
 from deepprof.metrics.breakdown.timeline import lay_out
 from deepprof.metrics.host import read_host
 from deepprof.metrics.iteration_table import measure_iterations, summarize

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from deepprof.collectors.importers.columns import positive
 from deepprof.collectors.importers.flags import NBYTES_LIMIT, Tally, flag_events
+from deepprof.collectors.importers.value_columns import positive
 from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS, MEMORY_EVENTS, Accounting, Trace
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import polars as pl
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.names.short import shorten
 from deepprof.collectors.store.manifest import MANIFEST, WRITE_AGAIN, RankManifest, describe_trace, read_manifest
-from deepprof.collectors.store.tables import STORED, check_content, check_rows, reading, scan_table, write_table
+from deepprof.collectors.store.table_files import STORED, check_content, check_rows, reading, scan_table, write_table
 from deepprof.collectors.time_range import SIDE_TABLES, account_part, cut_tables
 from deepprof.collectors.trace import OPERANDS, RECORD_TABLES, STACKS, TABLES, Accounting, Trace, empty_table
 from deepprof.version import read_version

@@ -20,8 +20,8 @@ from deepprof.collectors.trace import ACTIVITIES
 from deepprof.wire.kinds import UNKNOWN_KIND
 
 if TYPE_CHECKING:
-    from deepprof.agent.ordering import Rows
-    from deepprof.agent.rank import RankSpool
+    from deepprof.agent.rank_spool import RankSpool
+    from deepprof.agent.reordering import Rows
 
 __all__ = ["RANGE_KIND", "RESTARTED", "Made", "ProcessAccount", "count_rows", "describe_account"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.agent.ordering import Rows
+from deepprof.agent.reordering import Rows
 from deepprof.collectors.importers.kineto.kinds import FRAMEWORK_RANGE
 from deepprof.collectors.live.packets import ANNOTATION, BY_NAME
 from deepprof.collectors.trace import ANNOTATIONS, COPY_KINDS, DEVICE_EVENTS, HOST_CATEGORIES, HOST_EVENTS

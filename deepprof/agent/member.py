@@ -12,10 +12,10 @@ from deepprof.agent.hello import ProcessHello
 from deepprof.agent.identity import CollectorRun
 from deepprof.agent.job_names import name_job
 from deepprof.agent.pacing import CostSample, Effort, Pacer, Pacing
-from deepprof.agent.places import find_place
-from deepprof.agent.process import ProcessDecoder, ProcessTick
-from deepprof.agent.rank import RankSpool
-from deepprof.agent.roster import ProcessRefusedError
+from deepprof.agent.process_decoder import ProcessDecoder, ProcessTick
+from deepprof.agent.rank_places import find_place
+from deepprof.agent.rank_spool import RankSpool
+from deepprof.agent.ranks import ProcessRefusedError
 from deepprof.agent.status import CollectionStatus
 from deepprof.collectors.live.packets import CollectionLevel, Kind
 from deepprof.metrics.operators import NOTE

@@ -12,8 +12,8 @@ from deepprof.agent.hello import ProcessHello, ProtocolError
 from deepprof.agent.identity import CollectorRun, is_run_of
 from deepprof.agent.member import Peer, ProcessMember
 from deepprof.agent.pacing import Pacing
-from deepprof.agent.places import find_place
-from deepprof.agent.rank import RankSpool
+from deepprof.agent.rank_places import find_place
+from deepprof.agent.rank_spool import RankSpool
 
 __all__ = ["SessionMembers", "is_alive"]
 

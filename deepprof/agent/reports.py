@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from deepprof.agent.job_names import clean_name
-from deepprof.client.channel import Endpoint
+from deepprof.client.endpoint import Endpoint
 from deepprof.client.errors import DaemonError
 from deepprof.client.replay import ReplayRun, TraceReplay
-from deepprof.client.waiting import CLOCK, Clock
+from deepprof.client.retrying import CLOCK, Clock
 from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
 from deepprof.collectors.importers import covers, look_at, read, recognise
 from deepprof.collectors.importers.archives import is_archive

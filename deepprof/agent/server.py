@@ -22,7 +22,7 @@ from deepprof.agent.hello import ProtocolError, read_hello
 from deepprof.agent.member import Peer, ProcessMember
 from deepprof.agent.members import SessionMembers
 from deepprof.agent.packet_stream import make_packet, read_packets
-from deepprof.client.waiting import Clock
+from deepprof.client.retrying import Clock
 from deepprof.collectors.errors import UsageError, printable
 from deepprof.collectors.live.packets import VERSION, CollectionLevel, Kind
 from deepprof.ownership import find_fault, find_peer

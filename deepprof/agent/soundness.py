@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.agent.ordering import Rows
+from deepprof.agent.reordering import Rows
 from deepprof.collectors.live.packets import EVENT, NO_TIME
 from deepprof.collectors.trace import ACTIVITIES
 

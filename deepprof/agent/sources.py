@@ -10,15 +10,15 @@ from typing import Any, Protocol
 
 from deepprof.agent.identity import CollectorRun
 from deepprof.agent.job_names import clean_name
-from deepprof.agent.kineto.door import find_address
-from deepprof.agent.kineto.folder import WindowFolder
+from deepprof.agent.kineto.datagrams import find_address
+from deepprof.agent.kineto.kineto_source import KinetoSource
 from deepprof.agent.kineto.schedule import WindowSchedule
-from deepprof.agent.kineto.source import KinetoSource
+from deepprof.agent.kineto.window_folder import WindowFolder
 from deepprof.agent.notices import NoticeLog
-from deepprof.agent.rank import RankSpool
+from deepprof.agent.rank_spool import RankSpool
 from deepprof.agent.reports import ReportMemory, ReportSource, sender_to
-from deepprof.agent.rpd.source import RpdSource
-from deepprof.client.channel import Endpoint
+from deepprof.agent.rpd.rpd_source import RpdSource
+from deepprof.client.endpoint import Endpoint
 
 __all__ = ["AgentSource", "SourceOptions", "make_sources"]
 

@@ -24,7 +24,7 @@ Ids = npt.NDArray[np.uint32]
 
 
 class RankReceiver(Protocol):
-    """What takes the records of one rank; `deepprof.agent.rank.RankSpool` is one."""
+    """What takes the records of one rank; `deepprof.agent.rank_spool.RankSpool` is one."""
 
     def name_ids(self, texts: Sequence[str]) -> Ids:
         """Return the rank's ids of names; new ones are made."""

@@ -17,10 +17,10 @@ from deepprof.agent.spool import Spool, SpoolCursor, SpoolMessage
 from deepprof.agent.spool.fillers import make_gap, make_names
 from deepprof.agent.spool.reading import DAMAGED
 from deepprof.agent.status import CollectionStatus, to_message
-from deepprof.client.channel import Endpoint
+from deepprof.client.endpoint import Endpoint
+from deepprof.client.retrying import CLOCK, Clock, RetrySchedule
 from deepprof.client.sender import Sender, SendPolicy
 from deepprof.client.stream import StreamBrokenError
-from deepprof.client.waiting import CLOCK, Clock, RetrySchedule
 from deepprof.client.window import WindowEntry
 from deepprof.collectors.errors import DeepProfError
 from deepprof.v1 import records_pb2 as pb

@@ -12,7 +12,7 @@ from deepprof.collectors.processes import split_all
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Agreement, Loop
 from deepprof.metrics.operators import stand_ins
-from deepprof.metrics.sharing.places import find_shared, list_devices, read_shared
+from deepprof.metrics.sharing.shared_places import find_shared, list_devices, read_shared
 
 __all__ = ["BREAKDOWN", "METRICS", "Agreement", "Analysis", "Loop", "Recording", "TimeSummary", "analyze"]
 

@@ -19,7 +19,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.engine import diagnose_loop
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.rules.shared_device import shared_device
-from deepprof.metrics.breakdown.table import with_parts
+from deepprof.metrics.breakdown.parts_table import with_parts
 from deepprof.metrics.breakdown.timeline import Timeline, lay_out
 from deepprof.metrics.clocks import on_one_clock
 from deepprof.metrics.closing import close_last
@@ -27,7 +27,7 @@ from deepprof.metrics.host import HostSide, read_host
 from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.facts import RankFacts, gather_facts, longest_loops
-from deepprof.metrics.sharing.places import SharedWork
+from deepprof.metrics.sharing.shared_places import SharedWork
 from deepprof.metrics.sharing.shares import ShareOfDevice, keep_disturbed, measure_share
 from deepprof.metrics.sharing.work import OtherWork
 from deepprof.metrics.single import measure_single

@@ -31,8 +31,8 @@ def connect(  # noqa: PLR0913 - where it is, and what is shown there
     an address or files that cannot be meant, and where gRPC is not installed.
     """
     require_grpc()
-    from deepprof.client.channel import find_door
     from deepprof.client.credentials import Credentials
     from deepprof.client.daemon import Daemon
+    from deepprof.client.endpoint import find_door
 
     return Daemon(find_door(address, Credentials(token_file, ca, cert, key)), timeout_s)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import grpc
 import polars as pl
 
-from deepprof.client.channel import Endpoint
+from deepprof.client.endpoint import Endpoint
 from deepprof.client.errors import DaemonError, explain
 from deepprof.client.values import (
     ActiveFinding,

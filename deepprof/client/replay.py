@@ -10,10 +10,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from deepprof.client.channel import Endpoint
+from deepprof.client.endpoint import Endpoint
 from deepprof.client.repetition import cut_repeated, end_repeated, measure_period
+from deepprof.client.retrying import CLOCK, Clock
 from deepprof.client.sender import Sender, SendPolicy, SentTotals
-from deepprof.client.waiting import CLOCK, Clock
 from deepprof.collectors.clocks import extremes
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.trace import RECORD_TABLES, Trace

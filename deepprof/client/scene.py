@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from deepprof.client.channel import Endpoint
 from deepprof.client.daemon import Daemon
+from deepprof.client.endpoint import Endpoint
 from deepprof.client.errors import DaemonError
 from deepprof.render.live import LiveScene
 

@@ -15,11 +15,11 @@ from typing import Literal, Self
 
 from grpc import StatusCode
 
-from deepprof.client.channel import Endpoint
+from deepprof.client.endpoint import Endpoint
 from deepprof.client.errors import DaemonError, explain, is_passing
 from deepprof.client.overflow import DroppedBatches
+from deepprof.client.retrying import CLOCK, Clock, RetrySchedule
 from deepprof.client.stream import IngestStream, StreamBrokenError
-from deepprof.client.waiting import CLOCK, Clock, RetrySchedule
 from deepprof.client.window import SendWindow, WindowEntry
 from deepprof.v1.ingest_pb2 import SendRequest, SendResponse
 from deepprof.v1.records_pb2 import Account, Batch, End, Gap, Hello, Status

@@ -17,7 +17,7 @@ from typing import Any, Self
 import grpc
 from grpc import StatusCode
 
-from deepprof.client.channel import Endpoint
+from deepprof.client.endpoint import Endpoint
 from deepprof.v1.ingest_pb2 import SendRequest, SendResponse
 from deepprof.v1.ingest_pb2_grpc import IngestStub
 from deepprof.v1.records_pb2 import Hello

@@ -22,7 +22,7 @@ from deepprof.job.alignment import AlignedRank, ClockOffset, plan_corrections
 from deepprof.job.files import TraceFiles
 from deepprof.job.part import check_between, check_parts, find_zeros
 from deepprof.job.ranks import assign_ranks
-from deepprof.metrics.sharing.places import RankDevices, SharedPlaces, SharedWork, find_shared
+from deepprof.metrics.sharing.shared_places import RankDevices, SharedPlaces, SharedWork, find_shared
 
 if TYPE_CHECKING:
     from distributed import Client, Future

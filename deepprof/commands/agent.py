@@ -71,8 +71,8 @@ class Agent:
 
         os.environ.setdefault("POLARS_MAX_THREADS", "1")  # its pool costs more than it gives for tables of this size
         door = open_door(args.to, args)
-        from deepprof.agent.agent import AgentSettings, default_socket, default_spool, run
         from deepprof.agent.kineto.schedule import parse_schedule
+        from deepprof.agent.node_agent import AgentSettings, default_socket, default_spool, run
         from deepprof.agent.pacing import Pacing
         from deepprof.agent.sources import SourceOptions
         from deepprof.service.config.sections import LogSection

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import argparse
 
     from deepprof.analysis import Analysis
-    from deepprof.client.channel import Endpoint
+    from deepprof.client.endpoint import Endpoint
 
 __all__ = ["add_credentials", "add_daemon", "analyze_window", "open_door"]
 
@@ -30,8 +30,8 @@ def open_door(address: str | None, args: argparse.Namespace) -> Endpoint:
     from deepprof.client.extra import require_grpc
 
     require_grpc()
-    from deepprof.client.channel import find_door
     from deepprof.client.credentials import Credentials
+    from deepprof.client.endpoint import find_door
 
     return find_door(address, Credentials(args.token_file, args.ca, args.cert, args.key))
 

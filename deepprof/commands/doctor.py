@@ -47,7 +47,7 @@ class Doctor:
         import json
 
         from deepprof.agent.doctor import examine_machine, examine_process
-        from deepprof.agent.doctor.tree import FileTree
+        from deepprof.agent.doctor.file_tree import FileTree
 
         around, tree = look_around(args), FileTree()
         report = examine_machine(tree, around) if args.pid is None else examine_process(tree, around, args.pid)

@@ -66,7 +66,7 @@ def check_names(action: str, jobs: Sequence[str]) -> None:
 def list_jobs(daemon: Daemon, args: argparse.Namespace) -> None:
     """Show the jobs."""
     from deepprof.collectors.errors import UsageError
-    from deepprof.render.held import draw_jobs_held
+    from deepprof.render.jobs import draw_jobs_held
 
     jobs = daemon.jobs(past=True)
     if missing := set(args.jobs) - {job.job for job in jobs}:
@@ -81,7 +81,7 @@ def list_jobs(daemon: Daemon, args: argparse.Namespace) -> None:
 
 def list_senders(daemon: Daemon, args: argparse.Namespace) -> None:
     """Show who sends."""
-    from deepprof.render.held import draw_senders
+    from deepprof.render.jobs import draw_senders
 
     senders = daemon.senders()
     if args.format == "json":

@@ -149,7 +149,7 @@ def explain_platform() -> str:
 def choose_job(name: str | None, command: list[str]) -> str:
     """Return the job's name: as given, as the environment has it, else after the script and the minute."""
     from deepprof.agent.job_names import name_job
-    from deepprof.agent.places import find_place
+    from deepprof.agent.rank_places import find_place
 
     said = os.environ.get("DEEPPROF_JOB")
     job = name or find_place(os.environ).job or name_job(command, time.time())

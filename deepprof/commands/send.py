@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from deepprof.client.channel import Endpoint
+    from deepprof.client.endpoint import Endpoint
     from deepprof.client.replay import ReplayTotals
     from deepprof.collectors.trace import Trace
 

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from deepprof.service.turns import FairQueue
+from deepprof.service.fair_queue import FairQueue
 
 if TYPE_CHECKING:
     from deepprof.service.config.sections import IngestLimits
-    from deepprof.service.rank import DaemonRank
+    from deepprof.service.daemon_rank import DaemonRank
 
 __all__ = ["Admission"]
 

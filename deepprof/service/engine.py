@@ -11,17 +11,17 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from deepprof.service.admission import Admission
+from deepprof.service.daemon_rank import DaemonRank, QueuedMessage
+from deepprof.service.fair_lock import FairLock
 from deepprof.service.folder import StoreError
-from deepprof.service.places import StreamLeases
-from deepprof.service.rank import DaemonRank, QueuedMessage
+from deepprof.service.rank_eviction import LimitReached, RankPriority, choose_spare, find_standing
+from deepprof.service.ranks import DaemonRanks
 from deepprof.service.refusal import Refusals, RefusedError
-from deepprof.service.room import LimitReached, RankPriority, choose_spare, find_standing
-from deepprof.service.roster import DaemonRanks
 from deepprof.service.senders import Senders
 from deepprof.service.session import RankSession
+from deepprof.service.stream_leases import StreamLeases
 from deepprof.service.streams import OpenStreams
-from deepprof.service.turn_lock import FairLock
-from deepprof.service.vitals import FirstFailure
+from deepprof.service.supervision import FirstFailure
 from deepprof.service.worker import SessionWorker
 from deepprof.service.writer import JournalWriter, WriteResult
 

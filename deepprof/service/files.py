@@ -6,7 +6,7 @@ import resource
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from deepprof.service.config.places import listen_addresses
+from deepprof.service.config.default_paths import listen_addresses
 
 if TYPE_CHECKING:
     from deepprof.service.config.sections import Config

@@ -8,11 +8,11 @@ from pathlib import Path
 from deepprof.collectors.errors import DeepProfError, UsageError
 from deepprof.collectors.store import open_store
 from deepprof.service.folder import CAPTURES_LIST, StoreError, lock_store, require_kind
-from deepprof.service.history.inspection import inspect_history
+from deepprof.service.history.history_checks import inspect_history
 from deepprof.service.history.schema import DATABASE
 from deepprof.service.history.sealed import SEALED
-from deepprof.service.journal.inspection import inspect_journal
-from deepprof.service.problem import FsckContext, StoreProblem
+from deepprof.service.journal.journal_checks import inspect_journal
+from deepprof.service.store_problem import FsckContext, StoreProblem
 
 __all__ = ["check_store"]
 

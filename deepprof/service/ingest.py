@@ -11,9 +11,9 @@ import grpc
 from google.protobuf.message import Message
 
 from deepprof.service.access.caller import CALLER
-from deepprof.service.holes import check_after_loss
+from deepprof.service.daemon_rank import QueuedMessage, waiting_nbytes
 from deepprof.service.messages import account_of, view_status
-from deepprof.service.rank import QueuedMessage, waiting_nbytes
+from deepprof.service.missing_names import check_after_loss
 from deepprof.service.refusal import RefusedError
 from deepprof.v1 import ingest_pb2 as wire
 from deepprof.v1 import records_pb2 as pb
@@ -23,9 +23,9 @@ from deepprof.wire.errors import WireError
 from deepprof.wire.requests import read_request
 
 if TYPE_CHECKING:
+    from deepprof.service.daemon_rank import DaemonRank
     from deepprof.service.engine import Engine
     from deepprof.service.journal import Kind
-    from deepprof.service.rank import DaemonRank
     from deepprof.wire.records import CheckedRecords
 
 __all__ = ["INVALID", "IngestServicer"]

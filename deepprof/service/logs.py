@@ -22,7 +22,7 @@ from typing import Any, TextIO
 from deepprof.collectors.errors import printable
 from deepprof.render.plain import shorten
 from deepprof.service.config.sections import LogSection
-from deepprof.service.repeats import LogRateLimiter
+from deepprof.service.log_rate import LogRateLimiter
 
 __all__ = ["JsonLines", "LogHandler", "TextLines", "quiet_grpc", "writing_logs"]
 

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import grpc
 
 from deepprof.service.access.caller import CALLER
+from deepprof.service.fair_lock import FairLock
 from deepprof.service.folder import StoreError
-from deepprof.service.looks import LatestLooks
+from deepprof.service.latest_looks import LatestLooks
 from deepprof.service.messages import Kept, job_of, loop_of, past_job_of, rank_of
-from deepprof.service.places import StreamLeases
 from deepprof.service.refusal import RefusedError
-from deepprof.service.turn_lock import FairLock
+from deepprof.service.stream_leases import StreamLeases
 from deepprof.v1 import query_pb2 as wire
 from deepprof.v1 import query_pb2_grpc
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from deepprof.service.daemon_rank import DaemonRank
     from deepprof.service.engine import Engine
     from deepprof.service.examiner import Examiner
     from deepprof.service.history.values import JobSummary
-    from deepprof.service.rank import DaemonRank
     from deepprof.service.views import RankView
 
 __all__ = ["QueryServicer"]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from deepprof.service.holes import check_after_loss
+from deepprof.service.daemon_rank import DaemonRank, QueuedMessage
 from deepprof.service.ingest import find_devices
 from deepprof.service.journal import JournalError
-from deepprof.service.rank import DaemonRank, QueuedMessage
+from deepprof.service.missing_names import check_after_loss
 from deepprof.service.session import RankSession
 from deepprof.v1 import records_pb2 as pb
 from deepprof.wire.errors import WireError

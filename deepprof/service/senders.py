@@ -10,13 +10,13 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from deepprof.service.config.sections import ShareSection
-from deepprof.service.pace import RecordRates
+from deepprof.service.rank_eviction import LimitReached, name_most
+from deepprof.service.record_rates import RecordRates
 from deepprof.service.refusal import RefusedError
-from deepprof.service.room import LimitReached, name_most
 
 if TYPE_CHECKING:
     from deepprof.service.clock import DaemonClock
-    from deepprof.service.roster import DaemonRanks
+    from deepprof.service.ranks import DaemonRanks
 
 __all__ = ["SenderView", "Senders"]
 

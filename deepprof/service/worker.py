@@ -10,9 +10,9 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from deepprof.service.fair_queue import FairQueue
 from deepprof.service.folder import StoreError
 from deepprof.service.history import Checkpoint
-from deepprof.service.turns import FairQueue
 from deepprof.wire.kinds import count_kinds
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     import polars as pl
 
     from deepprof.service.clock import DaemonClock
+    from deepprof.service.daemon_rank import DaemonRank, QueuedMessage
     from deepprof.service.examination import FoundLoop
     from deepprof.service.history import History
     from deepprof.service.journal import Journal, JournalPlace
-    from deepprof.service.rank import DaemonRank, QueuedMessage
     from deepprof.service.session import SessionEvent
-    from deepprof.service.vitals import FirstFailure
+    from deepprof.service.supervision import FirstFailure
 
 __all__ = ["SessionWorker"]
 

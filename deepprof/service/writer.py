@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from deepprof.service.fair_queue import FairQueue
 from deepprof.service.folder import StoreError
 from deepprof.service.journal import JournalFrame
 from deepprof.service.refusal import RefusedError
-from deepprof.service.turns import FairQueue
 
 if TYPE_CHECKING:
+    from deepprof.service.daemon_rank import DaemonRank, QueuedMessage
     from deepprof.service.journal import Journal, JournalPlace
-    from deepprof.service.rank import DaemonRank, QueuedMessage
-    from deepprof.service.vitals import FirstFailure
+    from deepprof.service.supervision import FirstFailure
 
 __all__ = ["JournalWriter", "WriteResult"]
 

@@ -13,7 +13,7 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.alignment import Match, Matching, match_passes, match_single, turns_between
 from deepprof.metrics.ranks.collectives import Passes
 from deepprof.metrics.ranks.facts import PlaceFacts, RankFacts, longest_loops, places_of
-from deepprof.metrics.ranks.table import describe_bare, describe_group, sort_ranks
+from deepprof.metrics.ranks.ranks_table import describe_bare, describe_group, sort_ranks
 from deepprof.metrics.ranks.waiting import (
     SKEWS,
     ComparedRank,

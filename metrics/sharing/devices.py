@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from deepprof.metrics.sharing.places import Place, SharedWork
+from deepprof.metrics.sharing.shared_places import Place, SharedWork
 from deepprof.metrics.sharing.shares import Manner, ShareOfDevice
 from deepprof.metrics.sharing.work import DeviceWork, merge
 from deepprof.metrics.spans import NOTHING, Spans, intersect, union

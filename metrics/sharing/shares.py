@@ -13,8 +13,8 @@ from deepprof.collectors.trace import Trace
 from deepprof.metrics.iteration_table import find_edited, summarize
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.sharing.losses import LOSSES, UNTOUCHED, QueuedTime, find_level, measure_losses
-from deepprof.metrics.sharing.places import SharedWork
 from deepprof.metrics.sharing.repeated import Repeated, list_copies, list_kernels, look_beside
+from deepprof.metrics.sharing.shared_places import SharedWork
 from deepprof.metrics.sharing.work import DeviceWork, OtherWork
 from deepprof.metrics.spans import Spans, covered, intersect
 

@@ -6,9 +6,9 @@ import operator
 from dataclasses import replace
 
 from deepprof.mining.evidence import Evidence
+from deepprof.mining.online.loop_tracker import MAX_WINDOW, MIN_WINDOW, PIECE, LoopTracker
 from deepprof.mining.online.packing import pack, unpack
 from deepprof.mining.online.progress import IterationBatch, LockedLoop, MinerCounts, MinerEvent, State
-from deepprof.mining.online.pursuit import MAX_WINDOW, MIN_WINDOW, PIECE, LoopTracker
 from deepprof.mining.online.recent import check_evidence
 from deepprof.mining.online.state import from_fields, to_fields
 from deepprof.mining.symbols import Symbols, as_symbols

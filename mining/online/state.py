@@ -14,14 +14,14 @@ from deepprof.mining.matcher_state import MatcherSnapshot
 from deepprof.mining.matching import Matcher
 from deepprof.mining.online.drift import DriftWatch, EditedIteration
 from deepprof.mining.online.joining import JoinedVariants
+from deepprof.mining.online.loop_tracker import MAX_EVENTS, MAX_KNOWN, MAX_WINDOW, MIN_WINDOW, LoopTracker
+from deepprof.mining.online.match_watch import MOST_PATIENT, MatchWatch
 from deepprof.mining.online.packing import CheckedFields, damaged
 from deepprof.mining.online.progress import Kind, LockedLoop, MinerCounts, MinerEvent, State
-from deepprof.mining.online.pursuit import MAX_EVENTS, MAX_KNOWN, MAX_WINDOW, MIN_WINDOW, LoopTracker
 from deepprof.mining.online.recent import FARTHEST, MAX_FAMILIES, SIGNALS, RecentEvidence
 from deepprof.mining.online.ring import Ring
 from deepprof.mining.online.schedule import NEVER, DecisionSchedule
-from deepprof.mining.online.tracking import NO_ITERATIONS, IterationSegmenter, TemplateTracker
-from deepprof.mining.online.watch import MOST_PATIENT, MatchWatch
+from deepprof.mining.online.template_tracker import NO_ITERATIONS, IterationSegmenter, TemplateTracker
 from deepprof.mining.phase import Source
 from deepprof.mining.symbols import LARGEST, SymbolArray, as_symbols
 

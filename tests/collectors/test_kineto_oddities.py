@@ -3,11 +3,11 @@
 import pytest
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.columns import integers
 from deepprof.collectors.importers.kineto import Kineto
 from deepprof.collectors.importers.kineto import native as kineto_native
 from deepprof.collectors.importers.kineto import stream as kineto_stream
 from deepprof.collectors.importers.kineto.batches import PlainReader
+from deepprof.collectors.importers.value_columns import integers
 
 READERS = ["plain"] + ["native"] * (kineto_native.library() is not None)
 EVENT = rb'{"ph":"X","cat":"kernel","name":"%b","pid":0,"tid":7,"ts":%d,"dur":2,"args":{"device":0,"stream":7}}'

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import read_head
 from deepprof.collectors.importers.nsys import Nsys
-from deepprof.collectors.importers.sqlite.columns import open_database
+from deepprof.collectors.importers.sqlite.sqlite_database import open_database
 from tests.collectors.nsys_database import CALL, COPY, KERNEL, RANGE, accepts, build, read, rows
 
 

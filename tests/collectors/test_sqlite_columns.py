@@ -10,7 +10,7 @@ import pytest
 
 from deepprof.collectors import importers
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.sqlite.columns import VALUE_NBYTES, open_database
+from deepprof.collectors.importers.sqlite.sqlite_database import VALUE_NBYTES, open_database
 from tests.collectors.nsys_database import KERNEL, build, read, rows
 
 

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.sqlite import pages as sqlite_pages
-from deepprof.collectors.importers.sqlite.columns import SqliteDatabase, open_database
-from deepprof.collectors.importers.sqlite.pages import PageFile, StoredColumn, UnsuitableTableError
+from deepprof.collectors.importers.sqlite import sqlite_pages
+from deepprof.collectors.importers.sqlite.sqlite_database import SqliteDatabase, open_database
+from deepprof.collectors.importers.sqlite.sqlite_pages import PageFile, StoredColumn, UnsuitableTableError
 from tests.fuzz.building import build, needs_sanitizers, runtime
 from tests.manifest import path_of, rows
 
@@ -248,7 +248,7 @@ def test_a_file_that_is_no_library_counts_as_absent(tmp_path):
 SANITIZED = """
 import sys
 from pathlib import Path
-from deepprof.collectors.importers.sqlite import pages as sqlite_pages
+from deepprof.collectors.importers.sqlite import sqlite_pages
 found = sqlite_pages.load(Path(sys.argv[1]))
 assert found is not None
 sqlite_pages.library = lambda: found

@@ -12,9 +12,9 @@ from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers import find_traces, read
 from deepprof.collectors.importers.store import NativeStore
 from deepprof.collectors.store import find_ranks, open_store
-from deepprof.collectors.store import pages as parquet_pages
-from deepprof.collectors.store import tables as store_tables
-from deepprof.collectors.store.pages import MalformedParquetError, read_sizes
+from deepprof.collectors.store import parquet_sizes as parquet_pages
+from deepprof.collectors.store import table_files as store_tables
+from deepprof.collectors.store.parquet_sizes import MalformedParquetError, read_sizes
 from deepprof.collectors.store.rank import open_rank, write_rank
 
 from .damage import damaged, read_or_refuse

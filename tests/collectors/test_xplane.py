@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import deepprof
 from deepprof.collectors import importers
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.xla import schema as xplane_schema
+from deepprof.collectors.importers.xla import xplane_schema
 from deepprof.collectors.importers.xla.xplane import XPlane
 from deepprof.metrics.evidence import trust_in
 from tests.collectors.damage import read_within, survives

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from deepprof.agent.agent import AgentSettings, NodeAgent
 from deepprof.agent.asking import NoAnswerReason, NotAnsweredError, ask, is_there
 from deepprof.agent.launching import AgentSupervisor, NoAgentError
+from deepprof.agent.node_agent import AgentSettings, NodeAgent
 from deepprof.agent.server import bind
 from deepprof.agent.spool import SpoolError, make_root
-from deepprof.agent.spool.folder import SpoolFolder
-from deepprof.client.channel import find_door
+from deepprof.agent.spool.spool_folder import SpoolFolder
+from deepprof.client.endpoint import find_door
 from deepprof.collectors.errors import DeepProfError, UsageError
 from deepprof.collectors.live.connection import connect
 from deepprof.ownership import find_peer, is_trusted

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from deepprof.metrics.ranks.comparison import GROUP_SKEWS, GROUP_WAITS, RankComparison, RankGroup, compare_ranks
-from deepprof.metrics.ranks.table import RANKS
+from deepprof.metrics.ranks.ranks_table import RANKS
 from deepprof.render.json import encode
 from deepprof.render.page import TextPage
 from deepprof.render.ranks import describe_ranks, list_missing, print_ranks

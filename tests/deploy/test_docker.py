@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from deepprof.service.config import load_config
-from deepprof.service.config.places import listen_addresses
+from deepprof.service.config.default_paths import listen_addresses
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "docker"

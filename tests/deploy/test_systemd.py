@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from deepprof.service.config import load_config
-from deepprof.service.config.places import find_store
+from deepprof.service.config.default_paths import find_store
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "systemd"

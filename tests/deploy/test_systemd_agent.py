@@ -6,7 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-from deepprof.agent.agent import default_spool
+from deepprof.agent.node_agent import default_spool
 from deepprof.collectors.live.identity import find_socket
 from deepprof.commands import prepare_parser
 

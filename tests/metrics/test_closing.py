@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from deepprof.metrics.breakdown.table import with_parts
+from deepprof.metrics.breakdown.parts_table import with_parts
 from deepprof.metrics.breakdown.timeline import lay_out
 from deepprof.metrics.closing import close_last
 from deepprof.metrics.host import read_host

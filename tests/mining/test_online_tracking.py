@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from deepprof.mining.iterations import Iterations, to_iterations
 from deepprof.mining.matching import Matches
-from deepprof.mining.online.tracking import NO_ITERATIONS, IterationSegmenter, join_rows
+from deepprof.mining.online.template_tracker import NO_ITERATIONS, IterationSegmenter, join_rows
 
 PERIOD = 100
 

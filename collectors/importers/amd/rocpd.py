@@ -13,8 +13,8 @@ from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.amd import rocpd_tables
 from deepprof.collectors.importers.amd.rocprof_runs import list_same_run
 from deepprof.collectors.importers.amd.rocprof_trace import Loose, RocmTrace, make_trace
-from deepprof.collectors.importers.sqlite.columns import SQLITE_MAGIC, open_database
 from deepprof.collectors.importers.sqlite.recognition import list_tables
+from deepprof.collectors.importers.sqlite.sqlite_database import SQLITE_MAGIC, open_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -18,7 +18,7 @@ from deepprof.collectors.importers.amd.rocpd_agents import read_agents, read_pro
 from deepprof.collectors.importers.amd.rocprof_trace import ALLOCATION, DEVICE, HOST, Loose, frame
 
 if TYPE_CHECKING:
-    from deepprof.collectors.importers.sqlite.columns import SqliteDatabase
+    from deepprof.collectors.importers.sqlite.sqlite_database import SqliteDatabase
 
 __all__ = ["RocpdPart", "read_part"]
 

@@ -28,9 +28,9 @@ from deepprof.collectors.importers.amd.rocprof_schema import (
     Strings,
 )
 from deepprof.collectors.importers.amd.rocprof_trace import ALLOCATION, DEVICE, HOST, Loose, frame
-from deepprof.collectors.importers.columns import integers, unsigned
 from deepprof.collectors.importers.files import read_bytes
 from deepprof.collectors.importers.json_bounds import check_values
+from deepprof.collectors.importers.value_columns import integers, unsigned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -14,8 +14,8 @@ from deepprof.collectors.importers.amd.rocprof_runs import is_regular
 from deepprof.collectors.importers.amd.rocprof_trace import RocmTrace, make_trace
 from deepprof.collectors.importers.amd.rpd_json import RpdJson
 from deepprof.collectors.importers.files import read_head
-from deepprof.collectors.importers.sqlite.columns import SQLITE_MAGIC, open_database
 from deepprof.collectors.importers.sqlite.recognition import list_tables
+from deepprof.collectors.importers.sqlite.sqlite_database import SQLITE_MAGIC, open_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

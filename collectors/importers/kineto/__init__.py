@@ -13,11 +13,11 @@ from deepprof.collectors.importers.flags import flag_events
 from deepprof.collectors.importers.kineto.header import KinetoClock, KinetoHeader, read_clock, read_header
 from deepprof.collectors.importers.kineto.host import host_tables
 from deepprof.collectors.importers.kineto.kinds import DEVICE_KINDS
+from deepprof.collectors.importers.kineto.kineto_columns import KinetoColumns, name_traits
+from deepprof.collectors.importers.kineto.kineto_schema import KinetoDocument
+from deepprof.collectors.importers.kineto.kineto_tables import annotation_rows, collectives, device_rows, memory_rows
 from deepprof.collectors.importers.kineto.rows import EventColumns
-from deepprof.collectors.importers.kineto.schema import KinetoDocument
-from deepprof.collectors.importers.kineto.source import KinetoColumns, name_traits
 from deepprof.collectors.importers.kineto.stream import read_events
-from deepprof.collectors.importers.kineto.tables import annotation_rows, collectives, device_rows, memory_rows
 from deepprof.collectors.importers.silence import explain_silence
 from deepprof.collectors.trace import DEVICE_EVENTS, Accounting, Trace
 

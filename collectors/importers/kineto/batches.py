@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 import numpy as np
 
-from deepprof.collectors.importers.kineto.schema import (
+from deepprof.collectors.importers.kineto.kineto_schema import (
     UNDECODABLE,
     BareKinetoEvent,
     DetailedKinetoEvent,

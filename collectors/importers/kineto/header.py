@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from deepprof.collectors.importers.columns import integers, parse_integer, unsigned
-from deepprof.collectors.importers.kineto.schema import KinetoDocument, decode_loosely
+from deepprof.collectors.importers.kineto.kineto_schema import KinetoDocument, decode_loosely
+from deepprof.collectors.importers.value_columns import integers, parse_integer, unsigned
 from deepprof.collectors.trace import DEVICES
 
 if TYPE_CHECKING:

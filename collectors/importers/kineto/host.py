@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from deepprof.collectors.importers.columns import positive
 from deepprof.collectors.importers.kineto.kinds import HOST_KINDS
-from deepprof.collectors.importers.kineto.source import KinetoColumns, external_id, timed, trait
+from deepprof.collectors.importers.kineto.kineto_columns import KinetoColumns, external_id, timed, trait
+from deepprof.collectors.importers.value_columns import positive
 from deepprof.collectors.trace import HOST_EVENTS, OPERANDS, STACKS, empty_table
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from deepprof.collectors.importers.kineto.schema import KinetoEvent
+    from deepprof.collectors.importers.kineto.kineto_schema import KinetoEvent
 
 __all__ = ["NativeReader", "library", "load", "open_reader"]
 

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from deepprof.collectors.importers.columns import integers, numbers, texts, unsigned
 from deepprof.collectors.importers.flags import Tally
 from deepprof.collectors.importers.kineto.batches import INTEGERS, MISSING, ROW
 from deepprof.collectors.importers.kineto.kinds import DROPPED_KINDS
 from deepprof.collectors.importers.kineto.labels import KINDS, Labels
+from deepprof.collectors.importers.value_columns import integers, numbers, texts, unsigned
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from deepprof.collectors.importers.kineto.batches import EventBatch
-    from deepprof.collectors.importers.kineto.schema import KinetoEvent
+    from deepprof.collectors.importers.kineto.kineto_schema import KinetoEvent
 
     Array = npt.NDArray[Any]
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import read_pieces
 from deepprof.collectors.importers.kineto.batches import CLOSED, DAMAGED, MORE, NotJsonError
+from deepprof.collectors.importers.kineto.kineto_schema import KinetoDocument, decode_document, find_fault, repair
 from deepprof.collectors.importers.kineto.native import open_reader
 from deepprof.collectors.importers.kineto.rows import EventColumns
-from deepprof.collectors.importers.kineto.schema import KinetoDocument, decode_document, find_fault, repair
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,22 +15,22 @@ import polars as pl
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import read_head
 from deepprof.collectors.importers.flags import flag_events
-from deepprof.collectors.importers.nsys import tables as nsys_tables
+from deepprof.collectors.importers.nsys import nsys_tables as nsys_tables
 from deepprof.collectors.importers.nsys.export import REPORT_MAGIC, REPORT_SUFFIXES, exported_database
 from deepprof.collectors.importers.nsys.names import read_strings
 from deepprof.collectors.importers.nsys.notes import read_devices, read_epoch, take_notes
-from deepprof.collectors.importers.nsys.processes import list_processes, read_processes, scope_contexts
-from deepprof.collectors.importers.nsys.tables import NsysTables
-from deepprof.collectors.importers.sqlite.columns import SQLITE_MAGIC, open_database
+from deepprof.collectors.importers.nsys.nsys_processes import list_processes, read_processes, scope_contexts
+from deepprof.collectors.importers.nsys.nsys_tables import NsysTables
 from deepprof.collectors.importers.sqlite.packed import is_packed
 from deepprof.collectors.importers.sqlite.recognition import list_tables
+from deepprof.collectors.importers.sqlite.sqlite_database import SQLITE_MAGIC, open_database
 from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS, Accounting, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from deepprof.collectors.importers.nsys.source import NsysDatabase
+    from deepprof.collectors.importers.nsys.nsys_database import NsysDatabase
 
 __all__ = ["Nsys"]
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import polars as pl
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.columns import NameTable
 from deepprof.collectors.importers.frames import FrameFile, is_table_file, plain_texts, whole_numbers
 from deepprof.collectors.importers.nsys import OWN_TABLES, is_nsys, make_trace
+from deepprof.collectors.importers.value_columns import NameTable
 from deepprof.collectors.trace import Trace
 
 __all__ = ["NsysDirectory", "NsysDirectoryTables"]

@@ -10,8 +10,8 @@ import polars as pl
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from deepprof.collectors.importers.columns import NameTable
-    from deepprof.collectors.importers.nsys.source import NsysDatabase
+    from deepprof.collectors.importers.nsys.nsys_database import NsysDatabase
+    from deepprof.collectors.importers.value_columns import NameTable
 
 __all__ = [
     "API_VERSION",

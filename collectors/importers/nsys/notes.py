@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from deepprof.collectors.importers.nsys.tables import DEVICE_TABLES, process_of
+from deepprof.collectors.importers.nsys.nsys_tables import DEVICE_TABLES, process_of
 from deepprof.collectors.trace import DEVICES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from deepprof.collectors.importers.nsys.source import NsysDatabase
-    from deepprof.collectors.importers.nsys.tables import NsysTables
+    from deepprof.collectors.importers.nsys.nsys_database import NsysDatabase
+    from deepprof.collectors.importers.nsys.nsys_tables import NsysTables
 
 __all__ = ["quote_diagnostics", "read_devices", "read_epoch", "take_notes"]
 

@@ -14,11 +14,11 @@ import polars as pl
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.assembly import Records, assemble
-from deepprof.collectors.importers.nvprof import tables as nvprof_tables
+from deepprof.collectors.importers.nvprof import nvprof_tables as nvprof_tables
 from deepprof.collectors.importers.nvprof.csv_files import list_others
-from deepprof.collectors.importers.nvprof.tables import ACTIVITY, RECORDED, NvprofTables
-from deepprof.collectors.importers.sqlite.columns import SQLITE_MAGIC, SqliteDatabase, open_database
+from deepprof.collectors.importers.nvprof.nvprof_tables import ACTIVITY, RECORDED, NvprofTables
 from deepprof.collectors.importers.sqlite.recognition import list_tables
+from deepprof.collectors.importers.sqlite.sqlite_database import SQLITE_MAGIC, SqliteDatabase, open_database
 from deepprof.collectors.trace import DEVICES, Trace
 
 if TYPE_CHECKING:

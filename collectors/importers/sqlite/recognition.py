@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import read_head
-from deepprof.collectors.importers.sqlite.columns import open_database
 from deepprof.collectors.importers.sqlite.packed import is_packed
+from deepprof.collectors.importers.sqlite.sqlite_database import open_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.collectors.importers.columns import NameTable, integers, texts
+from deepprof.collectors.importers.value_columns import NameTable, integers, texts
 
 __all__ = ["STATS", "Profile", "nanoseconds"]
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.xla.events import STATS, Profile, nanoseconds
-from deepprof.collectors.importers.xla.schema import XPlaneSchema
 from deepprof.collectors.importers.xla.wire import SHORTEST_NBYTES, Cut, cut
+from deepprof.collectors.importers.xla.xplane_schema import XPlaneSchema
 
 __all__ = ["Stats", "XPlaneHeader", "read_space"]
 

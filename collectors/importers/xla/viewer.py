@@ -15,9 +15,9 @@ import numpy as np
 import polars as pl
 
 from deepprof.collectors.importers.assembly import assemble
-from deepprof.collectors.importers.columns import integers, numbers
 from deepprof.collectors.importers.files import read_bytes
 from deepprof.collectors.importers.flags import Tally
+from deepprof.collectors.importers.value_columns import integers, numbers
 from deepprof.collectors.importers.xla.events import STATS, Int64s, Profile, nanoseconds
 from deepprof.collectors.importers.xla.rules import find_places, make_records
 from deepprof.collectors.importers.xla.viewer_events import ViewerDecoder, decode_document, decode_pieces

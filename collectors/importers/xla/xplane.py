@@ -12,15 +12,15 @@ import polars as pl
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.assembly import TIME_LIMIT_NS, Records, assemble
-from deepprof.collectors.importers.columns import parse_integer
 from deepprof.collectors.importers.files import read_bytes
 from deepprof.collectors.importers.flags import Tally
 from deepprof.collectors.importers.silence import count_starting, explain_silence
+from deepprof.collectors.importers.value_columns import parse_integer
 from deepprof.collectors.importers.xla.events import Profile
 from deepprof.collectors.importers.xla.planes import Stats, XPlaneHeader, read_space
 from deepprof.collectors.importers.xla.rules import DEVICE_PLANE, find_places, make_records
-from deepprof.collectors.importers.xla.schema import load_schema
 from deepprof.collectors.importers.xla.wire import ProtobufError, read_number
+from deepprof.collectors.importers.xla.xplane_schema import load_schema
 from deepprof.collectors.trace import DEVICES, Trace
 
 __all__ = ["XPlane", "start_clock", "write_notes"]

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from deepprof.agent.doctor.findings import CheckState, DoctorFinding, DoctorReport
 from deepprof.agent.doctor.machine import examine_machine
-from deepprof.agent.doctor.process import examine_process
+from deepprof.agent.doctor.process_checks import examine_process
 
 __all__ = ["CheckState", "DoctorFinding", "DoctorReport", "examine_machine", "examine_process"]

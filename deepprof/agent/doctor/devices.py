@@ -6,8 +6,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from deepprof.agent.doctor.file_tree import FileTree
 from deepprof.agent.doctor.findings import DoctorFinding, note, ok, wrong
-from deepprof.agent.doctor.tree import FileTree
 
 __all__ = ["examine_devices", "find_cupti"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from deepprof.agent.doctor.findings import DoctorFinding, note, ok, wrong
-from deepprof.agent.doctor.suspect import InspectedProcess
+from deepprof.agent.doctor.inspected_process import InspectedProcess
 
 __all__ = ["examine_libraries"]
 

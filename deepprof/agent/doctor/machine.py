@@ -12,8 +12,8 @@ from typing import Any
 from deepprof.agent.answers import AgentStatus
 from deepprof.agent.asking import NoAnswerReason, NotAnsweredError
 from deepprof.agent.doctor.devices import examine_devices
+from deepprof.agent.doctor.file_tree import FileTree
 from deepprof.agent.doctor.findings import DoctorFinding, DoctorReport, note, ok, wrong
-from deepprof.agent.doctor.tree import FileTree
 from deepprof.agent.pacing import SPOOL_FULL
 from deepprof.agent.summary import AWAY
 from deepprof.plurals import counted

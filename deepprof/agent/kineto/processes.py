@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deepprof.agent.kineto.folder import WindowFile
-from deepprof.agent.places import VARIABLES, RankPlace, find_place
+from deepprof.agent.kineto.window_folder import WindowFile
+from deepprof.agent.rank_places import VARIABLES, RankPlace, find_place
 from deepprof.agent.traces import EARLIEST, RankReceiver
 
 __all__ = ["MOST", "KinetoProcess", "KinetoProcesses", "TraceWindow", "read_birth", "read_command", "read_place"]

@@ -2,10 +2,10 @@
 
 from deepprof.agent.spool.budget import SpoolBudget
 from deepprof.agent.spool.finding import find_spools
-from deepprof.agent.spool.folder import SpoolError, make_root
 from deepprof.agent.spool.intake import SpoolIntake
 from deepprof.agent.spool.reading import SpoolCursor, SpoolMessage
 from deepprof.agent.spool.spool import Spool
+from deepprof.agent.spool.spool_folder import SpoolError, make_root
 
 __all__ = [
     "Spool",

@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from deepprof.agent.spool.budget import SpoolBudget
-from deepprof.agent.spool.folder import DAMAGED, SpoolError, SpoolFolder, is_spool_name
 from deepprof.agent.spool.spool import Spool
+from deepprof.agent.spool.spool_folder import DAMAGED, SpoolError, SpoolFolder, is_spool_name
 
 __all__ = ["find_spools"]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from deepprof.agent.spool.folder import SpoolFolder, write_all
+from deepprof.agent.spool.spool_folder import SpoolFolder, write_all
 
 __all__ = ["NAMES_NBYTES", "SpoolNames"]
 

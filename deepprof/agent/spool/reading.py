@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from deepprof.agent.spool.fillers import make_gap, make_names
-from deepprof.agent.spool.folder import SpoolFolder
 from deepprof.agent.spool.frames import HEADER, SpoolFrame, is_durable, matches
 from deepprof.agent.spool.segments import HEAD, SpoolSegment, name_of, walk
+from deepprof.agent.spool.spool_folder import SpoolFolder
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import End
 

@@ -8,8 +8,8 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from deepprof.agent.spool.folder import SpoolFolder
 from deepprof.agent.spool.frames import HEADER, SpoolFrame, is_durable, matches, unpack_frame
+from deepprof.agent.spool.spool_folder import SpoolFolder
 
 __all__ = ["HEAD", "SpoolSegment", "create_segment", "load_segment", "name_of", "walk"]
 

@@ -19,11 +19,11 @@ from google.protobuf.message import DecodeError
 
 from deepprof.agent.spool.budget import SpoolBudget
 from deepprof.agent.spool.fillers import make_gap
-from deepprof.agent.spool.folder import SpoolError, SpoolFolder, make_root, name_spool, write_all
 from deepprof.agent.spool.frames import HEADER, Kind, SpoolFrame, pack_frame
 from deepprof.agent.spool.names import SpoolNames
 from deepprof.agent.spool.reading import SpoolCursor, SpoolMessage, SpoolReader
 from deepprof.agent.spool.segments import SpoolSegment, create_segment, load_segment, name_of
+from deepprof.agent.spool.spool_folder import SpoolError, SpoolFolder, make_root, name_spool, write_all
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Hello
 

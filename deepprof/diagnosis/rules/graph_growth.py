@@ -14,7 +14,7 @@ from deepprof.diagnosis.finding import Finding, Severity
 from deepprof.diagnosis.judgement import format_ms, many, share_out
 from deepprof.metrics.breakdown.costs import threads_of
 from deepprof.metrics.breakdown.parts import PART_NAMES
-from deepprof.metrics.breakdown.places import find_place
+from deepprof.metrics.breakdown.program_places import find_place
 from deepprof.metrics.intervals import mean
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.growth import (

@@ -9,7 +9,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, format_ms
 from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, threads_of
-from deepprof.metrics.breakdown.places import find_place
+from deepprof.metrics.breakdown.program_places import find_place
 from deepprof.metrics.intervals import intervals_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import intersect

@@ -9,7 +9,7 @@ from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits
 from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, threads_of
-from deepprof.metrics.breakdown.places import find_place
+from deepprof.metrics.breakdown.program_places import find_place
 from deepprof.metrics.loop import Loop
 
 __all__ = ["input_bound"]

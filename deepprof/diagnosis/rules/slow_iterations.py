@@ -9,7 +9,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding, Severity
 from deepprof.diagnosis.judgement import format_ms
 from deepprof.metrics.breakdown.parts import COPY_PARTS, PART_NAMES
-from deepprof.metrics.breakdown.places import find_place
+from deepprof.metrics.breakdown.program_places import find_place
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.outliers import RECORDED, WARNING, Outliers, extra_spans, find_slow
 

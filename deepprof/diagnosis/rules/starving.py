@@ -16,7 +16,7 @@ from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, format_ms
 from deepprof.metrics.breakdown.costs import cost_of, mean_of, spans_of_parts, threads_of, windows_of
 from deepprof.metrics.breakdown.host_states import WAIT
-from deepprof.metrics.breakdown.places import find_calls, find_place
+from deepprof.metrics.breakdown.program_places import find_calls, find_place
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.spans import Spans, intersect

@@ -6,7 +6,7 @@ import socket
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from deepprof.collectors.errors import UsageError, printable
-from deepprof.service.config.places import listen_addresses
+from deepprof.service.config.default_paths import listen_addresses
 from deepprof.service.config.sections import Config
 from deepprof.wire.addresses import DaemonAddress, parse_address
 

@@ -15,7 +15,7 @@ from deepprof.collectors.errors import UsageError
 from deepprof.service.access.certificates import make_credentials
 from deepprof.service.access.exposure import check_exposure, resolve
 from deepprof.service.access.sockets import allow_group, claim, private_files
-from deepprof.service.config.places import listen_addresses
+from deepprof.service.config.default_paths import listen_addresses
 from deepprof.service.config.sections import Config
 from deepprof.wire.addresses import DaemonAddress
 

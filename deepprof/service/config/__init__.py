@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from deepprof.service.config.default_paths import find_store, listen_addresses
 from deepprof.service.config.description import describe_config
 from deepprof.service.config.loading import load_config
-from deepprof.service.config.places import find_store, listen_addresses
 from deepprof.service.config.sections import Config, Scope
 from deepprof.service.flags import add_flags, read_flags
 

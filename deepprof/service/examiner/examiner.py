@@ -25,9 +25,9 @@ from deepprof.v1 import query_pb2 as wire
 
 if TYPE_CHECKING:
     from deepprof.service.config import Config
+    from deepprof.service.daemon_rank import DaemonRank
     from deepprof.service.engine import Engine
     from deepprof.service.journal import JournalPlace
-    from deepprof.service.rank import DaemonRank
     from deepprof.service.session import SessionEvent
 
 __all__ = ["Examiner"]

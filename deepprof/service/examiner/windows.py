@@ -11,8 +11,8 @@ from deepprof.v1 import query_pb2 as wire
 from deepprof.v1 import records_pb2 as records
 
 if TYPE_CHECKING:
+    from deepprof.service.daemon_rank import DaemonRank
     from deepprof.service.journal import Journal, JournalFrame, JournalPlace
-    from deepprof.service.rank import DaemonRank
 
 __all__ = ["is_whole", "latest", "window_messages"]
 

@@ -14,9 +14,9 @@ import threading
 from contextlib import suppress
 
 from deepprof.collectors.errors import UsageError
-from deepprof.service.exporter.answers import HEAD_NBYTES, HttpAnswer, RefusedRequestError, read_request, say
+from deepprof.service.exporter.endpoints import ExporterPages, Look
 from deepprof.service.exporter.exposition import SERIES_CAP, TTL_S, Exposition
-from deepprof.service.exporter.pages import ExporterPages, Look
+from deepprof.service.exporter.http_messages import HEAD_NBYTES, HttpAnswer, RefusedRequestError, read_request, say
 from deepprof.service.exporter.settings import ExporterSettings
 
 __all__ = ["Exporter", "serve_metrics"]

@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from deepprof.service.vitals import FirstFailure
+from deepprof.service.supervision import FirstFailure
 
 __all__ = ["ExporterSettings"]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import polars as pl
 
 from deepprof.service.folder import StoreError, prepare_folder
-from deepprof.service.history.pages import HistoryQuery, read_page
+from deepprof.service.history.iteration_rows import insert_rows, require_history
+from deepprof.service.history.paging import HistoryQuery, read_page
 from deepprof.service.history.retention import drop_dead_files, drop_files, drop_rows, drop_sessions
-from deepprof.service.history.rows import insert_rows, require_history
 from deepprof.service.history.schema import DATABASE, connect, guarding, set_up
 from deepprof.service.history.sealed import SEALED, TMP, list_sealed, path_of
 from deepprof.service.history.sealing import HOT_ROWS, WINDOW_NS, enter, next_number, next_window, write_window

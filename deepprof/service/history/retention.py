@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from deepprof.service.history.rows import delete_rows
+from deepprof.service.history.iteration_rows import delete_rows
 
 __all__ = ["drop_dead_files", "drop_files", "drop_rows", "drop_sessions", "used_nbytes"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from deepprof.service.history.rows import delete_rows, read_rows
+from deepprof.service.history.iteration_rows import delete_rows, read_rows
 from deepprof.service.history.schema import STORED_ROWS
 from deepprof.service.history.sealed import SealedFile, write_sealed
 

@@ -2,6 +2,6 @@
 
 from deepprof.service.journal.frames import JournalFrame, JournalPlace, Kind
 from deepprof.service.journal.journal import Journal
-from deepprof.service.journal.shelf import JournalDamage, JournalError
+from deepprof.service.journal.segment_reader import JournalDamage, JournalError
 
 __all__ = ["Journal", "JournalDamage", "JournalError", "JournalFrame", "JournalPlace", "Kind"]

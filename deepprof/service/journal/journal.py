@@ -11,6 +11,7 @@ from pathlib import Path
 from deepprof.service.folder import StoreError, naming, open_plain, prepare_folder, sync_folder
 from deepprof.service.journal.frames import HEADER, JournalFrame, JournalPlace, pack_header
 from deepprof.service.journal.index import SegmentIndex
+from deepprof.service.journal.segment_reader import JournalSegment, SegmentReader
 from deepprof.service.journal.segments import (
     HEAD,
     LAST_NUMBER,
@@ -22,7 +23,6 @@ from deepprof.service.journal.segments import (
     scan,
     write_all,
 )
-from deepprof.service.journal.shelf import JournalSegment, SegmentReader
 
 __all__ = ["Journal"]
 

@@ -2,6 +2,6 @@
 
 from deepprof.service.session.events import SessionEvent
 from deepprof.service.session.limits import SessionLimits
-from deepprof.service.session.session import RankSession, SessionOutput
+from deepprof.service.session.rank_session import RankSession, SessionOutput
 
 __all__ = ["RankSession", "SessionEvent", "SessionLimits", "SessionOutput"]

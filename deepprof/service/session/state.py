@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from deepprof.service.session.columns import FARTHEST_NS, RANGES, Columns, empty
-from deepprof.service.session.follower import DeviceSession
+from deepprof.service.session.cpu_fallback import CpuFallback
+from deepprof.service.session.device_session import DeviceSession
 from deepprof.service.session.intake import SessionIntake, WaitingRows
 from deepprof.service.session.launches import Launches
 from deepprof.service.session.limits import SessionLimits
 from deepprof.service.session.names import RangeFamilies
-from deepprof.service.session.stand_in import CpuFallback
 
 __all__ = ["SavedSession", "SessionState", "UnbrokenStretch"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from deepprof.agent.places import VARIABLES
+from deepprof.agent.rank_places import VARIABLES
 from deepprof.collectors.live.identity import PLACES
 from tests.collectors.live.building import INJECT
 

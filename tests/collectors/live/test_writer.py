@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.agent.agent import default_socket
+from deepprof.agent.node_agent import default_socket
 from deepprof.collectors.live import connection, payloads
 from deepprof.collectors.live import writer as module
 from deepprof.collectors.live.identity import PLACES, CollectorIdentity, find_socket

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from deepprof.agent.answers import AgentStatus, read_answer
 from deepprof.agent.asking import NoAnswerReason, NotAnsweredError
+from deepprof.agent.doctor.file_tree import FileTree
 from deepprof.agent.doctor.machine import DoctorMachine
-from deepprof.agent.doctor.tree import FileTree
 
 from .fake_agent import answer
 

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from deepprof.agent.notices import NoticeLog
-from deepprof.agent.rpd.source import RpdSource
+from deepprof.agent.rpd.rpd_source import RpdSource
 from tests.collectors.rpd_database import call, op
 
 from .receiving import FakeRank, Opening, TurningClock

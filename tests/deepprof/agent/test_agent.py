@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from deepprof.client.channel import find_door
 from deepprof.client.daemon import Daemon as Client
+from deepprof.client.endpoint import find_door
 from deepprof.client.values import RankState
 from tests.deepprof.agent.agents import AgentProcess, Job, iterations, running_agent
 from tests.deepprof.service.daemons import Daemon, launch, running, wait_for

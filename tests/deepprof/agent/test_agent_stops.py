@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from deepprof.agent import server
-from deepprof.agent.agent import IDLE_S, AgentSettings, NodeAgent
 from deepprof.agent.asking import is_there
 from deepprof.agent.hello import read_hello
 from deepprof.agent.member import Peer
 from deepprof.agent.members import RETURN_S
-from deepprof.client.channel import find_door
+from deepprof.agent.node_agent import IDLE_S, AgentSettings, NodeAgent
+from deepprof.client.endpoint import find_door
 from deepprof.collectors.live.packets import Reason
 from tests.deepprof.agent import packets_made as made
 from tests.deepprof.agent.agents import DEADLINE_S, AgentProcess, Job, iterations, running_agent

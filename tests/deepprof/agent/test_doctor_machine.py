@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from deepprof.agent.asking import NoAnswerReason, NotAnsweredError
 from deepprof.agent.doctor import CheckState, DoctorReport, examine_machine
 from deepprof.agent.doctor.devices import examine_devices, judge_cupti, read_branch, read_release
+from deepprof.agent.doctor.file_tree import FileTree
 from deepprof.agent.doctor.findings import DoctorFinding, note, ok, wrong
 from deepprof.agent.doctor.machine import examine_agent, examine_library
-from deepprof.agent.doctor.tree import FileTree
 from deepprof.agent.summary import AWAY
 from deepprof.client import errors
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from deepprof.agent.asking import NoAnswerReason, NotAnsweredError
 from deepprof.agent.doctor import CheckState, examine_process
-from deepprof.agent.doctor.suspect import find_flag, list_files, read_suspect, split
-from deepprof.agent.doctor.tree import FileTree
+from deepprof.agent.doctor.file_tree import FileTree
+from deepprof.agent.doctor.inspected_process import find_flag, list_files, read_suspect, split
 
 from .fake_agent import process
 from .made_up import ABSENT, CUDA, CUPTI, INJECT, LOADER, SOCKET, STARTED, TORCH, add_process, around

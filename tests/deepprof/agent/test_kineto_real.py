@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import deepprof
-from deepprof.agent.kineto import source as module
-from deepprof.agent.kineto.door import find_address
-from deepprof.agent.kineto.folder import WindowFolder
+from deepprof.agent.kineto import kineto_source as module
+from deepprof.agent.kineto.datagrams import find_address
+from deepprof.agent.kineto.kineto_source import KinetoSource
 from deepprof.agent.kineto.schedule import WindowSchedule
-from deepprof.agent.kineto.source import KinetoSource
+from deepprof.agent.kineto.window_folder import WindowFolder
 from deepprof.agent.notices import NoticeLog
 from deepprof.collectors.trace import Trace
 from tests.deepprof.client.fake_daemon import short_folder

@@ -13,16 +13,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from deepprof.agent.kineto import source as module
-from deepprof.agent.kineto.desk import DROPPED_S, read_credentials
-from deepprof.agent.kineto.door import find_address, open_door
-from deepprof.agent.kineto.folder import WindowFolder
+from deepprof.agent.kineto import kineto_source as module
+from deepprof.agent.kineto.datagrams import find_address, open_door
+from deepprof.agent.kineto.handler import DROPPED_S, read_credentials
+from deepprof.agent.kineto.kineto_source import KinetoSource, identify
 from deepprof.agent.kineto.processes import KinetoProcess, KinetoProcesses, read_birth, read_command, read_place
 from deepprof.agent.kineto.schedule import WindowSchedule
-from deepprof.agent.kineto.source import KinetoSource, identify
+from deepprof.agent.kineto.window_folder import WindowFolder
 from deepprof.agent.notices import NoticeLog
-from deepprof.agent.places import RankPlace
-from deepprof.agent.roster import ProcessRefusedError
+from deepprof.agent.rank_places import RankPlace
+from deepprof.agent.ranks import ProcessRefusedError
 from deepprof.collectors.errors import UsageError
 from tests.deepprof.client.fake_daemon import short_folder
 from tests.patience import PATIENCE_S

@@ -11,8 +11,8 @@ from deepprof.agent.hello import ProtocolError, read_hello
 from deepprof.agent.identity import CollectorRun
 from deepprof.agent.member import RETRY_S, Peer, ProcessMember
 from deepprof.agent.members import RETURN_S, SessionMembers
-from deepprof.agent.rank import RankSpool
-from deepprof.agent.roster import ProcessRefusedError
+from deepprof.agent.rank_spool import RankSpool
+from deepprof.agent.ranks import ProcessRefusedError
 from deepprof.collectors.live.packets import CollectionLevel, Kind
 from tests.deepprof.agent import packets_made as made
 from tests.deepprof.agent.test_process import Listener

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.agent.ordering import ReorderBuffer
+from deepprof.agent.reordering import ReorderBuffer
 from tests.deepprof.agent.packets_made import kernels
 
 

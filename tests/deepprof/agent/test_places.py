@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.agent.job_names import NAME_CHARS
-from deepprof.agent.places import HIGHEST, LAUNCHERS, VARIABLES, RankPlace, find_place
+from deepprof.agent.rank_places import HIGHEST, LAUNCHERS, VARIABLES, RankPlace, find_place
 from deepprof.wire.checking import check_name
 from deepprof.wire.limits import LIMITS
 

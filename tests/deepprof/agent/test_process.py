@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from deepprof.agent.hello import ProtocolError, read_hello
-from deepprof.agent.naming import RankNameTable
-from deepprof.agent.process import EVERY_NS, LEAST_HOLD_NS, PATIENCE_NS, ProcessDecoder
+from deepprof.agent.process_decoder import EVERY_NS, LEAST_HOLD_NS, PATIENCE_NS, ProcessDecoder
+from deepprof.agent.rank_names import RankNameTable
 from deepprof.collectors.live.packets import EVENT, RANGE, Kind, Reason
 from deepprof.collectors.trace import RECORD_TABLES, TABLES
 from tests.deepprof.agent import packets_made as made
@@ -134,7 +134,7 @@ def test_a_collector_that_says_what_is_complete_is_waited_for() -> None:
 
 
 def test_what_is_held_back_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deepprof.agent.process.HELD_NBYTES", 100 * EVENT.itemsize)
+    monkeypatch.setattr("deepprof.agent.process_decoder.HELD_NBYTES", 100 * EVENT.itemsize)
     process, rank = make()
     now = 100 * SECOND
     say(process, (Kind.TICK, made.tick(now)))

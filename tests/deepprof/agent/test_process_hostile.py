@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deepprof.agent import process as module
+from deepprof.agent import process_decoder as module
 from deepprof.agent.hello import ProtocolError
 from deepprof.collectors.live.packets import NO_TIME, RANGE, Kind, Reason
 from tests.deepprof.agent import packets_made as made

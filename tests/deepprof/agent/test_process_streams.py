@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepprof.agent.hello import ProtocolError, read_hello
-from deepprof.agent.process import ProcessDecoder
+from deepprof.agent.process_decoder import ProcessDecoder
 from deepprof.collectors.live.packets import NO_TIME, RANGE, Kind, Reason
 from tests.deepprof.agent import packets_made as made
 from tests.deepprof.agent.test_process import UNIX, Listener, say

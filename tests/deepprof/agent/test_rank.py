@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepprof.agent import rank as module
+from deepprof.agent import rank_spool as module
 from deepprof.agent.identity import CollectorRun, make_hello
-from deepprof.agent.naming import OTHERS, RankNameTable
-from deepprof.agent.rank import RankSpool
+from deepprof.agent.rank_names import OTHERS, RankNameTable
+from deepprof.agent.rank_spool import RankSpool
 from deepprof.agent.spool import Spool, SpoolBudget
 from deepprof.collectors.trace import DEVICE_EVENTS, empty_table
 from deepprof.v1.ingest_pb2 import SendRequest

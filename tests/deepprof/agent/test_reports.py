@@ -23,8 +23,8 @@ from deepprof.agent.reports import (
     read_report,
     sender_to,
 )
-from deepprof.client.channel import find_door
 from deepprof.client.credentials import Credentials
+from deepprof.client.endpoint import find_door
 from deepprof.client.errors import DaemonError
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.importers import read

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from deepprof.agent import roster as module
+from deepprof.agent import ranks as module
 from deepprof.agent.identity import CollectorRun, is_run_of, make_hello
-from deepprof.agent.roster import AgentRanks, ProcessRefusedError
+from deepprof.agent.ranks import AgentRanks, ProcessRefusedError
 from deepprof.agent.spool import Spool, SpoolBudget
 from deepprof.agent.spool.fillers import make_gap
-from deepprof.client.channel import find_door
+from deepprof.client.endpoint import find_door
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import End
 from tests.deepprof.agent.test_agent import folder

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepprof.agent.roster import ProcessRefusedError
-from deepprof.agent.rpd.growth import FileStamp, GrowingDatabase, read_stamp
-from deepprof.agent.rpd.source import IDLE_S, find_offset
+from deepprof.agent.ranks import ProcessRefusedError
+from deepprof.agent.rpd.growing_database import FileStamp, GrowingDatabase, read_stamp
+from deepprof.agent.rpd.rpd_source import IDLE_S, find_offset
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.sqlite.columns import VALUE_NBYTES
+from deepprof.collectors.importers.sqlite.sqlite_database import VALUE_NBYTES
 from tests.collectors.rpd_database import COLUMNS, build, call, op
 from tests.patience import PATIENCE_S
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepprof.agent.rpd import growth as module
-from deepprof.agent.rpd.growth import DatabaseBusyError, GrowingDatabase
-from deepprof.agent.rpd.held import HeldRows
-from deepprof.agent.rpd.source import TEXT_S
+from deepprof.agent.rpd import growing_database as module
+from deepprof.agent.rpd.growing_database import DatabaseBusyError, GrowingDatabase
+from deepprof.agent.rpd.held_rows import HeldRows
+from deepprof.agent.rpd.rpd_source import TEXT_S
 from deepprof.collectors.importers import read
 from tests.collectors.rpd_database import build, call, op
 from tests.patience import PATIENCE_S

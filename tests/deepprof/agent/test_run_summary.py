@@ -15,7 +15,7 @@ from deepprof.agent import draining
 from deepprof.agent.answers import CUT, read_answer
 from deepprof.agent.asking import NotAnsweredError
 from deepprof.agent.draining import drain, is_alive
-from deepprof.agent.process import CUT_TEXT
+from deepprof.agent.process_decoder import CUT_TEXT
 from deepprof.agent.summary import FinishedCommand, add_up, describe, select
 from tests.patience import PATIENCE_S
 

@@ -11,11 +11,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from deepprof.agent import agent as agents
-from deepprof.agent.agent import IDLE_S, ORPHANED_IDLE_S, STUCK_S, AgentSettings, NodeAgent
+from deepprof.agent import node_agent as agents
 from deepprof.agent.asking import is_seated, sit
 from deepprof.agent.launching import LOOK_S, AgentSupervisor
-from deepprof.client.channel import find_door
+from deepprof.agent.node_agent import IDLE_S, ORPHANED_IDLE_S, STUCK_S, AgentSettings, NodeAgent
+from deepprof.client.endpoint import find_door
 from deepprof.collectors.live.packets import HEAD, Kind
 from tests.deepprof.agent.agents import running_agent
 from tests.deepprof.agent.test_agent import folder

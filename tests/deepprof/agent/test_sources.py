@@ -9,7 +9,7 @@ import pytest
 from deepprof.agent.job_names import is_name
 from deepprof.agent.kineto.schedule import WindowSchedule
 from deepprof.agent.sources import SourceOptions, make_sources
-from deepprof.client.channel import find_door
+from deepprof.client.endpoint import find_door
 
 
 def jobs(folder: Path, wishes: SourceOptions) -> list[object]:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from deepprof.client.channel import find_door
 from deepprof.client.daemon import Daemon as Client
+from deepprof.client.endpoint import find_door
 from deepprof.client.values import RankState
 from deepprof.collectors.importers import read
 from deepprof.simulation import simulate, write

@@ -24,8 +24,8 @@ from deepprof.agent.answers import CUT, AgentStatus, RecordAccount
 from deepprof.agent.asking import ask
 from deepprof.agent.draining import is_alive
 from deepprof.agent.summary import add_up, select
-from deepprof.client.channel import find_door
 from deepprof.client.daemon import Daemon as Client
+from deepprof.client.endpoint import find_door
 from deepprof.collectors.live.packets import NO_COPY, RECORD_KINDS
 from deepprof.collectors.trace import ACTIVITIES, COPY_KINDS
 from tests.collectors.live.building import build

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from deepprof.agent.spool import Spool, SpoolBudget, SpoolIntake, find_spools
 from deepprof.agent.status import CollectionStatus
 from deepprof.agent.uplink import POLICY, Uplink
-from deepprof.client.channel import Endpoint, find_door
+from deepprof.client.endpoint import Endpoint, find_door
 from deepprof.v1.records_pb2 import End
 from tests.deepprof.client.fake_daemon import ALLOWED, FakeDaemon, Script, listen, short_folder
 from tests.deepprof.service.inside import until

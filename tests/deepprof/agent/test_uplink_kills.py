@@ -14,8 +14,8 @@ import pytest
 
 from deepprof.agent.spool import Spool, SpoolIntake
 from deepprof.agent.uplink import Uplink
-from deepprof.client.channel import find_door
 from deepprof.client.daemon import Daemon as Client
+from deepprof.client.endpoint import find_door
 from deepprof.client.values import RankState
 from deepprof.collectors.trace import DEVICES
 from deepprof.v1.records_pb2 import Batch, End, Table

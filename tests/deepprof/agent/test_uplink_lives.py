@@ -7,7 +7,7 @@ from pathlib import Path
 
 from deepprof.agent.spool import Spool, SpoolBudget, SpoolIntake, find_spools
 from deepprof.agent.uplink import Uplink
-from deepprof.client.channel import Endpoint
+from deepprof.client.endpoint import Endpoint
 from deepprof.v1.records_pb2 import Batch, End
 from tests.deepprof.client.fake_daemon import FakeDaemon
 from tests.deepprof.service.inside import until

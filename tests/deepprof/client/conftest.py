@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from deepprof.client.channel import Endpoint, find_door
+from deepprof.client.endpoint import Endpoint, find_door
 
 from .fake_daemon import FakeDaemon, listen, short_folder
 

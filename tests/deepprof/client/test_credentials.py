@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from deepprof.client.channel import find_door
 from deepprof.client.credentials import Credentials, choose_credentials, read_certificate, read_token
+from deepprof.client.endpoint import find_door
 from deepprof.collectors.errors import UsageError
 
 

@@ -11,7 +11,7 @@ import grpc
 import polars as pl
 import pytest
 
-from deepprof.client.channel import find_door
+from deepprof.client.endpoint import find_door
 from deepprof.client.errors import DaemonError
 from deepprof.client.sender import Sender, SendPolicy, SentTotals
 from deepprof.collectors.trace import DEVICE_EVENTS

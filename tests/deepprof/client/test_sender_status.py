@@ -6,7 +6,7 @@ import threading
 
 import grpc
 
-from deepprof.client.channel import find_door
+from deepprof.client.endpoint import find_door
 from deepprof.client.sender import Sender
 from deepprof.client.stream import IngestStream
 from deepprof.v1.ingest_pb2 import SendRequest

@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from deepprof.client.channel import find_door
 from deepprof.client.credentials import Credentials
 from deepprof.client.daemon import Daemon
+from deepprof.client.endpoint import find_door
 from deepprof.client.errors import DaemonError
 
 from .fake_daemon import FakeDaemon, listen

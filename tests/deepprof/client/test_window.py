@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.client.overflow import NAMES, DroppedBatches
-from deepprof.client.waiting import RetrySchedule
+from deepprof.client.retrying import RetrySchedule
 from deepprof.client.window import SendWindow, WindowEntry
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Batch, Gap

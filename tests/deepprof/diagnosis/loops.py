@@ -9,7 +9,7 @@ import numpy as np
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
-from deepprof.metrics.breakdown.table import with_parts
+from deepprof.metrics.breakdown.parts_table import with_parts
 from deepprof.metrics.breakdown.timeline import lay_out
 from deepprof.metrics.host import read_host
 from deepprof.metrics.iteration_table import measure_iterations, summarize

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from deepprof.service.config.sections import Config, IngestLimits
+from deepprof.service.daemon_rank import DaemonRank
 from deepprof.service.engine import Engine
 from deepprof.service.history import History
 from deepprof.service.ingest import IngestConnection
 from deepprof.service.journal import Journal
-from deepprof.service.rank import DaemonRank
 from deepprof.service.recovery import recover
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import CLOCK_SESSION, Hello

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import deepprof
 from deepprof.service.config import Config, load_config
+from deepprof.service.daemon_rank import DaemonRank, QueuedMessage
 from deepprof.service.engine import Engine
 from deepprof.service.examiner import Examiner
 from deepprof.service.examiner.captures import Captures
 from deepprof.service.health import Health
 from deepprof.service.ingest import find_devices
 from deepprof.service.opening import opened_store
-from deepprof.service.rank import DaemonRank, QueuedMessage
 from deepprof.service.recovery import RecoveryResult, recover
 from deepprof.v1.records_pb2 import Batch
 from deepprof.wire.checking import check_batch

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from deepprof.agent.status import CollectionStatus, to_message
-from deepprof.client.channel import find_door
+from deepprof.client.endpoint import find_door
 from deepprof.client.errors import DaemonError
 from deepprof.client.sender import Sender, SendPolicy
 from deepprof.client.values import CollectorStatus, build

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import deepprof
-from deepprof.client.channel import find_door
+from deepprof.client.endpoint import find_door
 from deepprof.client.repetition import cut_repeated, end_repeated
 from deepprof.client.sender import Sender, SendPolicy
 from deepprof.service.views import AccountView

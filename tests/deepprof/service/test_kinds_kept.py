@@ -15,8 +15,8 @@ import pytest
 
 import deepprof
 from deepprof.collectors.trace import ACTIVITIES
+from deepprof.service.daemon_rank import DaemonRank, QueuedMessage, SavedRank
 from deepprof.service.messages import job_of
-from deepprof.service.rank import DaemonRank, QueuedMessage, SavedRank
 from deepprof.service.views import AccountView, KindAccountView, RankView
 from deepprof.v1.records_pb2 import End, Gap
 from deepprof.wire.cutting import cut

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.service.config.sections import LogSection
+from deepprof.service.log_rate import BURST, MOST, WINDOW_S, LogRateLimiter
 from deepprof.service.logs import STANDARD, quiet_grpc, writing_logs
-from deepprof.service.repeats import BURST, MOST, WINDOW_S, LogRateLimiter
 
 log = logging.getLogger("deepprof.service.tests")
 

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.service.access.caller import CALLER
-from deepprof.service.looks import AGE_NS, LatestLooks
-from deepprof.service.places import StreamLeases
+from deepprof.service.latest_looks import AGE_NS, LatestLooks
 from deepprof.service.query import WATCHERS, QueryServicer
 from deepprof.service.refusal import RefusedError
+from deepprof.service.stream_leases import StreamLeases
 from deepprof.v1 import query_pb2
 from deepprof.v1.query_pb2_grpc import QueryStub
 from tests.deepprof.service.daemons import Daemon, running, wait_for

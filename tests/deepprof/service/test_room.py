@@ -11,8 +11,8 @@ import pytest
 
 from deepprof.service.config.sections import IngestLimits
 from deepprof.service.ingest import IngestConnection
+from deepprof.service.rank_eviction import ABANDONED_NS, LimitReached, choose_spare
 from deepprof.service.refusal import RefusedError
-from deepprof.service.room import ABANDONED_NS, LimitReached, choose_spare
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Batch, End
 from tests.deepprof.service.daemons import running, wait_for

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 import deepprof
+from deepprof.service.daemon_rank import DaemonRank
 from deepprof.service.examination import FoundLoop
-from deepprof.service.rank import DaemonRank
 from deepprof.service.session import RankSession
 from deepprof.service.views import DeviceView
 from tests.deepprof.service.inside import Inside, inside

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from deepprof.service.config.sections import ShareSection
 from deepprof.service.housekeeping import take_measure
 from deepprof.service.ingest import IngestConnection
-from deepprof.service.pace import BURST_NS, RecordRates
-from deepprof.service.places import StreamLeases
+from deepprof.service.rank_eviction import ABANDONED_NS
+from deepprof.service.record_rates import BURST_NS, RecordRates
 from deepprof.service.refusal import RefusedError
-from deepprof.service.room import ABANDONED_NS
+from deepprof.service.stream_leases import StreamLeases
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Batch, End
 from deepprof.wire.cutting import cut

@@ -8,7 +8,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.service.turn_lock import FairLock
+from deepprof.service.fair_lock import FairLock
 from tests.patience import PATIENCE_S
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.service.turns import FairQueue
+from deepprof.service.fair_queue import FairQueue
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(("add", "take", "take-some", "discard")), st.sampled_from("abc"), st.sampled_from("xy"))

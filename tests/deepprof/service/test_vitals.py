@@ -15,7 +15,7 @@ from deepprof.collectors.errors import UsageError
 from deepprof.service.exporter.http import serve_metrics
 from deepprof.service.exporter.settings import ExporterSettings
 from deepprof.service.exporter.snapshot import DaemonSnapshot
-from deepprof.service.vitals import FirstFailure, ProcessFailedError
+from deepprof.service.supervision import FirstFailure, ProcessFailedError
 from tests.patience import PATIENCE_S
 
 

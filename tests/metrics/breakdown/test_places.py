@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from deepprof.metrics.breakdown.places import find_calls, find_place
+from deepprof.metrics.breakdown.program_places import find_calls, find_place
 from deepprof.metrics.spans import NOTHING, Spans, union
 from tests.tables import Row, launch, make_trace, span
 

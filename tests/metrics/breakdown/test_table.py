@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from deepprof.collectors.trace import MEMORY_EVENTS, Accounting, Trace
 from deepprof.metrics.breakdown.parts import BUSY_PARTS, COUNTS, PART_NAMES, PARTS
-from deepprof.metrics.breakdown.table import with_parts
+from deepprof.metrics.breakdown.parts_table import with_parts
 from deepprof.metrics.breakdown.timeline import lay_out
 from deepprof.metrics.host import read_host
 from deepprof.metrics.iteration_table import measure_iterations, summarize

@@ -19,7 +19,7 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.alignment import match_passes, turns_between
 from deepprof.metrics.ranks.collectives import PASSES, Passes, read_passes
 from deepprof.metrics.ranks.comparison import GROUP_SKEWS, GROUP_WAITS, RankComparison, compare_ranks
-from deepprof.metrics.ranks.table import RANKS
+from deepprof.metrics.ranks.ranks_table import RANKS
 from tests.rank_jobs import RankJob, facts_of
 from tests.tables import event, make_trace
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from deepprof.metrics.sharing.devices import ABSENT_NS, find_presence, measure_device, measure_utilisation
 from deepprof.metrics.sharing.losses import LOSSES, QueuedTime, measure_losses
-from deepprof.metrics.sharing.places import SharedWork
 from deepprof.metrics.sharing.repeated import Repeated
+from deepprof.metrics.sharing.shared_places import SharedWork
 from deepprof.metrics.sharing.shares import ShareOfDevice, judge_manner
 from deepprof.metrics.sharing.work import DeviceWork, OtherWork
 from deepprof.metrics.spans import NOTHING, Spans, union

@@ -24,14 +24,14 @@ from tests.patience import PATIENCE_S
 
 install("deepprof.agent")
 
-from deepprof.agent import agent as agent_module  # noqa: E402
-from deepprof.agent import reports, roster  # noqa: E402
-from deepprof.agent.agent import AgentSettings, NodeAgent  # noqa: E402
+from deepprof.agent import node_agent as agent_module  # noqa: E402
+from deepprof.agent import ranks, reports  # noqa: E402
 from deepprof.agent.asking import NotAnsweredError, ask  # noqa: E402
+from deepprof.agent.node_agent import AgentSettings, NodeAgent  # noqa: E402
 from deepprof.agent.sources import SourceOptions  # noqa: E402
 from deepprof.agent.spool import SpoolBudget, find_spools  # noqa: E402
-from deepprof.client.channel import find_door  # noqa: E402
 from deepprof.client.connection import connect  # noqa: E402
+from deepprof.client.endpoint import find_door  # noqa: E402
 from deepprof.client.errors import DaemonError  # noqa: E402
 from deepprof.client.stream import IngestStream  # noqa: E402
 from deepprof.client.values import RankState  # noqa: E402
@@ -149,7 +149,7 @@ class Life:
 
 def prepare(folder: Path) -> None:
     """Have everything that is done now and then be done at once, and a report lie there."""
-    agent_module.SWEEP_S = roster.RETURNING_S = reports.LOOK_S = reports.RETRY_S = 0.05
+    agent_module.SWEEP_S = ranks.RETURNING_S = reports.LOOK_S = reports.RETRY_S = 0.05
     reports.ReportSource.__init__.__defaults__ = tuple(  # how long a report must not have changed
         0.05 if value == reports.SETTLE_S else value for value in reports.ReportSource.__init__.__defaults__ or ()
     )

@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deepprof.collectors.errors import UsageError
 from deepprof.service.exporter import DaemonSnapshot, Exporter, ExporterSettings, serve_metrics
+from deepprof.service.exporter.endpoints import CONTENT_TYPE, SCRAPES
 from deepprof.service.exporter.http import CONNECTIONS
-from deepprof.service.exporter.pages import CONTENT_TYPE, SCRAPES
 from tests.deepprof.service.exporter.jobs import START_NS, make_device, make_rank, make_snapshot
 from tests.patience import PATIENCE_S
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from deepprof.agent.answers import UNKNOWN, AgentStatus, ProcessStatus, RecordAccount
 from deepprof.agent.asking import NotAnsweredError
+from deepprof.agent.doctor.file_tree import FileTree
 from deepprof.agent.doctor.findings import PROCESS, CheckState, DoctorFinding, DoctorReport, note, ok, wrong
+from deepprof.agent.doctor.inspected_process import InspectedProcess, read_suspect
 from deepprof.agent.doctor.loading import examine_libraries
 from deepprof.agent.doctor.machine import REFUSED_ADVICE, DoctorMachine, judge_silence, judge_uplink
-from deepprof.agent.doctor.suspect import InspectedProcess, read_suspect
-from deepprof.agent.doctor.tree import FileTree
 from deepprof.agent.injection import INJECTIONS
 from deepprof.agent.summary import REFUSED, list_missing
 from deepprof.plurals import counted

@@ -12,14 +12,14 @@ import polars as pl
 
 from deepprof.mining.online.recent import MAX_NAMES
 from deepprof.service.session.columns import FARTHEST_NS, Columns, join, select
+from deepprof.service.session.device_session import DeviceSession
 from deepprof.service.session.events import SessionEvent
-from deepprof.service.session.follower import DeviceSession
 from deepprof.service.session.intake import TIMES, WaitingRows, call_columns, range_columns
+from deepprof.service.session.latest_iteration import as_history
 from deepprof.service.session.launches import LAG_NS
 from deepprof.service.session.limits import SessionLimits
 from deepprof.service.session.main_stream import RankContext
 from deepprof.service.session.names import COLLECTIVE_MARK, SessionNames
-from deepprof.service.session.rows import as_history
 from deepprof.service.session.saving import pack, unpack
 from deepprof.service.session.state import SavedSession, SessionState, UnbrokenStretch
 from deepprof.service.views import DeviceView

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 
 from deepprof.agent.identity import CollectorRun, is_run_of, make_hello, name_runs
-from deepprof.agent.rank import RankSpool
+from deepprof.agent.rank_spool import RankSpool
 from deepprof.agent.spool import Spool, SpoolBudget, SpoolError, find_spools
 from deepprof.agent.uplink import Uplink
-from deepprof.client.channel import Endpoint
-from deepprof.service.vitals import FirstFailure
+from deepprof.client.endpoint import Endpoint
+from deepprof.service.supervision import FirstFailure
 from deepprof.v1.records_pb2 import Hello
 from deepprof.wire.errors import WireError
 

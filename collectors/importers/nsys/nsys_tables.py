@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from deepprof.collectors.importers.columns import NameTable, positive
 from deepprof.collectors.importers.flags import Tally
 from deepprof.collectors.importers.nsys import names as nsys_names
 from deepprof.collectors.importers.nsys.names import label
+from deepprof.collectors.importers.value_columns import NameTable, positive
 from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS
 
 if TYPE_CHECKING:
-    from deepprof.collectors.importers.nsys.source import NsysDatabase
+    from deepprof.collectors.importers.nsys.nsys_database import NsysDatabase
 
 __all__ = [
     "DEVICE_TABLES",

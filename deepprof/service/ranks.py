@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from deepprof.service.room import LimitReached
+from deepprof.service.rank_eviction import LimitReached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from deepprof.service.rank import DaemonRank
+    from deepprof.service.daemon_rank import DaemonRank
 
 __all__ = ["DaemonRanks"]
 

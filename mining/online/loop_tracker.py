@@ -12,13 +12,13 @@ from deepprof.mining.iterations import Iterations
 from deepprof.mining.loops import MinedLoop, MiningResult, find_loop
 from deepprof.mining.online.drift import DriftWatch
 from deepprof.mining.online.joining import JoinedVariants
+from deepprof.mining.online.match_watch import MatchWatch
 from deepprof.mining.online.progress import NO_LOOP, IterationBatch, Kind, LockedLoop, MinerCounts, MinerEvent, State
 from deepprof.mining.online.recent import RecentEvidence
 from deepprof.mining.online.resemblance import is_better, is_same_level, recognise
 from deepprof.mining.online.ring import Ring
 from deepprof.mining.online.schedule import NEVER, DecisionSchedule
-from deepprof.mining.online.tracking import TemplateTracker, select_rows
-from deepprof.mining.online.watch import MatchWatch
+from deepprof.mining.online.template_tracker import TemplateTracker, select_rows
 from deepprof.mining.symbols import SymbolArray
 from deepprof.plurals import counted
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from deepprof.service.turns import FairQueue
+from deepprof.service.fair_queue import FairQueue
 
 __all__ = ["FairLock"]
 

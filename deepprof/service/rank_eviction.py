@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from deepprof.service.rank import DaemonRank
+    from deepprof.service.daemon_rank import DaemonRank
 
 __all__ = ["LimitReached", "RankPriority", "choose_spare", "find_standing", "name_most"]
 

@@ -16,11 +16,11 @@ from deepprof.agent.clocks import ClockFollower
 from deepprof.agent.conversion import device_events, host_tables, is_framework, is_operator
 from deepprof.agent.hello import ProcessHello, ProtocolError
 from deepprof.agent.operators import OperatorKernels, OperatorSplit
-from deepprof.agent.ordering import ReorderBuffer, Rows
 from deepprof.agent.pieces import count_records
-from deepprof.agent.rank import RankSpool
+from deepprof.agent.process_names import ProcessNameTable
+from deepprof.agent.rank_spool import RankSpool
+from deepprof.agent.reordering import ReorderBuffer, Rows
 from deepprof.agent.soundness import AHEAD_NS, FAR_NS, SOON_NS, is_possible, judge
-from deepprof.agent.spelling import ProcessNameTable
 from deepprof.collectors.errors import printable
 from deepprof.collectors.live.packets import EVENT, NO_TIME, NOTICE_HEAD, RANGE, RECORDS_HEAD, TICK, Kind, Reason
 from deepprof.collectors.trace import ANNOTATIONS, HOST_EVENTS, empty_table

@@ -29,12 +29,12 @@ from deepprof.service.session.columns import (
     select,
 )
 from deepprof.service.session.events import Kind, SessionEvent
+from deepprof.service.session.latest_iteration import LatestIteration, as_measured
 from deepprof.service.session.launches import Launched, Launches
 from deepprof.service.session.limits import SessionLimits
+from deepprof.service.session.loop_log import LoopLog
 from deepprof.service.session.main_stream import KernelReading, MainStream, RankContext
 from deepprof.service.session.ranges import RangeQueue
-from deepprof.service.session.rows import LatestIteration, as_measured
-from deepprof.service.session.story import LoopLog
 from deepprof.service.session.tally import LATEST, IterationTally
 from deepprof.service.views import DeviceView
 

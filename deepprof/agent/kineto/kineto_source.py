@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deepprof.agent.identity import CollectorRun
-from deepprof.agent.kineto.desk import KinetoHandler
-from deepprof.agent.kineto.door import close_door, open_door
-from deepprof.agent.kineto.folder import MOST_NBYTES, WindowFile, WindowFolder
+from deepprof.agent.kineto.datagrams import close_door, open_door
+from deepprof.agent.kineto.handler import KinetoHandler
 from deepprof.agent.kineto.processes import KinetoProcess, KinetoProcesses, TraceWindow
 from deepprof.agent.kineto.schedule import WindowSchedule
-from deepprof.agent.roster import ProcessRefusedError
+from deepprof.agent.kineto.window_folder import MOST_NBYTES, WindowFile, WindowFolder
+from deepprof.agent.ranks import ProcessRefusedError
 from deepprof.agent.traces import RankReceiver, send_trace
-from deepprof.client.waiting import CLOCK, Clock
+from deepprof.client.retrying import CLOCK, Clock
 from deepprof.collectors.errors import DeepProfError
 
 if TYPE_CHECKING:

@@ -24,7 +24,13 @@ import polars as pl
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.amd.rpd_tables import CALLS, COPY_CALLS, KERNEL_CALLS, LINKS, OPS
-from deepprof.collectors.importers.sqlite.columns import VALUE_NBYTES, SqliteDatabase, quoted, restrict, too_large
+from deepprof.collectors.importers.sqlite.sqlite_database import (
+    VALUE_NBYTES,
+    SqliteDatabase,
+    quoted,
+    restrict,
+    too_large,
+)
 
 __all__ = ["DatabaseBusyError", "FileStamp", "GrowingDatabase", "read_stamp"]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import polars as pl
 
 from deepprof.collectors.importers.assembly import shaped
-from deepprof.collectors.importers.columns import positive
 from deepprof.collectors.importers.flags import NBYTES_LIMIT
 from deepprof.collectors.importers.kineto.kinds import DEVICE_KINDS
-from deepprof.collectors.importers.kineto.source import KinetoColumns, device_number, external_id, timed, trait
+from deepprof.collectors.importers.kineto.kineto_columns import KinetoColumns, device_number, external_id, timed, trait
+from deepprof.collectors.importers.value_columns import positive
 from deepprof.collectors.trace import ANNOTATIONS, COLLECTIVES, DEVICE_EVENTS, MEMORY_EVENTS, empty_table
 
 __all__ = ["annotation_rows", "collectives", "device_rows", "memory_rows"]

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.agent.identity import CollectorRun
-from deepprof.agent.naming import RankNameTable
 from deepprof.agent.pieces import Tables, count_records, cut_tables
+from deepprof.agent.rank_names import RankNameTable
 from deepprof.agent.spool import Spool, SpoolIntake
 from deepprof.agent.spool.intake import FULL
 from deepprof.agent.status import CollectionStatus

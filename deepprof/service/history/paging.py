@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
-from deepprof.service.history.rows import read_rows
+from deepprof.service.history.iteration_rows import read_rows
 from deepprof.service.history.schema import STORED_ROWS
 from deepprof.service.history.sealed import read_sealed
 from deepprof.service.views import HISTORY

@@ -23,7 +23,7 @@ from deepprof.collectors.importers.amd.rpd_tables import (
 )
 
 if TYPE_CHECKING:
-    from deepprof.agent.rpd.growth import Keys
+    from deepprof.agent.rpd.growing_database import Keys
     from deepprof.collectors.trace import Trace
 
 __all__ = ["HeldRows", "Rows"]

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from deepprof.agent.doctor.file_tree import FileTree
 from deepprof.agent.doctor.findings import PROCESS, DoctorFinding, wrong
-from deepprof.agent.doctor.tree import FileTree
 
 __all__ = ["InspectedProcess", "read_suspect"]
 

@@ -13,7 +13,7 @@ import polars as pl
 from deepprof.collectors.trace import Process
 
 if TYPE_CHECKING:
-    from deepprof.collectors.importers.nsys.source import NsysDatabase
+    from deepprof.collectors.importers.nsys.nsys_database import NsysDatabase
 
 __all__ = ["list_processes", "list_workers", "read_processes", "scope_contexts"]
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from deepprof.collectors.importers.columns import positive
 from deepprof.collectors.importers.flags import Tally
 from deepprof.collectors.importers.kineto.header import KinetoClock
 from deepprof.collectors.importers.kineto.kinds import FRAMEWORK_RANGE, OLD_ANNOTATION
 from deepprof.collectors.importers.kineto.rows import EventColumns
+from deepprof.collectors.importers.value_columns import positive
 from deepprof.collectors.trace import DEVICE_EVENTS
 
 __all__ = ["KinetoColumns", "device_number", "external_id", "name_traits", "timed", "trait"]

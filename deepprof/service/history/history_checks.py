@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from deepprof.collectors.store.pages import MalformedParquetError, read_sizes
+from deepprof.collectors.store.parquet_sizes import MalformedParquetError, read_sizes
 from deepprof.plurals import counted
 from deepprof.service.folder import CHECK, StoreError, open_plain, require_kind
 from deepprof.service.history.salvage import salvage
@@ -28,7 +28,7 @@ from deepprof.service.history.schema import (
 )
 from deepprof.service.history.sealed import SEALED, SealedFile, list_sealed, path_of, reading, require_schema
 from deepprof.service.journal import JournalPlace
-from deepprof.service.problem import FsckContext
+from deepprof.service.store_problem import FsckContext
 
 __all__ = ["inspect_history"]
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from deepprof.service.rank_eviction import name_most
 from deepprof.service.refusal import RefusedError
-from deepprof.service.room import name_most
 
 __all__ = ["StreamLeases"]
 

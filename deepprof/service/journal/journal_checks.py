@@ -10,7 +10,7 @@ from deepprof.plurals import counted
 from deepprof.service.folder import StoreError, naming, open_plain, require_kind
 from deepprof.service.journal.frames import HEADER, JournalPlace, pack_blank
 from deepprof.service.journal.segments import HEAD, ScannedFrame, list_segments, path_of, read_salt, scan
-from deepprof.service.problem import FsckContext
+from deepprof.service.store_problem import FsckContext
 
 __all__ = ["JournalFacts", "inspect_journal"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.agent.hello import ProtocolError
-from deepprof.agent.rank import RankSpool
+from deepprof.agent.rank_spool import RankSpool
 from deepprof.collectors.live.packets import NAME_HEAD
 
 __all__ = ["ProcessNameTable"]

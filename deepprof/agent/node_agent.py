@@ -16,15 +16,15 @@ from typing import Any
 from deepprof.agent import answers
 from deepprof.agent.members import SessionMembers
 from deepprof.agent.pacing import Pacing
-from deepprof.agent.roster import AgentRanks
+from deepprof.agent.ranks import AgentRanks
 from deepprof.agent.server import AgentServer, bind
 from deepprof.agent.sources import AgentSource, SourceOptions, make_sources
 from deepprof.agent.spool import SpoolBudget, make_root
-from deepprof.client.channel import Endpoint
-from deepprof.client.waiting import CLOCK, Clock
+from deepprof.client.endpoint import Endpoint
+from deepprof.client.retrying import CLOCK, Clock
 from deepprof.service.files import raise_file_limit
 from deepprof.service.stopping import stop_on_signals, wake
-from deepprof.service.vitals import FirstFailure
+from deepprof.service.supervision import FirstFailure
 from deepprof.wire.addresses import default_address
 
 __all__ = ["AgentSettings", "NodeAgent", "default_socket", "default_spool", "run"]

@@ -23,9 +23,9 @@ from deepprof.agent.kineto.processes import KinetoProcess, KinetoProcesses, Trac
 from deepprof.agent.kineto.schedule import WindowSchedule, make_config
 
 if TYPE_CHECKING:
-    from deepprof.agent.kineto.folder import WindowFolder
+    from deepprof.agent.kineto.window_folder import WindowFolder
     from deepprof.agent.notices import NoticeLog
-    from deepprof.client.waiting import Clock
+    from deepprof.client.retrying import Clock
 
 __all__ = ["KinetoHandler", "read_credentials"]
 

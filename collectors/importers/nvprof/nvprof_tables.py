@@ -16,7 +16,7 @@ from deepprof.collectors.importers.nsys.names import COPY_KIND_OF, name_copy, na
 from deepprof.collectors.importers.nvprof.calls import DRIVER_CALLS, RUNTIME_CALLS
 
 if TYPE_CHECKING:
-    from deepprof.collectors.importers.sqlite.columns import SqliteDatabase
+    from deepprof.collectors.importers.sqlite.sqlite_database import SqliteDatabase
 
 __all__ = ["ACTIVITY", "NvprofTables", "read_calls", "read_device_rows", "read_markers", "read_overhead"]
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from deepprof.agent.identity import CollectorRun
 from deepprof.agent.job_names import clean_name
-from deepprof.agent.roster import ProcessRefusedError
-from deepprof.agent.rpd.growth import DatabaseBusyError, FileStamp, GrowingDatabase, read_stamp
-from deepprof.agent.rpd.held import TIMED, HeldRows
+from deepprof.agent.ranks import ProcessRefusedError
+from deepprof.agent.rpd.growing_database import DatabaseBusyError, FileStamp, GrowingDatabase, read_stamp
+from deepprof.agent.rpd.held_rows import TIMED, HeldRows
 from deepprof.agent.traces import EARLIEST, RankReceiver, send_trace
-from deepprof.client.waiting import CLOCK, Clock
+from deepprof.client.retrying import CLOCK, Clock
 from deepprof.collectors.errors import TraceError
 
 if TYPE_CHECKING:

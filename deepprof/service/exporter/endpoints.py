@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from deepprof.service.exporter.answers import HttpAnswer, HttpRequest, say
 from deepprof.service.exporter.exposition import Exposition
+from deepprof.service.exporter.http_messages import HttpAnswer, HttpRequest, say
 from deepprof.service.exporter.process import ProcessMetrics
 from deepprof.service.exporter.settings import ExporterSettings
 from deepprof.service.exporter.snapshot import DaemonSnapshot

@@ -22,9 +22,9 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.sqlite import pages as sqlite_pages
+from deepprof.collectors.importers.sqlite import sqlite_pages
 from deepprof.collectors.importers.sqlite.packed import is_packed, unpack
-from deepprof.collectors.importers.sqlite.pages import MISSING, PageFile, StoredColumn, UnsuitableTableError
+from deepprof.collectors.importers.sqlite.sqlite_pages import MISSING, PageFile, StoredColumn, UnsuitableTableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
