@@ -29,12 +29,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.serving import TICKS, Process, running
-from deepprof.agent.asking import NotAnsweredError, ask
 from deepprof.collectors.live.packets import EVENT, HEAD, RECORDS_HEAD
+from deepprof.live.agent.asking import NotAnsweredError, ask
 from tests.collectors.live.building import Built, build
 
 if TYPE_CHECKING:
-    from deepprof.agent import answers
+    from deepprof.live.agent import answers
 
 JOB = "bench"
 MEMORY = Path("/dev/shm")  # noqa: S108  # a folder of our own in it

@@ -17,10 +17,10 @@ from dataclasses import asdict, dataclass, field
 import grpc
 
 from benchmarks.kernels import kernels_and_copies
-from deepprof.client.repetition import cut_repeated
+from deepprof.live.client.repetition import cut_repeated
+from deepprof.live.wire.checking import count_records
 from deepprof.v1 import ingest_pb2 as wire
 from deepprof.v1.records_pb2 import CLOCK_SESSION, Hello
-from deepprof.wire.checking import count_records
 
 __all__ = ["Fleet", "Waits"]
 

@@ -17,11 +17,11 @@ from rich.table import Table
 
 from benchmarks.kernels import kernels_and_copies
 from benchmarks.serving import Process, running
-from deepprof.client.endpoint import find_door
-from deepprof.client.sender import Sender
+from deepprof.live.client.endpoint import find_door
+from deepprof.live.client.sender import Sender
+from deepprof.live.wire.checking import count_records
+from deepprof.live.wire.cutting import cut
 from deepprof.v1.records_pb2 import CLOCK_SESSION, Batch, End, Hello
-from deepprof.wire.checking import count_records
-from deepprof.wire.cutting import cut
 
 __all__ = ["measure"]
 

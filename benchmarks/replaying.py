@@ -24,11 +24,11 @@ from rich.console import Console
 from rich.table import Table
 
 import deepprof
-from deepprof.client.errors import DaemonError
+from deepprof.live.client.errors import DaemonError
 from tests.collectors.live.building import build
-from tests.deepprof.agent.replaying import Job, Node, as_collected, find_files, playing, read_file, running_node
-from tests.deepprof.agent.views import diagnosed, exported, watched
-from tests.deepprof.service.sending import iterations_of, wait_settled
+from tests.deepprof.live.agent.replaying import Job, Node, as_collected, find_files, playing, read_file, running_node
+from tests.deepprof.live.agent.views import diagnosed, exported, watched
+from tests.deepprof.live.service.sending import iterations_of, wait_settled
 
 TRACES = Path(os.environ.get("DEEPPROF_TRACES", Path(__file__).resolve().parents[1] / "../shared/traces")).resolve()
 AT_ONCE = 8

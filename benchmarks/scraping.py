@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from deepprof.service.exporter import DaemonSnapshot, serve_metrics
-from deepprof.service.views import BUCKETS_S, AccountView, DeviceView, LoopView, RankView
+from deepprof.live.service.exporter import DaemonSnapshot, serve_metrics
+from deepprof.live.service.views import BUCKETS_S, AccountView, DeviceView, LoopView, RankView
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -41,8 +41,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 CLIENT = """
 import sys
 from deepprof.collectors.store import open_store
-from deepprof.client.endpoint import find_door
-from deepprof.client.replay import TraceReplay, replay
+from deepprof.live.client.endpoint import find_door
+from deepprof.live.client.replay import TraceReplay, replay
 trace = open_store(sys.argv[1]).read()
 print("go", flush=True)
 total = replay(find_door(sys.argv[2]), [trace], TraceReplay("bench", repeat=int(sys.argv[3])))

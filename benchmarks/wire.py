@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.kernels import kernels_and_copies
-from deepprof.wire import TraceAssembly, WireLimits, check_batch, count_records, cut, make_end, make_hello
+from deepprof.live.wire import TraceAssembly, WireLimits, check_batch, count_records, cut, make_end, make_hello
 
 RECORDS = 8192
 BATCHES = 64

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from deepprof.analysis import Analysis, Loop, analyze
-    from deepprof.client.connection import connect
     from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
     from deepprof.collectors.importers import read
     from deepprof.collectors.live.torch_profiler import attach
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from deepprof.comparison import Comparison, compare
     from deepprof.diagnosis.finding import Finding
     from deepprof.job import read_job
+    from deepprof.live.client.connection import connect
 
     __version__: str
 
@@ -56,7 +56,7 @@ HOMES = {
     "analyze": "deepprof.analysis",
     "attach": "deepprof.collectors.live.torch_profiler",
     "compare": "deepprof.comparison",
-    "connect": "deepprof.client.connection",
+    "connect": "deepprof.live.client.connection",
     "open_store": "deepprof.collectors.store",
     "read": "deepprof.collectors.importers",
     "read_job": "deepprof.job",

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
-from deepprof.service.config import Config
-from deepprof.wire import WireLimits
+from deepprof.live.service.config import Config
+from deepprof.live.wire import WireLimits
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted(path.relative_to(ROOT / "proto") for path in (ROOT / "proto/deepprof/v1").glob("*.proto"))

@@ -13,9 +13,9 @@ import numpy as np
 from benchmarks.chaos.daemon import Daemon
 from benchmarks.chaos.fleet import Fleet
 from benchmarks.chaos.records import numbers_of
-from deepprof.client.credentials import Credentials
-from deepprof.client.daemon import Daemon as Client
-from deepprof.client.endpoint import find_door
+from deepprof.live.client.credentials import Credentials
+from deepprof.live.client.daemon import Daemon as Client
+from deepprof.live.client.endpoint import find_door
 from deepprof.v1.query_pb2 import ReadWindowRequest
 
 __all__ = ["Count", "check", "count_rank", "count_records", "open_client", "tally"]

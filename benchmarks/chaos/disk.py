@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.chaos.counting import count_rank, open_client
 from benchmarks.chaos.ground import Ground
 from benchmarks.chaos.plan import Call
-from deepprof.client.errors import DaemonError
+from deepprof.live.client.errors import DaemonError
 
 __all__ = ["bad_reads", "bad_renames", "failing_disk", "full_history", "killed_when"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.chaos.board import Board, State
 from benchmarks.chaos.sender import Task, job_of, send_ranks
-from deepprof.client.sender import SendPolicy
+from deepprof.live.client.sender import SendPolicy
 
 __all__ = ["CONTEXT", "Fleet", "Size", "sailing"]
 

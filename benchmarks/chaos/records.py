@@ -29,8 +29,8 @@ def write_messages(path: Path, batches: int, records: int, seed: int) -> None:
 
     from benchmarks.kernels import kernels_and_copies
     from deepprof.collectors.trace import DEVICE_EVENTS
-    from deepprof.wire.checking import count_records
-    from deepprof.wire.cutting import cut
+    from deepprof.live.wire.checking import count_records
+    from deepprof.live.wire.cutting import cut
 
     made = kernels_and_copies(1 + batches * records // KERNELS, KERNELS, seed=seed)
     numbers = pl.int_range(pl.len()).cast(DEVICE_EVENTS["correlation"])

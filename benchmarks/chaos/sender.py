@@ -14,9 +14,9 @@ from pathlib import Path
 
 from benchmarks.chaos.board import Board, State
 from benchmarks.chaos.records import read_messages
-from deepprof.client.credentials import Credentials
-from deepprof.client.endpoint import Endpoint, find_door
-from deepprof.client.sender import Sender, SendPolicy
+from deepprof.live.client.credentials import Credentials
+from deepprof.live.client.endpoint import Endpoint, find_door
+from deepprof.live.client.sender import Sender, SendPolicy
 from deepprof.v1.records_pb2 import CLOCK_SESSION, Batch, End, Hello
 
 __all__ = ["Task", "job_of", "send_ranks"]

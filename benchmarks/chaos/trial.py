@@ -20,7 +20,7 @@ from benchmarks.chaos.ground import Ground, Stretch
 from benchmarks.chaos.plan import Plan
 from benchmarks.chaos.proxy import Proxy, passing
 from benchmarks.chaos.records import write_messages
-from deepprof.client.sender import SendPolicy
+from deepprof.live.client.sender import SendPolicy
 
 __all__ = ["Effort", "Outcome", "Scenario", "attempt"]
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.reader import Reader, Session
-from deepprof.agent.injection import InjectionPlan, inject
 from deepprof.collectors.live.hook import find_hook
 from deepprof.collectors.live.packets import CollectionLevel
+from deepprof.live.agent.injection import InjectionPlan, inject
 
 __all__ = [
     "Failed",

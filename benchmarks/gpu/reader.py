@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from deepprof.agent.clocks import ClockFollower
 from deepprof.collectors.live.packets import (
     EVENT,
     HEAD,
@@ -31,6 +30,7 @@ from deepprof.collectors.live.packets import (
     Kind,
     Reason,
 )
+from deepprof.live.agent.clocks import ClockFollower
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -71,12 +71,12 @@ class Agent:
 
         os.environ.setdefault("POLARS_MAX_THREADS", "1")  # its pool costs more than it gives for tables of this size
         door = open_door(args.to, args)
-        from deepprof.agent.kineto.schedule import parse_schedule
-        from deepprof.agent.node_agent import AgentSettings, default_socket, default_spool, run
-        from deepprof.agent.pacing import Pacing
-        from deepprof.agent.sources import SourceOptions
-        from deepprof.service.config.sections import LogSection
-        from deepprof.service.logs import writing_logs
+        from deepprof.live.agent.kineto.schedule import parse_schedule
+        from deepprof.live.agent.node_agent import AgentSettings, default_socket, default_spool, run
+        from deepprof.live.agent.pacing import Pacing
+        from deepprof.live.agent.sources import SourceOptions
+        from deepprof.live.service.config.sections import LogSection
+        from deepprof.live.service.logs import writing_logs
 
         socket = args.socket or find_socket(os.environ.get("DEEPPROF_SOCKET")) or default_socket(os.environ)
         settings = AgentSettings(
@@ -127,7 +127,7 @@ def parse_limit(text: str) -> int:
     """Return a number of bytes that something can be done with. Raises `ArgumentTypeError`."""
     from argparse import ArgumentTypeError
 
-    from deepprof.service.config.quantities import parse_nbytes
+    from deepprof.live.service.config.quantities import parse_nbytes
 
     try:
         nbytes = parse_nbytes(text)

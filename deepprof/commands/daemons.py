@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import argparse
 
     from deepprof.analysis import Analysis
-    from deepprof.client.endpoint import Endpoint
+    from deepprof.live.client.endpoint import Endpoint
 
 __all__ = ["add_credentials", "add_daemon", "analyze_window", "open_door"]
 
@@ -27,11 +27,11 @@ def add_credentials(parser: argparse.ArgumentParser) -> None:
 
 def open_door(address: str | None, args: argparse.Namespace) -> Endpoint:
     """Return the door to the daemon at `address`, else to the default one, with what `args` shows there."""
-    from deepprof.client.extra import require_grpc
+    from deepprof.live.client.extra import require_grpc
 
     require_grpc()
-    from deepprof.client.credentials import Credentials
-    from deepprof.client.endpoint import find_door
+    from deepprof.live.client.credentials import Credentials
+    from deepprof.live.client.endpoint import find_door
 
     return find_door(address, Credentials(args.token_file, args.ca, args.cert, args.key))
 
@@ -55,7 +55,7 @@ def analyze_window(args: argparse.Namespace) -> Analysis:
     door = open_door(args.daemon, args)
     with progress("reading"):
         from deepprof.analysis import analyze
-        from deepprof.client.daemon import Daemon
+        from deepprof.live.client.daemon import Daemon
 
         between = find_between(args)
         with Daemon(door) as daemon:

@@ -13,7 +13,7 @@ from deepprof.commands.output import FORMATS
 from deepprof.commands.streams import require_stdout
 
 if TYPE_CHECKING:
-    from deepprof.agent.doctor.machine import DoctorMachine
+    from deepprof.live.agent.doctor.machine import DoctorMachine
 
 __all__ = ["Doctor"]
 
@@ -46,8 +46,8 @@ class Doctor:
         """Look, write the report, and return whether something is wrong."""
         import json
 
-        from deepprof.agent.doctor import examine_machine, examine_process
-        from deepprof.agent.doctor.file_tree import FileTree
+        from deepprof.live.agent.doctor import examine_machine, examine_process
+        from deepprof.live.agent.doctor.file_tree import FileTree
 
         around, tree = look_around(args), FileTree()
         report = examine_machine(tree, around) if args.pid is None else examine_process(tree, around, args.pid)
@@ -61,11 +61,11 @@ class Doctor:
 
 def look_around(args: argparse.Namespace) -> DoctorMachine:
     """Return what the doctor looks at besides files."""
-    from deepprof.agent.asking import ask
-    from deepprof.agent.doctor.machine import DoctorMachine
     from deepprof.collectors.live import __file__ as live
     from deepprof.collectors.live.identity import find_socket
     from deepprof.collectors.live.inject import find_library
+    from deepprof.live.agent.asking import ask
+    from deepprof.live.agent.doctor.machine import DoctorMachine
 
     return DoctorMachine(
         socket=args.agent or find_socket(),
@@ -83,7 +83,7 @@ def call_daemon(to: str | None) -> str | None:
     """Return why the daemon does not answer, None where somebody listens. Raises PermissionError with its address."""
     import socket
 
-    from deepprof.wire.addresses import default_address, parse_address
+    from deepprof.live.wire.addresses import default_address, parse_address
 
     said = to or os.environ.get("DEEPPROF_DAEMON")
     address = parse_address(said) if said else default_address()

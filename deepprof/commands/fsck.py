@@ -32,7 +32,7 @@ class Fsck:
         """Print the problems, and a line that sums them up."""
         from pathlib import Path
 
-        from deepprof.service.fsck import check_store
+        from deepprof.live.service.fsck import check_store
 
         problems = check_store(Path(args.store), repair=args.repair)
         stdout = require_stdout()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Sequence
 
-    from deepprof.client.daemon import Daemon
+    from deepprof.live.client.daemon import Daemon
     from deepprof.render.live_table import Line
 
 __all__ = ["Jobs"]
@@ -46,7 +46,7 @@ class Jobs:
         """Ask the daemon, or have it forget."""
         check_names(args.action, args.jobs)
         door = open_door(args.daemon, args)
-        from deepprof.client.daemon import Daemon
+        from deepprof.live.client.daemon import Daemon
 
         with Daemon(door) as daemon:
             ACT[args.action](daemon, args)

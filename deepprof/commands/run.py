@@ -17,9 +17,9 @@ from deepprof.commands.streams import say
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from deepprof.agent.answers import AgentStatus
-    from deepprof.agent.injection import InjectionPlan
-    from deepprof.agent.launching import AgentSupervisor
+    from deepprof.live.agent.answers import AgentStatus
+    from deepprof.live.agent.injection import InjectionPlan
+    from deepprof.live.agent.launching import AgentSupervisor
 
 __all__ = ["Run"]
 
@@ -62,7 +62,7 @@ class Run:
 
     def run(self, args: argparse.Namespace) -> int:
         """Run the command and return its exit code."""
-        from deepprof.agent.running import CannotRunError, deaf_threads
+        from deepprof.live.agent.running import CannotRunError, deaf_threads
 
         command = read_command(args.command)
         with deaf_threads():
@@ -78,9 +78,9 @@ class Run:
 
 def run_watched(command: list[str], args: argparse.Namespace) -> int:
     """Run `command` with collectors in it, or as it is where there can be none."""
-    from deepprof.agent.injection import inject
-    from deepprof.agent.launching import NoAgentError
-    from deepprof.agent.running import leave, replace, signals_blocked, spawn, wait
+    from deepprof.live.agent.injection import inject
+    from deepprof.live.agent.launching import NoAgentError
+    from deepprof.live.agent.running import leave, replace, signals_blocked, spawn, wait
 
     wish = make_wish(command, args)
     try:
@@ -103,10 +103,10 @@ def run_watched(command: list[str], args: argparse.Namespace) -> int:
 
 def make_wish(command: list[str], args: argparse.Namespace) -> InjectionPlan | None:
     """Return what is injected, None where no library of ours is."""
-    from deepprof.agent.injection import InjectionPlan
     from deepprof.collectors.live import __file__ as live
     from deepprof.collectors.live.identity import find_socket
     from deepprof.collectors.live.inject import find_library
+    from deepprof.live.agent.injection import InjectionPlan
 
     library = find_library() if sys.platform == "linux" else None
     if library is None:
@@ -127,8 +127,8 @@ def make_wish(command: list[str], args: argparse.Namespace) -> InjectionPlan | N
 
 def make_keeper(wish: InjectionPlan, args: argparse.Namespace) -> AgentSupervisor:
     """Return who finds the agent and keeps it alive."""
-    from deepprof.agent.injection import strip
-    from deepprof.agent.launching import AgentSupervisor
+    from deepprof.live.agent.injection import strip
+    from deepprof.live.agent.launching import AgentSupervisor
 
     shown = {"to": args.to} | {name: getattr(args, name) for name in CREDENTIALS}
     options = [word for name, text in shown.items() if text for word in (f"--{name.replace('_', '-')}", text)]
@@ -148,8 +148,8 @@ def explain_platform() -> str:
 
 def choose_job(name: str | None, command: list[str]) -> str:
     """Return the job's name: as given, as the environment has it, else after the script and the minute."""
-    from deepprof.agent.job_names import name_job
-    from deepprof.agent.rank_places import find_place
+    from deepprof.live.agent.job_names import name_job
+    from deepprof.live.agent.rank_places import find_place
 
     said = os.environ.get("DEEPPROF_JOB")
     job = name or find_place(os.environ).job or name_job(command, time.time())
@@ -180,20 +180,20 @@ def remark_on(answer: AgentStatus | None, to: str | None, said: str | None) -> l
 
 def check_address(text: str) -> str:
     """Return the address of a daemon as the agent writes it. Raises `UsageError`."""
-    from deepprof.agent.running import deaf_threads
+    from deepprof.live.agent.running import deaf_threads
 
     with deaf_threads():
-        from deepprof.wire.addresses import parse_address
+        from deepprof.live.wire.addresses import parse_address
 
     return str(parse_address(text))
 
 
 def find_usual() -> str | None:
     """Return the address that a command takes without one, None where the environment names none that can be."""
-    from deepprof.agent.running import deaf_threads
+    from deepprof.live.agent.running import deaf_threads
 
     with deaf_threads():
-        from deepprof.wire.addresses import default_address
+        from deepprof.live.wire.addresses import default_address
 
     said = os.environ.get("DEEPPROF_DAEMON")
     try:
@@ -213,10 +213,10 @@ def sum_up(
 
     `since_unix_ns` is when the agent began that the command found.
     """
-    from deepprof.agent.asking import NotAnsweredError
-    from deepprof.agent.draining import drain
-    from deepprof.agent.remaining import find_remaining
-    from deepprof.agent.summary import FinishedCommand, describe
+    from deepprof.live.agent.asking import NotAnsweredError
+    from deepprof.live.agent.draining import drain
+    from deepprof.live.agent.remaining import find_remaining
+    from deepprof.live.agent.summary import FinishedCommand, describe
 
     job = wish.job
     try:
@@ -241,7 +241,7 @@ def read_command(words: list[str]) -> list[str]:
 
 def parse_job(text: str) -> str:
     """Return the name of a job as the daemon takes it."""
-    from deepprof.agent.job_names import NAME_CHARS, is_name
+    from deepprof.live.agent.job_names import NAME_CHARS, is_name
 
     if not is_name(text):
         raise argparse.ArgumentTypeError(

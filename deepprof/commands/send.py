@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from deepprof.client.endpoint import Endpoint
-    from deepprof.client.replay import ReplayTotals
     from deepprof.collectors.trace import Trace
+    from deepprof.live.client.endpoint import Endpoint
+    from deepprof.live.client.replay import ReplayTotals
 
 __all__ = ["Send"]
 
@@ -49,7 +49,7 @@ class Send:
     def run(self, args: argparse.Namespace) -> int:
         """Read, send, and say what became of it."""
         door = open_door(args.to, args)
-        from deepprof.client.replay import TraceReplay, check_words, replay
+        from deepprof.live.client.replay import TraceReplay, check_words, replay
 
         check_words(args.job, args.collector)
         traces = read_traces(args)
@@ -97,8 +97,8 @@ def describe(totals: ReplayTotals) -> str:
 
 def describe_account(door: Endpoint, job: str, traces: list[Trace]) -> str:
     """Return what the daemon left out of it, nothing where it left out nothing or does not tell us."""
-    from deepprof.client.daemon import Daemon
-    from deepprof.client.errors import DaemonError
+    from deepprof.live.client.daemon import Daemon
+    from deepprof.live.client.errors import DaemonError
 
     sent = {trace.rank or 0 for trace in traces}
     try:

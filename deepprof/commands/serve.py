@@ -19,7 +19,7 @@ class Serve:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's arguments."""
-        from deepprof.service.flags import add_flags
+        from deepprof.live.service.flags import add_flags
 
         parser.add_argument("--config", metavar="FILE", help="settings as TOML (--print-config shows all)")
         add_flags(parser)
@@ -31,20 +31,20 @@ class Serve:
         import os
         from pathlib import Path
 
-        from deepprof.client.extra import explain_missing
         from deepprof.commands.streams import require_stdout
-        from deepprof.service.config import describe_config, load_config, read_flags
+        from deepprof.live.client.extra import explain_missing
+        from deepprof.live.service.config import describe_config, load_config, read_flags
 
         config = load_config(Path(args.config) if args.config else None, read_flags(args), os.environ)
         if args.print_config:
             require_stdout().write(describe_config(config))
             return 0
         os.environ.setdefault("POLARS_MAX_THREADS", "1")  # its pool costs more than it gives for tables of this size
-        from deepprof.service.logs import writing_logs
+        from deepprof.live.service.logs import writing_logs
 
         with writing_logs(config.log):
             try:
-                from deepprof.service.daemon import serve
+                from deepprof.live.service.daemon import serve
             except ImportError as error:
                 raise explain_missing(error) from error
             asyncio.run(serve(config))

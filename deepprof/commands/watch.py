@@ -49,7 +49,7 @@ class Watch:
         """Look, once or until somebody has seen enough."""
         check_address(args.address)
         door = open_door(args.address, args)
-        from deepprof.client.scene import look_on
+        from deepprof.live.client.scene import look_on
 
         screen = WatchScreen()
         scenes = look_on(door, args.job, lambda: screen.wait(args.interval))

@@ -11,7 +11,7 @@ from deepprof.render.live_table import INDENT, Line, LiveColumn, cut, draw_table
 from deepprof.render.units import ABSENT, format_duration, format_ratio
 
 if TYPE_CHECKING:
-    from deepprof.client.values import Account, DeviceState, JobState, RankState
+    from deepprof.live.client.values import Account, DeviceState, JobState, RankState
 
 __all__ = ["LiveScene", "draw_scene"]
 

@@ -23,7 +23,7 @@ from benchmarks.chaos.plan import Call, find_compiler
 from benchmarks.chaos.scenarios import SCENARIOS
 from benchmarks.chaos.table import make_table, tell_aim
 from benchmarks.chaos.trial import Effort, Outcome, Scenario, attempt
-from tests.deepprof.service.daemons import wait_for
+from tests.deepprof.live.service.daemons import wait_for
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="faults are injected by a library in C: no cc here")

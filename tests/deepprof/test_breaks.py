@@ -14,13 +14,13 @@ from deepprof.collectors.clocks import shift
 from deepprof.collectors.store.rank import open_rank, write_rank
 from deepprof.collectors.time_range import account_part
 from deepprof.collectors.trace import Trace
-from deepprof.service.session import RankSession
+from deepprof.live.service.session import RankSession
+from deepprof.live.wire import WireLimits, check_batch, make_end, make_hello
+from deepprof.live.wire.assembly import TraceAssembly
+from deepprof.live.wire.cutting import cut_with_gaps
 from deepprof.simulation import Simulation, simulate, write
 from deepprof.v1.records_pb2 import Gap
-from deepprof.wire import WireLimits, check_batch, make_end, make_hello
-from deepprof.wire.assembly import TraceAssembly
-from deepprof.wire.cutting import cut_with_gaps
-from tests.deepprof.service.session.feeding import Outcome
+from tests.deepprof.live.service.session.feeding import Outcome
 
 WAIT, ACTIVE, CYCLES = 5, 20, 3
 ITERATIONS = CYCLES * (WAIT + ACTIVE)

@@ -15,23 +15,23 @@ from pathlib import Path
 
 import pytest
 
-from deepprof.agent.asking import NoAnswerReason, NotAnsweredError, ask, is_there
-from deepprof.agent.launching import AgentSupervisor, NoAgentError
-from deepprof.agent.node_agent import AgentSettings, NodeAgent
-from deepprof.agent.server import bind
-from deepprof.agent.spool import SpoolError, make_root
-from deepprof.agent.spool.spool_folder import SpoolFolder
-from deepprof.client.endpoint import find_door
 from deepprof.collectors.errors import DeepProfError, UsageError
 from deepprof.collectors.live.connection import connect
+from deepprof.live.agent.asking import NoAnswerReason, NotAnsweredError, ask, is_there
+from deepprof.live.agent.launching import AgentSupervisor, NoAgentError
+from deepprof.live.agent.node_agent import AgentSettings, NodeAgent
+from deepprof.live.agent.server import bind
+from deepprof.live.agent.spool import SpoolError, make_root
+from deepprof.live.agent.spool.spool_folder import SpoolFolder
+from deepprof.live.client.endpoint import find_door
+from deepprof.live.service.access.sockets import claim
+from deepprof.live.service.examiner.captures import Captures
+from deepprof.live.service.folder import StoreError, prepare_folder
 from deepprof.ownership import find_peer, is_trusted
-from deepprof.service.access.sockets import claim
-from deepprof.service.examiner.captures import Captures
-from deepprof.service.folder import StoreError, prepare_folder
 from tests.collectors.live.building import build
 from tests.collectors.live.reader import finish_job, start_job
-from tests.deepprof.agent.agents import running_agent
-from tests.deepprof.service.daemons import DEADLINE_S, wait_for
+from tests.deepprof.live.agent.agents import running_agent
+from tests.deepprof.live.service.daemons import DEADLINE_S, wait_for
 
 STRANGER = 12345
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.client.values import Account, CollectorStatus, DeviceState, JobState, RankState
+from deepprof.live.client.values import Account, CollectorStatus, DeviceState, JobState, RankState
 from deepprof.render.live import LiveScene, draw_scene
 
 NOW_NS = 1_700_000_000_000_000_000

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from deepprof.service.config import load_config
-from deepprof.service.config.default_paths import listen_addresses
+from deepprof.live.service.config import load_config
+from deepprof.live.service.config.default_paths import listen_addresses
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "docker"

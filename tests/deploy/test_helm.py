@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.commands import prepare_parser
-from deepprof.service.config import load_config
+from deepprof.live.service.config import load_config
 from tests.deploy.helm_template import Renderer, TemplateError, overlay, parse, render_chart
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -134,7 +134,7 @@ def test_the_one_container_with_root_can_do_nothing_but_chown() -> None:
 
 def test_the_daemon_takes_its_flags_and_its_file(case: dict[str, Any], tmp_path: Path) -> None:
     from deepprof.commands.serve import Serve
-    from deepprof.service.config import read_flags
+    from deepprof.live.service.config import read_flags
 
     parser = prepare_parser()
     serve = Serve()

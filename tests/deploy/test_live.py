@@ -15,8 +15,8 @@ import yaml
 
 pytest.importorskip("grafana_foundation_sdk", reason='pip install "deepprof[dashboards]"')
 
-from tests.deepprof.service.daemons import Daemon, launch, running
-from tests.deepprof.service.sending import check_accounts, open_client
+from tests.deepprof.live.service.daemons import Daemon, launch, running
+from tests.deepprof.live.service.sending import check_accounts, open_client
 from tests.deploy.prometheus_server import Prometheus, running_prometheus, scrape, wait_for
 from tests.deploy.test_grafana import QUERIES, choose
 from tests.deploy.test_prometheus import FASTER, GROUPS, hurry

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from deepprof.service.exporter.exposition import SERIES_DROPPED
-from deepprof.service.exporter.families import DAEMON, DEVICE, DEVICE_LABELS, JOB, JOB_LABELS, RANK, RANK_LABELS
+from deepprof.live.service.exporter.exposition import SERIES_DROPPED
+from deepprof.live.service.exporter.families import DAEMON, DEVICE, DEVICE_LABELS, JOB, JOB_LABELS, RANK, RANK_LABELS
 from tests.deploy.prometheus_server import running_prometheus, scrape, wait_for
 from tests.deploy.training import Training, exported
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from deepprof.service.config import load_config
-from deepprof.service.config.default_paths import find_store
+from deepprof.live.service.config import load_config
+from deepprof.live.service.config.default_paths import find_store
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "systemd"
@@ -85,7 +85,7 @@ CONFINED = """
 import ctypes
 ctypes.CDLL(None).prctl(65, 1, 0, 0, 0)
 import deepprof
-from deepprof.service import daemon
+from deepprof.live.service import daemon
 from deepprof.simulation import simulate
 import msgspec, sys
 open(sys.argv[1], "wb").write(msgspec.json.encode(simulate("healthy", iterations=5).document))

@@ -6,9 +6,9 @@ import re
 import shlex
 from pathlib import Path
 
-from deepprof.agent.node_agent import default_spool
 from deepprof.collectors.live.identity import find_socket
 from deepprof.commands import prepare_parser
+from deepprof.live.agent.node_agent import default_spool
 
 from .test_systemd import FOLDER, MOST_EXPOSED, PROGRAM, tool
 
@@ -51,8 +51,8 @@ def test_the_agent_takes_the_command_line_of_the_unit() -> None:
 
 def test_jobs_look_where_the_unit_listens(tmp_path: Path) -> None:
     (tmp_path / "deepprof").mkdir()
-    (tmp_path / "deepprof/agent.sock").touch()
-    assert find_socket({"HOME": "/home/x"}, tmp_path).relative_to(tmp_path) == Path("deepprof/agent.sock")
+    (tmp_path / "deepprof/live/agent.sock").touch()
+    assert find_socket({"HOME": "/home/x"}, tmp_path).relative_to(tmp_path) == Path("deepprof/live/agent.sock")
     assert "--socket /run/deepprof/agent.sock" in settings()["ExecStart"]
     assert settings()["RuntimeDirectory"] == "deepprof"
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from deepprof.service.config.sections import ShareSection
-from deepprof.service.exporter import DaemonSnapshot, Exporter, serve_metrics
-from deepprof.service.senders import SenderView
-from deepprof.service.views import CollectorView, RankView
-from tests.deepprof.service.exporter.jobs import S, make_device, make_rank, make_snapshot
+from deepprof.live.service.config.sections import ShareSection
+from deepprof.live.service.exporter import DaemonSnapshot, Exporter, serve_metrics
+from deepprof.live.service.senders import SenderView
+from deepprof.live.service.views import CollectorView, RankView
+from tests.deepprof.live.service.exporter.jobs import S, make_device, make_rank, make_snapshot
 
 __all__ = ["Training", "exported"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 def main() -> None:
     import atheris
 
-    with atheris.instrument_imports(include=["deepprof.wire"]):
+    with atheris.instrument_imports(include=["deepprof.live.wire"]):
         from tests.fuzz.arrow_trial import limit_memory, seeds, try_bytes
 
     corpus = Path(sys.argv[1])

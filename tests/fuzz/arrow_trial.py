@@ -6,11 +6,11 @@ from pathlib import Path
 import polars as pl
 
 from deepprof.collectors.trace import RECORD_TABLES, TABLES, Accounting, Trace
+from deepprof.live.wire import WireError, WireLimits, check_batch, count_records, encode_table
+from deepprof.live.wire.records import KINDS, TABLE_OF
 from deepprof.v1 import records_pb2 as pb
-from deepprof.wire import WireError, WireLimits, check_batch, count_records, encode_table
-from deepprof.wire.records import KINDS, TABLE_OF
-from tests.deepprof.wire.messages import write_stream
-from tests.deepprof.wire.traces import make_full_trace
+from tests.deepprof.live.wire.messages import write_stream
+from tests.deepprof.live.wire.traces import make_full_trace
 
 TRACE = make_full_trace()
 LIMITS = WireLimits(message_nbytes=1 << 20)

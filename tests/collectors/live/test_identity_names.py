@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from deepprof.agent.rank_places import VARIABLES
 from deepprof.collectors.live.identity import PLACES
+from deepprof.live.agent.rank_places import VARIABLES
 from tests.collectors.live.building import INJECT
 
 

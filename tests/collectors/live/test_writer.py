@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.agent.node_agent import default_socket
 from deepprof.collectors.live import connection, payloads
 from deepprof.collectors.live import writer as module
 from deepprof.collectors.live.identity import PLACES, CollectorIdentity, find_socket
 from deepprof.collectors.live.packets import EVENT, NO_TIME, RANGE, VERSION, CollectionLevel, Kind, Reason
 from deepprof.collectors.live.writer import NEVER, RecordBatch, Writer, read_clocks
+from deepprof.live.agent.node_agent import default_socket
 from tests.collectors.live.listener import PATIENCE_S, Listener
 
 
@@ -401,7 +401,7 @@ def test_the_socket_is_found_in_the_usual_order(tmp_path: Path) -> None:
     assert find_socket(known, tmp_path) == Path("/home/u/.local/state/deepprof/agent.sock")
     (tmp_path / "deepprof").mkdir()
     (tmp_path / "deepprof/deepprof.sock").touch()
-    assert find_socket(known, tmp_path) == tmp_path / "deepprof/agent.sock"
+    assert find_socket(known, tmp_path) == tmp_path / "deepprof/live/agent.sock"
 
 
 def test_clocks_are_read_together() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deepprof.simulation import simulate, write
-from tests.deepprof.client.conftest import address, daemon, door, folder
+from tests.deepprof.live.client.conftest import address, daemon, door, folder
 
 __all__ = ["address", "daemon", "door", "folder"]
 

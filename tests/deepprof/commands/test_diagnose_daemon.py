@@ -10,7 +10,7 @@ from deepprof.commands import main
 from deepprof.simulation import simulate, write
 from deepprof.simulation.sharing import simulate_shared
 from deepprof.v1 import records_pb2
-from tests.deepprof.client.fake_daemon import FakeDaemon, Rank
+from tests.deepprof.live.client.fake_daemon import FakeDaemon, Rank
 
 
 @pytest.fixture(scope="module")

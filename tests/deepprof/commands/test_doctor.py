@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deepprof.commands import main
-from tests.deepprof.agent.fake_agent import answer, answering, process
+from tests.deepprof.live.agent.fake_agent import answer, answering, process
 from tests.patience import PATIENCE_S
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from deepprof.commands import main
-from deepprof.service.folder import lock_store
-from deepprof.service.history import History
-from deepprof.service.journal import Journal, JournalFrame
+from deepprof.live.service.folder import lock_store
+from deepprof.live.service.history import History
+from deepprof.live.service.journal import Journal, JournalFrame
 
 
 @pytest.fixture

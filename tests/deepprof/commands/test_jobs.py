@@ -9,7 +9,7 @@ import pytest
 
 from deepprof.commands import main
 from deepprof.v1 import admin_pb2, query_pb2
-from tests.deepprof.service.daemons import running, wait_for
+from tests.deepprof.live.service.daemons import running, wait_for
 
 NOW_NS = 1_700_000_000_000_000_000
 

@@ -12,10 +12,10 @@ from dataclasses import replace
 import pytest
 
 import deepprof
-from deepprof.client.errors import DaemonError
 from deepprof.commands import main
-from tests.deepprof.service.daemons import Daemon, launch, running
-from tests.deepprof.service.sending import check_accounts, open_client, wait_settled
+from deepprof.live.client.errors import DaemonError
+from tests.deepprof.live.service.daemons import Daemon, launch, running
+from tests.deepprof.live.service.sending import check_accounts, open_client, wait_settled
 from tests.patience import PATIENCE_S
 
 DEADLINE_S = PATIENCE_S

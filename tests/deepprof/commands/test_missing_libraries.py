@@ -54,7 +54,7 @@ def test_a_daemon_without_one_of_them(module, library, tmp_path):
 
 
 def test_an_import_that_fails_for_another_reason_keeps_its_traceback(tmp_path):
-    done = run_without(["deepprof.service.engine"], ["serve", "--store", str(tmp_path / "s")])
+    done = run_without(["deepprof.live.service.engine"], ["serve", "--store", str(tmp_path / "s")])
     assert "Traceback" in done.stderr
     assert LINE not in done.stderr
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from deepprof.agent.asking import ask
-from deepprof.agent.job_names import name_job
 from deepprof.commands.run import Run, parse_drain, parse_job, parse_socket, read_command
-from tests.deepprof.agent.fake_agent import process
+from deepprof.live.agent.asking import ask
+from deepprof.live.agent.job_names import name_job
+from tests.deepprof.live.agent.fake_agent import process
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -32,8 +32,8 @@ from deepprof.commands import main
 run = sys.modules["deepprof.commands.run"]
 make_keeper = run.make_keeper
 def make_with_stand_in(*given):  # not before: what it loads starts threads
-    from deepprof.agent.launching import AgentSupervisor
-    AgentSupervisor.program = (sys.executable, "-m", "tests.deepprof.agent.stand_in_agent")
+    from deepprof.live.agent.launching import AgentSupervisor
+    AgentSupervisor.program = (sys.executable, "-m", "tests.deepprof.live.agent.stand_in_agent")
     return make_keeper(*given)
 run.make_keeper = make_with_stand_in
 sys.exit(main(sys.argv[1:]))
@@ -172,7 +172,7 @@ def test_where_nothing_can_be_collected_the_command_runs_all_the_same(cli, more,
 
 
 def test_a_slow_agent_is_not_waited_for_long(cli):
-    code = DRIVER.replace('"-m", "tests.deepprof.agent.stand_in_agent"', '"-c", "import time; time.sleep(3)"')
+    code = DRIVER.replace('"-m", "tests.deepprof.live.agent.stand_in_agent"', '"-c", "import time; time.sleep(3)"')
     code = code.replace("return make_keeper", "AgentSupervisor.find.__defaults__ = (0.1,)\n    return make_keeper")
     command = [sys.executable, "-c", code, "run", "--agent", str(cli.path), "--quiet", "sh", "-c", "echo $DEEPPROF_JOB"]
     environ = {**os.environ, "LIBRARY": LIBRARY, "DEEPPROF_JOB": "late"}

@@ -13,8 +13,8 @@ import pytest
 
 import deepprof
 from deepprof.commands import main
-from deepprof.wire.assembly import TraceAssembly
-from tests.deepprof.client.fake_daemon import Script
+from deepprof.live.wire.assembly import TraceAssembly
+from tests.deepprof.live.client.fake_daemon import Script
 from tests.patience import PATIENCE_S
 
 

@@ -16,9 +16,9 @@ import time
 import grpc
 import pytest
 
-from deepprof.client.errors import DaemonError
-from deepprof.client.scene import look_on
 from deepprof.commands import main
+from deepprof.live.client.errors import DaemonError
+from deepprof.live.client.scene import look_on
 from deepprof.v1 import query_pb2
 from tests.patience import PATIENCE_S
 

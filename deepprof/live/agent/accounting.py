@@ -1,0 +1,224 @@
+"""What became of every record that a process has made, by kind: the books that `run`, `doctor` and the agent show.
+
+For every kind made = kept by the daemon + missing, by reason + waiting, here or on the way. Kinds are those of packets
+(`RECORD_KINDS`); of records that were lost before anybody had read them the kind is unknown, and that is said.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.collectors.live.packets import EVENT, RECORD_KINDS
+from deepprof.collectors.trace import ACTIVITIES
+from deepprof.live.agent.answers import RecordAccount
+from deepprof.live.wire.kinds import UNKNOWN_KIND
+
+if TYPE_CHECKING:
+    from deepprof.live.agent.rank_spool import RankSpool
+    from deepprof.live.agent.reordering import Rows
+
+__all__ = ["RANGE_KIND", "RESTARTED", "Made", "ProcessAccount", "count_rows", "describe_account"]
+
+Counts = Counter[str]
+"""Records by kind."""
+Books = dict[str, Counts]
+"""Records by reason and kind."""
+Made = npt.NDArray[Any]
+"""Records of each of `RECORD_KINDS`, as packets tell them."""
+
+RANGE_KIND = "range"
+RESTARTED, UNEXPLAINED = "agent-restarted", "unexplained"
+# Reasons for which records are missing whose kinds nobody had looked at; what the daemon has tells them in the end.
+WITHOUT_KINDS = (RESTARTED, "not-kept", "damaged", "refused")
+
+
+def count_rows(rows: Rows) -> Counts:
+    """Return how many of the packed records are of each kind."""
+    if rows.dtype != EVENT:
+        return +Counter({RANGE_KIND: len(rows)})
+    numbers = np.bincount(rows["activity"], minlength=len(ACTIVITIES)).tolist()
+    known = dict(zip(ACTIVITIES, numbers[: len(ACTIVITIES)], strict=True))
+    return +Counter(known | {UNKNOWN_KIND: sum(numbers[len(ACTIVITIES) :])})
+
+
+@dataclass(slots=True)
+class ProcessAccount:
+    """The records of one process, in this agent.
+
+    `counted` are all up to the number that is expected next; of them `lost` never came, the others `came`; of those
+    `left_out` could not be used, and `given` are with the rank. `ahead` were lost behind the last packet, as a tick
+    says, for `ahead_reason`. `elsewhere` are in the account of the rank's former name, and `is_resumed` says that an
+    agent before this one had some of the lost ones, which the daemon may have.
+    """
+
+    counted: Counts = field(default_factory=Counter)
+    lost: Books = field(default_factory=dict)
+    came: Counts = field(default_factory=Counter)
+    left_out: Books = field(default_factory=dict)
+    given: Counts = field(default_factory=Counter)
+    ahead: Counts = field(default_factory=Counter)
+    ahead_reason: str = ""
+    elsewhere: Counts = field(default_factory=Counter)
+    is_resumed: bool = False
+
+    def come(self, kinds: Counts) -> None:
+        """Count records that came."""
+        self.counted.update(kinds)
+        self.came.update(kinds)
+        self.ahead = Counter()
+
+    def skip(self, count: int, made: Made, reason: str) -> None:
+        """Count records that never came; `made` is what the process says of all up to here."""
+        missing = self._find_missing(count, made)
+        self.counted.update(missing)
+        add(self.lost, reason, missing)
+        self.ahead = Counter()
+
+    def look_ahead(self, count: int, made: Made, reason: str) -> None:
+        """Take note of `count` records behind those that came, of which a tick says that they are missing."""
+        self.ahead, self.ahead_reason = self._find_missing(count, made), reason
+
+    def _find_missing(self, count: int, made: Made) -> Counts:
+        """Return of which kinds `count` records were that are missing, as far as what is told of them can be."""
+        told = zip(RECORD_KINDS, made.tolist(), strict=True)
+        known = +Counter({kind: number - self.counted[kind] for kind, number in told})
+        known = known if known.total() <= count else Counter()
+        return known + Counter({UNKNOWN_KIND: count - known.total()})
+
+    def leave_out(self, reason: str, kinds: Counts) -> None:
+        """Count records that came and cannot be used."""
+        add(self.left_out, reason, kinds)
+
+    def give(self, kinds: Counts) -> None:
+        """Count records that the rank was given."""
+        self.given.update(kinds)
+
+    def abandon(self, reason: str) -> None:
+        """Count what waits here as lost: nobody takes it."""
+        add(self.lost, reason, self.held)
+        self.came.subtract(self.held)
+
+    def resume(self, before: int, *, elsewhere: bool) -> None:
+        """Take note that `before` of the lost records had come to an agent before this one, or under another name.
+
+        `elsewhere`: the account of that name has them. How many of each kind they were nobody knows here.
+        """
+        skipped, reason = self.all_lost, next(reversed(self.lost), RESTARTED)
+        lost = +Counter({UNKNOWN_KIND: skipped.total() - before})
+        self.lost = {reason if elsewhere else RESTARTED: lost} if lost else {}
+        self.is_resumed = not elsewhere
+        if elsewhere:
+            self.elsewhere = skipped
+            self.elsewhere.subtract(lost)
+
+    @property
+    def all_lost(self) -> Counts:
+        """Records that never came."""
+        return sum(self.lost.values(), Counter[str]())
+
+    @property
+    def held(self) -> Counts:
+        """Records that came and wait here."""
+        held = Counter(self.came)
+        for gone in (self.given, *self.left_out.values()):
+            held.subtract(gone)
+        return +held
+
+    @property
+    def made(self) -> Counts:
+        """All records that this account is to explain."""
+        made = self.counted + self.ahead
+        made.subtract(self.elsewhere)
+        return made
+
+    @property
+    def missing(self) -> Books:
+        """Records that were not given to the rank and never will be."""
+        books: Books = {}
+        for reason, kinds in (*self.lost.items(), *self.left_out.items(), (self.ahead_reason, self.ahead)):
+            add(books, reason, kinds)
+        return books
+
+
+def add(books: Books, reason: str, kinds: Mapping[str, int]) -> None:
+    """Count records under a reason."""
+    if any(kinds.values()):
+        books.setdefault(reason, Counter()).update(kinds)
+
+
+def describe_account(account: ProcessAccount, rank: RankSpool | None, *, ended: bool, stand_in: bool) -> RecordAccount:
+    """Return what became of a process's records, with the daemon's word on those that it has.
+
+    `ended`: nothing more comes. `stand_in`: its ranges can be kernels of the daemon's.
+    """
+    made, missing = account.made, account.missing
+    if rank is None:
+        return write(made, Counter(), missing)
+    for reason, kinds in rank.missing.items():
+        add(missing, reason, as_made(kinds, stand_in=stand_in))
+    told = rank.uplink.account
+    if told is None:
+        left = max(0, total(made) - sum(map(total, missing.values())))
+        waiting = total(account.held) + max(0, rank.intake.next - rank.durable)
+        return write(made, None, missing, waiting=min(left, waiting))
+    kept = as_made({each.kind: each.accepted for each in told.kinds}, stand_in=stand_in)
+    for each in told.kinds:
+        for reason, count in each.dropped.items():
+            add(missing, f"daemon-{reason}", as_made({each.kind: count}, stand_in=stand_in))
+    rest = Counter(made)
+    for gone in (kept, *missing.values()):
+        rest.subtract(gone)
+    is_over = ended and not account.held and rank.intake.next <= rank.durable <= rank.uplink.counted
+    if is_over or not total(rest):  # nothing waits: what then does not add up are the kinds alone
+        rest = explain(rest, missing, is_resumed=account.is_resumed)
+    waiting = max(0, total(rest))
+    return write(made, kept, missing, waiting, min(waiting, max(0, rank.durable - rank.uplink.counted)))
+
+
+def explain(rest: Counts, missing: Books, *, is_resumed: bool) -> Counts:
+    """Put what is neither kept nor missing under the reason that had no kinds; returns what then is left."""
+    reasons = [reason for reason in WITHOUT_KINDS if missing.get(reason, Counter())[UNKNOWN_KIND]]
+    reasons = reasons or ([RESTARTED] if is_resumed else [])
+    if any(rest.values()) and len(reasons) == 1:
+        add(missing, reasons[0], rest)
+        return Counter()
+    if total(rest) > 0:
+        add(missing, UNEXPLAINED, +rest)
+        return Counter()
+    return rest
+
+
+def as_made(kinds: Mapping[str, int], *, stand_in: bool) -> Counts:
+    """Return the daemon's kinds of records as the process's: what is no device event was a range."""
+    found: Counts = Counter()
+    for kind, count in kinds.items():
+        is_event = kind in ACTIVITIES and not stand_in
+        found[kind if is_event or kind == UNKNOWN_KIND else RANGE_KIND] += count
+    return found
+
+
+def total(kinds: Mapping[str, int]) -> int:
+    """Return the records of all kinds."""
+    return sum(kinds.values())
+
+
+def write(made: Counts, kept: Counts | None, missing: Books, waiting: int = 0, uncounted: int = 0) -> RecordAccount:
+    """Return an account as it is sent."""
+    return RecordAccount(
+        made=plain(made),
+        kept=None if kept is None else plain(kept),
+        missing={reason: plain(kinds) for reason, kinds in missing.items() if any(kinds.values())},
+        waiting=waiting,
+        uncounted=uncounted,
+    )
+
+
+def plain(kinds: Mapping[str, int]) -> dict[str, int]:
+    """Return the kinds that there are any of."""
+    return {kind: count for kind, count in kinds.items() if count}

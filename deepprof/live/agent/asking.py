@@ -1,0 +1,134 @@
+"""Asking the agent of this node how it does, over the socket on which jobs talk to it."""
+
+from __future__ import annotations
+
+import socket
+import time
+from enum import Enum
+from pathlib import Path
+
+import numpy as np
+
+from deepprof.collectors.live.packets import HEAD, MAGIC, PAYLOAD_NBYTES, Kind
+from deepprof.live.agent.answers import AgentStatus, read_answer
+from deepprof.ownership import is_trusted
+
+__all__ = ["PATIENCE_S", "NoAnswerReason", "NotAnsweredError", "ask", "is_seated", "is_there", "sit"]
+
+# An agent that takes records from many jobs answers within a fraction of a second, where the machine has time for it.
+PATIENCE_S = 10.0
+
+
+class NoAnswerReason(Enum):
+    """Why nobody answered."""
+
+    ABSENT = "no agent listens there"
+    FORBIDDEN = "the socket may not be used by this user"
+    STRANGER = "it is another user's agent, and not the system's"
+    SILENT = "the agent does not answer"
+    FOREIGN = "what listens there is no agent of this release"
+    LEFT = "the agent is about to end"
+
+
+class NotAnsweredError(Exception):
+    """No answer; `why` is the kind of it, the text the whole."""
+
+    def __init__(self, why: NoAnswerReason, detail: str = "") -> None:
+        self.why = why
+        super().__init__(f"{why.value} ({detail})" if detail else why.value)
+
+
+def ask(path: Path, patience_s: float = PATIENCE_S) -> AgentStatus:
+    """Return what the agent at the socket `path` says of itself within `patience_s`. Raises `NotAnsweredError`."""
+    seat, answer = sit(path, patience_s)
+    seat.close()
+    return answer
+
+
+def sit(path: Path, patience_s: float = PATIENCE_S) -> tuple[socket.socket, AgentStatus]:
+    """Do as `ask`, and return the connection too: an agent does not end by itself while it is open."""
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        door.settimeout(patience_s)
+        connect(door, path)
+        answer = converse(door, time.monotonic() + patience_s)
+        door.setblocking(False)  # with patience left a look at it would wait, and time out instead of finding nothing
+        return door, answer
+    except NotAnsweredError:
+        door.close()
+        raise
+
+
+def is_seated(seat: socket.socket) -> bool:
+    """Whether the agent is still at the other end; it says nothing unasked."""
+    try:
+        return bool(seat.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK))
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+def converse(door: socket.socket, until_s: float) -> AgentStatus:
+    """Return the answer over an open connection. Raises `NotAnsweredError`."""
+    try:
+        door.sendall(np.array((MAGIC, Kind.ASK, 0, 0, 0), HEAD).tobytes())
+        payload = receive_answer(door, until_s)
+    except (BrokenPipeError, ConnectionResetError) as error:
+        raise NotAnsweredError(NoAnswerReason.LEFT) from error
+    except OSError as error:
+        raise NotAnsweredError(NoAnswerReason.SILENT) from error
+    try:
+        return read_answer(payload)
+    except ValueError as error:
+        raise NotAnsweredError(NoAnswerReason.FOREIGN, str(error)) from error
+
+
+def is_there(path: Path) -> bool:
+    """Whether somebody listens at `path`; nothing is asked."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+        door.settimeout(PATIENCE_S)
+        try:
+            connect(door, path)
+        except NotAnsweredError as error:
+            return error.why in {NoAnswerReason.SILENT, NoAnswerReason.STRANGER}
+    return True
+
+
+def connect(door: socket.socket, path: Path) -> None:
+    """Connect to the socket at `path`. Raises `NotAnsweredError`."""
+    try:
+        door.connect(str(path))
+        is_known = is_trusted(door, path)
+    except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
+        raise NotAnsweredError(NoAnswerReason.ABSENT) from error
+    except PermissionError as error:
+        raise NotAnsweredError(NoAnswerReason.FORBIDDEN) from error
+    except (TimeoutError, BlockingIOError) as error:  # the latter where many others wait to be let in
+        raise NotAnsweredError(NoAnswerReason.SILENT) from error
+    except (OSError, ValueError) as error:  # a path that is too long, or has a NUL in it
+        raise NotAnsweredError(NoAnswerReason.ABSENT, str(error)) from error
+    if not is_known:
+        raise NotAnsweredError(NoAnswerReason.STRANGER)
+
+
+def receive_answer(door: socket.socket, until_s: float) -> bytes:
+    """Return the payload of ANSWER. Raises `NotAnsweredError`, OSError."""
+    magic, kind, zero, nbytes, more = np.frombuffer(receive(door, HEAD.itemsize, until_s), HEAD)[0].item()
+    if magic != MAGIC or kind != Kind.ANSWER or zero or more or nbytes > PAYLOAD_NBYTES:
+        raise NotAnsweredError(NoAnswerReason.FOREIGN)
+    return receive(door, nbytes, until_s)
+
+
+def receive(door: socket.socket, nbytes: int, until_s: float) -> bytes:
+    """Return that many bytes. Raises `NotAnsweredError`, OSError."""
+    got = bytearray()
+    while len(got) < nbytes:
+        door.settimeout(max(0.001, until_s - time.monotonic()))
+        piece = door.recv(min(nbytes - len(got), 1 << 16))
+        if not piece:
+            raise NotAnsweredError(NoAnswerReason.LEFT)
+        got += piece
+        if time.monotonic() > until_s:
+            raise NotAnsweredError(NoAnswerReason.SILENT)
+    return bytes(got)

@@ -1,0 +1,71 @@
+"""Who a rank is on the way to the daemon: what Hello says of it."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+
+from deepprof.collectors.errors import printable
+from deepprof.live.wire.checking import check_hello
+from deepprof.live.wire.limits import LIMITS
+from deepprof.v1 import records_pb2 as pb
+
+__all__ = ["CollectorRun", "is_run_of", "make_hello", "name_runs"]
+
+RUN = r"(-[0-9]{1,6})+"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectorRun:
+    """One run of one collector on a rank of a job. `rank` None: not known, the agent gives a number.
+
+    `collector` names the run: the same name continues, another one begins the rank anew.
+    """
+
+    job: str
+    collector: str
+    rank: int | None = None
+    world_size: int | None = None
+    host: str = field(default_factory=socket.gethostname)
+    format: str = "cupti"
+    source: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def make_hello(identity: CollectorRun, number: int) -> pb.Hello:
+    """Return the message that opens a stream, `number` being the rank's. Raises `WireError` for impossible words."""
+    world = identity.world_size or 0
+    hello = pb.Hello(
+        job=identity.job,
+        rank=number,
+        rank_known=identity.rank is not None,
+        world_size=world if number < world <= LIMITS.rank + 1 else 0,
+        collector=identity.collector,
+        clock=pb.CLOCK_UNIX,
+        host=fit(identity.host, LIMITS.host_chars),
+        format=fit(identity.format, LIMITS.format_chars),
+        source=fit(identity.source, LIMITS.source_chars),
+        notes=[fit(note, LIMITS.note_chars) for note in identity.notes[: LIMITS.notes]],
+    )
+    check_hello(hello, LIMITS)
+    return hello
+
+
+def name_runs(collector: str) -> Iterator[str]:
+    """Yield a collector's name and others for it: as nothing follows an end, one that goes on takes the next."""
+    yield collector
+    for number in count(2):
+        yield f"{collector}-{number}"
+
+
+def is_run_of(name: str, collector: str) -> bool:
+    """Return whether a name is one of those that `name_runs` gives."""
+    return name == collector or re.fullmatch(re.escape(collector) + RUN, name) is not None
+
+
+def fit(text: str, chars: int) -> str:
+    """Return a text as a message may hold it."""
+    return printable(text.encode("utf-8", "replace").decode())[:chars]

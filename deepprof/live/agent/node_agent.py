@@ -1,0 +1,203 @@
+"""The agent as a whole: its socket, its ranks, its sources, from start to end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Coroutine, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from deepprof.live.agent import answers
+from deepprof.live.agent.members import SessionMembers
+from deepprof.live.agent.pacing import Pacing
+from deepprof.live.agent.ranks import AgentRanks
+from deepprof.live.agent.server import AgentServer, bind
+from deepprof.live.agent.sources import AgentSource, SourceOptions, make_sources
+from deepprof.live.agent.spool import SpoolBudget, make_root
+from deepprof.live.client.endpoint import Endpoint
+from deepprof.live.client.retrying import CLOCK, Clock
+from deepprof.live.service.files import raise_file_limit
+from deepprof.live.service.stopping import stop_on_signals, wake
+from deepprof.live.service.supervision import FirstFailure
+from deepprof.live.wire.addresses import default_address
+
+__all__ = ["AgentSettings", "NodeAgent", "default_socket", "default_spool", "run"]
+
+log = logging.getLogger(__name__)
+
+SOCKET = "agent.sock"
+SWEEP_S = 0.5
+IDLE_S = 30.0  # without a process and without work, before one that was started for a run ends
+ORPHANED_IDLE_S = 15.0  # the same once that run is gone; a child that it left behind may still import torch
+STUCK_S = 300.0  # without a daemon, before one that only has spools left ends: the next agent sends them
+LAST_S = 5.0  # for the last records to arrive when the agent is told to stop
+
+
+def default_socket(environ: Mapping[str, str]) -> Path:
+    """Return where the agent listens, beside the daemon's own socket."""
+    return Path(str(default_address(environ).path)).with_name(SOCKET)
+
+
+def default_spool(environ: Mapping[str, str]) -> Path:
+    """Return the folder for what is on its way."""
+    state = environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(state) / "deepprof" / "agent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """How an agent runs. `until_idle`: it ends by itself when nothing is left to do."""
+
+    socket: Path
+    spool: Path
+    spool_nbytes: int = 1 << 30
+    pacing: Pacing = field(default_factory=Pacing)
+    for_all: bool = False
+    until_idle: bool = False
+    wishes: SourceOptions = field(default_factory=SourceOptions)
+
+
+class NodeAgent:
+    """One agent. `serve` runs it; `answer` says how it does."""
+
+    def __init__(self, settings: AgentSettings, door: Endpoint, clock: Clock = CLOCK) -> None:
+        self.settings, self.door, self.clock = settings, door, clock
+        self.began_unix_ns = time.time_ns()
+        self.vitals = FirstFailure()
+        budget = SpoolBudget(settings.spool_nbytes)
+        self.roster = AgentRanks(door, settings.spool, budget, notice=self.hear_problem, vitals=self.vitals)
+        self.members = SessionMembers(self.roster.open, settings.pacing)
+        self.roster.awaits, self.members.let_go = self.members.awaits, self.roster.let_go
+        self.sources: list[AgentSource] = []
+        self.server: AgentServer | None = None
+        self.starter = os.getppid()
+        self.busy_s = clock.now_s()
+
+    def hear_problem(self, text: str) -> None:
+        """Take note of what keeps records from arriving; the log leaves out what comes again and again."""
+        log.warning("not-sent", extra={"why": text})
+
+    async def serve(self) -> None:
+        """Serve until told to stop, or idle. Raises `UsageError`, `OSError`, `SpoolError`, and `ProcessFailedError`."""
+        async with AsyncExitStack() as stack:
+            stopping = stack.enter_context(stop_on_signals())
+            self.vitals.failed = partial(wake, asyncio.get_running_loop(), stopping)
+            make_root(self.settings.spool)
+            listening = bind(self.settings.socket, for_all=self.settings.for_all)
+            server = self.server = AgentServer(listening, self.members, self.answer, self.clock, self.settings.for_all)
+            stack.push_async_callback(self.roster.close)
+            stack.push_async_callback(server.close)
+            self.roster.resume()
+            tasks = [self.start("the agent's socket", server.run()), *self.start_sources()]
+            stack.push_async_callback(end_tasks, tasks)
+            log.info("listening", extra={"socket": str(self.settings.socket), "to": str(self.door.address)})
+            await self.vitals.watch("the agent's house", self.keep_house(stopping, tasks))
+            await end_tasks(tasks)  # sources end their ranks
+            await server.close()  # what is not read by now, the next agent knows to be missing
+            await self.wind_up()
+        self.vitals.check("the agent")
+        log.info("stopped")
+
+    def start(self, part: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start what the agent depends on."""
+        return asyncio.create_task(self.vitals.watch(part, work))
+
+    async def keep_house(self, stopping: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None:
+        """Look after processes and ranks until the agent is to stop. Raises what has ended a task before its time."""
+        while not stopping.is_set() and not self.is_done():
+            self.members.sweep(self.clock.now_s())
+            self.roster.settle()
+            raise_failures(tasks)
+            await self.pause(stopping, SWEEP_S)
+
+    def start_sources(self) -> list[asyncio.Task[None]]:
+        """Start what is collected beside the processes. Raises `UsageError`."""
+        wishes, home = self.settings.wishes, self.settings.socket.parent
+        self.sources = make_sources(wishes, home, self.door, self.roster.open, self.hear_source)
+        return [self.start(f"the source {type(source).__name__}", source.run()) for source in self.sources]
+
+    def hear_source(self, text: str) -> None:
+        """Take note of what a source has to say."""
+        log.warning("source", extra={"text": text})
+
+    async def pause(self, stopping: asyncio.Event, seconds: float) -> None:
+        """Wait, but not longer than until the agent is to stop."""
+        waiting = asyncio.ensure_future(stopping.wait())
+        await asyncio.wait((waiting, asyncio.ensure_future(self.clock.sleep(seconds))), return_when="FIRST_COMPLETED")
+        waiting.cancel()
+
+    def is_done(self) -> bool:
+        """Whether nothing was to do for long enough."""
+        now_s = self.clock.now_s()
+        if self.is_needed() or not self.settings.until_idle:
+            self.busy_s = now_s
+        patience_s = IDLE_S if os.getppid() == self.starter else ORPHANED_IDLE_S
+        return now_s - self.busy_s >= (patience_s if self.roster.is_idle else STUCK_S)
+
+    def is_needed(self) -> bool:
+        """Whether somebody speaks with it, or something is under way."""
+        at_work = any(state.get("processes") or state.get("waiting") for state in self.describe_sources())
+        spoken_with = self.server is not None and bool(self.server.connections)
+        return spoken_with or bool(self.members.present) or self.roster.is_sending or at_work
+
+    async def wind_up(self) -> None:
+        """Give what is held to the spools, and the uplinks a moment: whatever stays there is sent by the next agent."""
+        self.members.pause()
+        until_s = self.clock.now_s() + LAST_S
+        while self.clock.now_s() < until_s and self.has_unsent():
+            await self.clock.sleep(SWEEP_S / 10)
+
+    def has_unsent(self) -> bool:
+        """Whether something in the spools has not arrived, and the daemon takes it."""
+        states = [(active.uplink.state, active.spool) for active in self.roster.all]
+        return any(state.connected and state.durable < spool.next for state, spool in states)
+
+    def describe_sources(self) -> list[dict[str, Any]]:
+        """Return how the sources do."""
+        return [source.state() for source in self.sources]
+
+    def answer(self) -> answers.AgentStatus:
+        """Return how it does."""
+        states = [active.uplink.state for active in self.roster.all]
+        problems = [state.problem for state in states if state.problem]
+        members = self.members.all
+        return answers.AgentStatus(
+            schema=answers.SCHEMA,
+            pid=os.getpid(),
+            began_unix_ns=self.began_unix_ns,
+            socket=str(self.settings.socket),
+            to=str(self.door.address),
+            connected=any(state.connected for state in states),
+            problem=problems[0] if problems else None,
+            spool=answers.SpoolState(self.roster.budget.nbytes, self.roster.budget.limit_nbytes),
+            processes=tuple(member.describe() for member in members),
+            sources=self.describe_sources(),
+            refused=tuple(answers.RefusedProcess(each.peer.pid, each.refusal) for each in members if each.refusal),
+            level_changes=[change for member in members for change in member.describe_changes()],
+        )
+
+
+def raise_failures(tasks: list[asyncio.Task[None]]) -> None:
+    """Raise what has ended a task before its time."""
+    for task in tasks:
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+
+async def end_tasks(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel tasks, and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def run(settings: AgentSettings, door: Endpoint) -> None:
+    """Run an agent until it is told to stop. Raises `DeepProfError`."""
+    raise_file_limit()  # each rank has five of them
+    asyncio.run(NodeAgent(settings, door).serve())

@@ -1,0 +1,68 @@
+"""Packets off a socket: whole, bounded, in a buffer of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+
+import numpy as np
+
+from deepprof.collectors.live.packets import HEAD, MAGIC, PAYLOAD_NBYTES, Kind
+from deepprof.live.agent.hello import ProtocolError
+
+__all__ = ["make_packet", "read_packets"]
+
+HEAD_NBYTES = HEAD.itemsize
+GREETING_NBYTES = 16 << 10  # what may come before the sender is known
+FIRST_NBYTES = 64 << 10
+
+
+async def read_packets(connection: socket.socket) -> AsyncIterator[tuple[int, memoryview]]:
+    """Yield kind and payload of each packet until the other side closes. Raises `ProtocolError`, `OSError`.
+
+    One packet is in memory at a time; nothing is read ahead, so that who writes too fast has to wait.
+    """
+    loop = asyncio.get_running_loop()
+    head, limit, at_once = bytearray(HEAD_NBYTES), GREETING_NBYTES, FIRST_NBYTES
+    while await fill(loop, connection, memoryview(head), may_end=True):
+        magic, kind, zero, nbytes, more = np.frombuffer(head, HEAD)[0].item()
+        if magic != MAGIC or zero or more or nbytes > limit:
+            raise ProtocolError("what it writes are no packets")
+        yield kind, await receive(loop, connection, nbytes, at_once)
+        limit, at_once = PAYLOAD_NBYTES, max(at_once, nbytes)  # who has sent so much once is believed
+
+
+async def receive(loop: asyncio.AbstractEventLoop, connection: socket.socket, nbytes: int, at_once: int) -> memoryview:
+    """Return that many bytes. A packet that never comes whole takes memory as far as it came, and as much again.
+
+    Memory for the first `at_once` bytes is taken in one piece.
+    """
+    pieces: list[bytearray] = []
+    at = 0
+    while at < nbytes:
+        piece = bytearray(min(nbytes - at, max(at, at_once)))
+        await fill(loop, connection, memoryview(piece))
+        pieces.append(piece)
+        at += len(piece)
+    return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+
+async def fill(
+    loop: asyncio.AbstractEventLoop, connection: socket.socket, place: memoryview, *, may_end: bool = False
+) -> bool:
+    """Fill `place` from the socket; returns False where nothing came any more. Raises `ProtocolError` in between."""
+    at = 0
+    while at < len(place):
+        got = await loop.sock_recv_into(connection, place[at:])
+        if not got:
+            if may_end and not at:
+                return False
+            raise ProtocolError("it ended in the middle of a packet")
+        at += got
+    return True
+
+
+def make_packet(kind: Kind, payload: bytes) -> bytes:
+    """Return a packet of the agent's."""
+    return np.array((MAGIC, kind, 0, len(payload), 0), HEAD).tobytes() + payload

@@ -1,0 +1,388 @@
+"""A process of a job as its packets tell of it: records on the Unix clock, in order, under the rank's names."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from deepprof.collectors.errors import printable
+from deepprof.collectors.live.packets import EVENT, NO_TIME, NOTICE_HEAD, RANGE, RECORDS_HEAD, TICK, Kind, Reason
+from deepprof.collectors.trace import ANNOTATIONS, HOST_EVENTS, empty_table
+from deepprof.live.agent.accounting import RANGE_KIND, RESTARTED, Made, ProcessAccount, count_rows
+from deepprof.live.agent.answers import CUT
+from deepprof.live.agent.clocks import ClockFollower
+from deepprof.live.agent.conversion import device_events, host_tables, is_framework, is_operator
+from deepprof.live.agent.hello import ProcessHello, ProtocolError
+from deepprof.live.agent.operators import OperatorKernels, OperatorSplit
+from deepprof.live.agent.pieces import count_records
+from deepprof.live.agent.process_names import ProcessNameTable
+from deepprof.live.agent.rank_spool import RankSpool
+from deepprof.live.agent.reordering import ReorderBuffer, Rows
+from deepprof.live.agent.soundness import AHEAD_NS, FAR_NS, SOON_NS, is_possible, judge
+
+__all__ = ["ProcessDecoder", "ProcessTick"]
+
+log = logging.getLogger(__name__)
+
+LEAST_HOLD_NS, MOST_HOLD_NS = 250_000_000, 10_000_000_000
+# A collector's word on what is complete is waited for so long: a kernel that still runs, as a collective that waits for
+# another rank does, keeps the buffer with all that was launched around it from coming, while later buffers come. Of a
+# collector that says nothing, or no more, what has not come so long after what ended later is in no buffer.
+PATIENCE_NS = 10_000_000_000
+BEHIND_NS = 1_000_000_000
+HELD_NBYTES = 32 << 20  # of records that wait for their turn; beyond, the order is what has come
+EVERY_NS = 1_000_000_000  # between batches, unless there are
+MANY = 8192  # records: a small batch costs the daemon as much as a large one
+MOST_NOTICES = 16
+CUT_TEXT = "the process was gone before it had said its end: its last records may be missing"
+HIGHEST = 2**60  # number of a record
+NOT_COLLECTED = "not-collected"  # nobody took them, or had asked for them
+NUMBERS = [name for name in TICK.names or () if name != "made"]
+NO_HOST, NO_ANNOTATIONS = empty_table(HOST_EVENTS), empty_table(ANNOTATIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessTick:
+    """What a process said of its clocks and costs, all in ns and totals; see `collectors.live.packets.TICK`."""
+
+    device_ns: int
+    mono_ns: int
+    unix_ns: int
+    events_until_ns: int
+    ranges_until_ns: int
+    open_since_ns: int
+    next: int
+    driver_dropped: int
+    collector_cpu_ns: int
+    process_cpu_ns: int
+    level: int
+    reason: int
+    made: Made
+
+
+@dataclass(slots=True)
+class ClockBacklog:
+    """One clock of a process, and its records that wait for their turn."""
+
+    clock: ClockFollower = field(default_factory=ClockFollower)
+    order: ReorderBuffer = field(default_factory=ReorderBuffer)
+    until_ns: int = NO_TIME  # on its own clock: everything that began before is here
+    now_ns: int | None = None  # on its own clock, when it was read last
+
+
+class ProcessDecoder:
+    """Takes packets and gives tables to a rank, which `open_rank` finds when the first records come.
+
+    `next` counts the process's records up to now, and `account` says what became of them.
+    """
+
+    def __init__(self, hello: ProcessHello, open_rank: Callable[[], RankSpool]) -> None:
+        self.hello, self.open_rank = hello, open_rank
+        self.rank: RankSpool | None = None
+        self.spelling = ProcessNameTable()
+        self.events, self.ranges = ClockBacklog(), ClockBacklog()
+        self.operators = OperatorKernels() if hello.stand_in else None
+        self.tick: ProcessTick | None = None
+        self.next = 0
+        self.account = ProcessAccount()
+        self.overflowed = False  # since somebody looked
+        self.notices: dict[int, str] = {}
+        self.sent_ns = 0  # CLOCK_MONOTONIC
+        self.promised_ns = NO_TIME  # Unix: what began before was given on
+        self.ended = False
+
+    def take(self, kind: int, payload: memoryview) -> None:
+        """Take a packet. Raises `ProtocolError` for one that no collector writes, and what `open_rank` raises."""
+        if self.ended:
+            raise ProtocolError("it goes on behind its end")
+        if kind in (Kind.EVENTS, Kind.RANGES):
+            self._take_records(kind, payload)
+        elif kind == Kind.NAMES:
+            self.spelling.add(payload)
+        elif kind == Kind.TICK:
+            self._take_tick(payload)
+        elif kind == Kind.NOTICE:
+            self._take_notice(payload)
+        elif kind == Kind.END:
+            self._follow(payload, None)
+            self.end()
+        else:
+            raise ProtocolError(f"it sends packets of the unknown kind {kind}")
+
+    def reconnect(self, hello: ProcessHello) -> None:
+        """Go on with the same process over a new connection; its names come again."""
+        self.pause()  # what is held has the names of before
+        self.hello = hello
+        self.spelling = ProcessNameTable()
+
+    def open(self) -> None:
+        """Find the rank of one that has had records already. Raises what `open_rank` raises."""
+        if self.rank is None:
+            self._open(0)
+
+    def after(self, other: ProcessDecoder) -> ProcessDecoder:
+        """Return this one as the successor of another, of which nothing was taken: names and clocks stay."""
+        self.spelling, self.tick, self.notices = other.spelling, other.tick, other.notices
+        self.events.clock, self.ranges.clock = other.events.clock, other.ranges.clock
+        self.events.now_ns, self.ranges.now_ns = other.events.now_ns, other.ranges.now_ns
+        self.next, self.account = other.next, other.account
+        self.account.abandon(NOT_COLLECTED)
+        return self
+
+    def pause(self) -> None:
+        """Give everything that is here to the rank: this agent ends, another one goes on with the process."""
+        if not self.ended and self.rank is not None:
+            self._flush()
+
+    def cut(self) -> None:
+        """End one that is gone without a word: what it had not written yet, nobody can count."""
+        if not self.ended and self.rank is not None:
+            if self.tick is not None and self.tick.next > self.next:
+                self._skip(self.tick.next - self.next, self.tick.made, Reason(self.tick.reason))
+                self.next = self.tick.next
+            self.notices[CUT] = CUT_TEXT
+            log.warning("notice", extra={"pid": self.hello.pid, "collector": self.hello.collector, "text": CUT_TEXT})
+        self.end()
+
+    def end(self) -> None:
+        """Give everything to the rank: nothing more comes."""
+        if not self.ended and self.rank is not None:
+            self._flush()
+            self._leave_out("no-clock", *self.events.order.clear(), *self.ranges.order.clear())
+            self.rank.end(dropped=self.dropped)
+        self.ended = True
+        self.spelling, self.operators = ProcessNameTable(), None  # it is shown for long, and its names may be many
+
+    # -- packets --
+
+    def _take_records(self, kind: int, payload: memoryview) -> None:
+        dtype = EVENT if kind == Kind.EVENTS else RANGE
+        count = self._follow(payload, dtype)
+        if not count:
+            return
+        rows = np.frombuffer(payload, dtype, offset=RECORDS_HEAD.itemsize)
+        self.account.come(count_rows(rows))
+        if self.rank is None:
+            self._open(count)
+        source = self.events if kind == Kind.EVENTS else self.ranges
+        if source is self.events and self.operators is not None:
+            self._leave_out("stand-in", rows)  # it has said that there is no device
+            return
+        self._leave_out("late", source.order.add(self._sound(rows, source)))
+        if source.order.nbytes > HELD_NBYTES:
+            self._relieve(source)
+
+    def _relieve(self, source: ClockBacklog) -> None:
+        """Make room: the order is then what has come."""
+        if not source.clock.is_set:
+            self._leave_out("no-clock", *source.order.clear())
+            return
+        self._release(source.clock.one(source.order.early_ns()))  # a piece: a stall would cost the job records
+        if source.order.nbytes > HELD_NBYTES:
+            self._flush()
+
+    def _follow(self, payload: memoryview, dtype: np.dtype[np.void] | None) -> int:
+        """Follow the numbers of a packet of `dtype` records, None for none; returns how many it has."""
+        if len(payload) < RECORDS_HEAD.itemsize:
+            raise ProtocolError("a packet of records is too short")
+        head = np.frombuffer(payload, RECORDS_HEAD, 1)[0]
+        first, count, reason = int(head["first"]), int(head["count"]), int(head["reason"])
+        if len(payload) - RECORDS_HEAD.itemsize != count * (dtype.itemsize if dtype else 0) or (count and not dtype):
+            raise ProtocolError("a packet of records has not the size that it claims")
+        if first < self.next or reason > max(Reason) or first > HIGHEST:
+            raise ProtocolError("its records are numbered wrongly")
+        if first > self.next or reason:
+            self._skip(first - self.next, head["made"], Reason(reason))
+        self.next = first + count
+        return count
+
+    def _skip(self, lost: int, made: Made, reason: Reason) -> None:
+        """Take note that records are missing here; without a rank it is told once there is one."""
+        word = word_of(reason, opened=self.rank is not None)
+        self.account.skip(lost, made, word)
+        if self.rank is not None:
+            self.overflowed |= reason == Reason.BUFFER_FULL
+            self._flush()
+            self.rank.gap(word, lost, self.next + lost - self.waiting)
+
+    def _open(self, count: int) -> None:
+        """Find the rank, at the first `count` records; what an agent before this one has taken was not all of it."""
+        self.rank = self.open_rank()
+        self.promised_ns = NO_TIME
+        before, first = self.rank.source_next, self.next - count
+        if before:
+            self.account.resume(before, elsewhere=self.rank.is_renamed)
+        until = before
+        for reason, lost in self.lost_by_reason.items():
+            until += lost
+            self.rank.gap(reason, lost, until)
+        if before and until == before and not self.rank.is_renamed:  # nothing is missing, as far as anybody knows
+            self.rank.gap(RESTARTED, 0, max(first, before))
+
+    def _sound(self, rows: Rows, source: ClockBacklog, ahead_ns: int = AHEAD_NS) -> Rows:
+        """Return the records that can be; the others are counted. Times are looked at once there is a clock."""
+        for reason, good in judge(rows, source.now_ns, ahead_ns):
+            if not good.all():
+                self._leave_out(reason, rows[~good])
+                return self._sound(rows[good], source, ahead_ns)
+        return rows
+
+    def _leave_out(self, reason: str, *pieces: Rows) -> None:
+        for rows in pieces:
+            self.account.leave_out(reason, count_rows(rows))
+
+    @property
+    def lost_by_reason(self) -> dict[str, int]:
+        """Records that never came."""
+        return {reason: kinds.total() for reason, kinds in self.account.lost.items()}
+
+    @property
+    def lost(self) -> int:
+        """Records that never came, for whatever reason."""
+        return sum(self.lost_by_reason.values())
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Records that came and were left out, by reason."""
+        return {reason: kinds.total() for reason, kinds in self.account.left_out.items()}
+
+    def _take_notice(self, payload: memoryview) -> None:
+        if len(payload) < NOTICE_HEAD.itemsize:
+            raise ProtocolError("a notice is too short")
+        code = int(np.frombuffer(payload, NOTICE_HEAD, 1)[0]["code"])
+        text = printable(bytes(payload[NOTICE_HEAD.itemsize :][:1024]).decode("utf-8", "replace"))
+        if code not in self.notices and len(self.notices) < MOST_NOTICES:
+            self.notices[code] = text
+            log.warning("notice", extra={"pid": self.hello.pid, "collector": self.hello.collector, "text": text})
+
+    def _take_tick(self, payload: memoryview) -> None:
+        if len(payload) != TICK.itemsize:
+            raise ProtocolError("a tick has not its size")
+        row = np.frombuffer(payload, TICK, 1)[0]
+        tick = ProcessTick(**{name: int(row[name]) for name in NUMBERS}, made=row["made"])
+        if not is_possible(tick.device_ns, tick.mono_ns, tick.unix_ns):
+            raise ProtocolError("a tick has times that cannot be")
+        if tick.reason > max(Reason) or tick.next > HIGHEST:
+            raise ProtocolError("a tick has numbers that cannot be")
+        self.tick = tick
+        if tick.next > self.next:
+            word = word_of(Reason(tick.reason), opened=self.rank is not None)
+            self.account.look_ahead(tick.next - self.next, tick.made, word)
+        jumped = [self._read_clock(self.events, tick.device_ns, tick.unix_ns)] if tick.device_ns != NO_TIME else []
+        jumped += [self._read_clock(self.ranges, tick.mono_ns, tick.unix_ns)]
+        if any(jumped) and self.rank is not None:
+            self._mark_jump(self.rank)
+        self._promise(tick)
+        held = self.events.order.held + self.ranges.order.held
+        if held >= MANY or tick.mono_ns - self.sent_ns >= EVERY_NS:
+            self.sent_ns = tick.mono_ns
+            self._release(self._until_unix_ns())
+
+    # -- time --
+
+    def _read_clock(self, source: ClockBacklog, local_ns: int, unix_ns: int) -> bool:
+        """Take a reading; returns whether the Unix clock was set ahead."""
+        is_first, source.now_ns = source.now_ns is None, local_ns
+        if source.order.held and (is_first or source.order.newest_ns > local_ns + SOON_NS):
+            late = source.order.sift(lambda rows: self._sound(rows, source, SOON_NS))  # one far ahead makes all late
+            self._leave_out("late", *late)
+        return source.clock.tick(local_ns, unix_ns)
+
+    def _mark_jump(self, rank: RankSpool) -> None:
+        """Say that the Unix clock was set: what is held, and all that follows, is on the new time."""
+        log.warning("clock-set", extra={"pid": self.hello.pid})
+        if self.operators is not None:
+            self._send(self.operators.finish(), rank)
+        rank.gap("clock-set", 0, self.next - self.waiting)
+
+    def _promise(self, tick: ProcessTick) -> None:
+        """Work out what is complete on each clock."""
+        if tick.device_ns != NO_TIME:
+            order = self.events.order
+            hold = min(max(4 * order.longest_ns, LEAST_HOLD_NS), MOST_HOLD_NS)
+            known = tick.events_until_ns
+            if known < tick.device_ns - PATIENCE_NS:
+                known = max(known, order.last_end_ns - BEHIND_NS)
+            known = min(known, tick.device_ns)
+            self.events.until_ns = known - hold if known > tick.device_ns - FAR_NS else NO_TIME
+        open_since = max(tick.open_since_ns, tick.ranges_until_ns - MOST_HOLD_NS)
+        until = min(tick.ranges_until_ns, open_since, tick.mono_ns)
+        self.ranges.until_ns = until if until > tick.mono_ns - FAR_NS else NO_TIME
+
+    def _sources(self) -> list[ClockBacklog]:
+        return [each for each in (self.events, self.ranges) if each.clock.is_set]
+
+    def _until_unix_ns(self) -> int | None:
+        """Return the Unix time before which everything is here, None while nobody knows."""
+        sources = self._sources()
+        if not sources or any(each.until_ns == NO_TIME for each in sources):
+            return None
+        return min(each.clock.one(each.until_ns) for each in sources)
+
+    def _newest_ns(self) -> int:
+        """Return the start of the latest record that is held, in Unix time, not below what was promised."""
+        sources = [each for each in self._sources() if each.order.held]
+        return max([self.promised_ns, *(each.clock.one(each.order.newest_ns) for each in sources)])
+
+    @property
+    def waiting(self) -> int:
+        """Records that are here and were not given to the rank yet."""
+        return self.events.order.held + self.ranges.order.held + (self.operators.waiting if self.operators else 0)
+
+    def _flush(self) -> None:
+        """Give everything that is held, whatever may still come."""
+        if any(each.order.held for each in self._sources()):
+            self._release(self._newest_ns() + 1, whole=True)
+        if self.operators is not None and self.rank is not None:
+            self._send(self.operators.finish(), self.rank)
+
+    def _release(self, until_ns: int | None, *, whole: bool = False) -> None:
+        """Give the rank what began before `until_ns`, which is everything where it is `whole`."""
+        if until_ns is None or self.rank is None or until_ns <= self.promised_ns:
+            return
+        tables: dict[str, pl.DataFrame] = {}
+        for source in self._sources():
+            until = source.clock.to_local(until_ns)  # a few ns off where the clocks drift
+            rows = source.order.take(max(until, source.order.newest_ns + 1) if whole else until)
+            if rows is not None:
+                self._count_given(count_rows(rows))
+                tables |= self._tables(rows, source, self.rank, until_ns)
+        self.promised_ns = until_ns
+        if self.operators is None:
+            self.rank.send(tables, until_ns, self.next - self.waiting)
+        else:
+            ranges = tables.get("host_events", NO_HOST), tables.get("annotations", NO_ANNOTATIONS)
+            self._send(self.operators.split(*ranges, self.rank.naming.texts, until_ns), self.rank)
+
+    def _send(self, split: OperatorSplit, rank: RankSpool) -> None:
+        if split.notice:  # the loop before it is another one
+            log.info("thread-changed", extra={"pid": self.hello.pid, "text": split.notice})
+            rank.gap("thread-changed", 0, self.next - self.waiting - count_records(split.tables))
+        self.account.give(Counter({RANGE_KIND: count_records(split.tables)}))
+        rank.send(split.tables, split.until_ns, self.next - self.waiting)
+
+    def _count_given(self, kinds: Counter[str]) -> None:
+        if self.operators is None:  # else they wait there, and are given as what they have become
+            self.account.give(kinds)
+
+    def _tables(self, rows: Rows, source: ClockBacklog, rank: RankSpool, until_ns: int) -> dict[str, pl.DataFrame]:
+        start = np.clip(source.clock.to_unix(rows["start_ns"]), self.promised_ns, until_ns - 1)  # by a few ns, if any
+        end = np.maximum(source.clock.to_unix(rows["end_ns"]), start)
+        ids = self.spelling.ids(rows["name"], rank)
+        if source is self.events:
+            return {"device_events": device_events(rows, start, end, ids)}
+        kinds = self.spelling.marks(rows["name"], is_operator), self.spelling.marks(rows["name"], is_framework)
+        host, annotations = host_tables(rows, (start, end), ids, kinds, self.hello.pid)
+        return {"host_events": host, "annotations": annotations}
+
+
+def word_of(reason: Reason, *, opened: bool) -> str:
+    """Return why records are missing, as gaps and accounts have it."""
+    if reason:
+        return reason.name.lower().replace("_", "-")
+    return "lost" if opened else NOT_COLLECTED

@@ -1,0 +1,146 @@
+"""Places: which rank of which job a process is, as its launcher and its scheduler say in the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from deepprof.live.agent.job_names import clean_name, is_name
+
+__all__ = ["VARIABLES", "RankPlace", "find_place"]
+
+VARIABLES = (  # all that `find_place` looks at: what a collector tells the agent of its process
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "TORCHELASTIC_RUN_ID"),
+    *("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_STEP_ID"),
+    *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALRANKID"),
+    *("JOB_COMPLETION_INDEX", "JOB_NAME", "POD_NAME", "HOSTNAME"),
+    *("DEEPPROF_JOB", "DEEPPROF_RANK", "DEEPPROF_WORLD_SIZE"),
+)
+HIGHEST = 999_999  # rank, as wire.limits has it, without polars
+NO_RUN_IDS = {"", "none"}  # what torchrun says where nobody named the run
+DIGITS = 7
+SHOWN = 40  # characters of a wrong value
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlace:
+    """Which `rank` of a job of `world_size` a process is, None where nothing says it; `how` says whence, for people."""
+
+    rank: int | None = None
+    world_size: int | None = None
+    job: str | None = None
+    how: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """Who numbers processes: the variable with the number, those with the count, and when they are to be believed."""
+
+    name: str
+    rank: str
+    sizes: tuple[str, ...] = ()
+    applies: Callable[[Mapping[str, str]], bool] = bool
+
+
+def in_step(variables: Mapping[str, str]) -> bool:
+    """Whether srun numbers the process: a batch script is process 0 of all tasks too, and no task itself."""
+    tasks = variables.get("SLURM_STEP_NUM_TASKS") or variables.get("SLURM_NTASKS") or "1"
+    return "SLURM_STEP_ID" in variables or tasks == "1"
+
+
+def is_pod_whole(variables: Mapping[str, str]) -> bool:
+    """Whether a pod is one rank: a launcher in it that numbers its own children says so in LOCAL_RANK."""
+    return "LOCAL_RANK" not in variables
+
+
+# Whoever stands nearest to the process comes first: torchrun inside srun inside a batch script numbers it best.
+LAUNCHERS = (
+    Launcher("deepprof", "DEEPPROF_RANK", ("DEEPPROF_WORLD_SIZE", "WORLD_SIZE")),
+    Launcher("torchrun", "RANK", ("WORLD_SIZE",)),
+    Launcher("Open MPI", "OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",)),
+    Launcher("PMI", "PMI_RANK", ("PMI_SIZE",)),  # MPICH, Intel MPI
+    Launcher("PMIx", "PMIX_RANK", ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")),
+    Launcher("SLURM", "SLURM_PROCID", ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), in_step),
+    Launcher("Kubernetes", "JOB_COMPLETION_INDEX", ("WORLD_SIZE",), is_pod_whole),
+)
+
+
+def find_place(variables: Mapping[str, str]) -> RankPlace:
+    """Return the place that the environment `variables` give a process; values that cannot be meant are left out."""
+    ignored: list[str] = []
+    rank, world_size, how = find_rank(variables, ignored)
+    job, named = find_job(variables, ignored)
+    said = [text for text in (how, named, f"ignored {', '.join(ignored)}" if ignored else "") if text]
+    return RankPlace(rank, world_size, job, "; ".join(said) or "nothing in the environment names a rank or a job")
+
+
+def find_rank(variables: Mapping[str, str], ignored: list[str]) -> tuple[int | None, int | None, str]:
+    """Return rank, size and whence, from the nearest launcher that makes sense."""
+    for launcher in LAUNCHERS:
+        rank = read_number(variables, launcher.rank, 0, HIGHEST, ignored)
+        if rank is None or not launcher.applies(variables):
+            continue
+        size = next(read_sizes(variables, launcher.sizes, ignored), None)
+        if size is None or rank < size:
+            return rank, size, f"rank {rank} of {size or 'an unknown number'} by {launcher.name} ({launcher.rank})"
+        ignored.append(f"{launcher.rank}={rank} in a job of {size}")
+    return find_local(variables, ignored)
+
+
+def find_local(variables: Mapping[str, str], ignored: list[str]) -> tuple[int | None, int | None, str]:
+    """Return the rank that a node's number and a number within the node make, where they make one."""
+    local = read_number(variables, "LOCAL_RANK", 0, HIGHEST, ignored)
+    names = [name for name in ("NODE_RANK", "GROUP_RANK", "JOB_COMPLETION_INDEX") if name in variables]
+    node = read_number(variables, names[0], 0, HIGHEST, ignored) if names else None
+    each = read_number(variables, "LOCAL_WORLD_SIZE", 1, HIGHEST + 1, ignored)
+    size = next(read_sizes(variables, ("WORLD_SIZE",), ignored), None)
+    if local is None or node is None or (node and each is None) or (each is not None and local >= each):
+        return None, None, ""
+    rank = node * (each or 0) + local  # on the first node the number within it is the rank, however many there are
+    if rank > HIGHEST or (size is not None and rank >= size):
+        return None, None, ""
+    return rank, size, f"rank {rank} by {names[0]}={node} and LOCAL_RANK={local}"
+
+
+def read_sizes(variables: Mapping[str, str], names: tuple[str, ...], ignored: list[str]) -> Iterator[int]:
+    """Give the numbers of processes that make sense."""
+    for name in names:
+        size = read_number(variables, name, 1, HIGHEST + 1, ignored)
+        if size is not None:
+            yield size
+
+
+def read_number(variables: Mapping[str, str], name: str, least: int, most: int, ignored: list[str]) -> int | None:
+    """Return a variable's whole number, None for none; what is set and no such number is told to `ignored`."""
+    text = variables.get(name, "").strip()
+    if text.isascii() and text.isdecimal() and len(text) <= DIGITS and least <= int(text) <= most:
+        return int(text)
+    if text and (said := f"{name}={text[:SHOWN]!r}") not in ignored:
+        ignored.append(said)
+    return None
+
+
+def find_job(variables: Mapping[str, str], ignored: list[str]) -> tuple[str | None, str]:
+    """Return the name of the job and whence: the user's word, else what the scheduler says alike on all nodes."""
+    for name, text in job_names(variables):
+        job = text if is_name(text) else clean_name(text)
+        if job is not None:
+            return job, f"job by {name}" + ("" if job == text else f" (from {text[:SHOWN]!r})")
+        if text:
+            ignored.append(f"{name}={text[:SHOWN]!r}")
+    return None, ""
+
+
+def job_names(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Give names that the job may have, the best first, and the variables they come from."""
+    yield "DEEPPROF_JOB", variables.get("DEEPPROF_JOB", "")
+    number = variables.get("SLURM_JOB_ID", "")
+    if number:
+        yield "SLURM_JOB_ID", f"{variables.get('SLURM_JOB_NAME') or 'slurm'}-{number}"
+    index = variables.get("JOB_COMPLETION_INDEX", "")
+    if index:
+        yield "JOB_NAME", variables.get("JOB_NAME", "")
+        host = variables.get("HOSTNAME", "")
+        yield "HOSTNAME", host.removesuffix(f"-{index}") if host.endswith(f"-{index}") else ""
+    run = variables.get("TORCHELASTIC_RUN_ID", "")
+    yield "TORCHELASTIC_RUN_ID", "" if run.lower() in NO_RUN_IDS else run

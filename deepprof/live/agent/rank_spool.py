@@ -1,0 +1,134 @@
+"""One rank of one job on its way to the daemon: its names, its batches, its spool."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from deepprof.live.agent.identity import CollectorRun
+from deepprof.live.agent.pieces import Tables, count_records, cut_tables
+from deepprof.live.agent.rank_names import RankNameTable
+from deepprof.live.agent.spool import Spool, SpoolIntake
+from deepprof.live.agent.spool.intake import FULL
+from deepprof.live.agent.status import CollectionStatus
+from deepprof.live.agent.uplink import Uplink
+from deepprof.live.wire.decoding import encode_table
+from deepprof.live.wire.kinds import count_kinds
+from deepprof.live.wire.records import KINDS
+from deepprof.v1 import records_pb2 as pb
+
+__all__ = ["RankSpool"]
+
+NO_PROMISE = -(2**62)
+BATCH_RECORDS = 32_768  # the most: the fewer messages, the less each record costs on the way
+
+
+class RankSpool:
+    """Takes tables, gaps and at last the end. What it has taken survives the agent; nothing here waits for anybody.
+
+    `records` counts what was given to it, `lost` what it was told is missing or had no room in the spool.
+    """
+
+    def __init__(self, identity: CollectorRun, number: int, spool: Spool, uplink: Uplink, former_next: int = 0) -> None:
+        """`former_next`: how many of the process's records were sent under a name that has ended."""
+        self.identity, self.number = identity, number
+        self.spool, self.uplink = spool, uplink
+        self.intake = SpoolIntake(spool)
+        self.naming = RankNameTable(spool.names)
+        self.records = self.told_missing = 0
+        self.unspooled: Counter[str] = Counter()  # records by kind for which there was no room
+        self.former_next, self.is_renamed = former_next, former_next > spool.source_next
+        self.overflowed = 0
+        self.promised_ns = NO_PROMISE
+        self.status = CollectionStatus()
+        self.ending: pb.End | None = None
+
+    @property
+    def source_next(self) -> int:
+        """How many of its process's records are spooled or known to be lost: where an earlier agent stopped."""
+        return max(self.spool.source_next, self.former_next)
+
+    @property
+    def lost(self) -> int:
+        """Records that are missing and known to be."""
+        return self.told_missing + self.intake.lost
+
+    @property
+    def missing(self) -> dict[str, Counter[str]]:
+        """Records that were given to it and are not on their way, by reason and kind."""
+        return {FULL: self.unspooled} | dict(self.uplink.left_out)
+
+    @property
+    def durable(self) -> int:
+        """All records below this number have arrived for good."""
+        return self.uplink.state.durable
+
+    def has_overflowed(self) -> bool:
+        """Whether something had no room since the last time that somebody asked."""
+        lost, self.overflowed = self.overflowed, self.intake.lost
+        return self.intake.lost > lost
+
+    def name_ids(self, texts: Sequence[str]) -> npt.NDArray[np.uint32]:
+        """Return this rank's ids of `texts`; new ones travel with the next batch."""
+        return self.naming.find(texts)
+
+    def send(self, tables: Tables, until_ns: int, source_next: int = 0) -> bool:
+        """Send records with this rank's name ids, sorted, on the Unix clock; none to come begins before `until_ns`.
+
+        `source_next` counts the process's own records up to here. Returns whether the spool had room for all.
+        """
+        left = count_records(tables)
+        self.records += left
+        fits = True
+        for piece, border_ns in cut_tables(tables, until_ns, BATCH_RECORDS):
+            count = count_records(piece)
+            left -= count
+            fits &= self._put(piece, count, border_ns, max(source_next - left, 0))
+        self.uplink.wake()
+        return fits
+
+    def _put(self, piece: Tables, count: int, until_ns: int, source_next: int) -> bool:
+        first_name, texts = self.naming.sent, list[str]()
+        for first, names in self.naming.take():
+            if texts:  # the promise that holds already: records of this piece follow
+                self.intake.put(pb.Batch(complete_until_ns=self.promised_ns, first_name=first_name, names=texts), 0)
+            first_name, texts = first, names
+        packed = [pb.Table(kind=KINDS[name], arrow=encode_table(rows)) for name, rows in piece.items() if rows.height]
+        self.promised_ns = max(self.promised_ns, until_ns)
+        batch = pb.Batch(complete_until_ns=self.promised_ns, first_name=first_name, names=texts, tables=packed)
+        if self.intake.put(batch, count, source_next):
+            return True
+        self.unspooled.update(count_kinds(piece))
+        return False
+
+    def gap(self, reason: str, lost: int = 0, source_next: int = 0) -> None:
+        """Say that `lost` records (0: nobody knows how many) are missing here, and why, as a word."""
+        self.told_missing += lost
+        self.intake.gap(reason, lost, source_next)
+        self.uplink.wake()
+
+    def tell(self, status: CollectionStatus) -> None:
+        """Say how the collector is; the latest word counts, and none is kept on disk."""
+        self.status = replace(status, spool_nbytes=self.spool.nbytes, lost=self.lost)
+        self.uplink.tell(self.status)
+
+    def end(self, dropped: Mapping[str, int] | None = None, flagged: Mapping[str, int] | None = None) -> None:
+        """Say that nothing follows; `dropped` and `flagged` count records by reason."""
+        self.ending = pb.End(dropped=positive(dropped), flagged=positive(flagged), await_account=True)
+        self.naming = RankNameTable()  # no record needs a name any more, and one that has ended is shown for long
+        self.settle()
+
+    def settle(self) -> None:
+        """Write the end if it is still to be written: a disk that was full then may have room again."""
+        if self.ending is not None and (self.spool.ended or self.intake.end(self.ending)):
+            self.ending = None
+            self.uplink.wake()
+
+
+def positive(counts: Mapping[str, int] | None) -> dict[str, int]:
+    """Return the counts that are not zero."""
+    return {reason: count for reason, count in (counts or {}).items() if count}

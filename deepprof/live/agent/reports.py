@@ -1,0 +1,292 @@
+"""A directory where reports appear: each that is done is sent as `deepprof send` would.
+
+Reports of profilers that run once (`nsys`, PyTorch's `tensorboard_trace_handler`) come as files. A file is done when it
+has not changed for a while; which were sent is written down, so that another agent sends nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from deepprof.collectors.errors import DeepProfError, TraceError, UsageError
+from deepprof.collectors.importers import covers, look_at, read, recognise
+from deepprof.collectors.importers.archives import is_archive
+from deepprof.collectors.importers.nsys.export import REPORT_SUFFIXES
+from deepprof.collectors.processes import split_processes
+from deepprof.files import write_file
+from deepprof.job import read_unaligned
+from deepprof.job.ranks import number_ranks, rank_in_name
+from deepprof.live.agent.job_names import clean_name
+from deepprof.live.client.endpoint import Endpoint
+from deepprof.live.client.errors import DaemonError
+from deepprof.live.client.replay import ReplayRun, TraceReplay
+from deepprof.live.client.retrying import CLOCK, Clock
+
+if TYPE_CHECKING:
+    from deepprof.collectors.trace import Trace
+    from deepprof.live.agent.notices import NoticeLog
+
+__all__ = ["ReportFile", "ReportMemory", "ReportShipment", "ReportSource", "read_report", "sender_to"]
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+SETTLE_S = 5.0
+EXPORT_S = 60.0  # for the .sqlite to appear beside an .nsys-rep, which `nsys profile --export` makes last
+RETRY_S = 30.0  # while the daemon is away
+ENTRIES = 10_000
+MEMORY_NBYTES = 4 << 20
+DATABASE = ".sqlite"
+# Files of other kinds lie in such directories too: only of these it is worth a line that they are no trace.
+REPORTS = (DATABASE, ".rpd", ".pt.trace.json", ".pt.trace.json.gz", ".xplane.pb", *REPORT_SUFFIXES)
+SUFFIXES = frozenset(
+    {
+        *(".gz", ".zst", ".json", ".trace", ".pt", ".sqlite", ".rpd", ".pb", ".xplane", ".csv", ".parquet", ".arrow"),
+        *(".zip", ".tgz", ".tar", ".db", ".sql", ".nvvp", *REPORT_SUFFIXES),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFile:
+    """A file as it lies there: size, and when it changed."""
+
+    nbytes: int
+    changed_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportShipment:
+    """What a report holds: ranks of the job `job`, and files beside it that hold the same."""
+
+    job: str
+    traces: Sequence[Trace]
+    covered: Sequence[Path] = ()
+
+
+Send = Callable[[ReportShipment], Awaitable[int]]
+
+
+def sender_to(door: Endpoint, notices: NoticeLog, clock: Clock = CLOCK) -> Send:
+    """Return what sends a shipment to a daemon and returns how many records are durable there."""
+
+    async def send(shipment: ReportShipment) -> int:
+        sending = ReplayRun(door, shipment.traces, TraceReplay(shipment.job), clock, None, notices.say)
+        try:
+            return sum(sent.durable for sent in await sending.run())
+        except UsageError:
+            check_files(door)
+            raise
+
+    return send
+
+
+def check_files(door: Endpoint) -> None:
+    """Raise a `DaemonError` that passes where a token or certificate does not serve: that is no fault of a report."""
+    try:
+        door.metadata()
+        door.tls()
+    except UsageError as error:
+        raise DaemonError(door.address, f"cannot be shown who asks ({error})", "mend it", passing=True) from error
+
+
+def read_report(path: Path, job: str) -> ReportShipment | None:
+    """Return what a file holds, None for one that is no report. Raises `TraceError` for one that cannot be read.
+
+    A file that names its rank, inside or by its name, is that rank of `job`; any other is a job of its own, `job/NAME`,
+    and each process whose work it holds a rank of it.
+    """
+    job = clean_name(job) or "reports"
+    alone = clean_name(f"{job}/{name_of(path)}") or job
+    head = look_at(path)
+    importer = recognise(head, path)
+    if importer is None and is_archive(head):
+        return ReportShipment(alone, read_unaligned([path]))
+    if importer is None and not path.name.endswith(REPORTS):
+        return None
+    trace = read(path)
+    beside = tuple(covers(importer, path)) if importer else ()
+    parts = split_processes(trace)
+    if len(parts) > 1:
+        return ReportShipment(alone, number_ranks(parts), beside)
+    rank = trace.rank if trace.rank is not None else rank_in_name(str(path))
+    return ReportShipment(alone if rank is None else job, [replace(trace, rank=rank or 0)], beside)
+
+
+def name_of(path: Path) -> str:
+    """Return a file's name without what says its format."""
+    name = path
+    while name.suffix in SUFFIXES and name.stem:
+        name = name.with_suffix("")
+    return name.name
+
+
+@dataclass(slots=True)
+class ReportMemory:
+    """Which reports were dealt with, as they were then; kept in the file `path` if there is one."""
+
+    path: Path | None = None
+    reports: dict[str, ReportFile] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.path is not None and self.path.is_file() and self.path.stat().st_size <= MEMORY_NBYTES:
+            try:
+                self.reports = msgspec.json.decode(self.path.read_bytes(), type=dict[str, ReportFile])
+            except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+                self.reports = {}  # what is sent again the daemon knows
+
+    def has(self, name: str, report: ReportFile) -> bool:
+        """Return whether this report was dealt with as it is now."""
+        return self.reports.get(name) == report
+
+    def add(self, name: str, report: ReportFile, present: Mapping[str, object]) -> None:
+        """Write down that a report was dealt with, and forget those that are no longer `present`."""
+        kept = {other: was for other, was in self.reports.items() if other in present}
+        self.reports = {**kept, name: report}
+        if self.path is not None:
+            write_file(self.path, msgspec.json.encode(self.reports))
+
+
+@dataclass(slots=True)
+class ReportSource:
+    """Watches `folder` and has `send` send what appears there under the name `job`, one report after the other."""
+
+    folder: Path
+    job: str
+    send: Send
+    notices: NoticeLog
+    memory: ReportMemory = field(default_factory=ReportMemory)
+    settle_s: float = SETTLE_S
+    clock: Clock = CLOCK
+    present: dict[str, ReportFile] = field(default_factory=dict)
+    since_s: dict[str, float] = field(default_factory=dict)  # when a file was first seen as it is
+    retry_s: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while True:
+            await self.look()
+            await self.clock.sleep(LOOK_S)
+
+    def state(self) -> dict[str, Any]:
+        """Return how it does, for the agent's answer."""
+        return {
+            "source": "reports",
+            "path": str(self.folder),
+            "job": self.job,
+            "files": len(self.present),
+            "waiting": sum(not self.memory.has(name, report) for name, report in self.present.items()),
+            "counts": dict(self.counts),
+            "notices": self.notices.latest,
+        }
+
+    async def look(self) -> None:
+        """Look at the directory once, and deal with all that is done."""
+        found = await asyncio.to_thread(self.list_files)
+        now_s = self.clock.now_s()
+        self.since_s = {n: self.since_s[n] if self.present.get(n) == r else now_s for n, r in found.items()}
+        self.present = found
+        if now_s < self.retry_s:
+            return
+        for name in self.find_settled(now_s):
+            if self.memory.has(name, found[name]):  # another one held the same
+                continue
+            if not await self.deal_with(name):
+                self.retry_s = self.clock.now_s() + RETRY_S
+                return
+
+    def list_files(self) -> dict[str, ReportFile]:
+        """Return the directory's own regular files; links and hidden files are somebody else's business."""
+        try:
+            with os.scandir(self.folder) as entries:
+                listed = list(islice(entries, ENTRIES + 1))
+        except OSError as error:
+            self.notices.say(
+                f"{self.folder}: cannot be listed ({error.strerror}); reports in it are sent once it can be"
+            )
+            return {}
+        if len(listed) > ENTRIES:
+            self.notices.say(f"{self.folder}: has more than {ENTRIES:,} entries, of which the others are not looked at")
+        return {entry.name: report for entry in listed[:ENTRIES] if (report := look_up(entry)) is not None}
+
+    def find_settled(self, now_s: float) -> list[str]:
+        """Return the files that are done and new, oldest first."""
+        done = [
+            name
+            for name, report in self.present.items()
+            if now_s - self.since_s[name] >= self.patience_s(name) and not self.memory.has(name, report)
+        ]
+        return sorted(done, key=lambda name: (self.present[name].changed_ns, name))
+
+    def patience_s(self, name: str) -> float:
+        """Return how long a file must not have changed: of a raw report another form may be in the making."""
+        return max(EXPORT_S, self.settle_s) if name.endswith(REPORT_SUFFIXES) else self.settle_s
+
+    async def deal_with(self, name: str) -> bool:
+        """Send one file and write down that it was; return whether to go on with others."""
+        report, path = self.present[name], self.folder / name
+        try:
+            if not self.is_exported(path):
+                await self.ship(path)
+        except DaemonError as error:
+            self.notices.say(f"{path} waits: {error}")
+            if error.passing:
+                return False
+            self.counts["refused"] += 1
+        except DeepProfError as error:
+            self.counts["unreadable"] += 1
+            self.notices.say(str(error))
+        except Exception as error:  # a bug that this one has met: others are sent all the same
+            log.exception("source-failed", extra={"path": str(path)})
+            self.counts["unreadable"] += 1
+            self.notices.say(f"{path} is left out, which has met a bug ({type(error).__name__}: {error})")
+        self.remember(name, report)
+        return True
+
+    def is_exported(self, path: Path) -> bool:
+        """Return whether a raw report lies there as a database too."""
+        return path.name.endswith(REPORT_SUFFIXES) and path.with_suffix(DATABASE).name in self.present
+
+    async def ship(self, path: Path) -> None:
+        """Read and send one file. Raises `DeepProfError`."""
+        try:
+            shipment = await asyncio.to_thread(read_report, path, self.job)
+        except OSError as error:
+            raise TraceError(path, f"cannot be read: {error.strerror}", "check its permissions") from error
+        if shipment is None:
+            self.counts["other"] += 1
+            return
+        records = await self.send(shipment)
+        self.counts.update(reports=1, records=records)
+        for beside in shipment.covered:
+            if beside.name in self.present:
+                self.remember(beside.name, self.present[beside.name])
+
+    def remember(self, name: str, report: ReportFile) -> None:
+        """Write down that a file was dealt with."""
+        try:
+            self.memory.add(name, report, self.present)
+        except (OSError, DeepProfError) as error:
+            self.notices.say(f"cannot write down what was sent: {error}; another agent would send it again")
+
+
+def look_up(entry: os.DirEntry[str]) -> ReportFile | None:
+    """Return an entry's report, None for what is no regular file or hidden."""
+    try:
+        if entry.name.startswith(".") or not entry.is_file(follow_symlinks=False):
+            return None
+        found = entry.stat(follow_symlinks=False)
+    except OSError:
+        return None
+    return ReportFile(found.st_size, found.st_mtime_ns) if found.st_size else None

@@ -1,0 +1,76 @@
+"""What the agent collects beside the processes that speak to it: PyTorch's windows, a growing file, reports."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from deepprof.live.agent.identity import CollectorRun
+from deepprof.live.agent.job_names import clean_name
+from deepprof.live.agent.kineto.datagrams import find_address
+from deepprof.live.agent.kineto.kineto_source import KinetoSource
+from deepprof.live.agent.kineto.schedule import WindowSchedule
+from deepprof.live.agent.kineto.window_folder import WindowFolder
+from deepprof.live.agent.notices import NoticeLog
+from deepprof.live.agent.rank_spool import RankSpool
+from deepprof.live.agent.reports import ReportMemory, ReportSource, sender_to
+from deepprof.live.agent.rpd.rpd_source import RpdSource
+from deepprof.live.client.endpoint import Endpoint
+
+__all__ = ["AgentSource", "SourceOptions", "make_sources"]
+
+SOCKETS = "KINETO_IPC_SOCKET_DIR"
+WINDOWS, SENT = "kineto-windows", "reports-sent.json"
+
+
+class AgentSource(Protocol):
+    """A task of the agent's."""
+
+    async def run(self) -> None:
+        """Collect until cancelled, or until there is nothing more. Raises `DeepProfError` where it cannot."""
+
+    def state(self) -> dict[str, Any]:
+        """Return how it does; `processes` and `waiting` say whether it is at work."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Which sources are wanted. `job` names what a file does not; files without one take their own name."""
+
+    kineto: WindowSchedule | None = None
+    tail: Path | None = None
+    watch: Path | None = None
+    job: str | None = None
+
+
+def make_sources(
+    wishes: SourceOptions,
+    home: Path,
+    door: Endpoint,
+    open_rank: Callable[[CollectorRun], RankSpool],
+    tell: Callable[[str], None],
+) -> list[AgentSource]:
+    """Return the sources; they keep what they need in `home`. Raises `UsageError`."""
+    sources: list[AgentSource] = []
+    notices = NoticeLog(tell)
+    if wishes.kineto is not None:
+        address = find_address(os.environ.get(SOCKETS) or str(home))
+        sources.append(
+            KinetoSource(address, WindowFolder(home / WINDOWS), open_rank, notices, wishes.kineto, wishes.job)
+        )
+    if wishes.tail is not None:
+        sources.append(RpdSource(wishes.tail, wishes.job or name_after(wishes.tail.stem), open_rank, notices))
+    if wishes.watch is not None:
+        job = wishes.job or name_after(wishes.watch.resolve().name)
+        send = sender_to(door, notices)
+        sources.append(ReportSource(wishes.watch, job, send, notices, ReportMemory(home / SENT)))
+    return sources
+
+
+def name_after(name: str) -> str:
+    """Return the name of a job after that of a file or directory, which may have characters that no job's name has."""
+    return clean_name(name) or "job"

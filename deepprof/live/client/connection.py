@@ -1,0 +1,38 @@
+"""`deepprof.connect`: the way to a daemon from Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deepprof.live.client.extra import require_grpc
+
+if TYPE_CHECKING:
+    from deepprof.live.client.daemon import Daemon
+
+__all__ = ["connect"]
+
+
+def connect(  # noqa: PLR0913 - where it is, and what is shown there
+    address: str | None = None,
+    *,
+    token_file: str | None = None,
+    ca: str | None = None,
+    cert: str | None = None,
+    key: str | None = None,
+    timeout_s: float = 30.0,
+) -> Daemon:
+    """Return the daemon at `address` (`unix:PATH` or `HOST:PORT`), to be used in a `with` statement.
+
+    Without an address it is the one in DEEPPROF_DAEMON, else the one on this machine. `token_file` holds the token,
+    `ca` the certificates that vouch for the daemon over TLS, `cert` and `key` are a client's own; what is left out
+    comes from DEEPPROF_TOKEN_FILE, DEEPPROF_CA, DEEPPROF_CERT and DEEPPROF_KEY. `timeout_s` bounds every question.
+
+    Nothing is sent before the first question, which raises `DaemonError` when nobody answers. Raises `UsageError` for
+    an address or files that cannot be meant, and where gRPC is not installed.
+    """
+    require_grpc()
+    from deepprof.live.client.credentials import Credentials
+    from deepprof.live.client.daemon import Daemon
+    from deepprof.live.client.endpoint import find_door
+
+    return Daemon(find_door(address, Credentials(token_file, ca, cert, key)), timeout_s)

@@ -1,0 +1,100 @@
+"""What a client shows a daemon: a token from a file, and certificates; never the token where others can read along."""
+
+from __future__ import annotations
+
+import os
+import stat
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from deepprof.collectors.errors import UsageError
+from deepprof.live.wire.addresses import DaemonAddress
+
+__all__ = ["Credentials", "check_secrecy", "choose_credentials", "read_certificate", "read_token"]
+
+VARIABLES = {
+    "token_file": "DEEPPROF_TOKEN_FILE",
+    "ca": "DEEPPROF_CA",
+    "cert": "DEEPPROF_CERT",
+    "key": "DEEPPROF_KEY",
+}
+TOKEN_CHARS = 4096
+CERTIFICATE_NBYTES = 1 << 20
+OTHERS = stat.S_IRGRP | stat.S_IROTH
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Names of files: a token; the certificates that vouch for the daemon; a client's own certificate and key.
+
+    They are read whenever a connection is made, so that what is renewed on disk is used.
+    """
+
+    token_file: str | None = None
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether they ask for TLS."""
+        return self.ca is not None or self.cert is not None
+
+
+def choose_credentials(given: Credentials, environ: Mapping[str, str] | None = None) -> Credentials:
+    """Return `given`, with what it leaves open from the environment. Raises `UsageError` for half a certificate."""
+    variables = os.environ if environ is None else environ
+    absent = {name: variables.get(key) or None for name, key in VARIABLES.items() if getattr(given, name) is None}
+    if given.cert is not None or given.key is not None:  # a pair comes from one place
+        absent = {name: value for name, value in absent.items() if name not in {"cert", "key"}}
+    chosen = replace(given, **absent)
+    if (chosen.cert is None) != (chosen.key is None):
+        raise UsageError("a client certificate needs its key, and a key its certificate; give --cert and --key")
+    return chosen
+
+
+def check_secrecy(credentials: Credentials, address: DaemonAddress) -> None:
+    """Raise `UsageError` where the token would travel readable for everybody on the way."""
+    if credentials.token_file is not None and not address.is_local and not credentials.is_tls:
+        raise UsageError(f"the token would go to {address} unencrypted; give --ca FILE for TLS, or use its unix socket")
+
+
+def read_token(path: str) -> str:
+    """Return the token in a file, its one line; warns where others can read the file. Raises `UsageError`."""
+    content, mode = read_small(path, "a token", TOKEN_CHARS)
+    token = content.decode("ascii", "replace").strip()
+    if not token or not token.isprintable() or not token.isascii() or " " in token:
+        raise UsageError(f"{path}: holds no token; write one line of ASCII without blanks into it")
+    if mode & OTHERS:
+        warnings.warn(f"{path}: others can read this token; chmod 600 {path}", stacklevel=2)
+    return token
+
+
+def read_certificate(path: str | None) -> bytes | None:
+    """Return certificates or a key in PEM, None for no path. Raises `UsageError`."""
+    if path is None:
+        return None
+    content, _ = read_small(path, "a certificate", CERTIFICATE_NBYTES)
+    if b"-----BEGIN " not in content:
+        raise UsageError(f"{path}: holds no certificate or key in PEM; give the file that begins with -----BEGIN")
+    return content
+
+
+def read_small(path: str, what: str, most: int) -> tuple[bytes, int]:
+    """Return a file's content and mode; raises `UsageError` for what is no file or too large to be meant."""
+    try:
+        with open(path, "rb", opener=open_at_once) as file:
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read(most + 1) if stat.S_ISREG(mode) else b""
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"{path}: cannot be read as {what}: {reason}; check the path") from error
+    if not stat.S_ISREG(mode) or len(content) > most:
+        raise UsageError(f"{path}: is no file with {what}; check the path")
+    return content, mode
+
+
+def open_at_once(path: str, flags: int) -> int:
+    """Open a file; a pipe that nobody writes to must not keep us waiting."""
+    return os.open(path, flags | os.O_NONBLOCK)

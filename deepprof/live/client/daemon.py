@@ -1,0 +1,229 @@
+"""A daemon, as one asks it: jobs, ranks, iterations, findings, and the raw records of its window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from io import BytesIO
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import grpc
+import polars as pl
+
+from deepprof.live.client.endpoint import Endpoint
+from deepprof.live.client.errors import DaemonError, explain
+from deepprof.live.client.values import (
+    ActiveFinding,
+    Capture,
+    Findings,
+    FollowedLoop,
+    JobState,
+    LoopFigures,
+    RankState,
+    SenderState,
+    WatchState,
+    build,
+)
+from deepprof.v1 import admin_pb2 as admin
+from deepprof.v1 import query_pb2 as query
+from deepprof.v1.admin_pb2_grpc import AdminStub
+from deepprof.v1.query_pb2_grpc import QueryStub
+
+if TYPE_CHECKING:
+    from deepprof.collectors.trace import Trace
+    from deepprof.job.part import Between
+    from deepprof.live.client.replay import ReplayTotals
+
+__all__ = ["Daemon"]
+
+Value = TypeVar("Value")
+PAGE = 1000  # of jobs, ranks or loops
+PAGES = 100_000  # of a list: more come from no daemon
+DRAIN_S = 600.0
+
+
+class Daemon:
+    """A daemon, as `deepprof.connect` gives it; close it, or use it in a `with` statement.
+
+    Every method raises `DaemonError` when nobody answers, the token may not ask this, or there is no such job.
+    """
+
+    def __init__(self, door: Endpoint, timeout_s: float = 30.0) -> None:
+        self.door, self.timeout_s = door, timeout_s
+        self.channel = door.open()
+        self.closed = False
+        self.query: Any = QueryStub(self.channel)
+        self.admin: Any = AdminStub(self.channel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self.closed = True
+        self.channel.close()
+
+    def jobs(self, *, past: bool = False) -> tuple[JobState, ...]:
+        """Return the jobs, newest first; with `past` also those of which only the history is left."""
+        pages = self.pages(
+            self.query.ListJobs, lambda token: query.ListJobsRequest(page_size=PAGE, page_token=token, past=past)
+        )
+        return tuple(build(JobState, job) for page in pages for job in page.jobs)
+
+    def ranks(self, job: str) -> tuple[RankState, ...]:
+        """Return the ranks of a job, by number."""
+        pages = self.pages(
+            self.query.ListRanks, lambda token: query.ListRanksRequest(job=job, page_size=PAGE, page_token=token)
+        )
+        return tuple(build(RankState, rank) for page in pages for rank in page.ranks)
+
+    def loops(self, job: str, rank: int | None = None) -> tuple[FollowedLoop, ...]:
+        """Return the loops that were followed on a job's devices (or on those of a rank), latest last."""
+
+        def ask(token: str) -> query.ListLoopsRequest:
+            return query.ListLoopsRequest(job=job, rank=rank, page_size=PAGE, page_token=token)
+
+        return tuple(build(FollowedLoop, loop) for page in self.pages(self.query.ListLoops, ask) for loop in page.loops)
+
+    def iterations(self, job: str, rank: int | None = None, device: int | None = None) -> pl.DataFrame:
+        """Return all iterations of a job (or of a rank, or a device), oldest first: a table with their rank.
+
+        Takes the memory of the table, some 150 bytes an iteration.
+        """
+
+        def ask(token: str) -> query.ListIterationsRequest:
+            return query.ListIterationsRequest(job=job, rank=rank, device=device, page_token=token)
+
+        tables = [self.read_table(page.arrow) for page in self.pages(self.query.ListIterations, ask)]
+        return pl.concat([table for table in tables if table.height] or tables[:1])
+
+    def metrics(self, job: str) -> tuple[LoopFigures, ...]:
+        """Return Table III of each loop that is followed now, over the latest iterations."""
+        answer = self.ask(self.query.GetMetrics, query.GetMetricsRequest(job=job))
+        return tuple(build(LoopFigures, figures) for figures in answer.metrics)
+
+    def findings(self, job: str) -> Findings:
+        """Return what the rules found in the job's latest records."""
+        answer = self.ask(self.query.GetFindings, query.GetFindingsRequest(job=job))
+        found = tuple(build(ActiveFinding, finding) for finding in answer.findings)
+        return Findings(found, answer.examined_unix_ns, answer.report)
+
+    def captures(self, job: str = "") -> tuple[Capture, ...]:
+        """Return the raw windows that the daemon keeps as traces, of a job or of all, oldest first."""
+        answer = self.ask(self.query.ListCaptures, query.ListCapturesRequest(job=job))
+        return tuple(build(Capture, capture) for capture in answer.captures)
+
+    def watch(self, job: str = "", interval_ms: int = 1000) -> Generator[WatchState, None, None]:
+        """Yield the state of all jobs, or of one with its ranks: now, and whenever it has changed, without an end."""
+        request = query.WatchRequest(job=job, interval_ms=interval_ms)
+        yield from (build(WatchState, answer) for answer in self.stream(self.query.Watch, request))
+
+    def look(self, job: str = "") -> WatchState:
+        """Return the state of all jobs, or of one with its ranks, as it is now."""
+        with closing(self.watch(job)) as states:
+            state = next(states, None)
+        if state is None:
+            raise DaemonError(self.door.address, "did not tell its state", "check its version")
+        return state
+
+    def window(self, job: str, ranks: Iterable[int] = (), *, between: Between | None = None) -> list[Trace]:
+        """Return the latest raw records of a job's ranks (or of some) as traces, for `deepprof.analyze`.
+
+        Ranks are numbered and their clocks aligned as `deepprof.read_job` does, and `between` is as there. A note says
+        what came before the window. Takes the memory of the tables.
+        """
+        from deepprof.live.client.traces import read_traces
+
+        wanted, found = set(ranks), set[int]()
+        request = query.ReadWindowRequest(job=job, ranks=sorted(wanted))
+
+        def note(answer: query.ReadWindowResponse) -> query.ReadWindowResponse:
+            found.add(answer.rank)
+            return answer
+
+        answers = map(note, self.stream(self.query.ReadWindow, request))
+        traces = read_traces(answers, self.door.address, job, between)
+        if wanted - found:
+            absent = ", ".join(map(str, sorted(wanted - found)[:8]))
+            raise DaemonError(
+                self.door.address, f"knows no rank {absent} of job {job!r}", "ranks() lists those it knows"
+            )
+        return traces
+
+    def send(self, traces: Trace | Sequence[Trace], job: str, *, speed: float | None = None) -> ReplayTotals:
+        """Send recorded traces as the ranks of `job`, and return when all is durable; what it has is not sent again.
+
+        `speed` is that of the recording's own time, None as fast as the daemon takes it.
+        """
+        from deepprof.collectors.processes import split_all
+        from deepprof.collectors.trace import Trace
+        from deepprof.job import number_ranks
+        from deepprof.live.client.replay import TraceReplay, replay
+
+        ranks = number_ranks(split_all([traces] if isinstance(traces, Trace) else traces))
+        return replay(self.door, ranks, TraceReplay(job, speed))
+
+    def capture(self, job: str, rank: int) -> Capture:
+        """Have the daemon keep the latest raw records of a rank as a trace in its store."""
+        answer = self.ask(self.admin.CaptureWindow, admin.CaptureWindowRequest(job=job, rank=rank))
+        return build(Capture, answer.capture)
+
+    def forget(self, job: str) -> int:
+        """Have the daemon remove a job, and return how many iterations went."""
+        return int(self.ask(self.admin.ForgetJob, admin.ForgetJobRequest(job=job)).iterations)
+
+    def senders(self) -> tuple[SenderState, ...]:
+        """Return who sends, by name: what each has of the daemon, and what it may have. Asks for the scope `admin`."""
+        return tuple(
+            build(SenderState, each) for each in self.ask(self.admin.ListSenders, admin.ListSendersRequest()).senders
+        )
+
+    def drain(self) -> int:
+        """Have the daemon take no more records and save all; returns how many records were still to be done."""
+        return int(self.ask(self.admin.Drain, admin.DrainRequest(), DRAIN_S).records)
+
+    def pages(self, call: Callable[..., Any], request: Callable[[str], Any]) -> Iterator[Any]:
+        """Yield the pages of a list."""
+        token = ""
+        for _ in range(PAGES):
+            page = self.ask(call, request(token))
+            yield page
+            token = page.next_page_token
+            if not token:
+                return
+        raise DaemonError(self.door.address, f"its list has no end after {PAGES:,} pages", "report it")
+
+    def ask(self, call: Callable[..., Value], request: object, timeout_s: float | None = None) -> Value:
+        """Return the daemon's answer to one question."""
+        with self.explaining():
+            return call(request, timeout=timeout_s or self.timeout_s, metadata=self.door.metadata())
+
+    def stream(self, call: Callable[..., Any], request: object) -> Iterator[Any]:
+        """Yield the daemon's answers to one question; who stops listening tells the daemon so."""
+        with self.explaining():
+            answers = call(request, metadata=self.door.metadata())
+            try:
+                yield from answers
+            finally:
+                answers.cancel()
+
+    def read_table(self, arrow: bytes) -> pl.DataFrame:
+        """Return a table from its Arrow bytes."""
+        try:
+            return pl.read_ipc_stream(BytesIO(arrow))
+        except (pl.exceptions.PolarsError, ValueError, OSError) as error:
+            raise DaemonError(self.door.address, "sent a table that cannot be read", "check its version") from error
+
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Turn gRPC's errors into ours. Raises `DaemonError` where the connection was closed."""
+        if self.closed:
+            raise DaemonError(self.door.address, "the connection was closed", "open another with deepprof.connect")
+        try:
+            yield
+        except grpc.RpcError as error:
+            raise explain(error, self.door.address) from error

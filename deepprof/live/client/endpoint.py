@@ -1,0 +1,92 @@
+"""The door to a daemon: its address, what is shown there, and gRPC channels through it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import grpc
+
+from deepprof.collectors.errors import UsageError
+from deepprof.live.client.credentials import (
+    Credentials,
+    check_secrecy,
+    choose_credentials,
+    read_certificate,
+    read_token,
+)
+from deepprof.live.wire.addresses import DaemonAddress, default_address, parse_address
+
+__all__ = ["Endpoint", "Metadata", "find_door"]
+
+Metadata = tuple[tuple[str, str], ...]
+DAEMON = "DEEPPROF_DAEMON"
+MESSAGE_NBYTES = 64 << 20  # of an answer: a page of iterations or a batch of records, and room to spare
+OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_NBYTES),
+    ("grpc.use_local_subchannel_pool", 1),  # a new channel connects anew, whatever befell the former
+)
+DIRECT = ("grpc.enable_http_proxy", 0)  # a proxy in the environment is not on the way to this machine
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a daemon is, and how to be let in. Channels are made from it, as many as are needed."""
+
+    address: DaemonAddress
+    credentials: Credentials = field(default_factory=Credentials)
+
+    def open(self) -> grpc.Channel:
+        """Return a new channel, which connects with the first call. Raises `UsageError` for files that do not serve."""
+        tls = self.tls()
+        if tls is None:
+            return grpc.insecure_channel(self.address.target, self.options)
+        return grpc.secure_channel(self.address.target, tls, self.options)
+
+    def metadata(self) -> Metadata:
+        """Return what goes with every call: the token, as it stands in its file now. Raises `UsageError`."""
+        file = self.credentials.token_file
+        return () if file is None else (("authorization", f"Bearer {read_token(file)}"),)
+
+    def tls(self) -> grpc.ChannelCredentials | None:
+        """Return the certificates of the connection, None for one without TLS; a unix socket has none."""
+        if self.address.is_unix or not self.credentials.is_tls:
+            return None
+        files = self.credentials
+        pair = read_certificate(files.key), read_certificate(files.cert)
+        return grpc.ssl_channel_credentials(read_certificate(files.ca), *pair)
+
+    @property
+    def options(self) -> tuple[tuple[str, int], ...]:
+        """What gRPC is told of each channel."""
+        return (*OPTIONS, DIRECT) if self.address.is_local else OPTIONS
+
+
+def find_door(
+    address: str | None = None, credentials: Credentials | None = None, environ: Mapping[str, str] | None = None
+) -> Endpoint:
+    """Return the door to the daemon at `address`, else to that of DEEPPROF_DAEMON, else to the one on this machine.
+
+    Raises `UsageError` for an address or files that cannot be meant.
+    """
+    variables = os.environ if environ is None else environ
+    text = address or variables.get(DAEMON)
+    where = parse_address(text) if text else find_default(variables)
+    if not where.is_unix and not where.port:
+        raise UsageError(f"address {where} has port 0, on which nothing listens; name the daemon's own")
+    chosen = choose_credentials(credentials or Credentials(), variables)
+    check_secrecy(chosen, where)
+    return Endpoint(where, chosen)
+
+
+def find_default(variables: Mapping[str, str]) -> DaemonAddress:
+    """Return the socket of the user's own daemon, or of the machine's where only that is there."""
+    own = default_address(variables)
+    shared = default_address({name: value for name, value in variables.items() if name != "XDG_RUNTIME_DIR"})
+    return shared if not exists(own) and exists(shared) else own
+
+
+def exists(address: DaemonAddress) -> bool:
+    """Return whether there is a socket file."""
+    return address.path is not None and os.path.exists(address.path)

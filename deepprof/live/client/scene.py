@@ -1,0 +1,65 @@
+"""Looks at a daemon again and again: what there is to see now, or that the daemon is away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from deepprof.live.client.daemon import Daemon
+from deepprof.live.client.endpoint import Endpoint
+from deepprof.live.client.errors import DaemonError
+from deepprof.render.live import LiveScene
+
+if TYPE_CHECKING:
+    from deepprof.live.client.values import JobState, RankState
+
+__all__ = ["look", "look_on"]
+
+JOBS = 8  # whose ranks are asked for: the first
+
+
+def look(daemon: Daemon, job: str = "") -> LiveScene:
+    """Return what the daemon knows of all jobs, or of one, with the ranks of the first."""
+    state = daemon.look(job)
+    jobs = sort_jobs(each for each in state.jobs if not job or each.job == job)
+    found = {each.job: find_ranks(daemon, each.job, asked=bool(job)) for each in jobs[:JOBS]}
+    ranks = {name: each for name, each in found.items() if each is not None}
+    here = [each for each in jobs if found.get(each.job, ()) is not None]
+    return LiveScene(str(daemon.door.address), here, ranks, state.now_unix_ns)
+
+
+def find_ranks(daemon: Daemon, job: str, *, asked: bool) -> tuple[RankState, ...] | None:
+    """Return the ranks of a job; None for one that was forgotten since it was listed, unless it was `asked` for."""
+    try:
+        return daemon.ranks(job)
+    except DaemonError as error:
+        if asked or not error.absent:
+            raise
+        return None
+
+
+def sort_jobs(jobs: Iterable[JobState]) -> list[JobState]:
+    """Return the jobs in the order in which they are shown: those with a rank connected first, then the newest."""
+    return sorted(jobs, key=lambda job: (not job.connected, -job.first_seen_unix_ns, job.job))
+
+
+def look_on(door: Endpoint, job: str, wait: Callable[[], object]) -> Generator[LiveScene, None, None]:
+    """Yield scenes without an end, `wait` between two; while the daemon is away, the last one with a word on that.
+
+    Raises `DaemonError` where the daemon refuses, or cannot be reached at first.
+    """
+    scene = None
+    while True:
+        try:
+            with Daemon(door) as daemon:
+                while True:
+                    scene = look(daemon, job)
+                    yield scene
+                    wait()
+        except DaemonError as error:
+            if scene is None or not error.passing:
+                raise
+            scene = replace(scene, notice=f"{error.problem}; trying again")
+            yield scene
+            wait()

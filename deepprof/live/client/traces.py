@@ -1,0 +1,38 @@
+"""A daemon's raw window as the traces of a job: each rank put together, then numbered and aligned as files are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from deepprof.job import number_ranks
+from deepprof.job.alignment import align
+from deepprof.job.part import Between, check_between, read_parts
+from deepprof.live.client.errors import DaemonError
+from deepprof.live.wire.assembly import assemble_all
+from deepprof.live.wire.limits import WIDEST
+from deepprof.v1.query_pb2 import ReadWindowResponse
+
+if TYPE_CHECKING:
+    from deepprof.collectors.trace import Trace
+    from deepprof.live.wire.addresses import DaemonAddress
+
+__all__ = ["read_traces"]
+
+
+def read_traces(
+    answers: Iterable[ReadWindowResponse], address: DaemonAddress, job: str, between: Between | None = None
+) -> list[Trace]:
+    """Return the ranks that the answers to `ReadWindow` hold, as `deepprof.read_job` returns what it has read.
+
+    `between` is a range of time, as there. Raises `DaemonError` for answers that make no trace.
+    """
+    if between is not None:
+        check_between(between)
+    try:
+        traces = assemble_all(answers, WIDEST)
+    except ValueError as error:
+        raise DaemonError(address, f"sent records that cannot be read ({error})", "check its version") from error
+    named = [trace if trace.path else replace(trace, path=job) for trace in traces]  # a live collector reads no file
+    return align(number_ranks(named if between is None else read_parts(named, between)))

@@ -1,0 +1,87 @@
+"""TLS from files that may be renewed while the daemon runs: new connections get the new ones, without a restart."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from deepprof.collectors.errors import UsageError, printable
+from deepprof.live.service.access.watched import WatchedFiles, read_private
+from deepprof.live.service.config.sections import TlsSection
+
+if TYPE_CHECKING:
+    import grpc
+
+__all__ = ["Certificates", "make_credentials", "read_certificates"]
+
+FILE_NBYTES = 1 << 20
+WRITABLE, FOREIGN = 0o022, 0o027  # modes: a certificate is public, a key may be its group's to read
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """The daemon's certificate and key, and who signs clients' (empty: clients need none); all PEM."""
+
+    cert: bytes
+    key: bytes = field(repr=False)
+    client_ca: bytes = b""
+
+
+def make_credentials(tls: TlsSection) -> grpc.ServerCredentials:
+    """Return credentials that look at the files again at every connection.
+
+    Raises `UsageError` where they cannot be used now; when they cannot later, the former stay and the log says so.
+    """
+    import grpc
+
+    paths = [path for path in (tls.cert, tls.key, tls.client_ca) if path]
+    watched = WatchedFiles(paths, lambda: read_certificates(tls), "certificates")
+
+    def configure() -> grpc.ServerCertificateConfiguration:
+        found = watched.look()
+        return grpc.ssl_server_certificate_configuration([(found.key, found.cert)], found.client_ca or None)
+
+    return grpc.dynamic_ssl_server_credentials(configure(), configure, bool(tls.client_ca))
+
+
+def read_certificates(tls: TlsSection) -> Certificates:
+    """Return the files' content, which fits together. Raises `UsageError`."""
+    cert, _ = read_private(tls.cert, FILE_NBYTES, WRITABLE)
+    key, _ = read_private(tls.key, FILE_NBYTES, FOREIGN)
+    authority = read_private(tls.client_ca, FILE_NBYTES, WRITABLE)[0] if tls.client_ca else b""
+    check_pair(tls, cert, key)
+    if authority:
+        check_authority(tls.client_ca, authority)
+    return Certificates(cert, key, authority)
+
+
+def check_pair(tls: TlsSection, cert: bytes, key: bytes) -> None:
+    """Raise `UsageError` unless the key is the certificate's. Only files can be asked, so they are compared after."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(tls.cert, tls.key, password=lambda: b"")  # never asks at the terminal
+    except (ssl.SSLError, OSError, ValueError) as error:
+        problem = "are no certificate and its key without a passphrase, PEM"
+        raise UsageError(printable(f"{tls.cert} and {tls.key}: {problem} ({name(error)}); check them")) from error
+    if (read_private(tls.cert, FILE_NBYTES, WRITABLE)[0], read_private(tls.key, FILE_NBYTES, FOREIGN)[0]) != (
+        cert,
+        key,
+    ):
+        raise UsageError(printable(f"{tls.cert}: changes while it is read; replace files by renaming"))
+
+
+def check_authority(path: str, content: bytes) -> None:
+    """Raise `UsageError` unless `content` holds certificates that can sign."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_verify_locations(cadata=content.decode("ascii"))
+    except (ssl.SSLError, ValueError) as error:
+        raise UsageError(printable(f"{path}: holds no certificates, PEM ({name(error)}); check it")) from error
+    if not context.get_ca_certs():
+        raise UsageError(printable(f"{path}: holds no certificate of an authority; check it"))
+
+
+def name(error: Exception) -> str:
+    """Return OpenSSL's word for an error."""
+    return getattr(error, "reason", None) or type(error).__name__

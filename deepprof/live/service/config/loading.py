@@ -1,0 +1,118 @@
+"""The layers of the configuration, a file below variables below flags, laid on each other."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from deepprof.collectors.errors import UsageError, printable
+from deepprof.live.service.config.consistency import check_config
+from deepprof.live.service.config.conversion import convert
+from deepprof.live.service.config.keys import ConfigKey, keys, look_up, nearest
+from deepprof.live.service.config.sections import Config
+from deepprof.live.service.flags import SHORT
+from deepprof.render.plain import shorten
+
+__all__ = ["load_config"]
+
+PREFIX = "DEEPPROF_SERVE_"
+FILE = PREFIX + "CONFIG"  # the one variable that is no key: names the file
+LARGEST = 1 << 20  # bytes of a configuration file
+
+Values = dict[str, Any]  # by the key's path
+
+
+def load_config(
+    file: Path | None = None, flags: Mapping[str, str] | None = None, environ: Mapping[str, str] | None = None
+) -> Config:
+    """Return the configuration of a TOML file, `DEEPPROF_SERVE_*` variables and flags (`section.key` → text).
+
+    Later ones win. Without `file` the variable `DEEPPROF_SERVE_CONFIG` names it; without `environ` that of the process
+    is read. Raises `UsageError` with one line that says where and what is allowed.
+    """
+    known = os.environ if environ is None else environ
+    path = file or (Path(known[FILE]) if known.get(FILE) else None)
+    values = {} if path is None else read_file(path)
+    config = build(values | read_variables(known) | read_flags(flags or {}))
+    check_config(config)
+    return config
+
+
+def read_file(path: Path) -> Values:
+    """Return the values of a TOML file."""
+    return dict(put(f"{path}: {key}", key, raw) for key, raw in flatten(parse_file(path), path))
+
+
+def parse_file(path: Path) -> Mapping[str, Any]:
+    """Return what a TOML file says, as it stands there."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except (OSError, ValueError) as error:
+        raise refused(str(path), f"{getattr(error, 'strerror', None) or error}; check --config") from error
+    if len(content) > LARGEST:
+        raise refused(str(path), f"is larger than {LARGEST:,} bytes, so no configuration; check --config")
+    try:
+        return tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise refused(str(path), f"is not TOML ({shorten(str(error), 120)}); check that line") from error
+
+
+def flatten(content: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the keys of a file with their paths; a table that is itself a value stays whole."""
+    sections = {key.section for key in keys().values()}
+    for name, value in content.items():
+        if name not in sections:
+            yield name, value
+        elif isinstance(value, dict):
+            yield from ((f"{name}.{key}", one) for key, one in value.items())
+        else:
+            raise refused(f"{path}: {name}", f"is a section; write [{name}] and its keys below")
+
+
+def read_variables(environ: Mapping[str, str]) -> Values:
+    """Return the values of the environment; an empty variable counts as not set."""
+    known = {key.variable: key for key in keys().values()}
+    ours = {name: text for name, text in environ.items() if name.startswith(PREFIX) and name != FILE}
+    return dict(put_variable(name, text, known) for name, text in ours.items() if text)
+
+
+def put_variable(name: str, text: str, known: Mapping[str, ConfigKey]) -> tuple[str, Any]:
+    """Return path and value of one variable."""
+    if name not in known:
+        near = nearest(name, known)
+        raise refused(name, f"no such variable; did you mean {near}?" if near else "no such variable")
+    return put(name, known[name].path, text)
+
+
+def read_flags(flags: Mapping[str, str]) -> Values:
+    """Return the values of flags."""
+    named = {path: flag for path, (flag, *_) in SHORT.items()}
+    return dict(put(named.get(path, f"--set {path}"), path, text) for path, text in flags.items())
+
+
+def put(place: str, path: str, raw: object) -> tuple[str, Any]:
+    """Return path and value of one key; an error names the place."""
+    try:
+        return path, convert(look_up(path), raw)
+    except ValueError as error:
+        raise refused(place, str(error)) from error
+
+
+def build(values: Values) -> Config:
+    """Return the configuration of checked values, defaults where there is none."""
+    nested: dict[str, Any] = {}
+    for path, value in values.items():
+        section, _, name = path.rpartition(".")
+        (nested.setdefault(section, {}) if section else nested)[name] = value
+    return msgspec.convert(nested, Config)
+
+
+def refused(place: str, problem: str) -> UsageError:
+    """Return the error of one place, on one printable line of bounded length."""
+    return UsageError(printable(f"{shorten(place, 200)}: {problem}"))

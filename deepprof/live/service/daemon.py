@@ -1,0 +1,153 @@
+"""The daemon: opens its store and its doors, runs until it is told to stop, and leaves everything saved."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from deepprof.live.service.access import (
+    AccessGuard,
+    ListeningServer,
+    make_interceptors,
+    offers_reflection,
+    open_ports,
+    server_options,
+)
+from deepprof.live.service.admin import AdminServicer
+from deepprof.live.service.clock import DaemonSystemClock
+from deepprof.live.service.engine import Engine
+from deepprof.live.service.examiner import Examiner
+from deepprof.live.service.examiner.captures import Captures
+from deepprof.live.service.files import raise_file_limit
+from deepprof.live.service.health import Health, exporting
+from deepprof.live.service.housekeeping import keep_house
+from deepprof.live.service.ingest import IngestServicer
+from deepprof.live.service.opening import opened_store
+from deepprof.live.service.query import QueryServicer
+from deepprof.live.service.recovery import recover
+from deepprof.live.service.stopping import stop_on_signals, wake
+from deepprof.v1 import admin_pb2, admin_pb2_grpc, ingest_pb2, query_pb2, query_pb2_grpc
+
+if TYPE_CHECKING:
+    from deepprof.live.service.config import Config
+
+__all__ = ["serve"]
+
+log = logging.getLogger(__name__)
+
+GRACE_S = 5.0  # for calls that are under way when the daemon is told to stop
+SERVICES = tuple(
+    module.DESCRIPTOR.services_by_name[name].full_name
+    for module, name in ((ingest_pb2, "Ingest"), (query_pb2, "Query"), (admin_pb2, "Admin"))
+)
+
+
+@dataclass(slots=True)
+class DaemonServer:
+    """The gRPC server, and who says how it is."""
+
+    server: grpc.aio.Server
+    listening: ListeningServer
+    health: health.aio.HealthServicer
+
+
+async def serve(config: Config) -> None:
+    """Run a daemon until SIGTERM, SIGINT or SIGHUP.
+
+    Raises `UsageError`, `StoreError` and `OSError` where it cannot, and `ProcessFailedError` where a bug keeps it from
+    going on: what it has acknowledged is then kept, and what was not mined yet is mined after the next start.
+    """
+    clock = DaemonSystemClock()
+    raise_file_limit()
+    async with AsyncExitStack() as stack:
+        stopping = stack.enter_context(stop_on_signals())
+        store = stack.enter_context(opened_store(config, clock))
+        engine = Engine(config, store.journal, store.history, clock)
+        captures = Captures.open(store.folder / "captures", config.captures.count, config.captures.nbytes)
+        examiner = Examiner(engine, config, captures)
+        engine.notice = examiner.notice
+        state = Health(engine, examiner, clock)
+        metrics = stack.enter_context(exporting(config, state))
+        doors = await stack.enter_async_context(opened(config, engine, examiner))
+        engine.vitals.failed = partial(wake, asyncio.get_running_loop(), stopping)
+        if engine.vitals.problem:
+            stopping.set()
+        heeding = asyncio.create_task(heed(stopping, engine))
+        stack.callback(heeding.cancel)
+        await begin(engine, examiner, doors, metrics)
+        await work(engine, examiner, heeding)
+    engine.vitals.check("the daemon")
+    log.info("stopped")
+
+
+async def work(engine: Engine, examiner: Examiner, heeding: asyncio.Task[None]) -> None:
+    """Do what is done beside the calls, until the daemon is to stop. Raises what keeps it from going on."""
+    watch = partial(engine.vitals.watch, "the daemon's house")
+    tasks = [asyncio.create_task(watch(each)) for each in (examiner.run(), keep_house(engine))]
+    await asyncio.wait((heeding, *tasks), return_when=asyncio.FIRST_COMPLETED)
+    log.info("stopping")
+    engine.stopping = True
+    engine.stop_taking()
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, Exception):
+            raise result
+
+
+async def heed(stopping: asyncio.Event, engine: Engine) -> None:
+    """Have the engine know as soon as the daemon is to stop, whatever it does at the time."""
+    await stopping.wait()
+    engine.stopping = True
+    engine.stop_taking()
+
+
+async def begin(engine: Engine, examiner: Examiner, doors: DaemonServer, metrics: str) -> None:
+    """Bring back what was there before, then take records."""
+    log.info("listening", extra={"addresses": " ".join(doors.listening.addresses), "metrics": metrics})
+    found = await asyncio.to_thread(recover, engine)
+    examiner.remember()
+    engine.start()
+    if engine.stopping:
+        return
+    for service in ("", *SERVICES):
+        await doors.health.set(service, health_pb2.HealthCheckResponse.SERVING)
+    extra = {"ranks": found.ranks, "messages": found.messages, "records": found.records, "damaged": found.damaged}
+    log.info("ready", extra=extra)
+
+
+@asynccontextmanager
+async def opened(config: Config, engine: Engine, examiner: Examiner) -> AsyncIterator[DaemonServer]:
+    """Give the server, listening; at the end calls get a moment, and then what came in is saved."""
+    guard = AccessGuard(config)
+    engine.senders.share_of = guard.share_of
+    doorkeepers = make_interceptors(guard, engine.refusals)
+    server = grpc.aio.server(interceptors=doorkeepers, options=server_options(config))
+    IngestServicer(engine).add_to(server)
+    query_pb2_grpc.add_QueryServicer_to_server(QueryServicer(engine, examiner), server)
+    admin_pb2_grpc.add_AdminServicer_to_server(AdminServicer(engine, examiner), server)
+    servicer = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    if offers_reflection(config):
+        from grpc_reflection.v1alpha import reflection
+
+        reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    for service in ("", *SERVICES):
+        await servicer.set(service, health_pb2.HealthCheckResponse.NOT_SERVING)
+    listening = open_ports(server, config)
+    try:
+        await server.start()
+        yield DaemonServer(server, listening, servicer)
+    finally:
+        await servicer.enter_graceful_shutdown()
+        await server.stop(GRACE_S)
+        await asyncio.to_thread(engine.close)
+        listening.close()

@@ -1,0 +1,415 @@
+"""The daemon without its doors: ranks, journal, history and the threads between them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from deepprof.live.service.admission import Admission
+from deepprof.live.service.daemon_rank import DaemonRank, QueuedMessage
+from deepprof.live.service.fair_lock import FairLock
+from deepprof.live.service.folder import StoreError
+from deepprof.live.service.rank_eviction import LimitReached, RankPriority, choose_spare, find_standing
+from deepprof.live.service.ranks import DaemonRanks
+from deepprof.live.service.refusal import Refusals, RefusedError
+from deepprof.live.service.senders import Senders
+from deepprof.live.service.session import RankSession
+from deepprof.live.service.stream_leases import StreamLeases
+from deepprof.live.service.streams import OpenStreams
+from deepprof.live.service.supervision import FirstFailure
+from deepprof.live.service.worker import SessionWorker
+from deepprof.live.service.writer import JournalWriter, WriteResult
+
+if TYPE_CHECKING:
+    from deepprof.live.service.clock import DaemonClock
+    from deepprof.live.service.config import Config
+    from deepprof.live.service.history import History
+    from deepprof.live.service.journal import Journal
+    from deepprof.live.service.session import SessionEvent
+    from deepprof.v1 import records_pb2 as pb
+
+__all__ = ["Engine"]
+
+log = logging.getLogger(__name__)
+
+SILENT_NS = 24 * 3600 * 10**9
+DOUBT_NS = 3600 * 10**9  # for which that has to be so: the time of day may have jumped
+ATTACH_S = 30.0  # in which what a former stream has sent becomes durable
+T = TypeVar("T")
+Notice = Callable[[DaemonRank, "SessionEvent"], None]
+
+
+class Engine:
+    """Takes in ranks and their messages; all methods belong to the event loop unless they say otherwise."""
+
+    def __init__(self, config: Config, journal: Journal, history: History, clock: DaemonClock) -> None:
+        self.config, self.limits, self.clock = config, config.wire_limits(), clock
+        self.journal, self.history = journal, history
+        self.roster = DaemonRanks(config.limits.jobs, config.limits.ranks, config.limits.ranks_total)
+        self.vitals = FirstFailure()
+        self.writer = JournalWriter(journal, self._tell, self.vitals)
+        self.notice: Notice = lambda rank, event: None  # set by who wants to know; the worker's thread calls it
+        self.worker = SessionWorker(journal, history, clock, room=self._wake, vitals=self.vitals)
+        self.worker.noticed = self._notice
+        self.worker.ranks = lambda: iter(self.roster)
+        self.senders = Senders(self.roster, clock)
+        self.streams = OpenStreams(config.limits.streams, self._find_idle)
+        self.refusals = Refusals()
+        self.history_nbytes = 0  # as last measured
+        self.ready = self.draining = self.stopping = False
+        self._silent: dict[int, int] = {}  # sessions not heard of for long, since when that was noticed
+        self.admission = Admission(config.limits)
+        self.outside = StreamLeases("limits.waiting_nbytes", "bytes of messages wait", config.limits.waiting_nbytes)
+        self._changed = asyncio.Event()  # more was written, or mined
+        self._attaching = FairLock()
+        self._listeners: defaultdict[int, set[asyncio.Event]] = defaultdict(set)  # by the rank's number
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Begin to work on the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self.note_start()
+        self.writer.start()
+        self.worker.start()
+        self.ready = True
+
+    def note_start(self) -> None:
+        """Have those that sent ranks before have the time to come back."""
+        for rank in self.roster:
+            rank.left_ns = self.clock.monotonic_ns()
+
+    def close(self) -> None:
+        """Make durable what is on its way, mine it, and save everything. Blocks."""
+        self.ready = False
+        self.writer.close()
+        self.worker.close()
+
+    @property
+    def queued_nbytes(self) -> int:
+        """What waits to be durable, or to be mined."""
+        return self.admission.nbytes
+
+    # -- streams --
+
+    def stream(self, connection: object) -> AbstractAsyncContextManager[None]:
+        """Hold a place for a stream until the block ends. Raises `RefusedError` where there is none, or we drain."""
+        if self.draining or not self.ready:
+            raise RefusedError("UNAVAILABLE", "the daemon takes no records now; try again in a minute")
+        return self.streams.open(connection)
+
+    def _find_idle(self) -> object:
+        """Return the connection of a rank that has sent nothing so far. Raises `RefusedError` where there is none."""
+        ranks = [rank for rank in self.roster if rank.connection is not None]
+        full = LimitReached("limits.streams", self.streams.most, "let one end, or raise the limit", ranks)
+        spare = choose_spare(full, self.clock.monotonic_ns())
+        if not spare:
+            raise RefusedError("RESOURCE_EXHAUSTED", str(full), full.limit)
+        return spare[0].connection
+
+    async def attach(self, hello: pb.Hello, connection: object, owner: str = "") -> DaemonRank:
+        """Return the rank that a Hello speaks of, and make `connection` its stream. Raises `RefusedError`."""
+        self.streams.greet(connection)
+        self.senders.check_job(owner, hello.job)
+        self.senders.check_kept(owner)
+        async with self._attaching.hold(owner, hello.job):
+            rank = await self.find(hello, owner)
+            try:
+                if rank is None or rank.owner != owner:
+                    await self.make_room(hello, owner)
+                rank = rank or await self.begin(hello)
+            finally:
+                if rank is None:  # a former collector's session is closed: nobody goes on with it
+                    self.roster.remove(hello.job, hello.rank)
+            await self.hand_over(rank, owner)
+            rank.connection = connection  # a former stream of this collector finds out at once
+            self.admission.wake()
+        try:
+            await self.quiet(rank)
+            self.check_owner(rank, connection)
+        except BaseException:  # the client can have gone meanwhile
+            self.detach(rank, connection)
+            raise
+        rank.mend()
+        rank.show()
+        return rank
+
+    async def find(self, hello: pb.Hello, owner: str) -> DaemonRank | None:
+        """Return the rank of this collector if it is here; one of another collector is ended. Raises `RefusedError`."""
+        rank = self.roster.find(hello.job, hello.rank)
+        if rank is None:
+            return None
+        if rank.hello.collector == hello.collector:
+            self.check_sender(rank, owner)
+            return rank
+        if rank.connection is not None:
+            text = f"rank {hello.rank} of job {hello.job!r} is sent by {rank.hello.collector!r}; stop that first"
+            raise RefusedError("ALREADY_EXISTS", text)
+        if rank.owner != owner:
+            await self.make_room(hello, owner)  # first: who has none ends nobody's rank
+        await self.quiet(rank)
+        await self.record(partial(self.end, rank))
+        return None  # it is shown until there is another one in its place
+
+    def check_sender(self, rank: DaemonRank, owner: str) -> None:
+        """Raise `RefusedError` where a collector's name is used by another sender than the one who is missed for it."""
+        needed = rank.connection is not None or find_standing(rank, self.clock.monotonic_ns()) is RankPriority.NEEDED
+        if needed and owner != rank.owner and rank.owner:
+            text = f"rank {rank.hello.rank} of job {rank.hello.job[:128]!r} is sent by {rank.owner}, not by {owner}"
+            raise RefusedError("ALREADY_EXISTS", f"{text}; name another job", "another-sender")
+
+    async def hand_over(self, rank: DaemonRank, owner: str) -> None:
+        """Have a rank be another sender's, and remember whose job it is."""
+        if rank.owner != owner:
+            await self.record(lambda: self.history.save_sender(*rank.key, owner))
+            self.admission.hand_over(rank, owner)
+
+    async def begin(self, hello: pb.Hello) -> DaemonRank:
+        """Take in a rank that was not here, or not with this collector."""
+        now, begun = self.clock.unix_ns(), self.journal.end
+        number = await self.record(
+            lambda: self.history.begin(hello.job, hello.rank, hello.collector, hello.SerializeToString(), now)
+        )
+        rank = DaemonRank(number, hello, RankSession(), first_seen_unix_ns=now, begun=begun)
+        rank.saved_ns = rank.left_ns = self.clock.monotonic_ns()
+        self.roster.put(rank)
+        log.info("rank-began", extra={"job": hello.job, "rank": hello.rank, "collector": hello.collector})
+        return rank
+
+    async def make_room(self, hello: pb.Hello, owner: str) -> None:
+        """Hold those no longer whom nobody misses, where a rank would have no room. Raises `RefusedError`."""
+        where = hello.job, hello.rank
+        while full := self.senders.find_full(owner, *where) or self.roster.find_full(*where):
+            spare = choose_spare(full, self.clock.monotonic_ns())
+            if not spare:
+                raise RefusedError("RESOURCE_EXHAUSTED", str(full), full.limit)
+            for rank in spare:
+                await self.send_away(rank)
+
+    async def send_away(self, rank: DaemonRank) -> None:
+        """Let go of a rank to make room, and of its stream, which has brought nothing."""
+        connection, rank.connection = rank.connection, None
+        if connection is not None:
+            self.streams.cut(connection)
+        await self.let_go(rank)
+        log.info("rank-let-go", extra={"job": rank.hello.job, "rank": rank.hello.rank, "token": rank.owner})
+
+    def end(self, rank: DaemonRank) -> None:
+        """Close a rank whose collector was replaced, as far as it got. For the worker's thread."""
+        while rank.queue:  # durable, so it counts
+            self.worker.mine(rank)
+        self.worker.save([rank])
+        if rank.unsaved:
+            raise StoreError(self.history.path, self.worker.problem)
+        if not rank.mined_end and not rank.failed and rank.position is not None:
+            self.finish(rank)
+        if rank.durable_items:
+            self.history.close_session(rank.number)
+        else:
+            self.history.forget_session(rank.number)
+
+    def finish(self, rank: DaemonRank) -> None:
+        """Have a rank's session end, or leave it as it is where the history does not take what comes of that."""
+        before = rank.session.save()
+        rank.session.end()
+        rank.mined_end = rank.unsaved = True
+        self.worker.advance(rank)
+        self.worker.save([rank])
+        if rank.unsaved:
+            rank.session, rank.rows, rank.mined_end, rank.unsaved = RankSession.restore(before), [], False, False
+            raise StoreError(self.history.path, self.worker.problem)
+
+    async def expire(self) -> None:
+        """Let go of ranks that have not been heard of for so long that nobody waits for them; their history stays."""
+        async with self._attaching.hold("", ""):
+            oldest = self.clock.unix_ns() - SILENT_NS
+            silent = [
+                rank
+                for rank in self.roster
+                if rank.connection is None
+                and not (rank.submitted or rank.queue)
+                and max(rank.last_record_unix_ns, rank.first_seen_unix_ns) < oldest
+            ]
+            now = self.clock.monotonic_ns()
+            self._silent = {rank.number: self._silent.get(rank.number, now) for rank in silent}
+            for rank in silent:
+                if now - self._silent[rank.number] >= DOUBT_NS:
+                    await self.let_go(rank)
+
+    async def let_go(self, rank: DaemonRank) -> None:
+        """Hold a rank no longer; its history stays."""
+        await self.record(partial(self.end, rank))
+        self.roster.remove(*rank.key)
+
+    async def quiet(self, rank: DaemonRank) -> None:
+        """Wait until nothing of a rank is on its way to the journal. Raises `RefusedError` when that takes too long."""
+        with self.listening(rank) as changed:
+            try:
+                async with asyncio.timeout(ATTACH_S):
+                    while rank.submitted:
+                        await changed.wait()
+                        changed.clear()
+            except TimeoutError:
+                raise RefusedError("UNAVAILABLE", "the disk is too slow; try again in a minute") from None
+
+    @contextmanager
+    def listening(self, rank: DaemonRank) -> Iterator[asyncio.Event]:
+        """Give an event that is set whenever more of a rank is durable or mined, or known not to be."""
+        changed = asyncio.Event()
+        self._listeners[rank.number].add(changed)
+        try:
+            yield changed
+        finally:
+            self._listeners[rank.number].discard(changed)
+            if not self._listeners[rank.number]:
+                del self._listeners[rank.number]
+
+    def check_owner(self, rank: DaemonRank, connection: object) -> None:
+        """Raise `RefusedError` where another stream has taken over, or the daemon drains."""
+        if rank.connection is None:
+            raise RefusedError("UNAVAILABLE", "let go to make room for others; connect again", "cut")
+        if rank.connection is not connection:
+            raise RefusedError("ABORTED", "another stream of this collector took over")
+        if self.draining:
+            raise RefusedError("UNAVAILABLE", "the daemon is stopping; try again in a minute")
+
+    def detach(self, rank: DaemonRank, connection: object) -> None:
+        """Let a stream go."""
+        if rank.connection is connection:
+            rank.connection, rank.left_ns = None, self.clock.monotonic_ns()
+            rank.show()
+
+    # -- messages --
+
+    def room(self, rank: DaemonRank, nbytes: int) -> AbstractAsyncContextManager[None]:
+        """Hold room in the queues for a message, `nbytes` as of a `QueuedMessage`, of the rank's present stream.
+
+        Entering waits until there is some. Raises `RefusedError` where meanwhile that stream is no longer the rank's,
+        or the daemon drains.
+        """
+        connection = rank.connection
+        return self.admission.room(rank, nbytes, lambda: self.check_owner(rank, connection))
+
+    def submit(self, rank: DaemonRank, item: QueuedMessage) -> None:
+        """Hand a checked message to the journal; the caller holds room for it."""
+        rank.note_submitted(item)
+        if item.kind == "batch":
+            self.senders.note_records(rank.owner, item.count)
+        rank.last_record_unix_ns = self.clock.unix_ns()
+        self.admission.count(rank)
+        try:
+            self.writer.submit(rank, item)
+        except BaseException:  # nothing is on its way, for which the rank would wait for ever
+            self._settle(
+                [WriteResult(rank, item, None, RefusedError("UNAVAILABLE", "it could not be queued; send again"))]
+            )
+            raise
+
+    def _tell(self, group: Sequence[WriteResult]) -> None:
+        """Pass on what the journal's thread has done. For that thread."""
+        for done in group:
+            if done.place is not None:
+                self.worker.put(done.rank, done.item, done.place)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self.vitals.guard("the event loop", self._settle), group)
+
+    def _settle(self, group: Sequence[WriteResult]) -> None:
+        for done in group:
+            if done.place is not None:
+                done.rank.note_durable(done.item)
+            else:
+                done.rank.note_lost(done.item, done.why)
+                if done.item.kind == "batch":
+                    done.rank.accounts.drop(done.item.count, "journal-failed")
+        for rank in {done.rank for done in group}:
+            self.admission.count(rank)
+            self._tell_listeners(rank.number)
+        self._changed.set()
+
+    def _notice(self, rank: DaemonRank, event: SessionEvent) -> None:
+        self.notice(rank, event)
+
+    def _wake(self, rank: DaemonRank) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.vitals.guard("the event loop", self._tell_mined), rank)
+
+    def _tell_mined(self, rank: DaemonRank) -> None:
+        self.admission.count(rank)
+        self._changed.set()
+        self._tell_listeners(rank.number)
+
+    def _tell_listeners(self, number: int) -> None:
+        for listener in self._listeners.get(number, ()):
+            listener.set()
+
+    # -- orders --
+
+    async def drain(self) -> int:
+        """Take no more records, mine what is queued and save everything; return how many records that were."""
+        self.stop_taking()
+        waiting = sum(rank.accounts.in_flight for rank in self.roster)
+        while any(rank.submitted or rank.queue for rank in self.roster):
+            self._changed.clear()
+            await self._changed.wait()
+        await self.order(lambda: self.worker.save(self.roster))
+        return waiting
+
+    def stop_taking(self) -> None:
+        """Take no more records, not even those that wait for room."""
+        self.draining = True
+        self.admission.wake()
+
+    async def forget(self, job: str) -> int:
+        """Remove a job; return how many iterations the history had. Raises `RefusedError`."""
+        async with self._attaching.hold("", job):
+            ranks = list(self.roster.jobs.get(job, {}).values())
+            if any(rank.connection is not None for rank in ranks):
+                raise RefusedError("FAILED_PRECONDITION", f"job {job[:128]!r} sends records now; stop it first")
+            for rank in ranks:
+                await self.quiet(rank)
+            gone = await self.record(partial(self._forget, job, ranks))
+            if not ranks and not gone:
+                raise RefusedError("NOT_FOUND", f"no job {job[:128]!r}")
+            self.roster.remove(job)
+            return gone
+
+    def _forget(self, job: str, ranks: Sequence[DaemonRank]) -> int:
+        for rank in ranks:
+            self.worker.drop(rank)
+        gone = sum(summary.iterations for summary in self.history.jobs() if summary.job == job)
+        self.history.forget(job)
+        return gone
+
+    # -- the worker's thread --
+
+    async def record(self, what: Callable[[], T]) -> T:
+        """Have the worker's thread write to the history. Raises `RefusedError` where the disk does not take it."""
+        try:
+            return await self.order(what)
+        except (OSError, StoreError) as error:
+            log.warning("history-failed", extra={"problem": str(error)[:200]})
+            raise RefusedError("UNAVAILABLE", f"the history cannot be written: {str(error)[:200]}") from error
+
+    async def order(self, what: Callable[[], T]) -> T:
+        """Have the worker's thread do something, and return what it returns."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def settle(result: T | None, error: BaseException | None) -> None:
+            if not future.done():
+                future.set_exception(error) if error is not None else future.set_result(result)  # type: ignore[arg-type]
+
+        def do() -> None:
+            result, error = None, None
+            try:
+                result = what()
+            except Exception as problem:  # it belongs to the one who asked
+                error = problem
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(settle, result, error)
+
+        self.worker.call(do)
+        return await future

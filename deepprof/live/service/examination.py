@@ -1,0 +1,190 @@
+"""The process that examines raw records, apart from the daemon: rules may take their time, and a bug costs one report.
+
+Run as a module: length-prefixed `ReadWindowResponse` messages come in, one `ExaminationResult` goes out. With
+`--keep FOLDER` the records are written to a store there besides, cut to the time that `--from` and `--to` say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import msgspec
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from deepprof.analysis import Analysis
+    from deepprof.collectors.trace import Trace
+    from deepprof.metrics.loop import Loop
+    from deepprof.v1 import query_pb2 as wire
+
+__all__ = ["LENGTH", "ExaminationResult", "ExaminedLoopMetrics", "FindingSummary", "FoundLoop", "main"]
+
+LENGTH = 4  # bytes, little endian, before each message
+CPU_S = 600
+
+
+class FindingSummary(msgspec.Struct, frozen=True):
+    """What a rule found, in short."""
+
+    rule: str
+    severity: str
+    title: str
+    summary: str
+    advice: str
+    rank: int | None
+    confidence: float
+
+
+class ExaminedLoopMetrics(msgspec.Struct, frozen=True):
+    """Table III of one loop; see `LoopMetrics` in proto/deepprof/v1/query.proto."""
+
+    rank: int
+    device: int
+    loop: int
+    iterations: int
+    avg_interval_ns: int | None
+    max_interval_ns: int | None
+    avg_overlap_ratio: float | None
+    avg_operation_ns: int | None
+    avg_size_nbytes: int | None
+    median_iteration_ns: int | None
+    p5_iteration_ns: int | None
+    p95_iteration_ns: int | None
+
+
+class FoundLoop(msgspec.Struct, frozen=True):
+    """A loop as it is shown, without its iterations; `number` is that of their column `loop`."""
+
+    device: int
+    number: int
+    period: int
+    confidence: float
+    evidence: str
+    boundary_source: str
+
+
+class ExaminationResult(msgspec.Struct, frozen=True):
+    """What an examination gives: the report (JSON), findings, loops, and the iterations as an Arrow IPC stream."""
+
+    report: str
+    findings: list[FindingSummary]
+    figures: list[ExaminedLoopMetrics]
+    iterations: bytes
+    loops: list[FoundLoop] = []
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Examine what comes in on stdin."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=int, required=True, help="bytes that the process may take")
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--from", dest="start", type=int)
+    parser.add_argument("--to", dest="end", type=int)
+    args = parser.parse_args(argv)
+    limit_resources(args.data)
+    traces = assemble(read_messages(sys.stdin.buffer))
+    if args.keep is not None:
+        keep(traces, args.keep, (args.start, args.end))
+    else:
+        sys.stdout.buffer.write(msgspec.msgpack.encode(examine(traces)))
+    return 0
+
+
+def limit_resources(nbytes: int) -> None:
+    """Bound memory and time where the system can, and let everybody else go first."""
+    import os
+    import resource
+
+    os.nice(10)
+    for limit, value in ((resource.RLIMIT_DATA, nbytes), (resource.RLIMIT_CPU, CPU_S), (resource.RLIMIT_CORE, 0)):
+        resource.setrlimit(limit, (value, value))
+
+
+def read_messages(stream: BinaryIO) -> Iterator[wire.ReadWindowResponse]:
+    """Yield the messages of a stream."""
+    from deepprof.v1 import query_pb2 as wire
+
+    while head := stream.read(LENGTH):
+        yield wire.ReadWindowResponse.FromString(stream.read(int.from_bytes(head, "little")))
+
+
+def assemble(messages: Iterator[wire.ReadWindowResponse]) -> list[Trace]:
+    """Return the traces of the ranks whose messages come one rank after the other."""
+    from deepprof.live.wire.assembly import assemble_all
+    from deepprof.live.wire.limits import WIDEST
+
+    return assemble_all(messages, WIDEST)
+
+
+def examine(traces: list[Trace]) -> ExaminationResult:
+    """Analyse the ranks of a job; alone, a rank keeps its own clock."""
+    from deepprof.analysis import analyze
+    from deepprof.job.alignment import align
+    from deepprof.job.ranks import number_ranks
+
+    analysis = analyze(align(number_ranks(traces)))
+    return ExaminationResult(
+        report=analysis.to_json(),
+        findings=[
+            FindingSummary(f.rule, f.severity, f.title, f.summary, f.advice, f.rank, f.confidence)
+            for f in analysis.findings
+        ],
+        figures=[figures_of(number, loop) for number, loop in enumerate(analysis.loops)],
+        iterations=iterations_of(analysis),
+        loops=[
+            FoundLoop(loop.device, number, loop.period, loop.confidence, loop.evidence, loop.boundary_source)
+            for number, loop in enumerate(analysis.loops)
+        ],
+    )
+
+
+def figures_of(number: int, loop: Loop) -> ExaminedLoopMetrics:
+    """Return the figures of one loop."""
+    metrics, spread = loop.metrics, loop.metrics.iteration_ns
+    return ExaminedLoopMetrics(
+        rank=loop.rank,
+        device=loop.device,
+        loop=number,
+        iterations=loop.usual.height,
+        avg_interval_ns=metrics.avg_interval_ns,
+        max_interval_ns=metrics.max_interval_ns,
+        avg_overlap_ratio=metrics.avg_overlap_ratio,
+        avg_operation_ns=metrics.avg_operation_ns,
+        avg_size_nbytes=metrics.avg_size_bytes,
+        median_iteration_ns=spread.median if spread else None,
+        p5_iteration_ns=spread.p5 if spread else None,
+        p95_iteration_ns=spread.p95 if spread else None,
+    )
+
+
+def iterations_of(analysis: Analysis) -> bytes:
+    """Return the iterations with the columns of the history, as an Arrow IPC stream."""
+    from deepprof.live.service.views import HISTORY
+
+    rows: pl.DataFrame = analysis.iterations.select(HISTORY.names()).cast(HISTORY)
+    buffer = io.BytesIO()
+    rows.write_ipc_stream(buffer)
+    return buffer.getvalue()
+
+
+def keep(traces: list[Trace], folder: Path, within: tuple[int | None, int | None]) -> None:
+    """Write the ranks to a store, cut to a part of the time."""
+    from deepprof.collectors.store import replace_store, write_index
+    from deepprof.collectors.store.rank import write_rank
+    from deepprof.collectors.time_range import cut
+
+    with replace_store(folder) as part:
+        for trace in traces:
+            rows = trace if within == (None, None) else cut(trace, *within)
+            write_rank(rows, part / f"rank={trace.rank or 0}")
+        write_index(part, [trace.rank or 0 for trace in traces])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""What is known of a job since it was last examined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from deepprof.live.service.examination import ExaminationResult, ExaminedLoopMetrics, FindingSummary
+from deepprof.v1 import query_pb2 as wire
+
+__all__ = ["LatestExamination"]
+
+
+class LatestExamination(msgspec.Struct):
+    """The last examination of a job, and since when its findings were seen in a row (`since`, beside `found`).
+
+    `at_ns` (monotonic clock) and `records` (accepted by then) are also those of one that failed.
+    """
+
+    found: list[FindingSummary] = []
+    since: list[int] = []
+    loops: list[ExaminedLoopMetrics] = []
+    report: str = ""
+    unix_ns: int = 0
+    at_ns: int = 0
+    records: int = 0
+
+    def learn(self, result: ExaminationResult, now_unix_ns: int) -> None:
+        """Take in what an examination found now."""
+        before = {(f.rule, f.rank): since for f, since in zip(self.found, self.since, strict=True)}
+        self.since = [before.get((f.rule, f.rank), now_unix_ns) for f in result.findings]
+        self.found, self.loops, self.report, self.unix_ns = result.findings, result.figures, result.report, now_unix_ns
+
+    def active(self, rank: int) -> Mapping[str, str]:
+        """Return the open findings that concern a rank: rule → severity."""
+        told = [f for f in self.found if f.rank in (None, rank)]
+        return MappingProxyType({f.rule: f.severity for f in reversed(told)})  # what repeats a finding follows it
+
+    def order(self) -> list[str]:
+        """Return the rules that found something, as the report tells them: a cause before what it explains."""
+        return list(dict.fromkeys(f.rule for f in self.found))
+
+    def findings(self) -> wire.GetFindingsResponse:
+        """Return the findings as a message."""
+        found = [
+            wire.Finding(
+                rule=f.rule,
+                severity=f.severity,
+                title=f.title,
+                summary=f.summary,
+                advice=f.advice,
+                rank=f.rank,
+                confidence_ratio=f.confidence,
+                active_since_unix_ns=since,
+            )
+            for f, since in zip(self.found, self.since, strict=True)
+        ]
+        return wire.GetFindingsResponse(findings=found, examined_unix_ns=self.unix_ns, report=self.report)
+
+    def figures(self) -> list[wire.LoopMetrics]:
+        """Return the figures of the loops as messages."""
+        return [wire.LoopMetrics(**msgspec.structs.asdict(one)) for one in self.loops]
+
+    def encode(self) -> str:
+        """Return all of it but what only this run of the daemon knows."""
+        kept = LatestExamination(self.found, self.since, self.loops, self.report, self.unix_ns)
+        return msgspec.json.encode(kept).decode()
+
+    @classmethod
+    def decode(cls, content: str) -> LatestExamination | None:
+        """Return what `encode` has written, None for anything else."""
+        try:
+            known = msgspec.json.decode(content, type=cls)
+        except msgspec.MsgspecError:
+            return None
+        return known if len(known.found) == len(known.since) else None

@@ -1,0 +1,352 @@
+"""When jobs are examined, and what is known of them since."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import logging
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import polars as pl
+
+from deepprof.collectors.errors import DeepProfError
+from deepprof.live.service.examination import LENGTH, ExaminationResult
+from deepprof.live.service.examiner.captures import Captures, KeptCapture
+from deepprof.live.service.examiner.examined import LatestExamination
+from deepprof.live.service.examiner.windows import is_whole, latest, window_messages
+from deepprof.live.service.folder import StoreError
+from deepprof.live.service.refusal import RefusedError
+from deepprof.v1 import query_pb2 as wire
+
+if TYPE_CHECKING:
+    from deepprof.live.service.config import Config
+    from deepprof.live.service.daemon_rank import DaemonRank
+    from deepprof.live.service.engine import Engine
+    from deepprof.live.service.journal import JournalPlace
+    from deepprof.live.service.session import SessionEvent
+
+__all__ = ["Examiner"]
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.5
+PAUSE_S = 30.0  # after a failure that is not the examined job's
+PIN_S = 60.0  # for which a reader keeps the journal from letting go; one that takes longer may find a gap
+EXAMINED = "examined/"
+QUIET_NS = 600 * 10**9  # between two captures of one rank that nobody asked for
+WINDOW_NBYTES = 256 << 20  # of messages: looked at together when the rules are run
+SETTLE_NBYTES = 512 << 20  # … when a rank has ended
+CAPTURE_NBYTES = 32 << 20  # … kept around an anomaly
+ALONE = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+class Examiner:
+    """Examines one job at a time, in a process of its own, each at most every `examine.every`."""
+
+    def __init__(self, engine: Engine, config: Config, captures: Captures) -> None:
+        self.engine, self.config, self.captures = engine, config.examine, captures
+        self.known: dict[str, LatestExamination] = {}
+        self.done = self.failures = 0
+        self._captured: dict[tuple[str, int], int] = {}
+        self._wanted: list[tuple[DaemonRank, str]] = []  # captures that anomalies ask for
+        self._postponed: dict[int, int] = {}  # sessions that could not be settled now, until when
+        self._turn = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Examine jobs until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self.look()
+            except RefusedError as refusal:
+                log.warning("capture-refused", extra={"problem": str(refusal)[:200]})
+            except (OSError, DeepProfError) as error:
+                log.warning("examiner-failed", extra={"problem": str(error)[:200]})
+                await asyncio.sleep(PAUSE_S)
+            except Exception:
+                log.exception("examiner-failed")
+                await asyncio.sleep(PAUSE_S)
+
+    async def look(self) -> None:
+        """Do what is due: captures first, then ranks that have ended, then the job that waits longest."""
+        self.let_go()
+        if self._wanted:
+            await self.capture(*self._wanted.pop(0))
+        if (ended := next((rank for rank in self.engine.roster if self.can_settle(rank)), None)) is not None:
+            await self.settle(ended)
+        elif (job := self.next_job()) is not None:
+            await self.examine(job)
+
+    def let_go(self) -> None:
+        """Forget what is known of jobs and ranks that are no longer here."""
+        jobs = self.engine.roster.jobs
+        self.known = {job: known for job, known in self.known.items() if job in jobs}
+        for key in [key for key in list(self._captured) if self.engine.roster.find(*key) is None]:
+            del self._captured[key]
+        for number in self._postponed.keys() - {rank.number for rank in self.engine.roster}:
+            del self._postponed[number]
+
+    def is_here(self, rank: DaemonRank) -> bool:
+        """Return whether a rank is still one of the daemon's: its job may be forgotten while it is examined."""
+        return self.engine.roster.find(*rank.key) is rank
+
+    def next_job(self) -> str | None:
+        """Return the job whose examination is due longest."""
+        now, due = self.engine.clock.monotonic_ns(), []
+        for job, ranks in self.engine.roster.jobs.items():
+            known = self.known.get(job, LatestExamination(at_ns=-self.config.every_ns))
+            if now - known.at_ns >= self.config.every_ns and accepted(ranks.values()) != known.records:
+                due.append((known.at_ns, job))
+        return min(due)[1] if due else None
+
+    async def examine(self, job: str) -> None:
+        """Run the rules over the latest records of a job."""
+        ranks = list(self.engine.roster.jobs.get(job, {}).values())
+        known = self.known.setdefault(job, LatestExamination())
+        known.at_ns, known.records = self.engine.clock.monotonic_ns(), accepted(ranks)
+        chosen = choose(ranks, self.config.ranks)
+        result = await self.ask(chosen)
+        if result is not None and (here := [rank for rank in ranks if self.is_here(rank)]):
+            self.learn(job, result, here)
+
+    def learn(self, job: str, result: ExaminationResult, ranks: Sequence[DaemonRank]) -> None:
+        """Take in what an examination found."""
+        known = self.known.setdefault(job, LatestExamination())
+        known.learn(result, self.engine.clock.unix_ns())
+        for rank in ranks:
+            rank.findings = known.active(rank.hello.rank)
+            rank.show()
+        content = known.encode()
+        self.note(lambda: self.engine.history.save_text(f"{EXAMINED}{job}", content, job))
+
+    def note(self, change: Callable[[], None]) -> None:
+        """Have the worker's thread change what the history knows of examinations; a full disk is no reason to stop."""
+
+        def do() -> None:
+            try:
+                change()
+            except (OSError, StoreError) as error:
+                log.warning("examiner-failed", extra={"problem": str(error)[:200]})
+
+        self.engine.worker.call(do)
+
+    def remember(self) -> None:
+        """Take up what was known when the daemon was last stopped."""
+        for key, content in self.engine.history.list_texts(EXAMINED).items():
+            known = LatestExamination.decode(content)
+            if known is not None:
+                self.known[key.removeprefix(EXAMINED)] = known
+        for rank in self.engine.roster:
+            if rank.hello.job in self.known:
+                rank.findings = self.known[rank.hello.job].active(rank.hello.rank)
+                rank.show()
+
+    # -- ranks that have ended --
+
+    def can_settle(self, rank: DaemonRank) -> bool:
+        """Return whether all records of a rank are there to be analysed as a whole."""
+        if not rank.mined_end or rank.settled or rank.unsettled:
+            return False
+        if self.engine.clock.monotonic_ns() < self._postponed.get(rank.number, 0):
+            return False
+        places = self.engine.journal.window(rank.number)
+        rank.unsettled = not is_whole(self.engine.journal, rank, places) or size_of(places) > SETTLE_NBYTES
+        return not rank.unsettled
+
+    async def settle(self, rank: DaemonRank) -> None:
+        """Replace the iterations of a rank that has ended by those of an analysis of all its records."""
+        places = self.engine.journal.window(rank.number)
+        result = await self.ask([rank], {rank.number: places}, whole=True)
+        rank.unsettled = result is None
+        if result is None or not self.is_here(rank):
+            return
+        rows = pl.read_ipc_stream(io.BytesIO(result.iterations))
+        self._postponed[rank.number] = self.engine.clock.monotonic_ns() + self.config.every_ns  # should that fail
+        await self.engine.order(lambda: self.engine.worker.settle(rank, rows, result.loops))
+        if len(self.engine.roster.jobs.get(rank.hello.job, {})) == 1:
+            known = self.known.setdefault(rank.hello.job, LatestExamination())
+            known.at_ns, known.records = self.engine.clock.monotonic_ns(), accepted([rank])
+            self.learn(rank.hello.job, result, [rank])
+
+    # -- what is kept --
+
+    def notice(self, rank: DaemonRank, event: SessionEvent) -> None:
+        """Have a capture taken of what a session noticed; for the worker's thread."""
+        now, last = self.engine.clock.monotonic_ns(), self._captured.get(rank.key)
+        if event.kind not in ("slow", "lost", "gap") or (last is not None and now - last < QUIET_NS):
+            return
+        if not self.captures.most:
+            return
+        self._captured[rank.key] = now
+        self._wanted.append((rank, REASONS[event.kind]))
+
+    async def capture(self, rank: DaemonRank, reason: str) -> wire.Capture:
+        """Keep the latest raw records of a rank as a store. Raises `RefusedError`."""
+        if not self.captures.most:
+            raise RefusedError("FAILED_PRECONDITION", "no captures are kept here; raise captures.count")
+        places = latest(self.engine.journal, rank, CAPTURE_NBYTES)
+        now = self.engine.clock.unix_ns()
+        name = self.captures.name(now)
+        if await self.run_process([rank], {rank.number: places}, "--keep", str(self.captures.folder / name)) is None:
+            self.captures.discard(name)
+            raise RefusedError("RESOURCE_EXHAUSTED", "the window could not be kept; the daemon's log says why")
+        if not self.is_here(rank):
+            self.captures.discard(name)
+            raise RefusedError("NOT_FOUND", f"job {rank.hello.job!r} was forgotten meanwhile")
+        kept = KeptCapture(name, rank.hello.job, rank.hello.rank, reason, now, self.captures.measure(name))
+        try:
+            self.captures.add(kept)
+        except (OSError, ValueError) as error:
+            raise RefusedError("RESOURCE_EXHAUSTED", f"the window could not be kept: {error}") from error
+        log.info("captured", extra={"job": kept.job, "rank": kept.rank, "reason": reason, "capture": name})
+        return wire.Capture(**msgspec.structs.asdict(kept))
+
+    # -- the process --
+
+    async def ask(
+        self, ranks: Sequence[DaemonRank], places: dict[int, list[JournalPlace]] | None = None, *, whole: bool = False
+    ) -> ExaminationResult | None:
+        """Return what the process finds in the latest records of ranks; None where it fails.
+
+        With `whole` a record that is damaged is such a failure, otherwise there is a gap.
+        """
+        if places is None:
+            share = WINDOW_NBYTES // max(1, len(ranks))
+            places = {rank.number: latest(self.engine.journal, rank, share) for rank in ranks}
+        output = await self.run_process(ranks, places, whole=whole)
+        if output is None:
+            return None
+        return msgspec.msgpack.decode(output, type=ExaminationResult)
+
+    async def run_process(
+        self, ranks: Sequence[DaemonRank], places: dict[int, list[JournalPlace]], *args: str, whole: bool = False
+    ) -> bytes | None:
+        """Return what the process writes, one at a time; None, and a line in the log, where it fails."""
+        command = [sys.executable, "-m", "deepprof.live.service.examination", "--data", str(self.config.memory_nbytes)]
+        async with self._turn:
+            process = await asyncio.create_subprocess_exec(
+                *command, *args, stdin=-1, stdout=-1, stderr=-1, env={**os.environ, **ALONE}
+            )
+            try:
+                async with asyncio.timeout(self.config.timeout_ns / 1e9):
+                    feeding = self.feed(process, ranks, places, whole=whole)
+                    _, (output, problem) = await asyncio.gather(feeding, collect(process))
+            except TimeoutError:
+                output, problem = b"", b"it took too long"
+            except (OSError, StoreError) as error:
+                output, problem = b"", str(error).encode()
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                await process.wait()
+        if process.returncode == 0:
+            self.done += 1
+            return output
+        self.failures += 1
+        last = problem.decode(errors="replace").strip().splitlines()[-1:]
+        log.warning("examination-failed", extra={"job": ranks[0].hello.job, "problem": (last or ["killed"])[0][:200]})
+        return None
+
+    async def feed(
+        self,
+        process: asyncio.subprocess.Process,
+        ranks: Sequence[DaemonRank],
+        places: dict[int, list[JournalPlace]],
+        *,
+        whole: bool,
+    ) -> None:
+        """Write the messages of ranks to the process."""
+        stream = process.stdin
+        if stream is None:
+            raise RuntimeError("the process has no stdin")
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its exit says why
+            for rank in ranks:
+                async for message in self.messages(rank, places[rank.number], whole=whole):
+                    content = message.SerializeToString()
+                    stream.write(len(content).to_bytes(LENGTH, "little") + content)
+                    await stream.drain()
+            stream.close()
+            await stream.wait_closed()
+
+    async def messages(
+        self, rank: DaemonRank, places: list[JournalPlace], *, whole: bool = False
+    ) -> AsyncGenerator[wire.ReadWindowResponse]:
+        """Give the messages of a window, read in another thread; the journal keeps them for a while.
+
+        Not as long as the reader likes: one that never reads would have the journal grow until the disk is full.
+        """
+        with contextlib.ExitStack() as held:
+            held.enter_context(self.engine.journal.pin())
+            timer = asyncio.get_running_loop().call_later(PIN_S, held.close)
+            held.callback(timer.cancel)
+            messages = window_messages(self.engine.journal, rank, places, whole=whole)
+            while (message := await asyncio.to_thread(next, messages, None)) is not None:
+                yield message
+
+    # -- what is known --
+
+    async def read_window(self, rank: DaemonRank) -> AsyncGenerator[wire.ReadWindowResponse]:
+        """Give all messages of a rank that are kept."""
+        async with contextlib.aclosing(self.messages(rank, self.engine.journal.window(rank.number))) as messages:
+            async for message in messages:
+                yield message
+
+    def order(self, job: str) -> list[str]:
+        """Return the rules that found something in a job, in the report's order."""
+        known = self.known.get(job)
+        return [] if known is None else known.order()
+
+    def findings(self, job: str) -> wire.GetFindingsResponse:
+        """Return what was found in a job."""
+        known = self.known.get(job)
+        return wire.GetFindingsResponse() if known is None else known.findings()
+
+    def metrics(self, job: str) -> list[wire.LoopMetrics]:
+        """Return the figures of a job's loops."""
+        known = self.known.get(job)
+        return [] if known is None else known.figures()
+
+    def forget(self, job: str) -> None:
+        """Forget what is known of a job."""
+        self.known.pop(job, None)
+        self._wanted = [(rank, reason) for rank, reason in self._wanted if rank.hello.job != job]
+        self.note(lambda: self.engine.history.delete_text(f"{EXAMINED}{job}"))  # one may just have been written
+        self.captures.forget(job)
+
+
+REASONS = {"slow": "slow-iteration", "lost": "miner-lost", "gap": "gap"}
+
+
+async def collect(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
+    """Return all that a process writes to stdout and stderr."""
+    if process.stdout is None or process.stderr is None:
+        raise RuntimeError("the process has no pipes")
+    output, problem = await asyncio.gather(process.stdout.read(), process.stderr.read())
+    await process.wait()
+    return output, problem
+
+
+def accepted(ranks: Iterable[DaemonRank]) -> int:
+    """Return how many records of ranks were accepted."""
+    return sum(rank.view.account.accepted for rank in ranks)
+
+
+def size_of(places: Sequence[JournalPlace]) -> int:
+    """Return how many bytes the messages at places have."""
+    return sum(place.length for place in places)
+
+
+def choose(ranks: Sequence[DaemonRank], most: int) -> list[DaemonRank]:
+    """Return the ranks that stand for a job: all, or the first, the slowest and quickest, and some evenly between."""
+    ordered = sorted(ranks, key=lambda rank: rank.hello.rank)
+    if len(ordered) <= most:
+        return ordered
+    by_time = sorted(ordered, key=lambda rank: max((d.compute_ns_total for d in rank.view.devices), default=0))
+    even = [ordered[i * len(ordered) // most] for i in range(most)]
+    chosen = list(dict.fromkeys([ordered[0], by_time[0], by_time[-1], *even]))[:most]
+    return sorted(chosen, key=lambda rank: rank.hello.rank)

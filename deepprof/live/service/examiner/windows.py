@@ -1,0 +1,111 @@
+"""The raw records of a rank that the journal still has, as the messages of `Query.ReadWindow`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from deepprof.live.service.journal import JournalError
+from deepprof.v1 import query_pb2 as wire
+from deepprof.v1 import records_pb2 as records
+
+if TYPE_CHECKING:
+    from deepprof.live.service.daemon_rank import DaemonRank
+    from deepprof.live.service.journal import Journal, JournalFrame, JournalPlace
+
+__all__ = ["is_whole", "latest", "window_messages"]
+
+DAMAGED = "damaged"  # why records are missing that the journal held
+NAMES_NBYTES, BATCH_NAMES = 1 << 20, 1 << 15  # of texts in one message
+
+
+def latest(journal: Journal, rank: DaemonRank, nbytes: int) -> list[JournalPlace]:
+    """Return the places of a rank's latest messages, `nbytes` of them at most, oldest first."""
+    places, size = journal.window(rank.number), 0
+    for index in range(len(places) - 1, -1, -1):
+        size += places[index].length
+        if size > nbytes:
+            return places[index + 1 :]
+    return places
+
+
+def is_whole(journal: Journal, rank: DaemonRank, places: list[JournalPlace]) -> bool:
+    """Return whether the places hold all that the rank has ever sent."""
+    return len(places) == len(journal.window(rank.number)) == rank.durable_items
+
+
+def window_messages(
+    journal: Journal, rank: DaemonRank, places: list[JournalPlace], *, whole: bool = False
+) -> Iterator[wire.ReadWindowResponse]:
+    """Yield the rank's Hello and the messages at `places`; names that came before them are repeated.
+
+    What cannot be read any more is a gap, or with `whole` a `JournalError`.
+    """
+    number, complete = rank.hello.rank, is_whole(journal, rank, places)
+    frames = read_frames(journal, places, whole=whole)
+    opening = next(frames, None)
+    expected = 0 if complete else opening[0].first if opening else rank.durable
+    yield wire.ReadWindowResponse(rank=number, hello=rank.hello, skipped=expected)
+    if not complete:
+        yield from described(rank, expected)
+    for frame, damaged in () if opening is None else chain([opening], frames):
+        if damaged:
+            yield from missing(rank, expected, frame.first)
+        yield parse(number, frame)
+        expected = frame.first + frame.count
+
+
+def read_frames(journal: Journal, places: list[JournalPlace], *, whole: bool) -> Iterator[tuple[JournalFrame, bool]]:
+    """Yield the frames that can be read, and whether one before each could not. With `whole` raises `JournalError`."""
+    damaged = False
+    for place in places:
+        try:
+            frame = journal.read(place)
+        except JournalError:
+            if whole:
+                raise
+            damaged = True
+            continue
+        yield frame, damaged
+        damaged = False
+
+
+def missing(rank: DaemonRank, expected: int, first: int) -> Iterator[wire.ReadWindowResponse]:
+    """Yield a gap up to the record `first`, and what may have been said in it."""
+    if first > expected:
+        gap = records.Gap(first=expected, lost=first - expected, reason=DAMAGED)
+        yield wire.ReadWindowResponse(rank=rank.hello.rank, gap=gap)
+    yield from described(rank, first)
+
+
+def parse(number: int, frame: JournalFrame) -> wire.ReadWindowResponse:
+    """Return the message that a frame holds."""
+    message = wire.ReadWindowResponse(rank=number)
+    if frame.kind in ("batch", "gap", "end"):
+        getattr(message, frame.kind).MergeFromString(frame.payload)
+        getattr(message, frame.kind).SetInParent()
+    return message
+
+
+def described(rank: DaemonRank, first: int) -> Iterator[wire.ReadWindowResponse]:
+    """Yield batches without records that say what the messages before the window said: devices, and names in pieces."""
+    if rank.devices:
+        devices = records.Table(kind=records.TABLE_KIND_DEVICES, arrow=rank.devices)
+        yield wire.ReadWindowResponse(rank=rank.hello.rank, batch=records.Batch(first=first, tables=[devices]))
+    names, begin = rank.session.names, 0
+    while begin < len(names):
+        end = piece_end(names, begin)
+        batch = records.Batch(first=first, first_name=begin, names=names[begin:end])
+        yield wire.ReadWindowResponse(rank=rank.hello.rank, batch=batch)
+        begin = end
+
+
+def piece_end(names: Sequence[str], begin: int) -> int:
+    """Return behind which name a message of names has to end that begins at `begin`."""
+    size = 0
+    for end in range(begin, min(len(names), begin + BATCH_NAMES)):
+        size += len(names[end].encode())
+        if size > NAMES_NBYTES and end > begin:
+            return end
+    return min(len(names), begin + BATCH_NAMES)

@@ -1,0 +1,85 @@
+"""How the daemon is: whether it takes records and is up to date, and all that the exporter shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from deepprof.live.service.access import find_metrics_address
+from deepprof.live.service.exporter.http import serve_metrics
+from deepprof.live.service.exporter.settings import ExporterSettings
+from deepprof.live.service.exporter.snapshot import DaemonSnapshot
+from deepprof.live.service.ingest import INVALID
+from deepprof.version import read_version
+
+if TYPE_CHECKING:
+    from deepprof.live.service.clock import DaemonClock
+    from deepprof.live.service.config import Config
+    from deepprof.live.service.engine import Engine
+    from deepprof.live.service.examiner import Examiner
+
+__all__ = ["Health", "exporting"]
+
+STALE_NS = 60 * 10**9  # a record that waits longer to be mined makes what is shown old
+
+
+class Health:
+    """Looks at the daemon; safe from any thread."""
+
+    def __init__(self, engine: Engine, examiner: Examiner, clock: DaemonClock) -> None:
+        self.engine, self.examiner, self.clock = engine, examiner, clock
+        self.started_unix_ns, self.version = clock.unix_ns(), read_version()
+
+    def look(self) -> DaemonSnapshot:
+        """Return the daemon as it is now."""
+        engine, why = self.engine, self.why_not()
+        refusals = engine.refusals.counts()
+        return DaemonSnapshot(
+            now_unix_ns=self.clock.unix_ns(),
+            ranks=tuple(rank.view for rank in engine.roster),
+            ready=not why,
+            why_not=why,
+            version=self.version,
+            started_unix_ns=self.started_unix_ns,
+            streams=len(engine.streams),
+            queue_nbytes=engine.queued_nbytes,
+            journal_nbytes=engine.journal.nbytes,
+            history_nbytes=engine.history_nbytes,
+            refused_messages_total=sum(count for (reason, _), count in refusals.items() if reason == INVALID),
+            refusals_total=refusals,
+            senders=engine.senders.look(),
+            examinations_total=self.examiner.done,
+        )
+
+    def why_not(self) -> str:
+        """Return why the daemon is not ready, nothing when it is."""
+        engine = self.engine
+        if engine.vitals.problem:
+            return engine.vitals.problem
+        if engine.draining:
+            return "draining: no more records are taken"
+        if not engine.ready:
+            return "starting: what the journal has is mined again"
+        if problem := engine.writer.problem or engine.worker.problem:
+            return problem
+        waits = engine.worker.oldest_ns(self.clock.monotonic_ns())
+        return f"records wait for {waits // 10**9} s to be mined" if waits > STALE_NS else ""
+
+
+@contextmanager
+def exporting(config: Config, health: Health) -> Iterator[str]:
+    """Serve metrics as the configuration says, and give HOST:PORT; nothing where there are none."""
+    address = find_metrics_address(config)
+    if address is None:
+        yield ""
+        return
+    limits = config.exporter
+    settings = ExporterSettings(vitals=health.engine.vitals)
+    exporter = serve_metrics(
+        address, health.look, ttl_s=limits.job_ttl_ns / 1e9, series_cap=limits.series, settings=settings
+    )
+    try:
+        yield f"{exporter.address[0]}:{exporter.address[1]}"
+    finally:
+        exporter.close()

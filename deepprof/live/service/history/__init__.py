@@ -1,0 +1,6 @@
+"""What was derived from the journal, kept for questions: iterations, sessions' states, small texts."""
+
+from deepprof.live.service.history.history import History
+from deepprof.live.service.history.values import Checkpoint, JobSummary, RetentionResult, StoredSession
+
+__all__ = ["Checkpoint", "History", "JobSummary", "RetentionResult", "StoredSession"]

@@ -1,0 +1,342 @@
+"""The history: sessions with their last state, and every iteration given, hot in SQLite and then sealed as Parquet."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import polars as pl
+
+from deepprof.live.service.folder import StoreError, prepare_folder
+from deepprof.live.service.history.iteration_rows import insert_rows, require_history
+from deepprof.live.service.history.paging import HistoryQuery, read_page
+from deepprof.live.service.history.retention import drop_dead_files, drop_files, drop_rows, drop_sessions
+from deepprof.live.service.history.schema import DATABASE, connect, guarding, set_up
+from deepprof.live.service.history.sealed import SEALED, TMP, list_sealed, path_of
+from deepprof.live.service.history.sealing import HOT_ROWS, WINDOW_NS, enter, next_number, next_window, write_window
+from deepprof.live.service.history.values import Checkpoint, JobSummary, RetentionResult, StoredSession
+from deepprof.live.service.journal import JournalPlace
+
+__all__ = ["History"]
+
+PAGE_ROWS = 8192
+TRIES = 3  # of a page whose files were let go while it was read
+STORED = (
+    "SELECT sessions.session, job, rank, collector, hello, begun_unix_ns, at_segment, at_offset, at_length, state,"
+    " closed, settled FROM sessions LEFT JOIN states USING (session) WHERE NOT closed OR state IS NOT NULL"
+    " ORDER BY sessions.session"
+)
+JOBS = (
+    "SELECT job, count(DISTINCT rank), sum(NOT closed), min(begun_unix_ns), max(latest_unix_ns), sum(iterations)"
+    " FROM sessions GROUP BY job ORDER BY min(begun_unix_ns) DESC, job"
+)
+ROW_NBYTES = 110  # of a row in the database, its part of the pages included
+KEPT = (
+    "SELECT job, rank, sum(nbytes) FROM sessions JOIN ("
+    "SELECT session, count(*) * ? AS nbytes FROM iterations GROUP BY session"
+    " UNION ALL SELECT session, length(state) FROM states"
+    " UNION ALL SELECT session, 1.0 * parts.rows * nbytes / max(1, sealed.rows)"
+    " FROM sealed_sessions AS parts JOIN sealed USING (number)"
+    ") USING (session) GROUP BY job, rank"
+)
+SENDER = "sender "  # before a rank's number and its job's name: the text that says who sends it
+SAVE = (
+    "UPDATE sessions SET at_segment = ?, at_offset = ?, at_length = ?, iterations = iterations + ?,"
+    " latest_unix_ns = max(latest_unix_ns, ?) WHERE session = ?"
+)
+
+
+class History:
+    """What was derived from the journal. Any thread may use it: one writes at a time, and readers wait for nobody.
+
+    A checkpoint is one transaction that survives the end of the process. SQLite's synchronous=NORMAL may lose the
+    latest ones when the power goes, whole and never in part: the journal, which was synced, gives them again. What
+    cannot be given again (a session's number, a sealed file, what was forgotten) is synced at once, and `sync` does
+    so for all before the journal lets its segments go.
+
+    On disk: `retain` leaves at most its `max_nbytes`. Until its next call up to `HOT_ROWS` rows (some 110 MB), the
+    sessions' states and 64 MiB of SQLite's log can come on top.
+    """
+
+    def __init__(self, folder: Path, clock: Callable[[], int]) -> None:
+        self.folder, self.path = folder / SEALED, folder / DATABASE
+        self._clock, self._lock, self._sealing = clock, threading.RLock(), threading.Lock()
+        self._db = connect(self.path, writing=True)
+
+    @classmethod
+    def open(cls, folder: Path, *, clock: Callable[[], int] = time.time_ns) -> History:
+        """Open the history in the store `folder`, made where it is missing; `clock` gives Unix nanoseconds.
+
+        Files that a crash left behind are removed. Raises `StoreError` for what is no history, is of a newer version
+        or damaged, and `OSError`. The caller holds the store's lock.
+        """
+        prepare_folder(folder)
+        prepare_folder(folder / SEALED)
+        history = cls(folder, clock)
+        try:
+            set_up(history._db, history.path, known=bool(list_sealed(history.folder)))
+            history._remove_leftovers()
+        except BaseException:
+            history._db.close()
+            raise
+        return history
+
+    def _remove_leftovers(self) -> None:
+        """Remove what a crash left: a file being written or not yet listed, and files no longer listed."""
+        for part in self.folder.glob(f"*.parquet{TMP}"):
+            part.unlink()
+        with guarding(self.path):
+            listed = {number for (number,) in self._db.execute("SELECT number FROM sealed")}
+            last = next_number(self._db)  # the only one that can have been written without being listed
+        for number in list_sealed(self.folder):
+            if number <= last and number not in listed:
+                path_of(self.folder, number).unlink()
+
+    @contextmanager
+    def _writing(self, *, durably: bool = False) -> Iterator[sqlite3.Connection]:
+        """Give the database for one transaction, which is on the disk afterwards where that is asked for."""
+        with self._lock, guarding(self.path):
+            self._db.execute(f"PRAGMA synchronous = {'FULL' if durably else 'NORMAL'}")
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):  # a full disk may have rolled it back already
+                    self._db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _looking(self) -> Iterator[sqlite3.Connection]:
+        """Give the database as it is at one moment, whatever is written meanwhile."""
+        with guarding(self.path), closing(connect(self.path, writing=False)) as db:
+            db.execute("BEGIN")
+            yield db
+
+    def begin(self, job: str, rank: int, collector: str, hello: bytes, now_unix_ns: int) -> int:
+        """Return the number of a new session, durably; the rank's former ones are closed. Numbers are used once."""
+        values = job, rank, collector, hello, now_unix_ns, now_unix_ns
+        with self._writing(durably=True) as db:
+            db.execute("UPDATE sessions SET closed = 1 WHERE job = ? AND rank = ? AND NOT closed", (job, rank))
+            new = "INSERT INTO sessions (job, rank, collector, hello, begun_unix_ns, latest_unix_ns)"
+            number = db.execute(f"{new} VALUES (?, ?, ?, ?, ?, ?)", values).lastrowid
+        return number or 0
+
+    def checkpoint(self, saved: Sequence[Checkpoint]) -> None:
+        """Save states, positions and new iterations of sessions in one transaction: all of it, or nothing.
+
+        Sessions that were forgotten meanwhile are left out. Raises ValueError for other columns than HISTORY's.
+        """
+        for one in saved:
+            require_history(one.iterations)
+        now = self._clock()
+        with self._writing() as db:
+            new = list[tuple[int, pl.DataFrame]]()
+            for one in saved:
+                at = one.position.segment, one.position.offset, one.position.length
+                if db.execute(SAVE, (*at, one.iterations.height, now, one.session)).rowcount:
+                    db.execute("INSERT OR REPLACE INTO states VALUES (?, ?)", (one.session, one.state))
+                    new += [(one.session, one.iterations)] if one.iterations.height else []
+            if new:
+                mark(db, insert_rows(db, read_counter(db, "next_row"), new), now)
+
+    def restore(self) -> list[StoredSession]:
+        """Return every session that is open, or closed with its state still kept, in the order of their numbers."""
+        with self._looking() as db:
+            return [to_stored(values) for values in db.execute(STORED)]
+
+    def close_session(self, session: int) -> None:
+        """Close a session for good: nothing more will come of it, and its state goes."""
+        with self._writing() as db:
+            db.execute("UPDATE sessions SET closed = 1 WHERE session = ?", (session,))
+            db.execute("DELETE FROM states WHERE session = ?", (session,))
+
+    def forget_session(self, session: int) -> None:
+        """Remove a session of which there is nothing to keep, and who sent its rank where that has no other."""
+        with self._writing() as db:
+            found = db.execute("SELECT job, rank FROM sessions WHERE session = ?", (session,)).fetchall()
+            db.execute("DELETE FROM sessions WHERE session = ?", (session,))
+            db.execute("DELETE FROM states WHERE session = ?", (session,))
+            for job, rank in found:
+                if not db.execute("SELECT 1 FROM sessions WHERE job = ? AND rank = ?", (job, rank)).fetchone():
+                    db.execute("DELETE FROM texts WHERE key = ?", (f"{SENDER}{rank} {job}",))
+
+    def settle(self, session: int, iterations: pl.DataFrame) -> None:
+        """Replace all iterations of a session, sealed ones too, durably. Raises ValueError as `checkpoint` does."""
+        require_history(iterations)
+        with self._writing(durably=True) as db:
+            first = read_counter(db, "next_row")
+            settled = "UPDATE sessions SET settled = 1, first_row = ?, iterations = ? WHERE session = ?"
+            if db.execute(settled, (first, iterations.height, session)).rowcount:
+                db.execute("DELETE FROM iterations WHERE session = ?", (session,))
+                mark(db, insert_rows(db, first, [(session, iterations)]), self._clock())
+
+    def iterations(
+        self, job: str, rank: int | None = None, device: int | None = None, after: str = "", limit: int = PAGE_ROWS
+    ) -> tuple[pl.DataFrame, str]:
+        """Return at most `limit` iterations of a job, each once, and the token of the next page ("": there is none).
+
+        Columns: `rank` and those of HISTORY; session by session, in the order in which each session gave them. Sealing
+        between pages changes nothing; when a session is settled between two of its pages, the next one begins it anew.
+        A page may be shorter than asked for and yet have a next one. Raises ValueError for a token that was never
+        given out or a limit below 1, and `StoreError` for a damaged file.
+        """
+        if limit < 1:
+            raise ValueError(f"a page has at least one row, not {limit}")
+        for _ in range(TRIES):
+            with suppress(FileNotFoundError), self._looking() as db:
+                return read_page(db, self.folder, HistoryQuery(job, rank, device, after, limit))
+        raise StoreError(self.folder, "lacks a file that its ledger lists")
+
+    def jobs(self) -> list[JobSummary]:
+        """Return every job that has a session, the newest first."""
+        with self._looking() as db:
+            return [JobSummary(*values) for values in db.execute(JOBS)]
+
+    def save_text(self, key: str, value: str, job: str | None = None) -> None:
+        """Keep a small text under `key`, instead of what was there; it goes when `job` does."""
+        with self._writing() as db:
+            db.execute("INSERT OR REPLACE INTO texts VALUES (?, ?, ?)", (key, job, value))
+
+    def load_text(self, key: str) -> str | None:
+        """Return the text kept under `key`, or None."""
+        with self._looking() as db:
+            found = db.execute("SELECT value FROM texts WHERE key = ?", (key,)).fetchone()
+        return None if found is None else str(found[0])
+
+    def list_texts(self, prefix: str) -> dict[str, str]:
+        """Return the texts whose key begins with `prefix`, by key, in the order of keys."""
+        query = "SELECT key, value FROM texts WHERE substr(key, 1, ?) = ? ORDER BY key"
+        with self._looking() as db:
+            return dict(db.execute(query, (len(prefix), prefix)))
+
+    def delete_text(self, key: str) -> None:
+        """Delete the text kept under `key`, if there is one."""
+        with self._writing() as db:
+            db.execute("DELETE FROM texts WHERE key = ?", (key,))
+
+    def save_sender(self, job: str, rank: int, sender: str) -> None:
+        """Remember who sends a rank."""
+        self.save_text(f"{SENDER}{rank} {job}", sender, job)
+
+    def senders(self) -> dict[tuple[str, int], str]:
+        """Return who sent the ranks last, by job and number; those of whom nobody is known are left out."""
+        found = {}
+        for key, sender in self.list_texts(SENDER).items():
+            number, _, job = key.removeprefix(SENDER).partition(" ")
+            if number.isascii() and number.isdecimal():  # else somebody else has written it
+                found[job, int(number)] = sender
+        return found
+
+    def kept_nbytes(self) -> dict[tuple[str, int], int]:
+        """Return about how many bytes are kept of each rank: rows, its part of the sealed files, and states."""
+        with self._looking() as db:
+            return {(job, rank): int(nbytes) for job, rank, nbytes in db.execute(KEPT, (ROW_NBYTES,))}
+
+    def forget(self, job: str) -> int:
+        """Delete everything of a job, durably; returns how many sessions it had."""
+        with self._writing(durably=True) as db:
+            found = [session for (session,) in db.execute("SELECT session FROM sessions WHERE job = ?", (job,))]
+            for session in found:
+                for table in ("iterations", "states", "sessions"):
+                    db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))  # noqa: S608
+            db.execute("DELETE FROM texts WHERE job = ?", (job,))
+            dead = drop_dead_files(db)
+        self._unlink(dead)
+        return len(found)
+
+    def seal(self, older_than_unix_ns: int, *, window_ns: int = WINDOW_NS, hot_rows: int = HOT_ROWS) -> int:
+        """Move rows given before a time to sealed files, and return how many files there came to be.
+
+        Fewer rows than fill a file wait until the oldest is `window_ns` older than that, so this may be called often.
+        Beyond `hot_rows` the oldest rows are sealed whenever they were given. Raises `OSError`, changing nothing.
+        """
+        files = 0
+        with self._sealing:
+            while True:
+                with self._looking() as db:
+                    window = next_window(db, older_than_unix_ns, window_ns, hot_rows)
+                    if window is None:
+                        return files
+                    written = write_window(db, self.folder, *window)
+                with self._writing(durably=True) as db:
+                    enter(db, written, *window)
+                files += written is not None
+
+    def retain(self, max_age_ns: int, max_nbytes: int, now_unix_ns: int) -> RetentionResult:
+        """Let go of what was given longer than `max_age_ns` ago, then of the oldest while there are more bytes.
+
+        Bytes are those of sealed files and of the database's pages in use. The ledger is synced before a file goes.
+        Closed sessions without rows are forgotten after the same time.
+        """
+        before = now_unix_ns - max_age_ns
+        with self._sealing, self._writing(durably=True) as db:
+            files = drop_dead_files(db)
+            dead = len(files)
+            files += drop_files(db, before, max_nbytes)
+            rows = drop_rows(db, before, max_nbytes)
+            sessions = drop_sessions(db, before)
+        self._unlink(files)
+        if files or rows or sessions:
+            self._shrink()
+        return RetentionResult(len(files) - dead, rows, sessions)
+
+    def _unlink(self, numbers: Sequence[int]) -> None:
+        """Remove files that the ledger no longer lists; where that fails, the next start does it."""
+        for number in numbers:
+            with suppress(OSError):
+                path_of(self.folder, number).unlink()
+
+    def _shrink(self) -> None:
+        """Give pages that nothing is on back to the disk, and cut SQLite's log, unless a reader is in the way."""
+        with self._lock, guarding(self.path):
+            self._db.execute("PRAGMA incremental_vacuum").fetchall()
+            self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    def sync(self) -> None:
+        """Make everything that was saved before survive a power loss. Raises `OSError`."""
+        with self._writing(durably=True) as db:
+            db.execute(
+                "UPDATE counters SET value = value + 1 WHERE name = 'synced'"
+            )  # syncs the log, and all before it
+
+    @property
+    def farthest(self) -> JournalPlace | None:
+        """The farthest journal position of any session, None without any; for `Journal.open`."""
+        query = "SELECT at_segment, at_offset, at_length FROM sessions WHERE at_segment IS NOT NULL"
+        with self._looking() as db:
+            places = [JournalPlace(*values) for values in db.execute(query)]
+        return max(places, key=lambda place: place.stop, default=None)
+
+    def close(self) -> None:
+        """Close the database; its log is folded in."""
+        with self._lock, guarding(self.path):
+            self._db.close()
+
+
+def read_counter(db: sqlite3.Connection, name: str) -> int:
+    """Return one of the counters."""
+    return int(db.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()[0])
+
+
+def mark(db: sqlite3.Connection, following: int, now_unix_ns: int) -> None:
+    """Note that the next row is `following`, and that every row before it has been given by now."""
+    db.execute("UPDATE counters SET value = ? WHERE name = 'next_row'", (following,))
+    db.execute("INSERT OR REPLACE INTO marks VALUES (?, ?)", (following - 1, now_unix_ns))
+
+
+def to_stored(values: tuple[object, ...]) -> StoredSession:
+    """Return a row of the query STORED as a value; raises sqlite3's error for a row that we never wrote."""
+    session, job, rank, collector, hello, begun, segment, offset, length, state, closed, settled = values
+    at = (segment, offset, length)
+    numbers = session, rank, begun, closed, settled, *(at if segment is not None else ())
+    texts = isinstance(job, str) and isinstance(collector, str)
+    if not texts or not isinstance(hello, bytes) or not all(isinstance(number, int) for number in numbers):
+        raise sqlite3.DatabaseError("a session's values are of other types")
+    position = None if segment is None else JournalPlace(*at)  # type: ignore[arg-type]
+    kept = state if isinstance(state, bytes) else b""
+    return StoredSession(session, job, rank, collector, hello, begun, position, kept, bool(closed), bool(settled))  # type: ignore[arg-type]

@@ -1,0 +1,141 @@
+"""Iterations page by page: of each session in turn, in the order in which they were given, from wherever they lie."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from deepprof.live.service.history.iteration_rows import read_rows
+from deepprof.live.service.history.schema import STORED_ROWS
+from deepprof.live.service.history.sealed import read_sealed
+from deepprof.live.service.views import HISTORY
+
+__all__ = ["PAGE_SCHEMA", "HistoryQuery", "parse_token", "read_page"]
+
+PAGE_SCHEMA = pl.Schema({"rank": pl.Int64(), **HISTORY})
+TOKEN = re.compile(r"([1-9]\d{0,18})\.(\d{1,19})")
+LAST_ROW = 2**63 - 1
+KEYS = {"session": pl.Int64(), "rank": pl.Int64()}
+# Of each rank its latest session: a job that is run again under its name is another run.
+KNOWN = (
+    "SELECT session, rank, first_row FROM sessions WHERE job = ? AND session >= ? {} AND session ="
+    " (SELECT max(session) FROM sessions AS later WHERE later.job = sessions.job AND later.rank = sessions.rank)"
+    " ORDER BY session"
+)
+FILES = "SELECT number, rows, last_row FROM sealed_sessions WHERE session = ? AND last_row >= ? ORDER BY number"
+HOT = (
+    'SELECT count(*), max("row") FROM'
+    ' (SELECT "row" FROM iterations WHERE session = ? AND "row" >= ? ORDER BY "row" LIMIT ?)'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryQuery:
+    """Which iterations are asked for: those of a job, of one rank or device where named, `limit` behind a token."""
+
+    job: str
+    rank: int | None
+    device: int | None
+    after: str
+    limit: int
+
+
+@dataclass(slots=True)
+class PagePlan:
+    """What a page is read from: sessions per sealed file, sessions with hot rows, and where what was planned ends.
+
+    `rows` are at least as many as it holds; `whole` says that nothing follows.
+    """
+
+    files: dict[int, list[int]] = field(default_factory=dict)
+    hot: list[tuple[int, int, int]] = field(default_factory=list)  # session, first and last row
+    rows: int = 0
+    end: tuple[int, int] = (0, 0)
+    whole: bool = True
+
+
+def parse_token(token: str) -> tuple[int, int]:
+    """Return the session and the row behind which a page begins; raises ValueError for what was never given out."""
+    if not token:
+        return 0, 0
+    match = TOKEN.fullmatch(token)
+    if match is None or max(place := (int(match[1]), int(match[2]))) >= LAST_ROW:
+        raise ValueError("no page token that was ever given out")
+    return place
+
+
+def read_page(db: sqlite3.Connection, folder: Path, asked: HistoryQuery) -> tuple[pl.DataFrame, str]:
+    """Return a page and the next one's token, as `History.iterations` says, from one snapshot of the ledger."""
+    place = parse_token(asked.after)
+    sessions = list_sessions(db, asked.job, asked.rank, place[0])
+    while True:
+        plan = make_plan(db, sessions, place, asked.limit)
+        rows = read_plan(db, folder, plan, place)
+        rows = rows if asked.device is None else rows.filter(pl.col("device") == asked.device)
+        cut = rows.height > asked.limit
+        rows = rows.head(asked.limit)
+        place = rows.select("session", "row").row(-1) if cut else plan.end
+        if rows.height or plan.whole:
+            more = cut or not plan.whole
+            return show(rows, {session: rank for session, rank, _ in sessions}), f"{place[0]}.{place[1]}" * more
+
+
+def list_sessions(db: sqlite3.Connection, job: str, rank: int | None, since: int) -> list[tuple[int, int, int]]:
+    """Return session, rank and first row of the job's sessions from `since` on."""
+    if rank is None:
+        return db.execute(KNOWN.format(""), (job, since)).fetchall()
+    return db.execute(KNOWN.format("AND rank = ?"), (job, since, rank)).fetchall()
+
+
+def make_plan(
+    db: sqlite3.Connection, sessions: Sequence[tuple[int, int, int]], place: tuple[int, int], limit: int
+) -> PagePlan:
+    """Return where the next `limit` rows behind `place` lie, and perhaps some more."""
+    plan = PagePlan()
+    for session, _, first_row in sessions:
+        if session < place[0]:
+            continue
+        start = max(first_row, place[1] + 1 if session == place[0] else 0)
+        hot = db.execute(HOT, (session, start, limit + 1)).fetchone()
+        for number, rows, last in (*db.execute(FILES, (session, start)), (None, *hot)):
+            if not rows:
+                continue
+            if plan.rows > limit:  # at least one more than asked for, so that a page that ends here is known to
+                plan.whole = False
+                return plan
+            add_part(plan, number, (session, start, last))
+            plan.rows += rows
+        plan.whole = hot[0] <= limit  # else there may be more
+        if not plan.whole:
+            return plan
+    return plan
+
+
+def add_part(plan: PagePlan, number: int | None, part: tuple[int, int, int]) -> None:
+    """Add a session's rows in the file `number`, or the hot ones: `part` is the session, first and last row."""
+    if number is None:
+        plan.hot.append(part)
+    else:
+        plan.files.setdefault(number, []).append(part[0])
+    plan.end = part[0], part[2]
+
+
+def read_plan(db: sqlite3.Connection, folder: Path, plan: PagePlan, place: tuple[int, int]) -> pl.DataFrame:
+    """Return the planned rows behind `place`, in order."""
+    behind = (pl.col("session") > place[0]) | (pl.col("row") > place[1])
+    parts = [STORED_ROWS.to_frame()]
+    for number, sessions in plan.files.items():
+        parts.append(read_sealed(folder, number, pl.col("session").is_in(sessions) & behind))
+    parts += [read_rows(db, *part) for part in plan.hot]
+    return pl.concat(parts).sort("session", "row")
+
+
+def show(rows: pl.DataFrame, ranks: Mapping[int, int]) -> pl.DataFrame:
+    """Return the rows as callers see them: with the rank, without what the store needs."""
+    known = pl.DataFrame({"session": list(ranks), "rank": list(ranks.values())}, schema_overrides=KEYS)
+    return rows.join(known, on="session", how="left", maintain_order="left").select(PAGE_SCHEMA.names())

@@ -1,0 +1,117 @@
+"""What can still be read of a damaged database, put into a new one."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from deepprof.live.service.folder import StoreError
+from deepprof.live.service.history.schema import SCHEMA, SIDE_FILES, STORED_ROWS, connect
+
+__all__ = ["salvage"]
+
+# In the order in which they are needed; with the types that their columns must have (N: integer or null).
+TABLES = {
+    "sessions": "ititbiiiiiiNNN",
+    "states": "ib",
+    "iterations": "n" * len(STORED_ROWS),
+    "marks": "ii",
+    "sealed": "iiiii",
+    "sealed_sessions": "iiii",
+    "texts": "tTt",
+    "counters": "ti",
+}
+TYPES: dict[str, tuple[type, ...]] = {
+    "i": (int,),
+    "N": (int, type(None)),
+    "n": (int, float, type(None)),
+    "t": (str,),
+    "T": (str, type(None)),
+    "b": (bytes,),
+}
+
+
+def salvage(old: Path, new: sqlite3.Connection) -> None:
+    """Copy every row that can be read, from both ends of each table to where it is damaged, in one transaction."""
+    db = open_old(old)
+    if db is None:
+        return
+    with closing(db):
+        db.text_factory = read_text
+        new.execute("PRAGMA synchronous = FULL")
+        new.execute("BEGIN IMMEDIATE")
+        for table, types in TABLES.items():
+            statement = f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(types))})"  # noqa: S608
+            for row in read_rows(db, table, types) if is_ours(db, table) else ():
+                with suppress(sqlite3.IntegrityError):
+                    new.execute(statement, row)
+        copy_sequences(db, new)
+        new.execute("COMMIT")
+
+
+def open_old(old: Path) -> sqlite3.Connection | None:
+    """Return the damaged database, without the log beside it where that is in the way; None where nothing helps."""
+    for _ in range(2):
+        with suppress(StoreError, OSError):
+            db = connect(old, writing=False)
+            with suppress(sqlite3.Error):
+                db.execute("SELECT count(*) FROM sqlite_master").fetchall()
+                return db
+            db.close()
+        for side in SIDE_FILES:
+            beside = old.with_name(old.name + side)
+            if os.path.lexists(beside):
+                beside.rename(beside.with_name(f"{beside.name}.unread"))
+    return None
+
+
+def is_ours(db: sqlite3.Connection, table: str) -> bool:
+    """Return whether the table is what we would make: reading any other, or a view, could run what it likes."""
+    with suppress(sqlite3.Error):
+        found = db.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,)).fetchall()
+        return len(found) == 1 and found[0][0] in SCHEMA
+    return False
+
+
+def copy_sequences(db: sqlite3.Connection, new: sqlite3.Connection) -> None:
+    """See to it that no number is given again that the old database gave, as far as it still tells."""
+    with suppress(sqlite3.Error, OverflowError):
+        for table in ("sessions", "sealed"):
+            query = "SELECT max(seq) FROM sqlite_sequence WHERE name = ? AND typeof(seq) = 'integer'"
+            (given,) = db.execute(query, (table,)).fetchone()
+            (known,) = new.execute(query, (table,)).fetchone()
+            new.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+            new.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (table, max(given or 0, known or 0)))
+
+
+def read_text(content: bytes) -> str | bytes:
+    """Return a text, or its bytes where it is none: then its row is damaged."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content
+
+
+def read_rows(db: sqlite3.Connection, table: str, types: str) -> Iterator[tuple[Any, ...]]:
+    """Give the rows of a table that can be read and have values of the right types; some of them twice."""
+    key = {"counters": "name", "texts": "rowid"}.get(table, "1")
+    for order in (key, f"{key} DESC"):
+        whole = False
+        with suppress(sqlite3.Error, OverflowError):
+            for row in db.execute(f"SELECT * FROM {table} ORDER BY {order}"):  # noqa: S608
+                if fits(row, types):
+                    yield row
+            whole = True
+        if whole:
+            return
+
+
+def fits(row: tuple[Any, ...], types: str) -> bool:
+    """Return whether each value is of the type that its column has."""
+    return len(row) == len(types) and all(
+        isinstance(value, TYPES[kind]) for value, kind in zip(row, types, strict=True)
+    )

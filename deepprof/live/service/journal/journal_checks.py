@@ -1,0 +1,133 @@
+"""The journal's files looked at one by one, every byte of them, and mended so that all that is whole stays."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from deepprof.live.service.folder import StoreError, naming, open_plain, require_kind
+from deepprof.live.service.journal.frames import HEADER, JournalPlace, pack_blank
+from deepprof.live.service.journal.segments import HEAD, ScannedFrame, list_segments, path_of, read_salt, scan
+from deepprof.live.service.store_problem import FsckContext
+from deepprof.plurals import counted
+
+__all__ = ["JournalFacts", "inspect_journal"]
+
+UNSYNCED = "nothing that was acknowledged, after a crash"
+COPIED_NBYTES = 64 << 20  # of damaged bytes that are put aside at once
+
+
+@dataclass(slots=True)
+class JournalFacts:
+    """What the rest of the store must agree with: the journal's end, and its highest session."""
+
+    end: JournalPlace
+    highest_session: int = 0
+
+
+def inspect_journal(bench: FsckContext, folder: Path) -> JournalFacts:
+    """Check every segment in `folder`, and repair it where told so. Raises `StoreError` for a newer version."""
+    facts = JournalFacts(JournalPlace(0, 0, 0))
+    if not os.path.lexists(folder):
+        return facts
+    if not is_kind(bench, folder, folder=True):
+        return facts
+    numbers = list_segments(folder)
+    names = {path_of(folder, number).name for number in numbers}
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if entry.name not in names:
+            bench.report(Path(entry.path), "is no file of a journal")
+            bench.put_aside(Path(entry.path))
+    for number in numbers:
+        path = path_of(folder, number)
+        if is_kind(bench, path):
+            with naming(path):
+                inspect_segment(bench, path, number, facts, last=number == numbers[-1])
+    return facts
+
+
+def is_kind(bench: FsckContext, path: Path, *, folder: bool = False) -> bool:
+    """Return whether a plain file (a `folder`) is at `path`; anything else is a problem, and put aside."""
+    try:
+        return require_kind(path, folder=folder)
+    except StoreError as error:
+        bench.report(path, error.problem, "what it stood for")
+        bench.put_aside(path)
+        return False
+
+
+def inspect_segment(bench: FsckContext, path: Path, number: int, facts: JournalFacts, *, last: bool) -> None:
+    """Check one segment."""
+    file = open_plain(path, os.O_RDWR if bench.repair else os.O_RDONLY)
+    try:
+        size, salt = os.fstat(file).st_size, read_salt(file, path, number)
+        if salt is None:
+            report_head(bench, path, file, size, last=last)
+            return
+        whole, damage = survey(file, salt, size, facts)
+        mend(bench, path, file, salt, [one for one in damage if one.offset < whole])
+        end = [one for one in damage if one.offset >= whole]
+        cut_end(bench, path, file, end, torn=last and all(one.torn for one in end))
+        facts.end = JournalPlace(number, whole, 0)
+    finally:
+        os.close(file)
+
+
+def survey(file: int, salt: int, size: int, facts: JournalFacts) -> tuple[int, list[ScannedFrame]]:
+    """Return where the last whole frame ends, and everything that is damaged."""
+    whole, damage = HEAD, list[ScannedFrame]()
+    for one in scan(file, salt, size, payloads=True):
+        if not one.sound or one.header is None:
+            damage.append(one)
+            continue
+        whole = one.offset + one.nbytes
+        facts.highest_session = max(facts.highest_session, one.header.session)
+    return whole, damage
+
+
+def report_head(bench: FsckContext, path: Path, file: int, size: int, *, last: bool) -> None:
+    """Report a segment whose head is damaged, or was never written."""
+    if last and not any(os.pread(file, HEAD + 1, HEAD)):
+        bench.report(path, "was begun but holds nothing, as a crash leaves it")
+    else:
+        bench.report(path, "its head is damaged, and nothing in it can be believed", f"all of its {size} bytes")
+    bench.put_aside(path)
+
+
+def mend(bench: FsckContext, path: Path, file: int, salt: int, damage: list[ScannedFrame]) -> None:
+    """Report damage between whole frames, and lay a blank over each."""
+    for one in damage:
+        bench.report(path, f"{one.nbytes} bytes from {one.offset} on are damaged", said(one))
+        if bench.repair and one.nbytes >= HEADER:
+            keep_bytes(bench, path, file, one.offset, one.nbytes)
+            os.pwrite(file, pack_blank(one.nbytes - HEADER, salt, one.offset), one.offset)
+            os.fsync(file)
+
+
+def cut_end(bench: FsckContext, path: Path, file: int, end: list[ScannedFrame], *, torn: bool) -> None:
+    """Report what lies behind the last whole frame, and cut it off."""
+    if not end:
+        return
+    whole, nbytes = end[0].offset, sum(one.nbytes for one in end)
+    if torn:
+        bench.report(path, f"{nbytes} bytes from {whole} on are torn, as a crash leaves them", UNSYNCED)
+    else:
+        bench.report(path, f"{nbytes} bytes from {whole} on are damaged", "; ".join(map(said, end[:3])))
+    if bench.repair:
+        keep_bytes(bench, path, file, whole, nbytes)
+        os.ftruncate(file, whole)
+        os.fsync(file)
+
+
+def keep_bytes(bench: FsckContext, path: Path, file: int, offset: int, nbytes: int) -> None:
+    """Put a copy of damaged bytes aside."""
+    bench.keep(f"{path.name}-{offset}", os.pread(file, min(nbytes, COPIED_NBYTES), offset))
+
+
+def said(one: ScannedFrame) -> str:
+    """Return what is known of a damaged frame."""
+    header = one.header
+    if header is None or header.kind is None:
+        return "the messages in them"
+    return f"a {header.kind} of session {header.session}, {counted(header.count, 'record')} from {header.first} on"

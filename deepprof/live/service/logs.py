@@ -1,0 +1,225 @@
+"""What the daemon says on stderr: one line per event, JSON for machines or text for a terminal.
+
+Who speaks uses the standard library: ``log.info("rank-began", extra={"job": job, "rank": rank})``. The message of our
+own loggers is the event, a constant word; what varies are its fields. What other libraries log or warn becomes the
+event `foreign` with their message as a field. Texts may come from anybody who sends records: they are escaped and cut.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from deepprof.collectors.errors import printable
+from deepprof.live.service.config.sections import LogSection
+from deepprof.live.service.log_rate import LogRateLimiter
+from deepprof.render.plain import shorten
+
+__all__ = ["JsonLines", "LogHandler", "TextLines", "quiet_grpc", "writing_logs"]
+
+OURS = "deepprof"
+FIELDS, FIELD_CHARS, TRACEBACK_CHARS = 32, 1000, 8000
+WIDEST = 1 << 63  # integers beyond are written as texts: readers of JSON keep 64 bits at most
+STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+@contextmanager
+def writing_logs(
+    config: LogSection, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+) -> Iterator[LogHandler]:
+    """Write what is logged, warned, or raised in a thread to `stream` (stderr), until the block ends.
+
+    `clock` (seconds) only serves to limit repeated events.
+    """
+    quiet_grpc()
+    out = sys.stderr if stream is None else stream
+    handler = LogHandler(out, make_lines(config, out), LogRateLimiter(clock))
+    with as_only_handler(handler, config.level), threads_heard():
+        try:
+            yield handler
+        finally:
+            handler.finish()
+
+
+def quiet_grpc() -> None:
+    """Keep grpc's C library from writing lines of its own to stderr, one per refused call. Before grpc is imported."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+
+def make_lines(config: LogSection, stream: TextIO) -> logging.Formatter:
+    """Return the formatter that the configuration asks for."""
+    text = config.format == "text" or (config.format == "auto" and stream.isatty())
+    return TextLines() if text else JsonLines()
+
+
+@contextmanager
+def as_only_handler(handler: logging.Handler, level: str) -> Iterator[None]:
+    """Give every record to `handler`: ours from `level` on, those of libraries from warnings on (debug: all)."""
+    root, ours = logging.getLogger(), logging.getLogger(OURS)
+    before = root.handlers[:], root.level, ours.level
+    root.handlers[:] = [handler]
+    ours.setLevel(level.upper())
+    root.setLevel(logging.DEBUG if level == "debug" else max(logging.WARNING, ours.level))
+    logging.captureWarnings(True)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        root.handlers[:] = before[0]
+        root.setLevel(before[1])
+        ours.setLevel(before[2])
+
+
+@contextmanager
+def threads_heard() -> Iterator[None]:
+    """Log an exception that ends a thread, which otherwise prints a traceback of many lines."""
+    before = threading.excepthook
+
+    def hear(args: threading.ExceptHookArgs) -> None:
+        name = args.thread.name if args.thread else ""
+        problem = (args.exc_type, args.exc_value or args.exc_type(), args.exc_traceback)
+        logging.getLogger(OURS).error("thread-failed", exc_info=problem, extra={"thread_name": name})
+
+    threading.excepthook = hear
+    try:
+        yield
+    finally:
+        threading.excepthook = before
+
+
+class LogHandler(logging.Handler):
+    """Writes records as lines, repeated ones now and then; a stream that is gone or full is nobody's error."""
+
+    def __init__(self, stream: TextIO, lines: logging.Formatter, repeats: LogRateLimiter) -> None:
+        super().__init__()
+        self.stream, self.repeats = stream, repeats
+        self.setFormatter(lines)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record, and before it what was left unsaid of earlier ones."""
+        try:
+            suppressed = self.repeats.admit(key_of(record), record.levelno)
+            self.tell(self.repeats.expired())
+            if suppressed is not None:
+                self.write(record, suppressed)
+        except (OSError, ValueError):
+            return
+
+    def finish(self) -> None:
+        """Say what was left unsaid."""
+        self.acquire()
+        try:
+            self.tell(self.repeats.drain())
+        except (OSError, ValueError):
+            return
+        finally:
+            self.release()
+
+    def tell(self, unsaid: Mapping[str, int]) -> None:
+        """Write how often each event was left out."""
+        for event, suppressed in unsaid.items():
+            told = {"name": OURS, "levelno": logging.INFO, "levelname": "INFO", "msg": "repeated", "of": event}
+            self.write(logging.makeLogRecord(told), suppressed)
+
+    def write(self, record: logging.LogRecord, suppressed: int) -> None:
+        """Write one line, whole."""
+        if suppressed:
+            record.suppressed = suppressed
+        self.stream.write(self.format(record) + "\n")
+        self.stream.flush()
+
+
+class JsonLines(logging.Formatter):
+    """A record as one line of JSON, all ASCII: `time` (UTC), `level`, `event`, then the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        values = head(record) | fields(record) | head(record)  # a field never takes the place of the event
+        line = json.dumps(values, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+        return line.replace("\x7f", "\\u007f")  # JSON leaves it as it is, a terminal does not
+
+
+class TextLines(logging.Formatter):
+    """A record as one line of text: time, level, event, then the fields as key=value."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        words = [*head(record).values(), *(f"{key}={show(value)}" for key, value in fields(record).items())]
+        return printable(" ".join(words))
+
+
+def head(record: logging.LogRecord) -> dict[str, str]:
+    """Return what every line begins with."""
+    at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    return {"time": at.replace("+00:00", "Z"), "level": record.levelname.lower(), "event": event_of(record)}
+
+
+def event_of(record: logging.LogRecord) -> str:
+    """Return the event's word; `foreign` for what other libraries say."""
+    return shorten(say(record), FIELD_CHARS) if is_ours(record) else "foreign"
+
+
+def key_of(record: logging.LogRecord) -> str:
+    """Return what makes records repetitions: the event and whose it is, or the line of foreign code that speaks."""
+    if not is_ours(record):
+        return f"{record.name}:{record.module}:{record.lineno}"
+    token = getattr(record, "token", "")  # one whom much is refused does not hide what is refused to others
+    return f"{event_of(record)} {token}" if token else event_of(record)
+
+
+def is_ours(record: logging.LogRecord) -> bool:
+    """Whether one of DeepProf's own loggers speaks."""
+    return record.name.partition(".")[0] == OURS
+
+
+def say(record: logging.LogRecord) -> str:
+    """Return the record's message, whatever its arguments are."""
+    try:
+        return record.getMessage()
+    except Exception:  # a wrong format string of a library must not end the daemon
+        return str(record.msg)
+
+
+def fields(record: logging.LogRecord) -> dict[str, Any]:
+    """Return what a record says beside its event, bounded."""
+    own = {key: value for key, value in vars(record).items() if key not in STANDARD}
+    found = {shorten(printable(key)): bound(value) for key, value in list(own.items())[:FIELDS]}
+    if not is_ours(record):
+        found |= {"logger": shorten(record.name), "message": shorten(say(record), FIELD_CHARS)}
+    if record.exc_info and record.exc_info[0] is not None:
+        found["traceback"] = "".join(traceback.format_exception(*record.exc_info))[-TRACEBACK_CHARS:]
+    return found
+
+
+def bound(value: object) -> Any:
+    """Return a value that JSON has and that is not long."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int) and abs(value) < WIDEST:
+        return value
+    if isinstance(value, float) and abs(value) < float("inf"):
+        return value
+    return shorten(describe(value), FIELD_CHARS)
+
+
+def describe(value: object) -> str:
+    """Return a value as text, even one that refuses."""
+    try:
+        return str(value)
+    except Exception:  # a log line must not end the daemon
+        return type(value).__name__
+
+
+def show(value: object) -> str:
+    """Return a field's value for a text line: in quotes where it would otherwise look like several."""
+    text = str(value)
+    return text if text and text.isprintable() and not set(text) & set(" \"'=") else json.dumps(text)

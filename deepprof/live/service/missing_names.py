@@ -1,0 +1,39 @@
+"""Names that were lost with the message that brought them: something else stands for them, and what follows is kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from deepprof.live.wire.checking import check_batch
+
+if TYPE_CHECKING:
+    from deepprof.live.wire.limits import WireLimits
+    from deepprof.live.wire.records import CheckedRecords
+    from deepprof.v1 import records_pb2 as pb
+
+__all__ = ["check_after_loss"]
+
+
+def check_after_loss(batch: pb.Batch, limits: WireLimits, known: int, nbytes: int = 0) -> CheckedRecords:
+    """Return the records of a batch of a rank that has lost some, and with them maybe names. Raises `WireError`.
+
+    Of the names before the batch's own `known` have come, `nbytes` long. The others get texts that say so: to find
+    iterations it only matters that they differ.
+    """
+    needed = batch.first_name
+    if not batch.names:
+        needed = highest_name(check_batch(batch, limits, limits.names, nbytes)) + 1
+    records = check_batch(batch, limits, max(needed, known), nbytes)
+    if needed <= known:
+        return records
+    lost = tuple(f"name-{number}-lost" for number in range(known, needed))
+    return replace(records, names=lost + records.names, first_name=known)
+
+
+def highest_name(records: CheckedRecords) -> int:
+    """Return the highest id of a name that records use, -1 for none."""
+    used = [
+        rows[column].max() for rows in records.tables.values() for column in rows.columns if column.endswith("name_id")
+    ]
+    return max((int(number) for number in used if isinstance(number, int)), default=-1)

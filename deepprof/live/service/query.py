@@ -1,0 +1,269 @@
+"""`Query`: what the daemon knows, page by page."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import grpc
+
+from deepprof.live.service.access.caller import CALLER
+from deepprof.live.service.fair_lock import FairLock
+from deepprof.live.service.folder import StoreError
+from deepprof.live.service.latest_looks import LatestLooks
+from deepprof.live.service.messages import Kept, job_of, loop_of, past_job_of, rank_of
+from deepprof.live.service.refusal import RefusedError
+from deepprof.live.service.stream_leases import StreamLeases
+from deepprof.v1 import query_pb2 as wire
+from deepprof.v1 import query_pb2_grpc
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from deepprof.live.service.daemon_rank import DaemonRank
+    from deepprof.live.service.engine import Engine
+    from deepprof.live.service.examiner import Examiner
+    from deepprof.live.service.history.values import JobSummary
+    from deepprof.live.service.views import RankView
+
+__all__ = ["QueryServicer"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Context = grpc.aio.ServicerContext[Any, Any]
+
+PAGE, LARGEST_PAGE = 100, 1000
+ROWS, LARGEST_ROWS = 8192, 65_536
+READERS, STALLED_S = 16, 60.0  # of raw records at a time, and for how long one may read nothing
+WATCHERS = 512  # at a time
+INTERVAL_MS = (100, 1000, 60_000)  # shortest, usual, longest
+
+
+class QueryServicer(query_pb2_grpc.QueryServicer):
+    """Answers questions; see proto/deepprof/v1/query.proto for limits and errors."""
+
+    def __init__(self, engine: Engine, examiner: Examiner) -> None:
+        self.engine, self.examiner = engine, examiner
+        self.readers = StreamLeases("readers", "raw windows are read", READERS)
+        self.watchers = StreamLeases("watchers", "watch", WATCHERS)
+        self.looks = LatestLooks(self.watched, engine.clock)
+        # Callers take turns, with what takes the event loop's time and with what takes the history's.
+        self.turns, self.history_turns = FairLock(), FairLock()
+
+    async def ListJobs(self, request: wire.ListJobsRequest, context: Context) -> wire.ListJobsResponse:  # noqa: N802
+        """List the jobs, newest first."""
+        jobs = list((await self.take_turn(lambda: self.watched(""))).jobs)
+        if request.past:
+            here = {job.job for job in jobs}
+            jobs += [past_job_of(job, self.kept(job.job)) for job in await self.past(context) if job.job not in here]
+        jobs.sort(key=lambda job: (-job.first_seen_unix_ns, job.job))
+        page, token = await cut_page(jobs, request.page_size, request.page_token, context)
+        return wire.ListJobsResponse(jobs=page, next_page_token=token)
+
+    async def ListRanks(self, request: wire.ListRanksRequest, context: Context) -> wire.ListRanksResponse:  # noqa: N802
+        """List the ranks of a job."""
+        ranks = await self.ranks(request.job, context)
+        page, token = await cut_page(ranks, request.page_size, request.page_token, context)
+        views = await self.take_turn(lambda: [rank_of(rank.view) for rank in page])
+        return wire.ListRanksResponse(ranks=views, next_page_token=token)
+
+    async def ListLoops(self, request: wire.ListLoopsRequest, context: Context) -> wire.ListLoopsResponse:  # noqa: N802
+        """List the loops that were followed."""
+        wanted = request.rank if request.HasField("rank") else None
+        ranks = [each for each in await self.ranks(request.job, context) if wanted in (None, each.hello.rank)]
+        loops = await self.take_turn(lambda: list(loops_of(ranks)))
+        page, token = await cut_page(loops, request.page_size, request.page_token, context)
+        return wire.ListLoopsResponse(loops=page, next_page_token=token)
+
+    async def ListIterations(  # noqa: N802
+        self, request: wire.ListIterationsRequest, context: Context
+    ) -> wire.ListIterationsResponse:
+        """List iterations, a page as an Arrow IPC stream."""
+        ranks = await self.ranks(request.job, context, past=True)
+        limit = await check_size(request.page_size, ROWS, LARGEST_ROWS, context)
+        rank = request.rank if request.HasField("rank") else None
+        device = request.device if request.HasField("device") else None
+
+        def read() -> tuple[pl.DataFrame, str]:
+            self.engine.worker.save(r for r in ranks if rank in (None, r.hello.rank))
+            return self.engine.history.iterations(request.job, rank, device, request.page_token, limit)
+
+        try:
+            async with self.history_turns.hold(CALLER.get(), request.job):
+                rows, token = await self.engine.order(read)
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"page_token: {error}")
+        except (OSError, StoreError) as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"the history cannot be read: {str(error)[:200]}")
+        return wire.ListIterationsResponse(arrow=to_arrow(rows), next_page_token=token)
+
+    async def GetMetrics(self, request: wire.GetMetricsRequest, context: Context) -> wire.GetMetricsResponse:  # noqa: N802
+        """Return Table III of the job's loops, over the latest examined records."""
+        await self.ranks(request.job, context)
+        return wire.GetMetricsResponse(metrics=self.examiner.metrics(request.job))
+
+    async def GetFindings(self, request: wire.GetFindingsRequest, context: Context) -> wire.GetFindingsResponse:  # noqa: N802
+        """Return what the rules found."""
+        await self.ranks(request.job, context)
+        return self.examiner.findings(request.job)
+
+    async def ReadWindow(  # noqa: N802
+        self, request: wire.ReadWindowRequest, context: Context
+    ) -> None:
+        """Stream the raw records that are still kept; a reader that does not read is sent away."""
+        ranks = await self.ranks(request.job, context)
+        wanted = set(request.ranks)
+        chosen = [rank for rank in ranks if not wanted or rank.hello.rank in wanted]
+        try:
+            with self.readers.hold(CALLER.get()):
+                stalled = await self.write_windows(chosen, context)
+        except RefusedError as refusal:
+            await self.refuse(refusal, context)
+        if stalled is not None:
+            await stalled  # gRPC bears nothing beside a write, not even the call's end
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"nothing was read for {STALLED_S:.0f} s")
+
+    async def write_windows(self, ranks: Sequence[DaemonRank], context: Context) -> asyncio.Task[None] | None:
+        """Write the messages of ranks; return the write that was not taken in time, None where all were."""
+        for rank in ranks:
+            async with contextlib.aclosing(self.examiner.read_window(rank)) as messages:
+                async for message in messages:
+                    if (stalled := await write(context, message)) is not None:
+                        return stalled
+        return None
+
+    async def ListCaptures(self, request: wire.ListCapturesRequest, _: Context) -> wire.ListCapturesResponse:  # noqa: N802
+        """List the raw windows that were kept."""
+        found = self.examiner.captures.listed()
+        return wire.ListCapturesResponse(captures=[c for c in found if request.job in ("", c.job)])
+
+    async def Watch(self, request: wire.WatchRequest, context: Context) -> AsyncIterator[wire.WatchResponse]:  # noqa: N802
+        """Give the state now, and again whenever it has changed."""
+        shortest, usual, longest = INTERVAL_MS
+        interval = request.interval_ms or usual
+        if not shortest <= interval <= longest:
+            text = f"interval_ms: {interval} is not between {shortest} and {longest}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        if request.job:
+            await self.ranks(request.job, context)
+        try:
+            with self.watchers.hold(CALLER.get()):
+                async for state in self.changes(request.job, interval):
+                    now = self.engine.clock.unix_ns()
+                    yield wire.WatchResponse(jobs=state.jobs, ranks=state.ranks, now_unix_ns=now)
+        except RefusedError as refusal:
+            await self.refuse(refusal, context)
+
+    async def changes(self, job: str, interval_ms: int) -> AsyncIterator[wire.WatchResponse]:
+        """Give the state of a job, or of all, whenever it is another one; until the daemon stops."""
+        shown = None
+        while not self.engine.stopping:
+            state = await self.take_turn(lambda: self.looks.look(job))
+            if state is not shown and state != shown:
+                yield state
+            shown = state
+            await asyncio.sleep(interval_ms / 1000)
+
+    async def take_turn(self, work: Callable[[], T]) -> T:
+        """Do what takes the event loop's time, one caller's after another's, and others' business in between."""
+        async with self.turns.hold(CALLER.get(), ""):
+            found = work()
+            await asyncio.sleep(0)  # so that others who are due know of each other before the next has its turn
+            return found
+
+    async def refuse(self, refusal: RefusedError, context: Context) -> NoReturn:
+        """End a call that is not served, count it and say so."""
+        caller = CALLER.get()
+        self.engine.refusals.note(refusal.reason, caller)
+        who = {"peer": context.peer(), "token": caller, "reason": refusal.reason, "problem": str(refusal)}
+        log.warning("call-refused", extra=who)
+        await context.abort(getattr(grpc.StatusCode, refusal.code), str(refusal))
+
+    def watched(self, job: str) -> wire.WatchResponse:
+        """Return the state of a job with its ranks, or of all jobs."""
+        jobs = self.engine.roster.jobs
+        chosen = {name: ranks for name, ranks in jobs.items() if job in ("", name)}
+        views = {name: [rank.view for _, rank in sorted(ranks.items())] for name, ranks in chosen.items()}
+        ranks = [rank_of(view) for view in views.get(job, ())] if job else []
+        return wire.WatchResponse(jobs=[self.job(name, found) for name, found in views.items()], ranks=ranks)
+
+    def job(self, name: str, ranks: Sequence[RankView]) -> wire.Job:
+        """Return a job with what is known of it."""
+        return job_of(name, ranks, self.kept(name), self.examiner.order(name))
+
+    def kept(self, job: str) -> Kept:
+        """Return who sends a job and what is kept of it, as measured last."""
+        return self.engine.senders.kept_of(job)
+
+    async def ranks(self, job: str, context: Context, *, past: bool = False) -> list[DaemonRank]:
+        """Return the ranks of a job by number; ends the call where there is no such job, nor (`past`) ever was."""
+        found = self.engine.roster.jobs.get(job)
+        if found is None and not self.engine.ready:
+            text = "the daemon is starting, or stopping; try again in a minute"
+            await context.abort(grpc.StatusCode.UNAVAILABLE, text)
+        if found is None and not (past and await self.was_known(job, context)):
+            known = ", ".join(list(self.engine.roster.jobs)[:8]) or "none"
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"no job {job[:128]!r}; there are: {known}")
+        return [rank for _, rank in sorted((found or {}).items())]
+
+    async def was_known(self, job: str, context: Context) -> bool:
+        """Return whether the history has a job."""
+        return any(known.job == job for known in await self.past(context))
+
+    async def past(self, context: Context) -> list[JobSummary]:
+        """Return the jobs that the history has; ends the call where it cannot be read."""
+        try:
+            async with self.history_turns.hold(CALLER.get(), ""):
+                return await asyncio.to_thread(self.engine.history.jobs)
+        except (OSError, StoreError) as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"the history cannot be read: {str(error)[:200]}")
+
+
+def loops_of(ranks: Iterable[DaemonRank]) -> Iterator[wire.Loop]:
+    """Yield the loops that were followed on ranks."""
+    for rank in ranks:
+        for device in rank.view.devices:
+            for loop in device.loops:
+                yield loop_of(rank.hello.rank, device.device, loop)
+
+
+async def write(context: Context, message: wire.ReadWindowResponse) -> asyncio.Task[None] | None:
+    """Write a message; return the write where nobody takes it for long."""
+    writing = asyncio.ensure_future(context.write(message))
+    try:
+        await asyncio.wait({writing}, timeout=STALLED_S)
+    except asyncio.CancelledError:
+        writing.cancel()
+        raise
+    if not writing.done():
+        return writing
+    writing.result()
+    return None
+
+
+async def check_size(size: int, usual: int, largest: int, context: Context) -> int:
+    """Return the page size that was asked for; ends the call for one that is too large."""
+    if size > largest:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"page_size: {size} is above {largest}")
+    return size or usual
+
+
+async def cut_page(items: Sequence[T], size: int, token: str, context: Context) -> tuple[Sequence[T], str]:
+    """Return the page that begins at `token`, the number of its first item, and the next one's token."""
+    limit = await check_size(size, PAGE, LARGEST_PAGE, context)
+    if token and not (token.isascii() and token.isdecimal() and len(token) <= 9):
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "page_token: is none of ours; begin without one")
+    first = int(token or 0)
+    return items[first : first + limit], str(first + limit) if first + limit < len(items) else ""
+
+
+def to_arrow(rows: pl.DataFrame) -> bytes:
+    """Return a frame as an Arrow IPC stream."""
+    buffer = io.BytesIO()
+    rows.write_ipc_stream(buffer, compression="uncompressed")
+    return buffer.getvalue()

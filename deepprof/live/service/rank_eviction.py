@@ -1,0 +1,91 @@
+"""Who gives way where there is no room for another rank: those first whom nobody misses."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from deepprof.live.service.daemon_rank import DaemonRank
+
+__all__ = ["LimitReached", "RankPriority", "choose_spare", "find_standing", "name_most"]
+
+ABANDONED_NS = 15 * 60 * 10**9  # that a collector needs at most to come back
+NAMED = 3  # senders or jobs, those that hold most
+
+
+class RankPriority(IntEnum):
+    """How easily a rank is spared, the easiest first."""
+
+    EMPTY = 0  # never sent anything, and its sender is gone
+    DONE = 1  # has ended
+    ABANDONED = 2  # its sender has been gone for long, without an end
+    IDLE = 3  # never sent anything; its sender waits, and connects again
+    NEEDED = 4  # is not spared
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReached:
+    """A limit that leaves no room: its key, its value, what is done about it, and the ranks that take it up.
+
+    `whole` says that it counts jobs, so that only all ranks of one make room; `own` that all ranks are one sender's.
+    """
+
+    limit: str
+    most: int
+    advice: str
+    ranks: list[DaemonRank]
+    whole: bool = False
+    own: bool = False
+
+    def __str__(self) -> str:
+        held = {(rank.owner or "nobody known", rank.hello.job if self.whole else rank.key) for rank in self.ranks}
+        names = [rank.hello.job[:128] for rank in self.ranks] if self.own else [owner for owner, _ in held]
+        by = f"by {name_most(Counter(names))}"
+        return f"{self.limit} allows {self.most:,}, and that many are held ({by}); {self.advice}"
+
+
+def name_most(counts: Counter[str]) -> str:
+    """Return the names that hold most, and how much."""
+    rest = len(counts) - NAMED
+    named = ", ".join(f"{name} {count:,}" for name, count in counts.most_common(NAMED))
+    return f"{named} and {rest} more" if rest > 0 else named
+
+
+def choose_spare(full: LimitReached, now_ns: int) -> list[DaemonRank]:
+    """Return the ranks of one job that give way, none where all are needed; of equal ones those of who holds most.
+
+    `now_ns` is the daemon's monotonic clock.
+    """
+    parts = [part for part in find_parts(full, now_ns) if part[0] < RankPriority.NEEDED]
+    held = Counter(ranks[0].owner for _, ranks in parts)
+    order = [(standing, -held[ranks[0].owner], min(rank.number for rank in ranks), ranks) for standing, ranks in parts]
+    return min(order, key=lambda each: each[:3])[3] if order else []
+
+
+def find_parts(full: LimitReached, now_ns: int) -> Iterable[tuple[RankPriority, list[DaemonRank]]]:
+    """Yield the ranks that may only go together, and how easily."""
+    jobs = defaultdict[str, defaultdict[RankPriority, list["DaemonRank"]]](lambda: defaultdict(list))
+    for rank in full.ranks:
+        jobs[rank.hello.job][find_standing(rank, now_ns)].append(rank)
+    for parts in jobs.values():
+        if full.whole:
+            yield max(parts), [rank for ranks in parts.values() for rank in ranks]
+        else:
+            yield from parts.items()
+
+
+def find_standing(rank: DaemonRank, now_ns: int) -> RankPriority:
+    """Return how easily a rank is spared."""
+    if rank.submitted or rank.queue or rank.reserved_nbytes:
+        return RankPriority.NEEDED
+    if rank.connection is not None:
+        return RankPriority.NEEDED if rank.durable_items else RankPriority.IDLE
+    if not rank.durable_items:
+        return RankPriority.EMPTY
+    if rank.is_done:
+        return RankPriority.DONE
+    return RankPriority.ABANDONED if now_ns - rank.left_ns >= ABANDONED_NS else RankPriority.NEEDED

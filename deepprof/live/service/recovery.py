@@ -1,0 +1,206 @@
+"""After a start: every rank as it was last saved, and what the journal has beyond that mined again."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from deepprof.live.service.daemon_rank import DaemonRank, QueuedMessage
+from deepprof.live.service.ingest import find_devices
+from deepprof.live.service.journal import JournalError
+from deepprof.live.service.missing_names import check_after_loss
+from deepprof.live.service.session import RankSession
+from deepprof.live.wire.errors import WireError
+from deepprof.live.wire.limits import WIDEST
+from deepprof.v1 import records_pb2 as pb
+
+if TYPE_CHECKING:
+    from deepprof.live.service.engine import Engine
+    from deepprof.live.service.history import StoredSession
+    from deepprof.live.service.journal import JournalFrame, JournalPlace
+
+__all__ = ["RecoveryResult", "recover"]
+
+log = logging.getLogger(__name__)
+
+PIECE = 16  # items of a rank mined at a time
+PIECE_NBYTES = 64 << 20  # … and of all together, before others are read
+DAMAGED = "damaged"  # why records are missing that the journal has lost
+
+
+@dataclass(slots=True)
+class RecoveryResult:
+    """What a start found: ranks, messages and records mined again, and messages that could not be read."""
+
+    ranks: int = 0
+    messages: int = 0
+    records: int = 0
+    damaged: int = 0
+
+
+def recover(engine: Engine) -> RecoveryResult:
+    """Bring back the ranks of the history, and mine what the journal has of them since. Before the threads start.
+
+    Ends early when the daemon is to stop: what is left is left for the next start.
+    """
+    found = RecoveryResult()
+    open_ones = [stored for stored in engine.history.restore() if not stored.closed]
+    ranks = {stored.session: rank for stored in open_ones if (rank := bring_back(engine, stored))}
+    senders = engine.history.senders()
+    for rank in ranks.values():
+        rank.owner = senders.get(rank.key, "")
+        engine.roster.put(rank)
+    found.ranks = len(ranks)
+    for place, frame in engine.journal.replay(first_needed(engine, list(ranks.values()))):
+        if engine.stopping:
+            break
+        rank = ranks.get(frame.session)
+        if rank is not None and (rank.saved is None or place > rank.saved):
+            take_again(engine, rank, place, frame, found)
+    for rank in ranks.values():
+        catch_up(engine, rank)
+    engine.worker.save(ranks.values())
+    return found
+
+
+def bring_back(engine: Engine, stored: StoredSession) -> DaemonRank | None:
+    """Return a rank as it was last saved; None, and a line in the log, where not even its Hello can be read."""
+    try:
+        hello = pb.Hello.FromString(stored.hello)
+    except DecodeError as error:
+        log_damage(stored, error)
+        return None
+    if stored.state and stored.position is not None:
+        try:
+            rank = DaemonRank.restore(stored.session, hello, stored.state)
+        except ValueError as error:
+            log_damage(stored, error)
+            rank = without_state(engine, stored, hello)
+        rank.position = rank.saved = rank.latest = stored.position
+        return rank
+    return DaemonRank(stored.session, hello, RankSession(), first_seen_unix_ns=stored.begun_unix_ns)
+
+
+def log_damage(stored: StoredSession, error: Exception) -> None:
+    """Say that a rank cannot be brought back as it was."""
+    log.error("state-damaged", extra={"job": stored.job, "rank": stored.rank, "problem": str(error)[:200]})
+
+
+def without_state(engine: Engine, stored: StoredSession, hello: pb.Hello) -> DaemonRank:
+    """Return a rank whose state cannot be read: it begins anew behind what was mined, which the history has.
+
+    What was acknowledged stays so, as far as the journal still has the end of it: the client goes on where it was.
+    """
+    rank = DaemonRank(stored.session, hello, RankSession(), first_seen_unix_ns=stored.begun_unix_ns)
+    places = engine.journal.window(stored.session)
+    for place in places:
+        if stored.position is not None and place <= stored.position:
+            follow(engine, rank, place)
+    if rank.durable and not rank.ended:
+        add_gap(rank)
+    rank.note_counted()
+    return rank
+
+
+def follow(engine: Engine, rank: DaemonRank, place: JournalPlace) -> None:
+    """Take note of a message that was mined, and of the names in it."""
+    try:
+        frame = engine.journal.read(place)
+    except JournalError:
+        return
+    item = read_item(rank, frame)
+    if item is None:
+        return
+    if item.first > rank.next:  # no longer kept, or damaged: then not all can be looked at together
+        rank.durable_items += 1
+        rank.mined_items += 1
+    rank.note_submitted(item)
+    rank.note_durable(item)
+    rank.follow(item)
+    if item.records is not None:
+        rank.session.take_names(item.records.names, item.records.first_name)
+
+
+def add_gap(rank: DaemonRank) -> None:
+    """Have nothing reach over what was mined before and what comes now."""
+    rank.session.gap(None)
+    rank.accounts.gap(0)
+
+
+def first_needed(engine: Engine, ranks: list[DaemonRank]) -> JournalPlace | None:
+    """Return behind which place the journal has to be read; None: from its beginning on."""
+    saved = [rank.saved for rank in ranks]
+    return None if not saved or None in saved else min(place for place in saved if place is not None)
+
+
+def take_again(
+    engine: Engine, rank: DaemonRank, place: JournalPlace, frame: JournalFrame, found: RecoveryResult
+) -> None:
+    """Queue a message that was durable; where it cannot be read, the rank has a gap."""
+    item = read_item(rank, frame)
+    if item is None:
+        found.damaged += 1
+        missing = max(0, frame.first + frame.count - rank.next)
+        item = QueuedMessage("gap", b"", rank.next, missing, lost=frame.count or None, missing={DAMAGED: frame.count})
+    elif frame.first > rank.next:  # what was between was damaged
+        lost = frame.first - rank.next
+        add(engine, rank, place, QueuedMessage("gap", b"", rank.next, lost, lost=lost, missing={DAMAGED: lost}))
+    add(engine, rank, place, item)
+    found.messages += 1
+    found.records += item.count if item.kind == "batch" else 0
+
+
+def add(engine: Engine, rank: DaemonRank, place: JournalPlace, item: QueuedMessage) -> None:
+    """Put a message into the rank's queue, and mine now and then."""
+    rank.note_submitted(item)
+    rank.note_durable(item)
+    if item.kind == "batch":
+        rank.accounts.arrive(item.count)
+    engine.worker.put(rank, item, place)
+    engine.admission.count(rank)
+    if len(rank.queue) >= PIECE:
+        catch_up(engine, rank)
+    if engine.queued_nbytes >= PIECE_NBYTES:
+        for other in list(engine.roster):
+            catch_up(engine, other)
+
+
+def catch_up(engine: Engine, rank: DaemonRank) -> None:
+    """Mine all that a rank has waiting."""
+    while rank.queue:
+        engine.worker.mine(rank)
+    engine.admission.count(rank)
+
+
+def read_item(rank: DaemonRank, frame: JournalFrame) -> QueuedMessage | None:
+    """Return the message that a frame holds, None where it cannot be read any more.
+
+    It was checked when it came, maybe against other limits.
+    """
+    if frame.kind == "batch":
+        try:
+            batch = pb.Batch.FromString(frame.payload)
+            records = check_after_loss(batch, WIDEST, rank.names)
+        except (WireError, DecodeError):
+            return None
+        return QueuedMessage("batch", frame.payload, records.first, records.count, records, find_devices(batch))
+    lost = frame.count or None if frame.kind == "gap" else None
+    missing = read_missing(frame)
+    return (
+        None
+        if missing is None
+        else QueuedMessage(frame.kind, frame.payload, frame.first, frame.count, lost=lost, missing=missing)
+    )
+
+
+def read_missing(frame: JournalFrame) -> dict[str, int] | None:
+    """Return what a gap or an end says of records that were not sent, None where it cannot be read any more."""
+    try:
+        if frame.kind == "gap":
+            return {pb.Gap.FromString(frame.payload).reason: frame.count}
+        return dict(pb.End.FromString(frame.payload).dropped)
+    except DecodeError:
+        return None

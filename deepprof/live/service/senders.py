@@ -1,0 +1,125 @@
+"""Who sends: what each sender has of the daemon, and what it may have, by the name of its token."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from deepprof.live.service.config.sections import ShareSection
+from deepprof.live.service.rank_eviction import LimitReached, name_most
+from deepprof.live.service.record_rates import RecordRates
+from deepprof.live.service.refusal import RefusedError
+
+if TYPE_CHECKING:
+    from deepprof.live.service.clock import DaemonClock
+    from deepprof.live.service.ranks import DaemonRanks
+
+__all__ = ["SenderView", "Senders"]
+
+UNLIMITED = ShareSection()
+LOOK_NS = 10**9 // 2  # after which one who is held back sees whether it still is to be
+
+
+@dataclass(frozen=True, slots=True)
+class SenderView:
+    """A sender at one moment; `_total` counts since the daemon started."""
+
+    sender: str
+    share: ShareSection
+    jobs: int = 0
+    ranks: int = 0
+    connected: int = 0
+    records_total: int = 0
+    paced_ns_total: int = 0  # for which its messages were held back, all streams together
+    waiting_nbytes: int = 0
+    kept_nbytes: int = 0
+
+
+class Senders:
+    """Holds every sender to its share; all but `look` belongs to the event loop.
+
+    `share_of` returns the share of a name as it is now. What is kept of whom is known as measured last (`note_kept`).
+    """
+
+    def __init__(
+        self, roster: DaemonRanks, clock: DaemonClock, share_of: Callable[[str], ShareSection] = lambda _: UNLIMITED
+    ) -> None:
+        self.roster, self.share_of = roster, share_of
+        self.pace = RecordRates(clock)
+        self._kept: Mapping[str, Counter[str]] = {}  # bytes by sender and job
+        self._jobs: Mapping[str, tuple[str, int]] = {}  # the first rank's sender, and bytes
+
+    def check_job(self, sender: str, job: str) -> None:
+        """Raise `RefusedError` where a sender may not write a job."""
+        patterns = self.share_of(sender).jobs
+        if not any(fnmatchcase(job, pattern) for pattern in patterns):
+            text = f"{sender or 'this sender'} may write the jobs {', '.join(patterns)}, not {job[:128]!r}"
+            raise RefusedError("PERMISSION_DENIED", text, "share.jobs")
+
+    def find_full(self, sender: str, job: str, rank: int) -> LimitReached | None:
+        """Return the limit of its ranks where that leaves a sender no room for another one."""
+        most = self.share_of(sender).ranks
+        known = self.roster.find(job, rank)
+        if not most or (known is not None and known.owner == sender):
+            return None
+        ranks = [each for each in self.roster if each.owner == sender]
+        if len(ranks) < most:
+            return None
+        return LimitReached("share.ranks", most, f"let jobs of {sender} end, or raise its limit", ranks, own=True)
+
+    def check_kept(self, sender: str) -> None:
+        """Raise `RefusedError` where more is kept of a sender than may be."""
+        most = self.share_of(sender).kept_nbytes
+        if not most:
+            return
+        jobs = self._kept.get(sender, Counter())
+        if (total := jobs.total()) > most:
+            text = f"share.kept_nbytes allows {most:,} bytes, and {total:,} are kept of {sender} ({name_most(jobs)})"
+            raise RefusedError("RESOURCE_EXHAUSTED", f"{text}; forget a job or raise the limit", "share.kept_nbytes")
+
+    def kept_of(self, job: str) -> tuple[str, int]:
+        """Return who sends a job, the first of its ranks' senders, and how many bytes are kept of it."""
+        return self._jobs.get(job, ("", 0))
+
+    def note_kept(self, kept: Mapping[tuple[str, int], int], senders: Mapping[tuple[str, int], str]) -> None:
+        """Take note of how many bytes are kept of each rank, by job and number, and who has sent it."""
+        by_sender, jobs = defaultdict[str, Counter[str]](Counter), dict[str, tuple[str, int]]()
+        for (job, rank), nbytes in sorted(kept.items()):
+            sender = senders.get((job, rank), "")
+            by_sender[sender][job] += nbytes
+            first, before = jobs.get(job, (sender, 0))
+            jobs[job] = first, before + nbytes
+        self._kept, self._jobs = dict(by_sender), jobs
+
+    async def keep_pace(self, sender: str, check: Callable[[], None]) -> None:
+        """Return once a sender may bring its next message; `check` may raise meanwhile."""
+        while wait_ns := min(self.pace.wait_ns(sender, self.share_of(sender).records_per_s), LOOK_NS):
+            await asyncio.sleep(wait_ns / 10**9)
+            self.pace.held_ns[sender] += wait_ns
+            check()
+
+    def note_records(self, sender: str, records: int) -> None:
+        """Count what a sender has brought."""
+        self.pace.count(sender, records, self.share_of(sender).records_per_s)
+
+    def look(self) -> tuple[SenderView, ...]:
+        """Return every sender that has something here or was heard of since the start. Safe from any thread."""
+        jobs, counts = defaultdict[str, set[str]](set), defaultdict[str, Counter[str]](Counter)
+        for rank in self.roster:
+            jobs[rank.owner].add(rank.hello.job)
+            more = {"ranks": 1, "connected": int(rank.connection is not None), "waiting_nbytes": rank.waiting_nbytes}
+            counts[rank.owner].update(more)
+        for sender, kept in self._kept.items():
+            jobs[sender].update(kept)
+            counts[sender]["kept_nbytes"] = kept.total()
+        paced, records = dict(self.pace.held_ns), dict(self.pace.records)
+        names = sorted(jobs.keys() | records.keys())
+        return tuple(
+            SenderView(name, self.share_of(name), len(jobs[name]), records_total=records.get(name, 0), **more)
+            for name in names
+            for more in [{**counts[name], "paced_ns_total": paced.get(name, 0)}]
+        )

@@ -1,0 +1,7 @@
+"""One rank's records, batch by batch, on their way to iterations: bounded, saved and restored."""
+
+from deepprof.live.service.session.events import SessionEvent
+from deepprof.live.service.session.limits import SessionLimits
+from deepprof.live.service.session.rank_session import RankSession, SessionOutput
+
+__all__ = ["RankSession", "SessionEvent", "SessionLimits", "SessionOutput"]

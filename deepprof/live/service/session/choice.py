@@ -1,0 +1,77 @@
+"""Which stream of a device is the main one, as far as it has run (metrics.streams decides it for a whole trace)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from deepprof.live.service.session.columns import Int64s, Marks
+
+__all__ = ["FIRST_LOOK", "LOOK_EVERY", "StreamChoice", "next_look"]
+
+# Device events after which streams are looked at: doubling up to LOOK_EVERY, then each time so many more. The miner
+# tries for the first time at 1,024 kernels.
+FIRST_LOOK, LOOK_EVERY = 1 << 10, 1 << 16
+ENOUGH = FIRST_LOOK // 2  # kernels of the main stream, before the last of the early looks
+CLEARLY = 2  # times as long must another stream have computed lately to replace the main one
+
+
+@dataclass(slots=True)
+class StreamWork:
+    """What a stream has computed: kernels (graph launches too) that are no collectives, and how long they ran."""
+
+    kernels: int = 0
+    lasting_ns: float = 0.0
+
+
+@dataclass(slots=True)
+class StreamChoice:
+    """What each of a device's streams has run, `most` of them; halved at each late look, as the past counts less."""
+
+    most: int
+    streams: dict[int, StreamWork] = field(default_factory=dict)
+
+    def count(self, streams: Int64s, collective: Marks, lasting_ns: Int64s) -> None:
+        """Count kernels."""
+        if not len(streams):
+            return
+        if bool((streams == streams[0]).all()):
+            numbers, which = streams[:1], np.zeros(len(streams), np.int64)
+        else:
+            numbers, which = np.unique(streams, return_inverse=True)
+        sums = np.bincount(which, ~collective), np.bincount(which, np.where(collective, 0, lasting_ns))
+        for number, kernels, lasting in zip(numbers.tolist(), *(one.tolist() for one in sums), strict=True):
+            stream = self.streams.get(number)
+            if stream is None and len(self.streams) < self.most:
+                stream = self.streams[number] = StreamWork()
+            if stream is not None:
+                stream.kernels += int(kernels)
+                stream.lasting_ns += lasting
+
+    def choose(self, main: int | None, seen: int, *, ends: bool = False) -> int | None:
+        """Return the main stream after `seen` device events; `main` is what it was. None: no stream computes yet.
+
+        The one whose kernels run longest, collectives not counted; on a tie that with more, then the lower one.
+        """
+        ranked = [(s.lasting_ns, s.kernels, -number) for number, s in self.streams.items() if s.kernels]
+        if not ranked:
+            return main
+        lasting_ns, kernels, number = max(ranked)
+        early = seen < LOOK_EVERY
+        if main is None:
+            return -number if kernels >= ENOUGH or not early or ends else None
+        ours = self.streams[main].lasting_ns if main in self.streams else 0
+        return -number if lasting_ns > (ours if early else CLEARLY * ours) else main
+
+    def fade(self) -> None:
+        """Let what was counted so far weigh half."""
+        for stream in self.streams.values():
+            stream.kernels, stream.lasting_ns = stream.kernels // 2, stream.lasting_ns / 2
+
+
+def next_look(seen: int) -> int:
+    """Return after how many device events the streams are looked at next."""
+    if seen >= LOOK_EVERY:
+        return (seen // LOOK_EVERY + 1) * LOOK_EVERY
+    return FIRST_LOOK << max(0, (seen // FIRST_LOOK).bit_length())

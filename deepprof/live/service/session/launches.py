@@ -1,0 +1,142 @@
+"""The host's calls: when each launch was made, and what the host had done by then.
+
+Calls come in the order of their starts, so that all that is asked of them later, between two launches, is known when a
+launch is read: the time spent in calls before it, and how many waits were over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from deepprof.live.service.session.columns import NOBODY, Array, Columns, Int64s, Marks
+from deepprof.live.service.session.names import GRAPH_MARK, WAIT_MARK
+from deepprof.live.service.session.spans import RunningUnion
+
+__all__ = ["LAG_NS", "UNKNOWN_NS", "Launched", "Launches"]
+
+# A recorder may put a kernel before its launch: clocks of host and device are converted wrongly by up to some
+# milliseconds. So long a kernel waits for its launch to be known (as far as metrics.clocks believes them).
+LAG_NS = 20_000_000
+UNKNOWN_NS = -(2**63)  # the launch of a kernel without one
+MOST_OPEN = 1 << 12  # waits at a time: a thread is in one
+
+
+class Launched(NamedTuple):
+    """Of each kernel: when it was launched, the time that the host had spent in calls, its waits and graph launches."""
+
+    launch: Int64s
+    elapsed: Int64s
+    waits: Int64s
+    graphs: Int64s
+
+    def any_known(self) -> bool:
+        """Return whether any of them has a launch."""
+        return bool((self.launch != UNKNOWN_NS).any())
+
+    def of(self, which: Array) -> Launched:
+        """Return those of some kernels."""
+        return Launched(*(values[which] for values in self))
+
+
+def no_launches(count: int) -> Launched:
+    """Return what kernels without launch records have."""
+    nothing = np.zeros(count, np.int64)
+    return Launched(np.full(count, UNKNOWN_NS), nothing, nothing, nothing)
+
+
+def nothing() -> Int64s:
+    """Return no numbers."""
+    return np.empty(0, np.int64)
+
+
+@dataclass(slots=True)
+class Launches:
+    """The latest `most` calls with a correlation, and sums over all calls so far.
+
+    Arrays of one length by start. `counts` marks the calls that kernels
+    are joined with: of several with one correlation the first, as long as it is among the latest.
+    """
+
+    most: int
+    correlation: Array = field(default_factory=lambda: np.empty(0, np.uint64))
+    start: Int64s = field(default_factory=nothing)
+    elapsed: Int64s = field(default_factory=nothing)
+    waits: Int64s = field(default_factory=nothing)
+    graphs: Int64s = field(default_factory=nothing)
+    counts: Array = field(default_factory=lambda: np.empty(0, np.bool_))
+    calls: RunningUnion = field(default_factory=RunningUnion)
+    waited: int = 0
+    open_waits: Int64s = field(default_factory=nothing)  # their ends, sorted
+    graph_launches: int = 0
+
+    def read(self, calls: Columns, until: int) -> None:
+        """Take the calls that start before `until`, by start; all earlier ones were taken before."""
+        start, marks = calls["start"], calls["marks"]
+        self.open_waits = np.sort(np.append(self.open_waits, calls["end"][(marks & WAIT_MARK) != 0]))
+        linked = calls["correlation"] != NOBODY
+        at, graphs = start[linked], start[(marks & GRAPH_MARK) != 0]
+        self.elapsed = np.append(self.elapsed, self.calls.add(start, calls["end"])[linked])
+        self.waits = np.append(self.waits, self.waited + np.searchsorted(self.open_waits, at, side="right"))
+        self.graphs = np.append(self.graphs, self.graph_launches + np.searchsorted(graphs, at, side="right"))
+        self.start = np.append(self.start, at)
+        self.correlation = np.append(self.correlation, calls["correlation"][linked])
+        self.counts = np.append(self.counts, np.zeros(len(at), np.bool_))
+        self._settle(until, len(graphs))
+        self._decide(len(at))
+
+    def _settle(self, until: int, graphs: int) -> None:
+        over = int(np.searchsorted(self.open_waits, until))
+        self.waited += over
+        self.open_waits = self.open_waits[over : over + MOST_OPEN].copy()
+        self.graph_launches += graphs
+
+    def _decide(self, new: int) -> None:
+        """Mark which of the `new` last calls count: those without another of the same correlation just before."""
+        order = np.argsort(self.correlation, kind="stable")
+        same = self.correlation[order[1:]] == self.correlation[order[:-1]]
+        near = order[1:] - order[:-1] < self.most
+        decided = np.ones(len(order), np.bool_)
+        decided[order[1:]] = ~(same & near)
+        first = len(order) - new
+        self.counts[first:] = decided[first:]
+
+    def find(self, correlation: Array, start: Int64s) -> Launched:
+        """Return the launches of kernels, which start not later than `LAG_NS` before all calls are known."""
+        if not len(self.start):
+            return no_launches(len(start))
+        usable = np.flatnonzero(self.counts)
+        order = usable[np.argsort(self.correlation[usable], kind="stable")]
+        ids = self.correlation[order]
+        known = np.searchsorted(self.start, start + LAG_NS)
+        place, found = self._among(order, ids, correlation, known, "left")
+        other, again = self._among(order, ids, correlation, known, "right")
+        place, found = np.where(found, place, other), found | again
+        launch = np.where(found, self.start[place], UNKNOWN_NS)
+        sums = (np.where(found, values[place], 0) for values in (self.elapsed, self.waits, self.graphs))
+        return Launched(launch, *sums)
+
+    def _among(self, order: Array, ids: Array, wanted: Array, known: Array, side: str) -> tuple[Array, Marks]:
+        """Return for each wanted id the first or last call that has it, and whether that is one of the latest then."""
+        if not len(order):
+            return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
+        if side == "left":
+            index = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
+        else:
+            index = np.maximum(np.searchsorted(ids, wanted, side="right") - 1, 0)
+        place = order[index]
+        return place, (ids[index] == wanted) & (wanted != NOBODY) & (place < known) & (place >= known - self.most)
+
+    def forget(self) -> None:
+        """Keep the latest."""
+        extra = len(self.start) - self.most
+        if extra > 0:
+            for name in ("correlation", "start", "elapsed", "waits", "graphs", "counts"):
+                setattr(self, name, getattr(self, name)[extra:].copy())
+
+    @property
+    def nbytes(self) -> int:
+        """What they take."""
+        return 41 * len(self.start) + 8 * len(self.open_waits)

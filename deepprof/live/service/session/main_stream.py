@@ -1,0 +1,197 @@
+"""The main stream of a device on its way into the miner: symbols, and what is known beside them.
+
+The same evidence as metrics.evidence gathers from a whole trace, in parts: what an element owes to those before it is
+carried from one part to the next.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from deepprof.live.service.session.columns import FARTHEST_NS, GRAPH, Array, Columns, Int64s, Marks, height
+from deepprof.live.service.session.launches import Launched
+from deepprof.live.service.session.names import FamilyName
+from deepprof.live.service.session.ranges import RangeQueue
+from deepprof.metrics.sequence import Sequence as Symbols
+from deepprof.mining.evidence import Evidence
+from deepprof.mining.online import IterationBatch, OnlineMiner
+
+__all__ = ["KernelReading", "MainStream", "RankContext"]
+
+KEPT = 1 << 17  # symbols: the miner mines nothing before
+BEFORE_NS = -1  # the launch of what was launched before the capture, as metrics.sequence has it
+
+
+class RankContext(NamedTuple):
+    """What a stream's evidence takes of its rank: which symbols are an optimizer's, and the families of ranges."""
+
+    optimizer: Marks
+    families: Sequence[FamilyName]
+    by_end: Marks
+
+
+class KernelReading(NamedTuple):
+    """Kernels by start with their launches, and how many copies from and to the host had begun by each start."""
+
+    kernels: Columns
+    launched: Launched
+    htod: Int64s
+    dtoh: Int64s
+
+    def of(self, which: Array) -> KernelReading:
+        """Return some of the kernels."""
+        kernels = {name: values[which] for name, values in self.kernels.items()}
+        return KernelReading(kernels, self.launched.of(which), self.htod[which], self.dtoh[which])
+
+
+@dataclass(slots=True)
+class CarriedKernel:
+    """Of the last kernel: its launch, the sums at it, and the end of the longest of all so far."""
+
+    launch: int = BEFORE_NS
+    elapsed: int = 0
+    waits: int = 0
+    graphs: int = 0
+    htod: int = 0
+    dtoh: int = 0
+    reach: int = -FARTHEST_NS
+
+
+def no_times() -> Int64s:
+    """Return no times."""
+    return np.empty(0, np.int64)
+
+
+@dataclass(slots=True)
+class MainStream:
+    """Follows one stream. `first` numbers the first symbol held; `start` and `reach` have an element for each of them:
+
+    its start, and the latest end of all up to it. `linked` says whether kernels have launches, `seen_linked` whether
+    any has by now; `marked` counts the names whose optimizer marks the miner has,
+    and `broken` says that records were lost behind the last kernel, or that there is none: no time is measured then.
+    """
+
+    stream: int
+    miner: OnlineMiner
+    linked: bool = False
+    seen_linked: bool = False
+    carried: CarriedKernel = field(default_factory=CarriedKernel)
+    first: int = 0
+    start: Int64s = field(default_factory=no_times)
+    reach: Int64s = field(default_factory=no_times)
+    marked: int = 0
+    broken: bool = True
+
+    @property
+    def position(self) -> int:
+        """Symbols read."""
+        return self.first + len(self.start)
+
+    def read(self, reading: KernelReading, ranges: RangeQueue, rank: RankContext) -> Iterator[IterationBatch]:
+        """Give kernels to the miner; yield what it gives, after each of its decisions."""
+        if not height(reading.kernels):
+            return
+        at, symbols = self.position, reading.kernels["symbol"]
+        launch, evidence = self._gather(reading)
+        ranges.place(launch if self.linked else reading.kernels["start"], at, rank.by_end)
+        breaks = [*ranges.breaks(at + 1, at + len(symbols)), at + len(symbols)]
+        first = 0
+        while first < len(symbols):
+            end = min(breaks[bisect_right(breaks, at + first)], self.miner.due) - at
+            known = Evidence(
+                **{name: values[first:end] for name, values in evidence.items()},  # type: ignore[arg-type]
+                optimizer=self._new_marks(rank.optimizer),
+                families=ranges.tell(at + first, rank.families),
+                start=int(np.searchsorted(launch, 0)) if self.linked and at + first == 0 else 0,
+            )
+            yield self.miner.feed(symbols[first:end], known)
+            first = end
+
+    def _new_marks(self, optimizer: Marks) -> Marks | None:
+        """Return the marks of names when there are new ones."""
+        if self.marked == len(optimizer):
+            return None
+        self.marked = len(optimizer)
+        return optimizer
+
+    def _gather(self, reading: KernelReading) -> tuple[Int64s, dict[str, Array]]:
+        """Return when each kernel was launched, which never falls, and the evidence; remember the last kernel."""
+        kernels, last = reading.kernels, self.carried
+        reach = follow(last.reach, kernels["end"])
+        launch, elapsed, waits, graphs = (
+            follow(before, values)
+            for before, values in zip(
+                (last.launch, last.elapsed, last.waits, last.graphs), reading.launched, strict=True
+            )
+        )
+        htod, dtoh = np.append(last.htod, reading.htod), np.append(last.dtoh, reading.dtoh)
+        evidence = {
+            "gaps": without_first(kernels["start"] - reach[:-1], self.broken),
+            "copies": htod[1:] > htod[:-1],
+            "syncs": (waits[1:] > waits[:-1]) | (dtoh[1:] > dtoh[:-1]),
+            "graphs": (graphs[1:] > graphs[:-1]) | (kernels["activity"] == GRAPH),
+        }
+        self.seen_linked = self.seen_linked or reading.launched.any_known()
+        if self.linked:
+            own = np.where(launch[:-1] >= 0, np.diff(launch) - np.diff(elapsed), 0)
+            evidence["launch_gaps"] = without_first(own, self.broken)
+        sums = (launch, elapsed, waits, graphs, htod, dtoh, reach)
+        self.carried = CarriedKernel(*(int(values[-1]) for values in sums))
+        self.broken = False
+        self.start = np.append(self.start, kernels["start"])
+        self.reach = np.append(self.reach, reach[1:])
+        return launch[1:], evidence
+
+    def interrupt(self, lost: int | None, ranges: RangeQueue, rank: RankContext) -> IterationBatch:
+        """Records are missing here: nothing reaches over that."""
+        self._tell_rest(ranges, rank)
+        self.broken, self.carried.reach = True, -FARTHEST_NS
+        return self.miner.gap(lost)
+
+    def close(self, ranges: RangeQueue, rank: RankContext) -> IterationBatch:
+        """Return the rest: the stream ends here."""
+        self._tell_rest(ranges, rank)
+        return self.miner.finish()
+
+    def _tell_rest(self, ranges: RangeQueue, rank: RankContext) -> None:
+        """Tell the miner of all ranges that began so far: no symbol follows that would show where they end."""
+        ranges.close(self.position)
+        known = Evidence(families=ranges.tell(self.position, rank.families, ends=True))
+        self.miner.feed(np.empty(0, np.uint16), known)
+
+    def held(self, device: int) -> Symbols:
+        """Return the times that are held as a sequence, to measure iterations in; it has no symbols."""
+        nothing = np.empty(0, np.uint32)
+        return Symbols(device, self.stream, nothing, self.start, self.reach, self.start, self.linked)
+
+    def keep_from(self, position: int) -> None:
+        """Forget what no iteration to come can begin in."""
+        extra = max(position, self.position - KEPT) - self.first
+        if extra > 0:
+            self.first += extra
+            self.start, self.reach = self.start[extra:].copy(), self.reach[extra:].copy()
+
+    def time_at(self, position: int) -> int:
+        """Return when the symbol before `position` began, or the nearest one held."""
+        if not len(self.start):
+            return 0
+        return int(self.start[min(max(position - 1 - self.first, 0), len(self.start) - 1)])
+
+
+def follow(before: int, values: Int64s) -> Int64s:
+    """Return the largest value up to each, after the one `before` all, which comes first."""
+    largest: Int64s = np.maximum.accumulate(np.append(np.int64(before), values))
+    return largest
+
+
+def without_first(gaps: Int64s, broken: bool) -> Array:
+    """Return the gaps, none of them negative, and 0 for the first where it would reach over lost records."""
+    gaps = np.maximum(gaps, 0)
+    if broken:
+        gaps[0] = 0
+    return gaps.astype(np.float64)

@@ -1,0 +1,298 @@
+"""One rank's records on their way from batches to iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import polars as pl
+
+from deepprof.live.service.session.columns import FARTHEST_NS, Columns, join, select
+from deepprof.live.service.session.device_session import DeviceSession
+from deepprof.live.service.session.events import SessionEvent
+from deepprof.live.service.session.intake import TIMES, WaitingRows, call_columns, range_columns
+from deepprof.live.service.session.latest_iteration import as_history
+from deepprof.live.service.session.launches import LAG_NS
+from deepprof.live.service.session.limits import SessionLimits
+from deepprof.live.service.session.main_stream import RankContext
+from deepprof.live.service.session.names import COLLECTIVE_MARK, SessionNames
+from deepprof.live.service.session.saving import pack, unpack
+from deepprof.live.service.session.state import SavedSession, SessionState, UnbrokenStretch
+from deepprof.live.service.views import DeviceView
+from deepprof.mining.online.recent import MAX_NAMES
+
+if TYPE_CHECKING:
+    from deepprof.live.service.examination import FoundLoop
+    from deepprof.live.wire.records import CheckedRecords
+
+__all__ = ["RankSession", "SessionOutput"]
+
+MOST_STRETCHES = 64  # gaps that wait to be handled
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SessionOutput:
+    """What came out: iterations (`HISTORY`), in order for each device, and events."""
+
+    iterations: pl.DataFrame
+    events: tuple[SessionEvent, ...]
+
+
+class RankSession:
+    """Follows the devices of one rank: takes its records, and gives its iterations as they become known.
+
+    What comes out depends on the records, gaps and promises alone: not on how they were cut into batches, nor on when
+    `advance` is called; only beyond the limits it does. Memory is bounded by them, and by 64 MiB of names.
+
+    A rank without any device is held until its end, when its operators stand for kernels; of a long one nothing is
+    given. No iteration is warm-up (`warmup`), as that shows in the end only, and `edits` are those against the template
+    of that time: an analysis of the whole recording can differ in both.
+
+    Args:
+        limits: what is held at most.
+    """
+
+    def __init__(self, limits: SessionLimits | None = None) -> None:
+        self._names = SessionNames()
+        self._state = SessionState.make(limits or SessionLimits())
+
+    # -- records in --
+
+    def take(self, records: CheckedRecords) -> None:
+        """Take a batch: accepted, in order, without holes.
+
+        Raises:
+            ValueError: after `end`, and for names with a hole before them.
+        """
+        self._refuse_when_ended()
+        state, queues = self._state, self._state.stretches[-1].queues
+        self._names.add(records.names, records.first_name)
+        rows = {name: state.intake.admit(name, records.tables[name]) for name in TIMES if name in records.tables}
+        self._watch_for_devices(records, rows)
+        if (events := rows.get("device_events")) is not None:
+            queues.events.add(state.intake.device_events(events))
+        if (host := rows.get("host_events")) is not None:
+            queues.calls.add(call_columns(host, self._names))
+        if (ranges := rows.get("annotations")) is not None:
+            queues.ranges.add(range_columns(ranges, self._names, state.families))
+        state.intake.promise = max(state.intake.promise, min(records.complete_until_ns, FARTHEST_NS))
+        if self.pending_records > state.limits.pending_records:
+            self._make_room()
+
+    def take_names(self, texts: Sequence[str], first: int) -> None:
+        """Take names alone, the first of which has the id `first`. Raises ValueError for a hole before them."""
+        self._names.add(texts, first)
+
+    def _watch_for_devices(self, records: CheckedRecords, rows: dict[str, pl.DataFrame]) -> None:
+        """Keep host rows as long as nothing says that a device is in use."""
+        without = self._state.without
+        if without.over:
+            return
+        host, memory = rows.get("host_events"), rows.get("memory_events")
+        if (
+            {"device_events", "devices"} & set(records.tables)
+            or (host is not None and (host["category"] == "runtime").any())
+            or (memory is not None and (memory["device"] >= 0).any())
+        ):
+            without.give_up()
+        without.take(host, rows.get("annotations"))
+
+    def gap(self, lost: int | None = None) -> None:
+        """Records are missing here, `lost` of them where that is known: nothing reaches over that.
+
+        Records that come later and start before what has come are dropped (`gap`).
+        """
+        self._refuse_when_ended()
+        self._close("gap", lost)
+        self._state.stretches.append(UnbrokenStretch())
+        self._state.without.give_up()
+        if len(self._state.stretches) > MOST_STRETCHES:
+            self._work()
+
+    def end(self) -> None:
+        """The records end here."""
+        self._refuse_when_ended()
+        self._close("end", None)
+        self._state.ended = True
+
+    def _close(self, closing: Literal["gap", "end"], lost: int | None) -> None:
+        last = self._state.stretches[-1]
+        last.closing, last.lost = closing, lost
+        self._state.intake.interrupt()
+
+    def _refuse_when_ended(self) -> None:
+        if self._state.ended:
+            raise ValueError("the records have ended")
+
+    # -- iterations out --
+
+    def advance(self) -> SessionOutput:
+        """Do the work on what is complete; return what came of it since the last time."""
+        self._work()
+        given = [follower.take_given() for follower in self._state.followers.values()]
+        rows = as_history([part for one in given for part in one.rows])
+        events = tuple(event for one in given for event in one.events)
+        return SessionOutput(rows, events)
+
+    def _work(self) -> None:
+        state = self._state
+        while state.stretches and state.stretches[0].closing:
+            stretch = state.stretches.pop(0)
+            self._flush(stretch)
+        if state.stretches:
+            promise = state.intake.promise
+            self._read(state.stretches[0].queues, promise, promise - LAG_NS)
+
+    def _flush(self, stretch: UnbrokenStretch) -> None:
+        """Handle all that came before a gap or the end."""
+        state = self._state
+        until = max(state.done_ns, *(queue.newest + 1 for queue in stretch.queues.all))
+        self._read(stretch.queues, until, until)
+        rank = self._rank()
+        if stretch.closing == "end":
+            self._stand_in(rank)
+        for follower in state.followers.values():
+            if stretch.closing == "gap":
+                follower.interrupt(stretch.lost, rank)
+            else:
+                follower.close(rank)
+                follower.until_ns = FARTHEST_NS
+        if stretch.closing == "end":
+            state.intake.promise = FARTHEST_NS
+
+    def _read(self, queues: WaitingRows, host_until: int, device_until: int) -> None:
+        """Handle what the host did before a time, and devices before another, not later one."""
+        state = self._state
+        calls, ranges = queues.calls.release(host_until), queues.ranges.release(host_until)
+        if calls is not None:
+            state.launches.read(calls, host_until)
+        if ranges is not None:
+            self._read_ranges(ranges)
+        events = queues.events.release(device_until)
+        if events is not None:
+            self._read_events(events)
+        state.launches.forget()
+        state.done_ns = max(state.done_ns, device_until)
+        for follower in state.followers.values():
+            follower.ranges.forget()
+            follower.until_ns = state.done_ns
+
+    def _read_ranges(self, ranges: Columns) -> None:
+        state = self._state
+        host = ranges["device"] < 0
+        begins = 0 if state.host_ranges else int(np.argmax(host)) if host.any() else len(host)
+        state.host_ranges = state.host_ranges or begins < len(host)
+        own = (ranges["family"] >= 0) & (host | (np.arange(len(host)) < begins))
+        ranges = select(ranges, own)
+        for follower in state.followers.values():
+            follower.ranges.add(of_device(ranges, follower.device))
+        state.backlog = select(join([state.backlog, ranges]), slice(-state.limits.ranges, None))
+
+    def _read_events(self, events: Columns) -> None:
+        collective = (self._names.marks & COLLECTIVE_MARK) != 0
+        rank, devices = self._rank(), np.unique(events["device"])
+        for device in devices.tolist():
+            own = events if len(devices) == 1 else select(events, events["device"] == device)
+            self._follower(device).read(own, self._state.launches, rank, collective)
+
+    def _follower(self, device: int) -> DeviceSession:
+        state = self._state
+        follower = state.followers.get(device)
+        if follower is None:
+            follower = state.followers[device] = DeviceSession.make(device, state.limits)
+            follower.ranges.add(of_device(state.backlog, device))
+        return follower
+
+    def _rank(self) -> RankContext:
+        families = self._state.families
+        return RankContext(self._names.optimizer[:MAX_NAMES], families.known, families.end_tells())
+
+    def _stand_in(self, rank: RankContext) -> None:
+        """Have operators stand for kernels where there was no device."""
+        state = self._state
+        trace = None if state.followers else state.without.device_events(self._names.texts)
+        state.without.give_up()
+        if trace is not None:
+            self._read_events(state.intake.device_events(trace.device_events))
+
+    def _make_room(self) -> None:
+        """Take the older half of what waits as complete, when what is complete was handled and too much is left."""
+        self._work()
+        most = self._state.limits.pending_records
+        if self.pending_records <= most:
+            return
+        queues = self._state.stretches[-1].queues
+        starts = np.concatenate([part.rows["start"] for queue in queues.all for part in queue.parts])
+        until = int(np.partition(starts, len(starts) - most // 2 - 1)[len(starts) - most // 2 - 1]) + 1
+        self._state.intake.promise = max(self._state.intake.promise, until)
+        self._read(queues, until, until)
+
+    # -- what is shown --
+
+    def settle(self, iterations: pl.DataFrame, loops: Sequence[FoundLoop]) -> None:
+        """Show the iterations (`HISTORY`) and loops of a whole recording in place of those that came out of it."""
+        for device, follower in self._state.followers.items():
+            own = iterations.filter(pl.col("device") == device).sort("start_ns", maintain_order=True)
+            follower.settle(own, [loop for loop in loops if loop.device == device])
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The rank's names by id."""
+        return self._names.texts
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """Records taken but not handed on, by reason: `late` (they start before a promise), `gap` (before what came
+
+        before lost records), `device` (there are too many), `time` (beyond all clocks).
+        """
+        return MappingProxyType(self._state.intake.dropped)
+
+    @property
+    def dropped_kinds(self) -> Mapping[str, Mapping[str, int]]:
+        """The dropped records by reason and kind."""
+        return MappingProxyType(self._state.intake.dropped_kinds)
+
+    @property
+    def devices(self) -> tuple[DeviceView, ...]:
+        """What is shown of each device."""
+        followers = self._state.followers
+        return tuple(followers[device].view() for device in sorted(followers))
+
+    @property
+    def pending_records(self) -> int:
+        """Records that wait for others, or for `advance`."""
+        return sum(stretch.queues.rows for stretch in self._state.stretches)
+
+    @property
+    def nbytes(self) -> int:
+        """What is held, the miners' own memory and names aside."""
+        state = self._state
+        pending = sum(queue.nbytes for stretch in state.stretches for queue in stretch.queues.all)
+        return pending + state.launches.nbytes + sum(follower.nbytes for follower in state.followers.values())
+
+    # -- saving --
+
+    def save(self) -> bytes:
+        """Return all of the state: what `restore` makes of it goes on as this session would."""
+        return pack(SavedSession(self._names.pack(), self._state))
+
+    @classmethod
+    def restore(cls, data: bytes) -> RankSession:
+        """Return the session whose state `save` has written.
+
+        Raises:
+            ValueError: for any other bytes, saying what is wrong with them.
+        """
+        saved = unpack(data, SavedSession)
+        session = cls.__new__(cls)
+        session._names, session._state = SessionNames.unpack(saved.names), saved.state
+        return session
+
+
+def of_device(ranges: Columns, device: int) -> Columns:
+    """Return the ranges that count for a device: the host's, and its own."""
+    return select(ranges, (ranges["device"] < 0) | (ranges["device"] == device))

@@ -1,0 +1,66 @@
+"""What is wrong in a store, one line each, and the place where a repair puts what it takes out."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from deepprof.collectors.errors import printable
+from deepprof.live.service.folder import make_folder, sync_folder
+
+__all__ = ["LOST", "FsckContext", "StoreProblem"]
+
+LOST = "lost+found"
+NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreProblem:
+    """What is wrong, where, and what is lost by it: `nothing` where all of it is still there or can be made again."""
+
+    where: str
+    what: str
+    lost: str = NOTHING
+
+    def __str__(self) -> str:
+        return printable(f"{self.where}: {self.what}; lost: {self.lost}")
+
+
+class FsckContext:
+    """The store under inspection: collects problems, and with `repair` puts aside what is in the way."""
+
+    def __init__(self, store: Path, *, repair: bool) -> None:
+        self.store, self.repair = store, repair
+        self.problems: list[StoreProblem] = []
+
+    def report(self, path: Path, what: str, lost: str = NOTHING) -> None:
+        """Note a problem with a path in the store."""
+        where = os.path.relpath(path, self.store)
+        self.problems.append(StoreProblem(where, what, lost))
+
+    def put_aside(self, path: Path) -> None:
+        """Move a file, link or directory to `lost+found`, when repairing; a link is moved, never followed."""
+        if self.repair:
+            target = self.free_name(path.name)
+            path.rename(target)
+            sync_folder(target.parent)
+            sync_folder(path.parent)
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Write bytes that a repair replaces to `lost+found`, when repairing."""
+        if self.repair:
+            with self.free_name(name).open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+
+    def free_name(self, name: str) -> Path:
+        """Return a path in `lost+found` that nothing has."""
+        folder = self.store / LOST
+        make_folder(folder)  # root may mend what is the daemon's user's
+        number, path = 0, folder / name
+        while os.path.lexists(path):
+            number += 1
+            path = folder / f"{name}.{number}"
+        return path

@@ -1,0 +1,138 @@
+"""One piece of rows in an Arrow stream: the sizes that it states, held against the bytes that are there.
+
+Of what the sender says about its rows only checked numbers go on, in a head that is written anew (`write_head`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deepprof.live.wire.arrow_messages import ROWS, VERSION_5
+from deepprof.live.wire.arrow_schema import TEXT_VIEW
+from deepprof.live.wire.errors import MalformedArrowError
+from deepprof.live.wire.flatbuffer import FlatTable
+
+__all__ = ["Piece", "measure_rows", "write_head"]
+
+LENGTH, NODES, BUFFERS, COMPRESSION, PARTS = 0, 1, 2, 3, 4  # fields of a batch of rows
+OFFSET_NBYTES, VIEW_NBYTES = 8, 16  # of a text
+
+Buffer = tuple[int, int]  # where it begins in the body, and its bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows whose sizes hold: `nodes` are rows and nulls of each column in turn, `columns` its buffers.
+
+    `parts` says of each column of texts that lie as views in how many buffers they are. `text_nbytes` are the bytes of
+    all texts, each counted as often as it is referred to.
+    """
+
+    rows: int
+    nodes: tuple[int, ...]
+    columns: tuple[tuple[Buffer, ...], ...]
+    parts: tuple[int, ...]
+    body: memoryview
+    text_nbytes: int
+
+
+def measure_rows(batch: FlatTable, body: memoryview, widths: Sequence[int], text: str) -> Piece:
+    """Return the piece that `batch` describes; raises `MalformedArrowError` unless all that it claims is in `body`.
+
+    `widths` are the bits of a value per column, 0 for a text, which lies as `text`.
+    """
+    if batch.place(COMPRESSION):
+        raise MalformedArrowError("is compressed")
+    rows, nodes = batch.number(LENGTH, "q"), batch.numbers(NODES, "q", 2)
+    check_nodes(rows, nodes, len(widths))
+    buffers = pair(batch.numbers(BUFFERS, "q", 2))
+    parts = batch.numbers(PARTS, "q") if text == TEXT_VIEW else ()
+    check_places(buffers, len(body))
+    columns = tuple(group(buffers, count_buffers(widths, text, parts)))
+    for number, (column, width) in enumerate(zip(columns, widths, strict=True)):
+        needed = (rows * width + 7) // 8 if width else text_places(rows, text)
+        if column[1][1] < needed or (nodes[2 * number + 1] and 8 * column[0][1] < rows):
+            raise MalformedArrowError(f"column {number} has fewer values than the {rows} rows claimed")
+    texts = [column for column, width in zip(columns, widths, strict=True) if not width]
+    nbytes = sum(measure_views(body, column, rows) if text == TEXT_VIEW else column[2][1] for column in texts)
+    return Piece(rows, nodes, columns, parts, body, nbytes)
+
+
+def check_nodes(rows: int, nodes: Sequence[int], columns: int) -> None:
+    """Raise `MalformedArrowError` unless every column has all rows, and not more nulls."""
+    if len(nodes) != 2 * columns:
+        raise MalformedArrowError(f"rows of {len(nodes) // 2} columns, there are {columns}")
+    if rows < 0 or any(length != rows for length in nodes[::2]):
+        raise MalformedArrowError(f"claims {rows} rows, and columns of {min(nodes[::2])} to {max(nodes[::2])}")
+    if min(nodes[1::2]) < 0 or max(nodes[1::2]) > rows:
+        raise MalformedArrowError("claims more nulls than rows")
+
+
+def pair(numbers: Sequence[int]) -> list[Buffer]:
+    """Return places and lengths as pairs."""
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def check_places(buffers: Sequence[Buffer], nbytes: int) -> None:
+    """Raise `MalformedArrowError` unless the buffers lie one behind another in a body of `nbytes`."""
+    end = 0
+    for offset, length in buffers:
+        if length < 0 or not end <= offset <= nbytes - length:
+            raise MalformedArrowError(
+                f"a buffer of {length} bytes at {offset} is not in its body, or lies on another one"
+            )
+        end = offset + length
+
+
+def count_buffers(widths: Sequence[int], text: str, parts: Sequence[int]) -> list[int]:
+    """Return how many buffers each column has: for nulls and values, for a text's places, and its bytes."""
+    if text == TEXT_VIEW and (len(parts) != widths.count(0) or min(parts, default=0) < 0):
+        raise MalformedArrowError("does not say in how many parts its texts lie")
+    more = iter(parts)
+    return [2 if width else 2 + next(more) if text == TEXT_VIEW else 3 for width in widths]
+
+
+def group(buffers: Sequence[Buffer], counts: Sequence[int]) -> Iterator[tuple[Buffer, ...]]:
+    """Yield the buffers of each column."""
+    if len(buffers) != sum(counts):
+        raise MalformedArrowError(f"{len(buffers)} buffers, its columns have {sum(counts)}")
+    at = 0
+    for count in counts:
+        yield tuple(buffers[at : at + count])
+        at += count
+
+
+def text_places(rows: int, text: str) -> int:
+    """Return the bytes that say where the texts of `rows` rows lie."""
+    return VIEW_NBYTES * rows if text == TEXT_VIEW else OFFSET_NBYTES * (rows + 1) if rows else 0
+
+
+def measure_views(body: memoryview, column: tuple[Buffer, ...], rows: int) -> int:
+    """Return the bytes of the texts that `rows` views refer to: many may share one."""
+    return int(np.frombuffer(body, "<u4", 4 * rows, column[1][0])[::4].sum(dtype=np.int64)) if rows else 0
+
+
+def write_head(piece: Piece) -> bytes:
+    """Return the head of the message that holds `piece`, whose body follows as it is.
+
+    Laid out by hand, each behind the former: index and table of the message, index and table of the rows, three lists.
+    """
+    buffers = [number for column in piece.columns for buffer in column for number in buffer]
+    nodes_at, buffers_at = 84, 92 + 8 * len(piece.nodes)
+    parts_at = buffers_at + 8 + 8 * len(buffers)
+    parts = (parts_at - 76, 20) if piece.parts else (0, 0)
+    return b"".join(
+        (
+            struct.pack("<I6H", 16, 12, 20, 16, 18, 4, 8),
+            struct.pack("<iIqhB5x", 12, 56 - 20, len(piece.body), VERSION_5, ROWS),
+            struct.pack("<7H2x", 14, 24, 8, 4, 16, 0, parts[1]),
+            struct.pack("<iIqII4x", 16, nodes_at - 60, piece.rows, buffers_at - 72, parts[0]),
+            struct.pack(f"<I{len(piece.nodes)}q4x", len(piece.nodes) // 2, *piece.nodes),
+            struct.pack(f"<I{len(buffers)}q4x", len(buffers) // 2, *buffers),
+            struct.pack(f"<I{len(piece.parts)}q", len(piece.parts), *piece.parts),
+        )
+    )

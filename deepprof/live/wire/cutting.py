@@ -1,0 +1,165 @@
+"""A trace as batches in the order of time: what a sender sends between Hello and End."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import polars as pl
+
+from deepprof.collectors.time_range import SIDE_TABLES
+from deepprof.collectors.trace import RECORD_TABLES, Trace
+from deepprof.live.wire.checking import count_records
+from deepprof.live.wire.decoding import encode_table
+from deepprof.live.wire.errors import WireError
+from deepprof.live.wire.limits import LIMITS, WireLimits
+from deepprof.live.wire.naming import NewNames
+from deepprof.live.wire.records import KINDS
+from deepprof.live.wire.stretches import Ends, find_stretches
+from deepprof.v1 import records_pb2 as pb
+
+__all__ = ["INTERRUPTED", "cut", "cut_with_gaps"]
+
+NOTHING: Ends = (0,) * len(RECORD_TABLES)
+INTERRUPTED = "interrupted"  # why records are missing at a break, as far as a recording says
+HOST = RECORD_TABLES.index("host_events")
+RECORDS = 8192  # of a batch: some half a megabyte, at which neither message nor table costs anything by itself
+Part = tuple[Ends, list[pb.Table]]
+
+
+def cut(trace: Trace, *, records: int = RECORDS, limits: WireLimits = LIMITS) -> Iterator[pb.Batch]:
+    """Yield the trace as batches of `records` rows, fewer where texts would make a message too large, or at a break.
+
+    Records come in the order of time over all tables, devices before them, names and stacks with their first use.
+    Put together again (`Assembly`) they give the same trace. Takes memory for a few batches. Raises `WireError` for
+    a record that no message can hold.
+    """
+    cutter, names = TraceCutter(trace, limits), NewNames(trace.names, limits)
+    first, at = 0, NOTHING
+    for until, tables in cutter.parts(max(1, min(records, limits.batch_records))):
+        pieces = list(names.take(cutter.names_used(at, until)))
+        for piece in pieces[:-1]:
+            yield make_batch(first, cutter.next_start(at), piece)
+        yield make_batch(first, cutter.next_start(until), pieces[-1] if pieces else (names.sent, []), tables)
+        first, at = first + sum(until) - sum(at), until
+    for piece in names.take(len(trace.names)):
+        yield make_batch(first, cutter.next_start(at), piece)
+
+
+def cut_with_gaps(trace: Trace, *, records: int = RECORDS) -> Iterator[pb.Batch | pb.Gap]:
+    """Yield what `cut` does, and a gap of unknown size where the recording was interrupted. Raises `WireError`."""
+    breaks = list(trace.breaks_ns)
+    for batch in cut(trace, records=records):
+        yield batch
+        if breaks and breaks[0] <= batch.complete_until_ns:
+            breaks = [time for time in breaks if time > batch.complete_until_ns]
+            yield pb.Gap(first=batch.first + count_records(batch), reason=INTERRUPTED)
+
+
+def make_batch(
+    first: int, complete_until_ns: int, names: tuple[int, list[str]], tables: Sequence[pb.Table] = ()
+) -> pb.Batch:
+    """Return a batch; `names` are a first id and the texts from it on."""
+    first_name, texts = names
+    return pb.Batch(first=first, complete_until_ns=complete_until_ns, first_name=first_name, names=texts, tables=tables)
+
+
+class TraceCutter:
+    """A trace's tables, and where each is in time."""
+
+    def __init__(self, trace: Trace, limits: WireLimits) -> None:
+        self.tables: list[pl.DataFrame] = [getattr(trace, table) for table in RECORD_TABLES]
+        self.starts = [rows.to_series(0).to_numpy() for rows in self.tables]
+        sides = {side: getattr(trace, side).drop_nulls("event") for side in SIDE_TABLES}
+        self.sides = {side: (rows, rows["event"].to_numpy()) for side, rows in sides.items()}
+        self.breaks = [self.place_of(time) for time in trace.breaks_ns]
+        self.devices, (self.stacks, self.unused) = trace.devices, order_stacks(trace)
+        self.first_use = self.stacks["row"].to_numpy()
+        self.most_nbytes = limits.message_nbytes // 4 * 3 - 1024  # the rest is for names
+
+    def place_of(self, time_ns: int) -> Ends:
+        """Return how many rows of each table start before a time."""
+        return tuple(int(np.searchsorted(times, time_ns)) for times in self.starts)
+
+    def parts(self, records: int) -> Iterator[Part]:
+        """Yield the tables of each batch, and where the batch ends."""
+        end: Ends = tuple(rows.height for rows in self.tables)
+        for table in self.fit_rows("devices", self.devices):
+            yield NOTHING, [table]
+        since = NOTHING
+        for until in [*self.breaks, end]:
+            yield from self.fit_records(since, until, records)
+            since = until
+        for at in range(0, self.unused.height, records):
+            for table in self.fit_rows("stacks", self.unused.slice(at, records)):
+                yield end, [table]
+
+    def fit_records(self, since: Ends, until: Ends, records: int) -> Iterator[Part]:
+        """Yield the records in stretches of `records`; one that is too large is halved. Raises `WireError`."""
+        for end in find_stretches(self.starts, since, until, records):
+            tables = list(self.encode(since, end))
+            if sum(table.ByteSize() for table in tables) <= self.most_nbytes:
+                yield end, tables
+            else:
+                refuse_single(sum(end) - sum(since), self.most_nbytes)
+                yield from self.fit_records(since, end, (sum(end) - sum(since) + 1) // 2)
+            since = end
+
+    def fit_rows(self, table: str, rows: pl.DataFrame) -> Iterator[pb.Table]:
+        """Yield rows that are no records, in as many pieces as messages ask for. Raises `WireError`."""
+        if not rows.height:
+            return
+        encoded = encode(table, rows)
+        if encoded.ByteSize() <= self.most_nbytes:
+            yield encoded
+            return
+        refuse_single(rows.height, self.most_nbytes)
+        for half in (rows.head(rows.height // 2), rows.slice(rows.height // 2)):
+            yield from self.fit_rows(table, half)
+
+    def encode(self, since: Ends, until: Ends) -> Iterator[pb.Table]:
+        """Yield the records between two places, and what belongs to them."""
+        for table, rows, a, b in zip(RECORD_TABLES, self.tables, since, until, strict=True):
+            if a < b:
+                yield encode(table, rows.slice(a, b - a))
+        for side, (rows, events) in self.sides.items():
+            a, b = (ends[RECORD_TABLES.index(SIDE_TABLES[side])] for ends in (since, until))
+            first, last = np.searchsorted(events, (a, b)).tolist()
+            if first < last:
+                yield encode(side, rows.slice(first, last - first).with_columns(pl.col("event") - a))
+        first, last = np.searchsorted(self.first_use, (since[HOST], until[HOST])).tolist()
+        if first < last:
+            stacks = self.stacks.drop("row").slice(first, last - first)
+            yield encode("stacks", stacks.sort("stack_id", maintain_order=True))
+
+    def names_used(self, since: Ends, until: Ends) -> int:
+        """Return how many names the records between two places refer to: their highest id and one."""
+        named = [
+            (rows, a, b) for rows, a, b in zip(self.tables, since, until, strict=True) if "name_id" in rows.columns
+        ]
+        return max(int(rows["name_id"].slice(a, b - a).max()) + 1 if a < b else 0 for rows, a, b in named)  # type: ignore[arg-type]
+
+    def next_start(self, at: Ends) -> int:
+        """Return the time in ns before which no record behind `at` starts; after the last one, 1 ns past its start."""
+        after = [int(times[a]) for times, a in zip(self.starts, at, strict=True) if a < len(times)]
+        return min(after) if after else max((int(times[-1]) + 1 for times in self.starts if len(times)), default=0)
+
+
+def encode(table: str, rows: pl.DataFrame) -> pb.Table:
+    """Return rows as a message."""
+    return pb.Table(kind=KINDS[table], arrow=encode_table(rows))
+
+
+def refuse_single(rows: int, nbytes: int) -> None:
+    """Raise `WireError` where there is nothing to halve."""
+    if rows == 1:
+        raise WireError("tables", f"one row takes more than {nbytes} bytes, all that a message has for it")
+
+
+def order_stacks(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the stacks in the order of their first use, `row` being the host event that does, and those without."""
+    row = trace.host_events["stack_id"].to_frame().with_row_index("row").drop_nulls()
+    first = row.group_by("stack_id").agg(pl.col("row").min())
+    stacks = trace.stacks.join(first, on="stack_id", how="left", maintain_order="left")
+    unused = stacks.filter(pl.col("row").is_null()).drop("row")
+    return stacks.drop_nulls("row").sort("row", maintain_order=True), unused

@@ -1,0 +1,77 @@
+"""What stands before and after a trace's batches: who sends it, and what was left out."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+from deepprof.collectors.errors import printable
+from deepprof.collectors.trace import Trace
+from deepprof.live.wire.checking import check_hello
+from deepprof.live.wire.limits import LIMITS, WireLimits
+from deepprof.v1 import records_pb2 as pb
+
+__all__ = ["CLOCKS", "make_end", "make_hello"]
+
+CLOCKS: Mapping[str, pb.Clock] = {"unix": pb.CLOCK_UNIX, "session": pb.CLOCK_SESSION}
+OTHER = "other"
+
+
+def make_hello(  # noqa: PLR0913  options by name
+    trace: Trace,
+    job: str,
+    *,
+    rank: int | None = None,
+    collector: str | None = None,
+    host: str = "",
+    limits: WireLimits = LIMITS,
+) -> pb.Hello:
+    """Return the message that announces `trace` as a rank of `job`.
+
+    `rank` takes the place of the trace's own; without either it is 0 and said not to be known. `collector` names this
+    sending, a fresh name where it is None. Texts that are too long are cut. Raises `WireError` for a job, rank or
+    collector that no daemon takes.
+    """
+    number = trace.rank if rank is None else rank
+    world = trace.world_size or 0
+    hello = pb.Hello(
+        job=encodable(job),
+        rank=in_uint32(number or 0),
+        rank_known=number is not None,
+        world_size=world if (number or 0) < world <= limits.rank + 1 else 0,
+        collector=encodable(collector or f"send-{secrets.token_hex(8)}"),
+        clock=CLOCKS[trace.clock],
+        epoch_unix_ns=trace.epoch_ns,
+        host=printable(encodable(host))[: limits.host_chars],
+        format=printable(trace.format)[: limits.format_chars],
+        source=encodable(trace.path)[: limits.source_chars],
+        notes=[encodable(note)[: limits.note_chars] for note in trace.notes[: limits.notes]],
+    )
+    check_hello(hello, limits)
+    return hello
+
+
+def in_uint32(number: int) -> int:
+    """Return a rank's number, the greatest one for what no message can hold; the check names it."""
+    return number if 0 <= number < 2**32 else 2**32 - 1
+
+
+def encodable(text: str) -> str:
+    """Return `text` without lone surrogates, which no message can hold."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def make_end(trace: Trace, *, limits: WireLimits = LIMITS) -> pb.End:
+    """Return the message that ends `trace`: what its accounting says was dropped, and what deserves a word."""
+    counts = trace.accounting
+    return pb.End(dropped=fit(counts.dropped, limits), flagged=fit(counts.flagged, limits))
+
+
+def fit(counts: Mapping[str, int], limits: WireLimits) -> dict[str, int]:
+    """Return counts by reason, in as many reasons and characters as a message may have; their sum stays."""
+    fitted: dict[str, int] = {}
+    for reason, count in counts.items():
+        word = printable(encodable(reason))[: limits.reason_chars]
+        word = word if word in fitted or len(fitted) < limits.reasons - 1 or len(counts) <= limits.reasons else OTHER
+        fitted[word] = fitted.get(word, 0) + count
+    return fitted

@@ -1,0 +1,100 @@
+"""Bytes from the network to a message: its lists are counted before it is built.
+
+Two bytes of a message can make an object of some fifty; 16 MiB of them would take 400 MiB before anything could be
+checked. So the fields are walked first, which takes no memory, and stops at the first list that is too long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from google.protobuf.message import DecodeError
+
+from deepprof.collectors.trace import TABLES
+from deepprof.live.wire.errors import WireError
+from deepprof.live.wire.limits import LIMITS, WireLimits
+from deepprof.v1 import ingest_pb2
+from deepprof.v1 import records_pb2 as pb
+
+__all__ = ["read_request"]
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # how a field is written; groups, 3 and 4, stand in no message of ours
+FIXED = {FIXED64: 8, FIXED32: 4}
+VARINT_NBYTES = 10
+FIELDS = 1024  # beside names: what a message of this or a later version has, with room to spare
+PARTS = frozenset(field.number for field in ingest_pb2.SendRequest.DESCRIPTOR.fields)
+Place = tuple[int, int]
+"""A field of a part of the request: the numbers of both; 0 for the part itself."""
+
+
+def read_request(data: bytes, limits: WireLimits = LIMITS) -> ingest_pb2.SendRequest:
+    """Return the request that `data` is, its lists no longer than `limits` allow; raises `WireError`.
+
+    Nothing else of it is checked. For a list of allowed length the message takes a small multiple of `data`.
+    """
+    if len(data) > limits.message_nbytes:
+        raise WireError("the message", f"{len(data)} bytes, at most {limits.message_nbytes}")
+    most, found = longest_lists(limits), dict[Place, int]()
+    for number, place in enumerate(list_fields(data)):
+        found[place] = count = found.get(place, 0) + 1
+        if count > most.get(place, limits.batch_names) or number >= limits.batch_names + FIELDS:
+            raise WireError("the message", f"a list of more than {count - 1}")
+    try:
+        return ingest_pb2.SendRequest.FromString(data)
+    except DecodeError as error:
+        raise WireError("the message", "cannot be read") from error
+
+
+def longest_lists(limits: WireLimits) -> Mapping[Place, int]:
+    """Return how long each list of a request may be."""
+    request = ingest_pb2.SendRequest
+    return {
+        (request.HELLO_FIELD_NUMBER, pb.Hello.NOTES_FIELD_NUMBER): limits.notes,
+        (request.BATCH_FIELD_NUMBER, pb.Batch.NAMES_FIELD_NUMBER): limits.batch_names,
+        (request.BATCH_FIELD_NUMBER, pb.Batch.TABLES_FIELD_NUMBER): len(TABLES),
+        (request.END_FIELD_NUMBER, pb.End.DROPPED_FIELD_NUMBER): limits.reasons,
+        (request.END_FIELD_NUMBER, pb.End.FLAGGED_FIELD_NUMBER): limits.reasons,
+    }
+
+
+def list_fields(data: bytes) -> Iterator[Place]:
+    """Yield every field of the request's parts, in the order in which they stand; raises `WireError`."""
+    for part, start, end in walk(data, 0, len(data)):
+        yield part, 0
+        if part in PARTS:
+            for field, *_ in walk(data, start, end):
+                yield part, field
+
+
+def walk(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the fields between two places, those that are bytes with where these begin and end, others with nothing."""
+    while at < end:
+        # Numbers of one byte, which are most, are read in place: the loop that all streams share waits for us.
+        if (tag := data[at]) < 128:
+            at += 1
+        else:
+            tag, at = read_varint(data, at, end)
+        kind = tag & 7
+        if kind in {BYTES, VARINT}:
+            if at < end and (number := data[at]) < 128:
+                at += 1
+            else:
+                number, at = read_varint(data, at, end)
+            size = number if kind == BYTES else 0
+        elif not (size := FIXED.get(kind, 0)):
+            raise WireError("the message", "cannot be read")
+        if size > end - at:
+            raise WireError("the message", "breaks off")
+        yield tag >> 3, at, at + size if kind == BYTES else at
+        at += size
+
+
+def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Return the number at `at`, and where it ends."""
+    number = 0
+    for shift in range(min(VARINT_NBYTES, end - at)):
+        byte = data[at + shift]
+        number |= (byte & 127) << 7 * shift
+        if byte < 128:
+            return number, at + shift + 1
+    raise WireError("the message", "breaks off")

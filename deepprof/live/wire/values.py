@@ -1,0 +1,66 @@
+"""Whether the values of a batch's tables can be: times, sizes, order, and what refers to what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from deepprof.collectors.importers.assembly import TIME_LIMIT_NS
+from deepprof.collectors.importers.flags import NBYTES_LIMIT
+from deepprof.collectors.time_range import SIDE_TABLES
+from deepprof.collectors.trace import TABLES, check_table
+from deepprof.live.wire.errors import WireError
+
+__all__ = ["check_values"]
+
+LIMITS = {
+    "start_ns": TIME_LIMIT_NS,
+    "end_ns": TIME_LIMIT_NS,
+    "time_ns": TIME_LIMIT_NS,
+    "nbytes": NBYTES_LIMIT,
+}  # of a value's amount: sums and differences stay inside int64
+OPEN_ENDED = "annotations"  # whose ranges may never have been closed
+
+
+def check_values(field: str, table: str, tables: Mapping[str, pl.DataFrame], names: int) -> None:
+    """Raise `WireError` unless the rows of `table` could stand in a trace that has so many `names`.
+
+    `field` is what the message calls the table; `tables` are those of the batch.
+    """
+    rows = tables[table]
+    try:
+        check_table(table, rows, TABLES[table], names)
+    except ValueError as error:
+        raise WireError(field, str(error)) from error
+    for column in LIMITS.keys() & rows.schema.keys():
+        check_amounts(f"{field}.{column}", rows[column], LIMITS[column])
+    if "end_ns" in rows.schema:
+        check_ends(f"{field}.end_ns", table, rows)
+    if table in SIDE_TABLES:
+        check_events(f"{field}.event", rows["event"], tables.get(SIDE_TABLES[table]))
+
+
+def check_amounts(field: str, values: pl.Series, limit: int) -> None:
+    """Raise `WireError` for a value beyond ± `limit`."""
+    for extreme in (values.min(), values.max()):
+        if isinstance(extreme, int) and not -limit <= extreme <= limit:
+            raise WireError(field, f"{extreme} is beyond {limit}")
+
+
+def check_ends(field: str, table: str, rows: pl.DataFrame) -> None:
+    """Raise `WireError` for ends that are missing or come before their start."""
+    missing = rows["end_ns"].null_count()
+    if missing and table != OPEN_ENDED:
+        raise WireError(field, f"{missing} rows have none")
+    backward = int((rows["end_ns"] < rows["start_ns"]).sum())
+    if backward:
+        raise WireError(field, f"{backward} rows end before they start")
+
+
+def check_events(field: str, events: pl.Series, rows: pl.DataFrame | None) -> None:
+    """Raise `WireError` unless every event is a row of the table that it refers to, which is sorted by it."""
+    height = rows.height if rows is not None else 0
+    last = events.max()
+    if events.null_count() or not isinstance(last, int) or last >= height:
+        raise WireError(field, f"refers to a row beyond the {height} of this batch")

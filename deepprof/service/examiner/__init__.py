@@ -1,5 +1,0 @@
-"""Who examines jobs now and then: the rules over their latest raw records, and what is kept of anomalies."""
-
-from deepprof.service.examiner.examiner import Examiner
-
-__all__ = ["Examiner"]

@@ -1,6 +1,0 @@
-"""What was derived from the journal, kept for questions: iterations, sessions' states, small texts."""
-
-from deepprof.service.history.history import History
-from deepprof.service.history.values import Checkpoint, JobSummary, RetentionResult, StoredSession
-
-__all__ = ["Checkpoint", "History", "JobSummary", "RetentionResult", "StoredSession"]

@@ -1,7 +1,0 @@
-"""One rank's records, batch by batch, on their way to iterations: bounded, saved and restored."""
-
-from deepprof.service.session.events import SessionEvent
-from deepprof.service.session.limits import SessionLimits
-from deepprof.service.session.rank_session import RankSession, SessionOutput
-
-__all__ = ["RankSession", "SessionEvent", "SessionLimits", "SessionOutput"]

@@ -1,0 +1,33 @@
+"""A fake daemon, and the door to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from deepprof.live.client.endpoint import Endpoint, find_door
+
+from .fake_daemon import FakeDaemon, listen, short_folder
+
+
+@pytest.fixture
+def daemon() -> FakeDaemon:
+    return FakeDaemon()
+
+
+@pytest.fixture
+def folder() -> Iterator[str]:
+    with short_folder() as path:
+        yield path
+
+
+@pytest.fixture
+def address(daemon: FakeDaemon, folder: str) -> Iterator[str]:
+    with listen(daemon, folder) as where:
+        yield where
+
+
+@pytest.fixture
+def door(address: str) -> Endpoint:
+    return find_door(address, environ={})
