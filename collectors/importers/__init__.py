@@ -1,4 +1,9 @@
-"""Importers of trace files: a file is recognised by its content, and one importer turns it into a `Trace`."""
+"""Importers of trace files: a file is recognised by its content, and one importer turns it into a `Trace`.
+
+One importer per format stands behind one registry. What they share: `files`, `archives` and `frames` open input within
+bounds, `value_columns` makes columns of lists, `flags` counts what is dropped or flagged, and `assembly` makes the
+`Trace`.
+"""
 
 from __future__ import annotations
 

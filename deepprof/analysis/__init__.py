@@ -1,4 +1,7 @@
-"""The pipeline: trace → streams → loops → metrics → findings, rank by rank (`part`), then over ranks (`merging`)."""
+"""The pipeline: trace → streams → loops → metrics → findings, rank by rank (`part`), then over ranks (`merging`).
+
+`result` has `Analysis`, which every renderer, the service and the Python API share.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 Loops are paired by rank and device, their times and the parts of them compared, and for the pair that got slowest the
 kernels of both iterations aligned. Everything rests on `Loop.usual`: complete iterations after warm-up.
+
+`pairing` chooses the loops, `times` and `parts` compare their times; `template`, `rotation`, `alignment` and
+`operations` go kernel by kernel; `totals` and `headline` sum up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The traces of one job: every rank under a number of its own."""
+"""The traces of one job: every rank under a number of its own.
+
+`sources` finds files, `parallel` and `reader` read them, `ranks` numbers them, `alignment` puts them on one clock,
+`part` cuts them in time.
+"""
 
 from __future__ import annotations
 

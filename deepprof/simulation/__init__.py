@@ -3,6 +3,9 @@
 Every capture starts in the tail of an iteration that it did not see and ends in the middle of another one. Training
 jobs in eager mode hold a warm-up iteration in which a tuner tries kernels, and a few statistics kernels every tenth
 iteration. The seed also draws the model and the size of what is planted, but for the three oldest scenarios.
+
+`scenarios` names the jobs, `training`, `inference` and the `*_problems` modules say what an iteration does, `machine`
+plays it, `capture` lets ranks meet in their collectives.
 """
 
 from __future__ import annotations

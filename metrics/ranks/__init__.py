@@ -1,1 +1,4 @@
-"""Several ranks of one job, laid on each other by their collectives."""
+"""Several ranks of one job, laid on each other by their collectives.
+
+`collectives`, then `alignment`, `waiting` and `comparison`; `causes` says why a rank is late.
+"""

@@ -1,4 +1,8 @@
-"""The importer of PyTorch Kineto traces (`torch.profiler`'s Chrome JSON, plain or gzip)."""
+"""The importer of PyTorch Kineto traces (`torch.profiler`'s Chrome JSON, plain or gzip).
+
+`stream` reads a piece of the text at a time, `scan.c` (or `batches`, its twin in Python) finds the events, `rows` sorts
+them by kind, `kineto_tables` and `host` make the tables.
+"""
 
 from __future__ import annotations
 

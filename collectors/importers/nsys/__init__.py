@@ -2,6 +2,8 @@
 
 Every release from 2022.1 (schema 2.9) to 2026.2 (3.25) is read with one code: tables and columns are looked for, and
 what is not there is null. Times stay nanoseconds since the session began.
+
+The same code reads databases and directories of Parquet or Arrow files: `nsys_database` says what both can do.
 """
 
 from __future__ import annotations

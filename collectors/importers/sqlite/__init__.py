@@ -1,1 +1,4 @@
-"""SQLite databases as columns: what all formats that are one share."""
+"""SQLite databases as columns: what all formats that are one share.
+
+`pages.c` reads plain integers off the pages; SQLite reads all the rest.
+"""

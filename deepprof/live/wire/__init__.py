@@ -2,6 +2,9 @@
 
 A sender: `make_hello`, `cut`, `make_end`. A receiver: `read_request`, and `check_hello`, `check_batch`, `check_gap` or
 `check_end`. Whoever wants the trace back: `TraceAssembly`.
+
+`cutting` cuts by time, `assembly` puts together again. Whatever a client wrote goes through `requests`, `checking`,
+`decoding` and `values`, in this order: nothing is believed before it is checked.
 """
 
 from __future__ import annotations

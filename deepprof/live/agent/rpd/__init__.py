@@ -1,4 +1,5 @@
 """RPD files read while librpd_tracer writes them.
 
-`growth` reads the rows that are new, `held` keeps them until all that began before them has come, `source` sends them.
+`growing_database` reads the rows that are new, `held_rows` keeps them until all that began before them has come,
+`rpd_source` sends them.
 """

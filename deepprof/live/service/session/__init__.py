@@ -1,4 +1,8 @@
-"""One rank's records, batch by batch, on their way to iterations: bounded, saved and restored."""
+"""One rank's records, batch by batch, on their way to iterations: bounded, saved and restored.
+
+Decisions are made at fixed numbers of device events in the order of time, so that any cutting, timing or restart gives
+the same iterations.
+"""
 
 from deepprof.live.service.session.events import SessionEvent
 from deepprof.live.service.session.limits import SessionLimits
