@@ -9,10 +9,14 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test fuzz check lint types layers docs bench accuracy cases sealed chaos proto protocol clean
 
-.venv/test: pyproject.toml $(wildcard mining/*.[ch] collectors/importers/*/*.[ch] collectors/live/*/*.[ch])
+.venv/demo: pyproject.toml $(wildcard mining/*.[ch] collectors/importers/*/*.[ch] collectors/live/*/*.[ch])
 	@test -n "$(PYTHON)" || { echo "make: no Python ≥ 3.11 found; set PYTHON=/path/to/python3" >&2; exit 2; }
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
+	@$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+.venv/test: .venv/demo
 	$(BIN)/python -m pip install --quiet --editable ".[test]"
 	@touch $@
 
@@ -20,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(BIN)/python -m pip install --quiet --editable ".[test,lint]"
 	@touch $@
 
-demo: .venv/test ## write a simulated job whose graph grows, and diagnose it
+demo: .venv/demo ## write a simulated job whose graph grows, and diagnose it
 	$(BIN)/deepprof simulate graph-growth -o $(DEMO)
 	$(BIN)/deepprof diagnose $(DEMO)
 

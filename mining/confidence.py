@@ -2,7 +2,7 @@
 
 Where names or ranges of the host speak for an iteration, passes that agree are enough. From structure alone the odds
 are those of a logistic regression on made-up training jobs (500 seeds that no published figure uses), lowered so that
-of the loops given .9 or more hardly any is wrong on other jobs (docs/accuracy.md says how it came out).
+of the loops given .9 or more hardly any is wrong on other jobs (docs/generated/accuracy.md says how it came out).
 """
 
 from __future__ import annotations

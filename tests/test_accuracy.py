@@ -11,7 +11,7 @@ from benchmarks.accuracy.looks import look_at
 from benchmarks.accuracy.tables import Table, worse
 from benchmarks.accuracy.workers import each
 
-DOCUMENT = (Path(__file__).parents[1] / "docs" / "accuracy.md").read_text()
+DOCUMENT = (Path(__file__).parents[1] / "docs" / "generated" / "accuracy.md").read_text()
 OF_REAL_TRACES = ("semireal", "real")
 
 

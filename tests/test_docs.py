@@ -24,11 +24,12 @@ DOCUMENTS = [
     *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").rglob("*.md"))),
 ]
 README = (ROOT / "README.md").read_text()
+EXAMPLES = README + (ROOT / "docs" / "examples.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
-    """Return the README's fenced blocks of one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    """Return the fenced blocks of one language in the README and on the page of examples."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", EXAMPLES, re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def shown(command: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("block", blocks("console"), ids=lambda b: b.splitlines()[0][2:60])
-def test_commands_print_what_the_readme_shows(block: str, demo: Path, traces: Path) -> None:
+def test_commands_print_what_the_documents_show(block: str, demo: Path, traces: Path) -> None:
     command, expected = block.split("\n", 1)
     folder = demo if "demo.json.gz" in command else traces
     assert shown(command.removeprefix("$ "), folder).rstrip() == expected.rstrip()
@@ -82,18 +83,6 @@ def test_every_test_that_the_page_on_hardware_names_exists() -> None:
     sources = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     assert len(named) > 30
     assert not named - set(re.findall(r"^def (test_\w+)", sources, re.MULTILINE))
-
-
-def test_every_room_of_the_architecture_exists() -> None:
-    table = (ROOT / "ARCHITECTURE.md").read_text().split("## The way of one record")[0]
-    rooms = [
-        room for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for room in re.findall(r"`([^`]+)`", row)
-    ]
-    assert rooms
-    for room in rooms:
-        within = ROOT / "collectors" / "live", ROOT / "deepprof" / "service", ROOT / "deepprof" / "agent"
-        parents = [ROOT, ROOT / "mining", ROOT / "metrics", *within]
-        assert any((parent / room).exists() for parent in parents), room
 
 
 def test_make_targets_of_the_readme_exist() -> None:

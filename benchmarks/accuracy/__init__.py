@@ -1,4 +1,4 @@
-"""`make accuracy`: how well the miner finds iterations whose truth is known, as the tables of `docs/accuracy.md`.
+"""`make accuracy`: how well the miner finds known iterations, as the tables of `docs/generated/accuracy.md`.
 
 Made-up jobs (named scenarios, and random ones drawn from a broad distribution), real iterations repeated with noise,
 real traces against their annotations, and sequences without a loop. Every seed was fixed before the miner was tuned,

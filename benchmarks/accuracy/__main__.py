@@ -1,4 +1,4 @@
-"""`python -m benchmarks.accuracy`: the tables of `docs/accuracy.md`, or those of some sections, or case by case."""
+"""`python -m benchmarks.accuracy`: the tables of `docs/generated/accuracy.md`, some of them, or case by case."""
 
 from __future__ import annotations
 

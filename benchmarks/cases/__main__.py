@@ -1,4 +1,4 @@
-"""`python -m benchmarks.cases`: the tables of `docs/cases.md`; what is not right is told on the screen."""
+"""`python -m benchmarks.cases`: the tables of `docs/generated/cases.md`; what is not right is told on the screen."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class RankGroup:
 
 @dataclass(frozen=True, slots=True)
 class RankComparison:
-    """`ranks` has the schema `metrics.ranks.table.RANKS`, `skews` (one row per group and position) `GROUP_SKEWS`.
+    """`ranks` has the schema `metrics.ranks.ranks_table.RANKS`, `skews` (one row per group and position) `GROUP_SKEWS`.
 
     `missing` are the runs of ranks, first and last, that the job has and no trace was given of; None where no trace
     says how many ranks there are.

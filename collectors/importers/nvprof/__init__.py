@@ -1,7 +1,7 @@
 """nvprof's database (`nvprof -o trace.nvvp`), which is also what the Visual Profiler saves.
 
 Tables and columns are looked for, and what is not there is null. Times stay nanoseconds since 1970; kernel names are
-mangled in the file, and `collectors.demangle` spells them out.
+mangled in the file, and `collectors.names.demangle` spells them out.
 """
 
 from __future__ import annotations
