@@ -9,19 +9,27 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test fuzz check lint types layers docs bench accuracy cases sealed chaos proto protocol clean
 
-.venv/demo: pyproject.toml $(wildcard mining/*.[ch] collectors/importers/*/*.[ch] collectors/live/*/*.[ch])
+# An editable installation is meant; setuptools need not warn of it each time.
+INSTALL := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable
+
+# What an installation is made of: when one of these changes, it is made again.
+SOURCES := pyproject.toml setup.py $(wildcard mining/*.[ch] collectors/importers/*/*.[ch] collectors/live/*/*.[ch])
+
+$(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: no Python ≥ 3.11 found; set PYTHON=/path/to/python3" >&2; exit 2; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
-	@$(BIN)/python -m pip install --quiet --editable .
+	@$(PYTHON) -m venv .venv
+	@$@ -m pip install --quiet --upgrade "pip>=24"
+
+.venv/demo: $(SOURCES) | $(BIN)/python
+	@$(INSTALL) .
 	@touch $@
 
-.venv/test: .venv/demo
-	$(BIN)/python -m pip install --quiet --editable ".[test]"
-	@touch $@
+.venv/test: $(SOURCES) | $(BIN)/python
+	$(INSTALL) ".[test]"
+	@touch $@ .venv/demo
 
 .venv/lint: .venv/test
-	$(BIN)/python -m pip install --quiet --editable ".[test,lint]"
+	$(INSTALL) ".[test,lint]"
 	@touch $@
 
 demo: .venv/demo ## write a simulated job whose graph grows, and diagnose it
@@ -50,7 +58,7 @@ docs: .venv/test
 check: lint types layers protocol docs test ## what a change must pass
 
 .venv/bench: .venv/test
-	$(BIN)/python -m pip install --quiet --editable ".[test,bench]" || echo "make: the peers did not install; their rows will say so" >&2
+	$(INSTALL) ".[test,bench]" || echo "make: the peers did not install; their rows will say so" >&2
 	@touch $@
 
 bench: .venv/bench ## speed and memory beside peers, as a table

@@ -14,8 +14,8 @@ are built of: C (`native.c`, loaded by ctypes), or numpy where it was not compil
 
 The steps, in their order: `levels`, `template`, `candidates`, `choice`, `cycles`, `acceptance` and `search` find which
 window shows which iteration; `bounds` and `votes`, then `phase`, `confidence` and `loops`, say where it begins, how
-sure that is, and how the whole matches; `heads` and `iterations` make iterations of passes. `supercycles`, `regimes` and
-`several` take cycles and programs of several loops apart; `nesting` finds what repeats inside an iteration.
+sure that is, and how the whole matches; `heads` and `iterations` make iterations of passes. `supercycles`, `regimes`
+and `several` take cycles and programs of several loops apart; `nesting` finds what repeats inside an iteration.
 """
 
 from deepprof.mining.cycles import LoopCycle
