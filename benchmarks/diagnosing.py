@@ -24,7 +24,7 @@ REAL = (
     "tb-resnet50-nw0/worker0.pt.trace.json.gz",
     "param-linear/linear_kineto.json.gz",
 )
-MOST = 2.0  # times the import, for the largest
+MAX_IMPORT_RATIO = 2.0  # times the import, for the largest
 
 
 def run(console: Console, quick: bool = False) -> None:
@@ -54,4 +54,11 @@ def compare(console: Console, path: Path, *, judged: bool) -> None:
     whole = readings["import, analysis and report"]
     if judged and isinstance(whole, Reading):
         ratio = whole.cpu_s / base.cpu_s
-        console.print(verdict("a whole diagnosis against its import", ratio, f"at most {MOST:g} x", ratio <= MOST))
+        console.print(
+            verdict(
+                "a whole diagnosis against its import",
+                ratio,
+                f"at most {MAX_IMPORT_RATIO:g} x",
+                ratio <= MAX_IMPORT_RATIO,
+            )
+        )

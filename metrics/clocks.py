@@ -23,11 +23,11 @@ LATENCY_NS = 5_000  # the least time from a launch call to an idle device's firs
 MOST_LATENCY_NS = 40_000  # and the most: 5 to 12 µs on NVIDIA, up to 30 on AMD
 MOST_LEAD_NS = 20_000_000  # clocks are converted worse than by a few milliseconds only where ids are mixed up
 ROUNDING_NS = 2_000  # whole microseconds make a kernel begin before its launch
-FEWEST = 8  # events or gaps that must agree
+MIN_CLOCK_EVENTS = 8  # events or gaps that must agree
 BEHIND = 0.005  # of all kernels, at least, begin before their launch: single ones may have a wrong id
 EQUAL_NS = 20_000  # latencies of idle devices differ by less, the time in a queue by much more
 STARTUP_NS = 20_000  # the most that a device needs between two queued kernels
-MANY = 0.25  # of the idle time ends with the same latency
+MIN_LATENCY_SHARE = 0.25  # of the idle time ends with the same latency
 LONG_NS = 50_000  # a call that waits this long waits for the device
 
 
@@ -60,7 +60,7 @@ def move_ranges(annotations: pl.DataFrame, lead: int) -> pl.DataFrame:
 def measure_lead(trace: Trace) -> int:
     """Return by how many nanoseconds the device's clock is ahead of the host's (negative: behind), 0 if not clear."""
     linked = link(trace)
-    if linked.height < FEWEST:
+    if linked.height < MIN_CLOCK_EVENTS:
         return 0
     lead = lead_behind(linked) or lead_ahead(linked)
     return lead if abs(lead) <= MOST_LEAD_NS and (lead <= 0 or waits_agree(trace, linked)) else 0
@@ -86,18 +86,20 @@ def link(trace: Trace) -> pl.DataFrame:
 def lead_behind(linked: pl.DataFrame) -> int:
     """Return the lead (negative) without which kernels begin before their launch, 0 where none do."""
     latency = linked["latency_ns"].sort()
-    least = int(latency[max(FEWEST - 1, int(BEHIND * len(latency)))])
+    least = int(latency[max(MIN_CLOCK_EVENTS - 1, int(BEHIND * len(latency)))])
     return least - LATENCY_NS if least < -ROUNDING_NS else 0
 
 
 def lead_ahead(linked: pl.DataFrame) -> int:
     """Return the lead that makes of the latency which ends much of the idle time a usual one, 0 if it is usual."""
     ends = linked.filter(pl.col("gap_ns") > 0).sort("latency_ns")
-    if ends.height < FEWEST or int(ends["latency_ns"][0]) <= MOST_LATENCY_NS:
+    if ends.height < MIN_CLOCK_EVENTS or int(ends["latency_ns"][0]) <= MOST_LATENCY_NS:
         return 0
     least = int(ends["latency_ns"][0])
     alike = ends.filter(pl.col("latency_ns") <= least + EQUAL_NS)
-    clear = alike.height >= FEWEST and int(alike["gap_ns"].sum()) >= MANY * int(ends["gap_ns"].sum())
+    clear = alike.height >= MIN_CLOCK_EVENTS and int(alike["gap_ns"].sum()) >= MIN_LATENCY_SHARE * int(
+        ends["gap_ns"].sum()
+    )
     return least - LATENCY_NS if clear and follows_launches(alike) else 0
 
 
@@ -108,7 +110,7 @@ def follows_launches(alike: pl.DataFrame) -> bool:
     wait equally long in a full queue, and the gaps between them are alike, too.
     """
     long = alike.filter(pl.col("gap_ns") >= STARTUP_NS)
-    return int(long["gap_ns"].sum()) >= MANY * int(alike["gap_ns"].sum()) or (
+    return int(long["gap_ns"].sum()) >= MIN_LATENCY_SHARE * int(alike["gap_ns"].sum()) or (
         spread(alike["latency_ns"]) < spread(alike["gap_ns"])
     )
 

@@ -20,7 +20,7 @@ from deepprof.metrics.spans import covered, union
 
 __all__ = ["close_last"]
 
-FEW = 5  # usual iterations: with more, one says nothing new
+FEW_USUAL = 5  # usual iterations: with more, one says nothing new
 ALIKE = 2.0  # times as long or as short as the others: a marker of something else
 
 
@@ -28,7 +28,7 @@ def close_last(loop: Loop, trace: Trace, sequence: Sequence, host: HostSide) -> 
     """Return the loop with its last iteration's time where few are known and a step marker ends it."""
     table = loop.iterations
     known = table["iteration_ns"].drop_nulls()
-    if not 1 <= len(known) < FEW or not table["complete"][-1] or table["iteration_ns"][-1] is not None:
+    if not 1 <= len(known) < FEW_USUAL or not table["complete"][-1] or table["iteration_ns"][-1] is not None:
         return loop
     until_ns = find_end(host, sequence, int(table["start_ns"][-1]))
     if until_ns is None:

@@ -15,7 +15,7 @@ from deepprof.plurals import counted, verb
 
 __all__ = ["MissingEvidence", "find_lacks"]
 
-ENOUGH = 3  # iterations: of fewer a mean says little
+ENOUGH_ITERATIONS = 3  # iterations: of fewer a mean says little
 LOST = 0.01  # of all records: single broken ones change nothing
 MUCH_LOST = 0.05
 UNLINKED = 0.05  # of the kernels; where most are unlinked, the recorder does not link, and rules know that
@@ -60,7 +60,7 @@ def iterations_lacking(loop: Loop) -> Iterator[MissingEvidence]:
     """Yield that too few iterations are complete."""
     usual, complete = loop.usual.height, int(loop.iterations["complete"].sum())
     cut = loop.iterations.height - complete
-    if usual < ENOUGH:
+    if usual < ENOUGH_ITERATIONS:
         many = f"only {usual} iteration{'' if usual == 1 else 's'}" if usual else "no iteration"
         yield MissingEvidence(
             "usual_iterations",

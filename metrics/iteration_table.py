@@ -32,7 +32,7 @@ Int64s = npt.NDArray[np.int64]
 
 BUSY = ("kernel", "memcpy", "memset", "graph")
 SLOW_START = 1.25  # a leading iteration is warm-up when it takes this much longer than the median of the others
-FEW, SLOW_OF_FEW = 3, 2.0  # where so few would be left, it must be clearer: three steps are the commonest capture
+FEW_LEFT, SLOW_OF_FEW = 3, 2.0  # where so few would be left, it must be clearer: three steps are the commonest capture
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def warmup_length(table: pl.DataFrame) -> int:
     interval = complete["interval_ns"]
     duration = complete["operation_ns"] + interval.fill_null(interval.median() or 0)  # the last one's is not seen
     usual = float(duration.tail((complete.height + 1) // 2).median())  # type: ignore[arg-type]
-    above = SLOW_START if complete.height > FEW else SLOW_OF_FEW
+    above = SLOW_START if complete.height > FEW_LEFT else SLOW_OF_FEW
     slow = ((duration > above * usual) | find_edited(complete)).to_list()
     leading = slow.index(False) if False in slow else 0
     leading = min(leading, complete.height // 2, complete.height - 2)

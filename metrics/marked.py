@@ -22,8 +22,8 @@ __all__ = ["MarkedIterations", "find_marked"]
 
 Int64s = npt.NDArray[np.int64]
 
-FEWEST = 3  # iterations: fewer show no loop, as in the miner
-SMALLEST = 6  # kernels of an iteration: shorter ones are not worth a look
+MIN_MARKED_ITERATIONS = 3  # iterations: fewer show no loop, as in the miner
+MIN_MARKED_KERNELS = 6  # kernels of an iteration: shorter ones are not worth a look
 PREFIX = 8  # kernels that show where an iteration begins
 RISING, MUCH = 0.9, 1.1  # of all steps; times as long
 CONFIDENCE = {"annotation": 0.9, "framework": 0.75}  # the user says so; or something that usually comes once in each
@@ -69,15 +69,15 @@ def find_marked(sequence: Sequence, evidence: Evidence) -> MarkedIterations | No
     if family is None:
         return None
     first, end = bounds_of_steps(family) if family.trust == "step" else bounds_of_ends(family, sequence)
-    whole = end - first >= SMALLEST
-    if whole.sum() < FEWEST:
+    whole = end - first >= MIN_MARKED_KERNELS
+    if whole.sum() < MIN_MARKED_ITERATIONS:
         return None
     return MarkedIterations(family, measure_edits(sequence, first[whole], end[whole]))
 
 
 def choose_family(evidence: Evidence) -> Family | None:
     """Return the step markers, or the optimizer's steps where there is but one optimizer; the most frequent first."""
-    enough = [family for family in evidence.families if len(family.positions) >= FEWEST]
+    enough = [family for family in evidence.families if len(family.positions) >= MIN_MARKED_ITERATIONS]
     steps = [family for family in enough if family.trust == "step"]
     optimizers = [family for family in enough if family.name.startswith("Optimizer.step#")]
     if steps:

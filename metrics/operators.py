@@ -22,8 +22,8 @@ from deepprof.metrics.streams import COLLECTIVE_RANGE
 __all__ = [
     "ATEN",
     "COMPILER_RANGE",
-    "FEWEST",
     "INPUT_RANGE",
+    "MIN_OPERATORS",
     "PLACE",
     "Marks",
     "MovedOperators",
@@ -63,7 +63,9 @@ PATTERNS: Mapping[int, str] = MappingProxyType(
         WAITING: COLLECTIVE_RANGE,
     }
 )
-FEWEST = 12  # operators: three iterations, the fewest that make a loop, of a forward, a backward and a step or two
+MIN_OPERATORS = (
+    12  # operators: three iterations, the fewest that make a loop, of a forward, a backward and a step or two
+)
 PLACE = ("process", "thread")
 Place = tuple[int | None, int | None]
 """Process and thread."""
@@ -103,7 +105,7 @@ def stand_in(trace: Trace) -> Trace | None:
     main = training_thread(thread_times(outermost(operators), marks))
     spans = on_thread(foreign_ranges(trace.host_events, trace.annotations, marks), main)
     chosen = outermost(untouched(on_thread(operators, main), spans))
-    return move(trace, chosen, marks, main) if chosen.height >= FEWEST else None
+    return move(trace, chosen, marks, main) if chosen.height >= MIN_OPERATORS else None
 
 
 def used_device(trace: Trace) -> bool:

@@ -23,13 +23,13 @@ from deepprof.mining.iterations import Iterations
 __all__ = ["measure_single"]
 
 CONFIDENCE: dict[Single, float] = {"marked step": 0.9, "recording": 0.7}  # that this is what the job does all the time
-FEWEST = 2  # kernels
+MIN_SINGLE_KERNELS = 2  # kernels
 
 
 def measure_single(trace: Trace, sequence: Sequence, families: List[Family], timeline: Timeline) -> Loop | None:
     """Return the marked steps, or else all that was recorded, as a loop of one iteration; None for too few kernels."""
     count = len(sequence.symbols)
-    if count < FEWEST:
+    if count < MIN_SINGLE_KERNELS:
         return None
     what, first, end = find_step(families, count) or ("recording", 0, count)
     table = measure_stretch(trace, sequence, first, end)
@@ -56,7 +56,7 @@ def find_step(families: List[Family], count: int) -> tuple[Single, int, int] | N
     """Return the longest step that a marker says, in kernels; None without one that holds several."""
     steps = [(family.positions, family.ends) for family in families if family.trust == "step"]
     known = [(first, np.minimum(ends, count)) for first, ends in steps if ends is not None]
-    bounds = [(int(e - f), int(f)) for pair in known for f, e in zip(*pair, strict=True) if e - f >= FEWEST]
+    bounds = [(int(e - f), int(f)) for pair in known for f, e in zip(*pair, strict=True) if e - f >= MIN_SINGLE_KERNELS]
     if not bounds:
         return None
     length, first = max(bounds)

@@ -28,7 +28,7 @@ FORWARD_PASS = 0.25  # of a pass: less of it is no forward pass
 MANY_PASSES = 3  # that many passes inside one step marker make them parts of a step
 MORE_THAN_LAYERS = 150  # passes …
 SHORT = 20  # … of so many kernels: a shorter loop is a solver's, or an operator's
-MOST, NEARLY_ALL = 0.8, 0.95  # … on so much of the sequence
+MIN_COVERED, NEARLY_ALL_COVERED = 0.8, 0.95  # … on so much of the sequence
 MOST_BEFORE, MOSTLY_RUN = 1 << 14, 0.5  # symbols before the passes looked at, and the share of them in one run
 ENDS = 2.0  # layers' worth of other kernels before and after the layers
 CLEARLY = 0.2  # more symbols than at any distance come back at that of the layers
@@ -36,7 +36,7 @@ FORWARD = 0.15  # of what the passes hold: a forward pass has at least so many k
 THOUSAND = 1000  # passes of even fewer kernels, if the host shows each
 SPREAD = 0.5  # of the period between the first and the last kernel of the optimizer: it updates layer by layer
 LAYER_EDITS = 0.0005  # layers are equal but for a few
-SMALLEST = 3  # kernels: a shorter repetition is no iteration without a range that says so
+MIN_PERIOD = 3  # kernels: a shorter repetition is no iteration without a range that says so
 NEARLY_WHOLE = 0.75  # of the template
 MOSTLY_OPTIMIZER = 0.6  # of a template: then it is the optimizer's own loop
 ONE_GAP = 3.0  # a pause this much longer than any other in the period ends an iteration, not a layer
@@ -158,9 +158,9 @@ def doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: IterationSig
             f"they update as they go, on {100 * candidate.coverage:.0f} % of the stream, as layers going backward would"
         )
     varied = candidate.period >= SHORT and len(np.unique(candidate.template.symbols)) >= FEWEST_KERNELS
-    if varied and candidate.passes >= MORE_THAN_LAYERS and candidate.coverage >= MOST:
+    if varied and candidate.passes >= MORE_THAN_LAYERS and candidate.coverage >= MIN_COVERED:
         return None
-    if is_time_step(candidate) or (candidate.passes >= THOUSAND and signs.weak and candidate.coverage >= MOST):
+    if is_time_step(candidate) or (candidate.passes >= THOUSAND and signs.weak and candidate.coverage >= MIN_COVERED):
         return None
     if is_flat(candidate.template.symbols) and not outweighs_flatness(candidate, evidence, signs):
         return "they are short or hold no inner loop, as the layers of a single iteration would"
@@ -199,7 +199,7 @@ def is_backward(candidate: Candidate) -> bool:
 def is_one_step(candidate: Candidate, before: SymbolArray) -> bool:
     """Return whether the passes, all equal, and what runs before them are most of what there is."""
     together = candidate.coverage * (1 + len(before) / float(candidate.matches.matched.sum()))
-    return candidate.edit_share <= LAYER_EDITS and together >= MOST
+    return candidate.edit_share <= LAYER_EDITS and together >= MIN_COVERED
 
 
 def is_as_regular(before: SymbolArray, passes: float) -> bool:
@@ -232,7 +232,7 @@ def is_time_step(candidate: Candidate) -> bool:
     """
     kernels = len(np.unique(candidate.template.symbols))
     many = candidate.passes >= MORE_THAN_LAYERS - 1 and candidate.edit_share <= LAYER_EDITS
-    return kernels == candidate.period >= FEWEST_KERNELS and many and candidate.coverage >= NEARLY_ALL
+    return kernels == candidate.period >= FEWEST_KERNELS and many and candidate.coverage >= NEARLY_ALL_COVERED
 
 
 def rarer_loop(candidate: Candidate, evidence: Evidence) -> str | None:
@@ -257,7 +257,7 @@ def outweighs_flatness(candidate: Candidate, evidence: Evidence, signs: Iteratio
     """
     if signs.strong:
         return True
-    alone = fills_stream(candidate, evidence) and candidate.period >= SMALLEST
+    alone = fills_stream(candidate, evidence) and candidate.period >= MIN_PERIOD
     return signs.rare >= 2 or (alone and (bool(signs.weak) or candidate.period >= LAYER_SIZES[0]))
 
 
@@ -341,7 +341,7 @@ def updates_as_it_goes(candidate: Candidate, evidence: Evidence) -> bool:
 
 def one_gap(candidate: Candidate, gaps: npt.NDArray[np.float64] | None) -> bool:
     """Return whether one place of the period has a pause that dwarfs all others there."""
-    if gaps is None or candidate.period < SMALLEST:
+    if gaps is None or candidate.period < MIN_PERIOD:
         return False
     usual = np.sort(candidate.typical(gaps))
     return bool(usual[-1] > 0 and usual[-1] >= ONE_GAP * usual[-2])

@@ -26,13 +26,13 @@ ALTERNATING = 0.3  # of the iterations are shorter by the same: every other one,
 REGULAR = 0.75  # of the distances between its times must be the same, or multiples
 IN_STEP = 6  # times in step are no accident, whatever else looks like them
 ALIKE = 0.7  # of the median size: what is smaller is something else
-FEWEST = 0.3  # of the times that a distance promises must be there
+MIN_PROMISED_SHARE = 0.3  # of the times that a distance promises must be there
 MAX_CYCLES = 8
 MAX_TOKENS = 1 << 16  # iterations looked at
 SHARED = 0.5  # of the extra's short sequences that also stand in the iteration: parts of it run, as in an evaluation
 MANY_MICRO_BATCHES = 64  # more are hardly ever accumulated
 STATISTICS = 0.1  # of the period: a longer stretch of kernels of its own is more than a few numbers
-FEW = 16  # symbols between iterations that may be a logged loss
+MAX_LOGGED_SYMBOLS = 16  # symbols between iterations that may be a logged loss
 NO_UPDATES: Int64s = np.empty(0, np.int64)
 GRAM = 4  # symbols of a sequence that tells a part of the iteration from other uses of its kernels
 
@@ -164,7 +164,7 @@ def rhythm(at: Int64s, length: int) -> tuple[int, Int64s] | None:
     apart = np.diff(at)
     distances, votes = np.unique(apart, return_counts=True)
     every = int(distances[np.argmax(votes)])
-    if every < 2 or votes.max() < 0.4 * len(apart) or len(at) * every < FEWEST * length:
+    if every < 2 or votes.max() < 0.4 * len(apart) or len(at) * every < MIN_PROMISED_SHARE * length:
         return None
     steps, counts = np.unique(at % every, return_counts=True)
     if counts.max() >= max(REGULAR * len(at), IN_STEP):
@@ -231,7 +231,7 @@ def classify(content: SymbolArray, after: int, template: SymbolArray) -> Kind:
     if shared_share(content, template) >= SHARED:
         return "evaluation" if large else "statistics"
     near = max(2, int(0.01 * len(template)))
-    between = min(after, max(0, len(template) - after)) <= near and len(content) >= FEW
+    between = min(after, max(0, len(template) - after)) <= near and len(content) >= MAX_LOGGED_SYMBOLS
     return "checkpoint" if large or between else "statistics"
 
 

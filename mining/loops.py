@@ -31,7 +31,7 @@ from deepprof.plurals import counted
 __all__ = ["MinedLoop", "MiningProblem", "MiningResult", "find_loop", "find_posed", "make_loop", "pose"]
 
 SUPPORT = 0.8  # of the iterations that a framework range must point at to have decided with the rest
-MOST = 0.9  # of the sequence: less is worth a remark
+REMARKED_COVERAGE = 0.9  # of the sequence: less is worth a remark
 EXPLAINED = 0.85  # of the sequence matched: with less, coarser symbols are tried too …
 SPARSE = 4  # symbols may be so many times the length before they are numbered anew
 BETTER = 0.1  # … and taken when they match so much more
@@ -260,7 +260,7 @@ def iterations_of(symbols: SymbolArray, template: SymbolArray) -> Iterations:
 def covering(iterations: Iterations, length: int) -> str:
     """Return a remark when much of the sequence lies outside the iterations."""
     covered = float((iterations.end - iterations.first).sum()) / max(1, length)
-    return "" if covered >= MOST else f", on {100 * covered:.0f} % of the stream's kernels"
+    return "" if covered >= REMARKED_COVERAGE else f", on {100 * covered:.0f} % of the stream's kernels"
 
 
 def decided_by(phase: Phase, iterations: Iterations, evidence: Evidence) -> tuple[Source, str | None]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.mining.symbols import LARGEST, SymbolArray
+from deepprof.mining.symbols import MAX_SYMBOL, SymbolArray
 
 if TYPE_CHECKING:
     from deepprof.mining.anchors import MatchPlan
@@ -142,7 +142,7 @@ def _claims(snapshot: MatcherSnapshot, plan: MatchPlan) -> dict[str, bool]:
     place, counts = snapshot.place, (snapshot.hits, snapshot.relocks)
     behind = place.stop - place.at if place.locked else place.stop - place.scan
     return {
-        "its symbols": snapshot.template.dtype == plan.cyclic.dtype and _largest(snapshot.tail) <= LARGEST,
+        "its symbols": snapshot.template.dtype == plan.cyclic.dtype and _largest(snapshot.tail) <= MAX_SYMBOL,
         "its flags": {place.locked, place.finished} <= {0, 1},
         "its positions": 0 <= place.at <= place.scan <= place.stop <= FARTHEST,
         "its lock": not place.locked or place.scan == place.at,

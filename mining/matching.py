@@ -18,7 +18,7 @@ from deepprof.mining.anchors import plan_match
 from deepprof.mining.matcher_state import MatcherPosition, MatcherSnapshot, check
 from deepprof.mining.matching_native import NativeEngine
 from deepprof.mining.matching_numpy import NumpyEngine
-from deepprof.mining.symbols import LARGEST, SymbolArray, Symbols, as_symbols
+from deepprof.mining.symbols import MAX_SYMBOL, SymbolArray, Symbols, as_symbols
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -181,7 +181,7 @@ class Matcher:
         17,000 more, however long the stream was. No code is in them, and `restore` trusts none of them.
         """
         template, engine = self._plan.cyclic[: self.period], self._engine
-        options = tuple(min(option, LARGEST) for option in self._options)
+        options = tuple(min(option, MAX_SYMBOL) for option in self._options)
         return MatcherSnapshot(template, options, engine.place, self._tail, self.hits, engine.relocks).to_bytes()
 
     @classmethod

@@ -12,8 +12,8 @@ from deepprof.mining.symbols import SymbolArray, as_symbols
 
 __all__ = [
     "LAYER",
+    "MIN_NESTED_SYMBOLS",
     "NESTED",
-    "SHORTEST",
     "NestedBlock",
     "are_as_many",
     "find_cyclic",
@@ -31,7 +31,7 @@ __all__ = [
 MAX_LAG = 4096
 MAX_TWICE = 1 << 15  # symbols of a template taken twice that are looked at for loops across its cut
 SMALL = 16  # symbols: the longest body of a loop over parameters …
-SHORTEST = 8  # … and its shortest stretch
+MIN_NESTED_SYMBOLS = 8  # … and its shortest stretch
 NESTED = 0.3  # of a period lies in loops of its own; with less of it it may be a layer
 LOOPED = 0.5  # of an optimizer's kernels lie in such a loop
 MOSTLY = 0.5  # of the iteration: a longer stretch is its layers when there are no others
@@ -88,7 +88,7 @@ def nested_share(template: SymbolArray) -> float:
 
 def is_looped(content: SymbolArray) -> bool:
     """Return whether a stretch of symbols is a loop for the most part, as an optimizer's is over parameters."""
-    return len(content) >= SHORTEST and nested_share(content) >= LOOPED
+    return len(content) >= MIN_NESTED_SYMBOLS and nested_share(content) >= LOOPED
 
 
 def find_cyclic(template: SymbolArray) -> tuple[NestedBlock, ...]:
@@ -118,7 +118,7 @@ def parameter_loops(template: SymbolArray) -> list[tuple[NestedBlock, float]]:
     count, blocks = np.bincount(template), find_cyclic(template)
     layers = [b for b in blocks if b.events >= LAYER]
     most = MOSTLY * len(template) if len(layers) <= 1 else len(template)
-    small = [b for b in blocks if b.events <= SMALL and SHORTEST <= size_of(b) <= most]
+    small = [b for b in blocks if b.events <= SMALL and MIN_NESTED_SYMBOLS <= size_of(b) <= most]
     alone = [b for b in small if b.events < LAYER or sum(are_as_many(b, layer) for layer in layers) <= 1]
     return [(b, own_share(template, b, count)) for b in alone]
 

@@ -25,7 +25,7 @@ MAX_TRIES = 8  # stretches searched
 WORTH = 0.05  # of the sequence: a loop on less is a detail of the main one's surroundings
 TWICE = 3  # matches in two iterations, one of them broken: more belong to a layer, which stands in each several times
 ALL = 0.95  # of a cut iteration that is whole ones of another loop
-SHORTEST = 3 * LAYER_SIZES[0]  # symbols in a stretch worth searching: three of the shortest iterations
+MIN_STRETCH = 3 * LAYER_SIZES[0]  # symbols in a stretch worth searching: three of the shortest iterations
 
 
 def find_loops(
@@ -150,7 +150,7 @@ def stretches(free: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
     edge = np.flatnonzero(np.diff(np.concatenate(([0], free.view(np.int8), [0]))))
     first, end = edge[::2], edge[1::2]
     for row in np.argsort(first - end, kind="stable")[:MAX_TRIES].tolist():
-        if end[row] - first[row] >= SHORTEST:
+        if end[row] - first[row] >= MIN_STRETCH:
             yield int(first[row]), int(end[row])
 
 

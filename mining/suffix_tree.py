@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Int32Array: TypeAlias = npt.NDArray[np.int32]
 
-LONGEST = 2**31 - 1
+MAX_SYMBOLS = 2**31 - 1
 """The longest sequence: positions are int32."""
 
 
@@ -131,8 +131,8 @@ class SuffixTree:
 
 def _checked(symbols: Symbols) -> SymbolArray:
     text = as_symbols(symbols)
-    if text.size > LONGEST:
-        raise ValueError(f"at most {LONGEST} symbols fit one suffix tree, not {text.size}; mine a window instead")
+    if text.size > MAX_SYMBOLS:
+        raise ValueError(f"at most {MAX_SYMBOLS} symbols fit one suffix tree, not {text.size}; mine a window instead")
     return text
 
 

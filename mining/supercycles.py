@@ -17,11 +17,11 @@ from deepprof.mining.symbols import SymbolArray, as_symbols
 
 __all__ = ["iteration_within"]
 
-SMALLEST = 64  # symbols: a shorter part of a period may be its layer
+MIN_PART_SYMBOLS = 64  # symbols: a shorter part of a period may be its layer
 TWICE = 2  # iterations in a cycle
 WHOLE, PART = 0.9, 0.3  # of a part matched: then it stands there, or what noise left of it
 SCRAPS = 0.02  # of the period: where no more lies beside them, the passes that are cut short are
-LEAST = 0.15  # of the part: less beside the passes is no evaluation
+MIN_EVALUATION_SHARE = 0.15  # of the part: less beside the passes is no evaluation
 KNOWN = 0.8  # of the short sequences beside the passes stand within them as well
 OWN = 0.15  # of those within a pass stand only there: its backward pass and the update
 NEW = 0.1  # of the part's different symbols, or two: an evaluation may count what it got right
@@ -37,14 +37,14 @@ def iteration_within(
 
     `others` are shorter periods found in the same sequence, `optimizer` marks symbols named like an optimizer's.
     """
-    if not 2 * SMALLEST <= len(template) <= MOST_SYMBOLS:
+    if not 2 * MIN_PART_SYMBOLS <= len(template) <= MOST_SYMBOLS:
         return None
     inner = [
         as_symbols(np.take(template, block.first + np.arange(block.events), mode="wrap"))
         for block in find_cyclic(template)
-        if block.events >= SMALLEST
+        if block.events >= MIN_PART_SYMBOLS
     ]
-    parts = [*inner, *(part for part in others if SMALLEST <= len(part) <= len(template) / TWICE)]
+    parts = [*inner, *(part for part in others if MIN_PART_SYMBOLS <= len(part) <= len(template) / TWICE)]
     whole = [part for part in parts if has_inner_loops(part) and repeats_in(template, part, optimizer)]
     return max(whole, key=len, default=None)
 
@@ -66,7 +66,7 @@ def repeats_in(template: SymbolArray, part: SymbolArray, optimizer: npt.NDArray[
         return False
     if len(beside) <= SCRAPS * len(template) and updates(part, optimizer):
         beside = within(turned, passes, seen & ~good)
-    return len(beside) >= LEAST * len(part) and is_forward_of(part, as_symbols(beside))
+    return len(beside) >= MIN_EVALUATION_SHARE * len(part) and is_forward_of(part, as_symbols(beside))
 
 
 def within(symbols: SymbolArray, passes: Matches, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.integer]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 SymbolArray: TypeAlias = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 Symbols: TypeAlias = npt.ArrayLike
 
-LARGEST = 2**32 - 2
+MAX_SYMBOL = 2**32 - 2
 """The largest symbol; one value stays free so that a symbol outside every template exists."""
 
 UINT16, UINT32 = np.dtype(np.uint16), np.dtype(np.uint32)
@@ -47,8 +47,8 @@ def as_symbols(sequence: Symbols) -> SymbolArray:
 def _narrow(array: npt.NDArray[Any]) -> SymbolArray:
     if array.dtype.kind == "i" and (least := int(array.min())) < 0:
         raise ValueError(f"symbols must not be negative, found {least}")
-    if (largest := int(array.max())) > LARGEST:
-        raise ValueError(f"symbols must not exceed {LARGEST} (2^32 - 2), found {largest}")
+    if (largest := int(array.max())) > MAX_SYMBOL:
+        raise ValueError(f"symbols must not exceed {MAX_SYMBOL} (2^32 - 2), found {largest}")
     return np.require(array, UINT16 if largest < 2**16 else UINT32, ["C", "A"])
 
 

@@ -9,7 +9,7 @@ from benchmarks.accuracy.tables import Better, Table
 from benchmarks.accuracy.truth import Cycle, Made
 from deepprof.mining import MinedLoop
 
-FEWEST = 3  # times that a cycle must have come back in whole iterations to be asked for
+MIN_CYCLE_TIMES = 3  # times that a cycle must have come back in whole iterations to be asked for
 KINDS = ("evaluation", "checkpoint", "statistics")
 
 
@@ -39,7 +39,7 @@ def see(made: Made, loops: Sequence[MinedLoop]) -> tuple[tuple[Seen, ...], int]:
 def asked(made: Made) -> list[Cycle]:
     """Return the cycles that a capture shows often enough to be asked for."""
     times = int(made.truths[0].whole.sum()) if len(made.truths) == 1 else 0
-    return [c for c in made.cycles if c.kind in KINDS and FEWEST * c.every <= times]
+    return [c for c in made.cycles if c.kind in KINDS and MIN_CYCLE_TIMES * c.every <= times]
 
 
 def seen(cycle: Cycle, found: Sequence[tuple[int, str]]) -> Seen:

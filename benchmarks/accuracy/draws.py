@@ -18,7 +18,7 @@ from benchmarks.accuracy.looks import Case
 from benchmarks.accuracy.truth import Made
 
 BLOCKS = {"random": range(120), "unseen": range(1000, 1120)}
-LONGEST_ITERATION, FEWEST, MOST = 12_000, 3, 1500
+LONGEST_ITERATION, MIN_DRAWN_ITERATIONS, MAX_DRAWN_ITERATIONS = 12_000, 3, 1500
 TYPICAL = 300  # kernels of an iteration; insertions and deletions are drawn for it
 SYMBOLS = (4_000, 80_000)  # of a job, log-uniform; more where few iterations are that long
 
@@ -177,9 +177,9 @@ def draw_micro(rng: Rng, job: Job) -> Knobs:
 
 def draw_iterations(rng: Rng, job: Job) -> int:
     """Return how many iterations: three whole ones at least, more after autotuning, eight for each stretch of many."""
-    fewest = FEWEST + (job.cut_start > 0) + (job.cut_end > 0) + 3 * job.autotuned
+    fewest = MIN_DRAWN_ITERATIONS + (job.cut_start > 0) + (job.cut_end > 0) + 3 * job.autotuned
     fewest = max(fewest, 8 * job.stretches if job.stretches > 1 else 0)
-    return min(MOST, max(fewest, round(between(rng, *SYMBOLS) / job.size)))
+    return min(MAX_DRAWN_ITERATIONS, max(fewest, round(between(rng, *SYMBOLS) / job.size)))
 
 
 def draw_events(rng: Rng, job: Job) -> Knobs:

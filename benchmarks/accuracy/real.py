@@ -25,7 +25,7 @@ TRACES = Path(os.environ.get("DEEPPROF_TRACES", Path(__file__).resolve().parents
 FORMATS = ("kineto-json", "nsys-sqlite")
 HIDDEN = {"framework ranges": ("step", "range"), "launches": ("step", "range", "framework", "loop")}
 LOOKS = (*HIDDEN, "kernels")
-FEWEST = 3  # markers, for a trace to count in the summary
+MIN_MARKERS = 3  # markers, for a trace to count in the summary
 
 
 @dataclass(frozen=True)

@@ -189,5 +189,5 @@ def real_cells(row: real.Row) -> list[str]:
 
 def real_summary(look: str, rows: Sequence[real.Row]) -> list[str]:
     """Return how many traces a look gets right."""
-    scored = [r.f1 for r in rows if r.look == look and r.f1 is not None and r.markers >= real.FEWEST]
+    scored = [r.f1 for r in rows if r.look == look and r.f1 is not None and r.markers >= real.MIN_MARKERS]
     return [look, str(len(scored)), str(sum(f1 >= RIGHT for f1 in scored))]

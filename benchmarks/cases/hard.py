@@ -71,7 +71,7 @@ INSTEAD = {
     ("hta-nccl-parser", "first third lost"): (HEALTHY,),
     ("hta-nccl-parser", "last third lost"): (HEALTHY,),
 }
-FEW = (("input-bound", 3), ("sync-bound", 4), ("launch-bound", 3), ("recompilation", 3), ("recapture", 4))
+SHORT_CAPTURES = (("input-bound", 3), ("sync-bound", 4), ("launch-bound", 3), ("recompilation", 3), ("recapture", 4))
 MIXTURES: tuple[tuple[Mistakes, tuple[str, ...]], ...] = (
     (Mistakes(data=0.3, logs=0.1), ("input-bound",)),
     (Mistakes(data=0.3, reads=0.1), ("input-bound",)),
@@ -118,7 +118,7 @@ def cases() -> Iterator[Case]:
         yield Case(SIMULATED, name, label, partial(load_job, job), tuple(also))
     for number, (mistakes, (label, *also)) in enumerate(MIXTURES):
         yield Case(SIMULATED, describe(mistakes), label, partial(load_job, mixture_job(number)), tuple(also))
-    for scenario, iterations in FEW:
+    for scenario, iterations in SHORT_CAPTURES:
         load = partial(load_simulated, scenario, SEED, 1.0, iterations)
         yield Case(SIMULATED, f"{scenario}, {iterations} iterations", SCENARIOS[scenario].finding or HEALTHY, load)
     drawn = [

@@ -16,7 +16,7 @@ from tests.programs.table import PROGRAMS
 __all__ = ["cases"]
 
 ROOT = Path(__file__).resolve().parents[2]
-LONGEST = 300  # seconds
+PROGRAM_DEADLINE_S = 300  # seconds
 
 
 def cases() -> Iterator[Case]:
@@ -29,5 +29,5 @@ def load(name: str, scratch: Path) -> list[Trace]:
     """Run the program and read what it recorded."""
     path = scratch / f"{name}.json"
     command = [sys.executable, "-m", "tests.programs", name, "-o", str(path)]
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, timeout=LONGEST)
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, timeout=PROGRAM_DEADLINE_S)
     return [deepprof.read(path)]

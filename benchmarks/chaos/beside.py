@@ -19,7 +19,7 @@ from benchmarks.chaos.plan import Call
 
 __all__ = ["HELD_S", "fall_silent", "overload", "with_hostile"]
 
-ATTACKERS, ENOUGH = 2, 20
+ATTACKERS, MIN_ATTACKS = 2, 20
 TURN_S, SETTLE_S = 1.5, 0.25  # what the daemon has left to do for clients that have just gone is theirs
 FULL_NBYTES = 7 << 20  # of 16 MiB a token alone gets half; one message less than that is full
 HELD_S = 10.0  # longer than a sender bears not to hear from the daemon
@@ -73,7 +73,7 @@ def be_hostile(ground: Ground, name: str) -> Toll:
     """Have hostile processes for a while, and end them."""
     with tolling(ground) as toll, ground.noting(ground.troubled):
         with attacking(ground, name) as (processes, done):
-            ground.wait_for(lambda: done.value >= ENOUGH or not ground.daemon.runs, "attacks")
+            ground.wait_for(lambda: done.value >= MIN_ATTACKS or not ground.daemon.runs, "attacks")
             ground.pass_time(TURN_S)
             toll.attackers_s = sum(processor_s(process.pid) for process in processes)
             toll.times = done.value

@@ -27,7 +27,7 @@ __all__ = ["Effort", "Outcome", "Scenario", "attempt"]
 STEADY = ("journal.total_nbytes=8GiB", "journal.segment_nbytes=1MiB", "limits.message_nbytes=512KiB")  # keep all
 QUIET = 0.4  # of a scenario's time
 FEWEST_BATCHES = 1000  # of a sender: so many that it has some left, however slow the machine is
-FEWEST = 100  # waits of which a 99th percentile is told: of fewer it is the longest one, which says nothing
+MIN_P99_WAITS = 100  # waits of which a 99th percentile is told: of fewer it is the longest one, which says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,4 +216,4 @@ def those_in(waits: list[tuple[float, float]], stretches: list[Stretch]) -> list
 def find_p99(waits: list[tuple[float, float]], stretches: list[Stretch]) -> float | None:
     """Return the 99th percentile of the waits of what was sent in some stretches of time."""
     found = those_in(waits, stretches)
-    return float(np.quantile(found, 0.99)) if len(found) >= FEWEST else None
+    return float(np.quantile(found, 0.99)) if len(found) >= MIN_P99_WAITS else None

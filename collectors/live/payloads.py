@@ -27,7 +27,7 @@ Array = npt.NDArray[Any]
 
 NAMES_NBYTES = 1 << 20
 PART = 8192  # records: some tens of milliseconds of a busy job
-MOST = (PAYLOAD_NBYTES - RECORDS_HEAD.itemsize) // EVENT.itemsize
+MAX_EVENTS_PER_PACKET = (PAYLOAD_NBYTES - RECORDS_HEAD.itemsize) // EVENT.itemsize
 NOTICE_NBYTES = 512
 
 
@@ -63,8 +63,8 @@ def cut(events: Array, ranges: Array, offset_ns: int) -> Iterator[PacketPart]:
 def fit(part: PacketPart) -> Iterator[PacketPart]:
     """Yield `part`, or pieces of it where too many records begin at one moment; only the last promises."""
     count = max(len(part.events), len(part.ranges))
-    for begin in range(0, max(count, 1), MOST):
-        end = begin + MOST
+    for begin in range(0, max(count, 1), MAX_EVENTS_PER_PACKET):
+        end = begin + MAX_EVENTS_PER_PACKET
         until_ns = part.until_ns if end >= count else NO_TIME
         yield PacketPart(part.events[begin:end], part.ranges[begin:end], until_ns)
 

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from deepprof.analysis.result import BREAKDOWN, Recording, TimeSummary, WorkWithoutLoop, add_up, describe_recording
-from deepprof.analysis.streams import FEWEST, SearchedStream, next_streams, search_streams
+from deepprof.analysis.streams import MIN_STREAM_KERNELS, SearchedStream, next_streams, search_streams
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.engine import diagnose_loop
 from deepprof.diagnosis.finding import Finding
@@ -197,7 +197,7 @@ def complete(
 def stand_in(shown: SearchedStream, trace: Trace, timeline: Timeline) -> Iterator[Loop]:
     """Yield what is measured where a stream has no loop: a marked step, or all that was recorded."""
     single = measure_single(trace, shown.sequence, shown.evidence.families, timeline)
-    if single is not None and len(shown.sequence.symbols) >= FEWEST:
+    if single is not None and len(shown.sequence.symbols) >= MIN_STREAM_KERNELS:
         yield with_top(single, trace)
 
 

@@ -16,9 +16,9 @@ from deepprof.metrics.sequence import Sequence, main_sequence
 from deepprof.mining.evidence import Evidence
 from deepprof.plurals import counted
 
-__all__ = ["FEWEST", "SearchedStream", "next_streams", "search_streams"]
+__all__ = ["MIN_STREAM_KERNELS", "SearchedStream", "next_streams", "search_streams"]
 
-FEWEST = 6  # kernels: fewer on a stream are not worth a look
+MIN_STREAM_KERNELS = 6  # kernels: fewer on a stream are not worth a look
 WORTH, MOST_STREAMS = 0.2, 3  # of the main stream's busy time for a loop to be looked for there, and on how many
 
 
@@ -55,7 +55,7 @@ def search_stream(trace: Trace, host: HostSide, place: tuple[int, int]) -> Searc
     """Return what one stream shows."""
     sequence = main_sequence(trace, *place, host)
     evidence, kernels = gather_evidence(trace, sequence, host), len(sequence.symbols)
-    if kernels < FEWEST:
+    if kernels < MIN_STREAM_KERNELS:
         reason = f"only {counted(kernels, 'kernel')} on the main stream, too few to repeat"
         return SearchedStream(sequence, evidence, [], reason)
     return SearchedStream(sequence, evidence, *find_loops(trace, sequence, evidence))
@@ -67,7 +67,7 @@ def next_streams(roles: pl.DataFrame, device: int) -> list[tuple[int, int]]:
     worth = roles.filter(
         pl.col("device") == device,
         pl.col("role") == "assist",
-        pl.col("kernels") >= FEWEST,
+        pl.col("kernels") >= MIN_STREAM_KERNELS,
         pl.col("busy_ns") >= WORTH * float(main["busy_ns"].sum()),
     )
     return worth.sort("busy_ns", descending=True).select("device", "stream").head(MOST_STREAMS).rows()

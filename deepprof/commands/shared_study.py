@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from deepprof.simulation.sharing import SharedRun
 
 __all__ = [
-    "FEWEST",
     "ITERATIONS",
-    "LONGEST",
+    "MAX_STUDY_ITERATIONS",
+    "MIN_STUDY_ITERATIONS",
     "StudyOutcome",
     "StudyTrial",
     "list_trials",
@@ -30,7 +30,7 @@ __all__ = [
     "write_traces",
 ]
 
-ITERATIONS, FEWEST, LONGEST = 12, 5, 200
+ITERATIONS, MIN_STUDY_ITERATIONS, MAX_STUDY_ITERATIONS = 12, 5, 200
 ALONE, TOGETHER = (0.1, 0.25, 0.5, 0.75, 1.0), (0.25, 0.5)  # of the memory, as in Figs 7 and 8
 PROGRAMS = ("compute", "io")
 LOSSES = {"turns": ("turns_ns",), "slower": ("slowed_ns",), "copies": ("copies_ns", "copies_slowed_ns")}

@@ -27,7 +27,7 @@ SCENARIOS = (
 )
 SHARED = "shared"  # two programs, whose study it prints
 ITERATIONS = 40
-LONGEST = 5_000  # iterations of all ranks together; beyond it they no longer fit a machine's memory
+MAX_SIMULATED_ITERATIONS = 5_000  # iterations of all ranks together; beyond it they no longer fit a machine's memory
 HEAVY = {"small-kernels": 1_000, "accumulation": 1_000, "launch-bound": 1_500, "sync-bound": 2_500}  # more events each
 MOST_RANKS = 64  # the simulation takes no more
 SHOWN = 3  # files of another job that a message names
@@ -115,8 +115,9 @@ def run_study(args: argparse.Namespace) -> int:
     iterations = args.iterations or shared_study.ITERATIONS
     if args.ranks or args.annotate or args.strength != 1:
         raise UsageError("shared takes neither --ranks, --annotate nor --strength; leave them out")
-    if not shared_study.FEWEST <= iterations <= shared_study.LONGEST:
-        raise UsageError(f"--iterations {iterations}: shared takes {shared_study.FEWEST} to {shared_study.LONGEST}")
+    fewest, most = shared_study.MIN_STUDY_ITERATIONS, shared_study.MAX_STUDY_ITERATIONS
+    if not fewest <= iterations <= most:
+        raise UsageError(f"--iterations {iterations}: shared takes {fewest} to {most}")
     if args.output is not None:
         return write_study(args.output, iterations, args.seed)
     with progress("simulating"):
@@ -148,7 +149,7 @@ def check_length(scenario: str, iterations: int, ranks: int) -> None:
     """Raise `UsageError` for more iterations than a machine's memory takes."""
     from deepprof.collectors.errors import UsageError
 
-    longest = HEAVY.get(scenario, LONGEST) // min(ranks, MOST_RANKS)
+    longest = HEAVY.get(scenario, MAX_SIMULATED_ITERATIONS) // min(ranks, MOST_RANKS)
     if iterations > longest:
         of = f" with {ranks} ranks" if ranks > 1 else ""
         raise UsageError(f"--iterations {iterations}: at most {longest} can be simulated{of}; ask for fewer")

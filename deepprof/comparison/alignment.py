@@ -21,7 +21,9 @@ Ids = npt.NDArray[np.int64]
 
 EXACT_CELLS = 4 * 10**8  # of the table of two sequences, a bit each: 50 MB
 TOO_LONG = 25 * 10**9  # 100,000 kernels each take 4 s with the search for the rotation, and 25 MB
-FEW = 0.5  # of the kernels have the same name: less is another precision or library, where variants tell more
+FEW_COMMON_NAMES = (
+    0.5  # of the kernels have the same name: less is another precision or library, where variants tell more
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ Block = tuple[int, int, int]  # where in A, where in B, how long
 def align(a: KernelSymbols, b: KernelSymbols) -> list[AlignedSpan]:
     """Return the runs that make B of A, in order, together all of both. O(n · m / 64) time."""
     blocks = match(a.exact, b.exact)
-    if 2 * total(blocks) < FEW * (len(a) + len(b)):
+    if 2 * total(blocks) < FEW_COMMON_NAMES * (len(a) + len(b)):
         variants = match(a.coarse, b.coarse)
         blocks = variants if total(variants) > 2 * total(blocks) else blocks
     return [run for run in walk(a, b, blocks) if run.a_end > run.a_first or run.b_end > run.b_first]

@@ -21,7 +21,7 @@ __all__ = ["nothing_to_compare", "sum_up"]
 CALLS = {"idle_sync_ns": WAIT, "idle_allocator_ns": ALLOCATOR}
 COLLECTIVE = ("nccl", "rccl")
 TIMES = 2  # from here on a factor reads better than 118.3 % more
-MOST = 0.05  # of the change: a part that explains less of it is not worth naming
+MIN_SHARE_NAMED = 0.05  # of the change: a part that explains less of it is not worth naming
 
 
 def nothing_to_compare(missing: Sequence[str]) -> Headline:
@@ -51,7 +51,7 @@ def main_part(pair: LoopPair) -> PartChange | None:
     if change * (pair.time.b_ns - pair.time.a_ns) <= 0:
         return None
     largest = max(pair.parts, key=lambda part: part.difference_ns * (1 if change > 0 else -1))
-    return largest if largest.difference_ns / change >= MOST else None
+    return largest if largest.difference_ns / change >= MIN_SHARE_NAMED else None
 
 
 def surely_changed(part: str, a: Loop, b: Loop) -> bool:

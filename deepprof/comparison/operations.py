@@ -22,7 +22,7 @@ __all__ = ["compare_programs"]
 Floats = npt.NDArray[np.float64]
 
 ANOTHER = 0.5  # of the kernels align: with less, more is new than old, and rows would only list both programs
-LONGEST = 12  # kernels in a row of a replacement; a longer one is told apart by its first ones
+MAX_REPLACED_KERNELS = 12  # kernels in a row of a replacement; a longer one is told apart by its first ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def changes(runs: Sequence[AlignedSpan], a: RunIteration, b: RunIteration) -> It
 def whole(run: AlignedSpan, a: RunIteration, b: RunIteration) -> tuple[Key, float, float]:
     """Return a run as one change."""
     (before, a_ns), (after, b_ns) = cut(a, run.a_first, run.a_end), cut(b, run.b_first, run.b_end)
-    return (run.kind, tuple(before[:LONGEST]), tuple(after[:LONGEST])), sum(a_ns), sum(b_ns)
+    return (run.kind, tuple(before[:MAX_REPLACED_KERNELS]), tuple(after[:MAX_REPLACED_KERNELS])), sum(a_ns), sum(b_ns)
 
 
 def singly(run: AlignedSpan, a: RunIteration, b: RunIteration) -> Iterable[tuple[Key, float, float]]:

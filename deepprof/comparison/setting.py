@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["compare_settings"]
 
-MOST = 4  # models, sizes or versions named
-LONGEST = 80  # characters of what a run states
+MAX_SETTINGS_NAMED = 4  # models, sizes or versions named
+MAX_SETTING_CHARS = 80  # characters of what a run states
 KEPT_RATIO = 0.05  # of a device's memory: drivers keep some, and not each as much
 MODEL = re.compile(r"(?!Agent \d+$).*\d", re.DOTALL)  # a maker's name or a number in a list is no model
 DIGIT = re.compile(r"\d")
@@ -51,14 +51,16 @@ def compare_settings(a: Analysis, b: Analysis) -> tuple[Difference, ...]:
         differing = [key for key in differing if not key.endswith("of a device")]
     elif same_memory(a.traces, b.traces):
         differing = [key for key in differing if key != "memory of a device"]
-    return tuple(Difference(key, before[key][:LONGEST], after[key][:LONGEST]) for key in differing)
+    return tuple(Difference(key, before[key][:MAX_SETTING_CHARS], after[key][:MAX_SETTING_CHARS]) for key in differing)
 
 
 def describe_setting(traces: Sequence[Trace]) -> dict[str, str]:
     """Return what the traces of a run state of its setting, by what it is; "" where they state nothing."""
     devices = pl.concat(map(used_devices, traces))
     models = {
-        name[:LONGEST].removeprefix("NVIDIA ") for name in devices["name"].drop_nulls() if MODEL.match(name[:LONGEST])
+        name[:MAX_SETTING_CHARS].removeprefix("NVIDIA ")
+        for name in devices["name"].drop_nulls()
+        if MODEL.match(name[:MAX_SETTING_CHARS])
     }
     worlds = {trace.world_size for trace in traces if trace.world_size}
     counted = (
@@ -115,7 +117,7 @@ def spell(key: str, version: Any) -> str:
     CUDA counts 1000 · major + 10 · minor, HIP 10⁷ · major + 10⁵ · minor + patch.
     """
     if isinstance(version, str):
-        return version[:LONGEST] if DIGIT.search(version) else ""
+        return version[:MAX_SETTING_CHARS] if DIGIT.search(version) else ""
     if isinstance(version, bool) or not isinstance(version, int) or not 0 < version < 2**31:
         return ""
     if key.startswith("cuda"):
@@ -127,4 +129,4 @@ def spell(key: str, version: Any) -> str:
 
 def join(words: Iterable[str]) -> str:
     """Return the first few words with commas."""
-    return ", ".join(word[:LONGEST] for word in list(words)[:MOST])
+    return ", ".join(word[:MAX_SETTING_CHARS] for word in list(words)[:MAX_SETTINGS_NAMED])

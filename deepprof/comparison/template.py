@@ -13,7 +13,7 @@ from deepprof.metrics.loop import Loop
 
 __all__ = ["UsualIteration", "take_template"]
 
-MOST = 64  # iterations: more of them move no median, and each costs a row per kernel
+MAX_TEMPLATE_ITERATIONS = 64  # iterations: more of them move no median, and each costs a row per kernel
 CELLS = 1 << 22  # kernels of all of them together
 
 
@@ -50,7 +50,7 @@ def choose_alike(usual: pl.DataFrame) -> pl.DataFrame:
     rows = usual.filter(pl.col("kernels") == counts["kernels"][0]).sort("edits", "iteration_ns")
     middle = ((rows["edits"] == rows["edits"][0]).sum() - 1) // 2
     others = rows.with_row_index("row").filter(pl.col("row") != middle).drop("row")
-    most = max(1, min(MOST, CELLS // max(1, int(counts["kernels"][0]))))
+    most = max(1, min(MAX_TEMPLATE_ITERATIONS, CELLS // max(1, int(counts["kernels"][0]))))
     return pl.concat([rows[middle : middle + 1], others.gather_every(max(1, -(-others.height // most)))])
 
 

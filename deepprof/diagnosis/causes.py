@@ -32,7 +32,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
 WHY_LATE = frozenset({"input-bound", "host-bound", "launch-bound", "sync-bound", "allocator-bound", "copy-bound"})
 OVER_TIME = frozenset({"slow-iterations", "drift"})  # they are about any part
 SAME_KIND = 0.5  # of the symptom's time is in the parts of its cause
-ENOUGH = 0.8  # of the symptom's weight: a smaller cause does not explain it
+MIN_EXPLAINED = 0.8  # of the symptom's weight: a smaller cause does not explain it
 
 
 def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -103,8 +103,8 @@ def is_enough(cause: Finding, symptom: Finding) -> bool:
     """
     touched = cause.evidence.get("lost_together_ns") if cause.rule == "shared-device" else None
     if isinstance(touched, int):
-        return touched >= ENOUGH * (symptom.headroom_ns_per_iteration or 0)
-    return burden(cause) >= ENOUGH * burden(symptom) or is_usually_enough(cause, symptom)
+        return touched >= MIN_EXPLAINED * (symptom.headroom_ns_per_iteration or 0)
+    return burden(cause) >= MIN_EXPLAINED * burden(symptom) or is_usually_enough(cause, symptom)
 
 
 def is_usually_enough(cause: Finding, symptom: Finding) -> bool:
@@ -115,7 +115,7 @@ def is_usually_enough(cause: Finding, symptom: Finding) -> bool:
     late, exposed = cause.evidence.get("late_ratio"), symptom.evidence.get("share_ratio")
     if symptom.rule != "communication-bound" or not isinstance(late, float) or not isinstance(exposed, float):
         return False
-    return late * cause.confidence >= ENOUGH * exposed * symptom.confidence
+    return late * cause.confidence >= MIN_EXPLAINED * exposed * symptom.confidence
 
 
 def same_place(cause: Finding, symptom: Finding) -> bool:

@@ -51,7 +51,7 @@ WHY = {
     "idle_sync_ns": "the host hardly waits: it needs the time to begin again",
 }
 QUEUED = "work was launched and did not begin, or the launch was not recorded: the trace does not say more"
-FEW = "too few iterations show it"
+TOO_FEW_ITERATIONS = "too few iterations show it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,8 @@ def explain(loop: Loop, part: str) -> str:
     """Return why nothing is said of a part."""
     cost = cost_of(loop, [part])
     if cost is None:
-        return FEW
+        return TOO_FEW_ITERATIONS
     if cost.affected < 2 < cost.iterations:
         return ONCE
     seen = mean_of(loop, "launches") > 0
-    return QUEUED if part == "idle_unknown_ns" and seen else WHY.get(part, FEW)
+    return QUEUED if part == "idle_unknown_ns" and seen else WHY.get(part, TOO_FEW_ITERATIONS)

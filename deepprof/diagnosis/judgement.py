@@ -26,12 +26,12 @@ Place = Mapping[str, int | str] | None
 
 STEADY = 0.6  # of the iterations show it: it is a property of the iteration
 BORDERLINE = 0.6  # confidence at the limit; it is full where the share is twice as large
-FEW = 5  # iterations below which a mean says less
+FEW_FOR_A_MEAN = 5  # iterations below which a mean says less
 SEEN = {1: 0.5, 2: 0.75}  # certainty of what is in so many iterations only; in more: 0.9
 OFTEN = 0.9
 MOST_OF_IT = 0.8
 HIDDEN = 0.5  # of the limit of a warning: what saves less is a remark
-FEWEST = 2  # iterations that show it: in one it may be chance
+MIN_AFFECTED = 2  # iterations that show it: in one it may be chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class CostClaim:
         if self.is_steady and self.cost.usual_share >= self.limits.warning:
             return True
         rest = cost_beside_slow(self.loop, self.parts)
-        return rest is not None and rest.share >= self.limits.warning and rest.affected >= FEWEST
+        return rest is not None and rest.share >= self.limits.warning and rest.affected >= MIN_AFFECTED
 
     @property
     def is_steady(self) -> bool:
@@ -165,7 +165,7 @@ def share_out(saved_ns: float, loop: Loop, parts: Sequence[str]) -> dict[str, in
 
 def many(iterations: int) -> float:
     """Return how much a mean over so many iterations says, 1 from five on."""
-    return min(1.0, 1 - (FEW - iterations) * 0.08)
+    return min(1.0, 1 - (FEW_FOR_A_MEAN - iterations) * 0.08)
 
 
 def describe_cost(cost: Cost) -> dict[str, int | float]:

@@ -20,7 +20,7 @@ __all__ = ["Lateness", "count_late", "find_late", "luck_of", "measure_lateness",
 
 Int64s = npt.NDArray[np.int64]
 
-FEWEST = 3  # iterations: what happens twice may be chance
+MIN_LATE_ITERATIONS = 3  # iterations: what happens twice may be chance
 LATE_SHARE = 0.05  # of an iteration: devices of one model differ by a few percent in speed
 SAME_RANK = 2 / 3  # of the iterations it must be late in: between two ranks a half is chance
 CLEAR = 4  # times the noise of the measurement
@@ -104,7 +104,7 @@ def is_often(lateness: Lateness, group: RankGroup, time_ns: float) -> bool:
     if share_late(lateness, group, time_ns) < SAME_RANK:
         return False
     if lateness.arrivals_ns is None:
-        return len(lateness.late_ns) >= FEWEST
+        return len(lateness.late_ns) >= MIN_LATE_ITERATIONS
     return luck_of(lateness, group, time_ns) <= LUCK
 
 

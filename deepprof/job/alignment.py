@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from deepprof.collectors.trace import Trace
 
 __all__ = [
-    "FEWEST",
+    "MIN_MATCHED_COLLECTIVES",
     "AlignedRank",
     "ClockCorrection",
     "ClockOffset",
@@ -30,7 +30,7 @@ __all__ = [
     "plan_corrections",
 ]
 
-FEWEST = 8  # matched collectives: a median of fewer moves with a single late one
+MIN_MATCHED_COLLECTIVES = 8  # matched collectives: a median of fewer moves with a single late one
 CLEAR = 4  # times the spread: an offset below it may be none
 KEY = ("group", "sequence", "collective")
 SHOWN = 6  # ranks named in a sentence
@@ -52,7 +52,7 @@ class ClockOffset:
     @property
     def is_clear(self) -> bool:
         """Say whether it is measured well enough to be corrected."""
-        return self.matched >= FEWEST and abs(self.offset_ns) > CLEAR * max(self.spread_ns, 1)
+        return self.matched >= MIN_MATCHED_COLLECTIVES and abs(self.offset_ns) > CLEAR * max(self.spread_ns, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ def measure_offset(ends: pl.DataFrame, others: pl.DataFrame) -> ClockOffset | No
 def state(first: AlignedRank, others: Sequence[AlignedRank]) -> list[str]:
     """Return sentences on what collectives said about each rank's clock."""
     reference = f"rank {first.rank}"
-    measured = [each for each in others if each.offset is not None and each.offset.matched >= FEWEST]
+    measured = [each for each in others if each.offset is not None and each.offset.matched >= MIN_MATCHED_COLLECTIVES]
     corrected = [each for each in measured if each.movable]
     left = [each for each in measured if not each.movable]
     sentences = []
@@ -192,7 +192,7 @@ def state(first: AlignedRank, others: Sequence[AlignedRank]) -> list[str]:
         sentences.append(
             f"collectives show no clear difference from {reference}'s clock, and times are as recorded: {tell(left)}"
         )
-    few = [each.rank for each in others if each.offset is not None and each.offset.matched < FEWEST]
+    few = [each.rank for each in others if each.offset is not None and each.offset.matched < MIN_MATCHED_COLLECTIVES]
     if few:
         sentences.append(f"{list_ranks(few)} share too few collectives with {reference} to measure how clocks differ")
     return sentences

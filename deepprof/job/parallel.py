@@ -28,7 +28,7 @@ __all__ = ["JOBS", "Watch", "choose_jobs", "read_in_parallel"]
 JOBS = "DEEPPROF_JOBS"
 PAYS_NBYTES = 512 * 1024**2  # of content, two seconds of reading: below it, starting processes takes what they save
 TAKES = 4  # times the content in memory while a trace is read
-MOST = 64
+MAX_READERS = 64
 PLENTY = 1 << 60
 CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 AVAILABLE = re.compile(rb"^MemAvailable:\s+(\d{1,15}) kB$", re.MULTILINE)
@@ -43,22 +43,22 @@ def choose_jobs(jobs: int | None, sizes: Sequence[int]) -> int:
     `UsageError` for a variable that is no number from 1 to 64.
     """
     wanted = jobs if jobs is not None else read_variable()
-    if wanted is not None and not 1 <= wanted <= MOST:
-        raise UsageError(f"{wanted} processes to read with: give 1 to {MOST}")
+    if wanted is not None and not 1 <= wanted <= MAX_READERS:
+        raise UsageError(f"{wanted} processes to read with: give 1 to {MAX_READERS}")
     if len(sizes) < 2 or not can_start():
         return 1
     if wanted is not None:
         return min(wanted, len(sizes))
     if sum(sizes) < PAYS_NBYTES:
         return 1
-    return max(1, min(processors(), len(sizes), MOST, free_nbytes() // (TAKES * max(sizes) + 1)))
+    return max(1, min(processors(), len(sizes), MAX_READERS, free_nbytes() // (TAKES * max(sizes) + 1)))
 
 
 def read_variable() -> int | None:
     """Return what the variable DEEPPROF_JOBS says."""
     text = os.environ.get(JOBS, "")
     if text and not (text.isascii() and text.isdecimal() and len(text) < 9):
-        raise UsageError(f"{JOBS}={text[:40]!r} is no number of processes; give 1 to {MOST}")
+        raise UsageError(f"{JOBS}={text[:40]!r} is no number of processes; give 1 to {MAX_READERS}")
     return int(text) if text else None
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMA", "DiffReport", "encode"]
 
 SCHEMA = "deepprof.diff/1"
-LONGEST = 1000  # characters of a kernel's name, of which templates can make any number
+MAX_NAME_CHARS = 1000  # characters of a kernel's name, of which templates can make any number
 
 
 class RunBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -280,4 +280,4 @@ def describe_kernel(row: KernelChange) -> KernelBlock:
 
 def spell(names: Iterable[str]) -> list[str]:
     """Return names that can be encoded, cut where they are too long."""
-    return [readable(name[:LONGEST]) for name in names]
+    return [readable(name[:MAX_NAME_CHARS]) for name in names]

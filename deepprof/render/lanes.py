@@ -19,7 +19,7 @@ Int64s = npt.NDArray[np.int64]
 Lane = list[tuple[int, int]]  # the slices that are open, as start and end
 
 DEEPEST = 256  # slices within each other on a lane: Perfetto drops what lies 512 deep, older versions from 256 on
-MOST = 32  # lanes of a track that are looked through for room; the slices on further ones do not nest at all
+MAX_LANES = 32  # lanes of a track that are looked through for room; the slices on further ones do not nest at all
 
 
 def assign_lanes(tracks: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
@@ -70,7 +70,7 @@ def place(lanes: list[Lane], spare: list[tuple[int, int]], start: int, end: int)
         if not lane or (end <= lane[-1][1] and len(lane) < DEEPEST):
             lane.append((start, end))
             return number
-    if len(lanes) < MOST:
+    if len(lanes) < MAX_LANES:
         lanes.append([(start, end)])
         return len(lanes) - 1
     return place_flat(spare, start, end)
@@ -82,8 +82,8 @@ def place_flat(spare: list[tuple[int, int]], start: int, end: int) -> int:
         number = spare[0][1]
         heapq.heapreplace(spare, (end, number))
         return number
-    heapq.heappush(spare, (end, MOST + len(spare)))
-    return MOST + len(spare) - 1
+    heapq.heappush(spare, (end, MAX_LANES + len(spare)))
+    return MAX_LANES + len(spare) - 1
 
 
 def close(lane: Lane, start: int, end: int) -> None:

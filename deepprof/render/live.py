@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["LiveScene", "draw_scene"]
 
 AROUND = 6  # lines of a job beside its rows
-FEWEST = 3  # rows of a job, however low the screen
+MIN_ROWS = 3  # rows of a job, however low the screen
 SILENT_NS = 300 * 10**9  # without a record, as the alert CollectorSilent has it
 STYLES = {
     "locked": "",
@@ -95,7 +95,7 @@ def draw_head(scene: LiveScene, width: int) -> Iterator[Line]:
 
 def fit_jobs(scene: LiveScene, width: int, height: int) -> list[Line]:
     """Return what of the jobs fits into `height` lines."""
-    room = max(height // max(len(scene.jobs), 1) - AROUND, FEWEST)
+    room = max(height // max(len(scene.jobs), 1) - AROUND, MIN_ROWS)
     if len(scene.jobs) == 1 or not has_more(scene):
         blocks = list(draw_blocks(scene, width, room))
         if len(scene.jobs) == 1 or len(blocks) <= height:

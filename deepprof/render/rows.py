@@ -17,8 +17,8 @@ __all__ = ["TextRow", "draw_rows", "fit_columns"]
 
 GAP = 2
 INDENT = 2
-LONGEST = 72  # of a label on a wide page
-SHORTEST = 24  # with less than this a name says little: the values go below it
+MAX_LABEL_CHARS = 72  # of a label on a wide page
+MIN_LABEL_CHARS = 24  # with less than this a name says little: the values go below it
 ARROW = " → "
 KEPT, LEAD = 4, 3  # characters at the start of a label, and before what tells it from another
 
@@ -37,9 +37,9 @@ def draw_rows(page: TextPage, header: Sequence[str], rows: Sequence[TextRow], *,
     """Draw the rows under the header of their values, `indent` columns in."""
     cells = [tuple(map(page.show, row.values)) for row in rows]
     widths = measure_columns(page, header, rows)
-    longest = max(len(label(page, row, LONGEST)) for row in rows)
+    longest = max(len(label(page, row, MAX_LABEL_CHARS)) for row in rows)
     free = page.width - indent - sum(width + GAP for width in widths)
-    beside = free >= min(SHORTEST, longest)
+    beside = free >= min(MIN_LABEL_CHARS, longest)
     room = min(free, longest) if beside else page.width - indent
     page.draw(" " * room + align(header, widths) if beside else align(header, widths)[GAP:], "dim", indent)
     for row, name, values in zip(rows, cut_labels(page, rows, room), cells, strict=True):

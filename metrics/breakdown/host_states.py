@@ -23,7 +23,9 @@ Int64s = npt.NDArray[np.int64]
 
 PAUSE_NS = 1_000_000  # between two runtime calls: frameworks dispatch an operator in 5 to 200 µs, profiled ones in 500
 BEFORE_NS = -(1 << 61)  # before any record; what comes after them is as far away
-FEW = 8  # kernels launched within a range that only loads data (a batch that is normalised on the device)
+MAX_LOADER_KERNELS = (
+    8  # kernels launched within a range that only loads data (a batch that is normalised on the device)
+)
 FEEDS = 0.05  # of the busiest thread's kernels: one with fewer does something on the side, like decoding images
 INPUT = (
     r"(?i)data[\s_-]?load|dataiter|next_?batch|(?:load|get|fetch|read|wait_for)_?(?:train(?:ing)?_?)?batch"
@@ -166,7 +168,7 @@ def input_spans(trace: Trace, threads: pl.DataFrame, launched: pl.DataFrame) -> 
     columns = ("process", "thread", "start_ns", "end_ns")
     rows = pl.concat([rows.filter(wanted).select(columns) for rows, wanted in kinds])
     loading = on_threads(rows, threads)
-    return spans_of(loading.filter(launches_within(loading, launched) <= FEW))
+    return spans_of(loading.filter(launches_within(loading, launched) <= MAX_LOADER_KERNELS))
 
 
 def launches_within(rows: pl.DataFrame, launched: pl.DataFrame) -> pl.Series:

@@ -13,7 +13,7 @@ from deepprof.metrics.spans import Spans, covered, union
 
 __all__ = ["find_calls", "find_place"]
 
-MOST = 0.5  # of the spans' time lies in what is named
+MIN_NAMED_SHARE = 0.5  # of the spans' time lies in what is named
 ALL = 0.9  # of the time between the spans: what is open all the time is no place
 LIKELY = 12  # names looked at closely
 KINDS = {"operator": "op", "frame": "python"}  # word in a place: category of host events
@@ -60,7 +60,7 @@ def narrowest(rows: pl.DataFrame, spans: Spans) -> int | None:
     touching = rows.select("name_id", "start_ns", "end_ns", inside=pl.Series(inside)).filter(pl.col("inside") > 0)
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
     names = touching.group_by("name_id").agg(pl.col("inside").sum(), length=length)  # too much where they are nested
-    likely = names.filter(pl.col("inside") >= MOST * spans.total_ns).sort("length", "name_id")
+    likely = names.filter(pl.col("inside") >= MIN_NAMED_SHARE * spans.total_ns).sort("length", "name_id")
     known: list[tuple[int, int]] = []
     for name in likely["name_id"].head(LIKELY).to_list():
         own = touching.filter(pl.col("name_id") == name)
@@ -76,8 +76,8 @@ def tells(around: Spans, spans: Spans) -> bool:
     filled = int(covered(around, spans.starts, spans.ends).sum())
     between = int((last - first)[0]) - spans.total_ns
     if not between:  # a single span: what goes on for longer than that may go on all the time
-        return filled >= MOST * spans.total_ns and around.total_ns <= 2 * spans.total_ns
-    return filled >= MOST * spans.total_ns and int(covered(around, first, last)[0]) - filled < ALL * between
+        return filled >= MIN_NAMED_SHARE * spans.total_ns and around.total_ns <= 2 * spans.total_ns
+    return filled >= MIN_NAMED_SHARE * spans.total_ns and int(covered(around, first, last)[0]) - filled < ALL * between
 
 
 def find_calls(trace: Trace, pattern: str, spans: Spans, threads: pl.DataFrame | None = None) -> Place | None:

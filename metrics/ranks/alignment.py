@@ -24,7 +24,7 @@ Matching = Literal["sequence", "ends"]
 
 CANDIDATES = 512  # ways to lay one rank on another that are tried, those that move it least first
 LOOKED_AT = 4096  # collectives: where two ranks meet shows in fewer
-FEWEST = 3  # distances between ends that two ranks must share
+MIN_SHARED_DISTANCES = 3  # distances between ends that two ranks must share
 KEY = ("group", "sequence")
 
 
@@ -128,7 +128,9 @@ def candidates(
 
 
 def spread_at(ends: tuple[Int64s, Int64s], others: tuple[Int64s, Int64s], shift: int) -> int | None:
-    """Return the median difference between the ranks' distances of neighbouring ends; None for fewer than `FEWEST`.
+    """Return the median difference between the ranks' distances of neighbouring ends.
+
+    None for fewer than `MIN_SHARED_DISTANCES`.
 
     Where they overlap less than the half of the shorter one, they are not compared: a few distances meet by chance.
     """
@@ -136,6 +138,6 @@ def spread_at(ends: tuple[Int64s, Int64s], others: tuple[Int64s, Int64s], shift:
     at = np.minimum(np.searchsorted(ends[0], place + shift), len(ends[0]) - 1)
     both = ends[0][at] == place + shift
     neighbours = both[1:] & both[:-1] & (np.diff(place) == 1)
-    if neighbours.sum() < FEWEST or 2 * both.sum() < min(len(place), len(ends[0])):
+    if neighbours.sum() < MIN_SHARED_DISTANCES or 2 * both.sum() < min(len(place), len(ends[0])):
         return None
     return int(np.median(np.abs(np.diff(end) - np.diff(ends[1][at]))[neighbours]))

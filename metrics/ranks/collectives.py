@@ -44,8 +44,8 @@ OPERATION = r"(AllReduce|AllGather|ReduceScatter|AllToAll)"
 SYNCHRONISING = r"(?i)^_*(?:all|reduce_?scatter|barrier)"
 SIZED = r"(?i)^_*(?:all_?reduce|all_?gather|reduce_?scatter)"  # the larger side is as large on every rank
 LINKED = 0.5  # of the collectives: where fewer have a launch record, launches do not order them
-FEWEST = 2  # passes: a sequence that came once is no pattern, but in a step that a marker bounds
-LONGEST = 100_000  # collectives per iteration, more than any program has
+MIN_PASSES = 2  # passes: a sequence that came once is no pattern, but in a step that a marker bounds
+MAX_COLLECTIVES = 100_000  # collectives per iteration, more than any program has
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def read_passes(loop: Loop, trace: Trace) -> Passes:
     if found.is_empty() or usable.is_empty():
         return Passes((), pl.DataFrame(schema=PASSES))
     placed = place(found, loop, trace).filter(pl.col("iteration").is_in(usable.implode()))
-    usual = keep_usual(placed, fewest=1 if loop.single else FEWEST)
+    usual = keep_usual(placed, fewest=1 if loop.single else MIN_PASSES)
     return replace(usual, on_cpu=is_stand_in(trace))
 
 
@@ -178,7 +178,7 @@ def keep_usual(placed: pl.DataFrame, fewest: int) -> Passes:
     """Return the passes whose sequence of symbols is the most frequent one."""
     numbered = placed.with_columns(symbol_id=pl.col("symbol").rank("dense"))
     passes = numbered.group_by("iteration", maintain_order=True).agg("symbol_id", length=pl.len())
-    passes = passes.filter(pl.col("length") <= LONGEST)
+    passes = passes.filter(pl.col("length") <= MAX_COLLECTIVES)
     counts = Counter(map(tuple, passes["symbol_id"].to_list()))
     usual, times = counts.most_common(1)[0] if counts else ((), 0)
     if times < fewest:

@@ -22,13 +22,13 @@ __all__ = ["INSTALL", "LevelChange", "can_find_changes", "find_changes"]
 Float64s = npt.NDArray[np.float64]
 
 INSTALL = "pip install 'deepprof[changes]'"
-SHORTEST = 5  # values on either side: four slow ones in a row are outliers
+MIN_LEVEL_VALUES = 5  # values on either side: four slow ones in a row are outliers
 MATERIAL = 0.08  # of the level: what wanders by a few per cent has no levels
 CLEAR = 4.0  # deviations within the levels that a jump must exceed
 OUTLYING = 3.0
 FINEST = 0.002  # of the level: clocks that tick coarsely show less noise than there is
 PENALTY = 3.0  # times log(n) for each change: a new level and its place, stricter than BIC since noise is not white
-MOST = 20_000  # values: longer series are thinned evenly, which PELT's worst case, n², makes necessary
+MAX_SERIES_VALUES = 20_000  # values: longer series are thinned evenly, which PELT's worst case, n², makes necessary
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +51,19 @@ def find_changes(values: npt.ArrayLike) -> tuple[LevelChange, ...]:
     At least five values lie before, between and after jumps.
     """
     series = np.asarray(values, np.float64)
-    if len(series) < 2 * SHORTEST or steady(series) or not can_find_changes():
+    if len(series) < 2 * MIN_LEVEL_VALUES or steady(series) or not can_find_changes():
         return ()
     unit = max(noise(series), FINEST * float(np.median(np.abs(series))), np.finfo(np.float64).tiny)
-    level = local_median(series, 2 * SHORTEST - 1)
+    level = local_median(series, 2 * MIN_LEVEL_VALUES - 1)
     calm = np.clip(series, level - OUTLYING * unit, level + OUTLYING * unit)
-    stride = -(-len(series) // MOST)
+    stride = -(-len(series) // MAX_SERIES_VALUES)
     found = segment(calm[::stride] / unit)
     return merged(calm, [0, *(stride * at for at in found), len(series)])
 
 
 def steady(series: Float64s) -> bool:
     """Return whether no jump can be worth a word, so that the library need not be loaded."""
-    levels = local_median(series, 2 * SHORTEST - 1)  # reaches any level that holds for five values
+    levels = local_median(series, 2 * MIN_LEVEL_VALUES - 1)  # reaches any level that holds for five values
     return float(np.ptp(levels)) < MATERIAL * float(np.median(series))
 
 
@@ -71,7 +71,7 @@ def segment(signal: Float64s) -> list[int]:
     """Return the change points of a series with unit noise."""
     from ruptures.detection.kernelcpd import KernelCPD
 
-    found = KernelCPD(kernel="linear", min_size=SHORTEST).fit(signal.reshape(-1, 1))
+    found = KernelCPD(kernel="linear", min_size=MIN_LEVEL_VALUES).fit(signal.reshape(-1, 1))
     return [int(at) for at in found.predict(pen=PENALTY * math.log(len(signal)))[:-1]]
 
 

@@ -19,7 +19,7 @@ __all__ = ["Drift", "find_drift"]
 
 Float64s = npt.NDArray[np.float64]
 
-FEWEST = 12  # iterations: two thirds of which are compared, four at least on either side
+MIN_DRIFT_ITERATIONS = 12  # iterations: two thirds of which are compared, four at least on either side
 FEWEST_COMPARED = 5  # what a median's interval takes
 MATERIAL = 0.1  # of the iteration time: clocks and shared hosts wander by some per cent
 CHANCE = 0.01
@@ -60,7 +60,7 @@ class Drift:
 def find_drift(loop: Loop) -> Drift | None:
     """Return how the iterations became slower, None where they did not, by too little, or too few were recorded."""
     rows = loop.usual
-    if rows.height < FEWEST:
+    if rows.height < MIN_DRIFT_ITERATIONS:
         return None
     times = rows["iteration_ns"].to_numpy().astype(np.float64)
     if not rises(times):

@@ -33,7 +33,9 @@ __all__ = [
 ]
 
 CHANCE = 0.01
-FEWEST = 6  # iterations: five in a row that grow are one chance in 120, not enough beside all that is looked at
+MIN_GROWTH_ITERATIONS = (
+    6  # iterations: five in a row that grow are one chance in 120, not enough beside all that is looked at
+)
 
 SMALL_OVERLAP = 0.3  # copies fill less of the interval than this, or they are the cause
 LARGE_SHARE = 0.2  # of the iteration's time: below, the interval is no headline
@@ -53,7 +55,7 @@ RISING = 0.9  # of the iterations leave at least as much as the one before
 LASTING = 0.2  # of the growth lies in the second half: caches and workspaces fill in the first
 
 FEWEST_BUILT = 2  # iterations: what is built in one may be the job's own start
-MOST = 0.5  # of the iterations build something, or it is no property of the loop
+MIN_REBUILT_SHARE = 0.5  # of the iterations build something, or it is no property of the loop
 WORTH = 0.03  # of the iteration's time
 # Compilers' own ranges. Running compiled code is named much alike: "Torch-Compiled Region", "Call CompiledFxGraph".
 COMPILE = (
@@ -197,7 +199,7 @@ def beyond_noise(values: npt.NDArray[np.float64] | npt.NDArray[np.int64], trend:
 def find_count_growth(loop: Loop) -> CountGrowth | None:
     """Return the count per iteration that grows most clearly, None where none does."""
     rows = loop.usual
-    if rows.height < FEWEST:
+    if rows.height < MIN_GROWTH_ITERATIONS:
         return None
     found = [(name, find_trend(rows[name].to_numpy())) for name in COUNTS]
     growing = [
@@ -225,13 +227,13 @@ def find_count_growth(loop: Loop) -> CountGrowth | None:
 def find_memory_growth(loop: Loop, trace: Trace) -> MemoryGrowth | None:
     """Return the growth of what iterations leave in use, unless it stops, or comes and goes."""
     floors = find_floors(loop, trace)
-    if floors is None or len(floors.nbytes) < FEWEST:
+    if floors is None or len(floors.nbytes) < MIN_GROWTH_ITERATIONS:
         return None
     nbytes = floors.nbytes
     steps = np.diff(nbytes)
     rising, grown = float((steps >= 0).mean()), int(nbytes[-1] - nbytes[0])
     later = int(nbytes[-1] - nbytes[len(nbytes) // 2])
-    if grown <= 0 or rising < RISING or later < LASTING * grown or float((steps > 0).mean()) < MOST:
+    if grown <= 0 or rising < RISING or later < LASTING * grown or float((steps > 0).mean()) < MIN_REBUILT_SHARE:
         return None
     relative = grown >= MEMORY_GROWTH * int(nbytes[0]) if floors.absolute else False
     if not relative and grown < LEAK_NBYTES * len(steps):
@@ -248,7 +250,7 @@ def find_rebuilding(loop: Loop, trace: Trace) -> Rebuilding | None:
         return None
     kinds = [(spans, graphs, name) for graphs in (False, True) for spans, name in [build_spans(trace, graphs=graphs)]]
     found = [weigh(loop, rows, *kind) for kind in kinds if len(kind[0].starts)]
-    wanted = [r for r in found if r.affected > MOST * r.iterations and r.building_ns >= WORTH * r.time_ns]
+    wanted = [r for r in found if r.affected > MIN_REBUILT_SHARE * r.iterations and r.building_ns >= WORTH * r.time_ns]
     return max(wanted, key=lambda r: r.building_ns, default=None)
 
 

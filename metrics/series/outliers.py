@@ -16,7 +16,7 @@ from deepprof.metrics.series.statistics import deviation, local_median
 from deepprof.metrics.spans import NOTHING, Spans, covered, intersect, union
 
 __all__ = [
-    "FEWEST",
+    "MIN_OUTLIER_ITERATIONS",
     "RECORDED",
     "WARNING",
     "WORTH",
@@ -30,7 +30,7 @@ __all__ = [
 
 Float64s = npt.NDArray[np.float64]
 
-FEWEST = 8  # iterations: with fewer there is no usual one
+MIN_OUTLIER_ITERATIONS = 8  # iterations: with fewer there is no usual one
 AROUND = 11  # iterations whose median is the usual time: five in a row may be slow, and drift is followed
 CLEAR = 4.0  # deviations above it, which normal noise exceeds once in 30,000 iterations
 LARGE = 0.2  # of the usual time: less is noise that a short capture does not show
@@ -40,7 +40,7 @@ DIFFERENCES = ("kernels", "events", "edits", "launches", "waits", "allocations",
 WORTH, WARNING = 0.03, 0.1
 CHANCE = 1  # a single slow iteration may be the profiler's or the system's: it is told when it cost a tenth
 RECORDED = "idle_unknown_ns"  # part that the profiler's own work is
-MOST = 0.5  # of the additional time is the profiler's
+MIN_PROFILER_SHARE = 0.5  # of the additional time is the profiler's
 REGULAR = 2 / 3  # of the places where a cycle should be slow are, and of the slow ones lie there
 
 
@@ -79,7 +79,7 @@ class Outliers:
 def find_outliers(loop: Loop) -> Outliers | None:
     """Return the iterations that are clearly slower than those around them, None where too few were recorded."""
     usual = loop.usual
-    if usual.height < FEWEST:
+    if usual.height < MIN_OUTLIER_ITERATIONS:
         return None
     times = usual["iteration_ns"].to_numpy().astype(np.float64)
     level = local_median(times, AROUND)
@@ -129,7 +129,7 @@ def split_recorder(loop: Loop, outliers: Outliers) -> tuple[Outliers, Outliers]:
     start, length = outliers.rows["start_ns"].to_numpy(), outliers.rows["iteration_ns"].to_numpy()
     host = loop.timeline.host if loop.timeline else None
     idle = intersect(host.recorder, loop.timeline.spans([RECORDED])) if loop.timeline and host else NOTHING
-    recorded = covered(idle, start, start + length) >= MOST * outliers.rows["extra_ns"].to_numpy()
+    recorded = covered(idle, start, start + length) >= MIN_PROFILER_SHARE * outliers.rows["extra_ns"].to_numpy()
     return outliers.among(~recorded), outliers.among(recorded)
 
 

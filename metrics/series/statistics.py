@@ -16,7 +16,7 @@ __all__ = ["bootstrap_change", "bootstrap_median", "deviation", "local_median", 
 
 Float64s = npt.NDArray[np.float64]
 
-FEWEST = 5  # values: between the extremes of fewer lies the median in less than 95 of 100 cases
+MIN_MEDIAN_VALUES = 5  # values: between the extremes of fewer lies the median in less than 95 of 100 cases
 RESAMPLES = 10_000  # at least 25 of them lie beyond either end of the interval
 SEED = 20260  # the same interval on every run
 NORMAL = 1.4826  # a normal distribution's standard deviation over its median absolute deviation
@@ -29,7 +29,7 @@ def bootstrap_median(values: npt.ArrayLike) -> tuple[float, float] | None:
     The values are taken to be independent; those that wander together deserve a wider interval.
     """
     series = np.sort(np.asarray(values, np.float64))
-    if len(series) < FEWEST:
+    if len(series) < MIN_MEDIAN_VALUES:
         return None
     return bounds_of(resampled_medians(series, np.random.default_rng(SEED)), len(series))
 
@@ -42,7 +42,7 @@ def bootstrap_change(
     None where either side has fewer than five values, or a relative change starts at a median of 0 or less.
     """
     first, second = (np.sort(np.asarray(side, np.float64)) for side in (before, after))
-    if min(len(first), len(second)) < FEWEST:
+    if min(len(first), len(second)) < MIN_MEDIAN_VALUES:
         return None
     random = np.random.default_rng(SEED)
     old, new = resampled_medians(first, random), resampled_medians(second, random)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 __all__ = ["Trend", "chance_of", "find_trend", "rises_throughout"]
 
-FEWEST = 5  # values: fewer prove nothing
+MIN_TREND_VALUES = 5  # values: fewer prove nothing
 SURE = 1.96  # deviations: autocorrelations below are those of independent values
 PART = 0.2  # of the slope: a half that rises less is level, and the other one a step
 MAX_POINTS = 400  # pairs are compared, so longer series are thinned evenly
@@ -32,7 +32,7 @@ def find_trend(values: npt.ArrayLike) -> Trend | None:
     """Return the trend of at least five values, None for fewer: they prove nothing."""
     series = np.asarray(values, np.float64)
     n = len(series)
-    if n < FEWEST:
+    if n < MIN_TREND_VALUES:
         return None
     at = thin(n)
     points, m = series[at], len(at)

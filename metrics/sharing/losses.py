@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deepprof.metrics.sharing.repeated import FEWEST, Repeated, look_beside
+from deepprof.metrics.sharing.repeated import MIN_RUNS_ALONE, Repeated, look_beside
 from deepprof.metrics.sharing.work import OtherWork
 from deepprof.metrics.spans import Spans, covered
 
@@ -86,7 +86,7 @@ def measure_losses(
 def find_level(whole_ns: Int64s, together_ns: Int64s) -> int | None:
     """Return what an iteration usually takes while others leave the device alone; None for too few of these."""
     left_alone = whole_ns[together_ns <= UNTOUCHED * whole_ns]
-    return round(float(np.median(left_alone))) if len(left_alone) >= FEWEST else None
+    return round(float(np.median(left_alone))) if len(left_alone) >= MIN_RUNS_ALONE else None
 
 
 def limit(turns: Int64s, waits: Int64s, most: Int64s | None) -> tuple[Int64s, Int64s]:

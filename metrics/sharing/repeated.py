@@ -14,12 +14,12 @@ from deepprof.metrics.loop import Loop
 from deepprof.metrics.sharing.work import WORK, is_on_link
 from deepprof.metrics.spans import NOTHING, Spans, covered
 
-__all__ = ["FEWEST", "OverlapTimes", "Repeated", "list_copies", "list_kernels", "look_beside"]
+__all__ = ["MIN_RUNS_ALONE", "OverlapTimes", "Repeated", "list_copies", "list_kernels", "look_beside"]
 
 Int64s = npt.NDArray[np.int64]
 Float64s = npt.NDArray[np.float64]
 
-FEWEST = 3  # runs of one event that tell how long it takes alone
+MIN_RUNS_ALONE = 3  # runs of one event that tell how long it takes alone
 NOBODY = -1  # iteration of what runs between iterations
 
 
@@ -94,6 +94,6 @@ def look_beside(events: Repeated, others: Spans) -> OverlapTimes:
     taken = events.end_ns - events.start_ns
     frame = pl.DataFrame({"key": events.key, "taken": taken, "alone": overlap == 0})
     undisturbed = pl.col("taken").filter("alone")
-    base = pl.when(pl.col("alone").sum() >= FEWEST).then(undisturbed.median()).otherwise(pl.col("taken").min())
+    base = pl.when(pl.col("alone").sum() >= MIN_RUNS_ALONE).then(undisturbed.median()).otherwise(pl.col("taken").min())
     alone = frame.select(base.over("key")).to_series().to_numpy()
     return OverlapTimes(overlap, np.where(overlap > 0, taken - alone, 0.0))

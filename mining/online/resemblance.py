@@ -19,7 +19,7 @@ Int64s = npt.NDArray[np.int64]
 SAME_PERIOD = 0.1  # relative: a larger difference is another level
 AS_MUCH = 0.95  # of what a new template matches: an old one that does so is the same loop
 NEAR = 0.02  # of the period: boundaries so close to each other are one
-MOST = 0.8  # of the boundaries
+MIN_SAME_BOUNDARIES = 0.8  # of the boundaries
 
 
 def is_same_level(one: int, other: int) -> bool:
@@ -56,4 +56,4 @@ def are_near(positions: Int64s, others: Int64s, distance: int) -> bool:
     after = np.searchsorted(others, positions)
     right = np.abs(others[np.minimum(after, len(others) - 1)] - positions)
     left = np.abs(others[np.maximum(after - 1, 0)] - positions)
-    return bool((np.minimum(left, right) <= distance).mean() >= MOST)
+    return bool((np.minimum(left, right) <= distance).mean() >= MIN_SAME_BOUNDARIES)

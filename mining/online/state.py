@@ -23,14 +23,14 @@ from deepprof.mining.online.ring import Ring
 from deepprof.mining.online.schedule import NEVER, DecisionSchedule
 from deepprof.mining.online.template_tracker import NO_ITERATIONS, IterationSegmenter, TemplateTracker
 from deepprof.mining.phase import Source
-from deepprof.mining.symbols import LARGEST, SymbolArray, as_symbols
+from deepprof.mining.symbols import MAX_SYMBOL, SymbolArray, as_symbols
 
 __all__ = ["from_fields", "to_fields"]
 
 Saved: TypeAlias = dict[str, object]
 Choice = TypeVar("Choice", bound=str)
 
-MOST = 2**31  # of what is counted, but for positions
+MAX_COUNT = 2**31  # of what is counted, but for positions
 
 
 def to_fields(pursuit: LoopTracker) -> Saved:
@@ -110,7 +110,7 @@ def from_fields(fields: CheckedFields) -> LoopTracker:
     pursuit.evidence = _read_evidence(fields.inner("evidence"), 2 * window, at)
     pursuit.schedule = _read_schedule(fields.inner("schedule"), window, at)
     pursuit.state = _choice(fields, "state", get_args(State))
-    pursuit.loops = fields.integer("loops", 0, MOST)
+    pursuit.loops = fields.integer("loops", 0, MAX_COUNT)
     pursuit.last_gap = fields.integer("last_gap", -1, at)
     pursuit.counts = _read_counts(fields.inner("counts"), at)
     pursuit.known = [_read_lock(one, pursuit) for one in fields.listed("known", MAX_KNOWN)]
@@ -156,7 +156,7 @@ def _read_lock(fields: CheckedFields, pursuit: LoopTracker) -> LockedLoop:
 def _read_joining(fields: CheckedFields) -> JoinedVariants:
     variants, symbols = fields.array("variants", np.uint32), fields.array("joined", np.uint32)
     rising = len(variants) == len(symbols) and bool((variants[1:] > variants[:-1]).all())
-    if not rising or (symbols >= variants).any() or (len(variants) and variants[-1] > LARGEST):
+    if not rising or (symbols >= variants).any() or (len(variants) and variants[-1] > MAX_SYMBOL):
         raise damaged("variants cannot be")
     return JoinedVariants.make(variants, symbols)
 
@@ -219,8 +219,8 @@ def _read_event(fields: CheckedFields) -> MinerEvent:
     return MinerEvent(
         position=fields.integer("position", 0, FARTHEST),
         kind=_choice(fields, "kind", get_args(Kind)),
-        loop=fields.integer("loop", -1, MOST),
-        period=fields.integer("period", 0, MOST),
+        loop=fields.integer("loop", -1, MAX_COUNT),
+        period=fields.integer("period", 0, MAX_COUNT),
         confidence=fields.number("confidence"),
         why=fields.text("why"),
     )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from deepprof.collectors.clocks import fits, shift, to_unix
 from deepprof.collectors.trace import COLLECTIVES, RECORD_TABLES
-from deepprof.job.alignment import FEWEST, align, list_ranks
+from deepprof.job.alignment import MIN_MATCHED_COLLECTIVES, align, list_ranks
 from tests.collectors.test_store import make_full_trace
 from tests.tables import event, make_trace, table
 
@@ -54,7 +54,7 @@ def test_what_scatters_as_widely_as_it_is_off_is_left_and_said():
 
 
 def test_too_few_collectives_are_left_and_said():
-    traces = [make_rank(0), make_rank(1, FEWEST - 1, offset=10**6)]
+    traces = [make_rank(0), make_rank(1, MIN_MATCHED_COLLECTIVES - 1, offset=10**6)]
     assert starts(align(traces)) == starts(traces)
     assert "too few collectives" in align(traces)[0].notes[-1]
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from deepprof.mining import native
 from deepprof.mining.anchors import FOREIGN_U16, find_anchors, plan_match
 from deepprof.mining.matching import Matcher, Matches, match
-from deepprof.mining.symbols import LARGEST, as_symbols
+from deepprof.mining.symbols import MAX_SYMBOL, as_symbols
 from tests.mining.streams import FOREIGN, TEMPLATE, noisy_streams, options, outcome, rows
 
 
@@ -164,14 +164,14 @@ class TestDamage:
 
 @pytest.mark.usefixtures("engine")
 class TestSymbols:
-    @pytest.mark.parametrize("outside", [65_534, 65_535, 65_536, LARGEST])
+    @pytest.mark.parametrize("outside", [65_534, 65_535, 65_536, MAX_SYMBOL])
     def test_what_the_template_lacks_never_matches(self, outside):
         stream = np.concatenate([TEMPLATE, [outside], TEMPLATE])
         found = match(stream, TEMPLATE)
         assert found.matched.tolist() == [len(TEMPLATE)] * 2
         assert found.foreign == 1
 
-    @pytest.mark.parametrize("largest", [65_534, 65_535, 65_536, LARGEST])
+    @pytest.mark.parametrize("largest", [65_534, 65_535, 65_536, MAX_SYMBOL])
     @pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
     def test_templates_of_large_symbols(self, largest, dtype):
         template = np.append(TEMPLATE, largest)
@@ -181,7 +181,7 @@ class TestSymbols:
         assert match(stream, template).matched.tolist() == [27, 27]
 
     def test_chunks_of_different_types_make_one_stream(self):
-        chunks = [TEMPLATE.astype(np.uint16), TEMPLATE.tolist(), TEMPLATE.astype(np.uint32), np.array([LARGEST])]
+        chunks = [TEMPLATE.astype(np.uint16), TEMPLATE.tolist(), TEMPLATE.astype(np.uint32), np.array([MAX_SYMBOL])]
         matcher = Matcher(TEMPLATE)
         matches = Matches.join([*map(matcher.feed, chunks), matcher.feed(TEMPLATE[::-1][::-1], final=True)])
         assert matches.matched.tolist() == [26] * 4

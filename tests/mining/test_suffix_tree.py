@@ -10,7 +10,7 @@ from suffix_trees import STree
 from deepprof.mining import native, suffix_numpy
 from deepprof.mining.matching import Matcher
 from deepprof.mining.suffix_tree import SuffixTree, lcp_array, suffix_array
-from deepprof.mining.symbols import LARGEST, as_symbols
+from deepprof.mining.symbols import MAX_SYMBOL, as_symbols
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -52,7 +52,7 @@ def brute_nodes(symbols):
 
 short_sequences = st.one_of(
     st.lists(st.integers(0, 3), max_size=40),
-    st.lists(st.integers(0, LARGEST), max_size=20),
+    st.lists(st.integers(0, MAX_SYMBOL), max_size=20),
     st.builds(lambda block, times: (block * times)[:60], st.lists(st.integers(0, 2), max_size=9), st.integers(0, 8)),
 )
 
@@ -62,7 +62,7 @@ SPECIAL = {
     "two": [7, 7],
     "all equal": [5] * 100,
     "fibonacci": fibonacci(200),
-    "huge symbols": [LARGEST, 0, LARGEST, 65535, 65536, 0],
+    "huge symbols": [MAX_SYMBOL, 0, MAX_SYMBOL, 65535, 65536, 0],
     "descending": list(range(300, 0, -1)),
     "random": np.random.default_rng(1).integers(0, 9, 300).tolist(),
     "uint16 edge": [65535, 0, 65535, 0],

@@ -28,7 +28,7 @@ CANDIDATES = 16  # places that look like the start of the events, where a text i
 OPENING = re.compile(rb'"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
 BARE = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[")
 SHORTEST_NBYTES = 48  # of an event, on average; torch.profiler writes 220 to 600
-MANY = 1_000_000  # events: an average of fewer says nothing, and they fit anywhere
+MANY_EVENTS = 1_000_000  # events: an average of fewer says nothing, and they fit anywhere
 ADVICE = "give a file written by torch.profiler"
 AGAIN = "copy or export the trace again"
 
@@ -131,6 +131,6 @@ def damaged(window: TextWindow, at: int) -> TraceError:
 
 def check_length(path: Path, events: int, nbytes: int) -> None:
     """Raise `TraceError` when `nbytes` are too few to be `events`."""
-    if events > MANY and nbytes < SHORTEST_NBYTES * events:
+    if events > MANY_EVENTS and nbytes < SHORTEST_NBYTES * events:
         problem = f"is no Kineto trace: its first {events} events take {nbytes} bytes, which is too little"
         raise TraceError(path, problem, ADVICE)

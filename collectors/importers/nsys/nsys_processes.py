@@ -19,7 +19,7 @@ __all__ = ["list_processes", "list_workers", "read_processes", "scope_contexts"]
 
 GPUS, CUDA_DEVICES, SYSTEM = "TARGET_INFO_GPU", "TARGET_INFO_CUDA_DEVICE", "TARGET_INFO_SYSTEM_ENV"
 PID_BITS = 24
-MOST = 2**16  # processes or device numbers; more are a damaged table
+MAX_PROCESSES = 2**16  # processes or device numbers; more are a damaged table
 
 
 def list_processes(device: pl.DataFrame, host: pl.DataFrame) -> list[int]:
@@ -95,12 +95,15 @@ def read_identities(database: NsysDatabase) -> Identities:
         uuid=database.texts(GPUS, "uuid"), bus=database.texts(GPUS, "busLocation")
     )
     host = read_host(database)
-    gpus = {gpu: uuid or f"{host} GPU {bus or gpu}" for gpu, uuid, bus in rows.drop_nulls("id").head(MOST).iter_rows()}
+    gpus = {
+        gpu: uuid or f"{host} GPU {bus or gpu}"
+        for gpu, uuid, bus in rows.drop_nulls("id").head(MAX_PROCESSES).iter_rows()
+    }
     table = database.integers(CUDA_DEVICES, {"pid": None, "cudaId": None, "gpuId": None})
     table = table.with_columns(uuid=database.texts(CUDA_DEVICES, "uuid"))  # of a slice, where the GPU is cut into some
     known = {
         (pid, device): uuid or gpus.get(gpu)
-        for pid, device, gpu, uuid in table.drop_nulls(["pid", "cudaId"]).head(MOST).iter_rows()
+        for pid, device, gpu, uuid in table.drop_nulls(["pid", "cudaId"]).head(MAX_PROCESSES).iter_rows()
     }
     return Identities(gpus, {key: value for key, value in known.items() if value})
 

@@ -21,7 +21,7 @@ Stats = Mapping[str, Any]
 TIMELINES = 200_000  # planes and lines: a profile has one for each thread and stream
 NAMES = 4_000_000  # of events and of their values
 EVENT_NBYTES = 16 * 1024**2  # of one event with all that it carries
-MANY = 1_000_000  # events: an average of fewer says nothing, and they fit anywhere
+MANY_PLANE_EVENTS = 1_000_000  # events: an average of fewer says nothing, and they fit anywhere
 THREAD_BITS = 2**32 - 1  # what trace.json.gz keeps of a thread's number
 ADVICE = "give a file written by the profiler of JAX or TensorFlow"
 
@@ -54,7 +54,7 @@ class XPlaneReader:
         """Count the events in `parts`, a line of `nbytes`; raises `TraceError` when they cannot be what they seem."""
         self.profile.read, self.nbytes = self.profile.read + parts.count, self.nbytes + nbytes
         read = self.profile.read
-        if read > MANY and self.nbytes < SHORTEST_NBYTES * read:
+        if read > MANY_PLANE_EVENTS and self.nbytes < SHORTEST_NBYTES * read:
             problem = f"is no XPlane profile: its first {read} events take {self.nbytes} bytes, which is too little"
             raise TraceError(self.path, problem, ADVICE)
         if any(end - start > EVENT_NBYTES for start, end in parts.runs):  # a run is longer where one event is

@@ -23,7 +23,7 @@ __all__ = ["ViewerDecoder", "decode_document", "decode_pieces"]
 PIECE_NBYTES = 2 * 1024**2
 GUESSES = 4
 SHORTEST_NBYTES = 48  # of an event, on average; the profiler writes 80 to 300
-MANY = 1_000_000  # events: an average of fewer says nothing, and they fit anywhere
+MANY_VIEWER_EVENTS = 1_000_000  # events: an average of fewer says nothing, and they fit anywhere
 BETWEEN = re.compile(rb"\}[ \t\r\n]*(,)[ \t\r\n]*\{")
 TAIL_NBYTES = 64 * 1024  # of a piece: nearly always there is a place to cut it
 POSITION = re.compile(r"\(byte (\d+)\)")
@@ -98,7 +98,7 @@ class ViewerDecoder:
     def count(self, events: int, nbytes: int) -> None:
         """Count `events` of `nbytes` in all; raises `TraceError` when they are too short to be events."""
         self.read, self.nbytes = self.read + events, self.nbytes + nbytes
-        if self.read > MANY and self.nbytes < SHORTEST_NBYTES * self.read:
+        if self.read > MANY_VIEWER_EVENTS and self.nbytes < SHORTEST_NBYTES * self.read:
             problem = (
                 f"is no profile of XLA: its first {self.read} events take {self.nbytes} bytes, which is too little"
             )

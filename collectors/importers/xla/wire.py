@@ -15,7 +15,7 @@ RUN_NBYTES = 1024**2  # protobuf takes up to 60 times as much for a run of the s
 PIECES = 500_000  # of one message: it has a plane for each device, a line for each thread, and events in one row
 SHORTEST_NBYTES = 8  # of an event, on average: its name, its time and its duration take about 15
 LENGTHS = {1: 8, 5: 4}  # of the wire types with a fixed length
-LONGEST = 10  # bytes of a number
+MAX_VARINT_NBYTES = 10  # bytes of a number
 
 
 class ProtobufError(ValueError):
@@ -70,7 +70,7 @@ def fields(content: bytearray, start: int, end: int) -> Iterator[tuple[int, int,
 def read_number(content: bytearray, at: int, end: int) -> tuple[int, int]:
     """Return the number that starts at `at`, and where it ends; raises `ProtobufError` when it does not."""
     value = 0
-    for place in range(min(LONGEST, end - at)):
+    for place in range(min(MAX_VARINT_NBYTES, end - at)):
         byte = content[at + place]
         value |= (byte & 127) << (7 * place)
         if byte < 128:

@@ -43,7 +43,7 @@ KINDS = (
         "DistributedDataParallel: gradients in buckets (bucket_cap_mb), no_sync() while they accumulate.",
     ),
 )
-MANY, SHORT_NS = 50, 100_000  # collectives per iteration, of which each takes less: they should be fewer
+MANY_COLLECTIVES, SHORT_NS = 50, 100_000  # collectives per iteration, of which each takes less: they should be fewer
 FEWER = "They are many and short: pack them into fewer, larger ones."
 
 
@@ -57,7 +57,7 @@ def communication_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
         return
     whole, count, name = describe_collectives(loop, trace)
     kind, how = next(((word, text) for pattern, word, text in KINDS if re.search(pattern, name)), ("", ""))
-    serial = count >= MANY and whole < SHORT_NS * count
+    serial = count >= MANY_COLLECTIVES and whole < SHORT_NS * count
     hidden = max(0.0, 1 - cost.mean_ns / whole) if whole else 0.0
     texts = FindingTexts(
         title="Communication is not hidden behind computation",

@@ -17,7 +17,7 @@ from deepprof.metrics.series.growth import find_count_growth, find_interval_grow
 __all__ = ["drift"]
 
 CRITICAL = 0.3  # of a late iteration is lost; drift is material from a tenth on
-MOST = 0.5  # of the loss lies in one kind of time, or it is not said which carries it
+MAIN_PART_SHARE = 0.5  # of the loss lies in one kind of time, or it is not said which carries it
 SAME = 0.02  # kernels per iteration differ by less: they are the same work
 
 
@@ -130,7 +130,7 @@ def find_carrier(found: Drift) -> tuple[GrowingPart, float]:
     """
     shares = [(c, sum(max(0.0, found.parts[p]) for p in c.parts) / max(1.0, found.lost_ns)) for c in CARRIERS]
     best, share = max(shares, key=lambda each: each[1])
-    if share < MOST or (best.word == "compute" and not same_work(found)):
+    if share < MAIN_PART_SHARE or (best.word == "compute" and not same_work(found)):
         return ANYTHING, 0.0
     return best, min(1.0, share)
 

@@ -35,7 +35,7 @@ __all__ = ["graph_growth"]
 RULE = "graph-growth"
 CRITICAL_INTERVAL = 0.5  # of the iteration's time
 WARNING, CRITICAL = 0.1, 0.3  # of the iteration's time is lost
-MANY = 0.1  # the count grows by a tenth over a capture, which shows a small part of a job
+MIN_COUNT_GROWTH = 0.1  # the count grows by a tenth over a capture, which shows a small part of a job
 
 
 def graph_growth(loop: Loop, trace: Trace) -> Iterator[Finding]:
@@ -119,7 +119,7 @@ def describe_count(loop: Loop, growth: CountGrowth) -> Finding:
     severity = graded(share)
     return Finding(
         rule=RULE,
-        severity="warning" if severity == "info" and trend.growth >= MANY else severity,
+        severity="warning" if severity == "info" and trend.growth >= MIN_COUNT_GROWTH else severity,
         title="Every iteration runs more kernels than the one before: the graph grows",
         summary=(
             f"An iteration runs {growth.last:.0f} {what} at the end of the trace and ran {growth.first:.0f} at its "

@@ -25,7 +25,7 @@ __all__ = ["shared_device"]
 
 PARTS = ("idle_shared_ns",)
 LIMITS = SeverityLimits(warning=0.08, critical=0.3)
-FEWEST = 2  # iterations: one proves nothing
+MIN_SHARED_ITERATIONS = 2  # iterations: one proves nothing
 NO_LEVEL = 0.85  # certainty without iterations that no other process touched
 UNPROVEN = 0.75  # without launch records, which show that work was queued
 UNSEEN = "host-bound"  # of a trace without launch records it claims all idle time between iterations
@@ -72,7 +72,7 @@ def shared_device(
     longest = longest_loops(loops)
     for share in shares:
         loop = longest.get((share.rank, share.device))
-        if loop is not None and share.losses.height >= FEWEST:
+        if loop is not None and share.losses.height >= MIN_SHARED_ITERATIONS:
             yield from judge(share, loop, found)
 
 

@@ -16,7 +16,7 @@ from deepprof.metrics.series.outliers import RECORDED, WARNING, Outliers, extra_
 __all__ = ["slow_iterations"]
 
 CRITICAL = 0.3  # of the time of all iterations together
-MOST = 0.5  # of the additional time has one cause, or there is none in common
+COMMON_CAUSE_SHARE = 0.5  # of the additional time has one cause, or there is none in common
 NAMED = 6  # slow iterations that the summary lists
 SEEN = {1: 0.5, 2: 0.75}  # confidence that so many slow iterations say something of the job; more: 0.9
 CHANCE = 1  # a single slow iteration is told as info
@@ -137,7 +137,7 @@ def find_cause(outliers: Outliers) -> tuple[SlowCause, float]:
     """Return the cause that most of the additional time has, and its share of it."""
     shares = [(cause, share_of(cause, outliers)) for cause in CAUSES]
     best, share = max(shares, key=lambda each: each[1])
-    return (best, share) if share >= MOST else (UNKNOWN, 0.0)
+    return (best, share) if share >= COMMON_CAUSE_SHARE else (UNKNOWN, 0.0)
 
 
 def share_of(cause: SlowCause, outliers: Outliers) -> float:

@@ -20,7 +20,7 @@ __all__ = ["small_kernels"]
 
 SHORT_NS = 6_000  # twice what an empty kernel takes with its start: below, a kernel is mostly overhead
 PARTS = ("idle_startup_ns",)
-MANY = 50  # per iteration
+MANY_SMALL_KERNELS = 50  # per iteration
 LIMITS = SeverityLimits(warning=0.3, critical=0.7)
 FUSE = (
     "Fuse chains of element-wise operators into one kernel; fewer and larger tensors (one packed buffer instead of "
@@ -44,7 +44,7 @@ def small_kernels(loop: Loop, trace: Trace) -> Iterator[Finding]:
     claim = CostClaim(
         rule="small-kernels", loop=loop, cost=cost, parts=PARTS, limits=LIMITS, headroom_ns=startup.mean_ns
     )
-    if count < MANY or not claim.holds:
+    if count < MANY_SMALL_KERNELS or not claim.holds:
         return
     texts = FindingTexts(
         title="Most kernels are too short for the device",

@@ -19,7 +19,7 @@ __all__ = ["SessionMembers", "is_alive"]
 
 log = logging.getLogger(__name__)
 
-MOST = 4096
+MAX_REMEMBERED_MEMBERS = 4096
 RETURN_S = 60.0  # that a living process may be without a connection
 REMEMBERED = 256  # that have ended
 
@@ -43,8 +43,8 @@ class SessionMembers:
         member = self.present.get(hello.session)
         if member is None:
             self._close_former(hello, peer)
-            if len(self.present) >= MOST:
-                raise ProtocolError(f"there are {MOST} processes already")
+            if len(self.present) >= MAX_REMEMBERED_MEMBERS:
+                raise ProtocolError(f"there are {MAX_REMEMBERED_MEMBERS} processes already")
             member = self.present[hello.session] = ProcessMember(hello, peer, self.open_rank, self.pacing, unix_s)
         else:
             if member.peer != peer:

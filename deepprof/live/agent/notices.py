@@ -10,7 +10,7 @@ from deepprof.collectors.errors import printable
 
 __all__ = ["NoticeLog"]
 
-MOST = 1024  # lines remembered: who has more to say may say one twice
+MAX_REMEMBERED_NOTICES = 1024  # lines remembered: who has more to say may say one twice
 CHARS = 500
 
 
@@ -19,7 +19,7 @@ class NoticeLog:
     """Lines for the log; `tell` is given each one when it is new."""
 
     tell: Callable[[str], None]
-    said: deque[str] = field(default_factory=lambda: deque(maxlen=MOST))
+    said: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_REMEMBERED_NOTICES))
 
     def say(self, text: str) -> None:
         """Say one printable line, unless it was said before."""

@@ -18,7 +18,7 @@ from deepprof.collectors.trace import ANNOTATIONS, HOST_EVENTS, empty_table
 from deepprof.live.agent.threads import ProcessThreads
 from deepprof.metrics.operators import (
     ATEN,
-    FEWEST,
+    MIN_OPERATORS,
     PLACE,
     Marks,
     Place,
@@ -122,7 +122,7 @@ class OperatorKernels:
             return
         place = self.threads.best()
         own = outermost(on_thread(operators, place))
-        if own.height < FEWEST:
+        if own.height < MIN_OPERATORS:
             return
         late = self.until_ns - int(own["start_ns"][0]) > UNDECIDED_NS
         if sure or late or self.waiting > UNDECIDED_ROWS:

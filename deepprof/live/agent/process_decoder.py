@@ -37,7 +37,7 @@ PATIENCE_NS = 10_000_000_000
 BEHIND_NS = 1_000_000_000
 HELD_NBYTES = 32 << 20  # of records that wait for their turn; beyond, the order is what has come
 EVERY_NS = 1_000_000_000  # between batches, unless there are
-MANY = 8192  # records: a small batch costs the daemon as much as a large one
+BATCH_RECORDS = 8192  # records: a small batch costs the daemon as much as a large one
 MOST_NOTICES = 16
 CUT_TEXT = "the process was gone before it had said its end: its last records may be missing"
 HIGHEST = 2**60  # number of a record
@@ -279,7 +279,7 @@ class ProcessDecoder:
             self._mark_jump(self.rank)
         self._promise(tick)
         held = self.events.order.held + self.ranges.order.held
-        if held >= MANY or tick.mono_ns - self.sent_ns >= EVERY_NS:
+        if held >= BATCH_RECORDS or tick.mono_ns - self.sent_ns >= EVERY_NS:
             self.sent_ns = tick.mono_ns
             self._release(self._until_unix_ns())
 

@@ -15,7 +15,7 @@ Rows = npt.NDArray[Any]
 """Structured records with `start_ns` and `end_ns`."""
 
 EARLIEST = -(2**63)
-FEW = 512  # records of a chunk to which others are added: a packet may have one record
+SMALL_CHUNK_RECORDS = 512  # records of a chunk to which others are added: a packet may have one record
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class ReorderBuffer:
         return late
 
     def _append(self, first_ns: int, last_ns: int, rows: Rows) -> None:
-        if self.chunks and len(self.chunks[-1][2]) + len(rows) <= FEW:
+        if self.chunks and len(self.chunks[-1][2]) + len(rows) <= SMALL_CHUNK_RECORDS:
             before_first, before_last, before = self.chunks.pop()
             first_ns, last_ns = min(before_first, first_ns), max(before_last, last_ns)
             rows = np.concatenate([before, rows])

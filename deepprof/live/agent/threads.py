@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from deepprof.metrics.operators import FEWEST, PLACE, Place
+from deepprof.metrics.operators import MIN_OPERATORS, PLACE, Place
 
 __all__ = ["ProcessThreads"]
 
 # Longer than a training thread usually waits for data, and than a checkpoint takes; then it has ended or hangs.
 SILENT_NS = 10_000_000_000
 COLUMNS = (*PLACE, "trains", "operators", "spent", "end_ns")
-MOST = 1024  # threads that are remembered; a server may begin one for every request
+MAX_REMEMBERED_THREADS = 1024  # threads that are remembered; a server may begin one for every request
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class ProcessThreads:
             seen = self.seen.setdefault((process, thread), ThreadActivity())
             seen.trains, seen.last_ns = seen.trains or trains, max(seen.last_ns, end_ns)
             seen.operators, seen.spent_ns = seen.operators + operators, seen.spent_ns + spent_ns
-        for place in [place for place in self.seen if place != chosen][:-MOST]:
+        for place in [place for place in self.seen if place != chosen][:-MAX_REMEMBERED_THREADS]:
             del self.seen[place]
 
     def best(self) -> Place:
@@ -80,5 +80,5 @@ class ProcessThreads:
         return [
             place
             for place, seen in others.items()
-            if seen.trains >= own.trains and seen.operators >= FEWEST and seen.last_ns - own.last_ns > SILENT_NS
+            if seen.trains >= own.trains and seen.operators >= MIN_OPERATORS and seen.last_ns - own.last_ns > SILENT_NS
         ]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CallFailure", "DaemonError", "explain", "is_passing"]
 
-LONGEST = 300  # characters of what the daemon said
+MAX_DETAIL_CHARS = 300  # characters of what the daemon said
 # Codes after which the same may succeed: the daemon is away, drains, or has no room now.
 PASSING = frozenset(
     {
@@ -61,7 +61,7 @@ def is_passing(failure: CallFailure) -> bool:
 
 def explain(failure: CallFailure, address: DaemonAddress) -> DaemonError:
     """Return what `failure` means for whoever called the daemon at `address`."""
-    details = shorten(" ".join((failure.details() or "").split()), LONGEST)
+    details = shorten(" ".join((failure.details() or "").split()), MAX_DETAIL_CHARS)
     problem, advice = find_words(failure.code(), details, address)
     absent = failure.code() is StatusCode.NOT_FOUND
     return DaemonError(address, problem, advice, passing=is_passing(failure), absent=absent)

@@ -27,7 +27,7 @@ __all__ = ["Progress", "ReplayTotals", "TraceReplay", "check_words", "replay"]
 
 Result = TypeVar("Result")
 AT_ONCE = 8  # ranks; more only share the same daemon's time
-BATCH_RECORDS, FEWEST = 8192, 64
+BATCH_RECORDS, MIN_BATCH_RECORDS = 8192, 64
 BATCH_S = 0.2  # how long records wait for their batch at the speed of the recording
 LEAST_WINDOW = 1 << 20
 
@@ -177,7 +177,7 @@ def choose_records(trace: Trace, speed: float | None) -> int:
     if speed is None or ends is None:
         return BATCH_RECORDS
     per_second = trace.accounting.kept / max((ends[1] - ends[0]) / 1e9, 1e-9) * speed
-    return int(max(FEWEST, min(BATCH_RECORDS, per_second * BATCH_S)))
+    return int(max(MIN_BATCH_RECORDS, min(BATCH_RECORDS, per_second * BATCH_S)))
 
 
 def find_zeros(traces: Sequence[Trace]) -> list[int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 __all__ = ["LogRateLimiter"]
 
-BURST, WINDOW_S, MOST = 10, 60.0, 1024
+BURST, WINDOW_S, MAX_LOGGED_EVENTS = 10, 60.0, 1024
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class LogRateLimiter:
 
     def _begin(self, key: str, now: float) -> int:
         former = self._windows.pop(key, None)
-        if len(self._windows) >= MOST:
+        if len(self._windows) >= MAX_LOGGED_EVENTS:
             self._forget(next(iter(self._windows)))
         self._windows[key] = RateWindow(now, 1)
         return former.suppressed if former else 0

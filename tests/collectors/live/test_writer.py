@@ -119,7 +119,7 @@ def test_parts_are_all_of_it_in_order_of_time(starts: list[int], range_starts: l
     rows["start_ns"], ranges["start_ns"] = np.array(starts) + offset, range_starts
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(payloads, "PART", 4)
-        patch.setattr(payloads, "MOST", 3)
+        patch.setattr(payloads, "MAX_EVENTS_PER_PACKET", 3)
         parts = list(payloads.cut(rows, ranges, offset))
     assert np.concatenate([part.events for part in parts]).tolist() == rows.tolist()
     assert np.concatenate([part.ranges for part in parts]).tolist() == ranges.tolist()

@@ -11,9 +11,17 @@ from deepprof.live.agent.kineto.window_folder import WindowFile
 from deepprof.live.agent.rank_places import VARIABLES, RankPlace, find_place
 from deepprof.live.agent.traces import EARLIEST, RankReceiver
 
-__all__ = ["MOST", "KinetoProcess", "KinetoProcesses", "TraceWindow", "read_birth", "read_command", "read_place"]
+__all__ = [
+    "MAX_KINETO_PROCESSES",
+    "KinetoProcess",
+    "KinetoProcesses",
+    "TraceWindow",
+    "read_birth",
+    "read_command",
+    "read_place",
+]
 
-MOST = 4096
+MAX_KINETO_PROCESSES = 4096
 SILENT_S = 60.0  # a process asks each 5 s
 STOPPED_S = 600.0  # one that is there and does not ask may be stopped under a debugger
 PROC_NBYTES = 1 << 20
@@ -50,7 +58,7 @@ class KinetoProcess:
 
 @dataclass(slots=True)
 class KinetoProcesses:
-    """All processes that ask, at most `MOST`."""
+    """All processes that ask, at most `MAX_KINETO_PROCESSES`."""
 
     proc: Path = Path("/proc")
     found: dict[int, KinetoProcess] = field(default_factory=dict)
@@ -72,7 +80,7 @@ class KinetoProcesses:
         if known is not None:
             known.heard_s = now_s
             return known
-        if len(self.found) >= MOST:
+        if len(self.found) >= MAX_KINETO_PROCESSES:
             return None
         process = KinetoProcess(pid, read_birth(pid, self.proc), now_s)
         process.command, process.place = read_command(pid, self.proc), read_place(pid, self.proc)

@@ -45,11 +45,11 @@ TEXTS = {KERNEL_CALLS: "stream", COPY_CALLS: "stream"}
 ROWS = 20_000  # of a query: some 30 ms in which the writer cannot commit
 ISLAND_BITS, ISLANDS = 31, 4096
 LOOKBACK = 1 << 16
-LEAST = -(2**63)
+MIN_KEY = -(2**63)
 OPERATIONS, OPERATIONS_PER_CALL = 100_000_000, 100_000  # of a query: far more than one of ours takes
 KEYS_AT_ONCE = 500
 Keys = npt.NDArray[np.int64]
-MISSING = LEAST
+MISSING = MIN_KEY
 
 
 class DatabaseBusyError(Exception):
@@ -171,7 +171,7 @@ class GrowingDatabase:
 
     def find_islands(self, table: str) -> list[int]:
         """Return the islands of a table that have rows."""
-        key, after = COLUMNS[table][0], LEAST
+        key, after = COLUMNS[table][0], MIN_KEY
         found: list[int] = []
         while len(found) < ISLANDS:
             row = self.first(f"SELECT {quoted(key)} FROM {quoted(table)} WHERE {quoted(key)} > ? LIMIT 1", after)  # noqa: S608
@@ -183,7 +183,7 @@ class GrowingDatabase:
 
     def find_late(self, table: str, island: KeyRange) -> pl.DataFrame:
         """Return rows that have come behind those that were read."""
-        key, since = quoted(COLUMNS[table][0]), max(island.last - LOOKBACK, LEAST)
+        key, since = quoted(COLUMNS[table][0]), max(island.last - LOOKBACK, MIN_KEY)
         within = f"FROM {quoted(table)} WHERE {key} > ? AND {key} <= ?"
         there = self.first(f"SELECT count(*) {within}", since, island.last)
         if there == len(island.recent) or not island.recent.size:

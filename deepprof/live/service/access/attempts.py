@@ -15,7 +15,7 @@ from urllib.parse import unquote
 __all__ = ["TokenAttempts", "place_of"]
 
 BURST, REFILL_S = 10.0, 6.0
-MOST = 4096  # addresses, and good pairs of address and token
+MAX_ADDRESSES = 4096  # addresses, and good pairs of address and token
 
 
 K = TypeVar("K")
@@ -64,7 +64,7 @@ def keep(table: OrderedDict[K, V], key: K, value: V) -> None:
     """Put an entry last, and let the first go where there are too many."""
     table[key] = value
     table.move_to_end(key)
-    if len(table) > MOST:
+    if len(table) > MAX_ADDRESSES:
         table.popitem(last=False)
 
 

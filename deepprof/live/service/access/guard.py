@@ -17,7 +17,7 @@ __all__ = ["AccessGuard", "AccessRefusal"]
 
 HEADER, SCHEME = "authorization", "bearer"
 TLS = b"ssl"  # gRPC's word; plain connections have one too in some versions
-LONGEST = 1024  # characters of the header
+MAX_TOKEN_CHARS = 1024  # characters of the header
 LONG = 32  # characters of a token from which on nobody guesses it, however often they try
 # What a plain TCP port gives: every user of the machine reaches it, so nothing that removes or stops.
 WITHOUT_PROOF = Grant("anyone", frozenset({"ingest", "read"}))
@@ -103,7 +103,7 @@ def advise(grant: Grant) -> str:
 
 def read_header(given: list[str | bytes]) -> str | None:
     """Return the token of the one header there is, None where it says something else."""
-    if len(given) != 1 or not isinstance(given[0], str) or len(given[0]) > LONGEST:
+    if len(given) != 1 or not isinstance(given[0], str) or len(given[0]) > MAX_TOKEN_CHARS:
         return None
     scheme, _, token = given[0].partition(" ")
     return token.strip() if scheme.lower() == SCHEME and token.strip() else None

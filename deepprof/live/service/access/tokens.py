@@ -22,7 +22,7 @@ SCOPES: frozenset[str] = frozenset(get_args(Scope))
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 TOKEN = re.compile(r"[\x21-\x7e]{16,512}", re.ASCII)
 DIGEST = re.compile(r"sha256:([0-9a-f]{64})", re.ASCII)
-FILE_NBYTES, MOST = 1 << 20, 1000  # every one is compared at each call
+FILE_NBYTES, MAX_TOKENS = 1 << 20, 1000  # every one is compared at each call
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ def parse_tokens(text: str, path: str) -> tuple[Grant, ...]:
         except ValueError as error:
             raise UsageError(printable(f"{path}: line {number} {error}")) from error
         grants[grant.proof] = grant
-    if not 1 <= len(grants) <= MOST:
-        raise UsageError(printable(f"{path}: holds {len(grants)} tokens; 1 to {MOST:,} are allowed"))
+    if not 1 <= len(grants) <= MAX_TOKENS:
+        raise UsageError(printable(f"{path}: holds {len(grants)} tokens; 1 to {MAX_TOKENS:,} are allowed"))
     return tuple(grants.values())
 
 

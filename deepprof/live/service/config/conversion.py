@@ -12,7 +12,7 @@ from deepprof.render.plain import shorten
 
 __all__ = ["allowed", "convert"]
 
-LONGEST, MOST_TEXTS = 4096, 64
+MAX_TEXT_CHARS, MAX_TEXTS = 4096, 64
 TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -78,7 +78,7 @@ def to_truth(key: ConfigKey, raw: object) -> bool:
 
 def to_text(key: ConfigKey, raw: object) -> str:
     """Return a text of one printable line."""
-    if not isinstance(raw, str) or not raw.isprintable() or len(raw) > LONGEST:
+    if not isinstance(raw, str) or not raw.isprintable() or len(raw) > MAX_TEXT_CHARS:
         raise ValueError(f"{quote(raw)} is not {allowed(key)}")
     return raw
 
@@ -93,7 +93,7 @@ def to_choice(key: ConfigKey, raw: object) -> str:
 def to_texts(key: ConfigKey, raw: object) -> tuple[str, ...]:
     """Return several texts: a list, or one text with commas between them."""
     parts = [part.strip() for part in raw.split(",") if part.strip()] if isinstance(raw, str) else raw
-    if not isinstance(parts, list) or len(parts) > MOST_TEXTS:
+    if not isinstance(parts, list) or len(parts) > MAX_TEXTS:
         raise ValueError(f"{quote(raw)} is not {allowed(key)}")
     one = to_choice if key.choices else to_text
     return tuple(dict.fromkeys(one(key, part) for part in parts))
@@ -101,7 +101,7 @@ def to_texts(key: ConfigKey, raw: object) -> tuple[str, ...]:
 
 def to_table(key: ConfigKey, raw: object) -> dict[str, tuple[str, ...]]:
     """Return several choices by name."""
-    if not isinstance(raw, dict) or len(raw) > LONGEST:
+    if not isinstance(raw, dict) or len(raw) > MAX_TEXT_CHARS:
         raise ValueError(f"{quote(raw)} is not {allowed(key)}")
     return {to_text(key, name): to_texts(key, value) for name, value in raw.items()}
 

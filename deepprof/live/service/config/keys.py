@@ -15,7 +15,7 @@ from deepprof.live.service.config.sections import Config
 
 __all__ = ["ConfigKey", "Kind", "keys", "look_up", "nearest"]
 
-LONGEST = 100  # of a word that is compared with known ones
+MAX_COMPARED_CHARS = 100  # of a word that is compared with known ones
 
 Kind = Literal["count", "nbytes", "duration", "truth", "choice", "text", "texts", "choices", "table"]
 
@@ -103,4 +103,4 @@ def look_up(path: str) -> ConfigKey:
 
 def nearest(word: str, known: Mapping[str, object]) -> str:
     """Return the known word that is most like `word`, empty when none is."""
-    return next(iter(get_close_matches(word[:LONGEST], known, n=1, cutoff=0.5)), "")
+    return next(iter(get_close_matches(word[:MAX_COMPARED_CHARS], known, n=1, cutoff=0.5)), "")

@@ -22,7 +22,7 @@ __all__ = ["load_config"]
 
 PREFIX = "DEEPPROF_SERVE_"
 FILE = PREFIX + "CONFIG"  # the one variable that is no key: names the file
-LARGEST = 1 << 20  # bytes of a configuration file
+MAX_CONFIG_NBYTES = 1 << 20  # bytes of a configuration file
 
 Values = dict[str, Any]  # by the key's path
 
@@ -52,11 +52,11 @@ def parse_file(path: Path) -> Mapping[str, Any]:
     """Return what a TOML file says, as it stands there."""
     try:
         with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
+            content = file.read(MAX_CONFIG_NBYTES + 1)
     except (OSError, ValueError) as error:
         raise refused(str(path), f"{getattr(error, 'strerror', None) or error}; check --config") from error
-    if len(content) > LARGEST:
-        raise refused(str(path), f"is larger than {LARGEST:,} bytes, so no configuration; check --config")
+    if len(content) > MAX_CONFIG_NBYTES:
+        raise refused(str(path), f"is larger than {MAX_CONFIG_NBYTES:,} bytes, so no configuration; check --config")
     try:
         return tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:

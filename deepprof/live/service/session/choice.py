@@ -13,7 +13,7 @@ __all__ = ["FIRST_LOOK", "LOOK_EVERY", "StreamChoice", "next_look"]
 # Device events after which streams are looked at: doubling up to LOOK_EVERY, then each time so many more. The miner
 # tries for the first time at 1,024 kernels.
 FIRST_LOOK, LOOK_EVERY = 1 << 10, 1 << 16
-ENOUGH = FIRST_LOOK // 2  # kernels of the main stream, before the last of the early looks
+ENOUGH_KERNELS = FIRST_LOOK // 2  # kernels of the main stream, before the last of the early looks
 CLEARLY = 2  # times as long must another stream have computed lately to replace the main one
 
 
@@ -60,7 +60,7 @@ class StreamChoice:
         lasting_ns, kernels, number = max(ranked)
         early = seen < LOOK_EVERY
         if main is None:
-            return -number if kernels >= ENOUGH or not early or ends else None
+            return -number if kernels >= ENOUGH_KERNELS or not early or ends else None
         ours = self.streams[main].lasting_ns if main in self.streams else 0
         return -number if lasting_ns > (ours if early else CLEARLY * ours) else main
 

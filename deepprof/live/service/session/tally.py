@@ -22,7 +22,7 @@ ITERATED = (
 )
 BOUNDS_NS = np.array([round(bound * 1e9) for bound in BUCKETS_S], np.int64)
 LATEST = 256
-MOST = 2**62
+MAX_TALLY = 2**62
 
 
 def no_counts() -> Int64s:
@@ -76,7 +76,7 @@ class IterationTally:
         for kind in COPY_KINDS:
             total = int(nbytes[kinds == COPY[kind]].sum())
             if total:
-                self.copied_nbytes[kind] = min(MOST, self.copied_nbytes.get(kind, 0) + total)
+                self.copied_nbytes[kind] = min(MAX_TALLY, self.copied_nbytes.get(kind, 0) + total)
 
     def forget_iterations(self) -> None:
         """Begin anew with counting iterations: others take the place of those counted so far."""

@@ -296,7 +296,7 @@ def test_another_user_is_refused(monkeypatch):
 
 
 def test_more_processes_than_there_is_room_for(monkeypatch):
-    monkeypatch.setattr("deepprof.live.agent.kineto.processes.MOST", 3)
+    monkeypatch.setattr("deepprof.live.agent.kineto.processes.MAX_KINETO_PROCESSES", 3)
     processes = KinetoProcesses()
     assert [processes.hear(pid, 0.0) is not None for pid in (1, 2, 3, 4, 2)] == [True, True, True, False, True]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from deepprof.collectors.trace import ANNOTATIONS, HOST_EVENTS
 from deepprof.live.agent.operators import UNDECIDED_NS, UNDECIDED_ROWS, WAITING_ROWS, OperatorKernels, OperatorSplit
-from deepprof.live.agent.threads import MOST, SILENT_NS
+from deepprof.live.agent.threads import MAX_REMEMBERED_THREADS, SILENT_NS
 from deepprof.metrics.operators import is_stand_in, stand_in
 from tests.metrics.test_operators import (
     ADD,
@@ -192,9 +192,12 @@ def test_threads_beyond_number_are_forgotten_but_not_the_one_that_trains() -> No
     stream = Stream()
     stream.window(1000, training(MAIN, 0))
     for number in range(3):
-        crowd = [op(ADD, 1000 * number + 1000 + k % 900, 1000 * number + 1950, 100 + k) for k in range(MOST)]
+        crowd = [
+            op(ADD, 1000 * number + 1000 + k % 900, 1000 * number + 1950, 100 + k)
+            for k in range(MAX_REMEMBERED_THREADS)
+        ]
         stream.window(1000 * number + 2000, crowd)
-    assert len(stream.kernels.threads.seen) == MOST + 1
+    assert len(stream.kernels.threads.seen) == MAX_REMEMBERED_THREADS + 1
     assert stream.kernels.place == (1, MAIN)
 
 

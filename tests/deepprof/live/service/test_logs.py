@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.live.service.config.sections import LogSection
-from deepprof.live.service.log_rate import BURST, MOST, WINDOW_S, LogRateLimiter
+from deepprof.live.service.log_rate import BURST, MAX_LOGGED_EVENTS, WINDOW_S, LogRateLimiter
 from deepprof.live.service.logs import STANDARD, quiet_grpc, writing_logs
 
 log = logging.getLogger("deepprof.live.service.tests")
@@ -244,8 +244,8 @@ def test_nothing_is_lost_count_of(events: list[tuple[int, float]]) -> None:
 
 def test_events_that_are_told_apart_are_bounded() -> None:
     repeats = LogRateLimiter(Clock())
-    for number in range(3 * MOST):
+    for number in range(3 * MAX_LOGGED_EVENTS):
         for _ in range(BURST + 1):
             repeats.admit(str(number), logging.INFO)
-    assert len(repeats._windows) == MOST
-    assert sum(repeats.drain().values()) == 3 * MOST
+    assert len(repeats._windows) == MAX_LOGGED_EVENTS
+    assert sum(repeats.drain().values()) == 3 * MAX_LOGGED_EVENTS

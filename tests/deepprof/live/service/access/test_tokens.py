@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepprof.collectors.errors import UsageError
-from deepprof.live.service.access.attempts import MOST, TokenAttempts, place_of
+from deepprof.live.service.access.attempts import MAX_ADDRESSES, TokenAttempts, place_of
 from deepprof.live.service.access.guard import AccessGuard
 from deepprof.live.service.access.tokens import SCOPES, Grant, digest, find_grant, parse_tokens, read_tokens
 from deepprof.live.service.access.watched import WatchedFiles
@@ -225,10 +225,10 @@ def test_a_token_that_was_good_and_is_not_counts() -> None:
 
 def test_what_is_remembered_is_bounded() -> None:
     attempts = TokenAttempts(Clock())
-    for number in range(2 * MOST):
+    for number in range(2 * MAX_ADDRESSES):
         attempts.note_wrong(str(number), b"")
         attempts.note_good(str(number), b"")
-    assert len(attempts._budgets) == len(attempts._good) == MOST
+    assert len(attempts._budgets) == len(attempts._good) == MAX_ADDRESSES
 
 
 @pytest.mark.parametrize(
