@@ -17,7 +17,7 @@ from rich.table import Table
 
 from benchmarks.kernels import kernels_and_copies
 from benchmarks.serving import Process, running
-from deepprof.live.client.endpoint import find_door
+from deepprof.live.client.endpoint import find_endpoint
 from deepprof.live.client.sender import Sender
 from deepprof.live.wire.checking import count_records
 from deepprof.live.wire.cutting import cut
@@ -31,9 +31,9 @@ IDLE_S = 30
 async def measure(daemon: Process, ranks: int, batches: list[tuple[Batch, int]]) -> Iterator[tuple[str, float]]:
     """Return the daemon's resident MiB at every stage."""
     found = [("started", daemon.rss_mib())]
-    door = find_door(f"unix:{daemon.folder}/d/s")
+    endpoint = find_endpoint(f"unix:{daemon.folder}/d/s")
     async with AsyncExitStack() as stack:
-        senders = [await stack.enter_async_context(Sender(door, greet(rank))) for rank in range(ranks)]
+        senders = [await stack.enter_async_context(Sender(endpoint, greet(rank))) for rank in range(ranks)]
         await asyncio.gather(*(send(sender, batches) for sender in senders))
         await wait_mined(daemon, ranks * sum(count for _, count in batches))
         found.append(("all sent, all connected", daemon.rss_mib()))

@@ -26,7 +26,7 @@ ALTERNATING = 0.3  # of the iterations are shorter by the same: every other one,
 REGULAR = 0.75  # of the distances between its times must be the same, or multiples
 IN_STEP = 6  # times in step are no accident, whatever else looks like them
 ALIKE = 0.7  # of the median size: what is smaller is something else
-MIN_PROMISED_SHARE = 0.3  # of the times that a distance promises must be there
+MIN_EXPECTED_SHARE = 0.3  # of the times that a distance promises must be there
 MAX_CYCLES = 8
 MAX_TOKENS = 1 << 16  # iterations looked at
 SHARED = 0.5  # of the extra's short sequences that also stand in the iteration: parts of it run, as in an evaluation
@@ -164,7 +164,7 @@ def rhythm(at: Int64s, length: int) -> tuple[int, Int64s] | None:
     apart = np.diff(at)
     distances, votes = np.unique(apart, return_counts=True)
     every = int(distances[np.argmax(votes)])
-    if every < 2 or votes.max() < 0.4 * len(apart) or len(at) * every < MIN_PROMISED_SHARE * length:
+    if every < 2 or votes.max() < 0.4 * len(apart) or len(at) * every < MIN_EXPECTED_SHARE * length:
         return None
     steps, counts = np.unique(at % every, return_counts=True)
     if counts.max() >= max(REGULAR * len(at), IN_STEP):

@@ -15,7 +15,7 @@ from benchmarks.chaos.fleet import Fleet
 from benchmarks.chaos.records import numbers_of
 from deepprof.live.client.credentials import Credentials
 from deepprof.live.client.daemon import Daemon as Client
-from deepprof.live.client.endpoint import find_door
+from deepprof.live.client.endpoint import find_endpoint
 from deepprof.v1.query_pb2 import ReadWindowRequest
 
 __all__ = ["Count", "check", "count_rank", "count_records", "open_client", "tally"]
@@ -46,7 +46,9 @@ def check(store: Path) -> tuple[str, bool]:
 
 def open_client(daemon: Daemon, token: str = "judge") -> Client:  # noqa: S107 - a name
     """Return a client of the daemon that may ask everything."""
-    return Client(find_door(daemon.socket, Credentials(token_file=str(daemon.folder / f"{token}.token")), environ={}))
+    return Client(
+        find_endpoint(daemon.socket, Credentials(token_file=str(daemon.folder / f"{token}.token")), environ={})
+    )
 
 
 def count_records(daemon: Daemon, fleet: Fleet) -> Count:

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.chaos.board import Board, State
 from benchmarks.chaos.records import read_messages
 from deepprof.live.client.credentials import Credentials
-from deepprof.live.client.endpoint import Endpoint, find_door
+from deepprof.live.client.endpoint import Endpoint, find_endpoint
 from deepprof.live.client.sender import Sender, SendPolicy
 from deepprof.v1.records_pb2 import CLOCK_SESSION, Batch, End, Hello
 
@@ -73,10 +73,10 @@ class Line:
     def slot(self) -> int:
         return self.task.number * self.task.ranks + self.rank
 
-    async def run(self, door: Endpoint) -> None:
+    async def run(self, endpoint: Endpoint) -> None:
         """Send until told to stop; a failure is the rank's, and is told."""
         try:
-            sent = await self.send(door)
+            sent = await self.send(endpoint)
         except Exception as error:  # whatever it is, this sender has gone
             self.diary.gone.append(f"{self.task.job}/{self.rank}: {error}")
             self.board.note(self.slot, state=State.GONE)
@@ -84,10 +84,10 @@ class Line:
             self.diary.connections += sent
             self.board.note(self.slot, state=State.ENDED)
 
-    async def send(self, door: Endpoint) -> int:
+    async def send(self, endpoint: Endpoint) -> int:
         """Send batches at the board's pace, then the end; returns over how many connections."""
         hello = Hello(job=self.task.job, rank=self.rank, rank_known=True, collector="chaos", clock=CLOCK_SESSION)
-        async with Sender(door, hello, self.task.policy, notice=self.note_failure) as sender:
+        async with Sender(endpoint, hello, self.task.policy, notice=self.note_failure) as sender:
             hearing = asyncio.create_task(self.hear(sender))
             try:
                 for batch, count in read_messages(self.task.folder / "messages"):
@@ -141,8 +141,8 @@ class Line:
 
 async def send_all(task: Task, board: Board, diary: Diary) -> None:
     """Send all ranks of the task."""
-    door = find_door(task.address, Credentials(token_file=str(task.folder / "honest.token")), environ={})
-    await asyncio.gather(*(Line(task, rank, board, diary).run(door) for rank in range(task.ranks)))
+    endpoint = find_endpoint(task.address, Credentials(token_file=str(task.folder / "honest.token")), environ={})
+    await asyncio.gather(*(Line(task, rank, board, diary).run(endpoint) for rank in range(task.ranks)))
 
 
 def send_ranks(task: Task) -> None:

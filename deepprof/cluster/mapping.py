@@ -56,22 +56,22 @@ def analyze_on(  # noqa: PLR0913  options by name
         check_between(between)
     found = paths if isinstance(paths, TraceFiles) else find_files(paths)
     readings = plan_readings(found.paths, stored=between is not None, columns=columns)
-    crew = ClusterWorkers(client, [reading.path for reading in readings])
-    opened = crew.map(tasks.open_path, readings)
+    workers = ClusterWorkers(client, [reading.path for reading in readings])
+    opened = workers.map(tasks.open_path, readings)
     if between is not None:
-        opened = cut(crew, opened, between)
-    heads = crew.fetch(crew.map(tasks.tell_heads, opened), watch)
+        opened = cut(workers, opened, between)
+    heads = workers.fetch(workers.map(tasks.tell_heads, opened), watch)
     if between is not None:
         check_parts([head.events for head in chain.from_iterable(heads)])
-    orders = plan_orders(crew, opened, heads)
+    orders = plan_orders(workers, opened, heads)
     devices = sorted(map(list_devices, chain.from_iterable(heads), orders), key=lambda each: each.rank)
-    shared = read_shared(crew, opened, split(orders, heads), find_shared(devices, same_device=same_device))
+    shared = read_shared(workers, opened, split(orders, heads), find_shared(devices, same_device=same_device))
     question = AnalysisOptions(tuple(counts), stream, alone=len(orders) < 2, shared=shared)
     check_job([order.number.rank for order in orders], question)
-    looks = crew.map(tasks.look, opened, split(orders, heads), question=question)
+    looks = workers.map(tasks.look, opened, split(orders, heads), question=question)
     for future in opened:
         future.release()  # a trace goes when it has been looked at
-    parts = chain.from_iterable(crew.fetch(looks))
+    parts = chain.from_iterable(workers.fetch(looks))
     return add_notes(merge(sorted(parts, key=lambda part: part.rank), question), found.notes)
 
 
@@ -145,21 +145,21 @@ def plan_readings(files: Sequence[Path], *, stored: bool, columns: Mapped | None
     return [tasks.ReadOptions(str(f), os.path.abspath(f), len(files) == 1, stored, mapping) for f in files]
 
 
-def cut(crew: ClusterWorkers, opened: Sequence[Future[Any]], between: Between) -> list[Future[Any]]:
+def cut(workers: ClusterWorkers, opened: Sequence[Future[Any]], between: Between) -> list[Future[Any]]:
     """Return what of the traces lies in a range of time."""
-    begins = crew.fetch(crew.map(tasks.find_begins, opened))
+    begins = workers.fetch(workers.map(tasks.find_begins, opened))
     zeros = find_zeros(list(chain.from_iterable(begins)))
-    return crew.map(tasks.cut_parts, opened, split(zeros, begins), between=between)
+    return workers.map(tasks.cut_parts, opened, split(zeros, begins), between=between)
 
 
 def plan_orders(
-    crew: ClusterWorkers, opened: Sequence[Future[Any]], heads: Sequence[Sequence[tasks.RankHead]]
+    workers: ClusterWorkers, opened: Sequence[Future[Any]], heads: Sequence[Sequence[tasks.RankHead]]
 ) -> list[tasks.RankCorrection]:
     """Return what is to be done to each rank, in the order of the paths."""
     told = list(chain.from_iterable(heads))
     numbers = assign_ranks([(head.rank, head.path) for head in told])
     by_rank = sorted(range(len(told)), key=lambda place: numbers[place].rank)
-    offsets = measure(crew, opened, heads, by_rank[0])
+    offsets = measure(workers, opened, heads, by_rank[0])
     members = [
         AlignedRank(numbers[place].rank, told[place].clock, offsets[place], told[place].session) for place in by_rank
     ]
@@ -175,7 +175,7 @@ def list_devices(head: tasks.RankHead, order: tasks.RankCorrection) -> RankDevic
 
 
 def read_shared(
-    crew: ClusterWorkers,
+    workers: ClusterWorkers,
     opened: Sequence[Future[Any]],
     orders: Sequence[Sequence[tasks.RankCorrection]],
     shared: Sequence[SharedPlaces],
@@ -185,21 +185,21 @@ def read_shared(
         return ()
     places = [place for each in shared for place in each.places]
     devices = [[[d for rank, d in places if rank == order.number.rank] for order in group] for group in orders]
-    read = chain.from_iterable(crew.fetch(crew.map(tasks.read_works, opened, orders, devices)))
+    read = chain.from_iterable(workers.fetch(workers.map(tasks.read_works, opened, orders, devices)))
     works = {(work.rank, work.device): work for work in chain.from_iterable(read)}
     return tuple(SharedWork(each.identity, tuple(works[place] for place in each.places)) for each in shared)
 
 
 def measure(
-    crew: ClusterWorkers, opened: Sequence[Future[Any]], heads: Sequence[Sequence[tasks.RankHead]], first: int
+    workers: ClusterWorkers, opened: Sequence[Future[Any]], heads: Sequence[Sequence[tasks.RankHead]], first: int
 ) -> list[ClockOffset | None]:
     """Return how far each clock is ahead of that of rank number `first`, in the order of the paths."""
     places = [(number, index) for number, ranks in enumerate(heads) for index in range(len(ranks))]
     if len(places) < 2:
         return [None] * len(places)
     number, index = places[first]
-    ends = crew.client.submit(tasks.find_ends, opened[number], index, pure=False)
-    found = crew.fetch(crew.map(tasks.measure_offsets, opened, ends=ends))
+    ends = workers.client.submit(tasks.find_ends, opened[number], index, pure=False)
+    found = workers.fetch(workers.map(tasks.measure_offsets, opened, ends=ends))
     return [None if place == first else offset for place, offset in enumerate(chain.from_iterable(found))]
 
 

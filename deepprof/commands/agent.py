@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from deepprof.collectors.errors import UsageError
 from deepprof.commands.arguments import quote
-from deepprof.commands.daemons import add_credentials, open_door
+from deepprof.commands.daemons import add_credentials, open_endpoint
 
 if TYPE_CHECKING:
     import argparse
@@ -70,7 +70,7 @@ class Agent:
         import os
 
         os.environ.setdefault("POLARS_MAX_THREADS", "1")  # its pool costs more than it gives for tables of this size
-        door = open_door(args.to, args)
+        endpoint = open_endpoint(args.to, args)
         from deepprof.live.agent.kineto.schedule import parse_schedule
         from deepprof.live.agent.node_agent import AgentSettings, default_socket, default_spool, run
         from deepprof.live.agent.pacing import Pacing
@@ -86,7 +86,7 @@ class Agent:
             pacing=Pacing(args.overhead),
             for_all=args.for_all,
             until_idle=args.until_idle,
-            wishes=SourceOptions(
+            source_options=SourceOptions(
                 kineto=parse_schedule(args.kineto) if args.kineto else None,
                 tail=args.tail,
                 watch=args.watch,
@@ -94,7 +94,7 @@ class Agent:
             ),
         )
         with writing_logs(LogSection(format=args.log_format)):
-            run(settings, door)
+            run(settings, endpoint)
         return 0
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from deepprof.analysis import Analysis
     from deepprof.live.client.endpoint import Endpoint
 
-__all__ = ["add_credentials", "add_daemon", "analyze_window", "open_door"]
+__all__ = ["add_credentials", "add_daemon", "analyze_window", "open_endpoint"]
 
 
 def add_credentials(parser: argparse.ArgumentParser) -> None:
@@ -25,15 +25,15 @@ def add_credentials(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--key", metavar="FILE", help="key of the own certificate")
 
 
-def open_door(address: str | None, args: argparse.Namespace) -> Endpoint:
+def open_endpoint(address: str | None, args: argparse.Namespace) -> Endpoint:
     """Return the door to the daemon at `address`, else to the default one, with what `args` shows there."""
     from deepprof.live.client.extra import require_grpc
 
     require_grpc()
     from deepprof.live.client.credentials import Credentials
-    from deepprof.live.client.endpoint import find_door
+    from deepprof.live.client.endpoint import find_endpoint
 
-    return find_door(address, Credentials(args.token_file, args.ca, args.cert, args.key))
+    return find_endpoint(address, Credentials(args.token_file, args.ca, args.cert, args.key))
 
 
 def add_daemon(parser: argparse.ArgumentParser) -> None:
@@ -52,13 +52,13 @@ def analyze_window(args: argparse.Namespace) -> Analysis:
     With `--same-device` it may be several jobs, whose ranks are numbered one after the other.
     """
     check_job(args)
-    door = open_door(args.daemon, args)
+    endpoint = open_endpoint(args.daemon, args)
     with progress("reading"):
         from deepprof.analysis import analyze
         from deepprof.live.client.daemon import Daemon
 
         between = find_between(args)
-        with Daemon(door) as daemon:
+        with Daemon(endpoint) as daemon:
             traces = [trace for job in args.paths for trace in daemon.window(job, between=between)]
     with progress("analysing"):
         from deepprof.job import number_ranks

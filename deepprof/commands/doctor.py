@@ -91,9 +91,9 @@ def call_daemon(to: str | None) -> str | None:
         if address.path is None:
             socket.create_connection((address.host, address.port), PATIENCE_S).close()
             return None
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
-            door.settimeout(PATIENCE_S)
-            door.connect(address.path)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as endpoint:
+            endpoint.settimeout(PATIENCE_S)
+            endpoint.connect(address.path)
     except PermissionError as error:
         raise PermissionError(error.errno, error.strerror, str(address)) from error
     except OSError as error:

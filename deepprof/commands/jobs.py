@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from deepprof.commands.daemons import add_credentials, open_door
+from deepprof.commands.daemons import add_credentials, open_endpoint
 from deepprof.commands.output import FORMATS
 from deepprof.commands.streams import open_console, require_stdout
 from deepprof.plurals import counted
@@ -45,10 +45,10 @@ class Jobs:
     def run(self, args: argparse.Namespace) -> int:
         """Ask the daemon, or have it forget."""
         check_names(args.action, args.jobs)
-        door = open_door(args.daemon, args)
+        endpoint = open_endpoint(args.daemon, args)
         from deepprof.live.client.daemon import Daemon
 
-        with Daemon(door) as daemon:
+        with Daemon(endpoint) as daemon:
             ACT[args.action](daemon, args)
         return 0
 
@@ -70,7 +70,7 @@ def list_jobs(daemon: Daemon, args: argparse.Namespace) -> None:
 
     jobs = daemon.jobs(past=True)
     if missing := set(args.jobs) - {job.job for job in jobs}:
-        raise UsageError(f"{daemon.door.address}: no job {min(missing)!r}; deepprof jobs lists them")
+        raise UsageError(f"{daemon.endpoint.address}: no job {min(missing)!r}; deepprof jobs lists them")
     jobs = tuple(job for job in jobs if job.job in args.jobs or not args.jobs)
     if args.format == "json":
         write_json("jobs", daemon, jobs)
@@ -123,6 +123,6 @@ def write_json(what: str, daemon: Daemon, values: object) -> None:
     """Write an object of `deepprof.jobs/1`."""
     import msgspec
 
-    told = {"schema": "deepprof.jobs/1", "address": str(daemon.door.address)}
+    told = {"schema": "deepprof.jobs/1", "address": str(daemon.endpoint.address)}
     told[what] = msgspec.to_builtins(values, enc_hook=dict)
     require_stdout().buffer.write(msgspec.json.encode(told) + b"\n")

@@ -82,26 +82,26 @@ def run_watched(command: list[str], args: argparse.Namespace) -> int:
     from deepprof.live.agent.launching import NoAgentError
     from deepprof.live.agent.running import leave, replace, signals_blocked, spawn, wait
 
-    wish = make_wish(command, args)
+    plan = make_plan(command, args)
     try:
-        if wish is None:
+        if plan is None:
             raise NoAgentError(explain_platform())
-        keeper = make_keeper(wish, args)
-        answer = keeper.find()
+        supervisor = make_supervisor(plan, args)
+        answer = supervisor.find()
     except NoAgentError as error:
         complain(f"nothing is collected: {error}")
         replace(command, os.environ)
-    environ, remarks = inject(os.environ, wish)
+    environ, remarks = inject(os.environ, plan)
     for remark in [*remarks, *remark_on(answer, args.to, os.environ.get("DEEPPROF_DAEMON"))]:
         complain(remark)
     before = {process.session for process in answer.processes} if answer else set[str]()
     with signals_blocked() as mask:
-        status = wait(spawn(command, environ, mask), keeper.check)
-        sum_up(keeper, wish, before, args, answer.began_unix_ns if answer else None)
+        status = wait(spawn(command, environ, mask), supervisor.check)
+        sum_up(supervisor, plan, before, args, answer.began_unix_ns if answer else None)
         return leave(status)
 
 
-def make_wish(command: list[str], args: argparse.Namespace) -> InjectionPlan | None:
+def make_plan(command: list[str], args: argparse.Namespace) -> InjectionPlan | None:
     """Return what is injected, None where no library of ours is."""
     from deepprof.collectors.live import __file__ as live
     from deepprof.collectors.live.identity import find_socket
@@ -125,7 +125,7 @@ def make_wish(command: list[str], args: argparse.Namespace) -> InjectionPlan | N
     )
 
 
-def make_keeper(wish: InjectionPlan, args: argparse.Namespace) -> AgentSupervisor:
+def make_supervisor(plan: InjectionPlan, args: argparse.Namespace) -> AgentSupervisor:
     """Return who finds the agent and keeps it alive."""
     from deepprof.live.agent.injection import strip
     from deepprof.live.agent.launching import AgentSupervisor
@@ -133,10 +133,10 @@ def make_keeper(wish: InjectionPlan, args: argparse.Namespace) -> AgentSuperviso
     shown = {"to": args.to} | {name: getattr(args, name) for name in CREDENTIALS}
     options = [word for name, text in shown.items() if text for word in (f"--{name.replace('_', '-')}", text)]
     options += ["--kineto"] if args.kineto else []
-    environ = strip(os.environ, wish.library, wish.hook)
+    environ = strip(os.environ, plan.library, plan.hook)
     if args.kineto:
-        environ.setdefault("KINETO_IPC_SOCKET_DIR", str(wish.socket.parent))
-    return AgentSupervisor(wish.socket, options, environ, say=complain)
+        environ.setdefault("KINETO_IPC_SOCKET_DIR", str(plan.socket.parent))
+    return AgentSupervisor(plan.socket, options, environ, say=complain)
 
 
 def explain_platform() -> str:
@@ -203,8 +203,8 @@ def find_usual() -> str | None:
 
 
 def sum_up(
-    keeper: AgentSupervisor,
-    wish: InjectionPlan,
+    supervisor: AgentSupervisor,
+    plan: InjectionPlan,
     before: Collection[str],
     args: argparse.Namespace,
     since_unix_ns: int | None,
@@ -218,14 +218,14 @@ def sum_up(
     from deepprof.live.agent.remaining import find_remaining
     from deepprof.live.agent.summary import FinishedCommand, describe
 
-    job = wish.job
+    job = plan.job
     try:
-        answer, processes, account = drain(keeper.socket, job, before, args.drain)
+        answer, processes, account = drain(supervisor.socket, job, before, args.drain)
     except NotAnsweredError as error:
-        complain(f"job {job}: {keeper.socket}: {error}; what it had taken is on disk")
+        complain(f"job {job}: {supervisor.socket}: {error}; what it had taken is on disk")
         return
     if not args.quiet:
-        going = find_remaining(job, keeper.socket, wish.run)
+        going = find_remaining(job, supervisor.socket, plan.run)
         complain(
             describe(answer, FinishedCommand(job, args.to, since_unix_ns, going, find_usual()), processes, account)
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deepprof.commands.arguments import add_columns, parse_count, parse_jobs, parse_speed
-from deepprof.commands.daemons import add_credentials, open_door
+from deepprof.commands.daemons import add_credentials, open_endpoint
 from deepprof.commands.progress import counting, reading
 from deepprof.commands.streams import say
 from deepprof.plurals import counted
@@ -48,15 +48,15 @@ class Send:
 
     def run(self, args: argparse.Namespace) -> int:
         """Read, send, and say what became of it."""
-        door = open_door(args.to, args)
+        endpoint = open_endpoint(args.to, args)
         from deepprof.live.client.replay import TraceReplay, check_words, replay
 
         check_words(args.job, args.collector)
         traces = read_traces(args)
         how = TraceReplay(args.job, args.speed, args.repeat, args.collector)
         with counting("sending", "records") as watch:
-            totals = replay(door, traces, how, watch=watch, notice=say_once())
-        say(f"{door.address}: {describe(totals)}{describe_account(door, args.job, traces)}")
+            totals = replay(endpoint, traces, how, watch=watch, notice=say_once())
+        say(f"{endpoint.address}: {describe(totals)}{describe_account(endpoint, args.job, traces)}")
         return 0
 
 
@@ -95,14 +95,14 @@ def describe(totals: ReplayTotals) -> str:
     )
 
 
-def describe_account(door: Endpoint, job: str, traces: list[Trace]) -> str:
+def describe_account(endpoint: Endpoint, job: str, traces: list[Trace]) -> str:
     """Return what the daemon left out of it, nothing where it left out nothing or does not tell us."""
     from deepprof.live.client.daemon import Daemon
     from deepprof.live.client.errors import DaemonError
 
     sent = {trace.rank or 0 for trace in traces}
     try:
-        with Daemon(door) as daemon:
+        with Daemon(endpoint) as daemon:
             accounts = [rank.account for rank in daemon.ranks(job) if rank.rank in sent]
     except DaemonError:  # a token that may send need not read
         return ""

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from deepprof.commands.arguments import parse_interval
-from deepprof.commands.daemons import add_credentials, open_door
+from deepprof.commands.daemons import add_credentials, open_endpoint
 from deepprof.commands.output import FORMATS
 from deepprof.commands.streams import open_console, require_stdout
 
@@ -48,11 +48,11 @@ class Watch:
     def run(self, args: argparse.Namespace) -> int:
         """Look, once or until somebody has seen enough."""
         check_address(args.address)
-        door = open_door(args.address, args)
+        endpoint = open_endpoint(args.address, args)
         from deepprof.live.client.scene import look_on
 
         screen = WatchScreen()
-        scenes = look_on(door, args.job, lambda: screen.wait(args.interval))
+        scenes = look_on(endpoint, args.job, lambda: screen.wait(args.interval))
         try:
             show(scenes, args, screen)
         finally:

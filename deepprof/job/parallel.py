@@ -117,19 +117,19 @@ def read_in_parallel(
     `scratch` is a directory to write to. Raises `TraceError` for the first trace that cannot be read, or whose process
     was ended, and `OSError` where it cannot be written; all processes are gone when this returns or raises.
     """
-    crew = WorkerPool(sources, scratch, finish, watch)
+    workers = WorkerPool(sources, scratch, finish, watch)
     with ThreadPoolExecutor(jobs) as threads:
         try:
-            futures = [threads.submit(crew.work, len_share(jobs)) for _ in range(jobs)]
+            futures = [threads.submit(workers.work, len_share(jobs)) for _ in range(jobs)]
             wait(futures, return_when=FIRST_EXCEPTION)
         finally:
-            crew.stop()
+            workers.stop()
     failed = [error for future in futures if (error := future.exception()) is not None]
-    for text in crew.warned:
+    for text in workers.warned:
         warnings.warn(text, stacklevel=3)
     if failed:
         raise next((error for error in failed if not isinstance(error, StoppedError)), failed[0])
-    return [crew.results[index] for index in sorted(crew.results)]
+    return [workers.results[index] for index in sorted(workers.results)]
 
 
 def len_share(jobs: int) -> int:

@@ -44,37 +44,37 @@ class OnlineMiner:
     def __init__(self, window: int = WINDOW) -> None:
         if not MIN_WINDOW <= window <= MAX_WINDOW or window & (window - 1):
             raise ValueError(f"the window must be a power of two from {MIN_WINDOW} to {MAX_WINDOW}, not {window}")
-        self._pursuit = LoopTracker(window)
+        self._loop_tracker = LoopTracker(window)
 
     @property
     def position(self) -> int:
         """Symbols fed so far."""
-        return self._pursuit.position
+        return self._loop_tracker.position
 
     @property
     def due(self) -> int:
         """The next position at which something is decided, but for changes of the iteration itself."""
-        return self._pursuit.schedule.due
+        return self._loop_tracker.schedule.due
 
     @property
     def state(self) -> State:
         """`learning` before the first loop, `locked` while one is followed, `lost` when it has gone."""
-        return self._pursuit.state
+        return self._loop_tracker.state
 
     @property
     def loop(self) -> LockedLoop | None:
         """The loop that is followed, or was last."""
-        return self._pursuit.lock
+        return self._loop_tracker.lock
 
     @property
     def counts(self) -> MinerCounts:
         """Sums over the whole stream so far."""
-        return replace(self._pursuit.counts)
+        return replace(self._loop_tracker.counts)
 
     @property
     def events(self) -> tuple[MinerEvent, ...]:
         """The last 256 events, oldest first."""
-        return tuple(self._pursuit.events)
+        return tuple(self._loop_tracker.events)
 
     def feed(self, symbols: Symbols, evidence: Evidence | None = None) -> IterationBatch:
         """Read the next symbols; return the iterations that became certain: one is when the next has ended.
@@ -89,12 +89,12 @@ class OnlineMiner:
         self._refuse_when_finished()
         chunk = as_symbols(symbols)
         known = check_evidence(evidence, len(chunk))
-        pursuit, begin, first = self._pursuit, self.position, 0
-        pursuit.evidence.append(known, 0, 0, begin)
+        loop_tracker, begin, first = self._loop_tracker, self.position, 0
+        loop_tracker.evidence.append(known, 0, 0, begin)
         while first < len(chunk):
-            end = min(len(chunk), first + pursuit.window // PIECE, pursuit.schedule.due - begin)
-            pursuit.evidence.append(known, first, end, begin)
-            pursuit.read(chunk[first:end])
+            end = min(len(chunk), first + loop_tracker.window // PIECE, loop_tracker.schedule.due - begin)
+            loop_tracker.evidence.append(known, first, end, begin)
+            loop_tracker.read(chunk[first:end])
             first = end
         return self._take_given()
 
@@ -111,9 +111,9 @@ class OnlineMiner:
         count = None if lost is None else operator.index(lost)
         if count is not None and count < 0:
             raise ValueError(f"the number of lost records must not be negative, it is {count}")
-        self._pursuit.counts.gaps += 1
-        self._pursuit.counts.lost_records += count or 0
-        self._pursuit.interrupt(
+        self._loop_tracker.counts.gaps += 1
+        self._loop_tracker.counts.lost_records += count or 0
+        self._loop_tracker.interrupt(
             "records were lost" if count is None else f"{counted(count, 'record')} {verb(count, 'was', 'were')} lost"
         )
         return self._take_given()
@@ -125,7 +125,7 @@ class OnlineMiner:
             ValueError: when it has ended before.
         """
         self._refuse_when_finished()
-        self._pursuit.close()
+        self._loop_tracker.close()
         return self._take_given()
 
     def save(self) -> bytes:
@@ -134,7 +134,7 @@ class OnlineMiner:
         Some 4 bytes for each of the 2^17 symbols kept, and as many as the evidence on them takes; the bytes depend on
         what was fed, not on the chunks.
         """
-        return pack(to_fields(self._pursuit))
+        return pack(to_fields(self._loop_tracker))
 
     @classmethod
     def restore(cls, data: bytes) -> OnlineMiner:
@@ -144,13 +144,13 @@ class OnlineMiner:
             ValueError: for any other bytes, saying what is wrong with them.
         """
         miner = cls.__new__(cls)
-        miner._pursuit = from_fields(unpack(data))
+        miner._loop_tracker = from_fields(unpack(data))
         return miner
 
     def _refuse_when_finished(self) -> None:
-        if self._pursuit.ended:
+        if self._loop_tracker.ended:
             raise ValueError("the stream has ended: a new one needs a new OnlineMiner")
 
     def _take_given(self) -> IterationBatch:
-        given, self._pursuit.given = self._pursuit.given, []
+        given, self._loop_tracker.given = self._loop_tracker.given, []
         return IterationBatch.join(given)

@@ -33,26 +33,26 @@ Choice = TypeVar("Choice", bound=str)
 MAX_COUNT = 2**31  # of what is counted, but for positions
 
 
-def to_fields(pursuit: LoopTracker) -> Saved:
+def to_fields(loop_tracker: LoopTracker) -> Saved:
     """Return everything that the pursuit needs to go on."""
-    ring, tracker = pursuit.ring, pursuit.tracker
+    ring, tracker = loop_tracker.ring, loop_tracker.tracker
     return {
-        "window": pursuit.window,
-        "ended": pursuit.ended,
+        "window": loop_tracker.window,
+        "ended": loop_tracker.ended,
         "position": ring.end,
         "symbols": as_symbols(ring.read(ring.begin, ring.end)),
-        "evidence": _evidence_fields(pursuit.evidence),
-        "schedule": asdict(pursuit.schedule),
-        "state": pursuit.state,
-        "lock": None if pursuit.lock is None else _lock_fields(pursuit.lock),
+        "evidence": _evidence_fields(loop_tracker.evidence),
+        "schedule": asdict(loop_tracker.schedule),
+        "state": loop_tracker.state,
+        "lock": None if loop_tracker.lock is None else _lock_fields(loop_tracker.lock),
         "tracker": None if tracker is None else _tracker_fields(tracker),
-        "watch": asdict(pursuit.watch),
-        "drift": {**asdict(pursuit.drift), "recent": np.array(pursuit.drift.recent, np.int64).ravel()},
-        "known": [_lock_fields(lock) for lock in pursuit.known],
-        "loops": pursuit.loops,
-        "last_gap": pursuit.last_gap,
-        "counts": asdict(pursuit.counts),
-        "events": [asdict(event) for event in pursuit.events],
+        "watch": asdict(loop_tracker.watch),
+        "drift": {**asdict(loop_tracker.drift), "recent": np.array(loop_tracker.drift.recent, np.int64).ravel()},
+        "known": [_lock_fields(lock) for lock in loop_tracker.known],
+        "loops": loop_tracker.loops,
+        "last_gap": loop_tracker.last_gap,
+        "counts": asdict(loop_tracker.counts),
+        "events": [asdict(event) for event in loop_tracker.events],
     }
 
 
@@ -80,16 +80,16 @@ def _lock_fields(lock: LockedLoop) -> Saved:
 
 
 def _tracker_fields(tracker: TemplateTracker) -> Saved:
-    settler = tracker.settler
-    held = settler.held
+    segmenter = tracker.segmenter
+    held = segmenter.held
     return {
         "matcher": tracker.matcher.save(),
         "good_end": tracker.good_end,
         "matched": tracker.matched,
-        "opens": settler.opens,
-        "cut": settler.cut,
-        "passes": settler.passes.ravel(),
-        "known": settler.known,
+        "opens": segmenter.opens,
+        "cut": segmenter.cut,
+        "passes": segmenter.passes.ravel(),
+        "known": segmenter.known,
         "held": np.stack([held.first, held.end, held.matched, held.edits, held.complete.astype(np.int64)]).T.ravel(),
     }
 
@@ -103,48 +103,48 @@ def from_fields(fields: CheckedFields) -> LoopTracker:
     window = fields.integer("window", MIN_WINDOW, MAX_WINDOW)
     if window & (window - 1):
         raise damaged("window cannot be")
-    pursuit = LoopTracker(window)
-    pursuit.ended = fields.flag("ended")
+    loop_tracker = LoopTracker(window)
+    loop_tracker.ended = fields.flag("ended")
     at = fields.integer("position", 0, FARTHEST)
-    _fill_ring(pursuit, _symbols(fields, "symbols"), at)
-    pursuit.evidence = _read_evidence(fields.inner("evidence"), 2 * window, at)
-    pursuit.schedule = _read_schedule(fields.inner("schedule"), window, at)
-    pursuit.state = _choice(fields, "state", get_args(State))
-    pursuit.loops = fields.integer("loops", 0, MAX_COUNT)
-    pursuit.last_gap = fields.integer("last_gap", -1, at)
-    pursuit.counts = _read_counts(fields.inner("counts"), at)
-    pursuit.known = [_read_lock(one, pursuit) for one in fields.listed("known", MAX_KNOWN)]
-    pursuit.watch = _read_watch(fields.inner("watch"), at)
-    pursuit.drift = _read_drift(fields.inner("drift"), at)
-    pursuit.events.extend(_read_event(one) for one in fields.listed("events", MAX_EVENTS))
-    _read_followed(fields, pursuit)
-    return pursuit
+    _fill_ring(loop_tracker, _symbols(fields, "symbols"), at)
+    loop_tracker.evidence = _read_evidence(fields.inner("evidence"), 2 * window, at)
+    loop_tracker.schedule = _read_schedule(fields.inner("schedule"), window, at)
+    loop_tracker.state = _choice(fields, "state", get_args(State))
+    loop_tracker.loops = fields.integer("loops", 0, MAX_COUNT)
+    loop_tracker.last_gap = fields.integer("last_gap", -1, at)
+    loop_tracker.counts = _read_counts(fields.inner("counts"), at)
+    loop_tracker.known = [_read_lock(one, loop_tracker) for one in fields.listed("known", MAX_KNOWN)]
+    loop_tracker.watch = _read_watch(fields.inner("watch"), at)
+    loop_tracker.drift = _read_drift(fields.inner("drift"), at)
+    loop_tracker.events.extend(_read_event(one) for one in fields.listed("events", MAX_EVENTS))
+    _read_followed(fields, loop_tracker)
+    return loop_tracker
 
 
-def _fill_ring(pursuit: LoopTracker, symbols: SymbolArray, at: int) -> None:
-    if len(symbols) != min(at, pursuit.ring.size):
+def _fill_ring(loop_tracker: LoopTracker, symbols: SymbolArray, at: int) -> None:
+    if len(symbols) != min(at, loop_tracker.ring.size):
         raise damaged("symbols are not as many as are kept")
-    if symbols.dtype != pursuit.ring.dtype:
-        pursuit.ring.widen(symbols.dtype)
-    pursuit.ring.restore(symbols, at)
+    if symbols.dtype != loop_tracker.ring.dtype:
+        loop_tracker.ring.widen(symbols.dtype)
+    loop_tracker.ring.restore(symbols, at)
 
 
-def _read_followed(fields: CheckedFields, pursuit: LoopTracker) -> None:
+def _read_followed(fields: CheckedFields, loop_tracker: LoopTracker) -> None:
     """Restore the loop that is followed; there is none exactly while learning."""
-    planned = min(pursuit.schedule.review, pursuit.schedule.watch) < NEVER
-    if len({fields.has("lock"), fields.has("tracker"), planned, pursuit.state != "learning"}) > 1:
+    planned = min(loop_tracker.schedule.review, loop_tracker.schedule.watch) < NEVER
+    if len({fields.has("lock"), fields.has("tracker"), planned, loop_tracker.state != "learning"}) > 1:
         raise damaged("state does not fit the loop")
     if fields.has("lock"):
-        pursuit.lock = _read_lock(fields.inner("lock"), pursuit)
-        pursuit.tracker = _read_tracker(fields.inner("tracker"), pursuit.lock, pursuit)
+        loop_tracker.lock = _read_lock(fields.inner("lock"), loop_tracker)
+        loop_tracker.tracker = _read_tracker(fields.inner("tracker"), loop_tracker.lock, loop_tracker)
 
 
-def _read_lock(fields: CheckedFields, pursuit: LoopTracker) -> LockedLoop:
-    template = _template(fields, "template", pursuit)
+def _read_lock(fields: CheckedFields, loop_tracker: LoopTracker) -> LockedLoop:
+    template = _template(fields, "template", loop_tracker)
     return LockedLoop(
-        number=fields.integer("number", 0, pursuit.loops - 1),
+        number=fields.integer("number", 0, loop_tracker.loops - 1),
         template=template,
-        mined=_template(fields, "mined", pursuit) if fields.has("mined") else template,
+        mined=_template(fields, "mined", loop_tracker) if fields.has("mined") else template,
         confidence=fields.number("confidence"),
         evidence=fields.text("evidence"),
         source=_choice(fields, "source", get_args(Source)),
@@ -161,21 +161,21 @@ def _read_joining(fields: CheckedFields) -> JoinedVariants:
     return JoinedVariants.make(variants, symbols)
 
 
-def _read_tracker(fields: CheckedFields, lock: LockedLoop, pursuit: LoopTracker) -> TemplateTracker:
-    at, saved = pursuit.position, fields.array("matcher", np.uint8).tobytes()
+def _read_tracker(fields: CheckedFields, lock: LockedLoop, loop_tracker: LoopTracker) -> TemplateTracker:
+    at, saved = loop_tracker.position, fields.array("matcher", np.uint8).tobytes()
     seen = MatcherSnapshot.from_bytes(saved)
-    stands = (seen.place.stop, bool(seen.place.finished)) == (at, pursuit.ended)
+    stands = (seen.place.stop, bool(seen.place.finished)) == (at, loop_tracker.ended)
     if not stands or not np.array_equal(seen.template, lock.template):
         raise damaged("the matcher follows another loop")
-    tracker = TemplateTracker(lock.template, lock.joined, at, pursuit.ring)
+    tracker = TemplateTracker(lock.template, lock.joined, at, loop_tracker.ring)
     tracker.matcher = Matcher.restore(saved)
     tracker.good_end = fields.integer("good_end", 0, at)
     tracker.matched = fields.integer("matched", 0, FARTHEST)
-    tracker.settler = _read_settler(fields, lock.period, at)
+    tracker.segmenter = _read_segmenter(fields, lock.period, at)
     return tracker
 
 
-def _read_settler(fields: CheckedFields, period: int, at: int) -> IterationSegmenter:
+def _read_segmenter(fields: CheckedFields, period: int, at: int) -> IterationSegmenter:
     passes, held = _rows(fields, "passes", 4, 3, at), _rows(fields, "held", 5, 1, at)
     return IterationSegmenter(
         period=period,
@@ -261,9 +261,9 @@ def _symbols(fields: CheckedFields, name: str) -> SymbolArray:
     return as_symbols(fields.array(name, np.uint16, np.uint32))
 
 
-def _template(fields: CheckedFields, name: str, pursuit: LoopTracker) -> SymbolArray:
+def _template(fields: CheckedFields, name: str, loop_tracker: LoopTracker) -> SymbolArray:
     template = _symbols(fields, name)
-    if not 0 < len(template) <= pursuit.ring.size:
+    if not 0 < len(template) <= loop_tracker.ring.size:
         raise damaged(f"a {name} of {len(template)} symbols cannot be")
     return template
 

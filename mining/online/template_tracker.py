@@ -195,7 +195,7 @@ class TemplateTracker:
         self.joined = joined
         self.good_end = at
         self.matched = 0
-        self.settler = IterationSegmenter(len(template), opens=begins != "first", cut=begins == "cut")
+        self.segmenter = IterationSegmenter(len(template), opens=begins != "first", cut=begins == "cut")
         self.matcher = Matcher(template, at=at, locked=begins == "first")
         self._begin = at
         self._ring = ring
@@ -212,11 +212,11 @@ class TemplateTracker:
 
     def close(self, *, whole_only: bool = False) -> Iterations:
         """Return the rest, when the stream ends here or (`whole_only`) is interrupted; then this tracker is done."""
-        return self.settler.close(self.matcher.feed(self.template[:0], final=True), whole_only=whole_only)
+        return self.segmenter.close(self.matcher.feed(self.template[:0], final=True), whole_only=whole_only)
 
     def release(self) -> Iterations:
         """Return what is certain when another loop takes over."""
-        return self.settler.release()
+        return self.segmenter.release()
 
     def _read(self, first: int, end: int) -> SymbolArray | None:
         return self.joined.of(self._ring.read(first, end)) if first >= self._ring.begin else None
@@ -225,16 +225,16 @@ class TemplateTracker:
         if not len(found):
             return NO_ITERATIONS
         period = len(self.template)
-        if self.settler.goes_on_exactly(found):
+        if self.segmenter.goes_on_exactly(found):
             self.good_end = int(found.end[-1])
             self.matched += len(found) * period
-            return self.settler.take_exact(found)
+            return self.segmenter.take_exact(found)
         found = begin_late_in(self._read, self.template, found)
         good = np.flatnonzero(2 * found.matched >= period)
         if len(good):
             self.good_end = int(found.end[good[-1]])
             self.matched += int(found.matched[good].sum())
-        return self.settler.take(found)
+        return self.segmenter.take(found)
 
 
 def shift(passes: Matches, by: int) -> Matches:

@@ -23,7 +23,7 @@ from deepprof.live.agent.node_agent import AgentSettings, NodeAgent
 from deepprof.live.agent.server import bind
 from deepprof.live.agent.spool import SpoolError, make_root
 from deepprof.live.agent.spool.spool_folder import SpoolFolder
-from deepprof.live.client.endpoint import find_door
+from deepprof.live.client.endpoint import find_endpoint
 from deepprof.live.service.access.sockets import claim
 from deepprof.live.service.examiner.captures import Captures
 from deepprof.live.service.folder import StoreError, prepare_folder
@@ -90,7 +90,7 @@ def test_an_agent_looks_at_its_spools_before_it_sends_any(tmp_path: Path) -> Non
     spool = tmp_path / "spool"
     spool.mkdir()
     spool.chmod(0o777)
-    agent = NodeAgent(AgentSettings(socket=tmp_path / "a" / "s", spool=spool), find_door("unix:/nowhere/at/all"))
+    agent = NodeAgent(AgentSettings(socket=tmp_path / "a" / "s", spool=spool), find_endpoint("unix:/nowhere/at/all"))
     with pytest.raises(DeepProfError, match="others can write to the spool's directory"):
         asyncio.run(agent.serve())
 
@@ -192,10 +192,10 @@ def test_the_systems_agent_is_heard_where_root_has_put_it(
         os.chown(place, owner, owner)
         place.chmod(mode)
         place.parent.chmod(above)
-        with socket.socket(socket.AF_UNIX) as door:
-            door.connect(str(place / "s"))
-            assert find_peer(door) == (agent.pid, STRANGER)
-            assert is_trusted(door, place / "s") is trusted
+        with socket.socket(socket.AF_UNIX) as endpoint:
+            endpoint.connect(str(place / "s"))
+            assert find_peer(endpoint) == (agent.pid, STRANGER)
+            assert is_trusted(endpoint, place / "s") is trusted
         assert hear(agent) == "0"
         run_job(place / "s")
         assert hear(agent) == str(int(trusted))

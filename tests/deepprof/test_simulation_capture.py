@@ -69,17 +69,17 @@ def test_a_machine_runs_one_kernel_at_a_time_and_none_before_its_launch(kinds: l
 
 
 @given(st.lists(st.one_of(st.tuples(st.integers(1, 10**8), st.booleans()), st.none()), max_size=60))
-def test_the_allocator_adds_up(wishes: list[tuple[int, bool] | None]) -> None:
+def test_the_allocator_adds_up(source_options: list[tuple[int, bool] | None]) -> None:
     """Each wish is a size and whether it is kept; None gives the latest block back."""
     allocator = Allocator()
     start, kept, blocks = allocator.allocated_nbytes, [], []
-    for wish in wishes:
-        if wish is None:
+    for plan in source_options:
+        if plan is None:
             assert allocator.release() == (blocks.pop() if blocks else None)
         else:
-            (kept if wish[1] else blocks).append(allocator.allocate(wish[0], kept=wish[1]))
-            latest = (kept if wish[1] else blocks)[-1]
-            assert 0 <= latest[1] - wish[0] < 512
+            (kept if plan[1] else blocks).append(allocator.allocate(plan[0], kept=plan[1]))
+            latest = (kept if plan[1] else blocks)[-1]
+            assert 0 <= latest[1] - plan[0] < 512
         live = sorted([*kept, *blocks])
         assert allocator.allocated_nbytes == start + sum(nbytes for _, nbytes in live)
         assert allocator.allocated_nbytes <= allocator.reserved_nbytes

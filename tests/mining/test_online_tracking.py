@@ -32,10 +32,10 @@ def passes(draw: st.DrawFn) -> list[tuple[int, int, int, int]]:
     return rows
 
 
-def take(settler: IterationSegmenter, found: Matches) -> Iterations:
+def take(segmenter: IterationSegmenter, found: Matches) -> Iterations:
     if not len(found):
         return NO_ITERATIONS
-    return settler.take_exact(found) if settler.goes_on_exactly(found) else settler.take(found)
+    return segmenter.take_exact(found) if segmenter.goes_on_exactly(found) else segmenter.take(found)
 
 
 def listed(rows: Iterations) -> list[tuple[int, ...]]:
@@ -46,20 +46,20 @@ def listed(rows: Iterations) -> list[tuple[int, ...]]:
 @settings(max_examples=300)
 @given(passes(), st.lists(st.integers(0, 25), max_size=6))
 def test_any_chunking_settles_to_the_same_iterations(rows: list[tuple[int, int, int, int]], cuts: list[int]) -> None:
-    settler, found = IterationSegmenter(PERIOD), NO_ITERATIONS
+    segmenter, found = IterationSegmenter(PERIOD), NO_ITERATIONS
     for part in np.split(np.array(rows, np.int64).reshape(-1, 4), sorted(cuts)):
-        found = join_rows(found, take(settler, Matches.from_rows(part, 0)))
-        assert len(settler.passes) <= 3
-        assert len(settler.held.first) <= 1
-    found = join_rows(found, settler.close(as_passes([]), whole_only=False))
+        found = join_rows(found, take(segmenter, Matches.from_rows(part, 0)))
+        assert len(segmenter.passes) <= 3
+        assert len(segmenter.held.first) <= 1
+    found = join_rows(found, segmenter.close(as_passes([]), whole_only=False))
     assert listed(found) == (listed(to_iterations(as_passes(rows), PERIOD)) if rows else [])
 
 
 def test_an_iteration_is_given_when_the_next_has_ended() -> None:
-    settler = IterationSegmenter(PERIOD)
-    assert listed(take(settler, as_passes([(0, 100, 100, 0)]))) == []
-    assert listed(take(settler, as_passes([(100, 200, 100, 0)]))) == [(0, 100, 100, 0, True)]
-    assert listed(take(settler, as_passes([(205, 305, 100, 0)]))) == [(100, 205, 100, 5, True)]
+    segmenter = IterationSegmenter(PERIOD)
+    assert listed(take(segmenter, as_passes([(0, 100, 100, 0)]))) == []
+    assert listed(take(segmenter, as_passes([(100, 200, 100, 0)]))) == [(0, 100, 100, 0, True)]
+    assert listed(take(segmenter, as_passes([(205, 305, 100, 0)]))) == [(100, 205, 100, 5, True)]
 
 
 @pytest.mark.parametrize(("matched", "complete"), [(100, True), (99, False)])

@@ -13,7 +13,7 @@ from deepprof.collectors.live.packets import HEAD, MAGIC, PAYLOAD_NBYTES, Kind
 from deepprof.live.agent.answers import AgentStatus, read_answer
 from deepprof.ownership import is_trusted
 
-__all__ = ["PATIENCE_S", "NoAnswerReason", "NotAnsweredError", "ask", "is_seated", "is_there", "sit"]
+__all__ = ["PATIENCE_S", "NoAnswerReason", "NotAnsweredError", "ask", "is_held", "is_there", "sit"]
 
 # An agent that takes records from many jobs answers within a fraction of a second, where the machine has time for it.
 PATIENCE_S = 10.0
@@ -40,40 +40,42 @@ class NotAnsweredError(Exception):
 
 def ask(path: Path, patience_s: float = PATIENCE_S) -> AgentStatus:
     """Return what the agent at the socket `path` says of itself within `patience_s`. Raises `NotAnsweredError`."""
-    seat, answer = sit(path, patience_s)
-    seat.close()
+    lease, answer = sit(path, patience_s)
+    lease.close()
     return answer
 
 
 def sit(path: Path, patience_s: float = PATIENCE_S) -> tuple[socket.socket, AgentStatus]:
     """Do as `ask`, and return the connection too: an agent does not end by itself while it is open."""
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        door.settimeout(patience_s)
-        connect(door, path)
-        answer = converse(door, time.monotonic() + patience_s)
-        door.setblocking(False)  # with patience left a look at it would wait, and time out instead of finding nothing
-        return door, answer
+        endpoint.settimeout(patience_s)
+        connect(endpoint, path)
+        answer = converse(endpoint, time.monotonic() + patience_s)
+        endpoint.setblocking(
+            False
+        )  # with patience left a look at it would wait, and time out instead of finding nothing
+        return endpoint, answer
     except NotAnsweredError:
-        door.close()
+        endpoint.close()
         raise
 
 
-def is_seated(seat: socket.socket) -> bool:
+def is_held(lease: socket.socket) -> bool:
     """Whether the agent is still at the other end; it says nothing unasked."""
     try:
-        return bool(seat.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK))
+        return bool(lease.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK))
     except BlockingIOError:
         return True
     except OSError:
         return False
 
 
-def converse(door: socket.socket, until_s: float) -> AgentStatus:
+def converse(endpoint: socket.socket, until_s: float) -> AgentStatus:
     """Return the answer over an open connection. Raises `NotAnsweredError`."""
     try:
-        door.sendall(np.array((MAGIC, Kind.ASK, 0, 0, 0), HEAD).tobytes())
-        payload = receive_answer(door, until_s)
+        endpoint.sendall(np.array((MAGIC, Kind.ASK, 0, 0, 0), HEAD).tobytes())
+        payload = receive_answer(endpoint, until_s)
     except (BrokenPipeError, ConnectionResetError) as error:
         raise NotAnsweredError(NoAnswerReason.LEFT) from error
     except OSError as error:
@@ -86,20 +88,20 @@ def converse(door: socket.socket, until_s: float) -> AgentStatus:
 
 def is_there(path: Path) -> bool:
     """Whether somebody listens at `path`; nothing is asked."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
-        door.settimeout(PATIENCE_S)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as endpoint:
+        endpoint.settimeout(PATIENCE_S)
         try:
-            connect(door, path)
+            connect(endpoint, path)
         except NotAnsweredError as error:
             return error.why in {NoAnswerReason.SILENT, NoAnswerReason.STRANGER}
     return True
 
 
-def connect(door: socket.socket, path: Path) -> None:
+def connect(endpoint: socket.socket, path: Path) -> None:
     """Connect to the socket at `path`. Raises `NotAnsweredError`."""
     try:
-        door.connect(str(path))
-        is_known = is_trusted(door, path)
+        endpoint.connect(str(path))
+        is_known = is_trusted(endpoint, path)
     except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
         raise NotAnsweredError(NoAnswerReason.ABSENT) from error
     except PermissionError as error:
@@ -112,20 +114,20 @@ def connect(door: socket.socket, path: Path) -> None:
         raise NotAnsweredError(NoAnswerReason.STRANGER)
 
 
-def receive_answer(door: socket.socket, until_s: float) -> bytes:
+def receive_answer(endpoint: socket.socket, until_s: float) -> bytes:
     """Return the payload of ANSWER. Raises `NotAnsweredError`, OSError."""
-    magic, kind, zero, nbytes, more = np.frombuffer(receive(door, HEAD.itemsize, until_s), HEAD)[0].item()
+    magic, kind, zero, nbytes, more = np.frombuffer(receive(endpoint, HEAD.itemsize, until_s), HEAD)[0].item()
     if magic != MAGIC or kind != Kind.ANSWER or zero or more or nbytes > PAYLOAD_NBYTES:
         raise NotAnsweredError(NoAnswerReason.FOREIGN)
-    return receive(door, nbytes, until_s)
+    return receive(endpoint, nbytes, until_s)
 
 
-def receive(door: socket.socket, nbytes: int, until_s: float) -> bytes:
+def receive(endpoint: socket.socket, nbytes: int, until_s: float) -> bytes:
     """Return that many bytes. Raises `NotAnsweredError`, OSError."""
     got = bytearray()
     while len(got) < nbytes:
-        door.settimeout(max(0.001, until_s - time.monotonic()))
-        piece = door.recv(min(nbytes - len(got), 1 << 16))
+        endpoint.settimeout(max(0.001, until_s - time.monotonic()))
+        piece = endpoint.recv(min(nbytes - len(got), 1 << 16))
         if not piece:
             raise NotAnsweredError(NoAnswerReason.LEFT)
         got += piece

@@ -40,33 +40,33 @@ class InjectionPlan:
     run: str = ""
 
 
-def inject(variables: Mapping[str, str], wish: InjectionPlan) -> tuple[dict[str, str], list[str]]:
+def inject(variables: Mapping[str, str], plan: InjectionPlan) -> tuple[dict[str, str], list[str]]:
     """Return the environment for the command, made from `variables`, and remarks for people."""
     environ, remarks = dict(variables), list[str]()
     for name, cost in INJECTIONS.items():
-        if name == ONLY_WITH_CONTEXT and not wish.context:
+        if name == ONLY_WITH_CONTEXT and not plan.context:
             continue
         there = environ.get(name)
-        if there and there != str(wish.library):
+        if there and there != str(plan.library):
             remarks.append(f"{name} is set to {there} and left alone: {cost}")
         else:
-            environ[name] = str(wish.library)
-    environ[HOOK] = put_first(str(wish.hook), environ.get(HOOK, ""))
-    environ |= settings(wish)
-    if wish.kineto:
+            environ[name] = str(plan.library)
+    environ[HOOK] = put_first(str(plan.hook), environ.get(HOOK, ""))
+    environ |= settings(plan)
+    if plan.kineto:
         environ["KINETO_USE_DAEMON"] = "1"
-        environ.setdefault("KINETO_IPC_SOCKET_DIR", str(wish.socket.parent))
+        environ.setdefault("KINETO_IPC_SOCKET_DIR", str(plan.socket.parent))
     return environ, remarks
 
 
-def settings(wish: InjectionPlan) -> dict[str, str]:
+def settings(plan: InjectionPlan) -> dict[str, str]:
     """Return what the library and the hook read."""
-    told = {"DEEPPROF_SOCKET": str(wish.socket), "DEEPPROF_INJECT": str(wish.library), "DEEPPROF_JOB": wish.job}
-    told |= {"DEEPPROF_CONTEXT": "1"} if wish.context else {}
-    told |= {"DEEPPROF_HOOK": "steps"} if wish.steps else {}
-    told |= {"DEEPPROF_GRAPHS": wish.graphs} if wish.graphs else {}
-    told |= {"DEEPPROF_RUN": wish.run} if wish.run else {}
-    return told | ({"DEEPPROF_QUIET": "1"} if wish.quiet else {})
+    told = {"DEEPPROF_SOCKET": str(plan.socket), "DEEPPROF_INJECT": str(plan.library), "DEEPPROF_JOB": plan.job}
+    told |= {"DEEPPROF_CONTEXT": "1"} if plan.context else {}
+    told |= {"DEEPPROF_HOOK": "steps"} if plan.steps else {}
+    told |= {"DEEPPROF_GRAPHS": plan.graphs} if plan.graphs else {}
+    told |= {"DEEPPROF_RUN": plan.run} if plan.run else {}
+    return told | ({"DEEPPROF_QUIET": "1"} if plan.quiet else {})
 
 
 def strip(variables: Mapping[str, str], library: Path, hook: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ from weakref import finalize
 
 from deepprof.collectors.errors import printable
 from deepprof.live.agent.answers import AgentStatus
-from deepprof.live.agent.asking import PATIENCE_S, NoAnswerReason, NotAnsweredError, is_seated, is_there, sit
+from deepprof.live.agent.asking import PATIENCE_S, NoAnswerReason, NotAnsweredError, is_held, is_there, sit
 from deepprof.ownership import find_fault
 
 __all__ = ["AgentSupervisor", "NoAgentError"]
@@ -62,7 +62,7 @@ class AgentSupervisor:
         self.pause_s = FIRST_PAUSE_S
         self.said = False
         self.status: int | None = None
-        self.seat: sockets.socket | None = None  # our connection: who is spoken with does not end by itself
+        self.lease: sockets.socket | None = None  # our connection: who is spoken with does not end by itself
         self.rise: Callable[[], object] = lambda: None  # closes it
 
     @property
@@ -90,13 +90,13 @@ class AgentSupervisor:
     def ask(self, patience_s: float = PATIENCE_S) -> AgentStatus | None:
         """Return what the agent says, None where none listens. Raises `NoAgentError`."""
         try:
-            seat, answer = sit(self.socket, patience_s)
+            lease, answer = sit(self.socket, patience_s)
         except NotAnsweredError as error:
             if error.why in {NoAnswerReason.ABSENT, NoAnswerReason.LEFT}:
                 return None
             raise NoAgentError(f"{self.socket}: {error}") from error
         self.rise()
-        self.seat, self.rise = seat, finalize(self, seat.close)
+        self.lease, self.rise = lease, finalize(self, lease.close)
         return answer
 
     def wait_for_answer(self, until_s: float) -> AgentStatus | None:
@@ -124,7 +124,7 @@ class AgentSupervisor:
             self.pause_s = FIRST_PAUSE_S if now_s - self.started_s > CALM_S else self.pause_s
         if self.pid is not None or now_s < self.next_s or self.socket.parent == SYSTEM:
             return
-        if self.seat is not None and is_seated(self.seat):
+        if self.lease is not None and is_held(self.lease):
             return
         if is_there(self.socket):
             self.next_s = now_s + LOOK_S

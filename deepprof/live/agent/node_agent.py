@@ -60,18 +60,18 @@ class AgentSettings:
     pacing: Pacing = field(default_factory=Pacing)
     for_all: bool = False
     until_idle: bool = False
-    wishes: SourceOptions = field(default_factory=SourceOptions)
+    source_options: SourceOptions = field(default_factory=SourceOptions)
 
 
 class NodeAgent:
     """One agent. `serve` runs it; `answer` says how it does."""
 
-    def __init__(self, settings: AgentSettings, door: Endpoint, clock: Clock = CLOCK) -> None:
-        self.settings, self.door, self.clock = settings, door, clock
+    def __init__(self, settings: AgentSettings, endpoint: Endpoint, clock: Clock = CLOCK) -> None:
+        self.settings, self.endpoint, self.clock = settings, endpoint, clock
         self.began_unix_ns = time.time_ns()
         self.vitals = FirstFailure()
         budget = SpoolBudget(settings.spool_nbytes)
-        self.roster = AgentRanks(door, settings.spool, budget, notice=self.hear_problem, vitals=self.vitals)
+        self.roster = AgentRanks(endpoint, settings.spool, budget, notice=self.hear_problem, vitals=self.vitals)
         self.members = SessionMembers(self.roster.open, settings.pacing)
         self.roster.awaits, self.members.let_go = self.members.awaits, self.roster.let_go
         self.sources: list[AgentSource] = []
@@ -96,7 +96,7 @@ class NodeAgent:
             self.roster.resume()
             tasks = [self.start("the agent's socket", server.run()), *self.start_sources()]
             stack.push_async_callback(end_tasks, tasks)
-            log.info("listening", extra={"socket": str(self.settings.socket), "to": str(self.door.address)})
+            log.info("listening", extra={"socket": str(self.settings.socket), "to": str(self.endpoint.address)})
             await self.vitals.watch("the agent's house", self.keep_house(stopping, tasks))
             await end_tasks(tasks)  # sources end their ranks
             await server.close()  # what is not read by now, the next agent knows to be missing
@@ -118,8 +118,8 @@ class NodeAgent:
 
     def start_sources(self) -> list[asyncio.Task[None]]:
         """Start what is collected beside the processes. Raises `UsageError`."""
-        wishes, home = self.settings.wishes, self.settings.socket.parent
-        self.sources = make_sources(wishes, home, self.door, self.roster.open, self.hear_source)
+        source_options, home = self.settings.source_options, self.settings.socket.parent
+        self.sources = make_sources(source_options, home, self.endpoint, self.roster.open, self.hear_source)
         return [self.start(f"the source {type(source).__name__}", source.run()) for source in self.sources]
 
     def hear_source(self, text: str) -> None:
@@ -172,7 +172,7 @@ class NodeAgent:
             pid=os.getpid(),
             began_unix_ns=self.began_unix_ns,
             socket=str(self.settings.socket),
-            to=str(self.door.address),
+            to=str(self.endpoint.address),
             connected=any(state.connected for state in states),
             problem=problems[0] if problems else None,
             spool=answers.SpoolState(self.roster.budget.nbytes, self.roster.budget.limit_nbytes),
@@ -197,7 +197,7 @@ async def end_tasks(tasks: list[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def run(settings: AgentSettings, door: Endpoint) -> None:
+def run(settings: AgentSettings, endpoint: Endpoint) -> None:
     """Run an agent until it is told to stop. Raises `DeepProfError`."""
     raise_file_limit()  # each rank has five of them
-    asyncio.run(NodeAgent(settings, door).serve())
+    asyncio.run(NodeAgent(settings, endpoint).serve())

@@ -84,7 +84,7 @@ class ProcessDecoder:
     def __init__(self, hello: ProcessHello, open_rank: Callable[[], RankSpool]) -> None:
         self.hello, self.open_rank = hello, open_rank
         self.rank: RankSpool | None = None
-        self.spelling = ProcessNameTable()
+        self.process_names = ProcessNameTable()
         self.events, self.ranges = ClockBacklog(), ClockBacklog()
         self.operators = OperatorKernels() if hello.stand_in else None
         self.tick: ProcessTick | None = None
@@ -93,7 +93,7 @@ class ProcessDecoder:
         self.overflowed = False  # since somebody looked
         self.notices: dict[int, str] = {}
         self.sent_ns = 0  # CLOCK_MONOTONIC
-        self.promised_ns = NO_TIME  # Unix: what began before was given on
+        self.watermark_ns = NO_TIME  # Unix: what began before was given on
         self.ended = False
 
     def take(self, kind: int, payload: memoryview) -> None:
@@ -103,7 +103,7 @@ class ProcessDecoder:
         if kind in (Kind.EVENTS, Kind.RANGES):
             self._take_records(kind, payload)
         elif kind == Kind.NAMES:
-            self.spelling.add(payload)
+            self.process_names.add(payload)
         elif kind == Kind.TICK:
             self._take_tick(payload)
         elif kind == Kind.NOTICE:
@@ -118,7 +118,7 @@ class ProcessDecoder:
         """Go on with the same process over a new connection; its names come again."""
         self.pause()  # what is held has the names of before
         self.hello = hello
-        self.spelling = ProcessNameTable()
+        self.process_names = ProcessNameTable()
 
     def open(self) -> None:
         """Find the rank of one that has had records already. Raises what `open_rank` raises."""
@@ -127,7 +127,7 @@ class ProcessDecoder:
 
     def after(self, other: ProcessDecoder) -> ProcessDecoder:
         """Return this one as the successor of another, of which nothing was taken: names and clocks stay."""
-        self.spelling, self.tick, self.notices = other.spelling, other.tick, other.notices
+        self.process_names, self.tick, self.notices = other.process_names, other.tick, other.notices
         self.events.clock, self.ranges.clock = other.events.clock, other.ranges.clock
         self.events.now_ns, self.ranges.now_ns = other.events.now_ns, other.ranges.now_ns
         self.next, self.account = other.next, other.account
@@ -156,7 +156,7 @@ class ProcessDecoder:
             self._leave_out("no-clock", *self.events.order.clear(), *self.ranges.order.clear())
             self.rank.end(dropped=self.dropped)
         self.ended = True
-        self.spelling, self.operators = ProcessNameTable(), None  # it is shown for long, and its names may be many
+        self.process_names, self.operators = ProcessNameTable(), None  # it is shown for long, and its names may be many
 
     # -- packets --
 
@@ -213,7 +213,7 @@ class ProcessDecoder:
     def _open(self, count: int) -> None:
         """Find the rank, at the first `count` records; what an agent before this one has taken was not all of it."""
         self.rank = self.open_rank()
-        self.promised_ns = NO_TIME
+        self.watermark_ns = NO_TIME
         before, first = self.rank.source_next, self.next - count
         if before:
             self.account.resume(before, elsewhere=self.rank.is_renamed)
@@ -277,7 +277,7 @@ class ProcessDecoder:
         jumped += [self._read_clock(self.ranges, tick.mono_ns, tick.unix_ns)]
         if any(jumped) and self.rank is not None:
             self._mark_jump(self.rank)
-        self._promise(tick)
+        self._watermark(tick)
         held = self.events.order.held + self.ranges.order.held
         if held >= BATCH_RECORDS or tick.mono_ns - self.sent_ns >= EVERY_NS:
             self.sent_ns = tick.mono_ns
@@ -300,7 +300,7 @@ class ProcessDecoder:
             self._send(self.operators.finish(), rank)
         rank.gap("clock-set", 0, self.next - self.waiting)
 
-    def _promise(self, tick: ProcessTick) -> None:
+    def _watermark(self, tick: ProcessTick) -> None:
         """Work out what is complete on each clock."""
         if tick.device_ns != NO_TIME:
             order = self.events.order
@@ -327,7 +327,7 @@ class ProcessDecoder:
     def _newest_ns(self) -> int:
         """Return the start of the latest record that is held, in Unix time, not below what was promised."""
         sources = [each for each in self._sources() if each.order.held]
-        return max([self.promised_ns, *(each.clock.one(each.order.newest_ns) for each in sources)])
+        return max([self.watermark_ns, *(each.clock.one(each.order.newest_ns) for each in sources)])
 
     @property
     def waiting(self) -> int:
@@ -343,7 +343,7 @@ class ProcessDecoder:
 
     def _release(self, until_ns: int | None, *, whole: bool = False) -> None:
         """Give the rank what began before `until_ns`, which is everything where it is `whole`."""
-        if until_ns is None or self.rank is None or until_ns <= self.promised_ns:
+        if until_ns is None or self.rank is None or until_ns <= self.watermark_ns:
             return
         tables: dict[str, pl.DataFrame] = {}
         for source in self._sources():
@@ -352,12 +352,12 @@ class ProcessDecoder:
             if rows is not None:
                 self._count_given(count_rows(rows))
                 tables |= self._tables(rows, source, self.rank, until_ns)
-        self.promised_ns = until_ns
+        self.watermark_ns = until_ns
         if self.operators is None:
             self.rank.send(tables, until_ns, self.next - self.waiting)
         else:
             ranges = tables.get("host_events", NO_HOST), tables.get("annotations", NO_ANNOTATIONS)
-            self._send(self.operators.split(*ranges, self.rank.naming.texts, until_ns), self.rank)
+            self._send(self.operators.split(*ranges, self.rank.rank_names.texts, until_ns), self.rank)
 
     def _send(self, split: OperatorSplit, rank: RankSpool) -> None:
         if split.notice:  # the loop before it is another one
@@ -371,12 +371,15 @@ class ProcessDecoder:
             self.account.give(kinds)
 
     def _tables(self, rows: Rows, source: ClockBacklog, rank: RankSpool, until_ns: int) -> dict[str, pl.DataFrame]:
-        start = np.clip(source.clock.to_unix(rows["start_ns"]), self.promised_ns, until_ns - 1)  # by a few ns, if any
+        start = np.clip(source.clock.to_unix(rows["start_ns"]), self.watermark_ns, until_ns - 1)  # by a few ns, if any
         end = np.maximum(source.clock.to_unix(rows["end_ns"]), start)
-        ids = self.spelling.ids(rows["name"], rank)
+        ids = self.process_names.ids(rows["name"], rank)
         if source is self.events:
             return {"device_events": device_events(rows, start, end, ids)}
-        kinds = self.spelling.marks(rows["name"], is_operator), self.spelling.marks(rows["name"], is_framework)
+        kinds = (
+            self.process_names.marks(rows["name"], is_operator),
+            self.process_names.marks(rows["name"], is_framework),
+        )
         host, annotations = host_tables(rows, (start, end), ids, kinds, self.hello.pid)
         return {"host_events": host, "annotations": annotations}
 

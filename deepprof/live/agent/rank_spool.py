@@ -23,7 +23,7 @@ from deepprof.v1 import records_pb2 as pb
 
 __all__ = ["RankSpool"]
 
-NO_PROMISE = -(2**62)
+NO_WATERMARK = -(2**62)
 BATCH_RECORDS = 32_768  # the most: the fewer messages, the less each record costs on the way
 
 
@@ -38,12 +38,12 @@ class RankSpool:
         self.identity, self.number = identity, number
         self.spool, self.uplink = spool, uplink
         self.intake = SpoolIntake(spool)
-        self.naming = RankNameTable(spool.names)
+        self.rank_names = RankNameTable(spool.names)
         self.records = self.told_missing = 0
         self.unspooled: Counter[str] = Counter()  # records by kind for which there was no room
         self.former_next, self.is_renamed = former_next, former_next > spool.source_next
         self.overflowed = 0
-        self.promised_ns = NO_PROMISE
+        self.watermark_ns = NO_WATERMARK
         self.status = CollectionStatus()
         self.ending: pb.End | None = None
 
@@ -74,7 +74,7 @@ class RankSpool:
 
     def name_ids(self, texts: Sequence[str]) -> npt.NDArray[np.uint32]:
         """Return this rank's ids of `texts`; new ones travel with the next batch."""
-        return self.naming.find(texts)
+        return self.rank_names.find(texts)
 
     def send(self, tables: Tables, until_ns: int, source_next: int = 0) -> bool:
         """Send records with this rank's name ids, sorted, on the Unix clock; none to come begins before `until_ns`.
@@ -92,14 +92,14 @@ class RankSpool:
         return fits
 
     def _put(self, piece: Tables, count: int, until_ns: int, source_next: int) -> bool:
-        first_name, texts = self.naming.sent, list[str]()
-        for first, names in self.naming.take():
+        first_name, texts = self.rank_names.sent, list[str]()
+        for first, names in self.rank_names.take():
             if texts:  # the promise that holds already: records of this piece follow
-                self.intake.put(pb.Batch(complete_until_ns=self.promised_ns, first_name=first_name, names=texts), 0)
+                self.intake.put(pb.Batch(complete_until_ns=self.watermark_ns, first_name=first_name, names=texts), 0)
             first_name, texts = first, names
         packed = [pb.Table(kind=KINDS[name], arrow=encode_table(rows)) for name, rows in piece.items() if rows.height]
-        self.promised_ns = max(self.promised_ns, until_ns)
-        batch = pb.Batch(complete_until_ns=self.promised_ns, first_name=first_name, names=texts, tables=packed)
+        self.watermark_ns = max(self.watermark_ns, until_ns)
+        batch = pb.Batch(complete_until_ns=self.watermark_ns, first_name=first_name, names=texts, tables=packed)
         if self.intake.put(batch, count, source_next):
             return True
         self.unspooled.update(count_kinds(piece))
@@ -119,7 +119,7 @@ class RankSpool:
     def end(self, dropped: Mapping[str, int] | None = None, flagged: Mapping[str, int] | None = None) -> None:
         """Say that nothing follows; `dropped` and `flagged` count records by reason."""
         self.ending = pb.End(dropped=positive(dropped), flagged=positive(flagged), await_account=True)
-        self.naming = RankNameTable()  # no record needs a name any more, and one that has ended is shown for long
+        self.rank_names = RankNameTable()  # no record needs a name any more, and one that has ended is shown for long
         self.settle()
 
     def settle(self) -> None:

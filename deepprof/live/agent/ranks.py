@@ -56,12 +56,12 @@ class ActiveRank:
 
 @dataclass(slots=True)
 class AgentRanks:
-    """All ranks. `door` leads to the daemon, spools lie under `root`.
+    """All ranks. `endpoint` leads to the daemon, spools lie under `root`.
 
     `awaits` tells whether the process of a collector is here, and may still have records for a rank that was left.
     """
 
-    door: Endpoint
+    endpoint: Endpoint
     root: Path
     budget: SpoolBudget = field(default_factory=SpoolBudget)
     notice: Callable[[str], None] = lambda _: None
@@ -173,7 +173,7 @@ class AgentRanks:
         return None
 
     def _carry(self, key: Key, spool: Spool, before: asyncio.Task[None] | None = None) -> ActiveRank:
-        uplink = Uplink(self.door, spool, notice=self.notice)
+        uplink = Uplink(self.endpoint, spool, notice=self.notice)
         active = ActiveRank(spool, uplink, asyncio.get_running_loop().create_task(send_behind(before, uplink)))
         self.active[key] = active
         close = self.vitals.guard("what closes ranks", self._close)

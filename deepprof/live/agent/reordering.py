@@ -22,12 +22,12 @@ SMALL_CHUNK_RECORDS = 512  # records of a chunk to which others are added: a pac
 class ReorderBuffer:
     """Holds records back until nothing can come that began before them.
 
-    `promised_ns` is what has been given on: a record that comes later and began before is `late`, counted and left
+    `watermark_ns` is what has been given on: a record that comes later and began before is `late`, counted and left
     out. `longest_ns` is the longest record lately, from which follows how long others must be held back.
     """
 
     chunks: list[tuple[int, int, Rows]] = field(default_factory=list)  # first and last start, rows
-    promised_ns: int = EARLIEST
+    watermark_ns: int = EARLIEST
     late: int = 0
     nbytes: int = 0
     longest_ns: int = 0
@@ -36,8 +36,8 @@ class ReorderBuffer:
     def add(self, rows: Rows) -> Rows:
         """Take records in any order; returns those that are late."""
         starts, late = rows["start_ns"], rows[:0]
-        if len(rows) and int(starts.min()) < self.promised_ns:
-            timely = starts >= self.promised_ns
+        if len(rows) and int(starts.min()) < self.watermark_ns:
+            timely = starts >= self.watermark_ns
             rows, late = rows[timely], rows[~timely]
             self.late += len(late)
             starts = rows["start_ns"]
@@ -67,7 +67,7 @@ class ReorderBuffer:
 
     def take(self, until_ns: int) -> Rows | None:
         """Return the records that began before `until_ns`, by start, None where there are none; promises that much."""
-        self.promised_ns = max(self.promised_ns, until_ns)
+        self.watermark_ns = max(self.watermark_ns, until_ns)
         given, kept = [], []
         for first, last, rows in self.chunks:
             if last < until_ns:
@@ -86,12 +86,12 @@ class ReorderBuffer:
     def early_ns(self) -> int:
         """Return a time before which some quarter of what is held began."""
         lasts = sorted(last for _, last, _ in self.chunks)
-        return lasts[len(lasts) // 4] + 1 if lasts else self.promised_ns
+        return lasts[len(lasts) // 4] + 1 if lasts else self.watermark_ns
 
     @property
     def newest_ns(self) -> int:
-        """The latest start that is held; `promised_ns` where nothing is."""
-        return max((last for _, last, _ in self.chunks), default=self.promised_ns)
+        """The latest start that is held; `watermark_ns` where nothing is."""
+        return max((last for _, last, _ in self.chunks), default=self.watermark_ns)
 
     @property
     def held(self) -> int:

@@ -77,27 +77,27 @@ class ReportShipment:
 Send = Callable[[ReportShipment], Awaitable[int]]
 
 
-def sender_to(door: Endpoint, notices: NoticeLog, clock: Clock = CLOCK) -> Send:
+def sender_to(endpoint: Endpoint, notices: NoticeLog, clock: Clock = CLOCK) -> Send:
     """Return what sends a shipment to a daemon and returns how many records are durable there."""
 
     async def send(shipment: ReportShipment) -> int:
-        sending = ReplayRun(door, shipment.traces, TraceReplay(shipment.job), clock, None, notices.say)
+        sending = ReplayRun(endpoint, shipment.traces, TraceReplay(shipment.job), clock, None, notices.say)
         try:
             return sum(sent.durable for sent in await sending.run())
         except UsageError:
-            check_files(door)
+            check_files(endpoint)
             raise
 
     return send
 
 
-def check_files(door: Endpoint) -> None:
+def check_files(endpoint: Endpoint) -> None:
     """Raise a `DaemonError` that passes where a token or certificate does not serve: that is no fault of a report."""
     try:
-        door.metadata()
-        door.tls()
+        endpoint.metadata()
+        endpoint.tls()
     except UsageError as error:
-        raise DaemonError(door.address, f"cannot be shown who asks ({error})", "mend it", passing=True) from error
+        raise DaemonError(endpoint.address, f"cannot be shown who asks ({error})", "mend it", passing=True) from error
 
 
 def read_report(path: Path, job: str) -> ReportShipment | None:

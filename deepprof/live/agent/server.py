@@ -63,23 +63,23 @@ def alone(path: Path) -> Iterator[None]:
 
 def listen(path: Path, *, for_all: bool) -> socket.socket:
     """Return a socket that listens at `path`, where nothing is. Raises `UsageError`."""
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        door.bind(str(path))
+        endpoint.bind(str(path))
         path.chmod(0o666 if for_all else 0o600)
-        door.listen(WAITING)
-        door.setblocking(False)
+        endpoint.listen(WAITING)
+        endpoint.setblocking(False)
     except OSError as error:
-        door.close()
+        endpoint.close()
         raise UsageError(f"{path}: cannot listen there: {error.strerror or error}; give a short --socket") from error
-    return door
+    return endpoint
 
 
 @dataclass(slots=True)
 class AgentServer:
     """Serves one socket; `answer` says how the agent does."""
 
-    door: socket.socket
+    endpoint: socket.socket
     members: SessionMembers
     answer: Callable[[], AgentStatus]
     clock: Clock
@@ -91,7 +91,7 @@ class AgentServer:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                connection, _ = await loop.sock_accept(self.door)
+                connection, _ = await loop.sock_accept(self.endpoint)
             except OSError as error:  # no descriptors left: those who are connected are served on
                 log.warning("not-accepted", extra={"why": str(error)})
                 await self.clock.sleep(1.0)
@@ -126,9 +126,9 @@ class AgentServer:
 
     async def close(self) -> None:
         """End all connections, and listen no longer; again: nothing."""
-        if self.door.fileno() >= 0:
-            unlink_own(self.door)
-            self.door.close()
+        if self.endpoint.fileno() >= 0:
+            unlink_own(self.endpoint)
+            self.endpoint.close()
         for task in self.connections:
             task.cancel()
         await asyncio.gather(*self.connections, return_exceptions=True)
@@ -192,7 +192,7 @@ class ProcessConnection:
             self.server.members.leave(self.member, self.server.clock.now_s())
 
 
-def unlink_own(door: socket.socket) -> None:
+def unlink_own(endpoint: socket.socket) -> None:
     """Remove a listening socket's file, while it listens: no other agent has taken the place then."""
     with contextlib.suppress(OSError):
-        os.unlink(door.getsockname())
+        os.unlink(endpoint.getsockname())

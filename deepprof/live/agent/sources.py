@@ -48,26 +48,32 @@ class SourceOptions:
 
 
 def make_sources(
-    wishes: SourceOptions,
+    source_options: SourceOptions,
     home: Path,
-    door: Endpoint,
+    endpoint: Endpoint,
     open_rank: Callable[[CollectorRun], RankSpool],
     tell: Callable[[str], None],
 ) -> list[AgentSource]:
     """Return the sources; they keep what they need in `home`. Raises `UsageError`."""
     sources: list[AgentSource] = []
     notices = NoticeLog(tell)
-    if wishes.kineto is not None:
+    if source_options.kineto is not None:
         address = find_address(os.environ.get(SOCKETS) or str(home))
         sources.append(
-            KinetoSource(address, WindowFolder(home / WINDOWS), open_rank, notices, wishes.kineto, wishes.job)
+            KinetoSource(
+                address, WindowFolder(home / WINDOWS), open_rank, notices, source_options.kineto, source_options.job
+            )
         )
-    if wishes.tail is not None:
-        sources.append(RpdSource(wishes.tail, wishes.job or name_after(wishes.tail.stem), open_rank, notices))
-    if wishes.watch is not None:
-        job = wishes.job or name_after(wishes.watch.resolve().name)
-        send = sender_to(door, notices)
-        sources.append(ReportSource(wishes.watch, job, send, notices, ReportMemory(home / SENT)))
+    if source_options.tail is not None:
+        sources.append(
+            RpdSource(
+                source_options.tail, source_options.job or name_after(source_options.tail.stem), open_rank, notices
+            )
+        )
+    if source_options.watch is not None:
+        job = source_options.job or name_after(source_options.watch.resolve().name)
+        send = sender_to(endpoint, notices)
+        sources.append(ReportSource(source_options.watch, job, send, notices, ReportMemory(home / SENT)))
     return sources
 
 

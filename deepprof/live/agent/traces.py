@@ -56,22 +56,22 @@ async def send_trace(
     rank: RankReceiver,
     trace: Trace,
     *,
-    promised_ns: int = EARLIEST,
+    watermark_ns: int = EARLIEST,
     until_ns: int | None = None,
     offset_ns: int | None = None,
 ) -> TraceReceipt:
     """Give a trace's records to `rank` in the order of time.
 
-    Records that start before `promised_ns`, which was promised before, are late and left out. `until_ns` is what may
+    Records that start before `watermark_ns`, which was promised before, are late and left out. `until_ns` is what may
     be promised at the end, by default 1 ns past the last start. `offset_ns` takes a session clock to Unix time where
     the trace does not say it. Stacks and operands are left out: their ids hold in one trace only. Raises `TraceError`
     for a trace whose clock is not known.
     """
     trace = on_unix(trace, offset_ns)
-    tables, late = leave_late(trace, promised_ns)
+    tables, late = leave_late(trace, watermark_ns)
     records = count_records(tables)
-    ending = max(promised_ns, last_start(tables) + 1 if until_ns is None else until_ns)
-    if records or ending > promised_ns:
+    ending = max(watermark_ns, last_start(tables) + 1 if until_ns is None else until_ns)
+    if records or ending > watermark_ns:
         renamed = rename(rank, tables, trace.names)
         for piece, border_ns in cut_tables(renamed, ending, RECORDS):
             rank.send(piece, border_ns)
@@ -92,9 +92,9 @@ def on_unix(trace: Trace, offset_ns: int | None) -> Trace:
         raise TraceError(trace.path, f"its times are impossible ({error})", "record it again") from error
 
 
-def leave_late(trace: Trace, promised_ns: int) -> tuple[dict[str, pl.DataFrame], int]:
-    """Return the tables from `promised_ns` on, without those that have no rows, and how many records came before."""
-    skipped = {t: first_row(getattr(trace, t), promised_ns) for t in RECORD_TABLES}
+def leave_late(trace: Trace, watermark_ns: int) -> tuple[dict[str, pl.DataFrame], int]:
+    """Return the tables from `watermark_ns` on, without those that have no rows, and how many records came before."""
+    skipped = {t: first_row(getattr(trace, t), watermark_ns) for t in RECORD_TABLES}
     tables = {t: getattr(trace, t)[rows:] for t, rows in skipped.items()}
     if "host_events" in tables:
         tables["host_events"] = tables["host_events"].with_columns(stack_id=pl.lit(None, pl.UInt32))

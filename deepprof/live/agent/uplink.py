@@ -73,7 +73,7 @@ class Uplink:
 
     def __init__(  # noqa: PLR0913 - what is sent and where; the rest by name
         self,
-        door: Endpoint,
+        endpoint: Endpoint,
         spool: Spool,
         *,
         policy: SendPolicy = POLICY,
@@ -82,7 +82,7 @@ class Uplink:
         is_left: bool = False,
     ) -> None:
         """`is_left`: nobody appends any more (`find_spools`): done when everything has arrived, without an End too."""
-        self.door, self.spool, self.policy, self.clock = door, spool, policy, clock
+        self.endpoint, self.spool, self.policy, self.clock = endpoint, spool, policy, clock
         self.notice, self.is_left = notice, is_left
         self.patience = RetrySchedule(clock)
         self._sender: Sender | None = None
@@ -140,7 +140,7 @@ class Uplink:
     async def _send(self) -> None:
         """Send over one sender, which bears lost connections, until the end or what it does not bear."""
         self._broken_at = 0
-        async with Sender(self.door, self.spool.hello, self.policy, clock=self.clock, notice=self._hear) as sender:
+        async with Sender(self.endpoint, self.spool.hello, self.policy, clock=self.clock, notice=self._hear) as sender:
             self._sender = sender
             if self._status is not None:
                 sender.tell(self._status)

@@ -33,6 +33,6 @@ def connect(  # noqa: PLR0913 - where it is, and what is shown there
     require_grpc()
     from deepprof.live.client.credentials import Credentials
     from deepprof.live.client.daemon import Daemon
-    from deepprof.live.client.endpoint import find_door
+    from deepprof.live.client.endpoint import find_endpoint
 
-    return Daemon(find_door(address, Credentials(token_file, ca, cert, key)), timeout_s)
+    return Daemon(find_endpoint(address, Credentials(token_file, ca, cert, key)), timeout_s)

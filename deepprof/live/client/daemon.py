@@ -49,9 +49,9 @@ class Daemon:
     Every method raises `DaemonError` when nobody answers, the token may not ask this, or there is no such job.
     """
 
-    def __init__(self, door: Endpoint, timeout_s: float = 30.0) -> None:
-        self.door, self.timeout_s = door, timeout_s
-        self.channel = door.open()
+    def __init__(self, endpoint: Endpoint, timeout_s: float = 30.0) -> None:
+        self.endpoint, self.timeout_s = endpoint, timeout_s
+        self.channel = endpoint.open()
         self.closed = False
         self.query: Any = QueryStub(self.channel)
         self.admin: Any = AdminStub(self.channel)
@@ -127,7 +127,7 @@ class Daemon:
         with closing(self.watch(job)) as states:
             state = next(states, None)
         if state is None:
-            raise DaemonError(self.door.address, "did not tell its state", "check its version")
+            raise DaemonError(self.endpoint.address, "did not tell its state", "check its version")
         return state
 
     def window(self, job: str, ranks: Iterable[int] = (), *, between: Between | None = None) -> list[Trace]:
@@ -146,11 +146,11 @@ class Daemon:
             return answer
 
         answers = map(note, self.stream(self.query.ReadWindow, request))
-        traces = read_traces(answers, self.door.address, job, between)
+        traces = read_traces(answers, self.endpoint.address, job, between)
         if wanted - found:
             absent = ", ".join(map(str, sorted(wanted - found)[:8]))
             raise DaemonError(
-                self.door.address, f"knows no rank {absent} of job {job!r}", "ranks() lists those it knows"
+                self.endpoint.address, f"knows no rank {absent} of job {job!r}", "ranks() lists those it knows"
             )
         return traces
 
@@ -165,7 +165,7 @@ class Daemon:
         from deepprof.live.client.replay import TraceReplay, replay
 
         ranks = number_ranks(split_all([traces] if isinstance(traces, Trace) else traces))
-        return replay(self.door, ranks, TraceReplay(job, speed))
+        return replay(self.endpoint, ranks, TraceReplay(job, speed))
 
     def capture(self, job: str, rank: int) -> Capture:
         """Have the daemon keep the latest raw records of a rank as a trace in its store."""
@@ -195,17 +195,17 @@ class Daemon:
             token = page.next_page_token
             if not token:
                 return
-        raise DaemonError(self.door.address, f"its list has no end after {PAGES:,} pages", "report it")
+        raise DaemonError(self.endpoint.address, f"its list has no end after {PAGES:,} pages", "report it")
 
     def ask(self, call: Callable[..., Value], request: object, timeout_s: float | None = None) -> Value:
         """Return the daemon's answer to one question."""
         with self.explaining():
-            return call(request, timeout=timeout_s or self.timeout_s, metadata=self.door.metadata())
+            return call(request, timeout=timeout_s or self.timeout_s, metadata=self.endpoint.metadata())
 
     def stream(self, call: Callable[..., Any], request: object) -> Iterator[Any]:
         """Yield the daemon's answers to one question; who stops listening tells the daemon so."""
         with self.explaining():
-            answers = call(request, metadata=self.door.metadata())
+            answers = call(request, metadata=self.endpoint.metadata())
             try:
                 yield from answers
             finally:
@@ -216,14 +216,14 @@ class Daemon:
         try:
             return pl.read_ipc_stream(BytesIO(arrow))
         except (pl.exceptions.PolarsError, ValueError, OSError) as error:
-            raise DaemonError(self.door.address, "sent a table that cannot be read", "check its version") from error
+            raise DaemonError(self.endpoint.address, "sent a table that cannot be read", "check its version") from error
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
         """Turn gRPC's errors into ours. Raises `DaemonError` where the connection was closed."""
         if self.closed:
-            raise DaemonError(self.door.address, "the connection was closed", "open another with deepprof.connect")
+            raise DaemonError(self.endpoint.address, "the connection was closed", "open another with deepprof.connect")
         try:
             yield
         except grpc.RpcError as error:
-            raise explain(error, self.door.address) from error
+            raise explain(error, self.endpoint.address) from error

@@ -18,7 +18,7 @@ from deepprof.live.client.credentials import (
 )
 from deepprof.live.wire.addresses import DaemonAddress, default_address, parse_address
 
-__all__ = ["Endpoint", "Metadata", "find_door"]
+__all__ = ["Endpoint", "Metadata", "find_endpoint"]
 
 Metadata = tuple[tuple[str, str], ...]
 DAEMON = "DEEPPROF_DAEMON"
@@ -63,7 +63,7 @@ class Endpoint:
         return (*OPTIONS, DIRECT) if self.address.is_local else OPTIONS
 
 
-def find_door(
+def find_endpoint(
     address: str | None = None, credentials: Credentials | None = None, environ: Mapping[str, str] | None = None
 ) -> Endpoint:
     """Return the door to the daemon at `address`, else to that of DEEPPROF_DAEMON, else to the one on this machine.

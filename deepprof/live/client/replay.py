@@ -71,7 +71,7 @@ def check_words(job: str, collector: str | None = None) -> None:
 
 
 def replay(  # noqa: PLR0913 - what is sent, how, and who is told
-    door: Endpoint,
+    endpoint: Endpoint,
     traces: Sequence[Trace],
     how: TraceReplay,
     *,
@@ -84,7 +84,7 @@ def replay(  # noqa: PLR0913 - what is sent, how, and who is told
     `notice` is told of lost connections. Raises `DaemonError`, and `UsageError` for what no daemon takes.
     """
     began = clock.now_s()
-    sending = ReplayRun(door, traces, how, clock, watch, notice)
+    sending = ReplayRun(endpoint, traces, how, clock, watch, notice)
     sent = finish(sending.run())
     totals = {name: sum(getattr(each, name) for each in sent) for name in ("records", "durable", "present")}
     return ReplayTotals(len(sent), **totals, seconds=clock.now_s() - began)
@@ -94,7 +94,7 @@ def replay(  # noqa: PLR0913 - what is sent, how, and who is told
 class ReplayRun:
     """All ranks on their way to one daemon."""
 
-    door: Endpoint
+    endpoint: Endpoint
     traces: Sequence[Trace]
     how: TraceReplay
     clock: Clock
@@ -135,7 +135,7 @@ class ReplayRun:
         last_ns = (extremes(trace) or (0, 0))[1] + measure_period(trace) * (how.repeat - 1)
         async with (
             self.turns,
-            Sender(self.door, self.hellos[number], self.policy, clock=self.clock, notice=self.notice) as sender,
+            Sender(self.endpoint, self.hellos[number], self.policy, clock=self.clock, notice=self.notice) as sender,
         ):
             for batch, count in cut_repeated(trace, how.repeat, records):
                 if isinstance(batch, Gap):

@@ -26,7 +26,7 @@ def look(daemon: Daemon, job: str = "") -> LiveScene:
     found = {each.job: find_ranks(daemon, each.job, asked=bool(job)) for each in jobs[:JOBS]}
     ranks = {name: each for name, each in found.items() if each is not None}
     here = [each for each in jobs if found.get(each.job, ()) is not None]
-    return LiveScene(str(daemon.door.address), here, ranks, state.now_unix_ns)
+    return LiveScene(str(daemon.endpoint.address), here, ranks, state.now_unix_ns)
 
 
 def find_ranks(daemon: Daemon, job: str, *, asked: bool) -> tuple[RankState, ...] | None:
@@ -44,7 +44,7 @@ def sort_jobs(jobs: Iterable[JobState]) -> list[JobState]:
     return sorted(jobs, key=lambda job: (not job.connected, -job.first_seen_unix_ns, job.job))
 
 
-def look_on(door: Endpoint, job: str, wait: Callable[[], object]) -> Generator[LiveScene, None, None]:
+def look_on(endpoint: Endpoint, job: str, wait: Callable[[], object]) -> Generator[LiveScene, None, None]:
     """Yield scenes without an end, `wait` between two; while the daemon is away, the last one with a word on that.
 
     Raises `DaemonError` where the daemon refuses, or cannot be reached at first.
@@ -52,7 +52,7 @@ def look_on(door: Endpoint, job: str, wait: Callable[[], object]) -> Generator[L
     scene = None
     while True:
         try:
-            with Daemon(door) as daemon:
+            with Daemon(endpoint) as daemon:
                 while True:
                     scene = look(daemon, job)
                     yield scene

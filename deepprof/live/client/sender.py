@@ -62,7 +62,7 @@ class SentTotals:
 
 
 class Sender:
-    """Sends the messages of one rank: `async with Sender(door, hello) as sender: await sender.send(batch) …`.
+    """Sends the messages of one rank: `async with Sender(endpoint, hello) as sender: await sender.send(batch) …`.
 
     `notice` is told of every failure that it goes on after. Everything raises `DeepProfError` once the daemon has
     refused the messages, or patience is at an end.
@@ -70,14 +70,14 @@ class Sender:
 
     def __init__(
         self,
-        door: Endpoint,
+        endpoint: Endpoint,
         hello: Hello,
         policy: SendPolicy | None = None,
         *,
         clock: Clock = CLOCK,
         notice: Callable[[str], None] | None = None,
     ) -> None:
-        self.door, self.hello, self.policy = door, hello, policy or SendPolicy()
+        self.endpoint, self.hello, self.policy = endpoint, hello, policy or SendPolicy()
         self.clock, self.notice = clock, notice
         self.window = SendWindow(self.policy.window_nbytes)
         self.patience = RetrySchedule(clock, self.policy.reach_s)
@@ -182,14 +182,14 @@ class Sender:
     async def try_once(self) -> None:
         """Converse over one connection; after its failure wait a while. Raises `DeepProfError` when it is enough."""
         try:
-            async with IngestStream(self.door, self.hello, self.policy.silence_s) as stream:
+            async with IngestStream(self.endpoint, self.hello, self.policy.silence_s) as stream:
                 await self.converse(stream)
         except StreamBrokenError as broken:
             if self.window.ended:  # it closed before it had told the account
                 return
             pause = self.judge(broken)
             if self.notice is not None:
-                self.notice(str(explain(broken, self.door.address)))
+                self.notice(str(explain(broken, self.endpoint.address)))
             await self.clock.sleep(pause)
 
     def judge(self, broken: StreamBrokenError) -> float:
@@ -199,7 +199,7 @@ class Sender:
         passing = self.jumps < JUMPS if jumped else is_passing(broken)
         pause = self.patience.fail() if passing else None
         if pause is None:
-            raise explain(broken, self.door.address) from broken
+            raise explain(broken, self.endpoint.address) from broken
         return pause
 
     async def converse(self, stream: IngestStream) -> None:
@@ -223,7 +223,7 @@ class Sender:
         if not self.window.resume(answer.durable, ended=answer.ended):
             had, has = self.window.durable, answer.durable
             problem = f"it has {has:,} records of this rank, and had acknowledged {had:,}: its store was replaced"
-            raise DaemonError(self.door.address, problem, "send again under another collector name")
+            raise DaemonError(self.endpoint.address, problem, "send again under another collector name")
         if not self.window.entries:
             self.patience.succeed()
         self.show(answer)

@@ -45,18 +45,18 @@ class StreamBrokenError(Exception):
 
 
 class IngestStream:
-    """A stream to the daemon behind `door`, opened with `hello`; an answer that is due may take `silence_s`."""
+    """A stream to the daemon behind `endpoint`, opened with `hello`; an answer that is due may take `silence_s`."""
 
-    def __init__(self, door: Endpoint, hello: Hello, silence_s: float) -> None:
-        self.door, self.hello, self.silence_s = door, hello, silence_s
+    def __init__(self, endpoint: Endpoint, hello: Hello, silence_s: float) -> None:
+        self.endpoint, self.hello, self.silence_s = endpoint, hello, silence_s
         self.requests: SimpleQueue[SendRequest | None] = SimpleQueue()
         self.answers: asyncio.Queue[SendResponse | StreamBrokenError] = asyncio.Queue()
         self.latest, self.latest_waits = LATEST, False
 
     async def __aenter__(self) -> Self:
         self.loop = asyncio.get_running_loop()
-        metadata = self.door.metadata()
-        self.channel = self.door.open()
+        metadata = self.endpoint.metadata()
+        self.channel = self.endpoint.open()
         self.write(SendRequest(hello=self.hello))
         try:
             self.call: Any = IngestStub(self.channel).Send(self.take(), metadata=metadata)

@@ -33,7 +33,7 @@ class WindowEntry:
         return not self.is_end and (self.end < durable or (self.count > 0 and self.end == durable))
 
     @property
-    def is_promise(self) -> bool:
+    def is_watermark(self) -> bool:
         """Whether it is a batch that says nothing but what is complete by now: a later one says as much and more."""
         batch = self.request.batch if self.request.WhichOneof("message") == "batch" else None
         return batch is not None and not self.count and not batch.names and not batch.tables
@@ -66,7 +66,7 @@ class SendWindow:
 
     def put(self, entry: WindowEntry) -> None:
         """Keep a message that follows the others; of promises in a row the latest, for none is ever known durable."""
-        if self.entries and entry.is_promise and self.entries[-1].is_promise:
+        if self.entries and entry.is_watermark and self.entries[-1].is_watermark:
             self.nbytes -= self.entries.pop().nbytes
             self.written = min(self.written, len(self.entries))
         self.entries.append(entry)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from deepprof.simulation import simulate, write
-from tests.deepprof.live.client.conftest import address, daemon, door, folder
+from tests.deepprof.live.client.conftest import address, daemon, endpoint, folder
 
-__all__ = ["address", "daemon", "door", "folder"]
+__all__ = ["address", "daemon", "endpoint", "folder"]
 
 
 @pytest.fixture(scope="session")

@@ -69,9 +69,17 @@ def test_the_text(capsys, folder):
 
 
 def test_a_daemon_that_listens(capsys, folder):
-    with socket.create_server(("127.0.0.1", 0)) as door:
+    with socket.create_server(("127.0.0.1", 0)) as endpoint:
         main(
-            ["doctor", "--agent", f"{folder}/a.sock", "--to", f"127.0.0.1:{door.getsockname()[1]}", "--format", "json"]
+            [
+                "doctor",
+                "--agent",
+                f"{folder}/a.sock",
+                "--to",
+                f"127.0.0.1:{endpoint.getsockname()[1]}",
+                "--format",
+                "json",
+            ]
         )
     found = {each["what"]: each for each in json.loads(capsys.readouterr().out)["findings"]}
     assert found["daemon"] == {"state": "ok", "what": "daemon", "why": "it answers", "advice": ""}

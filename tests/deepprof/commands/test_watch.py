@@ -90,10 +90,10 @@ def test_an_interval_that_cannot_be_meant(capsys, seconds):
     assert "no number of seconds" in capsys.readouterr().err
 
 
-def test_while_the_daemon_is_away_the_last_look_stays(watched, door):
+def test_while_the_daemon_is_away_the_last_look_stays(watched, endpoint):
     good = watched.answers["Watch"]
     waits = []
-    scenes = look_on(door, "", lambda: waits.append(1))
+    scenes = look_on(endpoint, "", lambda: waits.append(1))
     first = next(scenes)
     assert first.notice == ""
     watched.answers["Watch"] = grpc.StatusCode.UNAVAILABLE
@@ -107,15 +107,15 @@ def test_while_the_daemon_is_away_the_last_look_stays(watched, door):
         next(scenes)
 
 
-def test_a_job_that_is_forgotten_during_a_look_does_not_end_the_view(watched, door):
+def test_a_job_that_is_forgotten_during_a_look_does_not_end_the_view(watched, endpoint):
     """Somebody forgets `two` between the list of jobs and its ranks."""
     ranks = watched.answers["ListRanks"]
     watched.answers["ListRanks"] = lambda request: ranks(request) if request.job == "one" else grpc.StatusCode.NOT_FOUND
-    scene = next(look_on(door, "", lambda: None))
+    scene = next(look_on(endpoint, "", lambda: None))
     assert [job.job for job in scene.jobs] == ["one"]
     assert set(scene.ranks) == {"one"}
     with pytest.raises(DaemonError, match="knows nothing of it"):
-        next(look_on(door, "two", lambda: None))
+        next(look_on(endpoint, "two", lambda: None))
 
 
 def test_a_terminal_is_given_back_after_ctrl_c(watched, address):

@@ -8,7 +8,7 @@ import socket
 
 from deepprof.collectors.errors import UsageError
 
-__all__ = ["NAME", "close_door", "find_address", "open_door"]
+__all__ = ["NAME", "close_datagrams", "find_address", "open_datagrams"]
 
 NAME = "dynolog"  # what Kineto asks for, in KINETO_IPC_SOCKET_DIR or as an abstract name
 PATH_NBYTES = 107  # the system's limit
@@ -29,25 +29,25 @@ def find_address(directory: str | None, *, abstract: bool = False) -> str:
     return address
 
 
-def open_door(address: str) -> socket.socket:
+def open_datagrams(address: str) -> socket.socket:
     """Return the bound socket; nobody but its owner may write to one with a path. Raises `UsageError`."""
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         if not address.startswith("\0"):
             make_way(address)
-        door.bind(address)
+        endpoint.bind(address)
         if not address.startswith("\0"):
             os.chmod(address, 0o600)
     except OSError as error:
-        door.close()
+        endpoint.close()
         taken = "a dynolog or another agent has it; stop that one, or name another KINETO_IPC_SOCKET_DIR"
         said = taken if address.startswith("\0") else f"{error.strerror}; name another KINETO_IPC_SOCKET_DIR"
         raise UsageError(f"{address.replace(chr(0), '@')}: cannot listen there: {said}") from error
     except UsageError:
-        door.close()
+        endpoint.close()
         raise
-    return door
+    return endpoint
 
 
 def make_way(address: str) -> None:
@@ -64,9 +64,9 @@ def make_way(address: str) -> None:
     raise UsageError(f"{address}: a dynolog or another agent listens there; stop it, or use another directory")
 
 
-def close_door(door: socket.socket, address: str) -> None:
+def close_datagrams(endpoint: socket.socket, address: str) -> None:
     """Close the socket, and remove its path."""
-    door.close()
+    endpoint.close()
     if not address.startswith("\0"):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(address)

@@ -50,11 +50,11 @@ class KinetoHandler:
     notices: NoticeLog
     counts: Counter[str]
 
-    def hear(self, door: socket.socket) -> None:
+    def hear(self, endpoint: socket.socket) -> None:
         """Take what has been said, and answer."""
         for _ in range(DATAGRAMS):
             try:
-                data, extra, flags, peer = door.recvmsg(DATAGRAM_NBYTES, socket.CMSG_SPACE(CREDENTIALS.size))
+                data, extra, flags, peer = endpoint.recvmsg(DATAGRAM_NBYTES, socket.CMSG_SPACE(CREDENTIALS.size))
             except BlockingIOError:
                 return
             except OSError:
@@ -63,12 +63,12 @@ class KinetoHandler:
             answer = None if flags & socket.MSG_TRUNC else self.answer(data, read_credentials(extra))
             self.counts["refused"] += answer is None
             if answer is not None and peer:
-                self.reply(door, answer, peer)
+                self.reply(endpoint, answer, peer)
 
-    def reply(self, door: socket.socket, answer: bytes, peer: str) -> None:
+    def reply(self, endpoint: socket.socket, answer: bytes, peer: str) -> None:
         """Send an answer; who is gone, or does not read, gets none."""
         try:
-            door.sendto(answer, socket.MSG_DONTWAIT, peer)
+            endpoint.sendto(answer, socket.MSG_DONTWAIT, peer)
         except OSError:
             self.counts["unanswered"] += 1
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from deepprof.collectors.errors import DeepProfError
 from deepprof.live.agent.identity import CollectorRun
-from deepprof.live.agent.kineto.datagrams import close_door, open_door
+from deepprof.live.agent.kineto.datagrams import close_datagrams, open_datagrams
 from deepprof.live.agent.kineto.handler import KinetoHandler
 from deepprof.live.agent.kineto.processes import KinetoProcess, KinetoProcesses, TraceWindow
 from deepprof.live.agent.kineto.schedule import WindowSchedule
@@ -62,23 +62,23 @@ class KinetoSource:
     unix_s: Callable[[], float] = time.time
     processes: KinetoProcesses = field(default_factory=KinetoProcesses)
     counts: Counter[str] = field(default_factory=Counter)
-    desk: KinetoHandler = field(init=False)
+    handler: KinetoHandler = field(init=False)
 
     def __post_init__(self) -> None:
         told = (self.processes, self.folder, self.schedule, self.job, self.clock, self.unix_s)
-        self.desk = KinetoHandler(*told, self.notices, self.counts)
+        self.handler = KinetoHandler(*told, self.notices, self.counts)
 
     async def run(self) -> None:
         """Serve until cancelled; then end what is open. Raises `UsageError` where the socket cannot be had."""
-        door, loop = open_door(self.address), asyncio.get_running_loop()
-        loop.add_reader(door.fileno(), self.desk.hear, door)
+        endpoint, loop = open_datagrams(self.address), asyncio.get_running_loop()
+        loop.add_reader(endpoint.fileno(), self.handler.hear, endpoint)
         try:
             while True:
                 await self.look()
                 await self.clock.sleep(LOOK_S)
         finally:
-            loop.remove_reader(door.fileno())
-            close_door(door, self.address)
+            loop.remove_reader(endpoint.fileno())
+            close_datagrams(endpoint, self.address)
             for process in self.processes:
                 self.end(process)
             self.folder.close()
@@ -158,10 +158,10 @@ class KinetoSource:
             process.rank = self.open_rank(identify(process, trace))
         elif process.windows:
             process.rank.gap(GAP)
-        given = await send_trace(process.rank, trace, promised_ns=process.promised_ns)
+        given = await send_trace(process.rank, trace, watermark_ns=process.watermark_ns)
         process.windows += 1
         process.late += given.late
-        process.promised_ns = given.until_ns
+        process.watermark_ns = given.until_ns
         self.counts.update(windows=1, records=given.records, late=given.late)
 
     def end(self, process: KinetoProcess) -> None:

@@ -51,7 +51,7 @@ class KinetoProcess:
     last_start_s: float | None = None
     rank: RankReceiver | None = None
     refused: bool = False
-    promised_ns: int = EARLIEST
+    watermark_ns: int = EARLIEST
     windows: int = 0
     late: int = 0
 

@@ -73,7 +73,7 @@ class RpdSource:
     held: HeldRows = field(init=False)
     stamp: FileStamp | None = None
     offset_ns: int | None = None
-    promised_ns: int = EARLIEST
+    watermark_ns: int = EARLIEST
     began_s: float = 0.0
     grown_s: dict[str, float] = field(default_factory=dict)
     writers: set[int] = field(default_factory=set)
@@ -206,9 +206,9 @@ class RpdSource:
             self.rank = self.open_rank(self.identify(trace))
         offset_ns = 0 if trace.clock == "unix" else self.offset()
         given = await send_trace(
-            self.rank, trace, promised_ns=self.promised_ns, until_ns=until_ns + offset_ns, offset_ns=offset_ns
+            self.rank, trace, watermark_ns=self.watermark_ns, until_ns=until_ns + offset_ns, offset_ns=offset_ns
         )
-        self.promised_ns = given.until_ns
+        self.watermark_ns = given.until_ns
         self.counts.update(records=given.records, late=given.late)
 
     def offset(self) -> int:

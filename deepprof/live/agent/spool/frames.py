@@ -22,7 +22,7 @@ CRC = struct.Struct("<I")
 PLACE = struct.Struct("<QQ")
 HEADER = FIELDS.size + CRC.size
 PAYLOAD_NBYTES = 64 << 20  # four times the largest message that the wire lets in
-PROMISE_NBYTES = 32  # that a batch with neither names nor tables takes at most; a table takes more
+WATERMARK_NBYTES = 32  # that a batch with neither names nor tables takes at most; a table takes more
 NUMBERS = 1 << 64
 
 
@@ -48,9 +48,9 @@ class SpoolFrame:
         """Its length, header included."""
         return HEADER + self.length
 
-    def is_promise(self, names: int) -> bool:
+    def is_watermark(self, names: int) -> bool:
         """Return whether it says nothing but what is complete by now, where `names` were known before it."""
-        return self.kind == "batch" and not self.count and self.names == names and self.length <= PROMISE_NBYTES
+        return self.kind == "batch" and not self.count and self.names == names and self.length <= WATERMARK_NBYTES
 
 
 def is_durable(end: int, count: int, durable: int) -> bool:

@@ -39,7 +39,7 @@ class SpoolSegment:
     def take(self, frame: SpoolFrame) -> None:
         """Count a frame behind the others. A promise is never known to be durable, nor missed: each batch has one."""
         self.size += frame.nbytes
-        self.count = self.count if frame.is_promise(self.names) else frame.count
+        self.count = self.count if frame.is_watermark(self.names) else frame.count
         self.next, self.names = frame.end, frame.names
         self.source_next, self.ended = frame.source_next, frame.kind == "end"
 

@@ -47,22 +47,22 @@ def answering(path: Path, reply: Reply) -> Iterator[list[bytes]]:
     """Answer at `path` until the block ends; gives the heads that were heard."""
     heard: list[bytes] = []
     path.unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
-        door.bind(str(path))
-        door.listen()
-        thread = threading.Thread(target=serve, args=(door, reply, heard))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as endpoint:
+        endpoint.bind(str(path))
+        endpoint.listen()
+        thread = threading.Thread(target=serve, args=(endpoint, reply, heard))
         thread.start()
         try:
             yield heard
         finally:
-            door.shutdown(socket.SHUT_RDWR)
+            endpoint.shutdown(socket.SHUT_RDWR)
             thread.join()
 
 
-def serve(door: socket.socket, reply: Reply, heard: list[bytes]) -> None:
+def serve(endpoint: socket.socket, reply: Reply, heard: list[bytes]) -> None:
     while True:
         try:
-            connection, _ = door.accept()
+            connection, _ = endpoint.accept()
         except OSError:
             return
         with connection:

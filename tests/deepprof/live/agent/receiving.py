@@ -21,22 +21,22 @@ class FakeRank:
     def __init__(self, identity: Any = None) -> None:
         self.identity, self.names, self.log = identity, {}, []
         self.tables: dict[str, list[pl.DataFrame]] = {}
-        self.promised_ns = EARLIEST
+        self.watermark_ns = EARLIEST
 
     def name_ids(self, texts):
         return np.array([self.names.setdefault(text, len(self.names)) for text in texts], np.uint32)
 
     def send(self, tables, until_ns):
-        assert until_ns >= self.promised_ns
+        assert until_ns >= self.watermark_ns
         for name, rows in tables.items():
             check_table(name, rows, TABLES[name], len(self.names))
             if name in RECORD_TABLES and rows.height:
-                assert rows.to_series(0)[0] >= self.promised_ns
+                assert rows.to_series(0)[0] >= self.watermark_ns
                 assert rows.to_series(0)[-1] < until_ns
             if name in SIDE_TABLES and rows.height:
                 assert int(rows["event"].max()) < tables[SIDE_TABLES[name]].height
             self.tables.setdefault(name, []).append(rows)
-        self.promised_ns = until_ns
+        self.watermark_ns = until_ns
         self.log.append(sum(rows.height for name, rows in tables.items() if name in RECORD_TABLES))
 
     def gap(self, reason, lost=0):

@@ -169,10 +169,10 @@ def start_rank(built: Built, agent: AgentProcess, job: str, recording: Recording
     number = recording.trace.rank or 0
     path = agent.folder / f"{job}-{number}.records"
     recording.write(path)
-    wish = InjectionPlan(
+    plan = InjectionPlan(
         built.library, Path("/nowhere"), agent.socket, job, graphs="launches" if recording.has_graphs else None
     )
-    environ = {"PATH": os.environ["PATH"], **SANITIZED, "RANK": str(number), **settings(wish)}
+    environ = {"PATH": os.environ["PATH"], **SANITIZED, "RANK": str(number), **settings(plan)}
     environ |= {"CUDA_INJECTION64_PATH": str(built.library), "DEEPPROF_CUPTI": str(built.mock)}
     pipe = subprocess.PIPE
     return subprocess.Popen(

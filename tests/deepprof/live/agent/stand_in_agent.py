@@ -28,13 +28,13 @@ def main() -> None:
         starts.write(f"{os.getpid()}\n")
     path.unlink(missing_ok=True)
     later = path.with_suffix(".answer")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
-        door.bind(str(path))
-        door.listen(64)
-        door.settimeout(LOOK_S)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as endpoint:
+        endpoint.bind(str(path))
+        endpoint.listen(64)
+        endpoint.settimeout(LOOK_S)
         while path.exists() and not path.with_suffix(".stop").exists():
             try:
-                connection, _ = door.accept()
+                connection, _ = endpoint.accept()
             except TimeoutError:
                 continue
             said = json.loads(later.read_text() if later.exists() else os.environ.get("ANSWER", "{}"))

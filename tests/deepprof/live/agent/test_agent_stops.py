@@ -22,7 +22,7 @@ from deepprof.live.agent.hello import read_hello
 from deepprof.live.agent.member import Peer
 from deepprof.live.agent.members import RETURN_S
 from deepprof.live.agent.node_agent import IDLE_S, AgentSettings, NodeAgent
-from deepprof.live.client.endpoint import find_door
+from deepprof.live.client.endpoint import find_endpoint
 from tests.deepprof.live.agent import packets_made as made
 from tests.deepprof.live.agent.agents import DEADLINE_S, AgentProcess, Job, iterations, running_agent
 from tests.deepprof.live.agent.test_agent import NAMES, folder, wait_ended
@@ -85,7 +85,7 @@ def test_one_that_was_started_for_a_run_ends_when_nothing_is_left(
 ) -> None:
     hand = Hand()
     settings = AgentSettings(socket=folder / "s", spool=folder / "spool", until_idle=until_idle)
-    agent = NodeAgent(settings, find_door(f"unix:{folder}/nobody"), hand)  # type: ignore[arg-type]
+    agent = NodeAgent(settings, find_endpoint(f"unix:{folder}/nobody"), hand)  # type: ignore[arg-type]
     member = agent.members.join(read_hello(made.hello()), Peer(os.getpid(), os.getuid()), 0.0)
     for _ in range(100):
         hand.now += 10.0
@@ -119,18 +119,18 @@ def test_who_looks_whether_one_listens_is_alone_until_it_does(folder: Path, monk
         return False
 
     monkeypatch.setattr(server, "is_there", look)
-    with server.bind(folder / "agent.sock") as door:
+    with server.bind(folder / "agent.sock") as endpoint:
         assert held == [folder / "agent.sock"]
         assert is_there(folder / "agent.sock")
         with (folder / "agent.lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        assert door.getsockname() == str(folder / "agent.sock")
+        assert endpoint.getsockname() == str(folder / "agent.sock")
 
 
 def test_one_at_whose_door_many_wait_is_there(folder: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as door, ExitStack() as waiting:
-        door.bind(str(folder / "s"))
-        door.listen(0)
+    with socket.socket(socket.AF_UNIX) as endpoint, ExitStack() as waiting:
+        endpoint.bind(str(folder / "s"))
+        endpoint.listen(0)
         for _ in range(3):
             one = waiting.enter_context(socket.socket(socket.AF_UNIX))
             one.setblocking(False)

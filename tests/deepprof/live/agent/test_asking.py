@@ -49,8 +49,8 @@ def test_nobody_there(tmp_path):
 
 
 def test_a_socket_that_was_left_behind(tmp_path):
-    with socket.socket(socket.AF_UNIX) as door:
-        door.bind(str(tmp_path / "s"))
+    with socket.socket(socket.AF_UNIX) as endpoint:
+        endpoint.bind(str(tmp_path / "s"))
     assert refusal(tmp_path / "s") is NoAnswerReason.ABSENT
     assert not is_there(tmp_path / "s")
 
@@ -64,9 +64,9 @@ def test_a_door_that_forbids(tmp_path, monkeypatch):
 
 
 def test_one_that_never_answers(tmp_path):
-    with socket.socket(socket.AF_UNIX) as door:
-        door.bind(str(tmp_path / "s"))
-        door.listen()
+    with socket.socket(socket.AF_UNIX) as endpoint:
+        endpoint.bind(str(tmp_path / "s"))
+        endpoint.listen()
         assert refusal(tmp_path / "s", 0.05) is NoAnswerReason.SILENT
         assert is_there(tmp_path / "s")
 

@@ -15,7 +15,7 @@ import pytest
 
 from deepprof.collectors.errors import UsageError
 from deepprof.live.agent.kineto import kineto_source as module
-from deepprof.live.agent.kineto.datagrams import find_address, open_door
+from deepprof.live.agent.kineto.datagrams import find_address, open_datagrams
 from deepprof.live.agent.kineto.handler import DROPPED_S, read_credentials
 from deepprof.live.agent.kineto.kineto_source import KinetoSource, identify
 from deepprof.live.agent.kineto.processes import KinetoProcess, KinetoProcesses, read_birth, read_command, read_place
@@ -38,17 +38,17 @@ class Played:
     """A process at the source's socket: asks, and writes what it is told to."""
 
     def __init__(self, folder: str, name: str = "client") -> None:
-        self.door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.door.bind(os.path.join(folder, name))
-        self.door.setblocking(False)
+        self.endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.endpoint.bind(os.path.join(folder, name))
+        self.endpoint.setblocking(False)
         self.address = os.path.join(folder, "dynolog")
 
     def say(self, data: bytes) -> None:
-        self.door.sendto(data, self.address)
+        self.endpoint.sendto(data, self.address)
 
     def hear(self) -> bytes | None:
         try:
-            return self.door.recv(8192)
+            return self.endpoint.recv(8192)
         except BlockingIOError:
             return None
 
@@ -97,7 +97,7 @@ async def serving(every_s=10.0, **changes):
             where = {"folder": Path(folder), "source": source, "played": played}
             yield SimpleNamespace(ranks=ranks, clock=clock, lines=lines, **where)
         finally:
-            played.door.close()
+            played.endpoint.close()
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
@@ -279,7 +279,7 @@ def test_who_does_not_read_answers_holds_nobody_up():
             await until(lambda: at.source.counts["unanswered"])
             other = Played(str(at.folder), "other")
             assert await other.ask()
-            other.door.close()
+            other.endpoint.close()
 
     asyncio.run(play())
 
@@ -333,7 +333,7 @@ def test_a_process_that_ends_ends_its_rank(tmp_path):
             await until(lambda: at.source.counts["windows"])
             make_proc(tmp_path, ME, 2)
             former = at.source.processes.found[ME]
-            assert at.source.desk.ask_for(former) == ""  # whoever asks now has to wait until the former is let go
+            assert at.source.handler.ask_for(former) == ""  # whoever asks now has to wait until the former is let go
             await until(lambda: not at.source.processes)
             (rank,) = at.ranks
             assert rank.log == [3, {"late": 0}]
@@ -350,9 +350,9 @@ def test_ranks_of_one_command_are_one_job(tmp_path):
         for pid, birth in ((11, 1), (12, 2)):
             make_proc(tmp_path, pid, birth)
         async with serving(processes=KinetoProcesses(tmp_path), job=None) as at:
-            first = at.source.desk.find(11)
+            first = at.source.handler.find(11)
             at.clock.now += 3600
-            second = at.source.desk.find(12)
+            second = at.source.handler.find(12)
             assert first.job == second.job
 
     asyncio.run(play())
@@ -376,20 +376,20 @@ def test_credentials_are_the_kernels():
 
 def test_the_socket_of_another_is_left_alone():
     with short_folder() as folder:
-        door = open_door(find_address(folder))
+        endpoint = open_datagrams(find_address(folder))
         assert (os.stat(find_address(folder)).st_mode & 0o777) == 0o600
         with pytest.raises(UsageError, match="listens there"):
-            open_door(find_address(folder))
-        door.close()  # without removing the path: the agent was killed
-        open_door(find_address(folder)).close()
+            open_datagrams(find_address(folder))
+        endpoint.close()  # without removing the path: the agent was killed
+        open_datagrams(find_address(folder)).close()
 
 
 def test_an_abstract_name_that_is_taken():
     name = f"\0deepprof-test-{ME}"
-    door = open_door(name)
+    endpoint = open_datagrams(name)
     with pytest.raises(UsageError, match="@deepprof-test"):
-        open_door(name)
-    door.close()
+        open_datagrams(name)
+    endpoint.close()
     assert find_address(None, abstract=True) == "\0dynolog"
 
 

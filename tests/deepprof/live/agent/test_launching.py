@@ -55,26 +55,26 @@ def until(condition):
 def test_one_that_is_there_is_taken(path):
     path.parent.mkdir()
     with answering(path, lambda: answer(pid=4)):
-        keeper = AgentSupervisor(path)
-        assert keeper.find().pid == 4
-        assert keeper.pid is None
+        supervisor = AgentSupervisor(path)
+        assert supervisor.find().pid == 4
+        assert supervisor.pid is None
 
 
 def test_where_there_is_none_one_is_started_in_a_session_of_its_own(path):
-    keeper = AgentSupervisor(path, ["--to", "unix:/d"])
-    found = keeper.find(30)
-    assert [found.pid] == [keeper.pid] == starts(path)
+    supervisor = AgentSupervisor(path, ["--to", "unix:/d"])
+    found = supervisor.find(30)
+    assert [found.pid] == [supervisor.pid] == starts(path)
     assert os.getsid(found.pid) == found.pid
     assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert keeper.log.stat().st_mode & 0o777 == 0o600
-    assert keeper.command[-6:] == ["agent", "--socket", str(path), "--to", "unix:/d", "--until-idle"]
+    assert supervisor.log.stat().st_mode & 0o777 == 0o600
+    assert supervisor.command[-6:] == ["agent", "--socket", str(path), "--to", "unix:/d", "--until-idle"]
     assert AgentSupervisor(path).find().pid == found.pid
 
 
 def test_a_socket_that_was_left_behind_is_no_agent(path):
     path.parent.mkdir(mode=0o700)
-    with socket.socket(socket.AF_UNIX) as door:
-        door.bind(str(path))
+    with socket.socket(socket.AF_UNIX) as endpoint:
+        endpoint.bind(str(path))
     assert AgentSupervisor(path).find(30).pid == starts(path)[0]
 
 
@@ -97,11 +97,11 @@ def test_it_holds_none_of_the_shells_files(path):
 
 
 def test_one_that_ends_as_it_starts_says_why(path):
-    keeper = AgentSupervisor(path, environ={**os.environ, "FAIL": "address 'x' is no address"})
+    supervisor = AgentSupervisor(path, environ={**os.environ, "FAIL": "address 'x' is no address"})
     with pytest.raises(NoAgentError, match=r"the agent ended as it started \(address 'x' is no address\)"):
-        keeper.find(30)
+        supervisor.find(30)
     with pytest.raises(NoAgentError, match="the agent ended as it started"):
-        keeper.find(30)
+        supervisor.find(30)
 
 
 def test_one_that_cannot_be_executed(path, monkeypatch):
@@ -112,11 +112,11 @@ def test_one_that_cannot_be_executed(path, monkeypatch):
 
 def test_one_that_is_slow(path, monkeypatch):
     monkeypatch.setattr(AgentSupervisor, "program", ("/bin/sh", "-c", "exec sleep 60"))
-    keeper = AgentSupervisor(path)
-    assert keeper.find(0.1) is None
-    assert keeper.pid is not None
-    os.kill(keeper.pid, signal.SIGKILL)
-    os.waitpid(keeper.pid, 0)
+    supervisor = AgentSupervisor(path)
+    assert supervisor.find(0.1) is None
+    assert supervisor.pid is not None
+    os.kill(supervisor.pid, signal.SIGKILL)
+    os.waitpid(supervisor.pid, 0)
 
 
 def test_one_that_another_run_is_starting(path):
@@ -156,39 +156,39 @@ def test_a_log_that_is_a_link_is_not_followed(path, tmp_path):
 
 def test_one_that_is_killed_is_started_again_and_it_is_said_once(path):
     said = []
-    keeper = AgentSupervisor(path, say=said.append)
-    keeper.find(30)
+    supervisor = AgentSupervisor(path, say=said.append)
+    supervisor.find(30)
     for count in (2, 3):
-        os.kill(keeper.pid, signal.SIGKILL)
-        pid, status = os.waitpid(keeper.pid, 0)
-        keeper.check({pid: status})
-        until(lambda: (keeper.check({}), len(starts(path)) == count)[1])  # noqa: B023
+        os.kill(supervisor.pid, signal.SIGKILL)
+        pid, status = os.waitpid(supervisor.pid, 0)
+        supervisor.check({pid: status})
+        until(lambda: (supervisor.check({}), len(starts(path)) == count)[1])  # noqa: B023
         until(lambda: is_there(path))
-        assert ask(path).pid == keeper.pid
+        assert ask(path).pid == supervisor.pid
     assert said == ["the agent ended (by signal 9) and is started again; what it had taken is on disk"]
 
 
 def test_one_that_had_nothing_to_do_is_started_again_without_a_word(path):
     said = []
-    keeper = AgentSupervisor(path, say=said.append)
-    first = keeper.find(30).pid
+    supervisor = AgentSupervisor(path, say=said.append)
+    first = supervisor.find(30).pid
     path.unlink()
-    keeper.check({first: os.waitpid(first, 0)[1]})
+    supervisor.check({first: os.waitpid(first, 0)[1]})
     until(lambda: is_there(path))
-    assert ask(path).pid == keeper.pid != first
+    assert ask(path).pid == supervisor.pid != first
     assert said == []
 
 
 def test_why_an_agent_is_gone(path):
-    keeper = AgentSupervisor(path)
+    supervisor = AgentSupervisor(path)
     path.parent.mkdir()
-    assert keeper.explain_end() == "nobody listens any more"
-    keeper.status = 2 << 8
-    assert keeper.explain_end() == "it wrote nothing"
-    keeper.log.write_text("deepprof: the disk is full; make room\n\n")
-    assert keeper.explain_end() == "the disk is full; make room"
-    keeper.log.write_text('{"event":"listening"}\n')
-    assert keeper.explain_end() == "with status 2"
+    assert supervisor.explain_end() == "nobody listens any more"
+    supervisor.status = 2 << 8
+    assert supervisor.explain_end() == "it wrote nothing"
+    supervisor.log.write_text("deepprof: the disk is full; make room\n\n")
+    assert supervisor.explain_end() == "the disk is full; make room"
+    supervisor.log.write_text('{"event":"listening"}\n')
+    assert supervisor.explain_end() == "with status 2"
 
 
 class Clock:
@@ -212,9 +212,9 @@ def dying(path, monkeypatch):
 
 
 def test_the_pauses_between_starts_grow(dying):
-    keeper, clock, started = dying
+    supervisor, clock, started = dying
     for _ in range(4000):
-        keeper.check({10**9: 9} if keeper.pid else {})
+        supervisor.check({10**9: 9} if supervisor.pid else {})
         clock.now_s += 0.01
     pauses = [round(after - before, 1) for before, after in pairwise(started)]
     assert pauses[:6] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0]
@@ -222,41 +222,41 @@ def test_the_pauses_between_starts_grow(dying):
 
 
 def test_one_that_lived_long_is_started_again_at_once(dying):
-    keeper, clock, started = dying
+    supervisor, clock, started = dying
     for _ in range(500):
-        keeper.check({10**9: 9} if keeper.pid else {})
+        supervisor.check({10**9: 9} if supervisor.pid else {})
         clock.now_s += 0.01
-    clock.now_s = keeper.next_s
-    keeper.check({})
+    clock.now_s = supervisor.next_s
+    supervisor.check({})
     clock.now_s += launching.CALM_S + 1
-    keeper.check({10**9: 9})
+    supervisor.check({10**9: 9})
     assert started[-1] == clock.now_s
-    assert keeper.next_s == clock.now_s + launching.FIRST_PAUSE_S
+    assert supervisor.next_s == clock.now_s + launching.FIRST_PAUSE_S
 
 
 def test_the_systems_agent_is_the_systems_to_start(dying, monkeypatch):
-    keeper, _, started = dying
-    monkeypatch.setattr(launching, "SYSTEM", keeper.socket.parent)
-    keeper.check({})
+    supervisor, _, started = dying
+    monkeypatch.setattr(launching, "SYSTEM", supervisor.socket.parent)
+    supervisor.check({})
     assert started == []
 
 
 def test_one_that_another_run_started_is_looked_at_and_left(path, dying):
-    keeper, clock, started = dying
+    supervisor, clock, started = dying
     path.parent.mkdir()
     with answering(path, answer):
-        keeper.check({})
-        assert keeper.next_s == clock.now_s + launching.LOOK_S
-    keeper.check({})
+        supervisor.check({})
+        assert supervisor.next_s == clock.now_s + launching.LOOK_S
+    supervisor.check({})
     assert started == []
     clock.now_s += launching.LOOK_S
-    keeper.check({})
+    supervisor.check({})
     assert started == [clock.now_s]
 
 
 def test_a_long_log_begins_anew(path):
     path.parent.mkdir(mode=0o700)
     path.with_suffix(".log").write_text("x" * (launching.LOG_NBYTES + 1))
-    keeper = AgentSupervisor(path)
-    keeper.find(30)
-    assert keeper.log.stat().st_size < launching.LOG_NBYTES
+    supervisor = AgentSupervisor(path)
+    supervisor.find(30)
+    assert supervisor.log.stat().st_size < launching.LOG_NBYTES

@@ -152,7 +152,7 @@ def test_what_has_ended_keeps_no_names() -> None:
     members.leave(member, 0.0)
     members.sweep(1.0)
     assert members.ended == [member]
-    assert member.process.spelling.nbytes == 0
+    assert member.process.process_names.nbytes == 0
     assert (member.process.next, member.process.ended, member.process.waiting) == (1, True, 0)
 
 

@@ -26,27 +26,27 @@ class Listener:
 
     source_next: int = 0
     is_renamed: bool = False
-    promised_ns: int = -(2**62)
-    naming: RankNameTable = field(default_factory=RankNameTable)
+    watermark_ns: int = -(2**62)
+    rank_names: RankNameTable = field(default_factory=RankNameTable)
     said: list[tuple[str, object]] = field(default_factory=list)
     rows: list[pl.DataFrame] = field(default_factory=list)
     source: list[int] = field(default_factory=list)
 
     def name_ids(self, texts: Sequence[str]) -> np.ndarray:
-        return self.naming.find(texts)
+        return self.rank_names.find(texts)
 
     def send(self, tables: Mapping[str, pl.DataFrame], until_ns: int, source_next: int = 0) -> bool:
         for table, rows in tables.items():
             assert rows.schema == TABLES[table]
             assert rows.to_series(0).is_sorted()
             if rows.height:
-                assert rows.to_series(0)[0] >= self.promised_ns
+                assert rows.to_series(0)[0] >= self.watermark_ns
                 assert rows.to_series(0)[-1] < until_ns
                 self.rows.append(rows)
         count = sum(rows.height for table, rows in tables.items() if table in RECORD_TABLES)
         if count:
             self.said.append(("records", count))
-        self.promised_ns = until_ns
+        self.watermark_ns = until_ns
         self.source.append(source_next)
         return True
 
@@ -80,7 +80,7 @@ def test_records_wait_for_the_clock_and_for_their_turn() -> None:
     say(process, (Kind.TICK, made.tick(2 * SECOND, offset_ns=UNIX)))
     rows = device(rank)
     assert rows["start_ns"].to_list() == [UNIX + 1000, UNIX + 3000]
-    assert [rank.naming.texts[name] for name in rows["name_id"]] == ["gemm", "relu"]
+    assert [rank.rank_names.texts[name] for name in rows["name_id"]] == ["gemm", "relu"]
     assert rows["stream"].to_list() == [7, 7]
     assert rank.source[-1] == 2
 

@@ -118,7 +118,7 @@ def test_held_records_keep_their_names_over_a_new_connection() -> None:
     say(process, (Kind.EVENTS, made.events(0, made.kernels([NOW - 5]))))
     process.reconnect(process.hello)
     say(process, (Kind.TICK, made.tick(NOW + 2 * SECOND)), (Kind.END, made.end(1)))
-    assert [rank.naming.texts[name] for name in device(rank)["name_id"]] == ["gemm"]
+    assert [rank.rank_names.texts[name] for name in device(rank)["name_id"]] == ["gemm"]
 
 
 def test_losses_before_there_is_a_rank_are_counted_once() -> None:

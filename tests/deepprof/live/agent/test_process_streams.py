@@ -76,7 +76,7 @@ class Job:
     def kill(self) -> None:
         self.killed += self.rank.left_out
         self.begin()
-        self.rank.promised_ns = -(2**62)  # the daemon's affair: the clocks of two agents differ a little
+        self.rank.watermark_ns = -(2**62)  # the daemon's affair: the clocks of two agents differ a little
 
     def send(self, ages_ns: list[int], length_ns: int, reason: Reason, skipped: int, *, ranges: bool) -> None:
         self.next += skipped

@@ -123,11 +123,11 @@ def test_nothing_is_sent_as_nothing(tmp_path: Path) -> None:
 
 @given(st.lists(st.text("ab", max_size=30), max_size=12), st.integers(50, 120), st.integers(2, 12))
 def test_names_stay_within_what_a_daemon_takes(texts: list[str], most_nbytes: int, most: int) -> None:
-    naming = RankNameTable(limits=replace(LIMITS, names_nbytes=most_nbytes, names=most))
+    rank_names = RankNameTable(limits=replace(LIMITS, names_nbytes=most_nbytes, names=most))
     for text in texts:
-        assert naming.texts[naming.one(text)] in (text, OTHERS)
-    assert naming.nbytes == sum(len(text.encode()) for text in naming.texts) <= most_nbytes
-    assert len(naming.texts) <= most
+        assert rank_names.texts[rank_names.one(text)] in (text, OTHERS)
+    assert rank_names.nbytes == sum(len(text.encode()) for text in rank_names.texts) <= most_nbytes
+    assert len(rank_names.texts) <= most
 
 
 def test_a_spool_that_is_closed_takes_no_room(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from deepprof.live.agent.reports import (
     sender_to,
 )
 from deepprof.live.client.credentials import Credentials
-from deepprof.live.client.endpoint import find_door
+from deepprof.live.client.endpoint import find_endpoint
 from deepprof.live.client.errors import DaemonError
 from deepprof.simulation import simulate, write
 from tests.deepprof.live.client.fake_daemon import ALLOWED, FakeDaemon, listen, short_folder
@@ -302,9 +302,9 @@ def test_a_daemon_gets_it_once_even_without_a_memory(tmp_path, report):
     shutil.copy(report, tmp_path / "a.json.gz")
     daemon, kept = FakeDaemon(), read(report).accounting.kept
     with short_folder() as folder, listen(daemon, folder) as address:
-        door = find_door(address, environ={})
+        endpoint = find_endpoint(address, environ={})
         for _ in range(2):
-            watch = Watch(tmp_path, send=sender_to(door, NoticeLog(print)))
+            watch = Watch(tmp_path, send=sender_to(endpoint, NoticeLog(print)))
             watch.look()
             watch.look(6)
             assert watch.source.counts["records"] == kept
@@ -320,8 +320,8 @@ def test_a_token_that_is_just_being_replaced_says_nothing_of_a_report(tmp_path, 
     daemon, kept = FakeDaemon(), read(report).accounting.kept
     daemon.token = ALLOWED
     with short_folder() as folder, listen(daemon, folder) as address:
-        door = find_door(address, Credentials(token_file=str(token)), environ={})
-        watch = Watch(reports, send=sender_to(door, NoticeLog(print)))
+        endpoint = find_endpoint(address, Credentials(token_file=str(token)), environ={})
+        watch = Watch(reports, send=sender_to(endpoint, NoticeLog(print)))
         watch.look()
         token.rename(tmp_path / "moved")
         watch.look(6)

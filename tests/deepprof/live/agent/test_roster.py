@@ -14,7 +14,7 @@ from deepprof.live.agent.identity import CollectorRun, is_run_of, make_hello
 from deepprof.live.agent.ranks import AgentRanks, ProcessRefusedError
 from deepprof.live.agent.spool import Spool, SpoolBudget
 from deepprof.live.agent.spool.fillers import make_gap
-from deepprof.live.client.endpoint import find_door
+from deepprof.live.client.endpoint import find_endpoint
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import End
 from tests.deepprof.live.agent.test_agent import folder
@@ -37,7 +37,7 @@ def leave(root: Path, *collectors: str) -> None:
 
 def check(root: Path, what: Check, to: str = "") -> None:
     async def run() -> None:
-        roster = AgentRanks(find_door(to or f"unix:{root}/nobody"), root)
+        roster = AgentRanks(find_endpoint(to or f"unix:{root}/nobody"), root)
         try:
             roster.resume()
             await what(roster)

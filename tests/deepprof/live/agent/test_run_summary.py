@@ -256,9 +256,9 @@ def test_an_agent_that_is_too_busy_to_answer_is_asked_again(looks, monkeypatch):
 
 def test_a_busy_agent_is_waited_for_no_longer_than_it_may(tmp_path, monkeypatch):
     monkeypatch.setattr(draining, "ASK_S", 0.05)
-    with socket.socket(socket.AF_UNIX) as door:
-        door.bind(str(tmp_path / "s"))
-        door.listen()
+    with socket.socket(socket.AF_UNIX) as endpoint:
+        endpoint.bind(str(tmp_path / "s"))
+        endpoint.listen()
         with pytest.raises(NotAnsweredError, match="does not answer"):
             drain(tmp_path / "s", "demo", (), 0.0)
         with pytest.raises(NotAnsweredError, match="does not answer"):

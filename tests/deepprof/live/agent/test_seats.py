@@ -13,10 +13,10 @@ import pytest
 
 from deepprof.collectors.live.packets import HEAD, Kind
 from deepprof.live.agent import node_agent as agents
-from deepprof.live.agent.asking import is_seated, sit
+from deepprof.live.agent.asking import is_held, sit
 from deepprof.live.agent.launching import LOOK_S, AgentSupervisor
 from deepprof.live.agent.node_agent import IDLE_S, ORPHANED_IDLE_S, STUCK_S, AgentSettings, NodeAgent
-from deepprof.live.client.endpoint import find_door
+from deepprof.live.client.endpoint import find_endpoint
 from tests.deepprof.live.agent.agents import running_agent
 from tests.deepprof.live.agent.test_agent import folder
 from tests.patience import PATIENCE_S
@@ -45,7 +45,7 @@ def hand() -> Hand:
 def agent(tmp_path, hand):
     """One that was started for a run and has nothing to do."""
     settings = AgentSettings(socket=tmp_path / "s", spool=tmp_path / "spool", until_idle=True)
-    return NodeAgent(settings, find_door(f"unix:{tmp_path}/nobody"), hand)
+    return NodeAgent(settings, find_endpoint(f"unix:{tmp_path}/nobody"), hand)
 
 
 def lasts(agent, hand) -> float:
@@ -58,44 +58,44 @@ def lasts(agent, hand) -> float:
 
 
 def test_who_sits_is_seated_until_the_other_end_goes(tmp_path):
-    with socket.socket(socket.AF_UNIX) as door:
-        door.bind(str(tmp_path / "s"))
-        door.listen()
+    with socket.socket(socket.AF_UNIX) as endpoint:
+        endpoint.bind(str(tmp_path / "s"))
+        endpoint.listen()
         with socket.socket(socket.AF_UNIX) as early:  # its place in the queue is ours: the answer is there before us
             early.connect(str(tmp_path / "s"))
-            other, _ = door.accept()
+            other, _ = endpoint.accept()
             other.close()
-            assert not is_seated(early)
+            assert not is_held(early)
         one, two = socket.socketpair()
         with one, two:
-            assert is_seated(one)
-            assert is_seated(one)  # looking takes nothing
+            assert is_held(one)
+            assert is_held(one)  # looking takes nothing
             two.send(b"x")
-            assert is_seated(one)
+            assert is_held(one)
             one.recv(1)
             two.close()
-            assert not is_seated(one)
+            assert not is_held(one)
         one, two = socket.socketpair()
         one.close()
-        assert not is_seated(one)
+        assert not is_held(one)
         two.close()
 
 
 def test_an_agent_counts_who_sits(folder):
     with running_agent(folder, f"unix:{folder}/nobody") as real:
-        seat, said = sit(real.socket)
+        lease, said = sit(real.socket)
         assert said.pid == real.process.pid
-        with seat:
-            assert is_seated(seat)
-            seat.setblocking(True)
-            seat.sendall(pack(Kind.ASK, b""))  # it may ask again, over the same connection
-            head = seat.recv(HEAD.itemsize, socket.MSG_WAITALL)
+        with lease:
+            assert is_held(lease)
+            lease.setblocking(True)
+            lease.sendall(pack(Kind.ASK, b""))  # it may ask again, over the same connection
+            head = lease.recv(HEAD.itemsize, socket.MSG_WAITALL)
             assert head[:4] == pack(Kind.ANSWER, b"")[:4]
             nbytes = np.frombuffer(head, HEAD)[0].item()[3]
-            assert len(seat.recv(nbytes, socket.MSG_WAITALL)) == nbytes
+            assert len(lease.recv(nbytes, socket.MSG_WAITALL)) == nbytes
             real.kill()
-            seat.setblocking(False)
-            assert not is_seated(seat)
+            lease.setblocking(False)
+            assert not is_held(lease)
 
 
 def test_it_stays_while_somebody_is_connected(agent, hand):
@@ -135,32 +135,32 @@ def test_with_spools_and_without_a_daemon_it_gives_up_later(agent, hand, monkeyp
 def test_a_run_takes_a_seat_at_an_agent_that_another_has_started_again(tmp_path):
     """Its own is gone, somebody listens: it sits down there, and starts nothing."""
     path, now = tmp_path / "s", [100.0]
-    keeper = AgentSupervisor(path, clock=lambda: now[0])
+    supervisor = AgentSupervisor(path, clock=lambda: now[0])
     gone, other = socket.socketpair()
     other.close()
-    keeper.seat = gone
+    supervisor.lease = gone
     replies = msgspec.json.encode(answer())
-    with socket.socket(socket.AF_UNIX) as door, gone:
-        door.bind(str(path))
-        door.listen()
-        door.settimeout(PATIENCE_S)
+    with socket.socket(socket.AF_UNIX) as endpoint, gone:
+        endpoint.bind(str(path))
+        endpoint.listen()
+        endpoint.settimeout(PATIENCE_S)
 
         kept: list[socket.socket] = []
 
         def serve() -> None:
             while len(kept) < 2:  # who only looks, then who sits
-                connection, _ = door.accept()
+                connection, _ = endpoint.accept()
                 kept.append(connection)
             kept[1].sendall(pack(Kind.ANSWER, replies))
 
         server = threading.Thread(target=serve)
         server.start()
-        keeper.check({})
+        supervisor.check({})
         server.join(PATIENCE_S)
-        assert keeper.pid is None
-        assert keeper.seat is not None
-        assert is_seated(keeper.seat)
-        keeper.check({})
-        assert keeper.next_s == now[0] + LOOK_S
+        assert supervisor.pid is None
+        assert supervisor.lease is not None
+        assert is_held(supervisor.lease)
+        supervisor.check({})
+        assert supervisor.next_s == now[0] + LOOK_S
         for connection in kept:
             connection.close()

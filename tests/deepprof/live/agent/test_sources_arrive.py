@@ -14,7 +14,7 @@ import pytest
 
 from deepprof.collectors.importers import read
 from deepprof.live.client.daemon import Daemon as Client
-from deepprof.live.client.endpoint import find_door
+from deepprof.live.client.endpoint import find_endpoint
 from deepprof.live.client.values import RankState
 from deepprof.simulation import simulate, write
 from tests.collectors.rpd_database import build
@@ -35,7 +35,7 @@ def folder() -> Iterator[Path]:
 
 def wait_settled(daemon: Daemon, job: str) -> RankState:
     def look() -> RankState | None:
-        with Client(find_door(daemon.address)) as client:
+        with Client(find_endpoint(daemon.address)) as client:
             known = any(each.job == job for each in client.jobs())
             found = client.ranks(job) if known else []
         return next((rank for rank in found if rank.ended and rank.settled), None)
@@ -44,7 +44,7 @@ def wait_settled(daemon: Daemon, job: str) -> RankState:
 
 
 def is_connected(daemon: Daemon, job: str) -> bool:
-    with Client(find_door(daemon.address)) as client:
+    with Client(find_endpoint(daemon.address)) as client:
         return any(each.job == job and each.connected for each in client.jobs())
 
 

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from deepprof.live.agent.spool import Spool, SpoolBudget, SpoolCursor, SpoolError, find_spools
 from deepprof.live.agent.spool.fillers import make_gap
-from deepprof.live.agent.spool.frames import PROMISE_NBYTES
+from deepprof.live.agent.spool.frames import WATERMARK_NBYTES
 from deepprof.live.wire.decoding import encode_table
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Batch, End
@@ -82,9 +82,9 @@ def test_what_comes_while_one_reads_is_read_the_next_time(tmp_path: Path, count:
 
 def test_a_promise_is_told_from_other_batches_by_its_length() -> None:
     most = Batch(first=2**64 - 1, first_name=2**32 - 1, complete_until_ns=2**63 - 1)
-    assert SendRequest(batch=most).ByteSize() <= PROMISE_NBYTES
+    assert SendRequest(batch=most).ByteSize() <= WATERMARK_NBYTES
     rows = pl.DataFrame(schema={"a": pl.Int8})
-    assert len(encode_table(rows)) > PROMISE_NBYTES
+    assert len(encode_table(rows)) > WATERMARK_NBYTES
 
 
 def test_only_its_owner_can_read_it_and_no_name_from_outside_is_in_a_path(tmp_path: Path) -> None:
@@ -210,11 +210,11 @@ def test_skipping_takes_the_numbers_that_the_daemon_has(tmp_path: Path) -> None:
     assert numbers(spool) == [(0, 5), (5, 35)]
 
 
-def is_promise(payload: bytes) -> bool:
+def is_watermark(payload: bytes) -> bool:
     """Return whether a batch of `spooling.batch` has neither records nor names."""
     said = SendRequest.FromString(payload)
     is_empty = not said.batch.complete_until_ns and not said.batch.names
-    return said.HasField("batch") and is_empty and len(payload) <= PROMISE_NBYTES
+    return said.HasField("batch") and is_empty and len(payload) <= WATERMARK_NBYTES
 
 
 class SpoolIsAList(RuleBasedStateMachine):
@@ -270,7 +270,7 @@ class SpoolIsAList(RuleBasedStateMachine):
 
     def is_missed_by_nobody(self, at: int) -> bool:
         """Return whether a message is durable, or says nothing but what is complete, which the next one says too."""
-        return self.is_durable(self.ends[at]) or is_promise(self.kept[at])
+        return self.is_durable(self.ends[at]) or is_watermark(self.kept[at])
 
     @invariant()
     def is_the_list(self) -> None:

@@ -56,7 +56,7 @@ def test_every_record_is_given_or_late(device, host, ranges, promised, records):
     rank, trace = FakeRank(), make_trace(device, host, ranges)
     before, module.RECORDS = module.RECORDS, records
     try:
-        given = send(rank, trace, promised_ns=promised)
+        given = send(rank, trace, watermark_ns=promised)
     finally:
         module.RECORDS = before
     for name, rows in (("device_events", device), ("host_events", host), ("annotations", ranges)):
@@ -66,7 +66,7 @@ def test_every_record_is_given_or_late(device, host, ranges, promised, records):
     assert given.late == sum(at < promised for at in everything)
     assert given.records == len(everything) - given.late == rank.records
     assert given.until_ns == max([promised, *(at + 1 for at in everything)])
-    assert rank.promised_ns in (given.until_ns, EARLIEST)
+    assert rank.watermark_ns in (given.until_ns, EARLIEST)
     assert "never used" not in rank.names
 
 
@@ -78,14 +78,14 @@ def test_nothing_is_said_of_an_empty_trace():
 
 def test_a_promise_without_records_is_given_on():
     rank = FakeRank()
-    assert send(rank, make_trace(), promised_ns=5, until_ns=9).until_ns == 9
-    assert rank.promised_ns == 9
+    assert send(rank, make_trace(), watermark_ns=5, until_ns=9).until_ns == 9
+    assert rank.watermark_ns == 9
 
 
 def test_names_of_two_traces_are_the_ranks():
     rank = FakeRank()
     send(rank, make_trace([(1, 2)]))
-    send(rank, make_trace([(5, 0), (6, 2)]), promised_ns=2)
+    send(rank, make_trace([(5, 0), (6, 2)]), watermark_ns=2)
     assert rank.rows("device_events")["name"].to_list() == ["c", "a", "c"]
 
 
@@ -94,7 +94,7 @@ def test_details_follow_their_records_and_stacks_stay():
     absent = [pl.lit(None).alias(name) for name in COLLECTIVES if name not in details.columns]
     details = details.with_columns(absent).select(list(COLLECTIVES)).cast(dict(COLLECTIVES))
     rank = FakeRank()
-    send(rank, make_trace([(1, 0), (2, 0), (3, 0)], host=[(4, 0)], collectives=details), promised_ns=2)
+    send(rank, make_trace([(1, 0), (2, 0), (3, 0)], host=[(4, 0)], collectives=details), watermark_ns=2)
     (sent,) = rank.tables["collectives"]
     assert sent.select("event", "collective").rows() == [(1, "late")]
     assert rank.rows("host_events")["stack_id"].to_list() == [None]
@@ -108,7 +108,7 @@ def test_a_session_clock_needs_its_beginning():
         send(FakeRank(), trace, offset_ns=4 * 10**18)
     rank = FakeRank()
     assert send(rank, trace, offset_ns=100).until_ns == 102
-    assert send(rank, replace(trace, epoch_ns=10**18), offset_ns=5, promised_ns=102).until_ns == 10**18 + 2
+    assert send(rank, replace(trace, epoch_ns=10**18), offset_ns=5, watermark_ns=102).until_ns == 10**18 + 2
 
 
 @pytest.mark.traces

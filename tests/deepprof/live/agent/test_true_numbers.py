@@ -28,7 +28,7 @@ from deepprof.live.agent.asking import ask
 from deepprof.live.agent.draining import is_alive
 from deepprof.live.agent.summary import add_up, select
 from deepprof.live.client.daemon import Daemon as Client
-from deepprof.live.client.endpoint import find_door
+from deepprof.live.client.endpoint import find_endpoint
 from tests.collectors.live.building import build
 from tests.collectors.live.reader import TRUTH, start_job
 from tests.deepprof.live.agent import packets_made as made
@@ -216,7 +216,7 @@ def check_daemon(daemon: Daemon, answer: AgentStatus, job: str, books: RecordAcc
 
 def ask_daemon(daemon: Daemon, job: str) -> tuple[Counter[str], Counter[str]]:
     """Return what the daemon has kept of a job, by kind, and what it knows to be missing, by reason."""
-    with Client(find_door(daemon.address)) as client:
+    with Client(find_endpoint(daemon.address)) as client:
         ranks = client.ranks(job)
     kept = Counter[str]()
     for each in (each for rank in ranks for each in rank.account.kinds):
@@ -249,7 +249,7 @@ def test_mixed_records_of_every_kind_arrive_as_they_were_emitted(daemon: Daemon,
     each = 7 * len(COPIES)
     assert books.made == books.kept == dict.fromkeys(ACTIVITIES, each)
     assert books.missing == {}
-    with Client(find_door(daemon.address)) as client:
+    with Client(find_endpoint(daemon.address)) as client:
         (rank,) = client.ranks("round-trip")
     assert {of.kind: of.accepted for of in rank.account.kinds} == dict.fromkeys(ACTIVITIES, each)
     assert (rank.account.accepted, rank.account.invalid) == (len(kinds), 0)
@@ -287,7 +287,7 @@ def test_records_that_the_daemon_refuses_are_never_called_kept(tmp_path: Path) -
         command = "MOCK_PATIENT=1 RANK=0 $JOB backward 100; MOCK_PATIENT=1 RANK=1 $JOB backward 5000"
         line = start_run(own, "refused", "sh", "-c", command).stderr.splitlines()[-1]
         answer = ask(own.socket, DEADLINE_S)
-        with Client(find_door(strict.address)) as client:
+        with Client(find_endpoint(strict.address)) as client:
             accounts = [rank.account for rank in client.ranks("refused")]
     kept, refused = sum(a.accepted for a in accounts), sum(a.missing.get("refused", 0) for a in accounts)
     assert kept + refused == 5100

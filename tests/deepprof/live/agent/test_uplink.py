@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from deepprof.live.agent.spool import Spool, SpoolBudget, SpoolIntake, find_spools
 from deepprof.live.agent.status import CollectionStatus
 from deepprof.live.agent.uplink import POLICY, Uplink
-from deepprof.live.client.endpoint import Endpoint, find_door
+from deepprof.live.client.endpoint import Endpoint, find_endpoint
 from deepprof.v1.records_pb2 import End
 from tests.deepprof.live.client.fake_daemon import ALLOWED, FakeDaemon, Script, listen, short_folder
 from tests.deepprof.live.service.inside import until
@@ -55,9 +55,9 @@ def folder() -> Iterator[str]:
 
 
 @pytest.fixture
-def door(daemon: FakeDaemon, folder: str) -> Iterator[Endpoint]:
+def endpoint(daemon: FakeDaemon, folder: str) -> Iterator[Endpoint]:
     with listen(daemon, folder) as address:
-        yield find_door(address, environ={})
+        yield find_endpoint(address, environ={})
 
 
 @pytest.fixture
@@ -72,9 +72,11 @@ def fill(intake: SpoolIntake, batches: int = 20, size: int = 50) -> None:
         assert intake.put(kernels(intake.next, size, [f"n{name}"], name), size)
 
 
-def send(door: Endpoint, spool: Spool, *, is_left: bool = False, notice: Callable[[str], None] | None = None) -> Uplink:
+def send(
+    endpoint: Endpoint, spool: Spool, *, is_left: bool = False, notice: Callable[[str], None] | None = None
+) -> Uplink:
     """Send a spool to its end."""
-    uplink = Uplink(door, spool, policy=QUICK, clock=FastClock(), notice=notice, is_left=is_left)
+    uplink = Uplink(endpoint, spool, policy=QUICK, clock=FastClock(), notice=notice, is_left=is_left)
     asyncio.run(asyncio.wait_for(uplink.run(), PATIENCE_S))
     assert uplink.state.ended
     return uplink
@@ -84,10 +86,10 @@ def names(count: int) -> list[str]:
     return [f"n{number}" for number in range(count)]
 
 
-def test_a_spool_arrives_and_is_trimmed(daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake) -> None:
+def test_a_spool_arrives_and_is_trimmed(daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake) -> None:
     fill(intake)
     intake.end(End())
-    uplink = send(door, intake.spool)
+    uplink = send(endpoint, intake.spool)
     rank = daemon.rank(3)
     assert (rank.durable, rank.duplicate, rank.ended, rank.names) == (1000, 0, True, names(20))
     assert rank.gaps == []
@@ -95,17 +97,17 @@ def test_a_spool_arrives_and_is_trimmed(daemon: FakeDaemon, door: Endpoint, inta
     assert intake.spool.first > 800
 
 
-def test_an_end_alone_arrives(daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake) -> None:
+def test_an_end_alone_arrives(daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake) -> None:
     intake.end(End())
-    send(door, intake.spool)
+    send(endpoint, intake.spool)
     assert daemon.rank(3).ended
 
 
 def test_what_is_appended_while_it_runs_is_sent_when_it_is_woken(
-    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake
+    daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake
 ) -> None:
     async def run() -> None:
-        uplink = Uplink(door, intake.spool, policy=QUICK)
+        uplink = Uplink(endpoint, intake.spool, policy=QUICK)
         task = asyncio.create_task(uplink.run())
         await until(lambda: uplink.state.connected, "it is connected")
         for number in range(1, 6):
@@ -124,12 +126,12 @@ def test_what_is_appended_while_it_runs_is_sent_when_it_is_woken(
 @pytest.mark.parametrize("taken", [False, True])
 @pytest.mark.parametrize("after", [-1, 0, 1, 7, 19, 20])
 def test_a_connection_that_breaks_loses_nothing(
-    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake, after: int, taken: bool
+    daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake, after: int, taken: bool
 ) -> None:
     fill(intake)
     intake.end(End())
     daemon.scripts = [Script(after=after, taken=taken), Script(after=after // 2, taken=taken)]
-    send(door, intake.spool)
+    send(endpoint, intake.spool)
     rank = daemon.rank(3)
     assert (rank.durable, rank.ended, rank.names) == (1000, True, names(20))
     assert [batch.first for batch in rank.batches] == list(range(0, 1000, 50))
@@ -141,8 +143,8 @@ def test_a_daemon_that_is_away_is_waited_for(daemon: FakeDaemon, folder: str, in
     told: list[str] = []
 
     async def run() -> None:
-        door = find_door(f"unix:{folder}/d.sock", environ={})
-        uplink = Uplink(door, intake.spool, policy=QUICK, clock=FastClock(), notice=told.append)
+        endpoint = find_endpoint(f"unix:{folder}/d.sock", environ={})
+        uplink = Uplink(endpoint, intake.spool, policy=QUICK, clock=FastClock(), notice=told.append)
         task = asyncio.create_task(uplink.run())
         await until(lambda: len(told) >= 5, "it has tried")
         assert not uplink.state.connected
@@ -157,18 +159,18 @@ def test_a_daemon_that_is_away_is_waited_for(daemon: FakeDaemon, folder: str, in
 
 @pytest.mark.parametrize("kept", [0, 400])
 def test_a_store_that_was_replaced_gets_what_is_kept_and_all_names(
-    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake, kept: int
+    daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake, kept: int
 ) -> None:
     """A daemon that has lost everything, or was restored from a copy that had 400 records."""
     fill(intake, 16)
-    first = send(door, intake.spool, is_left=True)
+    first = send(endpoint, intake.spool, is_left=True)
     assert first.state.durable == 800
     rank = daemon.rank(3)
     rank.durable, rank.names = kept, rank.names[: kept // 50]
     del rank.messages[kept // 50 :]
     fill(intake, 4)
     intake.end(End())
-    uplink = send(door, intake.spool)
+    uplink = send(endpoint, intake.spool)
     rank = daemon.rank(3)
     (gap,) = rank.gaps
     assert (gap.first, gap.reason) == (kept, "not-kept")
@@ -178,26 +180,26 @@ def test_a_store_that_was_replaced_gets_what_is_kept_and_all_names(
 
 
 def test_a_store_that_is_replaced_between_two_connections(
-    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake
+    daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake
 ) -> None:
     fill(intake)
     intake.end(End())
     daemon.scripts = [Script(after=15), Script(forget=True)]
-    send(door, intake.spool)
+    send(endpoint, intake.spool)
     rank = daemon.rank(3)
     assert (rank.durable, rank.names, rank.ended) == (1000, names(20), True)
     assert sum(gap.lost for gap in rank.gaps) + 50 * len([b for b in rank.batches if b.tables]) == 1000
 
 
 def test_a_message_that_is_refused_for_ever_becomes_a_gap(
-    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake
+    daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake
 ) -> None:
     fill(intake, 4)
     intake.end(End())
     refusal = Script(after=0, code=grpc.StatusCode.INVALID_ARGUMENT, details="tables[0]: no")
     daemon.scripts = [Script(after=1, code=grpc.StatusCode.INVALID_ARGUMENT, taken=True), refusal, refusal, refusal]
     told: list[str] = []
-    uplink = send(door, intake.spool, notice=told.append)
+    uplink = send(endpoint, intake.spool, notice=told.append)
     rank = daemon.rank(3)
     assert [(gap.first, gap.lost, gap.reason) for gap in rank.gaps] == [(100, 50, "refused")]
     assert (rank.durable, rank.names, rank.ended) == (200, names(4), True)
@@ -209,26 +211,26 @@ def test_a_message_that_is_refused_for_ever_becomes_a_gap(
 
 
 def test_what_was_refused_and_taken_later_is_not_called_refused(
-    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake
+    daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake
 ) -> None:
     """The gap in its place was refused too, and then whoever minds the daemon mended it."""
     fill(intake, 4)
     intake.end(End())
     refusal = Script(after=0, code=grpc.StatusCode.INVALID_ARGUMENT, details="no")
     daemon.scripts = [refusal, refusal, refusal, refusal]
-    uplink = send(door, intake.spool)
+    uplink = send(endpoint, intake.spool)
     assert (daemon.rank(3).durable, daemon.rank(3).gaps, uplink.left_out) == (200, [], {})
 
 
 def test_it_is_over_once_the_daemon_has_said_what_became_of_all(
-    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake
+    daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake
 ) -> None:
     fill(intake, 2)
     intake.end(End(await_account=True))
     daemon.counting = threading.Event()
 
     async def run() -> Uplink:
-        uplink = Uplink(door, intake.spool, policy=QUICK, clock=FastClock())
+        uplink = Uplink(endpoint, intake.spool, policy=QUICK, clock=FastClock())
         task = asyncio.create_task(uplink.run())
         await until(lambda: uplink.state.durable == 100, "all is durable")
         assert (uplink.account.accepted if uplink.account else 0, uplink.counted) == (0, 0)
@@ -242,16 +244,16 @@ def test_it_is_over_once_the_daemon_has_said_what_became_of_all(
     assert (uplink.account.accepted, uplink.counted) == (100, 100)
 
 
-def test_a_daemon_that_does_not_say_what_it_kept(daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake) -> None:
+def test_a_daemon_that_does_not_say_what_it_kept(daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake) -> None:
     daemon.says_account = False
     fill(intake, 2)
     intake.end(End(await_account=True))
-    uplink = send(door, intake.spool)
+    uplink = send(endpoint, intake.spool)
     assert (uplink.state.durable, uplink.account) == (100, None)
 
 
 def test_what_went_bad_on_the_disk_is_counted_as_missing(
-    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake, tmp_path: Path
+    daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake, tmp_path: Path
 ) -> None:
     fill(intake, 4)
     intake.end(End())
@@ -259,26 +261,28 @@ def test_what_went_bad_on_the_disk_is_counted_as_missing(
     content = bytearray(segment.read_bytes())
     content[len(content) // 2] ^= 0x40
     segment.write_bytes(content)
-    uplink = send(door, intake.spool)
+    uplink = send(endpoint, intake.spool)
     assert uplink.left_out == {"damaged": {"unknown": 50}}
     assert [(gap.lost, gap.reason) for gap in daemon.rank(3).gaps] == [(50, "damaged")]
 
 
-def test_an_end_that_is_refused_for_ever_is_sent_bare(daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake) -> None:
+def test_an_end_that_is_refused_for_ever_is_sent_bare(
+    daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake
+) -> None:
     fill(intake, 2)
     intake.end(End(dropped={"any": 1}))
     refusal = Script(after=0, code=grpc.StatusCode.INVALID_ARGUMENT, details="dropped: no")
     daemon.scripts = [Script(after=1, code=grpc.StatusCode.INVALID_ARGUMENT, taken=True), refusal, refusal, refusal]
-    send(door, intake.spool)
+    send(endpoint, intake.spool)
     rank = daemon.rank(3)
     assert (rank.durable, rank.ended, rank.gaps, rank.messages[-1]) == (100, True, [], End(await_account=True))
 
 
-def test_the_status_is_told_on_every_connection(daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake) -> None:
+def test_the_status_is_told_on_every_connection(daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake) -> None:
     daemon.scripts = [Script(after=1)]
 
     async def run() -> None:
-        uplink = Uplink(door, intake.spool, policy=QUICK)
+        uplink = Uplink(endpoint, intake.spool, policy=QUICK)
         uplink.tell(CollectionStatus(level="duty", reason="overhead"))
         task = asyncio.create_task(uplink.run())
         await until(lambda: uplink.state.connected, "it is connected")
@@ -293,14 +297,14 @@ def test_the_status_is_told_on_every_connection(daemon: FakeDaemon, door: Endpoi
 
 
 def test_a_token_that_is_refused_is_tried_again(
-    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake, tmp_path: Path
+    daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake, tmp_path: Path
 ) -> None:
     fill(intake, 2)
     intake.end(End())
     daemon.token = ALLOWED
 
     async def run() -> None:
-        uplink = Uplink(door, intake.spool, policy=QUICK, clock=FastClock())
+        uplink = Uplink(endpoint, intake.spool, policy=QUICK, clock=FastClock())
         task = asyncio.create_task(uplink.run())
         await until(lambda: "token" in uplink.state.problem, "it says why")
         daemon.token = None
@@ -312,49 +316,49 @@ def test_a_token_that_is_refused_is_tried_again(
 
 
 def test_a_spool_that_was_left_is_found_sent_and_over(
-    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake, tmp_path: Path
+    daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake, tmp_path: Path
 ) -> None:
     fill(intake, 3)
     intake.spool.close()
     (left,) = find_spools(tmp_path, SpoolBudget())
-    send(door, left, is_left=True)
+    send(endpoint, left, is_left=True)
     assert daemon.rank(3).durable == 150
     left.remove()
     assert find_spools(tmp_path, SpoolBudget()) == []
 
 
-def test_a_daemon_that_has_more_than_the_spool(daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake) -> None:
+def test_a_daemon_that_has_more_than_the_spool(daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake) -> None:
     """The spool's end was damaged: what the process sends next gets numbers that the daemon does not have."""
     fill(intake, 4)
-    send(door, intake.spool, is_left=True)
+    send(endpoint, intake.spool, is_left=True)
     daemon.rank(3).durable = 260
-    send(door, intake.spool, is_left=True)
+    send(endpoint, intake.spool, is_left=True)
     assert intake.next == 260
     fill(intake, 1)
     intake.end(End())
-    send(door, intake.spool)
+    send(endpoint, intake.spool)
     assert (daemon.rank(3).durable, daemon.rank(3).duplicate) == (310, 0)
 
 
-def test_a_daemon_that_stopped_within_a_message(daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake) -> None:
+def test_a_daemon_that_stopped_within_a_message(daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake) -> None:
     fill(intake, 4)
-    send(door, intake.spool, is_left=True)
+    send(endpoint, intake.spool, is_left=True)
     daemon.rank(3).durable = 130
     fill(intake, 1)
     intake.end(End())
-    send(door, intake.spool)
+    send(endpoint, intake.spool)
     assert daemon.rank(3).durable == 250
     assert sum(gap.lost for gap in daemon.rank(3).gaps) in {20, 70}
     assert daemon.rank(3).names == names(5)
 
 
-def test_much_is_sent_in_little_memory(daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake) -> None:
+def test_much_is_sent_in_little_memory(daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake) -> None:
     fill(intake, 200)
     intake.end(End())
     most: list[int] = []
 
     async def run() -> None:
-        uplink = Uplink(door, intake.spool, policy=QUICK)
+        uplink = Uplink(endpoint, intake.spool, policy=QUICK)
         task = asyncio.create_task(uplink.run())
         while not task.done():
             if uplink._sender is not None:
@@ -376,23 +380,23 @@ def test_agents_come_and_go_and_connections_too(breaks: list[tuple[int, bool]], 
     daemon = FakeDaemon()
     daemon.scripts = [Script(after=after, taken=taken) for after, taken in breaks]
     with short_folder() as folder, listen(daemon, folder) as address:
-        door = find_door(address, environ={})
+        endpoint = find_endpoint(address, environ={})
         for number, (batches, sent) in enumerate(rounds):
-            asyncio.run(live(door, Path(folder) / "spool", batches, None if number == len(rounds) - 1 else sent))
+            asyncio.run(live(endpoint, Path(folder) / "spool", batches, None if number == len(rounds) - 1 else sent))
     rank = daemon.rank(3)
     total = sum(batches for batches, _ in rounds)
     assert (rank.durable, rank.ended, rank.names, rank.gaps) == (50 * total, True, names(total), [])
     assert [batch.first for batch in rank.batches] == list(range(0, 50 * total, 50))
 
 
-async def live(door: Endpoint, root: Path, batches: int, sent: int | None) -> None:
+async def live(endpoint: Endpoint, root: Path, batches: int, sent: int | None) -> None:
     """Be an agent until `sent` more batches are durable, as far as there are any; None: until all is, with the End."""
     spool = Spool.open(root, hello(job="job"), segment_nbytes=SMALL)
     intake = SpoolIntake(spool)
     fill(intake, batches)
     if sent is None:
         intake.end(End())
-    uplink = Uplink(door, spool, policy=QUICK, clock=FastClock())
+    uplink = Uplink(endpoint, spool, policy=QUICK, clock=FastClock())
     task = asyncio.create_task(uplink.run())
     if sent is None:
         await asyncio.wait_for(task, PATIENCE_S)

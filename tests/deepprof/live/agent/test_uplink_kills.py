@@ -16,7 +16,7 @@ from deepprof.collectors.trace import DEVICES
 from deepprof.live.agent.spool import Spool, SpoolIntake
 from deepprof.live.agent.uplink import Uplink
 from deepprof.live.client.daemon import Daemon as Client
-from deepprof.live.client.endpoint import find_door
+from deepprof.live.client.endpoint import find_endpoint
 from deepprof.live.client.values import RankState
 from deepprof.live.wire.decoding import encode_table
 from deepprof.v1.records_pb2 import Batch, End, Table
@@ -64,7 +64,7 @@ async def send_while_killed(folder: Path, chance: random.Random) -> None:
     spool = Spool.open(folder / "spool", hello(job=JOB), segment_nbytes=1 << 16)
     intake = SpoolIntake(spool)
     daemon = launch(folder)
-    uplink = Uplink(find_door(daemon.address, environ={}), spool)
+    uplink = Uplink(find_endpoint(daemon.address, environ={}), spool)
     task = asyncio.create_task(uplink.run())  # the daemon is not there yet
     try:
         for _ in range(KILLS):
@@ -116,13 +116,13 @@ async def send_devices_twice(folder: Path) -> None:
     intake.put(Batch(names=["a"], tables=tables), 0)
     daemon = launch(folder).wait_ready()
     try:
-        door = find_door(daemon.address, environ={})
+        endpoint = find_endpoint(daemon.address, environ={})
         async with asyncio.timeout(PATIENCE_S):
-            while not await send_a_little(Uplink(door, intake.spool)):
+            while not await send_a_little(Uplink(endpoint, intake.spool)):
                 pass
         intake.put(kernels(0, SIZE), SIZE)
         intake.end(End())
-        uplink = Uplink(door, intake.spool)
+        uplink = Uplink(endpoint, intake.spool)
         await asyncio.wait_for(uplink.run(), PATIENCE_S)
         with open_client(daemon) as client:
             account = (await asyncio.to_thread(wait_mined, client)).account
@@ -139,7 +139,7 @@ async def send_to_a_new_store(folder: Path) -> None:
     spool = Spool.open(folder / "spool", hello(job=JOB), segment_nbytes=1 << 14)
     intake = SpoolIntake(spool)
     daemon = launch(folder).wait_ready()
-    uplink = Uplink(find_door(daemon.address, environ={}), spool)
+    uplink = Uplink(find_endpoint(daemon.address, environ={}), spool)
     task = asyncio.create_task(uplink.run())
     try:
         fill(intake, BATCHES)

@@ -14,12 +14,12 @@ from tests.deepprof.live.service.inside import until
 from tests.patience import PATIENCE_S
 
 from .spooling import hello
-from .test_uplink import QUICK, SMALL, FastClock, daemon, door, fill, folder, intake, send
+from .test_uplink import QUICK, SMALL, FastClock, daemon, endpoint, fill, folder, intake, send
 
-__all__ = ["daemon", "door", "folder", "intake"]
+__all__ = ["daemon", "endpoint", "folder", "intake"]
 
 
-def test_a_rank_may_rest_for_days(daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake) -> None:
+def test_a_rank_may_rest_for_days(daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake) -> None:
     """Promises leave no mark in the numbers: what a window or a spool holds must not grow with them."""
     fill(intake, 1)
     for second in range(5000):
@@ -30,7 +30,7 @@ def test_a_rank_may_rest_for_days(daemon: FakeDaemon, door: Endpoint, intake: Sp
         return [batch.complete_until_ns for batch in daemon.rank(3).batches] if daemon.ranks else []
 
     async def run() -> None:
-        uplink = Uplink(door, intake.spool, policy=QUICK, clock=FastClock())
+        uplink = Uplink(endpoint, intake.spool, policy=QUICK, clock=FastClock())
         task = asyncio.create_task(uplink.run())
         await until(lambda: told()[-1:] == [4999], "the last promise")
         await until(lambda: intake.spool.nbytes < 2 * SMALL, "a spool that rests")
@@ -46,17 +46,17 @@ def test_a_rank_may_rest_for_days(daemon: FakeDaemon, door: Endpoint, intake: Sp
 
 
 def test_one_that_a_former_agent_ended_goes_on_under_another_name(
-    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake, tmp_path: Path
+    daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake, tmp_path: Path
 ) -> None:
     fill(intake, 2)
     intake.end(End())
-    send(door, intake.spool)
+    send(endpoint, intake.spool)
     intake.spool.remove()
     again = SpoolIntake(Spool.open(tmp_path, hello(job="job"), segment_nbytes=SMALL))  # of the process that lives
     again.gap("not-collected", 90)
 
     async def run() -> None:
-        uplink = Uplink(door, again.spool, policy=QUICK, clock=FastClock())
+        uplink = Uplink(endpoint, again.spool, policy=QUICK, clock=FastClock())
         task = asyncio.create_task(uplink.run())
         await until(lambda: uplink.state.connected, "an answer")
         for _ in range(3):
@@ -81,14 +81,14 @@ def find_spools_after_a_restart(spool: Spool, root: Path) -> list[Spool]:
 
 
 def test_what_the_daemon_has_the_end_of_has_arrived_whatever_the_disk_lost(
-    daemon: FakeDaemon, door: Endpoint, intake: SpoolIntake, tmp_path: Path
+    daemon: FakeDaemon, endpoint: Endpoint, intake: SpoolIntake, tmp_path: Path
 ) -> None:
     fill(intake, 2)
     intake.end(End())
-    send(door, intake.spool)
+    send(endpoint, intake.spool)
     intake.spool.remove()
     again = SpoolIntake(Spool.open(tmp_path, hello(job="job"), segment_nbytes=SMALL))
     fill(again, 1)
     again.end(End())
-    send(door, again.spool)
+    send(endpoint, again.spool)
     assert list(daemon.ranks) == [("job", 3, "c")]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from deepprof.live.client.endpoint import Endpoint, find_door
+from deepprof.live.client.endpoint import Endpoint, find_endpoint
 
 from .fake_daemon import FakeDaemon, listen, short_folder
 
@@ -29,5 +29,5 @@ def address(daemon: FakeDaemon, folder: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def door(address: str) -> Endpoint:
-    return find_door(address, environ={})
+def endpoint(address: str) -> Endpoint:
+    return find_endpoint(address, environ={})

@@ -12,7 +12,7 @@ import pytest
 
 from deepprof.collectors.errors import UsageError
 from deepprof.live.client.credentials import Credentials, choose_credentials, read_certificate, read_token
-from deepprof.live.client.endpoint import find_door
+from deepprof.live.client.endpoint import find_endpoint
 
 
 @pytest.fixture
@@ -25,13 +25,13 @@ def token(tmp_path):
 
 def test_the_token_is_the_files_one_line(token):
     assert read_token(str(token)) == "let-me-in"
-    assert find_door("unix:/x", Credentials(str(token)), {}).metadata() == (("authorization", "Bearer let-me-in"),)
+    assert find_endpoint("unix:/x", Credentials(str(token)), {}).metadata() == (("authorization", "Bearer let-me-in"),)
 
 
 def test_a_token_that_is_renewed_is_used(token):
-    door = find_door("unix:/x", Credentials(str(token)), {})
+    endpoint = find_endpoint("unix:/x", Credentials(str(token)), {})
     token.write_text("another")
-    assert door.metadata() == (("authorization", "Bearer another"),)
+    assert endpoint.metadata() == (("authorization", "Bearer another"),)
 
 
 def test_a_token_that_others_can_read_is_warned_of(token):
@@ -61,12 +61,12 @@ def test_what_is_no_file_is_refused_at_once(tmp_path, make):
 
 def test_a_token_goes_nowhere_unencrypted(token):
     with pytest.raises(UsageError, match="unencrypted; give --ca FILE"):
-        find_door("node-7:7600", Credentials(str(token)), {})
+        find_endpoint("node-7:7600", Credentials(str(token)), {})
     with pytest.raises(UsageError, match="unencrypted"):
-        find_door("node-7:7600", None, {"DEEPPROF_TOKEN_FILE": str(token)})
+        find_endpoint("node-7:7600", None, {"DEEPPROF_TOKEN_FILE": str(token)})
     for local in ("unix:/x", "127.0.0.1:1", "[::1]:1", "localhost:1"):
-        assert find_door(local, Credentials(str(token)), {}).metadata()
-    assert find_door("node-7:7600", Credentials(str(token), ca="ca.pem"), {}).credentials.is_tls
+        assert find_endpoint(local, Credentials(str(token)), {}).metadata()
+    assert find_endpoint("node-7:7600", Credentials(str(token), ca="ca.pem"), {}).credentials.is_tls
 
 
 def test_the_environment_says_what_nobody_else_does():
@@ -84,10 +84,10 @@ def test_half_a_certificate_is_refused():
 
 def test_the_address_is_given_else_in_the_environment_else_the_default(tmp_path):
     environ = {"DEEPPROF_DAEMON": "host:1", "XDG_RUNTIME_DIR": "/run/user/7"}
-    assert str(find_door("host:2", None, environ).address) == "host:2"
-    assert str(find_door(None, None, environ).address) == "host:1"
+    assert str(find_endpoint("host:2", None, environ).address) == "host:2"
+    assert str(find_endpoint(None, None, environ).address) == "host:1"
     del environ["DEEPPROF_DAEMON"]
-    assert str(find_door(None, None, environ).address) == "unix:/run/user/7/deepprof/deepprof.sock"
+    assert str(find_endpoint(None, None, environ).address) == "unix:/run/user/7/deepprof/deepprof.sock"
 
 
 def test_a_certificate_must_look_like_one(tmp_path):
@@ -101,7 +101,7 @@ def test_a_certificate_must_look_like_one(tmp_path):
 def test_certificates_are_no_matter_of_a_unix_socket():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert find_door("unix:/x", Credentials(ca="/absent"), {}).tls() is None
+        assert find_endpoint("unix:/x", Credentials(ca="/absent"), {}).tls() is None
 
 
 def test_the_machines_daemon_is_found_where_the_user_runs_none(monkeypatch, request):
@@ -111,10 +111,10 @@ def test_the_machines_daemon_is_found_where_the_user_runs_none(monkeypatch, requ
     variables = {"XDG_RUNTIME_DIR": str(tmp_path / "run"), "HOME": str(tmp_path / "home")}
     own = f"unix:{tmp_path}/run/deepprof/deepprof.sock"
     shared = tmp_path / "home/.local/state/deepprof/deepprof.sock"
-    assert str(find_door(None, None, variables).address) == own
+    assert str(find_endpoint(None, None, variables).address) == own
     shared.parent.mkdir(parents=True)
     shared.touch()
-    assert str(find_door(None, None, variables).address) == f"unix:{shared}"
+    assert str(find_endpoint(None, None, variables).address) == f"unix:{shared}"
     (tmp_path / "run/deepprof").mkdir(parents=True)
     (tmp_path / "run/deepprof/deepprof.sock").touch()
-    assert str(find_door(None, None, variables).address) == own
+    assert str(find_endpoint(None, None, variables).address) == own

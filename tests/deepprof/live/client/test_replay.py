@@ -29,36 +29,36 @@ def trace(tmp_path_factory) -> Trace:
 
 
 @pytest.mark.parametrize("speed", [1.0, 10.0, 0.5])
-def test_it_takes_the_time_of_the_recording(daemon, door, trace, speed):
+def test_it_takes_the_time_of_the_recording(daemon, endpoint, trace, speed):
     clock = FastClock()
-    totals = replay(door, [trace], TraceReplay("j", speed, policy=POLICY), clock=clock)
+    totals = replay(endpoint, [trace], TraceReplay("j", speed, policy=POLICY), clock=clock)
     assert totals.seconds == pytest.approx((measure_period(trace) / 1e9) / speed, rel=0.02)
     assert daemon.rank().durable == trace.accounting.kept
 
 
-def test_without_a_speed_nobody_waits(daemon, door, trace):
+def test_without_a_speed_nobody_waits(daemon, endpoint, trace):
     clock = FastClock()
-    assert replay(door, [trace], TraceReplay("j", policy=POLICY), clock=clock).seconds == 0
+    assert replay(endpoint, [trace], TraceReplay("j", policy=POLICY), clock=clock).seconds == 0
     assert clock.pauses == []
 
 
-def test_repetitions_take_their_time(daemon, door, trace):
+def test_repetitions_take_their_time(daemon, endpoint, trace):
     clock = FastClock()
-    totals = replay(door, [trace], TraceReplay("j", 1.0, 3, policy=POLICY), clock=clock)
+    totals = replay(endpoint, [trace], TraceReplay("j", 1.0, 3, policy=POLICY), clock=clock)
     assert totals.seconds == pytest.approx(3 * measure_period(trace) / 1e9, rel=0.02)
     assert totals.durable == 3 * trace.accounting.kept
 
 
-def test_progress_ends_where_all_is_durable(daemon, door, trace):
+def test_progress_ends_where_all_is_durable(daemon, endpoint, trace):
     told = []
-    replay(door, [trace], TraceReplay("j", policy=POLICY), watch=lambda *both: told.append(both))
+    replay(endpoint, [trace], TraceReplay("j", policy=POLICY), watch=lambda *both: told.append(both))
     assert told[-1] == (trace.accounting.kept, trace.accounting.kept)
     assert told == sorted(told)
 
 
-def test_it_works_where_a_loop_runs_already(daemon, door, trace):
+def test_it_works_where_a_loop_runs_already(daemon, endpoint, trace):
     async def call():
-        return replay(door, [trace], TraceReplay("j", policy=POLICY))
+        return replay(endpoint, [trace], TraceReplay("j", policy=POLICY))
 
     assert asyncio.run(call()).durable == trace.accounting.kept
 
@@ -102,12 +102,12 @@ def test_repetitions_beyond_all_time_are_refused(trace):
         list(cut_repeated(trace, 10**12, 1000))
 
 
-def test_a_trace_without_records_is_sent_all_the_same(daemon, door):
+def test_a_trace_without_records_is_sent_all_the_same(daemon, endpoint):
     empty = build_trace(accounting=Accounting(0, 0))
-    assert replay(door, [empty], TraceReplay("j", 1.0, 3, policy=POLICY), clock=FastClock()).durable == 0
+    assert replay(endpoint, [empty], TraceReplay("j", 1.0, 3, policy=POLICY), clock=FastClock()).durable == 0
     assert daemon.rank().ended
 
 
-def test_a_name_that_no_daemon_takes_is_one_line(door, trace):
+def test_a_name_that_no_daemon_takes_is_one_line(endpoint, trace):
     with pytest.raises(UsageError, match="cannot be sent"):
-        replay(door, [trace], TraceReplay("a job"))
+        replay(endpoint, [trace], TraceReplay("a job"))

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from deepprof.collectors.trace import DEVICE_EVENTS
-from deepprof.live.client.endpoint import find_door
+from deepprof.live.client.endpoint import find_endpoint
 from deepprof.live.client.errors import DaemonError
 from deepprof.live.client.sender import Sender, SendPolicy, SentTotals
 from deepprof.v1.records_pb2 import Batch, End, Gap, Hello, Table
@@ -55,12 +55,12 @@ def batch(first, count, names=(), first_name=0):
     return Batch(first=first, names=names, first_name=first_name, complete_until_ns=first + count, tables=tables)
 
 
-def send(door, *, batches=10, size=50, policy=POLICY, clock=None, notice=None):
+def send(endpoint, *, batches=10, size=50, policy=POLICY, clock=None, notice=None):
     """Send so many batches; returns what was sent."""
 
     async def run():
         async with asyncio.timeout(DEADLINE_S):
-            async with Sender(door, hello(), policy, clock=clock or FastClock(), notice=notice) as sender:
+            async with Sender(endpoint, hello(), policy, clock=clock or FastClock(), notice=notice) as sender:
                 for number in range(batches):
                     names = [f"n{number}"]
                     await sender.send(batch(number * size, size, names, number), size)
@@ -79,42 +79,42 @@ def check_whole(daemon, batches=10, size=50):
     assert rank.messages[-1].dropped == {"flow": 3}
 
 
-def test_everything_arrives_once_and_in_order(daemon, door):
-    sent = send(door)
+def test_everything_arrives_once_and_in_order(daemon, endpoint):
+    sent = send(endpoint)
     check_whole(daemon)
     assert sent == SentTotals(records=500, durable=500, connections=1)
     assert daemon.rank().duplicate == 0
 
 
-def test_an_end_without_records_is_an_end(daemon, door):
-    assert send(door, batches=0) == SentTotals(connections=1)
+def test_an_end_without_records_is_an_end(daemon, endpoint):
+    assert send(endpoint, batches=0) == SentTotals(connections=1)
     assert daemon.rank().ended
 
 
 @pytest.mark.parametrize("taken", [False, True], ids=["untaken", "answer lost"])
 @pytest.mark.parametrize("after", [0, 1, 4, 9, 10])
 @pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN])
-def test_a_connection_that_breaks_loses_nothing_and_counts_nothing_twice(daemon, door, code, after, taken):
+def test_a_connection_that_breaks_loses_nothing_and_counts_nothing_twice(daemon, endpoint, code, after, taken):
     daemon.scripts = [Script(after=after, code=code, taken=taken)]
-    sent = send(door)
+    sent = send(endpoint)
     check_whole(daemon)
     assert (sent.durable, sent.connections, sent.lost) == (500, 2, 0)
 
 
-def test_many_breaks_in_a_row_are_borne_while_something_arrives(daemon, door):
+def test_many_breaks_in_a_row_are_borne_while_something_arrives(daemon, endpoint):
     daemon.scripts = [Script(after=1, taken=True)] * 9
     clock = FastClock()
-    sent = send(door, clock=clock, policy=replace(POLICY, patience_s=0.15))
+    sent = send(endpoint, clock=clock, policy=replace(POLICY, patience_s=0.15))
     check_whole(daemon)
     assert sent.connections == 6  # two batches each, and the end
     assert clock.now > 0.15
     assert max(clock.pauses) <= 0.1  # it has begun anew every time
 
 
-def test_pauses_grow_to_a_limit_and_vary(daemon, door):
+def test_pauses_grow_to_a_limit_and_vary(daemon, endpoint):
     daemon.scripts = [Script(after=-1)] * 12
     clock, told = FastClock(), []
-    send(door, clock=clock, policy=replace(POLICY, patience_s=None, reach_s=None), notice=told.append)
+    send(endpoint, clock=clock, policy=replace(POLICY, patience_s=None, reach_s=None), notice=told.append)
     check_whole(daemon)
     assert len(clock.pauses) == len(told) == 12
     for number, pause in enumerate(clock.pauses):
@@ -123,11 +123,11 @@ def test_pauses_grow_to_a_limit_and_vary(daemon, door):
     assert all("the test says so" in text for text in told)
 
 
-def test_patience_has_an_end(daemon, door, address):
+def test_patience_has_an_end(daemon, endpoint, address):
     daemon.scripts = [Script(after=-1)] * 1000
     clock = FastClock()
     with pytest.raises(DaemonError, match="the test says so") as told:
-        send(door, clock=clock)
+        send(endpoint, clock=clock)
     assert clock.now == pytest.approx(POLICY.patience_s)
     assert address in str(told.value)
     assert told.value.passing
@@ -144,99 +144,99 @@ def test_patience_has_an_end(daemon, door, address):
         (grpc.StatusCode.UNIMPLEMENTED, "versions"),
     ],
 )
-def test_a_refusal_is_final_and_one_line(daemon, door, code, words):
+def test_a_refusal_is_final_and_one_line(daemon, endpoint, code, words):
     daemon.scripts = [Script(after=2, code=code, details="field\n\x1b[2J tables")]
     with pytest.raises(DaemonError, match=words) as told:
-        send(door)
+        send(endpoint)
     assert daemon.connections == 1
     assert str(told.value).isprintable()
     assert not told.value.passing
 
 
-def test_a_jump_is_mended_once_by_going_on_where_the_daemon_says(daemon, door):
+def test_a_jump_is_mended_once_by_going_on_where_the_daemon_says(daemon, endpoint):
     daemon.scripts = [Script(after=3, code=grpc.StatusCode.OUT_OF_RANGE)]
-    send(door)
+    send(endpoint)
     check_whole(daemon)
     daemon.scripts, daemon.ranks = [Script(after=0, code=grpc.StatusCode.OUT_OF_RANGE)] * 9, {}
     daemon.connections = 0
     with pytest.raises(DaemonError, match="misses records"):
-        send(door)
+        send(endpoint)
     assert daemon.connections == 2
 
 
-def test_a_full_daemon_is_waited_for(daemon, door):
+def test_a_full_daemon_is_waited_for(daemon, endpoint):
     daemon.scripts = [Script(after=2, code=grpc.StatusCode.RESOURCE_EXHAUSTED, details="disk full")]
     told = []
-    send(door, notice=told.append)
+    send(endpoint, notice=told.append)
     check_whole(daemon)
     assert ["has no room (disk full)" in text for text in told] == [True]
 
 
-def test_a_message_that_is_too_large_is_no_matter_of_waiting(daemon, door):
+def test_a_message_that_is_too_large_is_no_matter_of_waiting(daemon, endpoint):
     details = "CLIENT: Received message larger than max (20 vs. 10)"
     daemon.scripts = [Script(after=0, code=grpc.StatusCode.RESOURCE_EXHAUSTED, details=details)]
     with pytest.raises(DaemonError, match="takes no message of this size"):
-        send(door)
+        send(endpoint)
 
 
-def test_a_daemon_that_falls_silent_is_called_anew(daemon, door):
+def test_a_daemon_that_falls_silent_is_called_anew(daemon, endpoint):
     daemon.scripts = [Script(after=4, silent=True)]
-    sent = send(door, policy=replace(POLICY, silence_s=0.2))
+    sent = send(endpoint, policy=replace(POLICY, silence_s=0.2))
     check_whole(daemon)
     assert sent.connections >= 2  # more where the machine is as silent
 
 
-def test_a_daemon_that_never_answers_is_given_up(daemon, door):
+def test_a_daemon_that_never_answers_is_given_up(daemon, endpoint):
     daemon.scripts = [Script(after=0, silent=True)] * 50
     with pytest.raises(DaemonError, match="did not answer in time"):
-        send(door, policy=replace(POLICY, silence_s=0.05, patience_s=1))
+        send(endpoint, policy=replace(POLICY, silence_s=0.05, patience_s=1))
 
 
-def test_answers_may_come_late_and_together(daemon, door):
+def test_answers_may_come_late_and_together(daemon, endpoint):
     daemon.scripts = [Script(ack_every=1000)]
-    assert send(door).durable == 500
+    assert send(endpoint).durable == 500
     check_whole(daemon)
 
 
-def test_what_the_daemon_has_is_not_sent_again(daemon, door):
-    send(door, batches=4)
+def test_what_the_daemon_has_is_not_sent_again(daemon, endpoint):
+    send(endpoint, batches=4)
     daemon.rank().ended = False
     daemon.order.clear()
-    sent = send(door)
+    sent = send(endpoint)
     assert (sent.present, sent.durable) == (200, 500)
     assert [each.first for each in daemon.rank().batches] == [number * 50 for number in range(10)]
-    assert send(door).present == 500
+    assert send(endpoint).present == 500
 
 
-def test_a_daemon_that_lost_what_it_acknowledged_is_told_apart(daemon, door):
+def test_a_daemon_that_lost_what_it_acknowledged_is_told_apart(daemon, endpoint):
     daemon.scripts = [Script(after=5), Script(forget=True)]
     with pytest.raises(DaemonError, match="its store was replaced"):
-        send(door)
+        send(endpoint)
 
 
 def test_a_daemon_that_is_not_there_is_one_line(folder):
     with pytest.raises(DaemonError, match="there is no such socket; start it with deepprof serve --listen unix:"):
-        send(find_door(f"unix:{folder}/none.sock", environ={}))
+        send(find_endpoint(f"unix:{folder}/none.sock", environ={}))
 
 
 def test_a_daemon_that_never_answered_is_given_up_sooner(folder):
     clock = FastClock()
     with pytest.raises(DaemonError):
-        send(find_door(f"unix:{folder}/none.sock", environ={}), clock=clock, policy=SendPolicy())
+        send(find_endpoint(f"unix:{folder}/none.sock", environ={}), clock=clock, policy=SendPolicy())
     assert clock.now == pytest.approx(SendPolicy().reach_s)
 
 
 def test_a_daemon_that_goes_for_good_is_one_line(folder):
     daemon = FakeDaemon()
     with listen(daemon, folder) as address:
-        door = find_door(address, environ={})
-        send(door, batches=1)
+        endpoint = find_endpoint(address, environ={})
+        send(endpoint, batches=1)
     with pytest.raises(DaemonError):
-        send(door)
+        send(endpoint)
 
 
 def test_a_daemon_that_comes_late_is_waited_for(folder):
-    daemon, door = FakeDaemon(), find_door(f"unix:{folder}/d.sock", environ={})
+    daemon, endpoint = FakeDaemon(), find_endpoint(f"unix:{folder}/d.sock", environ={})
     away, back = threading.Event(), threading.Event()
 
     def notice(_):
@@ -253,7 +253,7 @@ def test_a_daemon_that_comes_late_is_waited_for(folder):
     thread = threading.Thread(target=begin)
     thread.start()
     try:
-        send(door, notice=notice)
+        send(endpoint, notice=notice)
     finally:
         done.set()
         thread.join(DEADLINE_S)
@@ -268,14 +268,14 @@ def run(coroutine):
     return asyncio.run(limited())
 
 
-def test_a_slow_daemon_holds_the_caller_up(daemon, door):
+def test_a_slow_daemon_holds_the_caller_up(daemon, endpoint):
     hold = threading.Event()
     daemon.scripts = [Script(hold=hold)]
     size = batch(0, 50).ByteSize()
 
     async def flood():
         policy = replace(POLICY, window_nbytes=3 * size)
-        async with Sender(door, hello(), policy, clock=FastClock()) as sender:
+        async with Sender(endpoint, hello(), policy, clock=FastClock()) as sender:
             for number in range(3):
                 await sender.send(batch(number * 50, 50), 50)
             fourth = asyncio.create_task(sender.send(batch(150, 50), 50))
@@ -289,14 +289,14 @@ def test_a_slow_daemon_holds_the_caller_up(daemon, door):
     assert run(flood()).durable == 200
 
 
-def test_a_live_collector_lets_go_and_says_how_much(daemon, door):
+def test_a_live_collector_lets_go_and_says_how_much(daemon, endpoint):
     hold = threading.Event()
     daemon.scripts = [Script(hold=hold)]
     size = batch(0, 50, ["n0"]).ByteSize()
 
     async def flood():
         policy = replace(POLICY, window_nbytes=2 * size, on_full="gap")
-        async with Sender(door, hello(), policy, clock=FastClock()) as sender:
+        async with Sender(endpoint, hello(), policy, clock=FastClock()) as sender:
             for number in range(7):
                 await sender.send(batch(number * 50, 50, [f"n{number}"], number), 50)
             hold.set()
@@ -313,12 +313,14 @@ def test_a_live_collector_lets_go_and_says_how_much(daemon, door):
     assert sum(each.first == 350 and len(each.tables) for each in rank.batches) == 1
 
 
-def test_what_is_let_go_at_the_end_is_said_too(daemon, door):
+def test_what_is_let_go_at_the_end_is_said_too(daemon, endpoint):
     hold = threading.Event()
     daemon.scripts = [Script(hold=hold)]
 
     async def flood():
-        async with Sender(door, hello(), replace(POLICY, window_nbytes=1, on_full="gap"), clock=FastClock()) as sender:
+        async with Sender(
+            endpoint, hello(), replace(POLICY, window_nbytes=1, on_full="gap"), clock=FastClock()
+        ) as sender:
             for number in range(3):
                 await sender.send(batch(number * 50, 50), 50)
             hold.set()
@@ -332,7 +334,7 @@ def test_what_is_let_go_at_the_end_is_said_too(daemon, door):
 def test_a_live_collector_bears_a_daemon_that_is_not_there(folder):
     async def flood():
         policy = replace(POLICY, window_nbytes=5000, on_full="gap", reach_s=None)
-        async with Sender(find_door(f"unix:{folder}/x", environ={}), hello(), policy, clock=FastClock()) as sender:
+        async with Sender(find_endpoint(f"unix:{folder}/x", environ={}), hello(), policy, clock=FastClock()) as sender:
             for number in range(100):
                 await sender.send(batch(number * 50, 50), 50)
             assert sender.window.nbytes < 5000 + batch(0, 50).ByteSize()
@@ -341,11 +343,11 @@ def test_a_live_collector_bears_a_daemon_that_is_not_there(folder):
     assert run(flood()).lost > 0
 
 
-def test_a_gap_of_the_collector_goes_through(daemon, door):
+def test_a_gap_of_the_collector_goes_through(daemon, endpoint):
     daemon.scripts = [Script(after=1, taken=True)]
 
     async def tell():
-        async with Sender(door, hello(), POLICY, clock=FastClock()) as sender:
+        async with Sender(endpoint, hello(), POLICY, clock=FastClock()) as sender:
             await sender.send(batch(0, 50), 50)
             await sender.gap(Gap(first=50, lost=10, reason="duty-cycle"))
             await sender.gap(Gap(first=60, lost=0, reason="unknown"))
@@ -356,9 +358,9 @@ def test_a_gap_of_the_collector_goes_through(daemon, door):
     assert [(gap.first, gap.lost) for gap in daemon.rank().gaps] == [(50, 10), (60, 0)]
 
 
-def test_leaving_early_leaves_no_task_behind(daemon, door):
+def test_leaving_early_leaves_no_task_behind(daemon, endpoint):
     async def leave():
-        async with Sender(door, hello(), POLICY, clock=FastClock()) as sender:
+        async with Sender(endpoint, hello(), POLICY, clock=FastClock()) as sender:
             await sender.send(batch(0, 50), 50)
         return [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
@@ -372,7 +374,7 @@ def test_a_token_goes_along_and_a_wrong_one_is_refused(daemon, address, tmp_path
     file.write_text("let-me-in\n")
     file.chmod(0o600)
     daemon.token = ALLOWED
-    send(find_door(address, Credentials(token_file=str(file)), environ={}))
+    send(find_endpoint(address, Credentials(token_file=str(file)), environ={}))
     check_whole(daemon)
     with pytest.raises(DaemonError, match="wants a token"):
-        send(find_door(address, environ={}))
+        send(find_endpoint(address, environ={}))

@@ -14,7 +14,7 @@ from .test_sender import send
 
 
 @pytest.mark.parametrize("place", ["Thread", "IngestStub"])
-def test_a_machine_that_gives_no_thread_is_waited_for(daemon, door, monkeypatch, place):
+def test_a_machine_that_gives_no_thread_is_waited_for(daemon, endpoint, monkeypatch, place):
     refusals, notices, before = [None, None], [], set(threading.enumerate())
     real = {"Thread": threading.Thread, "IngestStub": stream.IngestStub}[place]
 
@@ -26,13 +26,13 @@ def test_a_machine_that_gives_no_thread_is_waited_for(daemon, door, monkeypatch,
 
     changed = SimpleNamespace(Thread=give) if place == "Thread" else give
     monkeypatch.setattr(stream, "threading" if place == "Thread" else place, changed)
-    sent = send(door, notice=notices.append)
+    sent = send(endpoint, notice=notices.append)
     assert (sent.durable, sent.connections) == (500, 1)
     assert ["start new thread" in notice for notice in notices] == [True, True]
     assert not [each for each in set(threading.enumerate()) - before if each.name == "deepprof-answers"]
 
 
-def test_a_bug_in_the_connection_is_not_waited_for(daemon, door, monkeypatch):
+def test_a_bug_in_the_connection_is_not_waited_for(daemon, endpoint, monkeypatch):
     monkeypatch.setattr(Sender, "welcome", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        send(door)
+        send(endpoint)

@@ -6,7 +6,7 @@ import threading
 
 import grpc
 
-from deepprof.live.client.endpoint import find_door
+from deepprof.live.client.endpoint import find_endpoint
 from deepprof.live.client.sender import Sender
 from deepprof.live.client.stream import IngestStream
 from deepprof.v1.ingest_pb2 import SendRequest
@@ -19,11 +19,11 @@ def status(lost):
     return Status(level="COLLECTOR_LEVEL_FULL", duty_ratio=1, lost=lost)
 
 
-def tell(door, *, batches=2, before=(), between=()):
+def tell(endpoint, *, batches=2, before=(), between=()):
     """Send batches, with statuses told before and between them."""
 
     async def talk():
-        async with Sender(door, hello(), POLICY, clock=FastClock()) as sender:
+        async with Sender(endpoint, hello(), POLICY, clock=FastClock()) as sender:
             for each in before:
                 sender.tell(each)
             for number in range(batches):
@@ -37,35 +37,37 @@ def tell(door, *, batches=2, before=(), between=()):
     return run(talk())
 
 
-def test_a_status_arrives_before_what_follows_it(daemon, door):
-    tell(door, before=[status(1), status(2)])
+def test_a_status_arrives_before_what_follows_it(daemon, endpoint):
+    tell(endpoint, before=[status(1), status(2)])
     assert daemon.rank().statuses == [status(2)]
     assert [kind for _, kind in daemon.order] == ["status", "batch", "batch", "end"]
 
 
-def test_the_latest_is_told_once_and_each_later_one(daemon, door):
+def test_the_latest_is_told_once_and_each_later_one(daemon, endpoint):
     told = status(3)
-    tell(door, batches=3, between=[told])
+    tell(endpoint, batches=3, between=[told])
     assert daemon.rank().statuses == [told]
     assert daemon.rank().durable == 150
 
 
-def test_it_is_told_again_on_a_new_connection(daemon, door):
+def test_it_is_told_again_on_a_new_connection(daemon, endpoint):
     daemon.scripts = [Script(after=2, code=grpc.StatusCode.UNAVAILABLE)]
-    sent = tell(door, before=[status(4)])
+    sent = tell(endpoint, before=[status(4)])
     assert sent.connections == 2
     assert daemon.rank().statuses == [status(4), status(4)]
 
 
-def test_a_daemon_that_does_not_understand_it_is_not_told(daemon, door):
+def test_a_daemon_that_does_not_understand_it_is_not_told(daemon, endpoint):
     daemon.takes_status = False
-    assert tell(door, before=[status(5)]).durable == 100
+    assert tell(endpoint, before=[status(5)]).durable == 100
     assert daemon.rank().statuses == []
 
 
 def test_telling_nobody_is_no_failure(folder):
     async def talk():
-        async with Sender(find_door(f"unix:{folder}/none", environ={}), hello(), POLICY, clock=FastClock()) as sender:
+        async with Sender(
+            find_endpoint(f"unix:{folder}/none", environ={}), hello(), POLICY, clock=FastClock()
+        ) as sender:
             for number in range(1000):
                 sender.tell(status(number))
             return sender.sent
@@ -73,8 +75,8 @@ def test_telling_nobody_is_no_failure(folder):
     assert run(talk()).connections == 0
 
 
-def test_of_those_that_nobody_takes_one_waits(door):
-    stream = IngestStream(door, hello(), 1.0)
+def test_of_those_that_nobody_takes_one_waits(endpoint):
+    stream = IngestStream(endpoint, hello(), 1.0)
     for number in range(1000):
         stream.tell(SendRequest(status=status(number)))
     assert stream.requests.qsize() == 1
@@ -83,8 +85,8 @@ def test_of_those_that_nobody_takes_one_waits(door):
     assert list(stream.take()) == [SendRequest(status=status(999)), SendRequest(end=End())]
 
 
-def test_none_is_left_waiting_however_the_threads_meet(door):
-    stream, taken = IngestStream(door, hello(), 1.0), []
+def test_none_is_left_waiting_however_the_threads_meet(endpoint):
+    stream, taken = IngestStream(endpoint, hello(), 1.0), []
     reader = threading.Thread(target=lambda: taken.extend(each.status.lost for each in stream.take()))
     reader.start()
     for number in range(1, 5001):

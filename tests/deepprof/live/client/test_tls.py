@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 
 from deepprof.live.client.credentials import Credentials
 from deepprof.live.client.daemon import Daemon
-from deepprof.live.client.endpoint import find_door
+from deepprof.live.client.endpoint import find_endpoint
 from deepprof.live.client.errors import DaemonError
 
 from .fake_daemon import FakeDaemon, listen
@@ -60,7 +60,7 @@ def read(path):
 
 
 def ask(address, **files):
-    with Daemon(find_door(address, Credentials(**files), {})) as daemon:
+    with Daemon(find_endpoint(address, Credentials(**files), {})) as daemon:
         return daemon.jobs()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from deepprof.live.agent.status import CollectionStatus, to_message
-from deepprof.live.client.endpoint import find_door
+from deepprof.live.client.endpoint import find_endpoint
 from deepprof.live.client.errors import DaemonError
 from deepprof.live.client.sender import Sender, SendPolicy
 from deepprof.live.client.values import CollectorStatus, build
@@ -32,7 +32,7 @@ def talk(daemon: Daemon, *told: pb.Status, meanwhile: Any = lambda: None) -> Non
     """Say something as a collector does, do something, and end."""
 
     async def run() -> None:
-        sender = Sender(find_door(daemon.address, environ={}), HELLO, SendPolicy(patience_s=None, reach_s=None))
+        sender = Sender(find_endpoint(daemon.address, environ={}), HELLO, SendPolicy(patience_s=None, reach_s=None))
         async with asyncio.timeout(PATIENCE_S), sender:
             for each in told:
                 sender.tell(each)

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import deepprof
-from deepprof.live.client.endpoint import find_door
+from deepprof.live.client.endpoint import find_endpoint
 from deepprof.live.client.repetition import cut_repeated, end_repeated
 from deepprof.live.client.sender import Sender, SendPolicy
 from deepprof.live.service.views import AccountView
@@ -57,7 +57,7 @@ class Client(threading.Thread):
     async def send(self) -> None:
         hello = make_hello(self.trace, JOB, collector="test")
         policy = SendPolicy(window_nbytes=1 << 20, patience_s=None, reach_s=None)
-        async with Sender(find_door(self.address, environ={}), hello, policy) as sender:
+        async with Sender(find_endpoint(self.address, environ={}), hello, policy) as sender:
             for batch, count in self.batches:
                 while not self.allowed.acquire(blocking=False):
                     self.durable = sender.window.durable

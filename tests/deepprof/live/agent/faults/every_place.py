@@ -32,7 +32,7 @@ from deepprof.live.agent.node_agent import AgentSettings, NodeAgent  # noqa: E40
 from deepprof.live.agent.sources import SourceOptions  # noqa: E402
 from deepprof.live.agent.spool import SpoolBudget, find_spools  # noqa: E402
 from deepprof.live.client.connection import connect  # noqa: E402
-from deepprof.live.client.endpoint import find_door  # noqa: E402
+from deepprof.live.client.endpoint import find_endpoint  # noqa: E402
 from deepprof.live.client.errors import DaemonError  # noqa: E402
 from deepprof.live.client.stream import IngestStream  # noqa: E402
 from deepprof.live.client.values import RankState  # noqa: E402
@@ -91,8 +91,10 @@ class Life:
 
         self.stop = stop
         agent_module.stop_on_signals = lambda: contextlib.nullcontext(stopping)
-        wishes = SourceOptions(watch=self.folder / "reports", job=f"{self.folder.name}-report")
-        self.agent = NodeAgent(AgentSettings(socket=self.socket, spool=self.spool, wishes=wishes), find_door(self.to))
+        source_options = SourceOptions(watch=self.folder / "reports", job=f"{self.folder.name}-report")
+        self.agent = NodeAgent(
+            AgentSettings(socket=self.socket, spool=self.spool, source_options=source_options), find_endpoint(self.to)
+        )
         await self.agent.serve()
 
     def follow(self, course: Callable[[Life], None]) -> None:

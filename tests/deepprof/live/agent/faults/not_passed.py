@@ -21,7 +21,7 @@ NOT_PASSED = {
     "agent.kineto.kineto_source:KinetoSource.look: self.follow(process, window)": NO_KINETO,
     "agent.kineto.kineto_source:KinetoSource.run: self.clock.sleep(LOOK_S)": NO_KINETO,
     "agent.kineto.kineto_source:KinetoSource.run: self.look()": NO_KINETO,
-    "agent.kineto.kineto_source:KinetoSource.send: send_trace(process.rank, trace, promised_ns=process.promised": NO_KINETO,  # noqa: E501 - the code names it so
+    "agent.kineto.kineto_source:KinetoSource.send: send_trace(process.rank, trace, watermark_ns=process.waterma": NO_KINETO,  # noqa: E501 - the code names it so
     "agent.kineto.kineto_source:KinetoSource.take: asyncio.to_thread(read_window, found.path)": NO_KINETO,
     "agent.kineto.kineto_source:KinetoSource.take: self.send(process, trace)": NO_KINETO,
     "agent.ranks:AgentRanks.close_left: called": NOTHING_LEFT,
@@ -34,7 +34,7 @@ NOT_PASSED = {
     "agent.rpd.rpd_source:RpdSource.follow: self.finish()": NO_RPD,
     "agent.rpd.rpd_source:RpdSource.follow: self.pause(await self.attempt())": NO_RPD,
     "agent.rpd.rpd_source:RpdSource.give: asyncio.to_thread(self.held.take, until_ns, self.growth.text": NO_RPD,
-    "agent.rpd.rpd_source:RpdSource.give: send_trace(self.rank, trace, promised_ns=self.promised_ns, u": NO_RPD,
+    "agent.rpd.rpd_source:RpdSource.give: send_trace(self.rank, trace, watermark_ns=self.watermark_ns,": NO_RPD,
     "agent.rpd.rpd_source:RpdSource.give_all: self.give(max(self.held.newest_ns.values()) + 1)": NO_RPD,
     "agent.rpd.rpd_source:RpdSource.look: asyncio.to_thread(GrowingDatabase, self.path)": NO_RPD,
     "agent.rpd.rpd_source:RpdSource.look: self.give(horizon_ns if self.growing() else horizon_ns + 1)": NO_RPD,

@@ -96,8 +96,8 @@ def test_a_token_is_needed_on_the_socket_too(config: Config, tmp_path: Path) -> 
 
 
 def test_without_a_token_file_a_port_gives_all_but_orders() -> None:
-    open_door = configure(listen__addresses="127.0.0.1:0")
-    answer = answers(open_door, [("ListJobs", []), ("Send", []), ("Watch", bearer("any-token")), ("Drain", [])])
+    open_endpoint = configure(listen__addresses="127.0.0.1:0")
+    answer = answers(open_endpoint, [("ListJobs", []), ("Send", []), ("Watch", bearer("any-token")), ("Drain", [])])
     assert answer[:3] == ["OK"] * 3
     assert answer[3] == "PERMISSION_DENIED: anyone lacks the scope admin; use the daemon's Unix socket or a token"
 
@@ -167,7 +167,7 @@ def test_unknown_methods_are_unimplemented(method: str, config: Config) -> None:
 
 def test_a_service_that_nobody_listed_is_not_there() -> None:
     async def run() -> Any:
-        keeper = AccessInterceptor(AccessGuard(Config()), Refusals())
+        supervisor = AccessInterceptor(AccessGuard(Config()), Refusals())
 
         async def found(_: Any) -> Any:
             return grpc.unary_unary_rpc_method_handler(lambda *_: None)
@@ -175,7 +175,7 @@ def test_a_service_that_nobody_listed_is_not_there() -> None:
         call = type(
             "Details", (grpc.HandlerCallDetails,), {"method": "/deepprof.v1.New/Do", "invocation_metadata": ()}
         )()
-        return await keeper.intercept_service(found, call)
+        return await supervisor.intercept_service(found, call)
 
     assert asyncio.run(run()) is None
 

@@ -56,7 +56,7 @@ def all_at_one_time(i: int) -> tuple[dict[str, pl.DataFrame], int, tuple[str, ..
     return {"device_events": play(np.zeros(BATCH, np.int64), pitch=0, at=7)}, 0, ("k",)
 
 
-def no_promise(i: int) -> tuple[dict[str, pl.DataFrame], int, tuple[str, ...]]:
+def no_watermark(i: int) -> tuple[dict[str, pl.DataFrame], int, tuple[str, ...]]:
     return {"device_events": play(np.arange(BATCH) % 50, at=i * BATCH * 1000)}, -(2**62), tuple(map(str, range(50)))
 
 
@@ -96,7 +96,7 @@ SENDERS: list[Sender] = [
     host_only,
     copies_only,
     all_at_one_time,
-    no_promise,
+    no_watermark,
     many_devices,
     farthest_times,
     long_iterations,
@@ -146,13 +146,13 @@ def test_times_beyond_all_clocks_are_dropped_and_counted() -> None:
 
 def test_without_a_promise_the_older_half_is_taken_as_complete() -> None:
     session, given = RankSession(SMALL), 0
-    for batch in batches(no_promise, 24):
+    for batch in batches(no_watermark, 24):
         session.take(batch)
         given += session.advance().iterations.height
     (view,) = session.devices
     assert view.events_total >= 24 * BATCH - SMALL.pending_records
     assert dict(session.dropped) == {}  # nothing came too late
-    session.take(next(batches(no_promise, 1)))
+    session.take(next(batches(no_watermark, 1)))
     assert session.dropped["late"] == BATCH
 
 
