@@ -1,1 +1,1 @@
-"""Records in: the record table, importers of trace files, and live collectors (floor 1)."""
+"""Input of records: the record table, the importers of trace files, and the live collectors (layer 1)."""

@@ -1,4 +1,4 @@
-"""A trace on another clock: every time of the record table moved by one offset."""
+"""Moving a trace to another clock: one offset is added to every time of the record table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNIX_NS = 10**17  # 1973: an epoch before it is a recorder's mistake
 
 
 def shift(trace: Trace, offset_ns: int) -> Trace:
-    """Return `trace` with `offset_ns` added to every time; durations and everything else stay.
+    """Return `trace` with `offset_ns` added to every time; durations and all other values stay the same.
 
     Raises `ValueError` when a time would leave ±`TIME_LIMIT_NS`.
     """
@@ -41,7 +41,7 @@ def fits(trace: Trace, offset_ns: int) -> bool:
 
 
 def extremes(trace: Trace) -> tuple[int, int] | None:
-    """Return the first and the last of all times of `trace`; None without any."""
+    """Return the first and the last of all times of `trace`; None if it has no times."""
     tables = [getattr(trace, table) for table in RECORD_TABLES]
     columns = [rows[time] for rows in tables for time in TIMES if time in rows.columns]
     ends = [int(end) for column in columns for end in (column.min(), column.max()) if end is not None]
@@ -49,7 +49,7 @@ def extremes(trace: Trace) -> tuple[int, int] | None:
 
 
 def within_limit(times: tuple[int, int] | None, offset_ns: int) -> bool:
-    """Return whether times between those two, moved by `offset_ns`, stay within ±`TIME_LIMIT_NS`."""
+    """Return whether both `times`, moved by `offset_ns`, stay within ±`TIME_LIMIT_NS`; True for None."""
     return times is None or all(abs(time + offset_ns) <= TIME_LIMIT_NS for time in times)
 
 
@@ -63,9 +63,9 @@ class TraceClock:
 
     @property
     def lead_ns(self) -> int | None:
-        """What takes its times to unix time; None where its recorder wrote no epoch that can be one.
+        """The offset from the trace's times to unix time; None if its recorder wrote no usable epoch.
 
-        A trace without a record is on any clock.
+        It is 0 for a trace without records, which fits any clock.
         """
         if self.clock == "unix" or self.times is None:
             return 0
@@ -73,7 +73,7 @@ class TraceClock:
         return self.epoch_ns if known and within_limit(self.times, self.epoch_ns or 0) else None
 
     def on_unix(self) -> TraceClock:
-        """Return the clock of the same trace on unix time, which it must be able to be on."""
+        """Return the clock of the same trace on unix time; `lead_ns` must not be None."""
         return self if self.clock == "unix" else TraceClock("unix", None, moved_times(self.times, self.lead_ns or 0))
 
 
@@ -88,7 +88,7 @@ def read_clock(trace: Trace) -> TraceClock:
 
 
 def to_unix(trace: Trace) -> Trace | None:
-    """Return `trace` on the unix clock; None where its recorder wrote no epoch that can be one."""
+    """Return `trace` on the unix clock; None if its recorder wrote no usable epoch."""
     lead = read_clock(trace).lead_ns
     if trace.clock == "unix" or lead is None:
         return trace if trace.clock == "unix" else None

@@ -1,4 +1,4 @@
-"""Every error a user can cause, as a hierarchy; each message says what, where and what to do next.
+"""The errors that a user can cause, as a hierarchy; each message states what is wrong, where, and what to do next.
 
 DeepProfError
 ├── TraceError          a file or directory that cannot be read as a trace
@@ -11,13 +11,13 @@ __all__ = ["DeepProfError", "TraceError", "UsageError", "printable"]
 
 
 class DeepProfError(Exception):
-    """Base of every error that is the input's fault and not a bug: shown as one line, never as a traceback."""
+    """Base of every error caused by the input and not by a bug: shown as one line, never as a traceback."""
 
 
 class TraceError(DeepProfError):
     """An input that cannot be read as a trace.
 
-    The message is printable on one line, whatever the path and the libraries quoted in `problem` bring along.
+    The message is printable on one line, whatever characters the path and the texts quoted in `problem` contain.
     """
 
     def __init__(self, path: object, problem: str, advice: str) -> None:
@@ -26,9 +26,9 @@ class TraceError(DeepProfError):
 
 
 class UsageError(DeepProfError):
-    """Arguments that cannot be meant as they stand."""
+    """Arguments that contradict each other or name nothing."""
 
 
 def printable(text: str) -> str:
-    """Return `text` with escapes such as `\\x1b` for what a terminal would obey or could not show."""
+    """Return `text` with escapes such as `\\x1b` for characters that a terminal would interpret or cannot show."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

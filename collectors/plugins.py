@@ -1,4 +1,4 @@
-"""Extension points: built-ins and installed plug-ins come through one door, `importlib.metadata`."""
+"""Extension points: built-ins and installed plug-ins are loaded through one interface, `importlib.metadata`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ __all__ = ["load"]
 
 
 def load(group: str, builtins: tuple[str, ...]) -> list[object]:
-    """Return the extensions of `group` (such as `deepprof.importers`): `builtins` first, then what is installed.
+    """Return the extensions of `group` (such as `deepprof.importers`): `builtins` first, then installed ones.
 
-    `builtins` are dotted names, `"package.module:Name"`. What is a class is returned as an instance, made without
-    arguments. A name that stands twice is loaded once. One that fails to load is a warning that names it, and is
-    left out.
+    `builtins` are dotted names, `"package.module:Name"`. A class is returned as an instance, made without arguments.
+    A name that occurs twice is loaded once. An extension that fails to load is left out, with a warning that names it.
     """
     points = [EntryPoint(value.rpartition(":")[2], value, group) for value in builtins]
     points += sorted(entry_points(group=group), key=lambda point: (point.name, point.value))
@@ -23,7 +22,7 @@ def load(group: str, builtins: tuple[str, ...]) -> list[object]:
 
 
 def load_one(point: EntryPoint) -> object | None:
-    """Return what `point` names, or warn and return None: a stranger's broken package must not stop the rest."""
+    """Return the object that `point` names, or warn and return None: a broken plug-in must not stop the rest."""
     try:
         extension: object = point.load()
         return extension() if isinstance(extension, type) else extension

@@ -1,7 +1,7 @@
 """A recording of several processes as traces of one process each.
 
-Streams, contexts and devices are numbered by every process for itself: two kernels on "stream 7" of two processes have
-no order, and belong into no common sequence.
+Every process numbers its streams, contexts and devices separately: kernels on "stream 7" of two processes have no
+order, and belong in no common sequence.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def split_all(traces: Sequence[Trace]) -> list[Trace]:
 def split_processes(trace: Trace) -> list[Trace]:
     """Return one trace for each process that has work on a device; a trace of one process, or of none, as it is.
 
-    Rows of other processes, and what was dropped, go with the first one, so that every record is counted once. A
+    Rows of other processes, and the dropped records, go to the first part, so that every record is counted once. A
     part's path ends in the id of its process.
     """
     if len(trace.processes) < 2:
@@ -38,7 +38,7 @@ def split_processes(trace: Trace) -> list[Trace]:
 
 
 def find_owners(trace: Trace, table: str) -> pl.Series:
-    """Return for each row of a record table the number of the process that it goes with."""
+    """Return for each row of a record table the number of the process to whose part it goes."""
     if table == "device_events":
         numbers = {context: n for n, process in enumerate(trace.processes) for context in process.contexts}
         column = pl.col("context").cast(pl.Int64)
@@ -51,7 +51,7 @@ def find_owners(trace: Trace, table: str) -> pl.Series:
 
 
 def make_part(trace: Trace, number: int, process: Process, owners: Mapping[str, pl.Series]) -> Trace:
-    """Return the trace of the process of that number."""
+    """Return the trace of `process`, which has that `number`."""
     numbered = {table: getattr(trace, table).with_row_index(ROW).filter(owners[table] == number) for table in owners}
     sides = {side: join_again(getattr(trace, side), numbered[of]) for side, of in SIDE_TABLES.items()}
     tables = {table: rows.drop(ROW) for table, rows in numbered.items()}
@@ -69,6 +69,6 @@ def make_part(trace: Trace, number: int, process: Process, owners: Mapping[str, 
 
 
 def session_of(trace: Trace) -> str | None:
-    """Return the file that a trace is a part of, whose parts share its clock; None for what is no such part."""
+    """Return the file that a trace is a part of, whose parts share its clock; None if it is no such part."""
     suffix = f":{trace.processes[0].id}" if len(trace.processes) == 1 else ""
     return trace.path.removesuffix(suffix) if suffix and trace.path.endswith(suffix) else None

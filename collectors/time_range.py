@@ -1,4 +1,4 @@
-"""A part of a trace: what overlaps a range of time, with everything else counted as dropped."""
+"""A part of a trace: the records that overlap a range of time; all others are counted as dropped."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Range = tuple[int | None, int | None]  # start and end in ns; None: open
 
 
 def cut(trace: Trace, start_ns: int | None = None, end_ns: int | None = None) -> Trace:
-    """Return what of `trace` overlaps `start_ns` ≤ t < `end_ns`; the rest is dropped as `out-of-range`.
+    """Return the part of `trace` that overlaps `start_ns` ≤ t < `end_ns`; the rest is dropped as `out-of-range`.
 
-    An annotation that was never closed lasts for ever. Names keep their ids. Of the flags those are kept that can be
-    told from the part alone.
+    An annotation that was never closed lasts for ever. Names keep their ids. Only the flags that can be found from the
+    part alone are kept.
     """
 
     def scan(table: str, row: str | None = None) -> pl.LazyFrame:
@@ -35,7 +35,7 @@ def cut(trace: Trace, start_ns: int | None = None, end_ns: int | None = None) ->
 
 
 class Scan(Protocol):
-    """What gives a table as a lazy frame, with the numbers of its rows in a column `row` where one is named."""
+    """A function that returns a table as a lazy frame, with row numbers in the column `row` if one is named."""
 
     def __call__(self, table: str, row: str | None = None) -> pl.LazyFrame:
         """Return the table."""
@@ -43,7 +43,7 @@ class Scan(Protocol):
 
 
 def cut_tables(scan: Scan, within: Range) -> dict[str, pl.DataFrame]:
-    """Return the record tables, as `scan` gives them, cut to the range, and the side tables that go with them."""
+    """Return the record tables that `scan` returns, cut to the range, and the side tables that go with them."""
     numbered = {
         table: scan(table, ROW if table in SIDE_TABLES.values() else None).filter(*overlap(table, within)).collect()
         for table in RECORD_TABLES

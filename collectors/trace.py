@@ -1,7 +1,7 @@
 """The record table: one trace of one rank as a set of polars tables with fixed schemas.
 
-Every importer and collector makes a `Trace`; everything above reads one. It is validated once, where it is made, so
-that no later step has to doubt it. Times are integer nanoseconds on one clock, `unix` or `session`.
+Every importer and collector makes a `Trace`; every higher layer reads one. It is validated once, when it is made, so
+that no later code has to check it. Times are integer nanoseconds on one clock, `unix` or `session`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COPY_KINDS = ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH")
 HOST_CATEGORIES = ("op", "runtime", "python", "dataloader", "overhead", "other")
 SIDES = ("host", "device")
 
-# One row per thing that ran on a device. `name_id` indexes `Trace.names` and is the miner's alphabet. `correlation`
+# One row per activity that ran on a device. `name_id` indexes `Trace.names` and is the miner's alphabet. `correlation`
 # joins a row to the runtime call that launched it (one call may launch many rows: a graph). `graph_node` is set
 # for kernels replayed from a graph. `external_id` joins to the operator that was open at launch.
 DEVICE_EVENTS = pl.Schema(
@@ -157,10 +157,10 @@ def empty_table(schema: pl.Schema) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """What became of every record read: `read == kept + Σ dropped`.
+    """The accounting of every record read: `read == kept + Σ dropped`.
 
     `dropped` counts records that are in no table, by reason (`metadata`, `flow`, `invalid` …). `flagged` counts
-    records that are kept and deserve a word (`unlinked`: no launch record, `zero-duration`, `overlapping` …).
+    records that are kept but need a note (`unlinked`: no launch record, `zero-duration`, `overlapping` …).
     """
 
     read: int
@@ -177,8 +177,8 @@ class Accounting:
 class Process:
     """A process whose work on devices a trace holds: its id, its name, and the contexts that are its own.
 
-    `devices` gives each device number of the process an identity that holds beyond it, such as the device's UUID: two
-    processes with one identity share the device, whatever number it has in each. Empty where the recorder does not say.
+    `devices` maps each device number of the process to an identity that is valid outside it, such as the device's
+    UUID: two processes with one identity share the device, whatever number it has in each. Empty if not recorded.
     """
 
     id: int
@@ -191,11 +191,11 @@ class Process:
 class Trace:
     """One rank's recorded trace.
 
-    `names` is a String series indexed by `name_id`. Tables are sorted by their first column. `processes` are those
-    whose work it holds, empty where the recorder does not say; of several, no two have a context in common, and
+    `names` is a String series indexed by `name_id`. Tables are sorted by their first column. `processes` are the
+    processes whose work it holds, empty if not recorded; no two of them have a context in common, and
     `collectors.processes` makes a trace of each. `breaks_ns` are the times, ascending, at which the recording was
-    interrupted: what starts at one or later does not follow on what started before it. Raises `ValueError` when a table
-    does not have its schema or the accounting does not add up: that is an importer's bug.
+    interrupted: events that start at one or later do not continue those that started before it. Raises `ValueError`
+    when a table does not have its schema or the accounting does not add up: that is an importer's bug.
     """
 
     path: str
@@ -229,12 +229,12 @@ class Trace:
             raise ValueError(f"device_events: {backward} rows end before they start")
 
     def name(self, name_id: int) -> str:
-        """Return the name that `name_id` stands for."""
+        """Return the name whose id is `name_id`."""
         return str(self.names[name_id])
 
 
 def check_table(table: str, rows: pl.DataFrame, schema: pl.Schema, names: int) -> None:
-    """Raise `ValueError` unless `rows` has `schema`, is sorted, and holds no null where a value must stand."""
+    """Raise `ValueError` unless `rows` has `schema`, is sorted, and holds no null where a value is required."""
     if rows.schema != schema:
         raise ValueError(f"{table}: columns {dict(rows.schema)}, expected {dict(schema)}")
     required = [c for c in REQUIRED if c in schema and (table, c) not in OPTIONAL]

@@ -1,8 +1,9 @@
 """DeepProf: what one training iteration is, where its time goes, and why the GPU waits.
 
 The Python API is `read` (a file as a `Trace`), `read_job` (all ranks of a job), `analyze` (a `Trace` or several as an
-`Analysis`), `connect` (the daemon that watches jobs) and `attach` (a torch.profiler's cycles on their way to it); the
-command line is a thin face over it. Names are loaded on first use, so that importing the package costs next to nothing.
+`Analysis`), `connect` (the daemon that watches jobs) and `attach` (sends a torch.profiler's cycles to the daemon); the
+command line is a thin layer over it. Names are loaded on first use, so that importing the package costs next to
+nothing.
 """
 
 from __future__ import annotations

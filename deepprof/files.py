@@ -1,4 +1,4 @@
-"""Output files: whole or not at all."""
+"""Output files: written completely or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPEN = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")  # names of 
 
 
 def check_target(path: str | Path) -> None:
-    """Raise `UsageError` when `path` cannot be written, so that nobody waits for a report that has no place."""
+    """Raise `UsageError` when `path` cannot be written, before time is spent on a report that could not be saved."""
     if str(path) in {"", "-"}:
         raise UsageError(f"{str(path)!r}: -o names no file; give it a name")
     target = follow_links(path)
@@ -40,8 +40,8 @@ def write_file(path: str | Path, content: bytes) -> None:
 def open_file(path: str | Path) -> Iterator[BinaryIO]:
     """Open `path` for writing through a temporary file beside it: readers see the old file or the whole new one.
 
-    Pipes, devices and what is open already are appended to, because renaming over `/dev/null` would replace it.
-    Raises `OSError`, and `UsageError` for links that lead nowhere.
+    Pipes, devices and files that are open already are appended to, because renaming over `/dev/null` would replace it.
+    Raises `OSError`, and `UsageError` for a path or links that cannot be resolved.
     """
     target = follow_links(path)
     if str(path).startswith(OPEN) or (target.exists() and not target.is_file()):
@@ -54,7 +54,7 @@ def open_file(path: str | Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replace_file(target: Path) -> Iterator[BinaryIO]:
-    """Open what becomes `target` when it is whole; until then, and after an error, `target` is as it was."""
+    """Open a file that becomes `target` when complete; until then, and after an error, `target` is unchanged."""
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
@@ -68,7 +68,7 @@ def replace_file(target: Path) -> Iterator[BinaryIO]:
 
 
 def follow_links(path: str | Path) -> Path:
-    """Return where `path` leads, whether it is there or not; raises `UsageError` where that is nowhere."""
+    """Return where `path` leads, whether that exists or not; raises `UsageError` where it cannot be resolved."""
     try:
         target = Path(os.path.realpath(path))
     except ValueError as error:

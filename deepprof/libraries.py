@@ -1,4 +1,4 @@
-"""The compiled halves of modules: plain C beside them, loaded by ctypes, and optional everywhere."""
+"""The compiled parts of modules: plain C beside them, loaded by ctypes, and optional everywhere."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Signatures = Mapping[str, tuple[Any, Sequence[Any] | None]]
 
 
 def find(module: str, name: str, signatures: Signatures, version: int) -> ctypes.CDLL | None:
-    """Return the library `name` beside the file `module` (its `__file__`), or None where the Python twin must do.
+    """Return the library `name` beside the file `module` (its `__file__`), or None to use the Python fallback.
 
-    None without a compiled file, with one that lacks a function or is of another version, and when the environment
-    says ``DEEPPROF_NATIVE=0``.
+    None without a compiled file, with one that lacks a function or is of another version, and when the environment sets
+    ``DEEPPROF_NATIVE=0``.
     """
     if os.environ.get("DEEPPROF_NATIVE") == "0":
         return None
@@ -29,7 +29,7 @@ def find(module: str, name: str, signatures: Signatures, version: int) -> ctypes
 
 
 def load(path: Path, signatures: Signatures, version: int) -> ctypes.CDLL | None:
-    """Return the library at `path` with every signature declared, or None when it is not ours."""
+    """Return the library at `path` with every signature declared, or None when it is not the expected one."""
     try:
         library = ctypes.CDLL(str(path))
         for name, (result, arguments) in signatures.items():

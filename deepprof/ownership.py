@@ -1,4 +1,4 @@
-"""Whose a directory is, and who is at the other end of a socket: what other users may change is not used."""
+"""Owners of directories and of sockets' peers: what other users may change is not used."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CREDENTIALS = struct.Struct("3i")  # pid, uid, gid of SO_PEERCRED
 
 
 def find_fault(found: os.stat_result, path: Path, what: str) -> tuple[str, str] | None:
-    """Return what is wrong with the directory `path` of our `what`, and what to do; None where it is for us alone.
+    """Return the fault of the directory `path` of the `what`, and what to do; None where no other user may write to it.
 
-    It must belong to us or to root, and nobody else may write to it. Those above it may be open, as /tmp is.
+    It must belong to us or to root, and no other user may write to it. Its parents may be open, as /tmp is.
     """
     if found.st_uid not in {ROOT, os.geteuid()}:
         return "belongs to another user", f"choose a directory of your own for the {what}"
@@ -31,17 +31,17 @@ def find_fault(found: os.stat_result, path: Path, what: str) -> tuple[str, str] 
 
 
 def find_peer(connection: socket.socket) -> tuple[int, int]:
-    """Return pid and user of who is at the other end of a Unix socket, as the kernel says. Raises `OSError`."""
+    """Return pid and user id of the peer process of a Unix socket, as the kernel reports them. Raises `OSError`."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
     pid, user, _ = CREDENTIALS.unpack(raw)
     return pid, user
 
 
 def is_trusted(connection: socket.socket, path: Path) -> bool:
-    """Whether who listens at the socket `path` may hear of us: one of ours, root's, or one to whom root gave the place.
+    """Return whether the listener at the socket `path` is trusted: our user, root, or a user whom root gave the place.
 
-    Root gave it where the directory is theirs alone and lies in one of root's: as /run/deepprof is the system agent's.
-    `connection.c` of the injected library has the same rule. Raises `OSError`.
+    Root gave it where only that user can write to the directory and its parent is root's, as with /run/deepprof of the
+    system agent. `connection.c` of the injected library has the same rule. Raises `OSError`.
     """
     _, user = find_peer(connection)
     return user in {ROOT, os.geteuid()} or (
@@ -50,5 +50,5 @@ def is_trusted(connection: socket.socket, path: Path) -> bool:
 
 
 def is_of(found: os.stat_result, user: int) -> bool:
-    """Whether a directory belongs to a user, and no other may write to it; a link may be anybody's."""
+    """Return whether a directory belongs to a user and no other may write to it; False for a link."""
     return found.st_uid == user and not found.st_mode & OTHERS

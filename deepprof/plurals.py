@@ -6,7 +6,7 @@ __all__ = ["counted", "verb"]
 
 
 def counted(number: float, noun: str, plural: str | None = None) -> str:
-    """Return `1 kernel`, `12,345 kernels`; what is not whole is rounded.
+    """Return `1 kernel`, `12,345 kernels`; a number that is not whole is rounded.
 
     >>> counted(1, "copy", "copies"), counted(0.2, "kernel"), counted(2**53 + 1, "kernel")
     ('1 copy', '0 kernels', '9,007,199,254,740,993 kernels')
@@ -16,5 +16,5 @@ def counted(number: float, noun: str, plural: str | None = None) -> str:
 
 
 def verb(number: float, one: str = "is", several: str = "are") -> str:
-    """Return the verb that goes with so many."""
+    """Return the verb that agrees with `number`."""
     return one if round(number) == 1 else several

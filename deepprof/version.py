@@ -1,4 +1,4 @@
-"""Which DeepProf this is."""
+"""The version of DeepProf."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Host and device on one clock: recorders convert the device's clock, and are wrong by up to some milliseconds.
+"""Host and device on one clock: recorders convert the device's clock with errors of up to some milliseconds.
 
-A launch cannot begin after what it launched. And where the device idles for want of work, what ends its idleness was
-launched a few microseconds before, always about as many; if the trace shows a millisecond each time, the clocks differ.
+A launch cannot begin after the work that it launched. Where the device idles for lack of work, the work that ends the
+idle time was launched a few microseconds before, always about as many; if the trace shows a millisecond each time, the
+clocks differ.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ __all__ = ["on_one_clock"]
 
 WORK = ("kernel", "memcpy", "memset", "graph")
 LATENCY_NS = 5_000  # the least time from a launch call to an idle device's first kernel
-MOST_LATENCY_NS = 40_000  # and the most: 5 to 12 µs on NVIDIA, up to 30 on AMD
-MOST_LEAD_NS = 20_000_000  # clocks are converted worse than by a few milliseconds only where ids are mixed up
-ROUNDING_NS = 2_000  # whole microseconds make a kernel begin before its launch
+MOST_LATENCY_NS = 40_000  # the most time from such a launch call: 5 to 12 µs on NVIDIA, up to 30 on AMD
+MOST_LEAD_NS = 20_000_000  # errors of more than a few milliseconds come only from mixed-up ids
+ROUNDING_NS = 2_000  # times in whole microseconds can make a kernel begin before its launch
 MIN_CLOCK_EVENTS = 8  # events or gaps that must agree
-BEHIND = 0.005  # of all kernels, at least, begin before their launch: single ones may have a wrong id
-EQUAL_NS = 20_000  # latencies of idle devices differ by less, the time in a queue by much more
+BEHIND = 0.005  # least share of kernels that begin before their launch: single ones may have a wrong id
+EQUAL_NS = 20_000  # latencies of idle devices differ by less, times in a queue by much more
 STARTUP_NS = 20_000  # the most that a device needs between two queued kernels
-MIN_LATENCY_SHARE = 0.25  # of the idle time ends with the same latency
+MIN_LATENCY_SHARE = 0.25  # least share of the idle time that ends with the same latency
 LONG_NS = 50_000  # a call that waits this long waits for the device
 
 
 def on_one_clock(trace: Trace) -> Trace:
-    """Return the trace with the host's times moved onto the device's clock, itself where the two agree.
+    """Return the trace with the host's times moved onto the device's clock, unchanged if the two agree.
 
-    Nor is it moved where calls would come before the clock's zero: negative times are times before the capture.
+    It is unchanged too if calls would come before the clock's zero: negative times are times before the capture.
     """
     lead = measure_lead(trace)
     if not lead or int(trace.host_events["start_ns"][0]) + lead < 0:
@@ -51,7 +52,7 @@ def on_one_clock(trace: Trace) -> Trace:
 
 
 def move_ranges(annotations: pl.DataFrame, lead: int) -> pl.DataFrame:
-    """Return the ranges with the host's own moved."""
+    """Return the ranges, those of the host moved by `lead`."""
     host = pl.col("side") == "host"
     moved = [pl.when(host).then(pl.col(name) + lead).otherwise(name).alias(name) for name in ("start_ns", "end_ns")]
     return annotations.with_columns(moved).sort("start_ns", maintain_order=True)
@@ -67,8 +68,9 @@ def measure_lead(trace: Trace) -> int:
 
 
 def link(trace: Trace) -> pl.DataFrame:
-    """Return a row per launch, in order: process, thread, launch_ns, latency_ns until its work began, the idle gap_ns
-    before it, and end_ns.
+    """Return a row per launch, in order.
+
+    Columns: process, thread, launch_ns, latency_ns until its work began, the idle gap_ns before the work, and end_ns.
     """
     launches = read_launches(trace).select("correlation", "process", "thread", "launch_ns")
     work = trace.device_events.filter(pl.col("activity").is_in(WORK))
@@ -76,7 +78,7 @@ def link(trace: Trace) -> pl.DataFrame:
     return (
         work.select("correlation", "start_ns", "end_ns", gap_ns=gap.fill_null(0))
         .join(launches, on="correlation", how="inner", maintain_order="left")
-        .group_by("correlation")  # of a graph the first kernel's begin and the last one's end
+        .group_by("correlation")  # of a graph: the begin of the first kernel and the end of the last
         .agg(pl.col("process", "thread", "launch_ns", "start_ns", "gap_ns").first(), pl.col("end_ns").max())
         .with_columns(latency_ns=pl.col("start_ns") - pl.col("launch_ns"))
         .sort("launch_ns")
@@ -84,14 +86,14 @@ def link(trace: Trace) -> pl.DataFrame:
 
 
 def lead_behind(linked: pl.DataFrame) -> int:
-    """Return the lead (negative) without which kernels begin before their launch, 0 where none do."""
+    """Return the (negative) lead that explains kernels which begin before their launch, 0 if none do."""
     latency = linked["latency_ns"].sort()
     least = int(latency[max(MIN_CLOCK_EVENTS - 1, int(BEHIND * len(latency)))])
     return least - LATENCY_NS if least < -ROUNDING_NS else 0
 
 
 def lead_ahead(linked: pl.DataFrame) -> int:
-    """Return the lead that makes of the latency which ends much of the idle time a usual one, 0 if it is usual."""
+    """Return the lead that makes the latency at the end of much of the idle time a usual one, 0 if it already is."""
     ends = linked.filter(pl.col("gap_ns") > 0).sort("latency_ns")
     if ends.height < MIN_CLOCK_EVENTS or int(ends["latency_ns"][0]) <= MOST_LATENCY_NS:
         return 0
@@ -104,10 +106,10 @@ def lead_ahead(linked: pl.DataFrame) -> int:
 
 
 def follows_launches(alike: pl.DataFrame) -> bool:
-    """Return whether it is launches that the device followed, and not the work before in a queue that is always full.
+    """Return whether the device followed the launches, and not the previous work in a queue that is always full.
 
-    Then gaps are longer than a device needs between two queued kernels, or vary more than the latency; equal kernels
-    wait equally long in a full queue, and the gaps between them are alike, too.
+    After launches, gaps are longer than a device needs between two queued kernels, or vary more than the latency; in a
+    full queue equal kernels wait equally long, and the gaps between them are alike, too.
     """
     long = alike.filter(pl.col("gap_ns") >= STARTUP_NS)
     return int(long["gap_ns"].sum()) >= MIN_LATENCY_SHARE * int(alike["gap_ns"].sum()) or (
@@ -121,9 +123,9 @@ def spread(values: pl.Series) -> float:
 
 
 def waits_agree(trace: Trace, linked: pl.DataFrame) -> bool:
-    """Return whether the host, where it waited, went on before the device was done, as its clock says.
+    """Return whether, by the recorded times, the host's waits ended before the device was done.
 
-    True without waits: they say nothing then.
+    True without waits: nothing can be compared then.
     """
     calls = trace.host_events.filter((pl.col("category") == "runtime") & (pl.col("end_ns") > pl.col("start_ns")))
     own = on_threads(rows_named(calls, trace.names, WAITS), linked.select("process", "thread").unique())

@@ -1,6 +1,6 @@
-"""The last iteration of a short capture, which no other follows: a step marker may say until when it lasts.
+"""The last iteration of a short capture, which no other follows: a step marker may show when it ends.
 
-Three recorded steps are the commonest schedule; without the last one two are left, and one after warm-up.
+Three recorded iterations are the commonest schedule; without the last one two are left, and one after warm-up.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from deepprof.metrics.spans import covered, union
 
 __all__ = ["close_last"]
 
-FEW_USUAL = 5  # usual iterations: with more, one says nothing new
-ALIKE = 2.0  # times as long or as short as the others: a marker of something else
+FEW_USUAL = 5  # usual iterations: if there are as many, one more adds nothing
+ALIKE = 2.0  # times as long or as short as the others: beyond, the marker is of something else
 
 
 def close_last(loop: Loop, trace: Trace, sequence: Sequence, host: HostSide) -> Loop:
-    """Return the loop with its last iteration's time where few are known and a step marker ends it."""
+    """Return the loop with the time of its last iteration, if few times are known and a step marker shows its end."""
     table = loop.iterations
     known = table["iteration_ns"].drop_nulls()
     if not 1 <= len(known) < FEW_USUAL or not table["complete"][-1] or table["iteration_ns"][-1] is not None:
@@ -42,7 +42,7 @@ def close_last(loop: Loop, trace: Trace, sequence: Sequence, host: HostSide) -> 
 
 
 def find_end(host: HostSide, sequence: Sequence, start_ns: int) -> int | None:
-    """Return when the step marker ends in which the iteration that starts at `start_ns` was launched; None without."""
+    """Return the end of the step marker in which the iteration starting at `start_ns` was launched, else None."""
     first = int(np.searchsorted(sequence.start_ns, start_ns))
     launched_ns = int(sequence.launch_ns[first]) if sequence.linked else start_ns
     around = (pl.col("start_ns") <= launched_ns) & (pl.col("end_ns") > launched_ns) & ~pl.col("framework")

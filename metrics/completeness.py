@@ -1,4 +1,4 @@
-"""What a recording lacks, and what cannot be told for that reason."""
+"""What a recording lacks, and which results it prevents."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from deepprof.plurals import counted, verb
 
 __all__ = ["MissingEvidence", "find_lacks"]
 
-ENOUGH_ITERATIONS = 3  # iterations: of fewer a mean says little
+ENOUGH_ITERATIONS = 3  # iterations: a mean of fewer is not reliable
 LOST = 0.01  # of all records: single broken ones change nothing
 MUCH_LOST = 0.05
-UNLINKED = 0.05  # of the kernels; where most are unlinked, the recorder does not link, and rules know that
+UNLINKED = 0.05  # of the kernels; if most are unlinked, the recorder does not link, and rules account for that
 NAMED, UNKNOWN, DECISIVE = (
     0.15,
     0.5,
     0.3,
-)  # of the iteration (a known cause would be told), of its idle time, of it again
-# Reasons of `Accounting.dropped` for which something is missing that was recorded.
+)  # of the iteration (a known cause as large would be reported), of its idle time, of the iteration
+# Reasons in `Accounting.dropped` that mean that recorded data is missing.
 BROKEN = ("invalid-time", "invalid-place", "invalid", "malformed", "undecodable", "unmatched")
 ENDED = ("truncated", "without-times")  # one is enough: the recorder did not get to the end
-# In the notes: the recorder's own words for what it lost.
+# Notes in which the recorder itself reports what it lost.
 SAID = r"(?i)not all CUDA events|breaks off|ran out of buffer|are lost\b|without their kernels|(?:was|were) dropped"
 
 
 @dataclass(frozen=True, slots=True)
 class MissingEvidence:
-    """Something that is missing: `what`, the number it rests on, and what it `prevents`.
+    """Missing evidence: `what` is missing, the `value` that shows it, and what it `prevents`.
 
-    `decisive` says that the results depend on it.
+    `decisive`: the results depend on it.
     """
 
     key: str
@@ -57,7 +57,7 @@ def find_lacks(loop: Loop, trace: Trace) -> list[MissingEvidence]:
 
 
 def iterations_lacking(loop: Loop) -> Iterator[MissingEvidence]:
-    """Yield that too few iterations are complete."""
+    """Yield an entry if too few iterations are complete."""
     usual, complete = loop.usual.height, int(loop.iterations["complete"].sum())
     cut = loop.iterations.height - complete
     if usual < ENOUGH_ITERATIONS:
@@ -79,7 +79,7 @@ def iterations_lacking(loop: Loop) -> Iterator[MissingEvidence]:
 
 
 def records_lost(trace: Trace) -> Iterator[MissingEvidence]:
-    """Yield that records were lost, as the accounting shows or the recorder says."""
+    """Yield an entry if records were lost, as the accounting or the recorder's notes show."""
     dropped = trace.accounting.dropped
     ended, broken = (sum(dropped.get(reason, 0) for reason in reasons) for reasons in (ENDED, BROKEN))
     share = (ended + broken) / max(1, trace.accounting.read)
@@ -100,7 +100,7 @@ def records_lost(trace: Trace) -> Iterator[MissingEvidence]:
 
 
 def kernels_unlinked(loop: Loop, trace: Trace) -> Iterator[MissingEvidence]:
-    """Yield that a part of the kernels has no launch record while most have one."""
+    """Yield an entry if some of the kernels have no launch record while most have one."""
     rows = loop.usual
     if not rows.height or is_stand_in(trace):
         return
@@ -122,7 +122,7 @@ def kernels_unlinked(loop: Loop, trace: Trace) -> Iterator[MissingEvidence]:
 
 
 def causes_unknown(loop: Loop, trace: Trace) -> Iterator[MissingEvidence]:
-    """Yield that most of the idle time has no cause although the host was recorded."""
+    """Yield an entry if most of the idle time has no cause although the host was recorded."""
     rows = loop.usual
     whole = float(rows["iteration_ns"].sum() or 0)
     if not whole or not trace.host_events.height or loop.parts.is_empty():

@@ -1,4 +1,4 @@
-"""What a trace knows beside the kernels' order, as the arrays that the miner takes."""
+"""The evidence in a trace beside the kernels' order, as the arrays that the miner takes."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ __all__ = ["LOOPS", "gather_evidence", "order", "trust_in"]
 Int64s = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]
 
-# Ranges that mark a whole step: PyTorch's profiler.step(), hand-written ones, and the engines' "execute_…".
+# Ranges that mark a whole iteration: PyTorch's profiler.step(), hand-written ones, and the engines' "execute_…".
 STEP = re.compile(
     r"(?i)^(ProfilerStep|execute_"
     r"|((train|eval|global|bench|measure|profile|warm-?up)\w*[ _])?(step|iter|iteration|batch)[ _:-]*(?:$|[#\[(]))"
 )
-PART = re.compile(r"(?i)layer|block|attention|attn|mlp|expert|head\b|embed|norm\b")  # what a model is made of
+PART = re.compile(r"(?i)layer|block|attention|attn|mlp|expert|head\b|embed|norm\b")  # names of the parts of a model
 # PyTorch's own ranges that come once per iteration, the rarest first: gradient accumulation loads several batches per
-# step. The number ranks them by how often they proved to *end* where an iteration begins.
+# iteration. The number ranks them by how often they proved to *end* where an iteration begins.
 LOOPS = {UPDATE: 2.0, "Optimizer.zero_grad#": 1.0, "enumerate(DataLoader)#": 3.0}
 
 
 def gather_evidence(trace: Trace, sequence: Sequence, host: HostSide | None = None) -> Evidence:
     """Return the evidence on where the iterations of `sequence` begin; what the trace lacks is left out.
 
-    `host` is the trace's host side, where the caller has it already.
+    `host` is the trace's host side, if the caller already has it.
     """
     host = host or read_host(trace)
     n, begin, launch = len(sequence.symbols), sequence.start_ns, sequence.launch_ns
@@ -52,10 +52,10 @@ def gather_evidence(trace: Trace, sequence: Sequence, host: HostSide | None = No
 
 
 def launch_gaps(host: HostSide, sequence: Sequence) -> npt.NDArray[np.float64]:
-    """Return the host's own time before each launch: since the launch before, runtime calls left out.
+    """Return the host's own time before each launch: the time since the previous launch without runtime calls.
 
-    A host that waits inside a runtime call (a synchronisation, a full launch queue) waits for the device, which says
-    nothing on where an iteration begins; a host that loads data or logs does. 0 where it is not known.
+    A host that waits inside a runtime call (a synchronisation, a full launch queue) waits for the device, which does
+    not show where an iteration begins; loading data or logging does. 0 where the time is not known.
     """
     launch, gaps = sequence.launch_ns, np.zeros(len(sequence.symbols))
     own = np.diff(launch) - covered(host.calls, launch[:-1], launch[1:])
@@ -82,7 +82,7 @@ def graph_times(trace: Trace, sequence: Sequence) -> Int64s:
 
 
 def find_families(host: HostSide, sequence: Sequence) -> list[Family]:
-    """Return the host ranges by name, digits aside, the framework's loop ranges first."""
+    """Return the host ranges grouped by name without digits, the framework's loop ranges first."""
     own = host.ranges.filter((pl.col("side") == "host") | (pl.col("device") == sequence.device))
     groups = own.partition_by("family", maintain_order=True)
     return sorted((make_family(group, sequence) for group in groups), key=lambda f: order(f.name))
@@ -114,7 +114,7 @@ def make_family(group: pl.DataFrame, sequence: Sequence) -> Family:
 
 
 def trust_in(name: str, *, framework: bool) -> Trust:
-    """Return who wrote a range, and whether it marks steps or parts of a model."""
+    """Return the origin of a range, and whether it marks iterations or parts of a model."""
     if framework:
         return "loop" if order(name) < len(LOOPS) else "framework"
     if STEP.search(name):

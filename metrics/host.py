@@ -20,7 +20,7 @@ WAITS = "Synchronize"
 GRAPH_LAUNCHES = "GraphLaunch"
 # "lamb" must not match C++'s lambda.
 OPTIMIZER = r"(?i)multi_tensor_apply|adam|sgd|lamb(?:[^d]|$)|lars\b|rmsprop|adagrad|adafactor|momentum|optimizer"
-MARKED_STEP, DRAWN_STEP = "step[", "step#"  # XLA's names for what the program marks and what its profiler draws
+MARKED_STEP, DRAWN_STEP = "step[", "step#"  # XLA's names for steps that the program marks, and that its profiler draws
 INNER = ("nccl:", "gloo:", "rccl:", "ucc:")  # collectives come many times per iteration and mark nothing
 
 
@@ -77,7 +77,7 @@ def read_ranges(trace: Trace) -> pl.DataFrame:
 
 
 def is_inner() -> pl.Expr:
-    """Return whether a range with a `name` column marks nothing."""
+    """Return whether a range with a `name` column marks no iteration."""
     return pl.any_horizontal(pl.col("name").str.starts_with(prefix) for prefix in INNER)
 
 

@@ -52,7 +52,7 @@ class Spread:
 class LoopMetrics:
     """The paper's Table III of one loop, over its complete iterations after warm-up.
 
-    Every value is null when no iteration carries it (a single iteration has no interval).
+    Every value is null when no iteration has it (a single iteration has no interval).
     """
 
     avg_interval_ns: int | None

@@ -1,4 +1,4 @@
-"""From loops to numbers: the per-iteration table and Table III (Gu et al., section V)."""
+"""The numbers of a loop: the per-iteration table and Table III (Gu et al., section V)."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ Int64s = npt.NDArray[np.int64]
 
 BUSY = ("kernel", "memcpy", "memset", "graph")
 SLOW_START = 1.25  # a leading iteration is warm-up when it takes this much longer than the median of the others
-FEW_LEFT, SLOW_OF_FEW = 3, 2.0  # where so few would be left, it must be clearer: three steps are the commonest capture
+FEW_LEFT, SLOW_OF_FEW = 3, 2.0  # with so few it must be slower: three iterations are the commonest capture
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """When iterations start, when their last kernels end, and until when they run, arrays of one length.
 
-    An iteration runs until the next adjacent one starts; one that none follows directly ends with its last kernel.
+    An iteration runs until the next adjacent one starts; one that no other follows directly ends with its last kernel.
     """
 
     start: Int64s
@@ -50,7 +50,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What all streams of a device did, waits aside: its events, and its copies from the host, both sorted by start."""
+    """The work on all streams of a device, without waits: events, and copies from the host, both sorted by start."""
 
     start_ns: Int64s
     end_ns: Int64s
@@ -60,7 +60,7 @@ class Activity:
 
     @classmethod
     def of(cls, trace: Trace, device: int) -> Activity:
-        """Return what a trace's device did."""
+        """Return the activity of a device of a trace."""
         events = trace.device_events.filter((pl.col("device") == device) & pl.col("activity").is_in(BUSY))
         htod = events.filter(pl.col("copy_kind") == "HtoD")
         nbytes = htod["nbytes"].fill_null(0).cast(pl.Int64)
@@ -95,9 +95,9 @@ def measure_iterations(trace: Trace, sequence: Sequence, found: Iterations) -> p
 
 @dataclass(frozen=True, slots=True)
 class IterationColumns:
-    """The columns of `ITERATIONS` but for index and warm-up, as arrays of one length.
+    """The columns of `ITERATIONS` except index and warm-up, as arrays of one length.
 
-    `iteration_ns` stands only where the iteration is complete and `adjacent` to the next, `interval_ns` and
+    `iteration_ns` is valid only where the iteration is complete and `adjacent` to the next, `interval_ns` and
     `overlap_ratio` where it is adjacent.
     """
 
@@ -106,7 +106,7 @@ class IterationColumns:
 
 
 def measure_rows(activity: Activity, sequence: Sequence, found: Iterations) -> IterationColumns:
-    """Return what was measured of each iteration, from what is held of its stream and device."""
+    """Return the measured columns of each iteration, from the data of its stream and of its device."""
     at, last = bound(sequence, found), last_end(sequence, found)
     rows = {
         "start_ns": at.start,
@@ -123,7 +123,7 @@ def measure_rows(activity: Activity, sequence: Sequence, found: Iterations) -> I
 
 
 def as_table(measured: IterationColumns, schema: pl.Schema) -> pl.DataFrame:
-    """Return the columns of a schema as a table, null where a value does not stand."""
+    """Return the columns of a schema as a table, null where a value is not valid."""
     adjacent = measured.adjacent
     stands = dict.fromkeys(("interval_ns", "overlap_ratio"), adjacent)
     stands["iteration_ns"] = adjacent & measured.values["complete"]
@@ -153,7 +153,7 @@ def last_end(sequence: Sequence, found: Iterations) -> Int64s:
 
 
 def masked(values: npt.NDArray[Any], stands: npt.NDArray[np.bool_] | None) -> pl.Series:
-    """Return the values with null where they do not stand; None: all do."""
+    """Return the values, null where `stands` is false; None: all are valid."""
     column = pl.Series(values)
     return column if stands is None else column.set(pl.Series(~stands), None)
 
@@ -178,13 +178,13 @@ def overlap_ratio(copying: Spans, start: Int64s, end: Int64s) -> npt.NDArray[np.
 def warmup_length(table: pl.DataFrame) -> int:
     """Return how many leading iterations are warm-up: slower than the rest, or edited by autotuning.
 
-    At most half of them, and never so many that fewer than two remain; few are left out only when they are far slower.
+    At most half of them, and never so many that fewer than two remain; of few iterations only far slower ones count.
     """
     complete = table.filter("complete")
     if complete.height < 3:
         return 0
     interval = complete["interval_ns"]
-    duration = complete["operation_ns"] + interval.fill_null(interval.median() or 0)  # the last one's is not seen
+    duration = complete["operation_ns"] + interval.fill_null(interval.median() or 0)  # the last interval is unknown
     usual = float(duration.tail((complete.height + 1) // 2).median())  # type: ignore[arg-type]
     above = SLOW_START if complete.height > FEW_LEFT else SLOW_OF_FEW
     slow = ((duration > above * usual) | find_edited(complete)).to_list()
@@ -194,7 +194,7 @@ def warmup_length(table: pl.DataFrame) -> int:
 
 
 def find_edited(table: pl.DataFrame) -> pl.Series:
-    """Return which iterations have far more edits than complete ones usually have, as autotuning makes them."""
+    """Return which iterations have far more edits than complete ones usually have, as autotuning causes them."""
     median = table.filter("complete")["edits"].median()
     edited: pl.Series = table["edits"] > max(8, 4 * int(median or 0))  # type: ignore[arg-type]
     return edited
@@ -203,7 +203,7 @@ def find_edited(table: pl.DataFrame) -> pl.Series:
 def summarize(table: pl.DataFrame) -> LoopMetrics:
     """Return Table III over the complete iterations after warm-up."""
     used = table.filter(pl.col("complete") & ~pl.col("warmup"))
-    followed = used.filter(pl.col("interval_ns").is_not_null())  # the last one's copies for the next are not seen
+    followed = used.filter(pl.col("interval_ns").is_not_null())  # the last one's copies for the next are not recorded
     return LoopMetrics(
         avg_interval_ns=rounded(used["interval_ns"].mean()),
         max_interval_ns=rounded(used["interval_ns"].max()),

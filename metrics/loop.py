@@ -24,11 +24,11 @@ Single = Literal["marked step", "recording"]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far the loop agrees with the user's ranges of one name.
+    """The agreement of the loop with the user's ranges of one name.
 
     `ratio` is the share of ranges and iterations that meet (an F1 score): a range meets an iteration when their first
-    kernels are within 1 % of the period of each other. `matched` of the `iterations` ranges do, and as many of the
-    `given` complete iterations that lie where the ranges do.
+    kernels are within 1 % of the period of each other. `iterations` is the number of ranges, `given` that of the
+    complete iterations where the ranges lie, and `matched` the number of each that meet.
     """
 
     name: str
@@ -53,12 +53,12 @@ class Loop:
     `iterations` has the schema `metrics.iteration.ITERATIONS`, `parts` has `metrics.breakdown.parts.PARTS`: one row per
     iteration each, in the same order. `timeline` is that of the loop's device.
 
-    `period` is in kernels of the main stream. `confidence` is that the iterations are right, first kernels included;
-    `boundary_confidence` its part that concerns where in the period they begin. `prologue` is what ran before the
-    first iteration, `epilogue` what ran after the last. `cycles` and `nested` have the keys of the report; `blocks`
-    are all the large blocks of the template, each with its place in it. `single` says that it is no loop at all but one
-    stretch that is measured as an iteration (`metrics.single`). `top` is which kernels and copies take the time of the
-    usual iterations, None where there are none.
+    `period` is in kernels of the main stream. `confidence` is the confidence that the iterations are right, first
+    kernels included; `boundary_confidence` is the part of it that concerns where in the period they begin. `prologue`
+    is what ran before the first iteration, `epilogue` what ran after the last. `cycles` and `nested` have the keys of
+    the report; `blocks` are all the large blocks of the template, each with its place in it. `single` is set if this is
+    no loop but one stretch that is measured as an iteration (`metrics.single`). `top` has the kernels and copies that
+    take the time of the usual iterations, None where there are none.
     """
 
     rank: int

@@ -1,8 +1,8 @@
-"""Iterations as ranges mark them, for loops whose kernels grow so fast that no two iterations are alike.
+"""Iterations as ranges mark them, for loops that grow by so many kernels that no two iterations are alike.
 
-A loss that is kept with its history makes every backward pass longer by the whole model. Nothing of that comes back at
-regular distances, and what does is a layer. The ranges still say what an iteration is: the user's step markers, or the
-one optimizer's steps.
+A loss that is kept with its history makes every backward pass longer by the whole model. No iteration then repeats at
+regular distances; only layers do. The ranges still show what an iteration is: the user's step markers, or the steps of
+the only optimizer.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["MarkedIterations", "find_marked"]
 Int64s = npt.NDArray[np.int64]
 
 MIN_MARKED_ITERATIONS = 3  # iterations: fewer show no loop, as in the miner
-MIN_MARKED_KERNELS = 6  # kernels of an iteration: shorter ones are not worth a look
+MIN_MARKED_KERNELS = 6  # kernels of an iteration: shorter ones are left out
 PREFIX = 8  # kernels that show where an iteration begins
-RISING, MUCH = 0.9, 1.1  # of all steps; times as long
-CONFIDENCE = {"annotation": 0.9, "framework": 0.75}  # the user says so; or something that usually comes once in each
+RISING, MUCH = 0.9, 1.1  # share of iterations no shorter than the one before; length of the last over the first
+CONFIDENCE = {"annotation": 0.9, "framework": 0.75}  # the user's marker; a range that usually comes once in each
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class MarkedIterations:
 
     @property
     def source(self) -> Literal["annotation", "framework"]:
-        """Who wrote the ranges: `annotation` or `framework`."""
+        """The origin of the ranges: `annotation` (the user) or `framework`."""
         return "annotation" if self.family.trust == "step" else "framework"
 
     @property
@@ -50,12 +50,12 @@ class MarkedIterations:
 
     @property
     def confidence(self) -> float:
-        """That the iterations are right, 0..1."""
+        """Confidence that the iterations are right, 0..1."""
         return CONFIDENCE[self.source]
 
     @property
     def evidence(self) -> str:
-        """What speaks for the iterations, in a sentence."""
+        """The evidence for the iterations, in a sentence."""
         lengths = self.iterations.end - self.iterations.first
         least, most = int(lengths.min()), int(lengths.max())
         alike = f"{counted(least, 'kernel')} in each"
@@ -76,7 +76,7 @@ def find_marked(sequence: Sequence, evidence: Evidence) -> MarkedIterations | No
 
 
 def choose_family(evidence: Evidence) -> Family | None:
-    """Return the step markers, or the optimizer's steps where there is but one optimizer; the most frequent first."""
+    """Return the most frequent step markers, or else the optimizer's steps if there is only one optimizer."""
     enough = [family for family in evidence.families if len(family.positions) >= MIN_MARKED_ITERATIONS]
     steps = [family for family in enough if family.trust == "step"]
     optimizers = [family for family in enough if family.name.startswith("Optimizer.step#")]
@@ -94,7 +94,7 @@ def bounds_of_steps(family: Family) -> tuple[Int64s, Int64s]:
 def bounds_of_ends(family: Family, sequence: Sequence) -> tuple[Int64s, Int64s]:
     """Return the bounds of iterations that end with each range.
 
-    The first one begins where the kernels that begin the others come first; what is before them belongs to none.
+    The first one begins at the first occurrence of the kernels that begin the others; kernels before belong to none.
     """
     ends = family.positions
     prefix = common_prefix(sequence.symbols, ends[ends < len(sequence.symbols)])
@@ -108,7 +108,7 @@ def bounds_of_ends(family: Family, sequence: Sequence) -> tuple[Int64s, Int64s]:
 
 
 def common_prefix(symbols: npt.NDArray[np.uint32], begins: Int64s) -> npt.NDArray[np.uint32]:
-    """Return the symbols that follow each of `begins` alike, at most eight."""
+    """Return the symbols that are the same from each of `begins` on, at most eight."""
     begins = begins[begins + PREFIX <= len(symbols)]
     if not len(begins):
         return symbols[:0]
@@ -118,7 +118,10 @@ def common_prefix(symbols: npt.NDArray[np.uint32], begins: Int64s) -> npt.NDArra
 
 
 def measure_edits(sequence: Sequence, first: Int64s, end: Int64s) -> Iterations:
-    """Return complete iterations, with their edits against the one of median length: at most what both ends differ."""
+    """Return complete iterations, with their edits against the one of median length.
+
+    An upper bound: all symbols between the common ends.
+    """
     lengths = end - first
     middle = int(np.argsort(lengths, kind="stable")[len(lengths) // 2])
     template = sequence.symbols[first[middle] : end[middle]]

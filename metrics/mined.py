@@ -1,4 +1,4 @@
-"""From a main stream to its measured loops: the miner, or the paper's mode when the count is given."""
+"""The measured loops of a main stream: from the miner, or from the paper's mode when the count is given."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from deepprof.plurals import counted
 
 __all__ = ["agreement_with", "find_counted", "find_loops", "pick_counted"]
 
-MISSED = 0.1  # of the pattern: what the paper's pattern may miss of an iteration
+MISSED = 0.1  # of the pattern: how much of an iteration the paper's pattern may miss
 LARGE_BLOCK = 0.05  # of the period
 MEANT = 0.5
-DISAGREE, FILLED = 0.6, 0.8  # of ranges that meet an iteration, and of the kernels within them: then markers decide
-KEPT = 0.9  # of iterations that grow: with fewer of them in one loop, their markers decide
+DISAGREE, FILLED = 0.6, 0.8  # below this agreement, and from this share of kernels inside them on, markers decide
+KEPT = 0.9  # of marked iterations that grow: if no mined loop has as many, the markers decide
 NEAR = 0.01  # of the period: a range begins "at" an iteration when it is this close
 
 
 def find_loops(trace: Trace, sequence: Sequence, evidence: Evidence) -> tuple[list[Loop], str | None]:
-    """Return the loops of one main stream, and why there is none."""
+    """Return the loops of one main stream, and the reason if there is none."""
     mined = mine(trace, sequence, evidence)
     marked = find_marked(sequence, evidence)
     if marked is not None and (mined.reason is not None or overrules(marked, mined, sequence)):
@@ -46,16 +46,16 @@ def find_loops(trace: Trace, sequence: Sequence, evidence: Evidence) -> tuple[li
 def find_counted(
     trace: Trace, sequence: Sequence, evidence: Evidence, counts: Counts[int]
 ) -> tuple[list[Loop], str | None]:
-    """Return the paper's loops of one main stream, with the counts that the user gives, and why there is none."""
+    """Return the paper's loops of one main stream for the user's `counts`, and the reason if there is none."""
     found = mine_with_counts(sequence.symbols, counts)
     missing = None if found else f"no pattern comes back {' or '.join(map(str, counts))} times"
     return [from_paper(trace, sequence, evidence, loop) for loop in found], missing
 
 
 def pick_counted(loops: Counts[Loop], counts: Counts[int]) -> list[Loop] | None:
-    """Return another one of `loops`, found without counts, for each of the counts; None where one has none.
+    """Return a different one of `loops`, found without counts, for each count; None if a count fits none that is left.
 
-    The paper's pattern is shorter than an iteration by its third criterion, so that it says less of the same loop.
+    The paper's pattern is shorter than an iteration by its third criterion, so that it describes less of the same loop.
     """
     picked: list[Loop] = []
     for count in counts:
@@ -69,15 +69,15 @@ def pick_counted(loops: Counts[Loop], counts: Counts[int]) -> list[Loop] | None:
 
 
 def counts_as(iterations: pl.DataFrame, count: int) -> bool:
-    """Return whether so many iterations were found, all in all or whole ones."""
+    """Return whether `count` lies between the number of complete iterations and that of all."""
     return int(iterations["complete"].sum()) <= count <= iterations.height
 
 
 def overrules(marked: MarkedIterations, mined: mining.MiningResult, sequence: Sequence) -> bool:
-    """Return whether the user's step markers fill the sequence and none of the mined loops has one pass for each.
+    """Return whether the markers fill the sequence and none of the mined loops has one pass for each.
 
-    A loop that holds on to its graph grows by whole passes: what then comes back is a part of an iteration. Where it
-    grows a kernel at a time, an iteration is mined as long as it is nearly alike; then ranges of either source decide.
+    A loop that keeps its graph grows by whole passes: only a part of an iteration then repeats. If it grows a kernel at
+    a time, iterations are mined only as long as they are nearly alike; then ranges of either source decide.
     """
     rows = marked.iterations
     filled = int((rows.end - rows.first).sum()) / max(1, len(sequence.symbols))
@@ -147,7 +147,7 @@ def from_marked(trace: Trace, sequence: Sequence, evidence: Evidence, found: Mar
 
 
 def outside(sequence: Sequence, first: int, end: int) -> OutsideIterations:
-    """Return how many kernels there are from `first` to before `end`, and from when to when they ran."""
+    """Return the number of kernels from `first` to before `end`, and the time that they span."""
     if end <= first:
         return OutsideIterations()
     until = int(sequence.end_ns[first:end].max())
@@ -160,7 +160,7 @@ def large_blocks(found: mining.MinedLoop) -> list[NestedBlock]:
 
 
 def list_kinds(blocks: Counts[NestedBlock]) -> list[dict[str, int]]:
-    """Return what blocks there are, each kind once, the largest first."""
+    """Return each kind of block once, the largest first."""
     kinds = dict.fromkeys((b.events, b.repeats) for b in blocks)
     return [{"events": events, "repeats": repeats} for events, repeats in kinds]
 
@@ -216,14 +216,14 @@ def best_agreement(evidence: Evidence, found: mining.Iterations, period: int) ->
 
 
 def lies_among(family: Family, found: mining.Iterations) -> bool:
-    """Return whether any of the ranges begins among the iterations: warm-up steps say nothing of an evaluation."""
+    """Return whether any range begins among the iterations: markers of a warm-up do not describe an evaluation."""
     return bool(len(found.first) and ((family.positions >= found.first[0]) & (family.positions < found.end[-1])).any())
 
 
 def agreement_with(family: Family, found: mining.Iterations, period: int) -> Agreement:
-    """Return which share of the ranges and the iterations meet, an F1 score with a tolerance of 1 % of the period.
+    """Return the share of the ranges and the iterations that meet, an F1 score with a tolerance of 1 % of the period.
 
-    Only what both can see is compared: iterations from the first range to the last, ranges up to the last iteration.
+    Only what both cover is compared: iterations from the first range to the last, ranges up to the last iteration.
     """
     limit, near = int(found.end[-1]) if len(found.end) else 0, max(2.0, NEAR * period)
     wanted, given = family.positions[family.positions < limit], found.first[found.complete]

@@ -8,7 +8,7 @@ __all__ = ["coarse_ids", "rows_named", "with_names"]
 
 BRACKETS = r"<[^<>]*>"  # innermost template arguments; applied until none is left
 UNNAMED = "(anonymous namespace)::"  # its brackets open no parameter list
-DEPTH = 12  # of nested template arguments that real names have at most
+DEPTH = 12  # levels of nested template arguments, the most that real names have
 TAIL = r"\(.*$"  # the parameter list
 SIZES = r"\d+(x\d+)*"  # tiles, vector widths, versions
 
@@ -19,14 +19,14 @@ def with_names(rows: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
 
 
 def rows_named(rows: pl.DataFrame, names: pl.Series, pattern: str) -> pl.DataFrame:
-    """Return the rows with a `name_id` column whose name contains `pattern`; every name is looked at once."""
+    """Return the rows with a `name_id` column whose name contains `pattern`; every name is matched once."""
     ids = rows["name_id"].unique()
     wanted = ids.filter(names.gather(ids).str.contains(pattern).fill_null(value=False))
     return rows.filter(pl.col("name_id").is_in(wanted.implode()))
 
 
 def coarse_ids(names: pl.Series) -> pl.Series:
-    """Return for each name id the id of the first name that is the same but for template arguments and numbers."""
+    """Return for each name id the id of the first name that is the same except for template arguments and numbers."""
     coarse = names.fill_null("").str.replace_all(UNNAMED, "", literal=True)
     for _ in range(DEPTH):
         coarse = coarse.str.replace_all(BRACKETS, "")

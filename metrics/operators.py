@@ -1,8 +1,8 @@
-"""Traces without a device: the CPU's operators stand for kernels, so that everything above can look at them.
+"""CPU fallback for traces without a device: the operators count as kernels, so that all upper layers can use them.
 
 PyTorch on a machine without a GPU computes inside its operators, one after the other on the training thread. Taken as
-the kernels of one stream they repeat as kernels do, and what lies between them is the thread's own time. Nothing
-stands in where a device was in use and only its events are missing: operators then last as long as a launch takes.
+the kernels of one stream they repeat as kernels do, and what lies between them is the thread's own time. There is no
+fallback if a device was in use and only its events are missing: operators then last only as long as a launch takes.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ __all__ = [
 ]
 
 NOTE = "recorded on the CPU only: iterations are counted in operators of thread "
-WITHOUT_KERNELS = "holds no kernel"  # how importers begin a note that this one takes the place of
+WITHOUT_KERNELS = "holds no kernel"  # how importers begin the note that this one replaces
 INPUT_RANGE = r"^enumerate\(DataLoader\)#"
-# What torch.compile writes around compiling, from the outside in. The operators that it traces there do not compute.
+# Ranges of torch.compile around compiling, from the outside in. The operators that it traces there do not compute.
 COMPILER_RANGE = r"^dynamo$|^entire_(?:frame|backward)_compile$|^backward_compile$|\(dynamo_timed\)$"
-# What a name says, as marks that add up.
+# Properties of a name, as marks that add up.
 OPERATOR, ATEN, BACKWARD, FOREIGN, WAITING = 1, 2, 4, 8, 16
 PATTERNS: Mapping[int, str] = MappingProxyType(
     {
         # PyTorch's dispatcher names operators namespace::name; Python wrappers and hand-written ranges of older
-        # recorders, which have the same category, are not. Compiled code is the exception: nothing inside it need be
+        # recorders, which have the same category, are not named so. Compiled code is the exception: it need not contain
         # an operator.
         OPERATOR: r"::|^## Call CompiledFxGraph",
-        ATEN: r"^aten::",  # every PyTorch program has some; other frameworks' functions of C++ have colons too
+        ATEN: r"^aten::",  # every PyTorch program has some; C++ functions of other frameworks have colons too
         BACKWARD: r"^autograd::engine::evaluate_function",
         FOREIGN: f"{INPUT_RANGE}|{COMPILER_RANGE}",
         WAITING: COLLECTIVE_RANGE,
     }
 )
 MIN_OPERATORS = (
-    12  # operators: three iterations, the fewest that make a loop, of a forward, a backward and a step or two
+    12  # operators: three iterations, the fewest that make a loop, of a forward, a backward and an update or two
 )
 PLACE = ("process", "thread")
 Place = tuple[int | None, int | None]
@@ -74,9 +74,9 @@ Marks = npt.NDArray[np.uint8]
 
 
 def stand_ins(traces: Sequence[Trace]) -> tuple[Trace, ...]:
-    """Return the ranks of one job, with stand-ins if not one of them recorded work of a device.
+    """Return the ranks of one job, with the CPU fallback if none of them recorded work of a device.
 
-    Operators are not kernels: ranks that show the one are not comparable with ranks that show the other.
+    Operators are not kernels: ranks with operators are not comparable with ranks with kernels.
     """
     found = [stand_in(trace) for trace in traces]
     if any(trace.device_events.height for trace in traces):
@@ -92,9 +92,9 @@ def is_stand_in(trace: Trace) -> bool:
 def stand_in(trace: Trace) -> Trace | None:
     """Return the trace with the training thread's outermost operators as kernels of device 0, or None.
 
-    The stream is the thread's id. Ranges of collectives are collectives on the stream of their thread. Rows move: what
-    is a kernel is no host event any more, so that the accounting still counts every record once. None where a device
-    was in use, or too few operators ran.
+    The stream is the thread's id. Ranges of collectives are collectives on the stream of their thread. Rows move: a row
+    that becomes a kernel is no host event any more, so that the accounting still counts every record once. None if a
+    device was in use, or too few operators ran.
     """
     if used_device(trace):
         return None
@@ -109,9 +109,9 @@ def stand_in(trace: Trace) -> Trace | None:
 
 
 def used_device(trace: Trace) -> bool:
-    """Return whether anything says that a device was, or could have been, in use.
+    """Return whether anything shows that a device was, or could have been, in use.
 
-    A GPU that is only listed counts: programs that use it and record the CPU alone are common.
+    A GPU that is only listed counts: programs that use a GPU but record only the CPU are common.
     """
     return bool(
         trace.device_events.height
@@ -123,7 +123,7 @@ def used_device(trace: Trace) -> bool:
 
 
 def mark_names(names: pl.Series) -> Marks:
-    """Return for each name what it says: the sum of its marks."""
+    """Return for each name the sum of its marks."""
     found = np.zeros(len(names), np.uint8)
     for mark, pattern in PATTERNS.items():
         found |= names.str.contains(pattern).fill_null(value=False).to_numpy().astype(np.uint8) * np.uint8(mark)
@@ -136,16 +136,16 @@ def marked(marks: Marks, rows: pl.DataFrame, mark: int) -> pl.Series:
 
 
 def find_operators(host_events: pl.DataFrame, marks: Marks) -> pl.DataFrame:
-    """Return the operators with their `row` in the host table, by thread and start, the outer of two first."""
+    """Return the operators with their `row` in the host table, sorted by thread and start, outer before inner."""
     rows = host_events.with_row_index("row").filter(pl.col("category") == "op", pl.col("end_ns").is_not_null())
     rows = rows.filter(marked(marks, rows, OPERATOR))
     return rows.sort("process", "thread", "start_ns", "end_ns", "row", descending=[False, False, False, True, False])
 
 
 def outermost(operators: pl.DataFrame, reach_ns: int | None = None) -> pl.DataFrame:
-    """Return the operators that begin in no other one of their thread; sorted as `find_operators` sorts.
+    """Return the operators that begin inside no other one of their thread; sorted as `find_operators` sorts.
 
-    `reach_ns` is where those before them end, which are not in the table.
+    `reach_ns` is the end of earlier operators that are not in the table.
     """
     reach = pl.max_horizontal(pl.col("end_ns").cum_max().shift(1).over("process", "thread"), pl.lit(reach_ns, pl.Int64))
     return operators.filter((pl.col("start_ns") >= reach).fill_null(value=True))
@@ -184,18 +184,18 @@ def foreign_ranges(host_events: pl.DataFrame, annotations: pl.DataFrame, marks: 
 
 
 def untouched(operators: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return the operators that lie in none of the ranges of their thread, nor around one.
+    """Return the operators that lie neither inside nor around any of the ranges of their thread.
 
     A backward pass that compiles is not compute.
     """
     spans = union(ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy())
     start, end = operators["start_ns"].to_numpy(), operators["end_ns"].to_numpy()
-    shared: npt.NDArray[np.int64] = covered(spans, start, np.maximum(end, start + 1))  # an empty operator has a place
+    shared: npt.NDArray[np.int64] = covered(spans, start, np.maximum(end, start + 1))  # gives an empty operator a place
     return operators.filter(pl.Series(shared == 0, dtype=pl.Boolean))
 
 
 def move(trace: Trace, chosen: pl.DataFrame, marks: Marks, main: Place) -> Trace:
-    """Return the trace with the `chosen` host rows and all collectives as device events, and a note that says so."""
+    """Return the trace with the `chosen` host rows and all collectives as device events, and a note on that."""
     moved = move_rows(trace.host_events, trace.annotations, chosen, marks)
     return replace(
         trace,
@@ -214,7 +214,7 @@ def describe(place: Place) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MovedOperators:
-    """Rows of a trace after some have become device events; `remaining` says which host rows have not."""
+    """Rows of a trace after some have become device events; `remaining` marks the host rows that have not."""
 
     device_events: pl.DataFrame
     host_events: pl.DataFrame

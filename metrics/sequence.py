@@ -21,7 +21,7 @@ class Sequence:
     """The kernels (and graph launches) of one stream in the order in which they started; arrays of one length n.
 
     `symbols` are name ids. `launch_ns` is when the host launched each kernel; it never falls, and it is -1 for
-    kernels launched before the capture began. `linked` says whether the trace has launch records at all. `breaks` are
+    kernels launched before the capture began. `linked` is whether the trace has launch records at all. `breaks` are
     the places, ascending, before which the recording was interrupted.
     """
 
@@ -36,7 +36,7 @@ class Sequence:
 
     @property
     def gap_ns(self) -> Int64s:
-        """Idle time of the stream before each kernel; 0 for the first, and where nobody knows it."""
+        """Idle time of the stream before each kernel; 0 for the first, and where it is unknown."""
         gaps = before(self.start_ns, np.maximum.accumulate(self.end_ns))
         gaps[self.breaks] = 0
         return gaps
@@ -52,7 +52,7 @@ def before(starts: Int64s, ends: Int64s) -> Int64s:
 def main_sequence(trace: Trace, device: int, stream: int, host: HostSide | None = None) -> Sequence:
     """Return the kernels of (device, stream) as symbols; copies, memsets and waits are no part of the sequence.
 
-    `host` is the trace's host side, where the caller has it already.
+    `host` is the trace's host side, if the caller already has it.
     """
     work = trace.device_events.filter(
         (pl.col("device") == device) & (pl.col("stream") == stream) & pl.col("activity").is_in(["kernel", "graph"])

@@ -1,6 +1,6 @@
 """A stretch of time that is measured as one iteration where no loop was found: a marked step, or the whole recording.
 
-A capture of one step, of a single pass or of one request repeats nothing, but where its time goes is as certain.
+A capture of one step, of a single pass or of one request repeats nothing, but shows reliably where its time goes, too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MIN_SINGLE_KERNELS = 2  # kernels
 
 
 def measure_single(trace: Trace, sequence: Sequence, families: List[Family], timeline: Timeline) -> Loop | None:
-    """Return the marked steps, or else all that was recorded, as a loop of one iteration; None for too few kernels."""
+    """Return the longest marked step, or else the recording, as a loop of one iteration; None for too few kernels."""
     count = len(sequence.symbols)
     if count < MIN_SINGLE_KERNELS:
         return None
@@ -53,7 +53,7 @@ def measure_single(trace: Trace, sequence: Sequence, families: List[Family], tim
 
 
 def find_step(families: List[Family], count: int) -> tuple[Single, int, int] | None:
-    """Return the longest step that a marker says, in kernels; None without one that holds several."""
+    """Return the longest marked step, in kernels; None if no marked step holds several."""
     steps = [(family.positions, family.ends) for family in families if family.trust == "step"]
     known = [(first, np.minimum(ends, count)) for first, ends in steps if ends is not None]
     bounds = [(int(e - f), int(f)) for pair in known for f, e in zip(*pair, strict=True) if e - f >= MIN_SINGLE_KERNELS]
@@ -74,7 +74,7 @@ def measure_stretch(trace: Trace, sequence: Sequence, first: int, end: int) -> p
 
 
 def stretch_to_span(table: pl.DataFrame, timeline: Timeline) -> pl.DataFrame:
-    """Return the row with the device's whole span, copies before the first kernel and after the last among it."""
+    """Return the row with the device's whole span, including copies before the first kernel and after the last."""
     first, last = int(timeline.bounds[0]), int(timeline.bounds[-1])
     busy = sum(ns for part, ns in timeline.totals_ns.items() if not part.startswith("idle_"))
     return table.with_columns(

@@ -1,7 +1,7 @@
 """Unions of time intervals: same-stream overlap is real (PDL, HIP), so durations are never just added up.
 
 A span set is a pair of int64 arrays (starts, ends) in nanoseconds. `union` returns disjoint, sorted spans; the other
-functions take such a union. All are O(n log n) or better, in numpy. `paint` puts several of them over one another.
+functions take such a union. All are O(n log n) or better, in numpy. `paint` layers several of them over one another.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Spans:
 
     @property
     def total_ns(self) -> int:
-        """Their length together."""
+        """Total length of the spans."""
         return int((self.ends - self.starts).sum())
 
 
@@ -66,7 +66,7 @@ def elapsed(spans: Spans, times: Int64s) -> Int64s:
 class Painted:
     """Time cut into segments [bounds[i], bounds[i + 1]) of one colour each; `bounds` has one element more.
 
-    A colour is the number of a layer, or -1 where none of them lies.
+    A colour is the number of a layer, or -1 where there is none.
     """
 
     bounds: Int64s
@@ -84,7 +84,7 @@ def paint(layers: Sequence[Spans]) -> Painted:
 
 
 def lies_over(spans: Spans, bounds: Int64s) -> npt.NDArray[np.bool_]:
-    """Return over which segments between `bounds`, which hold all edges of `spans`, a span lies."""
+    """Return which segments between `bounds` a span covers; `bounds` holds all edges of `spans`."""
     change = np.zeros(len(bounds), np.int8)
     change[np.searchsorted(bounds, spans.starts)] += 1
     change[np.searchsorted(bounds, spans.ends)] -= 1

@@ -19,10 +19,10 @@ __all__ = [
 
 ROLES = ("main", "copy", "assist", "communication")
 # NCCL and RCCL device kernels: ncclKernel_*, ncclDevKernel_*, and the generic ones of newer releases. Ranges such as
-# gloo:all_reduce are device events only where the CPU stands for a device (metrics/operators.py).
+# gloo:all_reduce are device events only in the CPU fallback (metrics/operators.py).
 COLLECTIVE_RANGE = r"^(?:nccl|gloo|mpi|ucc):"
 COLLECTIVE_OPERATOR = (
-    r"^c10d::"  # what calls them; where a backend has ranges, these last until it is done, not the call
+    r"^c10d::"  # their calls; ranges of a backend, if any, last until the collective is done, calls do not
 )
 # XLA's own names, where a recorder gives the operations of its programs instead of kernels (nsys-jax).
 COLLECTIVE_HLO = (

@@ -1,6 +1,6 @@
 """Which kernels and which copies take the time of a mean iteration, or of a recording without one.
 
-Everything on all streams of the device that starts in an iteration is the iteration's. The time of a name is that in
+All events of the device, on any stream, belong to the iteration in which they start. The time of a name is the time in
 which at least one call of it runs: calls that overlap count once. Calls of different names that overlap both count, so
 that all names together may take longer than the device is busy. Shares are of the mean iteration's time, as in the
 table of parts, and not of the busy time.
@@ -26,11 +26,11 @@ __all__ = ["measure_top", "select_work", "top_of_loop", "top_of_recording"]
 
 Int64s = npt.NDArray[np.int64]
 
-MOST_NAMES = 1_000  # shortened one by one; a trace of more names has been made to have them
+MOST_NAMES = 1_000  # names that are shortened one by one; only artificial traces have more
 OTHERS = "(others)"
 BACKWARD_STEP = "autograd::engine::evaluate_function: "
 COLUMNS = ("start_ns", "end_ns", "device", "activity", "name_id", "copy_kind", "nbytes")
-# Of a copy's name, as in "Memcpy HtoD (Pageable -> Device)"; the first that it holds.
+# Words in a copy's name, as in "Memcpy HtoD (Pageable -> Device)"; the first that it contains counts.
 MEMORIES = ("pageable", "pinned", "managed")
 
 
@@ -97,12 +97,12 @@ def sum_kernels(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 
 def name_operator(name: str) -> str:
-    """Return an operator's name; its namespace says whose it is, but for the one that every backward step has."""
+    """Return an operator's name without the prefix of every backward step; other namespaces show the owner."""
     return name.removeprefix(BACKWARD_STEP)
 
 
 def totals() -> dict[str, pl.Expr]:
-    """Return how many `calls` a group has, their durations together in `spent_ns`, and in `ns` when any of them ran."""
+    """Return a group's number of `calls`, their summed durations `spent_ns`, and `ns`, the time in which any ran."""
     return {"calls": pl.len(), "spent_ns": pl.col("ns").sum(), "ns": busy_time()}
 
 
@@ -120,7 +120,7 @@ def sum_copies(copies: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 
 def memory_of(name: str | None) -> str | None:
-    """Return which kind of host memory a copy's name says; None where it does not."""
+    """Return the kind of host memory that a copy's name contains; None if it contains none."""
     return next((kind for kind in MEMORIES if kind in (name or "").lower()), None)
 
 

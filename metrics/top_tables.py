@@ -9,7 +9,7 @@ import polars as pl
 
 __all__ = ["TOP_COPIES", "TOP_KERNELS", "TopWork"]
 
-# `name` is short, as people say it; `variants` counts the full names that it stands for. `calls` and `time_ns` are per
+# `name` is the short, usual name; `variants` counts the full names that it covers. `calls` and `time_ns` are per
 # iteration (calls that overlap count once), `share_ratio` is of the mean iteration's time. `mean_ns` and `max_ns` are
 # of a single call.
 TOP_KERNELS = pl.Schema(
@@ -23,9 +23,9 @@ TOP_KERNELS = pl.Schema(
         "max_ns": pl.Int64(),
     }
 )
-# `direction` is one of `COPY_KINDS`, null where the recorder does not say; `memory` what kind of host memory it is from
-# or to. `nbytes` is null where no copy has a size, rounded up so that a copy
-# in some iterations only does not read as none; the rate is that of a copy.
+# `direction` is one of `COPY_KINDS`, null if not recorded; `memory` is the kind of host memory that the copy reads
+# or writes. `nbytes` is null if no copy has a size, and rounded up so that a copy in only some iterations does not read
+# as none; the rate is that of a copy.
 TOP_COPIES = pl.Schema(
     {
         "direction": pl.String(),
@@ -43,8 +43,8 @@ TOP_COPIES = pl.Schema(
 class TopWork:
     """What takes the time of a mean iteration: tables `TOP_KERNELS` and `TOP_COPIES`.
 
-    `over` says of what it is the mean: of `iterations` iterations, or of one marked step or recording; `mean_ns` is
-    how long they take.
+    `over` is what the mean is over: `iterations` iterations, or one marked step or recording; `mean_ns` is how long
+    these take on average.
     """
 
     over: Literal["iterations", "marked step", "recording"]

@@ -1,4 +1,4 @@
-"""Integers in, loops out: the suffix tree and the iteration miner (floor 1; knows no trace).
+"""Find loops in sequences of integers: the suffix tree and the iteration miner (layer 1; independent of traces).
 
 Usable alone on any sequence of non-negative integers:
 
@@ -8,14 +8,15 @@ Usable alone on any sequence of non-negative integers:
 >>> mined.loop.period, len(mined.loop.iterations.first)
 (71, 5)
 
-`find_loop` finds one loop without a count, `find_loops` all of a program, `OnlineMiner` the iterations of a stream that
-is still running; `mine_with_counts` is the paper's way, with the count given. `SuffixTree` and `Matcher` are what all
-are built of: C (`native.c`, loaded by ctypes), or numpy where it was not compiled.
+`find_loop` finds one loop without a given count, `find_loops` all loops of a program, `OnlineMiner` the iterations of a
+stream that is still running. `mine_with_counts` is the paper's method, with the count given. All of them are built on
+`SuffixTree` and `Matcher`: C code (`native.c`, loaded by ctypes), or numpy where it was not compiled.
 
-The steps, in their order: `levels`, `template`, `candidates`, `choice`, `cycles`, `acceptance` and `search` find which
-window shows which iteration; `bounds` and `votes`, then `phase`, `confidence` and `loops`, say where it begins, how
-sure that is, and how the whole matches; `heads` and `iterations` make iterations of passes. `supercycles`, `regimes`
-and `several` take cycles and programs of several loops apart; `nesting` finds what repeats inside an iteration.
+The stages, in order: `levels`, `template`, `candidates`, `choice`, `cycles`, `acceptance` and `search` find which
+window shows which iteration. `bounds` and `votes`, then `phase`, `confidence` and `loops`, determine where the
+iteration begins, how certain that is, and how the whole sequence matches. `heads` and `iterations` turn passes into
+iterations. `supercycles`, `regimes` and `several` separate cycles, and programs of several loops. `nesting` finds what
+repeats inside an iteration.
 """
 
 from deepprof.mining.cycles import LoopCycle

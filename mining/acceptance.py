@@ -1,7 +1,7 @@
-"""The accept rule: a repetition is called an iteration only when enough speaks for it; otherwise, why not.
+"""The accept rule: a repetition is called an iteration only with enough evidence; otherwise a reason is given.
 
-Layers of one forward pass repeat more exactly than most training loops, and each may have its own range, copy, wait
-or graph launch. So those are weak signs; strong ones are the ranges that only iterations have.
+Layers of one forward pass repeat more exactly than most training loops, and each may have its own range, copy, wait or
+graph launch. So those are weak signs. Strong signs are the ranges that only iterations have.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from deepprof.plurals import counted
 __all__ = ["AcceptanceVerdict", "are_layers", "judge", "refuse_layers"]
 
 BACKWARD = "as many parts of something else run once before them, as layers do forward before they do backward"
-MIN_PASSES = 2.9  # three iterations of which the capture may cut a little
-MIN_COVERAGE = 0.5  # between the first and the last pass
-FORWARD_PASS = 0.25  # of a pass: less of it is no forward pass
-MANY_PASSES = 3  # that many passes inside one step marker make them parts of a step
-MORE_THAN_LAYERS = 150  # passes …
-SHORT = 20  # … of so many kernels: a shorter loop is a solver's, or an operator's
-MIN_COVERED, NEARLY_ALL_COVERED = 0.8, 0.95  # … on so much of the sequence
-MOST_BEFORE, MOSTLY_RUN = 1 << 14, 0.5  # symbols before the passes looked at, and the share of them in one run
-ENDS = 2.0  # layers' worth of other kernels before and after the layers
-CLEARLY = 0.2  # more symbols than at any distance come back at that of the layers
-FORWARD = 0.15  # of what the passes hold: a forward pass has at least so many kernels beside its backward pass
-THOUSAND = 1000  # passes of even fewer kernels, if the host shows each
-SPREAD = 0.5  # of the period between the first and the last kernel of the optimizer: it updates layer by layer
-LAYER_EDITS = 0.0005  # layers are equal but for a few
-MIN_PERIOD = 3  # kernels: a shorter repetition is no iteration without a range that says so
-NEARLY_WHOLE = 0.75  # of the template
-MOSTLY_OPTIMIZER = 0.6  # of a template: then it is the optimizer's own loop
-ONE_GAP = 3.0  # a pause this much longer than any other in the period ends an iteration, not a layer
+MIN_PASSES = 2.9  # three iterations, of which the capture may cut off a little
+MIN_COVERAGE = 0.5  # of the symbols between the first and the last pass
+FORWARD_PASS = 0.25  # of the period: a pass that matches less is no forward pass
+MANY_PASSES = 3  # so many passes inside one step marker are parts of an iteration
+MORE_THAN_LAYERS = 150  # passes: more than a model has layers
+SHORT = 20  # kernels: a shorter loop belongs to a solver or an operator
+MIN_COVERED, NEARLY_ALL_COVERED = 0.8, 0.95  # of the sequence: most of it, and nearly all of it
+MOST_BEFORE, MOSTLY_RUN = 1 << 14, 0.5  # most symbols before the passes, and the share of them that must lie in one run
+ENDS = 2.0  # size, in layers, of the other kernels before and after the layers
+CLEARLY = 0.2  # share of symbols that must repeat at the layers' distance, beyond the share at a usual distance
+FORWARD = 0.15  # of the matched symbols: a forward pass has at least so many kernels, compared with its backward pass
+THOUSAND = 1000  # passes: so many may have even fewer kernels, if the host shows each of them
+SPREAD = 0.5  # of the period from the first to the last optimizer kernel: with more, the update runs layer by layer
+LAYER_EDITS = 0.0005  # edits per symbol: layers are equal except for a few kernels
+MIN_PERIOD = 3  # kernels: a shorter repetition is no iteration without a range that shows it
+NEARLY_WHOLE = 0.75  # of the template: a pass that matches so much is nearly whole
+MOSTLY_OPTIMIZER = 0.6  # of a template's kernels: with more of the optimizer's, it is the optimizer's own loop
+ONE_GAP = 3.0  # a pause so many times longer than any other in the period ends an iteration, not a layer
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceVerdict:
-    """Whether a candidate is accepted, how sure that is (0..1), and why or why not.
+    """Whether a candidate is accepted, how certain that is (0..1), and why or why not.
 
-    `final` is set when it is refused for what it is, not for how little of it was seen: looking elsewhere is no use.
-    `layers` says that these are the layers of a single step, going backward. `strong` is set when names or ranges speak
-    for an iteration, `weak` counts the signs that a layer may show too.
+    `final` is set when it is refused for what it is, not because too little of it was seen: searching elsewhere is no
+    use. `layers` is set when the passes are the layers of one iteration's backward pass. `strong` is set when names or
+    ranges are evidence of an iteration, `weak` counts the signs that a layer may show too.
     """
 
     accepted: bool
@@ -62,10 +62,10 @@ class AcceptanceVerdict:
 
 @dataclass(frozen=True, slots=True)
 class IterationSigns:
-    """What happens once per pass: `strong` signs are of iterations, `weak` ones a layer may show too.
+    """What happens once per pass: `strong` signs occur in iterations only, `weak` ones may occur in layers too.
 
     `rare` counts the weak ones that layers seldom show: a range of its own, a copy from the host, a host wait. `graph`
-    is set when each holds a graph launch.
+    is set when each pass holds a graph launch.
     """
 
     strong: list[str]
@@ -75,7 +75,7 @@ class IterationSigns:
 
 
 def judge(candidate: Candidate, evidence: Evidence) -> AcceptanceVerdict:
-    """Decide on a candidate within the window it was found in."""
+    """Return the verdict on a candidate within the window it was found in."""
     p, passes = counted(candidate.period, "kernel"), candidate.passes
     if passes < MIN_PASSES:
         return reject(f"the best repetition, {p}, comes back only {passes:.1f} times; three are needed")
@@ -97,12 +97,12 @@ def judge(candidate: Candidate, evidence: Evidence) -> AcceptanceVerdict:
 
 
 def reject(reason: str) -> AcceptanceVerdict:
-    """Return a verdict against."""
+    """Return a verdict that refuses."""
     return AcceptanceVerdict(False, 0.0, reason)
 
 
 def accept(candidate: Candidate, inner: float, edits: float, signs: IterationSigns) -> AcceptanceVerdict:
-    """Return a verdict in favour; many exact passes and independent signs make it sure."""
+    """Return a verdict that accepts; many exact passes and independent signs make it more certain."""
     said = signs.strong + signs.weak
     certainty = inner * (1 - edits) * (1 - 0.5 ** (candidate.passes + len(said) - 0.9))
     repeats = f"{say_repeat(candidate.period)} {candidate.passes:.1f} times"
@@ -112,14 +112,14 @@ def accept(candidate: Candidate, inner: float, edits: float, signs: IterationSig
 
 
 def say_repeat(period: int) -> str:
-    """Return that so many kernels repeat."""
+    """Return the phrase that so many kernels repeat."""
     return f"{counted(period, 'kernel')} repeat{'s' if period == 1 else ''}"
 
 
 def inner_coverage(candidate: Candidate) -> float:
     """Return the share of symbols between the first and the last good pass that passes match.
 
-    Forward passes of an evaluation count: they are the beginning of a pass that goes no further.
+    Forward passes of an evaluation count too: each matches the beginning of a pass.
     """
     m, good = candidate.matches, candidate.good
     if not good.any():
@@ -130,14 +130,14 @@ def inner_coverage(candidate: Candidate) -> float:
 
 
 def find_doubt(candidate: Candidate, evidence: Evidence, signs: IterationSigns) -> str | None:
-    """Return what speaks for a layer, a micro-benchmark or a solver rather than an iteration, unless signs do more."""
+    """Return why this may be a layer, a micro-benchmark or a solver, not an iteration; None if signs outweigh that."""
     if any(holds_once(candidate, family) for family in by_trust(evidence, "step")):
         return None
     return doubt_by_ranges(candidate, evidence, signs) or doubt_by_shape(candidate, evidence, signs)
 
 
 def doubt_by_ranges(candidate: Candidate, evidence: Evidence, signs: IterationSigns) -> str | None:
-    """Return which host ranges say that the passes are parts of something."""
+    """Return how host ranges show that the passes are parts of something, else None."""
     named = [f.name for f in by_trust(evidence, "part") if holds_once(candidate, f)]
     if named and not signs.strong:
         return f"each is one {short(named[0])}"
@@ -152,7 +152,7 @@ def doubt_by_ranges(candidate: Candidate, evidence: Evidence, signs: IterationSi
 
 
 def doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: IterationSigns) -> str | None:
-    """Return why the repetition looks like layers; no model has as many as a long capture has iterations."""
+    """Return why the repetition looks like layers, else None; no model has as many as a long capture has iterations."""
     if updates_as_it_goes(candidate, evidence) and not signs.strong:
         return (
             f"they update as they go, on {100 * candidate.coverage:.0f} % of the stream, as layers going backward would"
@@ -171,19 +171,19 @@ def doubt_by_shape(candidate: Candidate, evidence: Evidence, signs: IterationSig
 
 
 def are_layers(candidate: Candidate, whole: Candidate, evidence: Evidence) -> bool:
-    """Return whether the passes of a window are a backward pass, as `whole`, all up to its end, shows them."""
+    """Return whether a window's passes are a backward pass; `whole` matches the template up to the window's end."""
     marked = any(holds_once(candidate, family) for family in by_trust(evidence, "step", "loop"))
     return not marked and is_backward(whole)
 
 
 def refuse_layers(whole: Candidate) -> AcceptanceVerdict:
-    """Return the verdict on the layers of one step."""
+    """Return the refusal of the layers of one iteration."""
     reason = f"{say_repeat(whole.period)} {whole.passes:.0f} times, but {BACKWARD}"
     return AcceptanceVerdict(False, 0.0, reason, final=True, layers=True)
 
 
 def is_backward(candidate: Candidate) -> bool:
-    """Return whether what runs before the passes is mostly one run of as many parts: layers of a forward pass."""
+    """Return whether most of what runs before the passes is one run of as many parts: the layers of a forward pass."""
     before, matched = candidate.before, float(candidate.matches.matched.sum())
     if before is None or not FORWARD * matched <= len(before) <= min(matched, MOST_BEFORE):
         return False
@@ -191,21 +191,22 @@ def is_backward(candidate: Candidate) -> bool:
     layers = [run for run in find_nested(before)[:3] if run.events >= 2 and run.events * run.repeats >= least]
     return any(
         as_many(run.repeats, candidate.passes)
-        and is_flat(before[run.first : run.first + run.events])  # no loop before this one
+        and is_flat(before[run.first : run.first + run.events])  # a layer, not another loop that ran before
         for run in layers
     ) or (is_one_step(candidate, before) and is_as_regular(before, candidate.passes))
 
 
 def is_one_step(candidate: Candidate, before: SymbolArray) -> bool:
-    """Return whether the passes, all equal, and what runs before them are most of what there is."""
+    """Return whether the passes are all equal and, with what runs before them, cover most of the sequence."""
     together = candidate.coverage * (1 + len(before) / float(candidate.matches.matched.sum()))
     return candidate.edit_share <= LAYER_EDITS and together >= MIN_COVERED
 
 
 def is_as_regular(before: SymbolArray, passes: float) -> bool:
-    """Return whether symbols come back at the distance that so many layers, and a head, would have in them.
+    """Return whether the symbols of `before` repeat at the distance that so many layers, and a head, would have.
 
-    Layers of a model may differ in a kernel or two, as libraries choose them by shape, so that no run of them is long.
+    The layers of a model may differ in a kernel or two, as libraries choose kernels by shape, so that no run of equal
+    layers is long.
     """
     longest = int(len(before) / max(2.0, passes - 1))
     if passes < MANY_PASSES or longest < 2:
@@ -219,14 +220,14 @@ def is_as_regular(before: SymbolArray, passes: float) -> bool:
 
 
 def as_many(repeats: int, passes: float) -> bool:
-    """Return whether there are as many of both, or a few of one for each of the other; noise may hide some."""
+    """Return whether both numbers are about equal, or one is a small multiple of the other; noise may hide some."""
     fewer, more = min(repeats, passes), max(repeats, passes)
     parts = round(more / fewer) if fewer >= 2 * MANY_PASSES else 1
     return parts <= MANY_PASSES and abs(more / parts - fewer) <= max(1.5, 0.1 * fewer)
 
 
 def is_time_step(candidate: Candidate) -> bool:
-    """Return whether the passes are of kernels all different, many, and nearly all that runs: a simulation's steps.
+    """Return whether the passes are a simulation's time steps: many, nearly all that runs, each of different kernels.
 
     Layers and solvers use one kernel in several places.
     """
@@ -236,9 +237,9 @@ def is_time_step(candidate: Candidate) -> bool:
 
 
 def rarer_loop(candidate: Candidate, evidence: Evidence) -> str | None:
-    """Return a loop range of the framework that comes at most half as often as the passes among which it stands.
+    """Return the name of a framework's loop range that comes at most half as often as the passes around it, else None.
 
-    One that stands after all passes counts as well when there are three passes or more for each.
+    A range that comes after all passes counts too, when there are three passes or more for each.
     """
     first, end = int(candidate.matches.first[candidate.good][0]), int(candidate.matches.end[candidate.good][-1])
     loops = by_trust(evidence, "loop")
@@ -251,9 +252,10 @@ def rarer_loop(candidate: Candidate, evidence: Evidence) -> str | None:
 
 
 def outweighs_flatness(candidate: Candidate, evidence: Evidence, signs: IterationSigns) -> bool:
-    """Return whether the signs are enough for a period that could be a layer.
+    """Return whether the signs suffice for a period that could be a layer.
 
-    A strong one is, or two of what layers seldom have together, or any weak one when nothing else runs.
+    One strong sign suffices, or two signs that layers seldom have together, or, when nothing else runs, any weak sign
+    or a longer period.
     """
     if signs.strong:
         return True
@@ -262,7 +264,7 @@ def outweighs_flatness(candidate: Candidate, evidence: Evidence, signs: Iteratio
 
 
 def is_framed(candidate: Candidate, evidence: Evidence) -> bool:
-    """Return whether little runs before and after one unbroken repetition: an embedding and a head may be."""
+    """Return whether little runs before and after one unbroken repetition, as an embedding and a head would."""
     head, tail = candidate.left - evidence.start, evidence.length - candidate.right
     spanned = candidate.right - candidate.left >= 0.98 * candidate.matches.matched.sum()
     unbroken = spanned and candidate.edit_share <= LAYER_EDITS
@@ -272,13 +274,13 @@ def is_framed(candidate: Candidate, evidence: Evidence) -> bool:
 def fills_stream(candidate: Candidate, evidence: Evidence) -> bool:
     """Return whether nothing but the repetition runs during the capture.
 
-    What comes once before the layers and after them is an embedding and a head; a loop is cut by the capture instead.
+    Before and after the layers of an iteration run an embedding and a head; a loop is cut by the capture instead.
     """
     return candidate.left <= evidence.start and candidate.right == evidence.length
 
 
 def encloser(candidate: Candidate, evidence: Evidence) -> str | None:
-    """Return the name of a step marker one of whose ranges holds several passes, or most of whose hold two."""
+    """Return the name of a step marker with one range around several passes, or most ranges around two, else None."""
     first, end = candidate.matches.first[candidate.good], candidate.matches.end[candidate.good]
     for family in evidence.families:
         if family.trust == "step" and family.ends is not None:
@@ -289,7 +291,7 @@ def encloser(candidate: Candidate, evidence: Evidence) -> str | None:
 
 
 def find_signs(candidate: Candidate, evidence: Evidence) -> IterationSigns:
-    """Return what the host, its ranges and its copies say for an iteration."""
+    """Return the signs of an iteration in host ranges, copies, waits, pauses and kernels."""
     strong = [f"one {short(f.name)} each" for f in by_trust(evidence, "step", "loop") if holds_once(candidate, f)]
     strong += ["an optimizer's kernels in each"] if ends_in_optimizer(candidate, evidence) else []
     ranges = [f"one {short(f.name)} each" for f in by_trust(evidence, "framework", "range") if holds_once(candidate, f)]
@@ -308,7 +310,7 @@ def find_signs(candidate: Candidate, evidence: Evidence) -> IterationSigns:
 
 
 def ends_in_optimizer(candidate: Candidate, evidence: Evidence) -> bool:
-    """Return whether the template has kernels named like an optimizer's and others before them, and most passes too."""
+    """Return whether the template, and most passes, have kernels named like an optimizer's, and others before them."""
     if evidence.optimizer is None:
         return False
     share = float(evidence.optimizer[candidate.template.symbols].mean())
@@ -318,7 +320,7 @@ def ends_in_optimizer(candidate: Candidate, evidence: Evidence) -> bool:
 
 
 def in_nearly_whole_passes(candidate: Candidate, marks: npt.NDArray[np.bool_]) -> bool:
-    """Return whether 80 % of the passes that lack little contain a mark: forward passes of an evaluation lack more."""
+    """Return whether 80 % of the nearly whole passes (an evaluation's forward passes are shorter) contain a mark."""
     whole = candidate.matches.matched[candidate.good] >= NEARLY_WHOLE * candidate.period
     marked = candidate.count(np.flatnonzero(marks))[whole] > 0
     return bool(marked.sum() >= max(1.0, 0.8 * len(marked) - 1))
@@ -327,7 +329,8 @@ def in_nearly_whole_passes(candidate: Candidate, marks: npt.NDArray[np.bool_]) -
 def updates_as_it_goes(candidate: Candidate, evidence: Evidence) -> bool:
     """Return whether the passes may be layers of one backward pass, each with the update of its own parameters.
 
-    Iterations cover most of what runs, forward passes too; or they hold their update in one place, behind the rest.
+    Iterations differ: they cover most of what runs, forward passes too, or hold their update in one place after the
+    rest.
     """
     if evidence.optimizer is None or candidate.coverage >= MIN_COVERAGE:
         return False
@@ -340,7 +343,7 @@ def updates_as_it_goes(candidate: Candidate, evidence: Evidence) -> bool:
 
 
 def one_gap(candidate: Candidate, gaps: npt.NDArray[np.float64] | None) -> bool:
-    """Return whether one place of the period has a pause that dwarfs all others there."""
+    """Return whether one place of the period has a much longer pause than all others."""
     if gaps is None or candidate.period < MIN_PERIOD:
         return False
     usual = np.sort(candidate.typical(gaps))

@@ -1,4 +1,4 @@
-"""How a stream is locked to a template: the template made cyclic, and the k-grams that tell where in it we are."""
+"""How a stream is locked to a template: the template made cyclic, and the k-grams that identify a place in it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from deepprof.mining.suffix_tree import SuffixTree
 from deepprof.mining.symbols import SymbolArray, Symbols, as_symbols
 
 LONGEST_HISTORY = 4096
-"""A k-gram found is walked back at most so many symbols, so that the memory stays bounded."""
+"""Symbols that the matcher goes back at most from a k-gram it has found, so that the memory stays bounded."""
 
 MOST_SKIPPED = 1024
-"""The most insertions or deletions: a difference costs their product, and longer gaps are for the anchors."""
+"""The most insertions or deletions: a difference costs their product, and anchors bridge longer gaps."""
 
 LONGEST_TEMPLATE = 2**30
 
 FOREIGN_U16 = 2**16 - 1
-"""Stands for every stream symbol that no 16-bit template contains."""
+"""Replaces every stream symbol that no 16-bit template contains."""
 
 Int32Array: TypeAlias = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
 class MatchPlan:
-    """A template prepared for the matchers; lengths in symbols, fitted to short templates.
+    """A template prepared for the matchers; lengths are in symbols, reduced for short templates.
 
     Attributes:
         cyclic: the template repeated to period + deletions + confirm + anchor symbols at least. uint16 when all of
@@ -35,9 +35,9 @@ class MatchPlan:
         period: length of the template.
         insertions: stream symbols that one re-synchronisation may skip.
         deletions: template symbols that one re-synchronisation may skip, fewer than the period.
-        confirm: equal symbols that confirm it.
+        confirm: equal symbols that confirm a re-synchronisation.
         anchor: length k of the anchors.
-        phases: template phases of the anchors, ascending int32; their k-grams differ from each other, and each stands
+        phases: template phases of the anchors, ascending int32; their k-grams differ from each other, and each occurs
             only once in the cyclic template (unless the template itself is a repetition).
     """
 
@@ -51,16 +51,16 @@ class MatchPlan:
 
     @property
     def history(self) -> int:
-        """How many symbols an anchor is walked back at most."""
+        """Symbols that the matcher goes back from an anchor at most."""
         return min(self.period - 1, LONGEST_HISTORY)
 
     @property
     def lookahead(self) -> int:
-        """How many symbols ahead a re-synchronisation may look."""
+        """Symbols ahead that a re-synchronisation may read."""
         return max(self.insertions, 1) + self.confirm
 
     def fit(self, stream: SymbolArray) -> SymbolArray:
-        """Return the stream in the template's type, symbols that it cannot hold as one that never matches."""
+        """Return the stream in the template's type; symbols that the type cannot hold become one that never matches."""
         if stream.dtype is self.cyclic.dtype:
             return stream
         if self.cyclic.dtype == np.uint32:
@@ -71,7 +71,7 @@ class MatchPlan:
 def plan_match(template: Symbols, insertions: int, deletions: int, confirm: int, anchor: int) -> MatchPlan:
     """Return the plan for a template of p symbols: one suffix tree of its cyclic k-grams, O(p).
 
-    k is doubled while no k-gram is unique. For short templates `confirm` and k come down to max(2, p / 2).
+    k is doubled while no k-gram is unique. For short templates `confirm` and k are reduced to max(2, p / 2).
 
     Raises:
         ValueError: for an empty template, `insertions` or `deletions` outside 0 to `MOST_SKIPPED`, `confirm` or
@@ -107,9 +107,9 @@ def _in_matching_type(symbols: npt.NDArray[Any]) -> SymbolArray:
 
 
 def find_anchors(template: SymbolArray, k: int) -> tuple[int, Int32Array]:
-    """Return k, doubled as often as needed, and the phases (ascending int32) whose cyclic k-gram stands only once.
+    """Return k, doubled as often as needed, and the phases (ascending int32) whose cyclic k-gram occurs only once.
 
-    A template that repeats itself has no such phase: then k as given, and the first phase of every k-gram.
+    A template that repeats itself has no such phase: then k is returned as given, with the first phase of every k-gram.
     """
     period, length = template.size, k
     while True:

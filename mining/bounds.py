@@ -1,4 +1,4 @@
-"""At which place of its period a repetition sets in and breaks off, found through edited passes."""
+"""Find the place of its period at which a repetition begins and ends, even if the passes there are edited."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from deepprof.mining.symbols import SymbolArray
 __all__ = ["RepetitionBound", "breaks_off", "sets_in"]
 
 LOOK = 16  # symbols compared to find the place in the period
-ALIKE = 0.8  # of them that must be equal
+ALIKE = 0.8  # share of these symbols that must be equal
 
 
 @dataclass(frozen=True, slots=True)
 class RepetitionBound:
-    """`at` is the stream position of the repetition's first symbol (or behind its last), `place` that in the period."""
+    """Where a repetition begins or ends.
+
+    `at` is the stream position of its first symbol (or past its last), `place` that in the period.
+    """
 
     at: int
     place: int
@@ -50,7 +53,10 @@ def breaks_off(symbols: SymbolArray, candidate: Candidate) -> RepetitionBound | 
 
 
 def locate(piece: SymbolArray, template: SymbolArray, least: int, most: int) -> int | None:
-    """Return the place of the cyclic template near [least, most] that `piece` fits best; of equals the last within."""
+    """Return the place of the cyclic template near [least, most] that `piece` fits best, else None.
+
+    Of equally good places the last within is taken.
+    """
     size = len(piece)
     if size < LOOK // 2:
         return None

@@ -24,17 +24,17 @@ Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 MAX_CANDIDATES = 12
-EDITED = 0.1  # of a candidate: what fits only so roughly is no part that a cycle could be made of
-RARE_PLACES = 0.3  # more places of a template that most passes lack are no noise: the template is wrong
+EDITED = 0.1  # edits per symbol: a candidate with more is not tried as a part of a cycle
+RARE_PLACES = 0.3  # of a template: if most passes lack more of its places, that is no noise, and the template is wrong
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A template and how it fits.
+    """A template and how well it fits.
 
-    `coverage` is the share of all symbols that its passes match, `relocks` counts per place of the template how often
-    the stream came back there after symbols foreign to it. `left` and `right` bound the stretch that the cyclic
-    template matches without a difference around the exact passes; both are 0 when no pass is exact.
+    `coverage` is the share of all symbols that its passes match, `relocks` counts, for each place of the template, how
+    often the stream resumed there after foreign symbols. `left` and `right` bound the stretch that the cyclic template
+    matches without a difference around the exact passes; both are 0 when no pass is exact.
     """
 
     template: Template
@@ -57,14 +57,14 @@ class Candidate:
 
     @property
     def passes(self) -> float:
-        """How many periods are matched, parts counted as parts: the phase does not change it."""
+        """Number of periods matched, with fractions for partial passes, so that the phase does not change it."""
         return float(self.matches.matched.sum()) / self.period
 
     @property
     def edit_share(self) -> float:
-        """Edits per matched symbol in the whole passes, the worst of four or more left out; 1 without a whole pass.
+        """Edits per matched symbol in whole passes, without the worst of four or more passes; 1 without a whole pass.
 
-        One pass is often different for good reason: the first is autotuned, the last has a smaller batch.
+        One pass often differs for a good reason: the first is autotuned, the last has a smaller batch.
         """
         m = self.matches
         whole = self.good & (m.matched + m.edits >= self.period)
@@ -80,7 +80,7 @@ class Candidate:
         return np.asarray(m.first[(m.edits == 0) & (m.matched == self.period)][:200])
 
     def typical(self, values: Floats) -> Floats:
-        """Return the median over exact passes of `values` at each place of the period; zeros when there is no pass."""
+        """Return the median over exact passes of `values` at each place of the period; zeros without an exact pass."""
         if not len(self.exact):
             return np.zeros(self.period)
         places: Floats = np.median(values[self.exact[:, None] + np.arange(self.period)], axis=0)
@@ -106,7 +106,7 @@ def propose(symbols: SymbolArray, evidence: Evidence) -> list[Candidate]:
 
 
 def without_cycles(symbols: SymbolArray, candidates: list[Candidate], evidence: Evidence) -> list[Candidate]:
-    """Return the candidates with the iteration in place of each that is a cycle of iterations and an evaluation."""
+    """Return the candidates, with each cycle of iterations and an evaluation replaced by its iteration."""
     kept = {c.template.symbols.tobytes(): c for c in candidates}
     for candidate in candidates:
         smaller = [
@@ -122,7 +122,7 @@ def without_cycles(symbols: SymbolArray, candidates: list[Candidate], evidence: 
 
 
 def plausible(levels: list[RepeatLevel]) -> list[RepeatLevel]:
-    """Drop levels that few classes vote for, measured against the best one."""
+    """Return the levels that enough classes vote for, compared with the best one."""
 
     def weight(level: RepeatLevel) -> float:
         wanted = min(max(3.0, 0.01 * level.period), 12.0)
@@ -134,14 +134,15 @@ def plausible(levels: list[RepeatLevel]) -> list[RepeatLevel]:
 
 
 def verify(symbols: SymbolArray, level: RepeatLevel) -> Candidate | None:
-    """Fit a template to a level, drop places that most passes do not have, and match it."""
+    """Return the candidate of a level: fit a template, drop places that most passes do not have, and match it."""
     template = fit_template(symbols, level.anchors, level.period)
     if template is None:
         return None
     matcher, matches = follow(symbols, template.symbols)
     for _ in range(2):
         usual = float(np.quantile(matcher.hits, 0.9))
-        if has_inner_loops(template.symbols):  # no layer: what is hit more often than it passes is in evaluations too
+        # With inner loops it is no layer: places hit more often than there are good passes run in evaluations too.
+        if has_inner_loops(template.symbols):
             usual = min(usual, int((2 * matches.matched >= len(template.symbols)).sum()))
         rare = matcher.hits < 0.5 * usual
         if usual < 3 or not rare.any() or rare.mean() > RARE_PLACES:
@@ -152,7 +153,7 @@ def verify(symbols: SymbolArray, level: RepeatLevel) -> Candidate | None:
 
 
 def measure(symbols: SymbolArray, template: Template) -> Candidate:
-    """Match a template as it is."""
+    """Return a template's candidate as it is."""
     return make_candidate(symbols, template, *follow(symbols, template.symbols))
 
 
@@ -175,7 +176,7 @@ def follow(symbols: SymbolArray, template: SymbolArray) -> tuple[Matcher, Matche
 
 
 def reach_left(symbols: SymbolArray, template: SymbolArray, at: int) -> int:
-    """Return how far to the left of `at`, where a pass begins, the cyclic template matches without a difference."""
+    """Return the position from which the cyclic template matches exactly up to `at`, where a pass begins."""
     period = len(template)
     while at >= period and np.array_equal(symbols[at - period : at], template):
         at -= period
@@ -185,7 +186,7 @@ def reach_left(symbols: SymbolArray, template: SymbolArray, at: int) -> int:
 
 
 def reach_right(symbols: SymbolArray, template: SymbolArray, at: int) -> int:
-    """Return where, from `at` on, where a pass begins, the cyclic template differs first, or the stream's end."""
+    """Return the position up to which the cyclic template matches exactly from `at` on, where a pass begins."""
     period = len(template)
     while np.array_equal(symbols[at : at + period], template):
         at += period

@@ -1,4 +1,4 @@
-"""Which candidate is the iteration: the one that host ranges count, else the top of a climb that knows when to stop."""
+"""Choose the candidate that is the iteration: by host ranges or optimizer kernels, else by climbing the levels."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from deepprof.mining.symbols import SymbolArray
 
 __all__ = ["FEWEST_KERNELS", "LAYER_SIZES", "MAX_EDITS", "holds_once", "in_most_passes", "is_flat", "select"]
 
-MOST_PASSES = 0.8  # of the passes must contain an optimizer's kernel
-NEW_SYMBOLS = 0.15  # share of a period's own symbols that makes a larger level more than a repetition
-SIZEABLE = 0.25  # of the smaller period: less beside its passes is a cycle over iterations (statistics, checkpoints)
-SECOND_HALF = 0.5  # … where the smaller one holds what iterations do
-ONE_RUN = 0.8  # of a period in one run of a smaller one
-FEWEST_KERNELS = 6  # different ones: forward, backward and update have more
+MOST_PASSES = 0.8  # of the passes that must contain an optimizer's kernel
+NEW_SYMBOLS = 0.15  # share of symbols of its own from which on a larger level is more than a repetition
+SIZEABLE = 0.25  # of the smaller period: less beside its passes means a cycle over iterations (statistics, checkpoints)
+SECOND_HALF = 0.5  # the same limit where the smaller period has the structure of an iteration
+ONE_RUN = 0.8  # share of a period that lies in one run of a smaller one
+FEWEST_KERNELS = 6  # different kernels: forward, backward and update have no fewer
 LAYER_SIZES = (64, 400)  # a shorter period may always be a layer, a longer one hardly ever is
-FLAT = 200  # a longer one without inner loops is none: layers of so many kernels have some
+FLAT = 200  # kernels: a longer period without inner loops is no layer, as layers of so many kernels have inner loops
 MIN_COVERAGE = 0.3
 MAX_EDITS = 0.1  # per matched symbol: quasi-periodic sequences need more, noisy jobs far less
-WHOLE, PART = 0.97, 0.85  # coverage of a period that explains all, and of one that is a part of it
-NEARLY = 0.97  # of the best coverage: less is explained by parts of the true template
-NEARLY_PART = 0.8  # … or this much, for a candidate that the best one is a multiple of
+WHOLE, PART = 0.97, 0.85  # coverage of a period that explains everything, and of one that is only a part of it
+NEARLY = 0.97  # of the best coverage: candidates that cover less are parts of the true template
+NEARLY_PART = 0.8  # the same limit for a candidate of which the best one is a multiple
 
 
 def select(symbols: SymbolArray, candidates: list[Candidate], evidence: Evidence) -> Candidate | None:
     """Return the candidate that is the iteration: by host ranges, by optimizer kernels, else by structure.
 
-    Candidates that fit roughly only are left out, unless there is nothing better to say no to. Of host ranges the
-    user's step markers count first, then the framework's loop ranges in the order given.
+    Candidates that fit only roughly are left out, unless there are no others; one of those is refused later. Of host
+    ranges the user's step markers count first, then the framework's loop ranges in the order of `by_trust`.
     """
     usable = [c for c in candidates if c.coverage >= MIN_COVERAGE and c.passes >= 2]
     usable = [c for c in usable if c.edit_share <= MAX_EDITS] or usable
@@ -65,7 +65,7 @@ def holds_once(candidate: Candidate, family: Family) -> bool:
 
 
 def in_most_passes(candidate: Candidate, marks: npt.NDArray[np.bool_] | None) -> bool:
-    """Return whether about 80 % of the passes contain a mark; one may miss it, being cut in another phase."""
+    """Return whether about 80 % of the passes contain a mark; one may lack it because passes begin in another phase."""
     if marks is None or not marks.any():
         return False
     per_pass = candidate.count(np.flatnonzero(marks))
@@ -91,7 +91,7 @@ def optimizes(symbols: SymbolArray, candidate: Candidate, optimizer: npt.NDArray
 
 
 def climb(symbols: SymbolArray, candidates: list[Candidate], evidence: Evidence) -> Candidate | None:
-    """Return the level reached by climbing from the smallest one as long as the next is more than its repetition."""
+    """Return the candidate reached by climbing from the smallest one while the next is more than its repetition."""
     if not candidates:
         return None
     best = max(c.coverage for c in candidates)
@@ -101,22 +101,23 @@ def climb(symbols: SymbolArray, candidates: list[Candidate], evidence: Evidence)
         if larger.passes >= 2.9 and is_above(symbols, larger, pick, could_be_layer(pick, evidence)):
             pick = larger
     whole = max(ladder, key=lambda c: c.coverage)
-    # The true period may be there, but too few times: better refused for that than a part of it accepted.
+    # The true period may be there, but too few times: it is better to refuse it for that than to accept a part of it.
     return whole if whole.coverage >= WHOLE and pick.coverage < PART else pick
 
 
 def could_be_layer(pick: Candidate, evidence: Evidence) -> bool:
-    """Return whether a period is flat, and has no copy and host wait in each pass while hardly anything else runs."""
+    """Return whether a period is flat, unless it is nearly all that runs, with a copy and a host wait per pass."""
     alone = pick.period >= LAYER_SIZES[0] and pick.coverage >= WHOLE
     fed = alone and all(in_most_passes(pick, marks) for marks in (evidence.copies, evidence.syncs))
     return is_flat(pick.template.symbols) and not fed
 
 
 def is_above(symbols: SymbolArray, larger: Candidate, pick: Candidate, flat: bool) -> bool:
-    """Return whether `larger` is an iteration made of `pick`s rather than a longer cycle of iterations.
+    """Return whether `larger` is an iteration made of several `pick`, not a longer cycle of iterations.
 
-    It is when it explains clearly more, when it brings symbols of its own, or when the smaller period is `flat`. A flat
-    pick would be refused in the end, so the larger one may explain somewhat less: one bad iteration costs it more.
+    It is one when it explains clearly more, when it brings symbols of its own, or when the smaller period is `flat`. A
+    flat `pick` would be refused in the end, so `larger` may explain somewhat less: one bad iteration costs a larger
+    period more.
     """
     if larger.coverage < (0.7 * pick.coverage if flat else pick.coverage - 0.05):
         return False
@@ -132,9 +133,9 @@ def is_above(symbols: SymbolArray, larger: Candidate, pick: Candidate, flat: boo
 
 
 def is_run_of(larger: SymbolArray, smaller: SymbolArray) -> bool:
-    """Return whether a period is little but one run of a smaller one that has several loops of its own.
+    """Return whether a period is mostly one run of a smaller one that has several loops of its own.
 
-    Layers make two runs of equal counts, forward and backward, or have no loops of different kinds.
+    Layers instead make two runs of equal counts, forward and backward, or have no loops of different kinds.
     """
     blocks = find_cyclic(larger)
     run = next((b for b in blocks if abs(b.events - len(smaller)) <= 0.02 * len(smaller)), None)
@@ -144,15 +145,15 @@ def is_run_of(larger: SymbolArray, smaller: SymbolArray) -> bool:
 
 
 def is_structured(template: SymbolArray) -> bool:
-    """Return whether a period holds two loops or more, and these a good part of it."""
+    """Return whether a period holds two loops or more that fill a good part of it."""
     return len(find_cyclic(template)) >= 2 and nested_share(template) >= NESTED
 
 
 def is_flat(template: SymbolArray) -> bool:
-    """Return whether a period could be a layer: short, or without the inner loops that layers make of an iteration.
+    """Return whether a period could be a layer: short, or without the inner loops that an iteration has.
 
-    A loop over parameters is enough of them: a model of two layers has no other. A period of few different kernels may
-    be a solver's, however often its inner loop runs.
+    A loop over parameters suffices as an inner loop: a model of two layers has no other. A period of few different
+    kernels may belong to a solver, however often its inner loop runs.
     """
     shortest = LAYER_SIZES[0]
     if len(template) < shortest or len(np.unique(template)) < FEWEST_KERNELS:
@@ -161,7 +162,7 @@ def is_flat(template: SymbolArray) -> bool:
 
 
 def new_share(symbols: SymbolArray, larger: Candidate, pick: Candidate) -> float:
-    """Return the share of the larger period's symbols, rare noise left out, that the smaller one has not."""
+    """Return the share of the larger period's symbols, without rare noise, that the smaller one does not have."""
     total = np.bincount(symbols)
     inside = np.unique(larger.template.symbols)
     steady = inside[total[inside] >= 0.5 * larger.passes]

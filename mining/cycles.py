@@ -1,7 +1,8 @@
-"""The second level: what comes back every so many iterations, as seen in how long the iterations are.
+"""The second level: what comes back every so many iterations, found from the lengths of the iterations.
 
-An iteration, counted to the start of the next, is a token: its symbols beyond the period. Tokens that come back
-regularly are a cycle: the optimizer after some micro-batches, evaluation, checkpoints, statistics. O(n / period).
+The token of an iteration is the number of its symbols beyond the period, counted to the start of the next iteration.
+Tokens that come back regularly are a cycle: the optimizer after some micro-batches, evaluation, checkpoints,
+statistics. O(n / period).
 """
 
 from __future__ import annotations
@@ -21,28 +22,28 @@ __all__ = ["Kind", "LoopCycle", "find_cycles"]
 Int64s = npt.NDArray[np.int64]
 Kind = Literal["accumulation", "evaluation", "checkpoint", "statistics", "unknown"]
 
-MIN_TIMES = 3  # two are enough for an optimizer's loop: three iterations show it twice between micro-batches
-ALTERNATING = 0.3  # of the iterations are shorter by the same: every other one, some lost
-REGULAR = 0.75  # of the distances between its times must be the same, or multiples
-IN_STEP = 6  # times in step are no accident, whatever else looks like them
-ALIKE = 0.7  # of the median size: what is smaller is something else
-MIN_EXPECTED_SHARE = 0.3  # of the times that a distance promises must be there
+MIN_TIMES = 3  # occurrences; two suffice for an optimizer's loop: three iterations show it twice between micro-batches
+ALTERNATING = 0.3  # of the iterations that must be shorter by the same size: every other one, with some lost
+REGULAR = 0.75  # of the distances between occurrences that must be the same, or multiples
+IN_STEP = 6  # so many occurrences in the same phase are no accident, whatever else looks like them
+ALIKE = 0.7  # of the median size: smaller extras are something else
+MIN_EXPECTED_SHARE = 0.3  # of the occurrences expected at a distance that must be present
 MAX_CYCLES = 8
-MAX_TOKENS = 1 << 16  # iterations looked at
-SHARED = 0.5  # of the extra's short sequences that also stand in the iteration: parts of it run, as in an evaluation
-MANY_MICRO_BATCHES = 64  # more are hardly ever accumulated
-STATISTICS = 0.1  # of the period: a longer stretch of kernels of its own is more than a few numbers
+MAX_TOKENS = 1 << 16  # iterations examined
+SHARED = 0.5  # of the extra's short sequences: if more occur in the iteration too, its parts run, as in an evaluation
+MANY_MICRO_BATCHES = 64  # micro-batches: more are hardly ever accumulated
+STATISTICS = 0.1  # of the period: a longer stretch of kernels of its own computes more than a few numbers
 MAX_LOGGED_SYMBOLS = 16  # symbols between iterations that may be a logged loss
 NO_UPDATES: Int64s = np.empty(0, np.int64)
-GRAM = 4  # symbols of a sequence that tells a part of the iteration from other uses of its kernels
+GRAM = 4  # symbols of a sequence that distinguishes a part of the iteration from other uses of its kernels
 
 
 @dataclass(frozen=True, slots=True)
 class LoopCycle:
     """Every `every` iterations `extra` more symbols run, first in or after iteration `phase`.
 
-    `content` is the extra stretch where it was seen most clearly, `whole` a whole cycle from the end of that stretch
-    on: the iterations and the extra.
+    `content` is the extra stretch where it was seen most clearly. `whole` is one whole cycle from the end of that
+    stretch on: the iterations and the extra.
     """
 
     every: int
@@ -60,7 +61,9 @@ def find_cycles(
     optimizer: npt.NDArray[np.bool_] | None,
     updates: Int64s = NO_UPDATES,
 ) -> list[LoopCycle]:
-    """Return the cycles over the iterations, smallest distance first; an optimizer seen twice, all others three times.
+    """Return the cycles over the iterations, smallest distance first.
+
+    A cycle must be seen three times, or twice where `is_enough` accepts it, as for an optimizer.
 
     `optimizer` marks symbol values whose names look like an optimizer's, where names are known; `updates` are places
     where the framework's ranges show an update of the weights.
@@ -86,16 +89,16 @@ def find_cycles(
 
 
 def shortest(symbols: SymbolArray, first: Int64s, template: SymbolArray) -> tuple[SymbolArray, Int64s]:
-    """Return the template without what every other iteration lacks, and how much longer than that each is.
+    """Return the template without what every other iteration lacks, and how much longer each iteration is.
 
-    Of two micro-batches one has the optimizer behind it, and the template may be either.
+    Of two micro-batches one is followed by the optimizer, and the template may be either of them.
     """
     extra = np.diff(first) - len(template)
     sizes, counts = np.unique(extra[extra < 0], return_counts=True)
     if not len(sizes):
         return template, extra
     size = -int(sizes[np.argmax(counts)])
-    lacking = np.flatnonzero(extra <= -0.5 * size)  # some of it may be made up by noise
+    lacking = np.flatnonzero(extra <= -0.5 * size)  # noise may make up for some of it
     if len(lacking) < max(2.0, ALTERNATING * len(extra)) or size >= len(template):
         return template, extra
     if (np.diff(lacking) == 2).mean() < REGULAR:
@@ -114,13 +117,13 @@ def tolerance(size: int) -> float:
 def find_token(extra: Int64s, large: float) -> tuple[int, int, Int64s] | None:
     """Return (every, size, rows) of an extra that comes at regular distances, None without one.
 
-    First the commonest of the small sizes, then what is large, whatever else falls together with it.
+    The commonest small sizes are tried first, then large sizes, whatever else coincides with them, then all sizes.
     """
     return find_small(extra, large) or find_large(extra, large) or find_small(extra, float(extra.max(initial=0)))
 
 
 def find_small(extra: Int64s, most: float) -> tuple[int, int, Int64s] | None:
-    """Return the commonest size up to `most` that comes at regular distances."""
+    """Return (every, size, rows) of the commonest size up to `most` that comes regularly."""
     sizes, counts = np.unique(extra[(extra > 0) & (extra <= most)], return_counts=True)
     for size in sizes[np.argsort(-counts, kind="stable")][:MAX_CYCLES].tolist():
         for off in (0.0, tolerance(size)):  # noise of about the same size must not hide what is always the same
@@ -132,7 +135,7 @@ def find_small(extra: Int64s, most: float) -> tuple[int, int, Int64s] | None:
 
 
 def find_large(extra: Int64s, least: float) -> tuple[int, int, Int64s] | None:
-    """Return what is larger than `least` if it comes at regular distances, with the size that nearly all have."""
+    """Return (every, size, rows) of extras above `least` at regular distances; nearly all of them reach that size."""
     at = np.flatnonzero(extra > least)
     found = rhythm(at, len(extra)) if len(at) >= MIN_TIMES else None
     if found is None:
@@ -143,10 +146,10 @@ def find_large(extra: Int64s, least: float) -> tuple[int, int, Int64s] | None:
 
 
 def is_enough(kind: Kind, content: SymbolArray, due: Int64s, every: int, extra: Int64s) -> bool:
-    """Return whether an extra that was seen but twice is more than chance.
+    """Return whether an extra that was seen only twice is more than chance.
 
-    Both times must be all that the distance allows. Then an optimizer's loop is enough; for anything else the first
-    time must close a whole cycle from the first iteration on, and nothing else may ever differ.
+    The distance must allow no more than these two. Then an optimizer's loop is accepted. Anything else must first come
+    at the end of a whole cycle from the first iteration on, and no other iteration may differ.
     """
     if len(due) != 2 or due[0] >= every or len(extra) - due[-1] > every:
         return False
@@ -156,10 +159,11 @@ def is_enough(kind: Kind, content: SymbolArray, due: Int64s, every: int, extra: 
 
 
 def rhythm(at: Int64s, length: int) -> tuple[int, Int64s] | None:
-    """Return the distance at which most of some rows follow each other, and these; None when they come as they like.
+    """Return the distance at which most of the rows follow each other, and those rows; None when they are irregular.
 
-    Either most lie in step, some strangers aside, or most follow each other at that distance or multiples of it: a row
-    lost or found twice shifts all after it, and where two extras fall together the row looks different.
+    Either most rows are in the same phase, apart from a few others, or most follow each other at that distance or
+    multiples of it: a row that is lost or found twice shifts all rows after it, and a row in which two extras coincide
+    looks different.
     """
     apart = np.diff(at)
     distances, votes = np.unique(apart, return_counts=True)
@@ -174,7 +178,7 @@ def rhythm(at: Int64s, length: int) -> tuple[int, Int64s] | None:
 
 
 def due_rows(extra: Int64s, at: Int64s, every: int, size: int) -> Int64s:
-    """Return the rows that show the extra, with those between them that are due and hold more."""
+    """Return the rows that show the extra, and the rows due between them that hold at least as much."""
     between = [
         np.arange(a, b, every) for a, b in zip(at[:-1].tolist(), at[1:].tolist(), strict=True) if (b - a) % every == 0
     ]
@@ -185,10 +189,10 @@ def due_rows(extra: Int64s, at: Int64s, every: int, size: int) -> Int64s:
 def clearest(
     symbols: SymbolArray, first: Int64s, template: SymbolArray, rows: Int64s, size: int
 ) -> tuple[SymbolArray, int]:
-    """Return the extra stretch of the row that is otherwise most like the template, and the place it stands at.
+    """Return the extra stretch of the row that is otherwise most like the template, and the stretch's place.
 
-    Without the stretch behind place a, a row is the template: its first a symbols from the left, the rest from the
-    right. The place with the fewest differences is taken.
+    Without the stretch at place a, a row is the template: its first a symbols are compared from the left, the rest from
+    the right. The place with the fewest differences is taken.
     """
     best: tuple[int, SymbolArray, int] = (len(template) + 1, symbols[:0], 0)
     for row in rows[:16].tolist():
@@ -200,7 +204,7 @@ def clearest(
 
 
 def insertion_place(longer: SymbolArray, shorter: SymbolArray, size: int) -> tuple[int, int]:
-    """Return behind which symbol `longer` has `size` more than `shorter`, and how many others then differ."""
+    """Return the place where `longer` has `size` symbols more than `shorter`, and how many other symbols differ."""
     common = min(len(shorter), max(0, len(longer) - size))
     left = np.append(0, np.cumsum(longer[:common] != shorter[:common]))
     right = np.append(0, np.cumsum(longer[::-1][:common] != shorter[::-1][:common]))
@@ -210,9 +214,10 @@ def insertion_place(longer: SymbolArray, shorter: SymbolArray, size: int) -> tup
 
 
 def are_updated(first: Int64s, updates: Int64s) -> bool:
-    """Return whether there is an update of the weights for most iterations, which begin at `first`: these are whole.
+    """Return whether most iterations, which begin at `first`, have an update of the weights, so that they are whole.
 
-    Counted over all of them: where an extra follows, two updates can lie between the beginnings of two, and none next.
+    Updates are counted over all iterations together: where an extra follows, two updates can lie between two
+    beginnings, and none between the next two.
     """
     if len(first) < 2:
         return False
@@ -221,9 +226,10 @@ def are_updated(first: Int64s, updates: Int64s) -> bool:
 
 
 def classify(content: SymbolArray, after: int, template: SymbolArray) -> Kind:
-    """Return what the extra symbols are where they are no optimizer's: the iteration's own ones, or others.
+    """Return the kind of an extra that is no optimizer, by whether the iteration has the same symbols.
 
-    Other kernels between iterations are a checkpoint when they are more than a few; within one they are statistics.
+    Kernels that the iteration does not have are a checkpoint when they are many, or more than a few between iterations;
+    else they are statistics.
     """
     if not len(content):
         return "unknown"
@@ -240,9 +246,9 @@ def is_optimizer(
 ) -> bool:
     """Return whether the extra is the optimizer, which runs once for several micro-batches and is in none of them.
 
-    Names say so where they are known. Otherwise an optimizer has kernels of its own, and the repetition around it
-    has no loop over parameters; it has one itself that is no trifle, or comes every 2, 4, 8 … times, as most people
-    accumulate.
+    Kernel names decide where they are known. Otherwise an optimizer has kernels of its own, and the repetition around
+    it has no loop over parameters; the extra has one itself of some size, or comes every 2, 4, 8 … times, the usual
+    numbers of micro-batches.
     """
     if every > MANY_MICRO_BATCHES:
         return False

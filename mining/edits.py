@@ -21,9 +21,9 @@ _OUTSIDE = 2**40
 def edit_distance(a: Symbols, b: Symbols, band: int) -> int:
     """Return the fewest insertions, deletions and substitutions that turn `a` into `b` (Levenshtein distance).
 
-    Only alignments that stay within `band` symbols of the two ends' diagonals are looked at (Ukkonen, 1985): the answer
-    is exact whenever it is at most `band`, else an upper bound. Common ends are stripped first; the rest, m symbols,
-    takes m numpy steps of O(band + difference of the lengths) each, and as much memory.
+    Only alignments within `band` symbols of the two ends' diagonals are examined (Ukkonen, 1985): the result is exact
+    whenever it is at most `band`, else an upper bound. Common ends are stripped first; the rest, m symbols, takes m
+    numpy steps of O(band + difference of the lengths) each, and as much memory.
 
     Raises:
         ValueError: for a negative band, and for symbols that `as_symbols` refuses.
@@ -50,11 +50,11 @@ def _common_head(left: SymbolArray, right: SymbolArray) -> int:
 
 
 def _banded(left: SymbolArray, right: SymbolArray, band: int) -> int:
-    """One row per symbol of `left`; cell d of row i stands for column i + low + d of the classic table."""
+    """Return the distance, one row per symbol of `left`; cell d of row i is column i + low + d of the classic table."""
     slope = right.size - left.size
     low, width = min(0, slope) - band, abs(slope) + 2 * band + 1
     offsets = np.arange(width)
-    # Beyond both ends of `right` stands a symbol that nothing equals; those cells never lead back into the table.
+    # `right` is padded at both ends with a symbol that equals no other; those cells never lead back into the table.
     padded = np.full(left.size + width + right.size, -1, np.int64)
     shift = -low
     padded[shift : shift + right.size] = right
@@ -70,5 +70,5 @@ def _banded(left: SymbolArray, right: SymbolArray, band: int) -> int:
 def _next_row(row: Int64Array, differs: npt.NDArray[np.bool_], offsets: Int64Array) -> Int64Array:
     best = row + differs
     np.minimum(best[:-1], row[1:] + 1, out=best[:-1])
-    # A cell may be reached from any cell to its left at one edit a step: a running minimum of cost minus column.
+    # A cell may be reached from any cell to its left, at one edit per column: a running minimum of cost minus column.
     return np.minimum.accumulate(best - offsets) + offsets

@@ -1,4 +1,4 @@
-"""What may be known beside the symbols: times, copies and host ranges, all as arrays along the sequence."""
+"""What may be known besides the symbols: times, copies and host ranges, all as arrays along the sequence."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ __all__ = ["UPDATE", "Evidence", "Family", "Trust", "short"]
 Value = TypeVar("Value", bound=np.generic)
 Trust = Literal["step", "loop", "framework", "range", "part"]
 
-UPDATE = "Optimizer.step#"  # how PyTorch's own range around one update of the weights begins
+UPDATE = "Optimizer.step#"  # how the name of PyTorch's own range around one update of the weights begins
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
     """Host ranges of one name: `positions[j]` is the first symbol launched after the j-th of them began (or ended).
 
-    `trust` says who wrote them and what for: `step` a user's step marker, `loop` what the framework writes once per
-    iteration or micro-batch (loading a batch, the optimizer's step), `framework` what else it writes, `range` any other
-    range of the user, `part` one that is named like a layer. `coverage` is the share of the time from the first to the
-    last that they fill, `ends[j]` the first symbol launched after the j-th of them ended, where that is known.
-    `telling` ranks the framework's ranges by how often an iteration was seen to begin there.
+    `trust` states their origin and purpose: `step` is a user's step marker, `loop` a range that the framework writes
+    once per iteration or micro-batch (loading a batch, the optimizer's step), `framework` any other range of the
+    framework, `range` any other range of the user, `part` one that is named like a layer. `coverage` is the share of
+    the time from the first to the last range that they fill, `ends[j]` the first symbol launched after the j-th of them
+    ended, where that is known. `telling` ranks the framework's ranges by how often an iteration was seen to begin
+    there.
     """
 
     name: str
@@ -36,7 +37,7 @@ class Family:
 
     @property
     def is_update(self) -> bool:
-        """Whether each of them is one update of the weights."""
+        """Whether each range is one update of the weights."""
         return self.trust == "loop" and self.name.startswith(UPDATE)
 
     def between(self, first: int, end: int) -> Family:
@@ -57,11 +58,11 @@ class Evidence:
     """Optional arrays of length n along the symbols, and host ranges; all of it may be missing.
 
     `gaps` is idle device time before each symbol, `launch_gaps` host time before its launch (any unit, both ≥ 0),
-    `copies` marks symbols that follow a copy from or to the host, `syncs` those launched after the host had waited
-    for the device, `graphs` those that are a whole graph launch. `optimizer` marks symbol values (not positions)
-    whose names look like an optimizer's, `updates` the places of a window where they are. `start` is the first symbol
-    that was launched while the capture ran: profilers are switched on between iterations, but the device may still be
-    busy with the one before.
+    `copies` marks symbols that follow a copy from or to the host, `syncs` those launched after the host had waited for
+    the device, `graphs` those that are a whole graph launch. `optimizer` marks symbol values (not positions) whose
+    names look like an optimizer's, `updates` the places of a window where they are. `start` is the first symbol that
+    was launched while the capture ran: profilers are switched on between iterations, but the device may still be busy
+    with the iteration before.
     """
 
     gaps: npt.NDArray[np.float64] | None = None
@@ -74,7 +75,7 @@ class Evidence:
     start: int = 0
     length: int = 0  # of the sequence or window; set by `find_loop`
     opens: bool = True  # the first symbol is the capture's first, not the first of a window or after a gap
-    closes: bool = True  # … and the last its last
+    closes: bool = True  # the last symbol is the capture's last
     updates: npt.NDArray[np.bool_] | None = None  # set by `search`
     breaks: tuple[int, ...] = ()  # ascending: symbols before which others are missing
 

@@ -1,4 +1,4 @@
-"""Where passes begin, put right afterwards: the matcher itself cannot look back."""
+"""Correct where passes begin: the matcher itself cannot look back."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["align_head", "begin_late", "begin_late_in"]
 
 Int64s = npt.NDArray[np.int64]
 
-ALIKE = 0.98  # of a period that fits …
-SAME = 16  # … and its first symbols, all of them
+ALIKE = 0.98  # share of a period that must be equal
+SAME = 16  # first symbols of the period that must all be equal
 
 
 def align_head(symbols: SymbolArray, template: SymbolArray, matches: Matches) -> Matches:
-    """Return the passes with those before the first exact one cut backwards from it, if that matches better.
+    """Return the passes, with those before the first exact one matched backwards from it if that matches better.
 
-    A first lock in the wrong one of several equal layers, or in the warm-up, is found out only a pass later; backwards
+    A first lock in the wrong one of several equal layers, or in the warm-up, is noticed only a pass later. Backwards,
     every pass is entered at its end, where the place in the template is known.
     """
     exact = np.flatnonzero((matches.edits == 0) & (matches.matched == len(template)))
@@ -37,14 +37,14 @@ def align_head(symbols: SymbolArray, template: SymbolArray, matches: Matches) ->
 
 
 def worth(matched: Int64s, edits: Int64s) -> tuple[int, int]:
-    """Return what makes one alignment better than another: more symbols that match, then fewer that do not."""
+    """Return the rank of an alignment: a better one has more symbols that match, then fewer edits."""
     return int(matched.sum()), -int(edits.sum())
 
 
 def passes_before(symbols: SymbolArray, template: SymbolArray, until: int) -> Matches:
-    """Return the unbroken passes that end one at the other before `until`, in stream order.
+    """Return the passes that follow each other without a gap up to `until`, in stream order.
 
-    The reversed stream begins with a whole pass, so that the matcher is locked when it enters the unknown.
+    A whole pass is put before the reversed stream, so that the matcher is locked when it reaches the stream.
     """
     period = len(template)
     backwards = as_symbols(np.concatenate([template[::-1], symbols[:until][::-1]]))
@@ -56,7 +56,7 @@ def passes_before(symbols: SymbolArray, template: SymbolArray, until: int) -> Ma
 
 
 def unbroken(rows: Int64s, at: int) -> int:
-    """Return how many rows follow each other from `at` on without a gap; what comes after one is guesswork."""
+    """Return how many rows follow each other from `at` on without a gap; rows after a gap are uncertain."""
     previous = np.append(at, rows[:-1, 1])[: len(rows)]
     broken = np.flatnonzero(rows[:, 0] != previous)
     return int(broken[0]) if len(broken) else len(rows)
@@ -74,15 +74,15 @@ def replace_head(matches: Matches, row: int, kept: npt.NDArray[np.bool_], head: 
 
 
 def begin_late(symbols: SymbolArray, template: SymbolArray, matches: Matches) -> Matches:
-    """Return the passes without what stands before the last whole period of each, where that fits the template alone.
+    """Return the passes, each reduced to its last period of symbols where these alone fit the template.
 
-    A few symbols like the template's first ones, then foreign ones, then the iteration: they lie before it.
+    Symbols like the template's first ones, then foreign ones, may come before an iteration; they are not part of it.
     """
     return begin_late_in(lambda first, end: symbols[first:end], template, matches)
 
 
 def begin_late_in(read: Callable[[int, int], SymbolArray | None], template: SymbolArray, matches: Matches) -> Matches:
-    """Do the same where `read` gives the symbols at [first, end), or None when they are no longer known."""
+    """Do the same as `begin_late`; `read` returns the symbols at [first, end), None when they are no longer known."""
     period = len(template)
     first, edits = matches.first.copy(), matches.edits.copy()
     longer = np.flatnonzero((edits > 0) & (matches.end - first > period) & (matches.matched >= ALIKE * period))

@@ -1,4 +1,4 @@
-"""From passes to iterations: halves joined, passes that match too little dropped, tails given to their owners."""
+"""Turn passes into iterations: join halves, drop passes that match too little, add tails to the iteration before."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ __all__ = [
 
 Int64s = npt.NDArray[np.int64]
 
-EXACT_SYMBOLS = 30_000  # of edited iterations whose edits are counted exactly: about a quarter of a second
+EXACT_SYMBOLS = 30_000  # symbols of edited iterations whose edits are counted exactly, in about a quarter of a second
 TAIL = 0.1  # of the period: longer foreign stretches (evaluation) stay between iterations
-LATE, FOREIGN = 0.1, 0.5  # of the period: the end that may come late, and all that lies before the next iteration
-WHOLE = 0.99  # of the period: the last iteration may lack what prepares the next
+LATE, FOREIGN = 0.1, 0.5  # of the period: the longest end that may come late, and the longest gap before the next one
+WHOLE = 0.99  # of the period: the last iteration may lack the kernels that prepare the next
 
 
 @dataclass(frozen=True, slots=True)
 class Iterations:
     """Arrays of one row per iteration: symbols [first, end), `matched` of them as in the template.
 
-    `edits` is how many insertions, deletions and substitutions make it the template, or an upper bound. `complete` is
-    false for an iteration that the capture's start or end cuts.
+    `edits` is how many insertions, deletions and substitutions turn it into the template, or an upper bound. `complete`
+    is false for an iteration that the capture's start or end cuts.
     """
 
     first: Int64s
@@ -49,7 +49,7 @@ class Iterations:
 
 
 def to_iterations(matches: Matches, period: int) -> Iterations:
-    """Keep passes that match half of the template, and the shorter ones at both ends as incomplete."""
+    """Return the passes that match half of the template, and shorter ones at both ends as incomplete iterations."""
     matches = join_halves(matches, period)
     complete = (matches.matched + matches.edits >= WHOLE * period) & (2 * matches.matched >= period)
     keep = 2 * matches.matched >= period
@@ -63,9 +63,9 @@ def to_iterations(matches: Matches, period: int) -> Iterations:
 
 
 def join_halves(matches: Matches, period: int) -> Matches:
-    """Join two parts of one pass that a long stretch of foreign symbols (autotuning, a report) tore apart.
+    """Join two parts of one pass that a long stretch of foreign symbols (autotuning, a report) separates.
 
-    The second part begins about where the first broke off, and lies at most a period behind it.
+    The second part begins about where the first ended in the template, at most a period later in the stream.
     """
     m = matches
     if len(m) < 2:
@@ -81,7 +81,7 @@ def join_halves(matches: Matches, period: int) -> Matches:
 
 
 def joined(m: Matches, halves: Int64s, period: int) -> Matches:
-    """Return the passes with each of `halves` and the pass after it as one."""
+    """Return the passes with each of `halves` and the pass after it joined into one."""
     first, end, matched, edits = m.first.copy(), m.end.copy(), m.matched.copy(), m.edits.copy()
     first[halves + 1] = first[halves]
     matched[halves + 1] += matched[halves]
@@ -93,7 +93,7 @@ def joined(m: Matches, halves: Int64s, period: int) -> Matches:
 
 
 def absorb_tails(rows: Iterations, period: int) -> Iterations:
-    """Give the few foreign symbols before an iteration (statistics, logging) to the one they follow, as edits."""
+    """Return the iterations with short foreign tails (statistics, logging) added to the one they follow, as edits."""
     following = np.append(rows.first[1:], rows.end[-1:])
     tail = following - rows.end
     tail = np.where(tail <= max(8, TAIL * period), tail, 0)
@@ -101,9 +101,9 @@ def absorb_tails(rows: Iterations, period: int) -> Iterations:
 
 
 def rejoin_tails(rows: Iterations, symbols: SymbolArray, template: SymbolArray) -> Iterations:
-    """Return the iterations with those whole whose end came late: right before the next, behind foreign symbols.
+    """Return the iterations, completed where the end came late: right before the next one, after foreign symbols.
 
-    The optimizer of a first iteration sets up its state, kernels for each parameter, before its last kernels run.
+    The optimizer of a first iteration sets up its state, with kernels for each parameter, before its last kernels run.
     """
     end, matched, edits, complete = rows.end.copy(), rows.matched.copy(), rows.edits.copy(), rows.complete.copy()
     period = len(template)
@@ -120,9 +120,9 @@ def rejoin_tails(rows: Iterations, symbols: SymbolArray, template: SymbolArray) 
 
 
 def count_edits(rows: Iterations, symbols: SymbolArray, template: SymbolArray) -> Iterations:
-    """Return the complete iterations' edits counted exactly, where the matcher gives an upper bound.
+    """Return the iterations with the edits of complete ones counted exactly; the matcher gives an upper bound.
 
-    Costs a numpy step per symbol; when there are too many edited iterations for that, the later ones keep the bound.
+    This takes a numpy step per symbol; when there are too many edited iterations, the later ones keep the upper bound.
     """
     edited = np.flatnonzero(rows.complete & (rows.edits > 0))[: EXACT_SYMBOLS // max(1, len(template))]
     edits = rows.edits.copy()
@@ -133,7 +133,7 @@ def count_edits(rows: Iterations, symbols: SymbolArray, template: SymbolArray) -
 
 
 def cut_ends(rows: Iterations, length: int, period: int, begins: bool, ends: bool) -> Iterations:
-    """Return the iterations of a stretch; at an end where symbols are missing only what was seen whole is complete."""
+    """Return the iterations of a stretch; at an end with symbols missing, only a wholly seen one is complete."""
     complete = rows.complete.copy()
     if begins:
         complete[:1] &= rows.matched[:1] >= period
@@ -155,7 +155,7 @@ def join_parts(parts: Sequence[Iterations]) -> Iterations:
 
 
 def split_at(rows: Iterations, breaks: Int64s) -> Iterations:
-    """Return the iterations with each that reaches over a break cut there, into incomplete ones."""
+    """Return the iterations; each that spans a break is cut there into incomplete ones."""
     inside = [breaks[(breaks > a) & (breaks < b)] for a, b in zip(rows.first, rows.end, strict=True)]
     pieces = np.array([len(cuts) + 1 for cuts in inside], np.int64)
     if not (pieces > 1).any():

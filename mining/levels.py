@@ -19,7 +19,7 @@ __all__ = ["DEPTHS", "RepeatLevel", "find_levels"]
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-DEPTHS = (1, 2, 4, 8, 16)  # short grams see rare symbols, long ones tell layers with equal parts from each other
+DEPTHS = (1, 2, 4, 8, 16)  # short grams find rare symbols, long ones distinguish layers with equal parts
 MIN_COUNT = 3
 MIN_REGULARITY = 0.6
 MIN_COVERAGE = 0.3
@@ -28,7 +28,7 @@ SAME_LEVEL = 1.03
 
 @dataclass(frozen=True, slots=True)
 class RepeatLevel:
-    """A distance at which things come back.
+    """A distance at which k-grams come back.
 
     `period` in symbols, `coverage` the share of the sequence between regular occurrences of its best class,
     `classes` how many k-gram classes vote for it, `anchors` the positions of the best class.
@@ -45,7 +45,7 @@ class ClassStats:
     """Per class of equal k-grams: occurrence count, median gap, share of regular gaps, coverage of the sequence."""
 
     order: Int64s  # positions grouped by class, ascending within one
-    offset: Int64s  # of each class in `order`, with an end
+    offset: Int64s  # start of each class in `order`, then the end of the last
     count: Int64s
     median: Int64s
     regularity: Floats
@@ -81,7 +81,7 @@ def levels_at(tree: SuffixTree, k: int) -> list[RepeatLevel]:
 
 
 def split_by_gap(voters: Int64s, median: Int64s) -> list[Int64s]:
-    """Split classes, sorted by median gap, where a gap leaves the 3 % above its group's smallest."""
+    """Return the classes, sorted by median gap, in groups of gaps up to 3 % above the group's smallest."""
     groups: list[Int64s] = []
     first = 0
     while first < len(voters):
@@ -125,13 +125,13 @@ def measure_classes(ids: npt.NDArray[np.int32]) -> ClassStats:
 
 
 def stable_order(values: npt.NDArray[np.integer]) -> Int64s:
-    """Return what sorts the values, equal ones in their order; for 16-bit numbers numpy is five times faster."""
+    """Return the indices that sort the values stably; for 16-bit numbers numpy is five times faster."""
     small = values.astype(np.uint16) if len(values) and int(values.max()) < 1 << 16 else values
     return np.asarray(np.argsort(small, kind="stable"), np.int64)
 
 
 def by_owner_and_gap(owner: npt.NDArray[np.integer], gap: Int64s) -> Int64s:
-    """Return what sorts by class, and by gap within one."""
+    """Return the indices that sort by class, then by gap."""
     by_gap = stable_order(gap)
     return by_gap[stable_order(owner[by_gap])]
 

@@ -1,4 +1,4 @@
-"""Finding the loops of a symbol sequence: the search for the iteration, its phase, its match with the whole."""
+"""Find the loop of a symbol sequence: search the iteration, find its phase, match it with the whole sequence."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from deepprof.plurals import counted
 
 __all__ = ["MinedLoop", "MiningProblem", "MiningResult", "find_loop", "find_posed", "make_loop", "pose"]
 
-SUPPORT = 0.8  # of the iterations that a framework range must point at to have decided with the rest
-REMARKED_COVERAGE = 0.9  # of the sequence: less is worth a remark
-EXPLAINED = 0.85  # of the sequence matched: with less, coarser symbols are tried too …
-SPARSE = 4  # symbols may be so many times the length before they are numbered anew
-BETTER = 0.1  # … and taken when they match so much more
-MINORITY = 0.5  # of the sequence matched: with less, what coarser names show to be layers are no iterations
-SAME_LAYER = 2  # periods of a layer refused by exact names: shorter ones, by coarser names, are that layer
+SUPPORT = 0.8  # of the iterations that must begin at a framework range for it to count as the source
+REMARKED_COVERAGE = 0.9  # of the sequence: a lower coverage is mentioned
+EXPLAINED = 0.85  # of the sequence matched: with less, coarser symbols are tried too
+SPARSE = 4  # times the length: larger symbols are renumbered
+BETTER = 0.1  # of the sequence: coarser symbols are used when they match so much more
+MINORITY = 0.5  # of the sequence matched: with less, what coarser symbols show to be layers is no iteration
+SAME_LAYER = 2  # times the period of a refused layer: a shorter period found with other symbols is that layer
 
 
 @dataclass(frozen=True, slots=True)
 class MinedLoop:
-    """A repeated iteration: its template from its first symbol on, where it stands, and how sure this is.
+    """A repeated iteration: its template from its first symbol on, where it occurs, and how certain this is.
 
-    `confidence` (0..1) is that period and first symbol are right, `start_confidence` its part that concerns the first
-    symbol alone. `cycles` is what comes back every so many iterations, `nested` what repeats inside of one; `prologue`
-    and `epilogue` count the symbols before the first iteration and after the last.
+    `confidence` (0..1) is the confidence that period and first symbol are right, `start_confidence` the part of it for
+    the first symbol alone. `cycles` is what comes back every so many iterations, `nested` what repeats inside one;
+    `prologue` and `epilogue` count the symbols before the first iteration and after the last.
     """
 
     template: SymbolArray
@@ -75,7 +75,7 @@ class MinedLoop:
 class MiningResult:
     """The loops that were found, the one that explains most first, or why there is none (exactly one of the two).
 
-    `layer` is the period of what was refused as a layer, else 0.
+    `layer` is the period of a repetition that was refused as a layer, else 0.
     """
 
     loops: tuple[MinedLoop, ...] = ()
@@ -95,12 +95,12 @@ def find_loop(
     coarse: npt.NDArray[np.integer] | None = None,
     windows: Sequence[int] = WINDOWS,
 ) -> MiningResult:
-    """Find the iteration that `sequence` repeats, without its count; of several loops one that is clear.
+    """Find the iteration that `sequence` repeats, without a given count; of several loops, one that is clear.
 
     `sequence` holds non-negative integers, one per kernel. `coarse`, one entry per symbol value, gives variants of one
     kernel the same number; it is used when the symbols themselves explain too little. `windows` are the sizes of the
-    parts looked at, ascending. Raises `ValueError` for anything else. Time is O(w log w) for a window of w symbols and
-    O(n) to match the rest; memory is 8 bytes per symbol of the window for each of the depths looked at.
+    windows searched, ascending. Raises `ValueError` for other arguments. Time is O(w log w) for a window of w symbols
+    and O(n) to match the rest; memory is 8 bytes per symbol of the window for each k-gram depth.
     """
     mined, problem = find_posed(pose(sequence, evidence, coarse, windows))
     return problem.named(mined)
@@ -108,7 +108,7 @@ def find_loop(
 
 @dataclass(frozen=True, slots=True)
 class MiningProblem:
-    """What is to be mined, checked; `values` are the symbols' own values where they were renumbered."""
+    """Checked input for mining; `values` are the symbols' original values where they were renumbered."""
 
     symbols: SymbolArray
     evidence: Evidence
@@ -117,7 +117,7 @@ class MiningProblem:
     values: SymbolArray | None
 
     def named(self, mined: MiningResult) -> MiningResult:
-        """Return the loops in the symbols' own values."""
+        """Return the loops in the symbols' original values."""
         values = self.values
         if values is None:
             return mined
@@ -137,7 +137,7 @@ def pose(
     coarse: npt.NDArray[np.integer] | None,
     windows: Sequence[int],
 ) -> MiningProblem:
-    """Check the arguments of `find_loop`; number symbols far above the length densely, as tables of them are made."""
+    """Return the checked arguments of `find_loop`; symbols far above the length are renumbered to keep tables small."""
     symbols = as_symbols(sequence)
     known, alphabet = evidence or Evidence(), int(symbols.max()) + 1 if len(symbols) else 0
     known.check(len(symbols), alphabet)
@@ -156,7 +156,7 @@ def pose(
 
 
 def find_posed(problem: MiningProblem) -> tuple[MiningResult, MiningProblem]:
-    """Return the loop by the symbols as they are, or by coarser ones where these explain clearly more, and by which."""
+    """Return the loop of the exact symbols, or of coarser ones if these explain clearly more, and the problem used."""
     length = len(problem.symbols)
     exact = find_in(problem)
     if problem.coarse is None or share(exact, length) >= EXPLAINED:
@@ -165,16 +165,16 @@ def find_posed(problem: MiningProblem) -> tuple[MiningResult, MiningProblem]:
     rough = find_in(coarser)
     better = share(rough, length) >= share(exact, length) + BETTER
     if rough.loop is not None and rough.loop.period < SAME_LAYER * exact.layer:
-        return exact, problem  # coarser names only hide that these are layers
+        return exact, problem  # coarser symbols only hide that these are layers
     if exact.loop is not None and share(exact, length) < MINORITY and exact.loop.period < SAME_LAYER * rough.layer:
         return MiningResult(
             (), rough.reason, rough.layer
-        ), problem  # some layers of one shape, which coarser names show to be
+        ), problem  # some layers of one shape, as the coarser symbols show
     return (rough, coarser) if better else (exact, problem)
 
 
 def check_coarse(coarse: npt.NDArray[np.integer] | None, alphabet: int) -> None:
-    """Raise `ValueError` when the coarse symbols are no map of all symbols to non-negative integers."""
+    """Raise `ValueError` unless the coarse symbols map all symbols to non-negative integers."""
     if coarse is None:
         return
     if coarse.dtype.kind not in "iu" or coarse.ndim != 1 or len(coarse) < alphabet:
@@ -208,17 +208,17 @@ def find_in(problem: MiningProblem) -> MiningResult:
 
 
 def layer_of(found: WindowSearch, evidence: Evidence) -> int:
-    """Return the period that was refused as a layer, 0 where none was.
+    """Return the period that was refused as a layer, 0 if none was.
 
-    Where an optimizer's kernels are known, what may be a layer counts too: they would make it an iteration by coarser
-    names, though layers that update as they go have them as well.
+    Where an optimizer's kernels are known, what may be a layer counts too: with coarser symbols these kernels would
+    make it an iteration, though layers that update their own parameters have them as well.
     """
     is_layer = found.verdict.layers or (found.verdict.final and evidence.optimizer is not None)
     return found.candidate.period if is_layer and found.candidate is not None else 0
 
 
 def make_loop(found: WindowSearch, candidate: Candidate, evidence: Evidence) -> MinedLoop:
-    """Match the template, turned into phase, against the whole sequence."""
+    """Return the loop of the template, in phase and matched against the whole sequence."""
     phase = find_phase(found.window, candidate, found.evidence)
     template = np.roll(candidate.template.symbols, -phase.offset)
     rows = follow_stretches(found.symbols, template, evidence.breaks)
@@ -242,7 +242,7 @@ def make_loop(found: WindowSearch, candidate: Candidate, evidence: Evidence) -> 
 
 
 def follow_stretches(symbols: SymbolArray, template: SymbolArray, breaks: Sequence[int]) -> Iterations:
-    """Return the iterations of the template; each stretch between breaks is followed for itself."""
+    """Return the iterations of the template; each stretch between breaks is matched separately."""
     bounds = [0, *breaks, len(symbols)]
     parts = [
         cut_ends(iterations_of(symbols[first:end], template), end - first, len(template), first > 0, end < len(symbols))
@@ -264,7 +264,7 @@ def covering(iterations: Iterations, length: int) -> str:
 
 
 def decided_by(phase: Phase, iterations: Iterations, evidence: Evidence) -> tuple[Source, str | None]:
-    """Return what the boundaries rest on: a mined phase counts as the framework's when a range of it says the same."""
+    """Return the source of the boundaries: a mined phase counts as the framework's when one of its ranges agrees."""
     first = iterations.first[iterations.complete]
     for family in evidence.families if phase.source == "mined" else ():
         if len(first) and family.trust in ("loop", "framework") and np.isin(first, family.positions).mean() >= SUPPORT:

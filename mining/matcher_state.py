@@ -1,8 +1,8 @@
-"""The state of a matcher as bytes: all it needs to go on, and checked field by field before it is believed.
+"""The state of a matcher as bytes: all it needs to resume, checked field by field before it is used.
 
 Layout, little-endian: magic, version, CRC-32 of what follows; sixteen int64: symbol width, period, four options, the
-place; then the template and the symbols kept, `width` (2 or 4) bytes each; then hits and re-locks, an int64 per phase.
-So at most 24 bytes per symbol of the template and 17,000 more: the stream's length does not matter.
+position; then the template and the symbols kept, `width` (2 or 4) bytes each; then hits and re-locks, an int64 per
+phase. The size is at most 24 bytes per symbol of the template and 17,000 more, whatever the stream's length.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 MAGIC, VERSION = b"DPMATCH\0", 1
 FARTHEST = 2**62
-"""No stream reaches further, so that no sum of two positions overflows an int64."""
+"""The largest stream position, so that no sum of two positions overflows an int64."""
 
 _HEAD, _NUMBERS = struct.Struct("<8sII"), struct.Struct("<16q")
 
 
 class MatcherPosition(NamedTuple):
-    """Where a matcher stands between two calls; the functions dp_matcher_place in native.c share this order.
+    """Position of a matcher between two calls; dp_matcher_place and dp_matcher_resume in native.c use this order.
 
     Attributes:
         at: the next symbol to match; while lost, where the lock was lost.
-        scan: while lost, the next k-gram to look at; while locked, `at`.
+        scan: while lost, the next k-gram to check; while locked, `at`.
         stop: one past the last symbol read.
-        phase: place in the template that `at` is compared with.
+        phase: place in the template with which `at` is compared.
         locked: 1 while locked, else 0.
         finished: 1 after the final call, else 0.
-        first: where the pass under way begins; -1 before any.
-        matched: symbols matched in it.
-        edits: edits in it.
-        covered: one past the last row; before any, where the stream begins.
+        first: where the current pass begins; -1 before any pass.
+        matched: symbols matched in the current pass.
+        edits: edits in the current pass.
+        covered: one past the end of the last row; before any row, where the stream begins.
     """
 
     at: int
@@ -58,13 +58,13 @@ class MatcherPosition(NamedTuple):
 
     @classmethod
     def start(cls, at: int, *, locked: bool) -> MatcherPosition:
-        """Return the place before symbol number `at`, the first one."""
+        """Return the position before the stream's first symbol, number `at`."""
         if not 0 <= at <= FARTHEST:
             raise ValueError(f"a stream begins at a position from 0 to 2^62, not {at}")
         return cls(at, at, at, 0, int(locked), 0, at if locked else -1, 0, 0, at)
 
     def kept(self, history: int) -> int:
-        """Return how many of the symbols read a later call may still look at."""
+        """Return how many of the symbols read a later call may still need."""
         if self.finished:
             return 0
         return self.stop - (self.at if self.locked else max(self.at, self.scan - history))
@@ -72,7 +72,7 @@ class MatcherPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MatcherSnapshot:
-    """What tells one matcher from another; the options as given, the counts per phase."""
+    """The whole state of a matcher, with the options as given and the counts per phase."""
 
     template: SymbolArray
     options: tuple[int, ...]
@@ -90,7 +90,7 @@ class MatcherSnapshot:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> MatcherSnapshot:
-        """Return the snapshot in these bytes, as it stands there: `check` must still see it.
+        """Return the snapshot in these bytes, not yet checked: `check` must be called on it.
 
         Raises:
             ValueError: for bytes that are not in the layout, or of another version.
@@ -122,16 +122,16 @@ def _body(data: bytes) -> bytes:
 
 
 def _stored(body: bytes, dtype: str, count: int, at: int) -> npt.NDArray[Any]:
-    """So many numbers from byte `at` on, copied in the machine's own byte order."""
+    """Return `count` numbers from byte `at` on, copied in the machine's own byte order."""
     stored = np.frombuffer(body, dtype, count, at)
     return stored.astype(stored.dtype.newbyteorder("="))
 
 
 def check(snapshot: MatcherSnapshot, plan: MatchPlan) -> None:
-    """Refuse a snapshot that no matcher with this plan can have written; what follows it may trust every number.
+    """Raise an error for a snapshot that no matcher with this plan can have written; otherwise every number is safe.
 
     Raises:
-        ValueError: saying what is inconsistent.
+        ValueError: stating what is inconsistent.
     """
     for what, holds in _claims(snapshot, plan).items():
         if not holds:
@@ -159,7 +159,7 @@ def _largest(symbols: SymbolArray) -> int:
 
 
 def _is_pass(place: MatcherPosition, period: int) -> bool:
-    """Whether the pass under way, or that there is none before the first lock, agrees with the rest."""
+    """Return whether the current pass, or its absence before the first lock, is consistent with the rest."""
     before = place.at if place.first < 0 else place.first
     if not 0 <= place.covered <= (place.stop if place.finished else before):
         return False

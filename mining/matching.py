@@ -1,7 +1,7 @@
-"""Follows a stream along the template of one iteration, and says where every pass over it begins and ends.
+"""Match a stream against the template of one iteration, and find where every pass over it begins and ends.
 
-Where DeepProf's Algorithm 1 (Gu et al., 2017, section IV-C) tolerates inserted operations only, this one tolerates
-insertions, deletions and substitutions, finds back after foreign stretches, and takes the stream in chunks of any size.
+DeepProf's Algorithm 1 (Gu et al., 2017, section IV-C) tolerates inserted operations only. This matcher tolerates
+insertions, deletions and substitutions, resumes after foreign stretches, and reads the stream in chunks of any size.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ Int64Array: TypeAlias = npt.NDArray[np.int64]
 class Matches:
     """Passes over the template, int64 arrays with one row per pass, in stream order, never overlapping.
 
-    To be read only; it is not frozen because making a frozen one for every chunk takes longer than matching it.
+    Treat it as read-only; it is not frozen because making a frozen instance for every chunk takes longer than matching
+    the chunk.
 
     Attributes:
         first: position in the stream where the pass begins (template phase 0, where the stream has it).
@@ -39,7 +40,7 @@ class Matches:
             or end of the stream, broken off, or edited.
         edits: an upper bound of the edit distance within what was seen of the pass: at each difference the larger of
             the stream symbols and the template symbols skipped.
-        foreign: symbols outside every pass, counted once it is sure that they are.
+        foreign: symbols outside every pass, counted once that is certain.
     """
 
     first: Int64Array
@@ -50,7 +51,7 @@ class Matches:
 
     @classmethod
     def from_rows(cls, rows: Int64Array, foreign: int) -> Matches:
-        """Return the matches in an array of shape (passes, 4): first, end, matched, edits."""
+        """Return the matches from an array of shape (passes, 4): first, end, matched, edits."""
         columns = rows.T.copy()
         return cls(columns[0], columns[1], columns[2], columns[3], foreign)
 
@@ -66,7 +67,7 @@ class Matches:
 
 
 class _Engine(Protocol):
-    """What `Matcher` needs of the C engine or its numpy twin."""
+    """What `Matcher` needs of the C engine or its numpy fallback."""
 
     hits: Int64Array
     relocks: Int64Array
@@ -78,34 +79,35 @@ class _Engine(Protocol):
 
     @property
     def place(self) -> MatcherPosition:
-        """Where it stands between two calls."""
+        """The position between two calls."""
         ...
 
     def resume(self, place: MatcherPosition) -> None:
-        """Go on from this place, with the hits and re-locks as they are."""
+        """Continue from this position, with the hits and re-locks as they are."""
         ...
 
     def advance(self, window: SymbolArray, *, final: bool) -> tuple[int, Int64Array, int]:
-        """Read the window; return symbols done with, columns of shape (4, passes), and foreign symbols found."""
+        """Read the window; return the number of symbols done, columns of shape (4, passes), and foreign symbols."""
         ...
 
 
 class Matcher:
     """Matches a stream that arrives in chunks; any chunking gives the same rows as one call.
 
-    Locked to the template it compares memory, some 0.1 ns a symbol. At a difference it takes the nearest place where
-    both agree again, the fewest symbols skipped, a substitution first. Without one it is lost, and looks for an anchor:
-    k symbols that stand only once in the template. The memory does not depend on the length of the stream.
+    While locked to the template it compares memory, some 0.1 ns a symbol. At a difference it resumes at the nearest
+    place where both agree again: a substitution first, then the fewest symbols skipped. Without such a place it is
+    lost, and searches for an anchor: k symbols that occur only once in the template. Memory does not depend on the
+    length of the stream.
 
     Args:
-        template: symbols of one pass, from phase 0 on; one at least.
+        template: symbols of one pass, from phase 0 on; at least one.
         insertions: stream symbols that one re-synchronisation may skip; 1,024 at most.
         deletions: template symbols that one re-synchronisation may skip; 1,024 at most.
-        confirm: equal symbols that confirm one (at most half the template, but 2).
-        anchor: length k of the anchors (at most half the template, but 2; longer while none is unique).
-        at: the number of the first symbol fed, which positions count from.
+        confirm: equal symbols that confirm a re-synchronisation (at most half the template, or 2 if that is more).
+        anchor: length k of the anchors (at most half the template, or 2 if that is more; longer while none is unique).
+        at: the stream position of the first symbol fed.
         locked: start locked, as right after a pass, so that the first symbol fed is expected to be the template's
-            first; else an anchor has to be found first.
+            first; else an anchor must be found first.
 
     Raises:
         ValueError: for an empty template, symbols that `as_symbols` refuses, or options out of range.
@@ -139,25 +141,25 @@ class Matcher:
 
     @property
     def hits(self) -> Int64Array:
-        """In how many passes each phase matched; int64, one entry per template phase."""
+        """Number of passes in which each phase matched; int64, one entry per template phase."""
         return np.cumsum(self._engine.hits[:-1])
 
     @property
     def relocks(self) -> Int64Array:
-        """How often a new pass was taken up at each phase after the lock was lost; int64, one per template phase."""
+        """How often a new pass started at each phase after the lock was lost; int64, one per template phase."""
         return self._engine.relocks.copy()
 
     @property
     def lost(self) -> int:
-        """Symbols of the stream since the lock was lost, 0 while locked: large means that the template is outdated."""
+        """Symbols of the stream since the lock was lost, 0 while locked; if large, the template is outdated."""
         return self._engine.lost
 
     def feed(self, symbols: Symbols, final: bool = False) -> Matches:
         """Read the next symbols; return the passes that ended, positions counted from the start of the stream.
 
-        With `final` the stream ends here, and the pass under way becomes the last row. Kept for the next call are
-        insertions + confirm symbols at most while locked, and the last min(period, 4,096) + k while lost. Amortised
-        O(1) per symbol, O(insertions × deletions) at a difference.
+        With `final` the stream ends here, and the current pass becomes the last row. For the next call it keeps at most
+        insertions + confirm symbols while locked, and the last min(period, 4,096) + k while lost. Amortised O(1) per
+        symbol, O(insertions × deletions) at a difference.
 
         Raises:
             ValueError: for symbols that `as_symbols` refuses, and after the final call.
@@ -175,10 +177,10 @@ class Matcher:
         return Matches(columns[0], columns[1], columns[2], columns[3], foreign)
 
     def save(self) -> bytes:
-        """Return all of the matcher's state: what `restore` makes of it goes on as this one would.
+        """Return the matcher's whole state; the matcher that `restore` makes of it continues as this one would.
 
-        The bytes are the same with and without the C library, and O(period): at most 24 per symbol of the template and
-        17,000 more, however long the stream was. No code is in them, and `restore` trusts none of them.
+        The bytes are the same with and without the C library. Their number is O(period): at most 24 per symbol of the
+        template and 17,000 more, however long the stream was. They contain no code, and `restore` checks all of them.
         """
         template, engine = self._plan.cyclic[: self.period], self._engine
         options = tuple(min(option, MAX_SYMBOL) for option in self._options)
@@ -186,10 +188,10 @@ class Matcher:
 
     @classmethod
     def restore(cls, data: bytes) -> Matcher:
-        """Return the matcher whose state `save` has written, whatever bytes these are.
+        """Return the matcher whose state `save` has written; arbitrary bytes do no harm.
 
         Raises:
-            ValueError: for anything else: another version, truncated, damaged, inconsistent.
+            ValueError: for any other bytes: of another version, truncated, damaged or inconsistent.
         """
         kept = MatcherSnapshot.from_bytes(data)
         insertions, deletions, confirm, anchor = kept.options
@@ -206,7 +208,7 @@ class Matcher:
 
 
 class MatchOptions(TypedDict, total=False):
-    """The options of `Matcher`, which says what they mean."""
+    """The options of `Matcher`, which describes them."""
 
     insertions: int
     deletions: int

@@ -1,4 +1,4 @@
-"""The matcher in C (matcher.h), as `Matcher` uses it: what it needs of memory, and one call per chunk."""
+"""The matcher in C (matcher.h) as an engine of `Matcher`: allocates its memory, and makes one call per chunk."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 _SHORT = 1 << 14
-"""Bytes of a window up to which a copy is quicker than asking numpy where it lies."""
+"""Bytes of a window up to which a copy is faster than asking numpy for its address."""
 _NO_ROWS = np.empty((4, 0), np.int64)
 _FEWEST_ROWS, _MOST_ROWS = 1 << 10, 1 << 16
-"""Rows that fit one call in C: so many at first, twice as many as were found when they do not do."""
+"""Rows that fit one call in C: at first, and at most; a call that fills them doubles their number."""
 
 
 class NativeEngine:
-    """The matcher in C: holds its state, and frees it."""
+    """The matcher in C: holds its state and frees it."""
 
     def __init__(self, plan: MatchPlan, library: ctypes.CDLL) -> None:
         self.hits = np.zeros(plan.period + 1, np.int64)
@@ -36,7 +36,7 @@ class NativeEngine:
         self._feed, self._feed_short = library.dp_matcher_feed, library.dp_matcher_feed_short
         self._state = _new_state(plan, library, self.hits, self.relocks)
         self._handle = ctypes.c_void_p(self._state)
-        # The arrays ride along: the state writes into them until it is freed.
+        # The finalizer keeps the arrays alive: the state writes into them until it is freed.
         weakref.finalize(self, _free_state, library, self._state, self.hits, self.relocks)
         self._report = np.zeros(4, np.int64)
         self._make_rows(_FEWEST_ROWS)
@@ -48,20 +48,20 @@ class NativeEngine:
 
     @property
     def place(self) -> MatcherPosition:
-        """Where it stands between two calls."""
+        """The position between two calls."""
         numbers = np.zeros(len(MatcherPosition._fields), np.int64)
         self._library.dp_matcher_place(self._state, native.address(numbers))
         return MatcherPosition(*numbers.tolist())
 
     def resume(self, place: MatcherPosition) -> None:
-        """Go on from this place, with the hits and re-locks as they are."""
+        """Continue from this position, with the hits and re-locks as they are."""
         numbers = np.array(place, np.int64)
         if self._library.dp_matcher_resume(self._state, native.address(numbers)) != 0:
             raise ValueError(f"no matcher can stand at {place}")
         self.lost = 0 if place.locked else place.stop - place.at
 
     def advance(self, window: SymbolArray, *, final: bool) -> tuple[int, Int64Array, int]:
-        """Read the window; return symbols done with, columns of shape (4, passes), and foreign symbols found."""
+        """Read the window; return the number of symbols done, columns of shape (4, passes), and foreign symbols."""
         count, done, foreign = self._read(window, final)
         full: list[Int64Array] = []
         while count == self._capacity:

@@ -1,6 +1,7 @@
-"""The matcher with Python control over numpy: the fallback of matcher.h, and its oracle in tests.
+"""The matcher in Python and numpy: the fallback of matcher.h, and its oracle in tests.
 
-Same decisions, same rows. Whole passes are compared many at a time; only differences and short runs cost Python steps.
+It makes the same decisions and returns the same rows. Whole passes are compared many at a time; only differences and
+short runs cost Python steps.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ class NumpyEngine:
 
     @property
     def place(self) -> MatcherPosition:
-        """Where it stands between two calls."""
+        """The position between two calls."""
         scan = self._at if self._locked else self._scan
         flags = int(self._locked), int(self._finished)
         running = self._first, self._matched, self._edits
         return MatcherPosition(self._at, scan, self._stop, self._phase, *flags, *running, self._covered)
 
     def resume(self, place: MatcherPosition) -> None:
-        """Go on from this place, with the hits and re-locks as they are."""
+        """Continue from this position, with the hits and re-locks as they are."""
         self._at = self._lost_at = place.at
         self._scan, self._stop, self._phase = place.scan, place.stop, place.phase
         self._locked, self._finished = bool(place.locked), bool(place.finished)
@@ -65,7 +66,7 @@ class NumpyEngine:
         self._base = self._needed_from()
 
     def advance(self, window: SymbolArray, *, final: bool) -> tuple[int, Int64Array, int]:
-        """Read the window; return symbols done with, columns of shape (4, passes), and foreign symbols found."""
+        """Read the window; return the number of symbols done, columns of shape (4, passes), and foreign symbols."""
         self._window, self._stop = window, self._base + window.size
         self._rows, self._foreign = [], 0
         self._read(final)
@@ -118,7 +119,7 @@ class NumpyEngine:
     # -- locked --
 
     def _follow_whole_passes(self) -> None:
-        """At a pass's very start: as many equal passes as follow, a block of them per comparison."""
+        """Take as many equal passes as follow, a block of them per comparison; only at the very start of a pass."""
         period = self.plan.period
         while self._phase == 0 and self._matched == 0 and self._stop - self._at >= period:
             passes = min((self._stop - self._at) // period, max(1, _BLOCK // period))
@@ -140,7 +141,7 @@ class NumpyEngine:
         self.hits[period] -= passes
 
     def _follow(self) -> bool:
-        """Go on while stream and template agree, to the end of the pass at most; true when the pass is complete."""
+        """Advance while stream and template agree, to the pass's end at most; return whether the pass is complete."""
         limit = min(self.plan.period - self._phase, self._stop - self._at)
         run = _equal_run(self._stream(self._at, limit), self.plan.cyclic[self._phase : self._phase + limit])
         self.hits[self._phase] += 1
@@ -154,7 +155,7 @@ class NumpyEngine:
         return True
 
     def _resynchronise(self) -> None:
-        """The nearest place where both agree again, the fewest symbols skipped; else lost."""
+        """Resume at the nearest place where both agree again, with the fewest symbols skipped; else lose the lock."""
         skip = self._find_skip()
         if skip is not None:
             self._skip(*skip)
@@ -175,7 +176,7 @@ class NumpyEngine:
         return (int(inserted[agree[0]]), int(deleted[agree[0]])) if agree.size else None
 
     def _skip(self, inserted: int, deleted: int) -> None:
-        """Skip symbols of both; over the end of a pass each pass gets as many stream symbols as it lost of its own."""
+        """Skip symbols of both; over a pass's end each pass gets as many stream symbols as template symbols it lost."""
         rest = self.plan.period - self._phase
         self._at += inserted
         self._phase += deleted
@@ -193,7 +194,7 @@ class NumpyEngine:
     # -- lost --
 
     def _find_anchor(self) -> bool:
-        """Look for the first k-gram of the stream that is an anchor of the template; true when found."""
+        """Lock at the first k-gram of the stream that is an anchor of the template; return whether one was found."""
         k = self.plan.anchor
         while self._stop - self._scan >= k:
             hit = self._anchors.find(self._stream(self._scan, _BLOCK + k - 1))
@@ -204,13 +205,13 @@ class NumpyEngine:
         return False
 
     def _relock(self, start: int, phase: int) -> None:
-        """Lock again, walked back from the k-gram while the symbols before it agree too."""
+        """Lock again, as far before the k-gram as the symbols before it agree too."""
         most = min(phase, start - max(self._lost_at, start - self.plan.history))
         back = _equal_run(self._stream(start - most, most)[::-1], self.plan.cyclic[phase - most : phase][::-1])
         self._take_up(start - back, phase - back)
 
     def _take_up(self, start: int, phase: int) -> None:
-        """Go on in the same pass when that lies ahead and near, else in a new one."""
+        """Continue the same pass if the new place lies ahead in it and near, else begin a new pass."""
         gap = start - self._lost_at
         same = self._first >= 0 and phase >= self._phase and gap <= self.plan.period
         if same and self._matched > 0:
@@ -248,7 +249,7 @@ class _AnchorTable:
 
 
 def _gram_hashes(symbols: SymbolArray, k: int) -> UInt64Array:
-    """A 64-bit hash of the k symbols from every position on: halves are combined, so that log2(k) passes suffice."""
+    """Return a 64-bit hash of the k symbols from every position on; combining halves, log2(k) passes suffice."""
     size = symbols.size - k + 1
     power, reach, length = symbols.astype(np.uint64) + np.uint64(1), 1, 0
     hashes = np.zeros(size, np.uint64)
@@ -268,7 +269,7 @@ def _mix(hashes: UInt64Array) -> UInt64Array:
 
 
 def _skips_by_preference(insertions: int, deletions: int) -> npt.NDArray[np.int64]:
-    """All (inserted, deleted) pairs, shape (2, pairs): the substitution, then by their sum, then fewer deletions."""
+    """Return all (inserted, deleted) pairs, shape (2, pairs): the substitution, then by sum, then by deletions."""
     inserted, deleted = (grid.ravel() for grid in np.meshgrid(range(insertions + 1), range(deletions + 1)))
     order = np.lexsort((deleted, inserted + deleted))[1:]
     pairs = np.stack([inserted[order], deleted[order]]).astype(np.int64)

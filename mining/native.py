@@ -1,4 +1,4 @@
-"""Finds and loads the compiled half of the miner; without it the numpy twins answer."""
+"""Find and load the compiled half of the miner; without it the numpy fallbacks are used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VERSION = 2
 """The `dp_version()` this Python code is written for."""
 
 _POINTER, _INT32, _INT64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
-# Without types, arguments go as they are: a c_void_p, bytes, and int as int32_t; that takes half the time.
+# Without declared types, arguments are passed as they are (c_void_p, bytes, int as int32_t), in half the time.
 _SIGNATURES: dict[str, tuple[Any, list[Any] | None]] = {
     "dp_version": (_INT32, []),
     "dp_suffix_array_u16": (_INT32, [_POINTER, _POINTER, _INT32, _INT32]),
@@ -36,16 +36,16 @@ _SIGNATURES: dict[str, tuple[Any, list[Any] | None]] = {
 
 
 def address(array: npt.NDArray[Any]) -> int:
-    """Return where the array's memory starts; the caller keeps the array alive and contiguous."""
+    """Return the address of the array's memory; the caller keeps the array alive and contiguous."""
     return int(array.__array_interface__["data"][0])
 
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the loaded library, or None where the numpy twins must do; the answer is kept for the process's life."""
+    """Return the loaded library, or None to use the numpy fallbacks; the result is kept for the process's life."""
     return libraries.find(__file__, "_native", _SIGNATURES, VERSION)
 
 
 def load(path: Path) -> ctypes.CDLL | None:
-    """Return the library at this path with every signature declared, or None when it is not ours."""
+    """Return the library at this path with every signature declared, or None when it is not the expected one."""
     return libraries.load(path, _SIGNATURES, VERSION)

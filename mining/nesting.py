@@ -1,4 +1,4 @@
-"""Repetition inside a template: 24 × layer, a loop over parameters in the optimizer."""
+"""Repetition inside a template: for example 24 layers, or the optimizer's loop over parameters."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ __all__ = [
 ]
 
 MAX_LAG = 4096
-MAX_TWICE = 1 << 15  # symbols of a template taken twice that are looked at for loops across its cut
-SMALL = 16  # symbols: the longest body of a loop over parameters …
-MIN_NESTED_SYMBOLS = 8  # … and its shortest stretch
-NESTED = 0.3  # of a period lies in loops of its own; with less of it it may be a layer
-LOOPED = 0.5  # of an optimizer's kernels lie in such a loop
-MOSTLY = 0.5  # of the iteration: a longer stretch is its layers when there are no others
+MAX_TWICE = 1 << 15  # symbols examined of a template repeated twice, to find loops across its ends
+SMALL = 16  # symbols: the longest body of a loop over parameters
+MIN_NESTED_SYMBOLS = 8  # symbols: the shortest stretch of such a loop, all repetitions together
+NESTED = 0.3  # of a period that lies in loops of its own; with less, the period may be a layer
+LOOPED = 0.5  # of an optimizer's kernels that lie in loops
+MOSTLY = 0.5  # of the iteration: a longer stretch is its layers, if there are no others
 LAYER = 4  # symbols: a layer has at least so many
-OWN = 0.45  # of such a loop's kernels run nowhere else in the iteration
+OWN = 0.45  # of a parameter loop's kernels that run nowhere else in the iteration
 
 
 @dataclass(frozen=True, slots=True)
 class NestedBlock:
-    """A block of `events` symbols that stands `repeats` times in a row from `first` on."""
+    """A block of `events` symbols that occurs `repeats` times in a row from `first` on."""
 
     first: int
     events: int
@@ -87,16 +87,16 @@ def nested_share(template: SymbolArray) -> float:
 
 
 def is_looped(content: SymbolArray) -> bool:
-    """Return whether a stretch of symbols is a loop for the most part, as an optimizer's is over parameters."""
+    """Return whether a stretch of symbols lies mostly in loops, as an optimizer's does in loops over parameters."""
     return len(content) >= MIN_NESTED_SYMBOLS and nested_share(content) >= LOOPED
 
 
 def find_cyclic(template: SymbolArray) -> tuple[NestedBlock, ...]:
-    """Return the blocks of a template that goes round: those across its cut are found too, `first` is in the period."""
+    """Return the blocks of a cyclic template, also those across its ends; `first` is a place in the period."""
     return cyclic_blocks(template.tobytes(), template.dtype.str)
 
 
-@lru_cache(maxsize=32)  # one template is asked about by many
+@lru_cache(maxsize=32)  # several functions need the blocks of one template
 def cyclic_blocks(data: bytes, kind: str) -> tuple[NestedBlock, ...]:
     template = as_symbols(np.frombuffer(data, kind))
     period = len(template)
@@ -104,16 +104,16 @@ def cyclic_blocks(data: bytes, kind: str) -> tuple[NestedBlock, ...]:
     for block in find_nested(as_symbols(np.tile(template, 2)[: max(period, MAX_TWICE)])):
         size = min(block.events * block.repeats, period)
         places = (block.first + np.arange(size)) % period
-        if not taken[places].any():  # else it is what the cut left of a longer one
+        if not taken[places].any():  # else it is a part of a longer block across the ends
             taken[places] = True
             kept.append(NestedBlock(block.first % period, block.events, block.repeats))
     return tuple(kept)
 
 
 def parameter_loops(template: SymbolArray) -> list[tuple[NestedBlock, float]]:
-    """Return the loops of few kernels, as an optimizer runs over parameters, with the share of kernels of its own.
+    """Return the loops of few kernels, like an optimizer's over parameters, each with its share of kernels of its own.
 
-    Loops of small layers are none: the forward and the backward pass run them equally often.
+    Loops over small layers do not count: the forward and the backward pass run them equally often.
     """
     count, blocks = np.bincount(template), find_cyclic(template)
     layers = [b for b in blocks if b.events >= LAYER]
@@ -124,18 +124,18 @@ def parameter_loops(template: SymbolArray) -> list[tuple[NestedBlock, float]]:
 
 
 def has_layers(template: SymbolArray) -> bool:
-    """Return whether half of a template is two runs of as many parts: layers, forward and backward."""
+    """Return whether half of a template is two runs with equally many parts: layers, forward and backward."""
     return any(size_of(a) + size_of(b) >= 0.5 * len(template) for a, b in layer_pairs(template))
 
 
 def layer_pairs(template: SymbolArray) -> list[tuple[NestedBlock, NestedBlock]]:
-    """Return the pairs of runs of as many parts, layers each, the longer run first, the longest ones first."""
+    """Return the pairs of layer runs with equally many parts, the longer run first, the longest pairs first."""
     runs = sorted((b for b in find_cyclic(template) if b.events >= LAYER), key=size_of, reverse=True)
     return [(a, b) for i, a in enumerate(runs) for b in runs[i + 1 :] if are_as_many(a, b)]
 
 
 def are_as_many(one: NestedBlock, other: NestedBlock) -> bool:
-    """Return whether two runs have equally many parts, but for one that another beginning makes of it."""
+    """Return whether two runs have equally many parts; one more is allowed, as another beginning may add it."""
     return abs(one.repeats - other.repeats) <= 1
 
 
@@ -145,14 +145,14 @@ def size_of(block: NestedBlock) -> int:
 
 
 def own_share(template: SymbolArray, block: NestedBlock, count: npt.NDArray[np.int64]) -> float:
-    """Return the share of a block's symbols that stand nowhere else in the template."""
+    """Return the share of a block's symbols that occur nowhere else in the template."""
     body = template[(block.first + np.arange(block.events)) % len(template)]
     inside = np.bincount(body, minlength=len(count)) * block.repeats
     return float((inside[body] >= count[body]).mean())
 
 
 def has_inner_loops(template: SymbolArray) -> bool:
-    """Return whether a period has loops as an iteration has, over layers or parameters."""
+    """Return whether a period has inner loops over layers or parameters, as an iteration has."""
     return nested_share(template) >= NESTED or has_parameter_loop(template)
 
 

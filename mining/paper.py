@@ -1,8 +1,9 @@
 """DeepProf's own miner (Gu et al., 2017, sections IV-B and IV-C): the number of iterations is given by the user.
 
-Kept as a feature for those who know it, and to compare the automatic miner with. As in the paper, the pattern is the
-longest substring that repeats often enough. It need not start where an iteration starts, and may miss a few symbols of
-it: any rotation of the iteration repeats as often, and criterion 3 keeps the pattern below one iteration's length.
+It is kept for users who know the number, and for comparison with the automatic miner. As in the paper, the pattern is
+the longest substring that repeats often enough. The pattern need not start where an iteration starts, and may lack a
+few symbols of the iteration: any rotation of the iteration repeats as often, and criterion 3 keeps the pattern below
+one iteration's length.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Pattern:
 
     Attributes:
         symbols: the substring, uint16 or uint32.
-        occurrences: where it stands in the mined sequence, ascending int64, overlapping ones left out.
+        occurrences: where it occurs in the mined sequence, ascending int64, without overlapping occurrences.
         epsilon: the tolerance ε at which it was found; 1 means exactly `count` occurrences in the tree.
     """
 
@@ -51,10 +52,10 @@ def find_pattern(tree: SuffixTree, count: int) -> Pattern | None:
     """Return the longest pattern p with count − ε < c_p ≤ count (criterion 2) and l_p < n / count (criterion 3).
 
     Section IV-B: ε starts at 1 and doubles until a pattern is found, up to ε ≥ count; None when there is none at all.
-    Decided here, where the paper is silent: c_p is the number of leaves below a node, overlapping occurrences included;
-    a node too long for criterion 3 takes part with its longest prefix that satisfies it and still lies on the node's
-    edge; among equally long ones the earliest wins; and the winner must satisfy criterion 2 without overlapping
-    occurrences too, else the next one is tried, so that "aaaa" is no pattern of its own shifted self.
+    Where the paper leaves it open, this code decides: c_p is the number of leaves below a node, overlapping occurrences
+    included; a node too long for criterion 3 is considered with its longest prefix that satisfies it and still lies on
+    the node's edge; among equally long ones the earliest wins; and the winner must satisfy criterion 2 without
+    overlapping occurrences too, else the next one is tried, so that "aaaa" does not count its own shifted copies.
 
     O(n) for each of the log2(count) + 1 values of ε, and O(count log count) for each pattern tried.
 
@@ -85,7 +86,7 @@ class _Candidates:
         nodes = tree.nodes()
         below = -(-len(tree) // count) - 1  # the largest integer below n / count
         lengths = np.minimum(nodes.depth, np.int32(max(below, 0)))
-        # What surrounds a node's leaves in the LCP array is the depth of its parent.
+        # The larger LCP value at the two ends of a node's leaves is the depth of its parent.
         bounds = np.append(tree.lcp, np.int32(0))
         parents = np.maximum(bounds[nodes.left], bounds[nodes.left + nodes.count])
         kept = np.flatnonzero((lengths > parents) & (nodes.count <= count))
@@ -100,7 +101,7 @@ class _Candidates:
         return None
 
     def _starts(self, tree: SuffixTree, chosen: npt.NDArray[np.intp]) -> Iterator[tuple[int, Int64Array]]:
-        """Lengths and ascending starts, the longest first, among equal lengths the earliest first."""
+        """Yield lengths and ascending starts, the longest first, among equal lengths the earliest first."""
         edges = np.flatnonzero(np.diff(self.lengths[chosen])) + 1
         for group in np.split(chosen, edges) if chosen.size else ():
             starts = (self._leaves(tree, index) for index in group.tolist())
@@ -113,7 +114,7 @@ class _Candidates:
 
 
 def _without_overlap(starts: Int64Array, length: int) -> Int64Array:
-    """The most occurrences that do not overlap: greedily from the left. One step per occurrence."""
+    """Return the most occurrences that do not overlap, greedily from the left. One Python step per occurrence."""
     kept: list[int] = []
     for start in starts.tolist():
         if not kept or start >= kept[-1] + length:
@@ -126,7 +127,7 @@ def match_approximately(symbols: Symbols, pattern: Symbols, tolerance: int | Non
 
     From every position with the pattern's first symbol, the pattern's symbols must follow in their order, with at most
     `tolerance` inserted operations between them (default: a tenth of the pattern); nothing may be missing or replaced.
-    The search goes on behind an occurrence, and one position further after a failure. `edits` are the insertions,
+    The search continues after an occurrence, and one position further after a failure. `edits` are the insertions,
     `matched` is always the pattern's length.
 
     O(n · (l + tolerance)) for a pattern of l symbols that fails late at every position; O(n) on clean input.
@@ -150,7 +151,7 @@ def match_approximately(symbols: Symbols, pattern: Symbols, tolerance: int | Non
 
 
 def _match_at(text: SymbolArray, pattern: SymbolArray, start: int, allowed: int) -> int | None:
-    """One past the end of the occurrence that starts here; None when it takes more than `allowed` insertions."""
+    """Return one past the end of the occurrence that starts here; None when it takes more than `allowed` insertions."""
     position, phase = start, 0
     while phase < pattern.size:
         run = _common_run(text, position, pattern, phase)
@@ -166,7 +167,7 @@ def _match_at(text: SymbolArray, pattern: SymbolArray, start: int, allowed: int)
 
 
 def _common_run(text: SymbolArray, position: int, pattern: SymbolArray, phase: int) -> int:
-    """Equal symbols from here on; the stretch compared grows, as most attempts fail within a few symbols."""
+    """Return the number of equal symbols from here on; the stretch compared grows, as most attempts fail early."""
     run, size = 0, 16
     while True:
         left = text[position + run : position + run + size]
@@ -183,9 +184,9 @@ def _common_run(text: SymbolArray, position: int, pattern: SymbolArray, phase: i
 def mine_with_counts(symbols: Symbols, counts: Sequence[int]) -> list[PaperLoop]:
     """Return one loop per count that has a pattern, in the order of the counts (multi-loop programs, section IV-B).
 
-    Each count is searched in what the iterations of the earlier ones left uncovered; no pattern and no iteration
-    reaches over a covered stretch. Positions in the iterations count in `symbols`, those in a pattern's `occurrences`
-    too. O(counts) suffix trees and runs of Algorithm 1.
+    Each count is mined in the symbols that the iterations of the earlier counts leave uncovered; no pattern and no
+    iteration spans a covered stretch. Positions in the iterations, and in a pattern's `occurrences`, are positions in
+    `symbols`. O(counts) suffix trees and runs of Algorithm 1.
 
     Raises:
         ValueError: for a count below 2, and for symbols that `as_symbols` refuses.
@@ -214,13 +215,13 @@ def _mine_uncovered(text: SymbolArray, covered: npt.NDArray[np.bool_], count: in
 
 
 def _uncovered_pieces(covered: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Half-open ranges of what is not covered, ascending."""
+    """Return the half-open ranges that are not covered, ascending."""
     steps = np.diff(np.concatenate([[True], covered, [True]]).astype(np.int8))
     return list(zip(np.flatnonzero(steps == -1).tolist(), np.flatnonzero(steps == 1).tolist(), strict=True))
 
 
 def _join_pieces(text: SymbolArray, pieces: list[tuple[int, int]]) -> tuple[Int64Array, Int64Array]:
-    """The pieces with a symbol of its own after each, which no repeat can contain; and where each symbol stands."""
+    """Return the pieces, each followed by a unique symbol that no repeat can contain, and each symbol's position."""
     above = int(text.max(initial=0)) + 1
     symbols = [np.append(text[first:end].astype(np.int64), above + i) for i, (first, end) in enumerate(pieces)]
     positions = [np.arange(first, end + 1) for first, end in pieces]

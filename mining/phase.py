@@ -1,4 +1,4 @@
-"""Where in its period an iteration begins: a host range says it, else weighted evidence votes."""
+"""Find where in its period an iteration begins: by a host range, else by a vote of weighted evidence."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ Source = Literal["annotation", "framework", "mined"]
 
 RANGE_WEIGHTS = (2.0, 1.0, 0.5)  # of the framework's ranges, by rank: two optimizers mislead the later ones
 SAID = 0.1  # of the winning votes: evidence with less is not mentioned
-REACH = 64  # symbols after a range that are compared with the template …
-ALIKE = 0.6  # … and how many of them must be equal
+REACH = 64  # symbols after a range that are compared with the template
+ALIKE = 0.6  # share of these symbols that must be equal
 PEAKS = 3  # places with most votes whose iterations are counted
 AGREEMENT = 0.6  # share of a family's ranges that must point at one place of the period
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """`offset` into the candidate's template, and `family` when a host range decided.
+    """Where an iteration begins: `offset` into the candidate's template, and `family` when a host range decided.
 
-    `certainty` is the share of the ranges that agree, 1 without any; `votes` those for the place, `lead` how many more
-    they are than any other place's.
+    `certainty` is the share of the ranges that agree, 1 without any; `votes` is the number of votes for the place,
+    `lead` how many more they are than any other place's.
     """
 
     offset: int
@@ -83,12 +83,12 @@ def pointed_at(candidate: Candidate, family: Family) -> tuple[int, float] | None
 
 
 def are_enough(count: int, candidate: Candidate) -> bool:
-    """Return whether so many ranges can be one per pass, a few of them lost."""
+    """Return whether `count` ranges can be one per pass, with a few of them lost."""
     return abs(count - candidate.passes) <= 0.3 * candidate.passes + 1
 
 
 def located_at(symbols: SymbolArray, candidate: Candidate, family: Family) -> tuple[int, float] | None:
-    """Return the same by comparing what follows each range with the whole template: for passes full of edits.
+    """Return the same as `pointed_at`, comparing what follows each range with the template: for passes of many edits.
 
     O(positions · period · REACH / 8), for at most 50 positions.
     """
@@ -124,7 +124,7 @@ def offsets_of(candidate: Candidate, positions: Int64s) -> Int64s:
 
 
 def vote_phase(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -> Phase:
-    """Return the place with most votes: launch gaps, device gaps, copies, ends of inner loops, the stream's start."""
+    """Return the place with most votes of launch gaps, device gaps, copies, ends of inner loops and other evidence."""
     seen: dict[str, Floats] = {
         "device gap": gap_votes(candidate, evidence.gaps, 1.0),
         "end of the optimizer's loop": loop_end_votes(candidate),
@@ -160,9 +160,9 @@ def peaks(total: Floats) -> list[int]:
 
 
 def elect(points: Floats, regions: Floats) -> tuple[int, float, float]:
-    """Return the place with most votes, those within 1 % of the period added up, their number, and its lead.
+    """Return the place with most votes, their number, and its lead; votes within 1 % of the period are added up.
 
-    `regions` are votes for whole stretches: they count where they are, and are not added up.
+    `regions` are votes for whole stretches: they count where they are and are not added up.
     """
     period = len(points)
     reach = reach_of(period)
@@ -176,7 +176,7 @@ def elect(points: Floats, regions: Floats) -> tuple[int, float, float]:
 
 
 def reach_of(period: int) -> int:
-    """Return how many symbols two places of the period may be apart that mean the same."""
+    """Return how many symbols apart two places of the period may be and still mean the same."""
     return min(max(2, int(0.01 * period)), period // 8)
 
 
@@ -188,7 +188,7 @@ def around(place: int, period: int, times: int = 1) -> Int64s:
 
 
 def framework_ranges(evidence: Evidence) -> list[tuple[int, Family]]:
-    """Return the framework's ranges with their rank as to where an iteration begins, loading a batch first."""
+    """Return the framework's ranges with their rank as evidence of where an iteration begins, loading a batch first."""
     ranked = sorted(by_trust(evidence, "loop", "framework"), key=lambda f: -f.telling)
     return list(enumerate(ranked))[: len(RANGE_WEIGHTS)]
 

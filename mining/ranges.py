@@ -1,4 +1,4 @@
-"""Host ranges as witnesses: which period they suggest, and whether a repetition has one each."""
+"""Host ranges as evidence: which period they suggest, and whether a repetition has one range per pass."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ TILING = 0.7  # share of the time that a user's ranges must fill to be iteration
 
 
 def by_trust(evidence: Evidence, *trusts: Trust) -> list[Family]:
-    """Return the families of the given trusts, most trusted first; a user's ranges only when they tile the time.
+    """Return the families of the given trusts, most trusted first; a user's ranges only when they fill the time.
 
-    Of equal trust the rarest comes first: gradient accumulation loads several batches per step of the optimizer.
+    Among families of equal trust the rarest comes first: gradient accumulation loads several batches per step of the
+    optimizer.
     """
     usable = [f for f in evidence.families if f.trust in trusts and (f.trust != "range" or f.coverage >= TILING)]
     return sorted(usable, key=lambda f: (TRUST.index(f.trust), len(f.positions)))
 
 
 def suggest_levels(families: Iterable[Family], n: int) -> list[RepeatLevel]:
-    """Return the levels that regular families suggest, one per distance: iterations too few for k-grams to vote on."""
+    """Return the levels that regular families suggest, one per distance: iterations may be too few for k-grams."""
     levels: dict[int, RepeatLevel] = {}
     for family in families:
         positions = np.unique(family.positions[(family.positions >= 0) & (family.positions <= n)])
@@ -49,9 +50,9 @@ def is_regular(positions: Int64s, distance: float) -> bool:
 
 
 def comes_once(family: Family, first: int, end: int, period: int, passes: float) -> bool:
-    """Return whether between two symbols a family has one range per period, wherever in the period.
+    """Return whether a family has one range per period between two symbols, anywhere in the period.
 
-    Counted over the whole stretch: passes cut in another phase than the ranges see two here and none there.
+    Ranges are counted over the whole stretch: passes that begin in another phase may contain two ranges, or none.
     """
     positions = np.unique(family.positions[(family.positions >= first) & (family.positions <= end)])
     enough = abs(len(positions) - passes) <= 1 + NEAR * passes

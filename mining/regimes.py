@@ -1,6 +1,6 @@
-"""When a loop stops being itself: from some iteration on all differ in the same way (another model, more layers).
+"""Detect that a loop becomes another one: from some iteration on all differ in the same way (other model, more layers).
 
-Growth is no such thing: it comes a kernel at a time, however far it goes.
+Growth is not such a change: it comes a kernel at a time, however far it goes.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from deepprof.mining.iterations import Iterations
 
 __all__ = ["find_strangers"]
 
-STRANGE = 0.1  # of the period edited, or more or fewer symbols until the next: a variant of the iteration has less
-JUMP = 0.05  # of the period: growth takes smaller steps
+STRANGE = 0.1  # of the period that is edited, or added or missing up to the next iteration; variants have less
+JUMP = 0.05  # of the period: growth adds less at a time
 IN_A_ROW = 3
 
 
 def find_strangers(rows: Iterations, period: int) -> npt.NDArray[np.bool_]:
-    """Return which iterations belong to stretches of three or more that differ strongly, and did so at once."""
+    """Return which iterations belong to stretches of three or more that differ strongly, beginning with a jump."""
     longer = np.append(np.diff(rows.first) - period, 0)[: len(rows.first)]
     odds = np.where(rows.complete, np.maximum(rows.edits, np.abs(longer)), period)
     strange = odds > STRANGE * period

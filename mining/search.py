@@ -1,4 +1,4 @@
-"""Which window of a sequence shows its iteration, and which candidate of the window is it."""
+"""Find the window of a sequence that shows its iteration, and the candidate of that window that is the iteration."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ __all__ = ["WINDOWS", "WindowSearch", "search", "windows_of"]
 
 Int64s = npt.NDArray[np.int64]
 
-WINDOWS = (1 << 16, 1 << 18, 1 << 20)  # symbols looked at; more only while the smaller window shows no clear loop
+WINDOWS = (1 << 16, 1 << 18, 1 << 20)  # symbols searched; a larger window only if the smaller one shows no clear loop
 ENOUGH_PASSES = 8
 ENOUGH_COVERAGE = 0.7
-MIN_COVERAGE = 0.5  # of the window, for a candidate that stands in for one refused as a layer
+MIN_COVERAGE = 0.5  # of the window, for a candidate that replaces one refused as a layer
 VARIANT_ROUNDS = 3
-NEARLY = 0.7  # of what the micro-batches explain, the iteration made of them must explain
-MOST_PASSES, SECOND = 16, 0.5  # passes of a critic, and the size of its generator's beside one of them
+NEARLY = 0.7  # of the micro-batches' coverage, which the iteration made of them must reach
+MOST_PASSES, SECOND = 16, 0.5  # most passes of a critic, and least size of its generator's pass relative to one of them
 NOTHING = AcceptanceVerdict(False, 0.0, "no sequence of kernels comes back at regular distances three times or more")
 
 
 @dataclass(frozen=True, slots=True)
 class WindowSearch:
-    """What one window shows: its best candidate, if any, and the verdict; `symbols` is the whole, variants merged."""
+    """What one window shows: its best candidate, if any, and the verdict; `symbols` is all, with variants merged."""
 
     symbols: SymbolArray
     window: SymbolArray
@@ -59,11 +59,11 @@ class WindowSearch:
 
 
 def search(symbols: SymbolArray, evidence: Evidence, windows: Sequence[tuple[int, int]]) -> WindowSearch:
-    """Return the first look that is accepted and clear, else the best accepted one, else the first refused one.
+    """Return the first window's result that is accepted and clear, else the best accepted, else the first refused one.
 
-    `windows` are the bounds [first, end) to look at. A clear loop in a small one is enough. Later windows serve loops
-    that begin late; what they show must explain more of the whole than what was refused at first, or it is an inner
-    loop of that.
+    `windows` are the bounds [first, end) to search. A clear loop in a small window is enough. Later windows are for
+    loops that begin late; such a loop must explain more of the whole sequence than the candidate refused at first, else
+    it is an inner loop of that candidate.
     """
     refused: WindowSearch | None = None
     best: WindowSearch | None = None
@@ -83,7 +83,7 @@ def search(symbols: SymbolArray, evidence: Evidence, windows: Sequence[tuple[int
 
 
 def with_what_is_before(look: WindowSearch, first: int, end: int) -> WindowSearch:
-    """Return a look at a later window, refused where what runs before it makes its passes the layers of one step."""
+    """Return a later window's result, refused if what runs before it shows its passes to be layers of one iteration."""
     if not first or look.candidate is None or not look.verdict.accepted:
         return look
     whole = measure(look.symbols[:end], look.candidate.template)
@@ -93,7 +93,7 @@ def with_what_is_before(look: WindowSearch, first: int, end: int) -> WindowSearc
 
 
 def explains_less(look: WindowSearch, refused: WindowSearch) -> bool:
-    """Return whether a loop found in a later window matches less of the whole than what was refused before."""
+    """Return whether a loop found in a later window matches no more of the sequence than what was refused before."""
     if look.candidate is None:
         return True
     matches = follow(look.symbols, look.candidate.template.symbols)[1]
@@ -101,17 +101,17 @@ def explains_less(look: WindowSearch, refused: WindowSearch) -> bool:
 
 
 def windows_of(n: int, growing: Sequence[int] = WINDOWS) -> list[tuple[int, int]]:
-    """Return the parts of a sequence to look at: growing ones from its start, then from later on."""
+    """Return the parts of a sequence to search: growing ones from its start, then later ones."""
     sizes = [size for size in growing if size < n] + [min(n, growing[-1])]
     later = [(n // 2, n), (n // 4, 3 * n // 4), (3 * n // 4, n)]
     return [(0, size) for size in dict.fromkeys(sizes)] + [(a, min(b, a + WINDOWS[1])) for a, b in later if n >= 64]
 
 
 def look_at(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> WindowSearch:
-    """Return what the window [first, end) shows.
+    """Return the result of the window [first, end).
 
-    When the choice is refused for what it is, a larger candidate may still be the iteration: one bad iteration among
-    few makes the climb stop at the layers.
+    When the choice is refused for what it is, a larger candidate may still be the iteration: with few iterations, one
+    bad one makes the climb stop at the layers.
     """
     shown = with_updates(evidence.between(first, end), symbols[first:end])
     candidates = propose(symbols[first:end], shown)
@@ -127,14 +127,14 @@ def look_at(symbols: SymbolArray, evidence: Evidence, first: int, end: int) -> W
         if (second := judge(other, shown)).accepted:
             pick, verdict = other, second
             break
-    if verdict.layers:  # joining kernels of its layers would hide what they are
+    if verdict.layers:  # joining kernels would hide that these are layers
         return WindowSearch(symbols, symbols[first:end], shown, pick, verdict)
     joined, better = join_variants(symbols, pick, shown, first, end)
     return WindowSearch(joined, joined[first:end], shown, better, verdict if better is pick else judge(better, shown))
 
 
 def with_updates(evidence: Evidence, symbols: SymbolArray) -> Evidence:
-    """Return the evidence on a window with where its optimizer's kernels are."""
+    """Return the evidence on a window with `updates`: where its optimizer's kernels are."""
     return evidence if evidence.optimizer is None else replace(evidence, updates=evidence.optimizer[symbols])
 
 
@@ -151,22 +151,22 @@ def promote(symbols: SymbolArray, pick: Candidate, evidence: Evidence) -> Candid
 
 
 def is_epoch(whole: Candidate, cycle: LoopCycle, updates: Int64s) -> bool:
-    """Return whether each of a cycle's passes updates the weights and nothing else of it does: iterations, evaluated.
+    """Return whether each pass of a cycle updates the weights and the extra does not: iterations and an evaluation.
 
-    A second model has an update of its own.
+    A second model would have an update of its own.
     """
     return bool(len(updates) and np.median(whole.count(updates)) == cycle.every)
 
 
 def is_second_half(cycle: LoopCycle, period: int) -> bool:
-    """Return whether what comes every few passes is no checkpoint but as large a part: a second model's."""
+    """Return whether an apparent checkpoint every few passes is so large that it is a second model's part."""
     return cycle.kind == "checkpoint" and cycle.every <= MOST_PASSES and cycle.extra >= SECOND * period
 
 
 def join_variants(
     symbols: SymbolArray, pick: Candidate, shown: Evidence, first: int, end: int
 ) -> tuple[SymbolArray, Candidate]:
-    """Join the variants of one kernel as long as that explains more of the window."""
+    """Return symbols and candidate with kernel variants joined while that explains more of the window."""
     for _ in range(VARIANT_ROUNDS - 1):
         merged = merge_variants(pick.template.variants, int(symbols.max()) + 1) if pick.template.variants else None
         if merged is None:

@@ -22,9 +22,9 @@ __all__ = ["find_loops"]
 
 MAX_LOOPS = 6
 MAX_TRIES = 8  # stretches searched
-WORTH = 0.05  # of the sequence: a loop on less is a detail of the main one's surroundings
-TWICE = 3  # matches in two iterations, one of them broken: more belong to a layer, which stands in each several times
-ALL = 0.95  # of a cut iteration that is whole ones of another loop
+WORTH = 0.05  # of the sequence: a loop on less is a detail around the main loop
+TWICE = 3  # matches in two iterations, one of them broken: a layer has more, as it occurs several times in each
+ALL = 0.95  # of a cut iteration that iterations of another loop must match
 MIN_STRETCH = 3 * LAYER_SIZES[0]  # symbols in a stretch worth searching: three of the shortest iterations
 
 
@@ -35,10 +35,10 @@ def find_loops(
     coarse: npt.NDArray[np.integer] | None = None,
     windows: Sequence[int] = WINDOWS,
 ) -> MiningResult:
-    """Find all loops of a program that runs several: training and validation, two models in turn or one by one.
+    """Find all loops of a program that runs several: training and validation, two models in turn or in sequence.
 
-    The first is that of `find_loop`; then the longest stretches that no loop explains are searched, as long as a loop
-    on a twentieth of the sequence may come of it. Arguments and errors are those of `find_loop`.
+    The first loop is that of `find_loop`. Then the longest stretches that no loop explains are searched, as long as
+    they may contain a loop on a twentieth of the sequence. Arguments and errors are those of `find_loop`.
     """
     main, problem = find_posed(pose(sequence, evidence, coarse, windows))
     if main.loop is None:
@@ -54,9 +54,9 @@ def find_loops(
 
 
 def settle_ends(symbols: SymbolArray, loops: list[MinedLoop]) -> list[MinedLoop]:
-    """Return the loops with each cut iteration at an end that is a whole one of another loop given to that.
+    """Return the loops; a cut iteration at an end moves to another loop if it consists of that loop's whole iterations.
 
-    The last forward pass of an evaluation looks like the beginning of one more training step.
+    The last forward pass of an evaluation looks like the beginning of one more training iteration.
     """
     for one in range(len(loops)):
         for row in (0, len(loops[one].iterations.first) - 1):
@@ -71,11 +71,11 @@ def settle_ends(symbols: SymbolArray, loops: list[MinedLoop]) -> list[MinedLoop]
 
 
 def taken_over(symbols: SymbolArray, rows: Iterations, row: int, other: MinedLoop) -> Iterations | None:
-    """Return the other loop's iterations with those it has in an incomplete row, None where that is not all it is."""
+    """Return the other loop's iterations with those in an incomplete row added, None if they do not fill the row."""
     if row >= len(rows.first) or rows.complete[row] or row < 0 or len(rows.first) < 2:
         return None
     first, end, known = int(rows.first[row]), int(rows.end[row]), other.iterations
-    # What the other one has right before may begin elsewhere in a pass: it is followed anew from there.
+    # Iterations of the other loop right before the row may begin elsewhere in a pass: it is matched again from there.
     kept = (known.end <= first - other.period) | (known.first >= end)
     begin = int(known.first[~kept].min(initial=first))
     found = to_iterations(follow(symbols[begin:end], other.template)[1], other.period)
@@ -86,16 +86,16 @@ def taken_over(symbols: SymbolArray, rows: Iterations, row: int, other: MinedLoo
 
 
 def in_order(one: Iterations, other: Iterations) -> Iterations:
-    """Return the iterations of both by their beginning."""
+    """Return the iterations of both, ordered by their beginning."""
     order = np.argsort(np.concatenate([one.first, other.first]), kind="stable")
     columns = (np.concatenate([getattr(one, name), getattr(other, name)]) for name in Iterations.__slots__)
     return Iterations(*(column[order] for column in columns))
 
 
 def find_another(symbols: SymbolArray, evidence: Evidence, loops: list[MinedLoop]) -> list[MinedLoop] | None:
-    """Return the loops with one more, and without the iterations of theirs that are its own; None when there is none.
+    """Return the loops with one more, and without iterations of theirs that belong to it; None when there is none.
 
-    First what no loop covers is searched, then what loops cover only badly.
+    First the stretches that no loop covers are searched, then also those that loops cover only badly.
     """
     kept = [without_strangers(loop, len(symbols)) for loop in loops]
     for candidates in (loops, kept) if any(a is not b for a, b in zip(loops, kept, strict=True)) else (loops,):
@@ -125,7 +125,7 @@ def with_rows(loop: MinedLoop, rows: Iterations, length: int) -> MinedLoop:
 
 
 def apart(loop: MinedLoop, free: npt.NDArray[np.bool_]) -> MinedLoop:
-    """Return the loop with each iteration ending where one of another loop begins; those torn by one go."""
+    """Return the loop with its iterations ended where another loop's begin, without those that this would break."""
     rows, length = loop.iterations, len(free)
     covered = np.append(np.where(free, length, np.arange(length)), length)
     following = np.minimum.accumulate(covered[::-1])[::-1]
@@ -157,7 +157,7 @@ def stretches(free: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
 def search_stretches(
     symbols: SymbolArray, evidence: Evidence, free: npt.NDArray[np.bool_], loops: list[MinedLoop]
 ) -> MinedLoop | None:
-    """Return the first loop that one of the stretches shows and that matches enough of all that is free."""
+    """Return the first loop found in one of the stretches that matches enough of the sequence, else None."""
     hidden = as_symbols(np.where(free, symbols, np.uint32(symbols.max()) + np.uint32(1)))
     if evidence.optimizer is not None:
         evidence = replace(evidence, optimizer=np.append(evidence.optimizer, False))
@@ -172,7 +172,7 @@ def search_stretches(
 
 
 def without_others(loop: MinedLoop, hidden: int) -> MinedLoop:
-    """Return the loop without the cycles that are other loops, seen as hidden symbols."""
+    """Return the loop without the cycles that are other loops, which appear as hidden symbols."""
     return replace(loop, cycles=tuple(c for c in loop.cycles if hidden not in c.content))
 
 

@@ -1,6 +1,6 @@
 """The suffix array, LCP array and tree nodes in numpy alone: the fallback of the C library, and its oracle in tests.
 
-Slower (some 2 µs a symbol instead of 0.03), equal in every answer.
+It is slower (some 2 µs a symbol instead of 0.03) and returns the same results.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def suffix_array(symbols: SymbolArray) -> Int32Array:
 
 
 def _pairs(ranks: npt.NDArray[np.int64], reach: int) -> npt.NDArray[np.int64]:
-    """One number per suffix that sorts by its own rank, then by that of the suffix `reach` further (0 past the end)."""
+    """Return one number per suffix that sorts by its rank, then by the rank `reach` further (0 past the end)."""
     keys = ranks * (ranks.size + 1)
     keys[: ranks.size - reach] += ranks[reach:] + 1
     return keys
 
 
 def _dense_ranks(keys: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The order of the keys, and the rank of each from 0; equal keys share theirs."""
+    """Return the order of the keys, and the rank of each from 0; equal keys share a rank."""
     order = np.argsort(keys)
     sorted_keys = keys[order]
     ranks = np.empty(keys.size, np.int64)
@@ -61,7 +61,7 @@ def lcp_array(symbols: SymbolArray, suffixes: Int32Array) -> Int32Array:
 
 
 def _levels(symbols: SymbolArray, suffixes: Int32Array) -> list[Int32Array]:
-    """Level j numbers the first 2^j symbols of every suffix, up to the last level with a repeat; -1 is past the end."""
+    """Return the levels with repeats; level j numbers the first 2^j symbols of every suffix; -1 is past the end."""
     levels: list[Int32Array] = []
     ranks = np.append(symbols.astype(np.int64), -1)
     reach = 1
@@ -73,7 +73,7 @@ def _levels(symbols: SymbolArray, suffixes: Int32Array) -> list[Int32Array]:
 
 
 def _number(ranks: npt.NDArray[np.int64], suffixes: Int32Array, reach: int, *, first: bool) -> Int32Array | None:
-    """The next level in the known order of the suffixes, without sorting; None when all its classes are single."""
+    """Return the next level from the known order of the suffixes, without sorting; None when all classes are single."""
     length = suffixes.size
     further = np.minimum(suffixes.astype(np.int64) + reach, length)
     own, next_ = ranks[suffixes], np.full(length, -1) if first else ranks[further]
@@ -88,7 +88,7 @@ def _number(ranks: npt.NDArray[np.int64], suffixes: Int32Array, reach: int, *, f
 def nodes(lcp: Int32Array) -> tuple[Int32Array, Int32Array, Int32Array]:
     """Return depth, count and left (int32) of every LCP interval, children before parents, the root last.
 
-    One Python step per suffix, some 300 ns: the documented price of the fallback.
+    It takes one Python step per suffix, some 300 ns: the documented cost of the fallback.
     """
     found: list[tuple[int, int, int]] = []
     open_: list[tuple[int, int]] = [(0, 0)] if lcp.size else []

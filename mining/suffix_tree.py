@@ -2,7 +2,7 @@
 
 DeepProf (Gu et al., 2017, section IV-B) mines the training iteration on the suffix tree of the operations. The internal
 nodes of that tree are exactly the LCP intervals of the suffix array (Abouelhoda, Kurtz and Ohlebusch, 2004), which take
-8 bytes a symbol instead of some 900. C does the work where the library is there, `suffix_numpy` where it is not.
+8 bytes a symbol instead of some 900. The C library does the work where it was compiled, else `suffix_numpy`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def suffix_array(symbols: Symbols) -> Int32Array:
 
     Raises:
         ValueError: for what `as_symbols` refuses, and for 2^31 symbols or more.
-        MemoryError: when the memory for it is not there.
+        MemoryError: when there is not enough memory.
     """
     return _suffix_array(_checked(symbols))
 
@@ -58,7 +58,7 @@ class Nodes:
     Attributes:
         depth: symbols on the path from the root: the length of the repeated substring.
         count: leaves below: how often it occurs, overlapping occurrences included.
-        left: index into the suffix array of the first of these leaves; they stand side by side.
+        left: index into the suffix array of the first of these leaves; they are adjacent.
     """
 
     depth: Int32Array
@@ -73,8 +73,9 @@ class Nodes:
 class SuffixTree:
     """A suffix tree: n symbols, their suffix array and LCP array (int32, n entries each).
 
-    `build` makes one of symbols. What it takes beyond them: 12 bytes a symbol while it sorts and compares, 8 that stay,
-    and 12 more for `nodes`; with symbols far above their number, or hardly any repeat, up to 8 more while it sorts.
+    `build` makes one from symbols. Beyond them it takes 12 bytes a symbol while it sorts and compares, 8 that stay, and
+    12 more for `nodes`; with symbols far above their number, or hardly any repeat, it takes up to 8 more while it
+    sorts.
 
     Raises:
         ValueError: for arrays that are not contiguous int32 with one entry per symbol.
@@ -85,7 +86,7 @@ class SuffixTree:
     lcp: Int32Array
 
     def __post_init__(self) -> None:
-        # The C code reads their memory as it stands.
+        # The C code reads their memory directly.
         for array in (self.suffixes, self.lcp):
             if array.dtype != np.int32 or array.shape != self.symbols.shape or not array.flags.c_contiguous:
                 raise ValueError("suffixes and lcp must be contiguous int32 arrays of one entry per symbol")
@@ -122,7 +123,7 @@ class SuffixTree:
         if last < 0:
             return np.empty(0, np.int32)
         whole = self.suffixes <= last
-        # A suffix shorter than k opens no class, and nothing longer shares k symbols with it.
+        # A suffix shorter than k starts no class, and no longer suffix shares k symbols with it.
         numbers = np.cumsum((self.lcp < k) & whole, dtype=np.int32)
         classes = np.empty(last + 1, np.int32)
         classes[self.suffixes[whole]] = numbers[whole] - np.int32(1)
@@ -137,7 +138,7 @@ def _checked(symbols: Symbols) -> SymbolArray:
 
 
 def _permutation(suffixes: npt.ArrayLike, length: int) -> Int32Array:
-    # The C code follows these numbers unchecked.
+    # The C code uses these numbers as indices without checking them.
     array = np.asarray(suffixes)
     if array.shape != (length,) or (length and not _is_permutation(array)):
         raise ValueError(f"suffixes must be a permutation of the {length} positions")

@@ -1,7 +1,7 @@
-"""Cycles mistaken for iterations: several iterations and an evaluation, which runs forward passes of the same model.
+"""Find cycles mistaken for iterations: several iterations and an evaluation, with forward passes of the same model.
 
-Such a cycle comes back as regularly as an iteration, and explains more of the sequence. What tells it apart: it holds
-several passes of something that has all an iteration has, and beside them nothing that these do not have as well.
+Such a cycle comes back as regularly as an iteration, and explains more of the sequence. The difference: it holds
+several passes of a part that has all an iteration has, and beside them only what these passes have as well.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from deepprof.mining.symbols import SymbolArray, as_symbols
 __all__ = ["iteration_within"]
 
 MIN_PART_SYMBOLS = 64  # symbols: a shorter part of a period may be its layer
-TWICE = 2  # iterations in a cycle
-WHOLE, PART = 0.9, 0.3  # of a part matched: then it stands there, or what noise left of it
-SCRAPS = 0.02  # of the period: where no more lies beside them, the passes that are cut short are
+TWICE = 2  # fewest iterations in a cycle
+WHOLE, PART = 0.9, 0.3  # share of a part that must match in a whole pass, and in one of which noise left only some
+SCRAPS = 0.02  # of the period: if no more lies beside the passes, those that are cut short are examined
 MIN_EVALUATION_SHARE = 0.15  # of the part: less beside the passes is no evaluation
-KNOWN = 0.8  # of the short sequences beside the passes stand within them as well
-OWN = 0.15  # of those within a pass stand only there: its backward pass and the update
-NEW = 0.1  # of the part's different symbols, or two: an evaluation may count what it got right
+KNOWN = 0.8  # of the short sequences beside the passes that must occur within them as well
+OWN = 0.15  # of the short sequences within a pass that must occur only there: its backward pass and the update
+NEW = 0.1  # of the part's different symbols, or two, may be new: an evaluation may count its correct results
 LEFT = 0.5  # of the part's optimizer kernels, one in place of many: a second model's update is whole
 GRAM = 2  # symbols: longer sequences are broken by what an evaluation leaves out
-MOST_SYMBOLS = 1 << 17  # of a period that is looked at
+MOST_SYMBOLS = 1 << 17  # of the longest period examined
 
 
 def iteration_within(
     template: SymbolArray, others: Iterable[SymbolArray], optimizer: npt.NDArray[np.bool_] | None
 ) -> SymbolArray | None:
-    """Return the iteration that a period repeats beside forward passes of the same model, None when it is no cycle.
+    """Return the iteration that a period repeats besides forward passes of the same model, None when it is no cycle.
 
     `others` are shorter periods found in the same sequence, `optimizer` marks symbols named like an optimizer's.
     """
@@ -50,7 +50,7 @@ def iteration_within(
 
 
 def repeats_in(template: SymbolArray, part: SymbolArray, optimizer: npt.NDArray[np.bool_] | None) -> bool:
-    """Return whether the period is passes of `part` and, beside them, forward passes of it."""
+    """Return whether the period consists of passes of `part` and, beside them, forward passes of it."""
     turned = as_symbols(np.tile(template, 2))
     passes = match(turned, part)
     good = passes.matched >= WHOLE * len(part)
@@ -70,26 +70,26 @@ def repeats_in(template: SymbolArray, part: SymbolArray, optimizer: npt.NDArray[
 
 
 def within(symbols: SymbolArray, passes: Matches, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.integer]:
-    """Return the symbols of the chosen passes, of the first half of them: a period was taken twice."""
+    """Return the symbols of the first half of the chosen passes, because the period was repeated twice."""
     bounds = list(zip(passes.first[chosen].tolist(), passes.end[chosen].tolist(), strict=True))
     return np.concatenate([symbols[:0], *(symbols[first:end] for first, end in bounds[: (len(bounds) + 1) // 2])])
 
 
 def updates(part: SymbolArray, optimizer: npt.NDArray[np.bool_] | None) -> bool:
-    """Return whether a part holds an update: layers that run forward again as they go backward do not."""
+    """Return whether a part holds an update: layers that run forward again in the backward pass do not."""
     return bool(optimizer[part].any()) if optimizer is not None else has_parameter_loop(part)
 
 
 def updates_beside(
     optimizer: npt.NDArray[np.bool_], template: SymbolArray, part: SymbolArray, beside: npt.NDArray[np.integer]
 ) -> bool:
-    """Return whether the optimizer runs beside the part, more than what an edited pass may leave of it there."""
+    """Return whether more of the optimizer runs beside the part than an edited pass may leave there."""
     own = int(optimizer[part].sum())
     return int(optimizer[beside].sum()) > LEFT * own or (not own and bool(optimizer[template].any()))
 
 
 def is_forward_of(part: SymbolArray, beside: SymbolArray) -> bool:
-    """Return whether a stretch holds only what the part has too, and the part something that the stretch has not."""
+    """Return whether a stretch holds only what the part has too, and the part has something that the stretch lacks."""
     new = np.setdiff1d(beside, part)
     if len(new) > max(2.0, NEW * len(np.unique(part))):
         return False

@@ -1,4 +1,4 @@
-"""The one gate through which sequences enter the miner: what counts as symbols, and how they are numbered inside."""
+"""Checks of every sequence that enters the miner: what counts as symbols, and how they are numbered inside."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_SYMBOL = 2**32 - 2
 """The largest symbol; one value stays free so that a symbol outside every template exists."""
 
 UINT16, UINT32 = np.dtype(np.uint16), np.dtype(np.uint32)
-"""numpy keeps one object for each, so that `is` can tell them in a hurry; `==` where it matters."""
+"""numpy keeps one object for each, so that `is` is a fast check; `==` is used where correctness depends on it."""
 
 _PLAIN = 0x101
 """numpy's flags for contiguous and aligned memory."""
@@ -55,8 +55,8 @@ def _narrow(array: npt.NDArray[Any]) -> SymbolArray:
 def renumber(symbols: SymbolArray) -> tuple[SymbolArray, int]:
     """Return the symbols numbered densely in their own order, and how many numbers there are at most.
 
-    The order is kept, so that the suffix array stays the true one. Symbols that are dense enough already (below the
-    length) come back as they are. O(n), or O(n log n) for symbols far above the length.
+    The order is kept, so that the suffix array stays the same. Symbols that are dense enough already (below the length)
+    come back as they are. O(n), or O(n log n) for symbols far above the length.
     """
     if symbols.size == 0:
         return symbols, 0

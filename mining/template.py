@@ -14,15 +14,15 @@ __all__ = ["Template", "fit_template", "merge_variants", "primitive"]
 
 Int64s = npt.NDArray[np.int64]
 
-SEGMENTS = 96  # more do not change the vote
+SEGMENTS = 96  # segments that vote at most: more do not change the vote
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
     """One iteration's symbols from some anchor on (not yet in phase).
 
-    `variants` counts how often a symbol stood where the template has another (autotuned or shape-dependent variants of
-    one kernel).
+    `variants` counts how often a symbol occurred where the template has another (autotuned or shape-dependent variants
+    of one kernel).
     """
 
     symbols: SymbolArray

@@ -1,4 +1,4 @@
-"""What votes for where an iteration begins: one function per kind of evidence, each an array along the period."""
+"""Votes for where an iteration begins: one function per kind of evidence, each returns an array along the period."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ __all__ = [
 
 Floats = npt.NDArray[np.float64]
 
-ONE_GAP = 3.0  # a pause this much longer than any other in the period counts twice …
-DOMINANT = 0.1  # … when it also is this much of all pauses together
-WHOLE, NATURAL, TAIL_CUT, HEAD_CUT = 3.0, 0.8, 0.6, 0.3  # for bounds of the repetition, see `capture_votes`
-RUN, WITHIN = 0.05, 0.4  # share of the period of a run that counts, and the factor for votes within
-BETWEEN = 0.3  # of the period: more between the last layer's backward and the first one's forward tells little
-LONGER = 1.1  # the body of the backward pass than that of the forward pass
+ONE_GAP = 3.0  # a pause so many times longer than any other in the period counts twice, if its share is `DOMINANT`
+DOMINANT = 0.1  # of all pauses together
+WHOLE, NATURAL, TAIL_CUT, HEAD_CUT = 3.0, 0.8, 0.6, 0.3  # votes for bounds of the repetition, see `capture_votes`
+RUN, WITHIN = 0.05, 0.4  # share of the period from which on a run of layers counts, and the factor for votes within it
+BETWEEN = 0.3  # of the period: more between the last layer's backward and the first one's forward is weak evidence
+LONGER = 1.1  # times the body of the forward pass: the least length of the body of the backward pass
 PART = 64  # kernels: a shorter part may be a layer with loops inside
-CUT, SPARED = 2, 0.05  # passes that are no whole ones, and so many more that must be whole from a better place
+CUT, SPARED = 2, 0.05  # fewest re-locks; number, and share, of iterations that must be whole only from a better place
 UNCUT = 2.0  # votes for that place: more than for the end of a loop and for resumption
-MATERIAL = 0.02  # of all pauses together: below, a pause says little
+MATERIAL = 0.02  # of all pauses together: a shorter pause is weak evidence
 
 
 def gap_votes(candidate: Candidate, gaps: Floats | None, weight: float) -> Floats:
     """Vote for the eight places with the longest typical gap, by its square root, if one stands out.
 
-    A gap that is hardly longer than what all places lose anyway votes less, one that dwarfs all others twice.
+    A gap that is only a small share of all gaps votes less, one that is much longer than all others votes twice.
     """
     votes = np.zeros(candidate.period)
     if gaps is None:
@@ -68,7 +68,7 @@ def gap_votes(candidate: Candidate, gaps: Floats | None, weight: float) -> Float
 
 
 def mark_votes(candidate: Candidate, marks: npt.NDArray[np.bool_] | None, weight: float) -> Floats:
-    """Vote for places that are marked in most passes, shared among them."""
+    """Vote for places that are marked in most passes; the votes are shared among them."""
     votes = np.zeros(candidate.period)
     if marks is not None:
         places = np.flatnonzero(candidate.typical(marks.astype(np.float64)) > 0.5)
@@ -78,7 +78,7 @@ def mark_votes(candidate: Candidate, marks: npt.NDArray[np.bool_] | None, weight
 
 
 def loop_end_votes(candidate: Candidate) -> Floats:
-    """Vote for the ends of inner loops of few kernels, mostly such as run nowhere else: the optimizer's loop is one."""
+    """Vote for the ends of inner loops of few kernels that mostly run nowhere else, as the optimizer's loop is one."""
     votes = np.zeros(candidate.period)
     for block, own in parameter_loops(candidate.template.symbols):
         size = size_of(block)
@@ -100,7 +100,7 @@ def part_votes(candidate: Candidate) -> Floats:
 
 
 def optimizer_votes(candidate: Candidate, optimizer: npt.NDArray[np.bool_] | None) -> Floats:
-    """Vote for the place right after the optimizer's last kernel (the one followed by the longest stretch without)."""
+    """Vote for the place right after the optimizer's last kernel (before the longest stretch without one)."""
     votes = np.zeros(candidate.period)
     if optimizer is None:
         return votes
@@ -116,7 +116,7 @@ def optimizer_votes(candidate: Candidate, optimizer: npt.NDArray[np.bool_] | Non
 def layer_votes(candidate: Candidate) -> Floats:
     """Vote for all places between the layers' backward pass, whose body is longer, and their next forward pass.
 
-    The later ones are a little likelier: the update takes more kernels than an embedding.
+    The later places get slightly more: the update takes more kernels than an embedding.
     """
     votes, template = np.zeros(candidate.period), candidate.template.symbols
     for backward, forward in layer_pairs(template):
@@ -130,11 +130,11 @@ def layer_votes(candidate: Candidate) -> Floats:
 
 
 def capture_votes(symbols: SymbolArray, candidate: Candidate, evidence: Evidence) -> Floats:
-    """Vote for where the repetition sets in and breaks off: between other kernels, or at the capture's bounds.
+    """Vote for where the repetition begins and ends: between other kernels, or at the capture's bounds.
 
-    Whole iterations between both speak for these. Otherwise one of them lies within an iteration, the capture's more
-    likely than what other kernels make, and its start, when the device is still busy with what was launched before,
-    more likely than its end.
+    Whole iterations between both are evidence for both. Otherwise one of them lies within an iteration: a bound of the
+    capture more likely than one made by other kernels, and the capture's start, when the device is still busy with what
+    was launched before, more likely than its end.
     """
     votes, period = np.zeros(candidate.period), candidate.period
     head, tail = sets_in(symbols, candidate), breaks_off(symbols, candidate)
@@ -161,7 +161,7 @@ def is_near(one: int, other: int, period: int) -> bool:
 
 
 def doubts(candidate: Candidate) -> Floats:
-    """Return a factor for the votes of each place: less within a run of equal layers, where no iteration begins."""
+    """Return a factor for the votes of each place: below 1 within a run of equal layers, where no iteration begins."""
     factor: Floats = np.ones(candidate.period)
     margin = max(2, int(0.01 * candidate.period))
     for block in find_cyclic(candidate.template.symbols):
@@ -172,7 +172,7 @@ def doubts(candidate: Candidate) -> Floats:
 
 
 def relock_votes(candidate: Candidate) -> Floats:
-    """Vote for the places at which the sequence comes back after foreign symbols (evaluation, checkpoint)."""
+    """Vote for the places at which the sequence resumes after foreign symbols (evaluation, checkpoint)."""
     relocks = candidate.relocks.astype(np.float64)
     return 1.5 * relocks / max(3.0, float(relocks.sum()))
 
@@ -180,7 +180,7 @@ def relock_votes(candidate: Candidate) -> Floats:
 def whole_votes(symbols: SymbolArray, candidate: Candidate, places: Sequence[int]) -> Floats:
     """Vote for the one of `places` from which clearly more iterations are whole: no evaluation runs within one.
 
-    What resumes after an evaluation may be its own next forward pass, so that `relock_votes` alone mislead.
+    What resumes after an evaluation may be its own next forward pass, so that `relock_votes` alone are misleading.
     """
     votes = np.zeros(candidate.period)
     if len(places) < 2 or candidate.relocks.sum() < CUT:

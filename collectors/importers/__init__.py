@@ -1,8 +1,8 @@
 """Importers of trace files: a file is recognised by its content, and one importer turns it into a `Trace`.
 
-One importer per format stands behind one registry. What they share: `files`, `archives` and `frames` open input within
-bounds, `value_columns` makes columns of lists, `flags` counts what is dropped or flagged, and `assembly` makes the
-`Trace`.
+There is one importer per format, and one registry of importers. They share these modules: `files`, `archives` and
+`frames` open input within size limits, `value_columns` makes columns from lists, `flags` counts dropped and flagged
+records, and `assembly` makes the `Trace`.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ BUILTINS = (
     "deepprof.collectors.importers.generic:Csv",
     "deepprof.collectors.importers.generic:Parquet",
 )
-UTF8_NBYTES = 4  # of a character, at most
+UTF8_NBYTES = 4  # the longest character
 FORMATS = "name what a profiler wrote; `deepprof --formats` lists what is read"
 
 
 @runtime_checkable
 class Importer(Protocol):
-    """What reads one trace format. `suffixes` are its usual file names; content decides.
+    """A reader of one trace format. `suffixes` are the usual ends of file names; the content decides.
 
-    An importer may have one method more, `covers(path) -> Iterable[Path]`: the files beside `path` that reading it
-    reads too, or that hold the same over again. A directory then counts them as one trace.
+    An importer may have one more method, `covers(path) -> Iterable[Path]`: it returns the files beside `path` that
+    reading `path` reads too, or that hold the same records again. In a directory they count as one trace.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Importer(Protocol):
     def accepts(self, head: bytes, path: Path) -> bool:
         """Return whether `head`, the first 64 KiB of the decompressed content of `path`, is of this format.
 
-        For a directory, which some formats are, `head` is empty. Never raises.
+        For a directory, as some formats are, `head` is empty. Never raises.
         """
         ...
 
@@ -70,18 +70,18 @@ class Importer(Protocol):
 
 @cache
 def importers() -> tuple[Importer, ...]:
-    """Return every importer, built-in ones first; one that does not load is one warning."""
+    """Return every importer, built-in ones first; each importer that does not load causes one warning."""
     return tuple(found for found in plugins.load(GROUP, BUILTINS) if isinstance(found, Importer))
 
 
 def read(path: str | os.PathLike[str], *, details: bool = False, columns: Mapped | None = None) -> Trace:
-    """Return the trace in `path`, in whichever format its content shows.
+    """Return the trace in `path`, in the format that its content shows.
 
-    `details` asks for operand shapes and call stacks too, where the file has them. `columns` says which column of a
-    CSV, Parquet or Arrow table is what, as `{"start": "Begin", "duration": "Length", "name": "Kernel", "unit": "us"}`,
-    as "start=Begin,…", or as the path of a TOML file; the keys are those of `generic_columns.Columns`. Raises
-    `TraceError` when the file cannot be read, is damaged, or is in no known format, and `UsageError` for a mapping
-    that makes no sense.
+    `details` asks for operand shapes and call stacks too, where the file has them. `columns` maps the columns of a
+    CSV, Parquet or Arrow table, as `{"start": "Begin", "duration": "Length", "name": "Kernel", "unit": "us"}`,
+    as "start=Begin,…", or as the path of a TOML file; the keys are those of `generic.columns.GenericColumns`. Raises
+    `TraceError` when the file cannot be read, is damaged, or is in no known format, and `UsageError` for an invalid
+    mapping.
     """
     path = Path(path)
     if columns is not None:
@@ -98,11 +98,11 @@ def read(path: str | os.PathLike[str], *, details: bool = False, columns: Mapped
 
 
 def find_traces(path: str | os.PathLike[str]) -> list[Path]:
-    """Return the traces in the directory `path` and in its sub-directories, sorted; `path` alone where it is one.
+    """Return the traces in the directory `path` and in its sub-directories, sorted; `path` alone if it is a trace.
 
     Sub-directories are followed three levels down, which is where TensorBoard keeps profiles. Hidden entries and links
-    to directories are skipped; a link to a file is that file. An archive counts where it is alone. Raises `TraceError`
-    when the directory cannot be read, has more than 10,000 entries, or holds no trace.
+    to directories are skipped; a link to a file is that file. An archive counts only if it is alone. Raises
+    `TraceError` when the directory cannot be read, has more than 10,000 entries, or holds no trace.
     """
     from deepprof.collectors.importers.directories import list_traces
 
@@ -110,14 +110,14 @@ def find_traces(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def covers(importer: Importer, path: Path) -> Iterable[Path]:
-    """Return the files that need not be read beside `path`."""
+    """Return the files beside `path` that need not be read separately."""
     find: Callable[[Path], Iterable[Path]] = getattr(importer, "covers", lambda _: ())
     return find(path)
 
 
 def look_at(path: Path) -> bytes:
-    """Return the first bytes of the content of `path`, none of a directory."""
-    return b"" if os.path.isdir(path) else read_head(path)  # unlike Path.is_dir, isdir leaves errors to who opens it
+    """Return the first bytes of the content of `path`, no bytes for a directory."""
+    return b"" if os.path.isdir(path) else read_head(path)  # unlike Path.is_dir, isdir leaves errors to `read_head`
 
 
 def recognise(head: bytes, path: Path) -> Importer | None:
@@ -132,7 +132,7 @@ def list_formats() -> str:
 
 
 def is_text(head: bytes) -> bool:
-    """Return whether content that starts with `head` is text, of which a character may be cut off at the end."""
+    """Return whether content that starts with `head` is text; the last character of `head` may be cut off."""
     try:
         head.decode()
     except UnicodeDecodeError as error:

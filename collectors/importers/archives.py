@@ -1,7 +1,7 @@
-"""Zip and tar archives opened with bounds; no path, link or size in an archive is trusted.
+"""Zip and tar archives opened within limits; no path, link or size in an archive is trusted.
 
-Members are only ever written to a directory of our own, under names of our own. A compressed tar is unpacked into a
-temporary file first, so that its members can be reached in any order.
+Members are only written to a temporary directory, under names made here. A compressed tar is unpacked into a
+temporary file first, so that its members can be read in any order.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ __all__ = ["MEMBERS", "TOTAL_NBYTES", "Archive", "ArchiveMember", "is_archive", 
 
 MEMBERS = 10_000
 TOTAL_NBYTES = 4 * LIMIT_NBYTES  # of all members together
-ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # a first member; none at all
+ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # with a first member; without any
 TAR_BLOCK, TAR_SUM = 512, slice(148, 156)
 HEADER_NBYTES = 4 * 1024**2  # of a zip's list of members, or of one long name in a tar
 READ_NBYTES = 1024**2
 PACKINGS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 UNPACK = "unpack it yourself and name what it holds"
 NAME_LENGTH = 80
-# What the two modules raise for archives that make no sense. Chains of long names recurse.
+# What `zipfile` and `tarfile` raise for invalid archives. Chains of long names recurse.
 NONSENSE = (
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError),
     *(ValueError, OverflowError, IndexError, KeyError, AttributeError, RecursionError, MemoryError),
@@ -51,7 +51,7 @@ NONSENSE = (
 
 @dataclass(frozen=True, slots=True)
 class ArchiveMember:
-    """One file in an archive: its `number` there, its `name` as written (never a path to use), its size unpacked."""
+    """One file in an archive: its `number` there, its `name` as written (never used as a path), its size unpacked."""
 
     number: int
     name: str
@@ -59,16 +59,16 @@ class ArchiveMember:
 
     @property
     def safe_name(self) -> str:
-        """Return the last part of the name, in characters that no system takes for anything else."""
+        """Return the last part of the name, with only characters that have no special meaning on any system."""
         name = re.sub(r"[^A-Za-z0-9._-]", "_", PurePosixPath(self.name).name)[-NAME_LENGTH:]
         return name.lstrip(".-") or "member"
 
 
 class ArchiveFormat(Protocol):
-    """The two things that an archive of any kind can do."""
+    """The two operations of an archive of any kind."""
 
     def list_members(self) -> Iterator[tuple[str, int, str]]:
-        """Yield name, size and what is wrong with it (or "") of every entry, directories as ("", 0, "")."""
+        """Yield the name, size and fault ("" for none) of every entry; a directory is ("", 0, "")."""
         ...
 
     def open_member(self, number: int) -> IO[bytes]:
@@ -85,7 +85,7 @@ class Archive:
             self.members = checked(path, list(islice(stored.list_members(), MEMBERS + 1)))
 
     def pieces(self, member: ArchiveMember, limit: int = LIMIT_NBYTES) -> Iterator[bytes]:
-        """Yield the content of `member` in pieces; raises `TraceError` when it is damaged or beyond `limit` bytes."""
+        """Yield the content of `member` in pieces; raise `TraceError` if it is damaged or longer than `limit` bytes."""
         if member.nbytes > limit:
             raise TraceError(self.path, f"holds {shown(member.name)} of more than {limit} bytes", UNPACK)
         left = member.nbytes
@@ -103,7 +103,7 @@ class Archive:
         return b"".join(self.pieces(member, limit))
 
     def head(self, member: ArchiveMember, nbytes: int = HEAD_NBYTES) -> bytes:
-        """Return the first `nbytes` of `member` as they are stored in it."""
+        """Return the first `nbytes` of `member` as stored."""
         with sense(self.path), self.stored.open_member(member.number) as file:
             return file.read(min(nbytes, member.nbytes))
 
@@ -123,22 +123,22 @@ class Archive:
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[Archive]:
-    """Open the zip or tar archive `path`, whose tar may be packed with gzip or zstd.
+    """Open the zip or tar archive `path`; a tar may be compressed with gzip or zstd.
 
-    Nothing in it is written before `extract` is called; what that writes is removed at the end. Takes no memory for
-    contents, and disk for at most `TOTAL_NBYTES`. Raises `TraceError` when it is no archive, is damaged, or has more
-    than 10,000 entries, links, devices, encrypted members, names that lead out of it, a member of more than
+    No member is written before `extract` is called; the files that it writes are removed at the end. Takes no memory
+    for contents, and at most `TOTAL_NBYTES` of disk. Raises `TraceError` when it is no archive, is damaged, or has
+    links, devices, encrypted members, names that lead out of it, more than 10,000 entries, a member of more than
     `LIMIT_NBYTES`, more than `TOTAL_NBYTES` in all, or content that is `RATIO_LIMIT` times its size.
     """
     with ExitStack() as stack:
-        with open_file(path) as opened:  # left at once: it would take errors of the caller for its own
+        with open_file(path) as opened:  # left at once: it would report errors of the caller as its own
             file = stack.enter_context(os.fdopen(os.dup(opened.fileno()), "rb"))
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="deepprof-"))
         yield Archive(path, find_stored(path, file, stack), Path(directory))
 
 
 def find_stored(path: Path, file: BinaryIO, stack: ExitStack) -> ArchiveFormat:
-    """Return the entries of the archive in `file`; `stack` closes what it takes to reach them."""
+    """Return the entries of the archive in `file`; `stack` closes the files that are opened for them."""
     magic = file.read(4)
     file.seek(0)
     with sense(path):
@@ -156,7 +156,7 @@ def is_zip(head: bytes) -> bool:
 
 
 def is_tar(head: bytes) -> bool:
-    """Return whether `head` starts a tar: its first block adds up to the sum that it states."""
+    """Return whether `head` starts a tar: the bytes of its first block add up to the checksum in it."""
     block = head[:TAR_BLOCK]
     stated = re.fullmatch(rb"[ \0]*([0-7]{1,8})[ \0]*", block[TAR_SUM])
     if len(block) < TAR_BLOCK or stated is None:
@@ -165,7 +165,7 @@ def is_tar(head: bytes) -> bool:
 
 
 def plain_tar(path: Path, file: BinaryIO, stack: ExitStack) -> BinaryIO:
-    """Return the tar in `file`, unpacked into a temporary file that `stack` closes where it is compressed."""
+    """Return the tar in `file`; a compressed one is unpacked into a temporary file that `stack` closes."""
     if find_packing(file) is None:
         return file
     with room(path):
@@ -231,24 +231,24 @@ class TarFormat:
 
 
 class GuardedFile:
-    """A file that refuses to be read in one go: the modules read lists and long names of any size at once."""
+    """A file that refuses large reads: `zipfile` and `tarfile` read lists and long names of any stated size at once."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
 
     def read(self, size: int = -1) -> bytes:
-        """Return `size` bytes; raises `ValueError` when they are more than any header takes."""
+        """Return `size` bytes; raise `ValueError` when that is more than any header has."""
         if size > HEADER_NBYTES:
             raise ValueError("a header of impossible size")
         return self.file.read(HEADER_NBYTES if size < 0 else size)
 
     def __getattr__(self, name: str) -> Any:
-        """Return everything else from the file."""
+        """Return any other attribute of the file."""
         return getattr(self.file, name)
 
 
 def checked(path: Path, entries: list[tuple[str, int, str]]) -> tuple[ArchiveMember, ...]:
-    """Return `entries` as members; raises `TraceError` for the first that is not to be read."""
+    """Return `entries` as members; raise `TraceError` for the first that must not be read."""
     if len(entries) > MEMBERS:
         raise TraceError(path, f"is an archive of more than {MEMBERS} entries", UNPACK)
     files = [ArchiveMember(number, name, nbytes) for number, (name, nbytes, _) in enumerate(entries) if name]
@@ -260,7 +260,7 @@ def checked(path: Path, entries: list[tuple[str, int, str]]) -> tuple[ArchiveMem
 
 
 def misplaced(name: str) -> str:
-    """Return what is wrong with the place that `name` gives, "" where it lies inside the archive."""
+    """Return what is wrong with the path in `name`, "" where it lies inside the archive."""
     parts = re.split(r"[/\\]", name)
     outside = name.startswith(("/", "\\")) or ".." in parts or re.match(r"[A-Za-z]:", name) or "\0" in name
     return "lies outside of it" if outside else ""
@@ -272,18 +272,18 @@ def misshapen(nbytes: int) -> str:
 
 
 def hidden(name: str) -> bool:
-    """Return whether a file is hidden, as those are that macOS adds to its archives."""
+    """Return whether a file is hidden, like the files that macOS adds to its archives."""
     return any((part.startswith(".") and part != ".") or part == "__MACOSX" for part in PurePosixPath(name).parts)
 
 
 def shown(name: str) -> str:
-    """Return `name` for a message, short."""
+    """Return `name` shortened for a message."""
     return name if len(name) <= NAME_LENGTH else f"…{name[-NAME_LENGTH:]}"
 
 
 @contextmanager
 def room(path: Path) -> Iterator[None]:
-    """Turn what goes wrong on the disk that takes what `path` holds into a `TraceError`."""
+    """Turn disk errors while `path` is unpacked into a `TraceError`."""
     try:
         yield
     except OSError as error:
@@ -293,7 +293,7 @@ def room(path: Path) -> Iterator[None]:
 
 @contextmanager
 def sense(path: Path) -> Iterator[None]:
-    """Turn what the modules say about an archive that makes no sense into a `TraceError`."""
+    """Turn the errors of `zipfile` and `tarfile` for an invalid archive into a `TraceError`."""
     try:
         yield
     except NONSENSE as error:

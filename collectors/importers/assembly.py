@@ -1,7 +1,7 @@
-"""Loose columns made into a `Trace`: what an importer does last, done once and the same way for every format.
+"""Assembly of loose columns into a `Trace`: the last part of every importer, the same for every format.
 
-An importer brings polars frames with whatever columns its format has. Here names become ids, absent columns null,
-rows that make no sense are left out and counted, and what is left is typed, sorted and flagged.
+An importer supplies polars frames with the columns that its format has. Here names become ids, absent columns become
+null, invalid rows are left out and counted, and the remaining rows are typed, sorted and flagged.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ TIME_LIMIT_NS = 4 * 10**18  # the year 2096: keeps every difference of two times
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """What an importer has read: frames with the columns that `trace` names for each table, as many as there are.
+    """The frames that an importer has read, with those of the columns of each table in `trace` that the format has.
 
-    `name` (String) stands in place of `name_id`, `memory` has none. `start_ns` and `end_ns` (`time_ns`) are integers.
-    `activity`, `copy_kind`, `category` and `side` may be plain texts. Where a device frame has no `device` or `stream`
-    they are 0, without `activity` its rows are kernels; host rows without `category` are "other".
-    `tally` holds what the importer has left out already.
+    `name` (String) replaces `name_id`; `memory` has neither. `start_ns` and `end_ns` (`time_ns`) are integers.
+    `activity`, `copy_kind`, `category` and `side` may be plain texts. If a device frame has no `device` or `stream`
+    they are 0; without `activity` its rows are kernels; host rows without `category` are "other".
+    `tally` counts the records that the importer has already left out.
     """
 
     device: pl.DataFrame = field(default_factory=pl.DataFrame)
@@ -44,10 +44,10 @@ class Records:
 def assemble(path: Path, format: str, records: Records, *, read: int, **header: Any) -> Trace:
     """Return the trace of `records` from `path`; `header` gives the other fields of `Trace` (`clock`, `rank` …).
 
-    Rows without sound times are dropped as `invalid-time`, device rows without a possible device as `invalid-place`,
-    memory rows without a sound size as `invalid-bytes`; rows without a name are kept as "unknown" and flagged
-    `unnamed`. `read` is how many records the file has, counted by the importer where it reads them: raises `ValueError`
-    when they are not all kept or counted as dropped, which is a bug.
+    Rows without valid times are dropped as `invalid-time`, device rows without a possible device as `invalid-place`,
+    memory rows without a valid size as `invalid-bytes`; rows without a name are kept as "unknown" and flagged
+    `unnamed`. `read` is the number of records in the file, counted by the importer while it reads them. Raises
+    `ValueError` when they are not all kept or counted as dropped, which is a bug.
     """
     tally = records.tally
     loose = (records.device, records.host, records.annotations, records.memory)
@@ -88,7 +88,7 @@ def numbered(rows: pl.DataFrame, names: pl.Series, tally: Tally) -> pl.DataFrame
 
 
 def device_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
-    """Return `rows` as DEVICE_EVENTS, those that start together in the order of launch."""
+    """Return `rows` as DEVICE_EVENTS; rows that start together are in the order of launch."""
     rows = completed(rows, DEVICE_EVENTS, {"device": 0, "stream": 0, "activity": "kernel"})
     rows = tally.keep(rows, sound_times(), "invalid-time")
     placed = pl.col("device").is_between(0, 2**16 - 1) & pl.col("stream").is_not_null()
@@ -129,22 +129,22 @@ def memory_rows(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
 
 
 def completed(rows: pl.DataFrame, schema: pl.Schema, defaults: dict[str, Any]) -> pl.DataFrame:
-    """Return the columns of `schema` from `rows`, absent ones with their default or null; not yet of its types."""
+    """Return the columns of `schema` from `rows`, absent ones with their default or null; types are set later."""
     absent = [pl.lit(defaults.get(name)).alias(name) for name in schema if name not in rows.columns]
     if not rows.columns:
         return pl.DataFrame(schema=schema)
     rows = rows.with_columns(absent).select(list(schema))
     narrow = [name for name, kind in rows.schema.items() if kind in NARROW and schema[name].is_integer()]
-    return rows.with_columns(pl.col(narrow).cast(pl.Int64))  # limits are beyond what a narrow type compares with
+    return rows.with_columns(pl.col(narrow).cast(pl.Int64))  # a narrow type cannot be compared with the limits
 
 
 def shaped(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
-    """Return the columns of `schema` and its types, sorted by the first; null for what does not fit its type."""
+    """Return the columns of `schema` in its types, sorted by the first; null for values that do not fit their type."""
     return rows.select(list(schema)).cast(dict(schema), strict=False).sort(next(iter(schema)), maintain_order=True)  # type: ignore[arg-type]
 
 
 def sound_times(*, open_end: bool = False) -> pl.Expr:
-    """Return whether a row has times that make sense; with `open_end` the end may be null."""
+    """Return whether a row has valid times; with `open_end` the end may be null."""
     limits = (-TIME_LIMIT_NS, TIME_LIMIT_NS)
     end = pl.col("end_ns").is_between(*limits) & (pl.col("end_ns") >= pl.col("start_ns"))
     return pl.col("start_ns").is_between(*limits).fill_null(False) & end.fill_null(open_end)

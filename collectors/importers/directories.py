@@ -1,7 +1,7 @@
-"""Directories searched for traces: which entries are read, and a word on every other one.
+"""Directories searched for traces: which entries are read, and notes on the others.
 
-Nothing outside of a directory is searched because a link leads there: a link to a file is that file, as if its name had
-been given; a link to a directory is not followed.
+Links do not extend the search beyond the directory: a link to a file is that file, as if its name had been given; a
+link to a directory is not followed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from deepprof.collectors.importers.nsys.export import REPORT_SUFFIXES
 __all__ = ["ENTRIES", "DirectoryListing", "leave_reports", "list_traces", "natural"]
 
 DEPTH = 4
-ENTRIES = 10_000  # of a directory: more is somebody's home, not one job's traces
-NAMED = 3  # files of which a note says why they are not read
+ENTRIES = 10_000  # of a directory: one with more is a home directory, not one job's traces
+NAMED = 3  # files for which a note gives the reason why they are not read
 REASON_LENGTH = 90
 DAMAGED = "is no manifest of a store: what it says of its ranks is not known; convert them again"
 ARCHIVE = "an archive beside traces, named by itself it is read"
@@ -31,7 +31,7 @@ ARCHIVE = "an archive beside traces, named by itself it is read"
 
 @dataclass(frozen=True, slots=True)
 class DirectoryListing:
-    """What a directory holds: `traces` in the order of their names, and `notes` on what is beside them."""
+    """The content of a directory: `traces` in the order of their names, and `notes` on its other files."""
 
     traces: list[Path]
     notes: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class DirectoryListing:
 
 @dataclass(slots=True)
 class DirectoryEntries:
-    """The entries of a directory by what they are; `left` says why the others are not read."""
+    """The entries of a directory by kind; `left` maps the others to the reason why they are not read."""
 
     known: dict[Path, importers.Importer] = field(default_factory=dict)
     archives: list[Path] = field(default_factory=list)
@@ -49,8 +49,8 @@ class DirectoryEntries:
 def list_traces(path: Path) -> DirectoryListing:
     """Return the traces in the directory `path` and its sub-directories, and notes on what is not read.
 
-    An archive is read where it is alone: beside traces it may hold the same over again, and several are named by who
-    wants them, for each may unpack to 8 GiB. Raises `TraceError` as `importers.find_traces` does.
+    An archive is read only if it is alone: beside traces it may hold the same traces again, and of several archives the
+    user must name those to read, as each may unpack to 8 GiB. Raises `TraceError` as `importers.find_traces` does.
     """
     if importers.recognise(b"", path):
         return DirectoryListing([path])
@@ -68,7 +68,7 @@ def list_traces(path: Path) -> DirectoryListing:
 
 
 def leave_reports(files: Sequence[Path]) -> DirectoryListing:
-    """Return the named files without the raw reports whose export is named too, as `run.*` does, and a note on them."""
+    """Return the named files without raw reports whose export is named too (as by `run.*`), and a note on them."""
     reports = {file for file in files if file.suffix in REPORT_SUFFIXES}
     others = [file for file in files if file not in reports] if reports else []
     covered = {report for other in others for report in exported_from(other)} & reports
@@ -76,7 +76,7 @@ def leave_reports(files: Sequence[Path]) -> DirectoryListing:
 
 
 def exported_from(file: Path) -> Iterable[Path]:
-    """Return what a file holds over again, nothing where it cannot be looked at: reading it will say so."""
+    """Return the files that `file` covers; none if it cannot be read, which reading it later reports."""
     try:
         importer = importers.recognise(importers.look_at(file), file)
     except TraceError:
@@ -85,9 +85,9 @@ def exported_from(file: Path) -> Iterable[Path]:
 
 
 def walk(root: Path, depth: int) -> Iterator[tuple[Path, str]]:
-    """Yield the entries of `root` and of its directories, `depth` levels in all; a directory that is a trace is one.
+    """Yield the entries of `root` and of its directories, `depth` levels in all; a trace directory is one entry.
 
-    Each comes with "", and a directory further down that cannot be listed once more with why.
+    Each entry comes with ""; a sub-directory that cannot be listed comes a second time, with the reason.
     """
     entries = list_entries(root)
     yield from ((entry, "") for entry in entries)
@@ -108,7 +108,7 @@ def list_entries(folder: Path) -> list[Path]:
 
 
 def look_into(entries: Sequence[tuple[Path, str]], root: Path) -> DirectoryEntries:
-    """Return what each entry is that `walk` yields."""
+    """Return the entries that `walk` yields, sorted by kind."""
     finds = DirectoryEntries()
     for entry, problem in entries:
         try:
@@ -124,7 +124,7 @@ def look_into(entries: Sequence[tuple[Path, str]], root: Path) -> DirectoryEntri
 
 
 def sort(entry: Path, root: Path, finds: DirectoryEntries) -> None:
-    """Put one entry where it belongs; a directory that is no trace belongs nowhere, for its entries do."""
+    """Add one entry to `finds` by its kind; a directory that is no trace is not added, as its entries are."""
     if entry.is_dir():
         sort_folder(entry, root, finds)
         return
@@ -142,7 +142,7 @@ def sort(entry: Path, root: Path, finds: DirectoryEntries) -> None:
 
 
 def sort_folder(folder: Path, root: Path, finds: DirectoryEntries) -> None:
-    """Put one directory where it belongs: a trace that lies in `root`, or a link that is not followed."""
+    """Add one directory to `finds`: as a trace that lies in `root`, or as a link that is not followed."""
     importer = importers.recognise(b"", folder)
     if importer and folder.resolve().is_relative_to(root.resolve()):
         finds.known[folder] = importer
@@ -151,7 +151,7 @@ def sort_folder(folder: Path, root: Path, finds: DirectoryEntries) -> None:
 
 
 def explain_left(head: bytes, entry: Path) -> str:
-    """Return why a file is not read, "" for one that tells of a store and its traces."""
+    """Return why a file is not read, "" for the manifest of a store."""
     from deepprof.collectors.store import is_store
     from deepprof.collectors.store.manifest import MANIFEST
 
@@ -162,7 +162,7 @@ def explain_left(head: bytes, entry: Path) -> str:
 
 
 def only_archive(finds: DirectoryEntries, root: Path) -> Path:
-    """Return the one archive of a directory without traces; raises `TraceError` where there is none, or a choice."""
+    """Return the only archive of a directory without traces; raise `TraceError` if there is none or more than one."""
     if not finds.archives:
         problem = "; ".join(["is a directory that holds no trace", *describe_left(finds.left, root)])
         raise TraceError(root, problem, "name the directory that the traces lie in")
@@ -174,7 +174,7 @@ def only_archive(finds: DirectoryEntries, root: Path) -> Path:
 
 
 def describe_reports(known: Iterable[Path], covered: Set[Path]) -> Iterator[str]:
-    """Yield a note on the raw reports that are left because their export is read."""
+    """Yield a note on the raw reports that are not read because their export is read."""
     reports = [path for path in sorted(known, key=natural) if path in covered and path.suffix in REPORT_SUFFIXES]
     if reports:
         newer = " (newer than its export: export it again)" if is_newer(reports[0]) else ""
@@ -191,7 +191,7 @@ def is_newer(report: Path) -> bool:
 
 
 def describe_left(left: Mapping[Path, str], root: Path) -> Iterator[str]:
-    """Yield a note on the files that are not read: the first few and why, those named as traces are before others."""
+    """Yield a note on the files that are not read: the first few with reasons, files with a trace's suffix first."""
     suffixes = tuple(suffix for importer in importers.importers() for suffix in importer.suffixes)
     paths = sorted(left, key=lambda path: (left[path] != DAMAGED, not path.name.endswith(suffixes), natural(path)))
     if paths:
@@ -201,12 +201,12 @@ def describe_left(left: Mapping[Path, str], root: Path) -> Iterator[str]:
 
 
 def shorten(reason: str) -> str:
-    """Return a reason as short as a note can bear."""
+    """Return `reason`, cut to the length allowed in a note."""
     return reason if len(reason) <= REASON_LENGTH else reason[:REASON_LENGTH].rsplit(" ", 1)[0] + " …"
 
 
 def natural(path: Path) -> list[tuple[int, str]]:
-    """Return a key that puts paths in the order in which people count.
+    """Return a key that sorts paths with the numbers in them in numeric order.
 
     >>> [path.name for path in sorted(map(Path, ["t10", "t9", "s"]), key=natural)]
     ['s', 't9', 't10']

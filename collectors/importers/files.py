@@ -1,4 +1,4 @@
-"""Files opened with bounds: what is read never outgrows a limit, and what goes wrong is one `TraceError`."""
+"""Files opened within limits: the content read never exceeds a limit, and every failure is one `TraceError`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from deepprof.collectors.errors import TraceError
 
 __all__ = ["HEAD_NBYTES", "LIMIT_NBYTES", "RATIO_LIMIT", "open_file", "read_bytes", "read_head", "read_pieces"]
 
-HEAD_NBYTES = 64 * 1024  # enough to tell one format from another
+HEAD_NBYTES = 64 * 1024  # enough to distinguish the formats
 LIMIT_NBYTES = 2 * 1024**3  # of content: a small gzip file can hold terabytes of zeros
-# Traces compress 13 to 30 times, what is made to fill a memory up to a thousand times. Small files may do as they like.
+# Traces compress 13 to 30 times, files made to exhaust memory up to a thousand times. Small files are not checked.
 RATIO_LIMIT = 300
 RATIO_FROM_NBYTES = 64 * 1024**2
 MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
-ZSTD_READ_NBYTES = 2048  # it gives all that these hold at once, at most 32,768 times as much
+ZSTD_READ_NBYTES = 2048  # zstd returns their whole content at once, at most 32,768 times as much
 WINDOW_NBYTES = 128 * 1024**2  # of zstd: what `zstd --long` writes
 COPY_AGAIN = "copy or export it again"
 READ_NBYTES = 256 * 1024
@@ -29,12 +29,12 @@ PIECE_NBYTES = 16 * 1024**2
 
 
 class DamagedError(Exception):
-    """A compressed stream that makes no sense; says why."""
+    """A compressed stream that is invalid; the message gives the reason."""
 
 
 @contextmanager
 def open_file(path: Path) -> Iterator[BinaryIO]:
-    """Open the regular file `path` for reading; every `OSError` from here on becomes a `TraceError`."""
+    """Open the regular file `path` for reading; every `OSError` here and in the `with` block becomes a `TraceError`."""
     try:
         if stat.S_ISDIR(path.stat().st_mode):
             raise TraceError(path, "is a directory", "name a trace file in it")
@@ -53,7 +53,7 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
 def read_head(path: Path, nbytes: int = HEAD_NBYTES) -> bytes:
     """Return the first `nbytes` of the content of `path`, decompressed when it is gzip or zstd.
 
-    A compressed file that breaks off gives what it holds. Raises `TraceError` when nothing can be read.
+    Of a truncated compressed file, the readable part is returned. Raises `TraceError` when nothing can be read.
     """
     head = bytearray()
     try:
@@ -102,7 +102,7 @@ def read_pieces(path: Path, size: int = PIECE_NBYTES, limit: int = LIMIT_NBYTES)
 
 
 def check_size(path: Path, nbytes: int, stored: int, limit: int) -> None:
-    """Raise `TraceError` when `nbytes` of content, from a file of `stored` bytes, are too many."""
+    """Raise `TraceError` when `nbytes` of content, from a file of `stored` bytes, exceed `limit` or `RATIO_LIMIT`."""
     if nbytes > limit:
         raise TraceError(path, f"holds more than the limit of {limit} bytes", "record fewer iterations")
     if nbytes > max(RATIO_FROM_NBYTES, RATIO_LIMIT * stored):
@@ -111,7 +111,7 @@ def check_size(path: Path, nbytes: int, stored: int, limit: int) -> None:
 
 
 def find_packing(file: BinaryIO) -> str | None:
-    """Return how the content of `file`, which is at its start, is compressed; None where it is not."""
+    """Return how the content of `file`, positioned at its start, is compressed; None if it is not."""
     magic = file.read(4)
     file.seek(0)
     return next((name for name, start in MAGIC.items() if magic.startswith(start)), None)
@@ -120,7 +120,7 @@ def find_packing(file: BinaryIO) -> str | None:
 def pieces(file: BinaryIO, packing: str | None, path: Path, size: int) -> Iterator[bytes]:
     """Yield the content of `file` in pieces of at most `size` bytes.
 
-    Raises `EOFError` where a compressed stream breaks off and `DamagedError` where it makes no sense.
+    Raises `EOFError` where a compressed stream breaks off and `DamagedError` where it is invalid.
     """
     if packing == "gzip":
         yield from inflate(file, size)
@@ -131,7 +131,7 @@ def pieces(file: BinaryIO, packing: str | None, path: Path, size: int) -> Iterat
 
 
 def inflate(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """Yield what the gzip members of `file` hold, at most `size` bytes at a time; zeros may pad the members."""
+    """Yield the content of the gzip members of `file`, at most `size` bytes at a time; zeros may pad the members."""
     unzip, data = zlib.decompressobj(wbits=31), b""
     while data := data or file.read(READ_NBYTES):
         if unzip.eof:
@@ -150,7 +150,7 @@ def inflate(file: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def unpack_zstd(file: BinaryIO, path: Path, size: int) -> Iterator[bytes]:
-    """Yield what the zstd frames of `file` hold, at most `size` bytes at a time."""
+    """Yield the content of the zstd frames of `file`, at most `size` bytes at a time."""
     zstd = load_zstd(path)
     decompressor = zstd.ZstdDecompressor(max_window_size=WINDOW_NBYTES)
     frame, data = decompressor.decompressobj(), b""

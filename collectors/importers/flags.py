@@ -1,6 +1,6 @@
-"""What becomes of records, counted where it happens and the same way for every format.
+"""Counts of dropped and flagged records, made where this happens and the same way for every format.
 
-`Accounting` compares these counts with the records read: one that vanishes uncounted is found.
+`Accounting` compares these counts with the records read, so that a record lost without a count is detected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NBYTES_LIMIT = 2**44
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Counts of records by reason: `dropped` ones are in no table, `flagged` ones are kept and deserve a word."""
+    """Counts of records by reason: `dropped` ones are in no table, `flagged` ones are kept and need a note."""
 
     dropped: Counter[str] = field(default_factory=Counter)
     flagged: Counter[str] = field(default_factory=Counter)
@@ -26,7 +26,7 @@ class Tally:
     def keep(self, rows: pl.DataFrame, condition: pl.Expr, reason: str) -> pl.DataFrame:
         """Return the rows that meet `condition`; the others are dropped for `reason`."""
         meets = rows.select(condition.fill_null(False)).to_series()
-        if meets.all():  # as nearly always, and then without a copy
+        if meets.all():  # nearly always true; then no copy is made
             return rows
         self.dropped[reason] += len(meets) - int(meets.sum())
         return rows.filter(meets)
@@ -43,7 +43,7 @@ class Tally:
 
 
 def flag_events(device: pl.DataFrame, host: pl.DataFrame) -> Counter[str]:
-    """Return how many of the sorted device rows have no launch record, overlap their predecessor or last no time."""
+    """Return how many of the sorted device rows have no launch record, overlap their predecessor or have no length."""
     calls = host.select("category", "correlation").filter(pl.col("category") == "runtime")
     launches = calls["correlation"].drop_nulls().unique()
     launched = device.filter(pl.col("activity") != "sync")["correlation"].is_in(launches.implode()).fill_null(False)

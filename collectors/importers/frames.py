@@ -1,6 +1,6 @@
-"""Parquet and Arrow files as polars frames, with bounds: what a file states is checked before it is read.
+"""Parquet and Arrow files as polars frames, within limits: the sizes that a file states are checked before it is read.
 
-A few bytes of Parquet may stand for billions of equal rows. No table of events is like that: its times differ.
+A few bytes of Parquet may encode billions of equal rows. No table of events is like that: its times differ.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["FrameFile", "is_table_file", "plain_texts", "whole_numbers"]
 
 PARQUET, ARROW_FILE, ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 ROWS_PER_BYTE = 8  # of the file; the times of one row take more than a bit
-ROWS_FLOOR = 1_000_000  # small files may do as they like
+ROWS_FLOOR = 1_000_000  # fewer rows are not checked
 VALUE_NBYTES = 8
 EXPORT_AGAIN = "export it again"
 
@@ -50,7 +50,7 @@ class FrameFile:
 
     @cached_property
     def rows(self) -> int:
-        """Return how many rows there are; raises `TraceError` when the file is too small for so many."""
+        """Return the number of rows; raise `TraceError` when the file is too small for so many."""
         with decoding(self.path):
             if self.kind == PARQUET:
                 rows = int(pl.scan_parquet(self.path, glob=False).select(pl.len()).collect().item())
@@ -61,9 +61,9 @@ class FrameFile:
         return rows
 
     def read(self, columns: Sequence[str]) -> pl.DataFrame:
-        """Return `columns`, which must be there, rows in stored order; raises when they take beyond `LIMIT_NBYTES`.
+        """Return `columns`, which must exist, rows in stored order; raise when they take more than `LIMIT_NBYTES`.
 
-        Columns of lists and structures hold nothing of ours, and any amount of it: they come back as nulls.
+        Columns of lists and structures are returned as nulls: they hold no field of a record, and may be of any size.
         """
         if not columns or not self.rows:
             return pl.DataFrame(schema={name: self.schema[name] for name in columns})
@@ -82,7 +82,7 @@ class FrameFile:
     def _load(self, columns: list[str] | None, rows: int | None) -> pl.DataFrame:
         if self.kind == PARQUET:
             return pl.read_parquet(self.path, columns=columns, glob=False, use_statistics=False)
-        with self.path.open("rb") as file:  # a path would be mapped, and a file that shrinks then ends the process
+        with self.path.open("rb") as file:  # a path would be mapped, and then a file that shrinks crashes the process
             read: Any = pl.read_ipc if self.kind == ARROW_FILE else pl.read_ipc_stream
             frame: pl.DataFrame = read(file, columns=columns, n_rows=rows)
             return frame
@@ -94,7 +94,7 @@ def is_table_file(head: bytes) -> bool:
 
 
 def whole_numbers(values: pl.Series) -> pl.Series:
-    """Return `values` as Int64; null for what is no whole number in that range. Times and spans are nanoseconds."""
+    """Return `values` as Int64; null if one is no whole number in that range. Times and spans are nanoseconds."""
     kind = values.dtype
     if isinstance(kind, pl.Datetime | pl.Duration):
         return in_nanoseconds(values)
@@ -108,7 +108,7 @@ def whole_numbers(values: pl.Series) -> pl.Series:
 
 
 def in_nanoseconds(values: pl.Series) -> pl.Series:
-    """Return times or spans as Int64 nanoseconds; null for what is beyond that range (the year 9999)."""
+    """Return times or spans as Int64 nanoseconds; null for values beyond that range (the year 9999)."""
     unit: str = getattr(values.dtype, "time_unit", None) or "us"
     factor = {"ns": 1, "us": 10**3, "ms": 10**6}[unit]
     limit = (2**63 - 1) // factor
@@ -117,7 +117,7 @@ def in_nanoseconds(values: pl.Series) -> pl.Series:
 
 
 def plain_texts(values: pl.Series) -> pl.Series:
-    """Return `values` as String, bytes with bad UTF-8 replaced; null for what is no text and no number."""
+    """Return `values` as String, bytes with bad UTF-8 replaced; null for values that are neither text nor number."""
     kind = values.dtype
     if kind == pl.Binary:
         distinct = values.drop_nulls().unique()
@@ -129,7 +129,7 @@ def plain_texts(values: pl.Series) -> pl.Series:
 
 
 def check_texts(path: Path, frame: pl.DataFrame, stored: int) -> None:
-    """Raise `TraceError` when the texts of `frame`, from `stored` bytes, would take far more than those."""
+    """Raise `TraceError` when the texts of `frame`, from a file of `stored` bytes, take far more memory than that."""
     listed = [name for name, kind in frame.schema.items() if isinstance(kind, pl.Categorical | pl.Enum)]
     lengths = (cs.binary().bin.size(), cs.string().str.len_bytes(), pl.col(listed).cat.len_bytes())
     texts = frame.select(*lengths).select(pl.all().cast(pl.Int64).sum())
@@ -140,16 +140,16 @@ def check_texts(path: Path, frame: pl.DataFrame, stored: int) -> None:
 
 @contextmanager
 def decoding(path: Path) -> Iterator[None]:
-    """Turn what polars says about a file that makes no sense into a `TraceError`."""
+    """Turn the errors of polars for an invalid file into a `TraceError`."""
     try:
         yield
     except (pl.exceptions.PolarsError, OSError, ValueError, OverflowError, MemoryError, TypeError) as error:
         raise damage(path, error) from error
-    except pl.exceptions.PanicException as error:  # what its readers do on nonsense; no Exception, so caught apart
+    except pl.exceptions.PanicException as error:  # its readers panic on invalid data; no Exception, so caught apart
         raise damage(path, error) from error
 
 
 def damage(path: Path, error: BaseException) -> TraceError:
-    """Return the error for a file that polars cannot read, with the start of what it says."""
+    """Return the error for a file that polars cannot read, with the start of the message of `error`."""
     said = " ".join((str(error) or type(error).__name__).split())[:120]
     return TraceError(path, f"is a damaged table ({said})", EXPORT_AGAIN)

@@ -1,4 +1,4 @@
-"""JSON that would take far more memory than its size: refused before it is decoded."""
+"""Refusal of JSON that would take far more memory than its size, before it is decoded."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 __all__ = ["check_values"]
 
 # A list of empty objects takes three bytes for each, and a hundred when it is decoded. In real traces there are 60 to
-# 100 bytes for each object and 17 to 25 for each comma, with the longest names of kernels still 5 or more.
+# 100 bytes for each object and 17 to 25 for each comma, or at least 5 with the longest names of kernels.
 NBYTES_PER_OBJECT, NBYTES_PER_COMMA = 12, 4
-FLOOR_NBYTES = 4 * 1024**2  # small files may do as they like
+FLOOR_NBYTES = 4 * 1024**2  # smaller files are not checked
 
 
 def check_values(path: Path, content: bytes | bytearray) -> None:
-    """Raise `TraceError` when `content`, the JSON in `path`, holds more values than a trace has in so many bytes."""
+    """Raise `TraceError` when `content`, the JSON in `path`, holds more values than a trace of its size has."""
     if len(content) <= FLOOR_NBYTES:
         return
     limits = {b"}": NBYTES_PER_OBJECT, b",": NBYTES_PER_COMMA, b"]": NBYTES_PER_OBJECT}

@@ -1,4 +1,4 @@
-"""Why a trace has nothing of a device: the program used none, or what it asked of one was not recorded."""
+"""Why a trace has no records of a device: the program used none, or the work on one was not recorded."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 __all__ = ["count_starting", "explain_silence"]
 
-# Calls that put work on a device: those of CUDA's runtime and driver and of HIP, which are known, and what others have.
+# Calls that put work on a device: known ones of CUDA's runtime and driver and of HIP, and similar ones of others.
 STARTING = r"Launch|Mem(?:ory)?(?:cpy|Copy|set|Fill)|Enqueue"
 KNOWN = r"^(?:cuda|cu|hip)[A-Z]"
 
 
 def explain_silence(calls: pl.Series, advice: str) -> str:
-    """Return why nothing of a device is in a trace whose runtime calls have these names (String).
+    """Return why a trace whose runtime calls have these names (String) has no records of a device.
 
-    `advice` is how to record with the device; it is given where calls put work on one.
+    `advice` is how to record with the device; it is included if calls put work on one.
     """
     started = count_starting(calls)
     if started:

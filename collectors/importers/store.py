@@ -20,24 +20,24 @@ class NativeStore:
     suffixes = (".deepprof",)
 
     def accepts(self, head: bytes, path: Path) -> bool:
-        """Return whether `path` is a directory whose manifest says that it is a rank, or a job of one.
+        """Return whether `path` is a directory whose manifest states that it is a rank, or a job of one rank.
 
-        One with a rank's name is a rank whatever its manifest says: what is damaged is not passed over in silence.
+        A directory with a rank's name counts as a rank whatever its manifest contains, so that damage is reported.
         """
         return not head and (claims(path, RankManifest) or is_single(path) or is_rank_folder(path))
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
-        """Return the trace that was stored, equal to the one that the original file gives, path and format included.
+        """Return the trace that was stored, equal to that of the original file, path and format included.
 
-        Raises `TraceError` when the store is damaged, is of a version to come, or unpacks to more than
-        `store_tables.LIMIT_NBYTES` in one table. Takes the memory of the tables, and as much again of the largest.
+        Raises `TraceError` when the store is damaged, is of a later version, or unpacks to more than
+        `table_files.LIMIT_NBYTES` in one table. Takes the memory of the tables, and that of the largest again.
         """
         folder = find_ranks(path)[0] if claims(path, JobManifest) else path
         return open_rank(folder).read(details=details)
 
 
 def is_single(path: Path) -> bool:
-    """Return whether `path` is the store of a job that is no job of several ranks; damaged ones are refused later."""
+    """Return whether `path` is the store of a job of one rank; True for a damaged one, which `read` refuses later."""
     if not claims(path, JobManifest):
         return False
     try:

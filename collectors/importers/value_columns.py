@@ -1,4 +1,4 @@
-"""Lists of decoded JSON values turned into columns: quickly when they are as expected, patiently when not."""
+"""Lists of decoded JSON values turned into columns: all at once if they have the expected type, else one by one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NameTable(dict[str, int]):
 
 
 def integers(values: Sequence[Any]) -> pl.Series:
-    """Return `values` as Int64; null for what is no integer. Ints beyond int64 keep their low 64 bits."""
+    """Return `values` as Int64; null for those that are no integers. Ints beyond int64 keep their low 64 bits."""
     try:
         return texts_to_integers(values) if values and isinstance(values[0], str) else pl.Series(values, dtype=pl.Int64)
     except (TypeError, OverflowError):
@@ -42,7 +42,7 @@ def integers(values: Sequence[Any]) -> pl.Series:
 
 
 def unsigned(values: Sequence[Any]) -> pl.Series:
-    """Return `values` as UInt64; null for what is no integer in that range."""
+    """Return `values` as UInt64; null for those that are no integers in that range."""
     try:
         return pl.Series(values, dtype=pl.UInt64)
     except (TypeError, OverflowError):
@@ -51,7 +51,7 @@ def unsigned(values: Sequence[Any]) -> pl.Series:
 
 
 def numbers(values: Sequence[Any]) -> npt.NDArray[np.float64]:
-    """Return `values` as float64, one each; NaN for what is no number."""
+    """Return one float64 for each of `values`; NaN for those that are no numbers."""
     try:
         column = np.array(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -62,7 +62,7 @@ def numbers(values: Sequence[Any]) -> npt.NDArray[np.float64]:
 
 
 def texts(values: Sequence[Any]) -> pl.Series:
-    """Return `values` as String; null for what is no text."""
+    """Return `values` as String; null for those that are no texts."""
     try:
         return pl.Series(values, dtype=pl.String)
     except TypeError:
@@ -75,7 +75,7 @@ def positive(column: str) -> pl.Expr:
 
 
 def texts_to_integers(values: Sequence[Any]) -> pl.Series:
-    """Return the Int64 that each text ends in.
+    """Return the integer at the end of each text, as Int64.
 
     Raises `TypeError` when not all are texts, `OverflowError` for an integer beyond int64.
     """

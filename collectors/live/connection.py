@@ -1,4 +1,4 @@
-"""One connection to the agent, as a thread beside the job uses it: never longer in the kernel than it is told to be."""
+"""One connection to the agent, used by a thread beside the job: no call waits longer than its timeout."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from deepprof.ownership import is_trusted
 __all__ = ["AgentLostError", "Connection", "connect"]
 
 CONNECT_S, WELCOME_S, HEARD_NBYTES = 0.5, 10.0, 64
-ENDING_S = 1.0  # what a job that ends waits for an agent that never answered
+ENDING_S = 1.0  # how long a job that ends waits for an agent that never answered
 SEND_NBYTES = 1 << 20
-QUIETLY = getattr(socket, "MSG_NOSIGNAL", 0)  # a job may have set SIGPIPE to kill it
+QUIETLY = getattr(socket, "MSG_NOSIGNAL", 0)  # a job may have set SIGPIPE to its default, which kills it
 
 
 class AgentLostError(Exception):  # it is a state of the connection, not a mistake
-    """The agent is gone, or speaks another language."""
+    """The agent is gone, or does not follow the protocol."""
 
 
 def connect(path: Path) -> Connection | None:
-    """Return a connection to the socket at `path`, or None where nobody of ours listens or there is no descriptor."""
+    """Return a connection to the socket at `path`, or None if no trusted process listens or no descriptor is free."""
     try:
         door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     except OSError:
@@ -48,7 +48,7 @@ def connect(path: Path) -> Connection | None:
 
 
 def identify(end: socket.socket) -> tuple[int, int] | None:
-    """Return which open file has the number of `end` now: a job may close what it did not open, and open others."""
+    """Return which file the descriptor of `end` is now: a job may close our descriptors and reuse their numbers."""
     try:
         found = os.fstat(end.fileno())
     except OSError:
@@ -57,7 +57,7 @@ def identify(end: socket.socket) -> tuple[int, int] | None:
 
 
 class Connection:
-    """Pieces of packets go out in order, and what the agent wants comes in. `wake` alone may be called by others."""
+    """Sends the pieces of packets in order, and receives the agent's level. Other threads may call `wake` only."""
 
     def __init__(self, door: socket.socket) -> None:
         self.door, self.pieces = door, deque[memoryview]()
@@ -68,7 +68,7 @@ class Connection:
         self.ends = [(end, identify(end)) for end in (self.door, self.ear, self.bell)]
 
     def close(self) -> None:
-        """Close everything that is still ours."""
+        """Close each descriptor that is still ours."""
         for end, known in self.ends:
             if identify(end) == known:
                 end.close()
@@ -77,21 +77,21 @@ class Connection:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the descriptors are still ours: into a file of the job's nothing may be written."""
+        """Whether the descriptors are still ours: nothing may be written into a file of the job."""
         return all(identify(end) == known for end, known in self.ends)
 
     def wake(self) -> None:
         """End the wait of the thread that is in `step`."""
-        with contextlib.suppress(OSError):  # full: it wakes anyway; closed: nobody is left to wake
+        with contextlib.suppress(OSError):  # full: the thread wakes anyway; closed: no thread is left
             if self.is_whole:
                 self.bell.send(b"\0", QUIETLY)
 
     def queue(self, packet: Sequence[bytes | memoryview]) -> None:
-        """Put a packet's pieces in line."""
+        """Queue a packet's pieces."""
         self.pieces.extend(memoryview(piece) for piece in packet)
 
     def step(self, timeout_s: float) -> None:
-        """Send and hear what is possible now, waiting `timeout_s` at most; raises `AgentLostError` or OSError."""
+        """Send and receive what is possible now, waiting at most `timeout_s`; raises `AgentLostError` or OSError."""
         if not self.is_whole:
             raise AgentLostError("the job has closed its descriptors")
         poll = select.poll()
@@ -117,7 +117,7 @@ class Connection:
                     self.pieces[0] = self.pieces[0][sent:]
 
     def receive(self) -> None:
-        """Take what the agent says."""
+        """Read what the agent has sent, and follow each complete packet."""
         said = self.door.recv(4096)
         if not said:
             raise AgentLostError("it closed the connection")
@@ -134,7 +134,7 @@ class Connection:
             del self.heard[:end]
 
     def follow(self, kind: int, payload: bytes) -> None:
-        """Do what one packet says."""
+        """Apply one packet of the agent."""
         values = np.frombuffer(payload[: len(payload) // 4 * 4], "<u4").tolist()
         if kind == Kind.WELCOME and len(values) >= 2:
             if values[0] != VERSION:

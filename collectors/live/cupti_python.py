@@ -1,14 +1,14 @@
-"""CUPTI through NVIDIA's `cupti-python`, from inside the job: for where the injected library cannot be used.
+"""CUPTI through NVIDIA's `cupti-python`, inside the job: for cases where the injected library cannot be used.
 
-`pip install "deepprof[cupti]"`; its licence is proprietary, and it is never needed by anything else here. Prefer
-`deepprof run`. Hazards:
+`pip install "deepprof[cupti]"`; its licence is proprietary, and nothing else here needs it. Prefer `deepprof run`.
+Hazards:
 
-- It costs: 1.4 µs for a record in 13.4 and 62 µs in 13.0.1, on a thread that takes the job's interpreter lock.
+- A record costs 1.4 µs in 13.4 and 62 µs in 13.0.1, on a thread that takes the job's interpreter lock.
 - CUPTI calls back into Python from threads of its own. One that waits for the interpreter lock while the job holds it
   and waits for CUPTI is a deadlock; nothing on this side can rule it out.
 - CUPTI has one subscriber in a process up to CUDA 13.2: not together with torch.profiler, nsys or `deepprof run`.
 
-Never run on a GPU by its authors: its tests use a stand-in for the package.
+Its authors never ran it on a GPU: its tests use a substitute for the package.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ KERNELS = {"nodes": ("CONCURRENT_KERNEL",), "launches": ("CONCURRENT_KERNEL", "G
 
 
 class Collector:
-    """CUPTI switched on and off as the agent wants; `records` were taken so far, `invalid` had no sane times."""
+    """CUPTI, switched on and off as the agent asks. `records` counts those sent, `invalid` those without sane times."""
 
     def __init__(self, cupti: Any, speaker: CollectorIdentity, path: Path, graphs: str) -> None:
         self.cupti = cupti
         self.kinds = [getattr(cupti.ActivityKind, name) for name in (*KERNELS[graphs], *KINDS)]
         self.records = self.invalid = 0
-        self.buffers = 0  # that CUPTI holds
+        self.buffers = 0  # how many CUPTI holds
         self.on, self.registered, self.window = False, False, Reason.NONE
         self.stopped = threading.Event()
-        self.turn = threading.Lock()  # a flush within a window is over before the window is
+        self.turn = threading.Lock()  # a flush within a window ends before the window does
         self.writer = Writer(speaker, path, device_clock=cupti.get_timestamp, listener=self.switch)
         self.flusher = threading.Thread(target=self.flush, name="deepprof-cupti", daemon=True)
 
     def start(self) -> Collector:
         """Connect; nothing is enabled before the agent asks for it."""
         self.writer.start()
-        with contextlib.suppress(RuntimeError):  # no thread can be started: buffers come when they are full
+        with contextlib.suppress(RuntimeError):  # no thread can be started: CUPTI delivers buffers only when full
             self.flusher.start()
         atexit.register(self.stop)
         return self
 
     def stop(self) -> None:
-        """Disable everything, send the rest and say that the job has ended."""
+        """Disable everything, send the rest and report that the job has ended."""
         if self.stopped.is_set() or self.writer.is_over:
             return
         self.stopped.set()
@@ -87,16 +87,16 @@ class Collector:
             self.cupti.activity_enable(kind)
 
     def disable(self) -> None:
-        """End a window, and let CUPTI give everything that belongs to it."""
+        """End a window, and let CUPTI deliver every record that belongs to it."""
         for kind in self.kinds:
-            with contextlib.suppress(self.cupti.cuptiError):  # the one that failed to begin
+            with contextlib.suppress(self.cupti.cuptiError):  # a kind that could not be enabled
                 self.cupti.activity_disable(kind)
         with self.turn:
             self.cupti.activity_flush_all(1)
             self.on, self.window = False, Reason.DUTY_CYCLE
 
     def report(self, error: Exception) -> None:
-        """Say why there is nothing, and leave the driver alone."""
+        """Report why nothing is collected, and disable everything in the driver."""
         text = f"CUPTI refused ({error}): another profiler has it, or this user may not profile"
         self.on = False
         for kind in self.kinds:
@@ -106,7 +106,7 @@ class Collector:
         warn(text)
 
     def request(self) -> tuple[int, int]:
-        """Tell CUPTI how large a buffer to make, for as many records as fit. Called by CUPTI."""
+        """Return a new buffer's size, and 0 for as many records as fit. Called by CUPTI."""
         self.buffers += 1
         return BUFFER_NBYTES, 0
 
@@ -134,14 +134,14 @@ class Collector:
         self.writer.spent_ns += time.thread_time_ns() - began_ns
 
     def flush(self) -> None:
-        """Ask CUPTI for what is complete a few times a second, until the job ends. Runs on a thread of its own."""
+        """Ask CUPTI for complete records a few times a second, until the job ends. Runs on a thread of its own."""
         while not self.stopped.wait(FLUSH_S):
             if self.on:
                 with contextlib.suppress(self.cupti.cuptiError):
                     self.flush_once()
 
     def flush_once(self) -> None:
-        """Take what is complete. Where CUPTI then holds no buffer, everything that ended before has come."""
+        """Take complete records. If CUPTI then holds no buffer, all records that ended before the call have come."""
         before_ns = self.cupti.get_timestamp()
         with self.turn:
             self.cupti.activity_flush_all(0)
@@ -150,7 +150,7 @@ class Collector:
             self.writer.put(RecordBatch(events_until_ns=before_ns))
 
     def count_dropped(self) -> int:
-        """Return how many records CUPTI has dropped since the last time."""
+        """Return how many records CUPTI has dropped since the last call."""
         dropped = ctypes.c_size_t(0)
         self.cupti.activity_get_num_dropped_records(0, 0, ctypes.addressof(dropped))
         return dropped.value
@@ -174,7 +174,7 @@ def start(
     cupti = load()
     try:
         cupti.get_timestamp()
-    except Exception as error:  # of whatever kind that release raises
+    except Exception as error:  # its type depends on the release
         raise UsageError(f"CUPTI cannot be used: {error}; it needs NVIDIA's driver") from error
     speaker = CollectorIdentity("cupti-python", variables=describe(job, rank, world_size))
     return Collector(cupti, speaker, find_socket() if socket is None else Path(socket), graphs).start()
@@ -189,7 +189,7 @@ def load(importer: Callable[[], Any] | None = None) -> Any:
 
 
 def import_cupti() -> Any:
-    """Import it."""
+    """Import and return the module."""
     from cupti import cupti
 
     return cupti

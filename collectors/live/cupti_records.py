@@ -1,4 +1,4 @@
-"""CUPTI's activity records, as cupti-python hands them out, as EVENT records."""
+"""Converts CUPTI's activity records, as cupti-python delivers them, to EVENT records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LATEST_NS = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """EVENT records on CUPTI's clock; `invalid` had no sane times, `skipped` were of other kinds."""
+    """EVENT records on CUPTI's clock; `invalid` counts records without sane times, `skipped` those of other kinds."""
 
     events: Array
     invalid: int = 0
@@ -37,7 +37,7 @@ class Decoded:
 
 
 def decode(activities: Sequence[Any], intern: Intern) -> Decoded:
-    """Return the records of one buffer in order of start; they must not be kept, the buffer goes."""
+    """Return the records of one buffer in order of start. `activities` must not be kept: CUPTI reclaims the buffer."""
     kinds = [int(activity.kind) for activity in activities]
     known = [activity for activity, kind in zip(activities, kinds, strict=True) if kind in ACTIVITIES]
     kinds = [kind for kind in kinds if kind in ACTIVITIES]
@@ -65,21 +65,21 @@ def times(activities: Sequence[Any], attribute: str) -> Array:
 
 
 def column(activities: Sequence[Any], attribute: str, missing: int | None = None) -> Array:
-    """Return an attribute of each record, Int64; `missing` where a kind of record has none."""
+    """Return an attribute of each record, Int64; with `missing`, UInt64 and that value where a record has none."""
     if missing is None:
         return np.array(list(map(attrgetter(attribute), activities)), np.int64)
     return np.array([getattr(activity, attribute, missing) for activity in activities], np.uint64)
 
 
 def copy_kind(activity: Any, kind: int) -> int:
-    """Return a copy's direction; those between devices come as a kind of their own."""
+    """Return a copy's direction; copies between devices have an activity kind of their own."""
     if kind not in COPIES:
         return NO_COPY
     return COPY_KINDS.get(int(activity.copy_kind), NO_COPY if kind == COPIES[0] else COPY_NAMES.index("PtoP"))
 
 
 def name_of(activity: Any, kind: int) -> str:
-    """Return what a record is called: kernels as they were compiled, mangled; the rest as importers call it."""
+    """Return a record's name: that of a kernel mangled, as compiled; other names as the importers write them."""
     if kind in KERNELS:
         return str(activity.name)
     if kind in COPIES:

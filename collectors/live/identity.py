@@ -1,4 +1,4 @@
-"""Who a process is: the lines that a collector says first, and where it finds the agent of its node."""
+"""The identity of a process: the lines that a collector sends first, and the socket of the agent of its node."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PLACES = (
     *("JOB_COMPLETION_INDEX", "JOB_NAME", "POD_NAME", "HOSTNAME", "NODE_RANK"),
     *("DEEPPROF_JOB", "DEEPPROF_RANK", "DEEPPROF_WORLD_SIZE", "CUDA_VISIBLE_DEVICES"),
 )
-"""Variables of the environment in which the agent looks for a job, a rank and how many there are."""
+"""Environment variables from which the agent takes a job, a rank and the number of ranks."""
 
 
 def find_socket(environ: Mapping[str, str] | None = None, system: Path = SYSTEM) -> Path:
     """Return where the agent listens: DEEPPROF_SOCKET, else a socket of the user's session, of the system, or at home.
 
-    It is the system's where the agent or the daemon has one there. Whether anybody listens is not looked at.
+    It is the system's if the agent or the daemon has a socket there. Whether a process listens is not checked.
     """
     variables = os.environ if environ is None else environ
     if said := variables.get("DEEPPROF_SOCKET"):
@@ -45,9 +45,9 @@ def find_socket(environ: Mapping[str, str] | None = None, system: Path = SYSTEM)
 
 @dataclass(frozen=True, slots=True)
 class CollectorIdentity:
-    """A collector in this process. `stand_in`: operators stand for kernels; `variables` go before the environment's.
+    """A collector in this process. `stand_in`: operators are sent instead of kernels.
 
-    `session` is random and the same over a process's life.
+    `variables` override the environment's; `session` is random and stays the same over a process's life.
     """
 
     collector: str
@@ -68,7 +68,7 @@ class CollectorIdentity:
 
 
 def describe(job: str | None, rank: int | None, world_size: int | None) -> Mapping[str, str]:
-    """Return what is said of a process's place as variables the agent reads; torch.distributed may know the rank."""
+    """Return the given job, rank and world size as variables the agent reads; torch.distributed may know the rank."""
     group = sys.modules.get("torch.distributed")
     if rank is None and group is not None and group.is_available() and group.is_initialized():
         rank, world_size = group.get_rank(), world_size or group.get_world_size()
@@ -87,7 +87,7 @@ def one_line(text: str) -> str:
 
 
 def read_start() -> str:
-    """Return when this process started, in clock ticks since boot; pids come again, both together do not."""
+    """Return when this process started, in clock ticks since boot; a pid is reused, a pid with its start is not."""
     try:
         return Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):

@@ -1,4 +1,4 @@
-"""How deep ranges lie in each other on their threads."""
+"""Nesting depths of ranges on their threads."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Array = npt.NDArray[Any]
 
 
 def count_depths(starts: Array, ends: Array, threads: Array) -> Array:
-    """Return of each range how many of its thread are open where it begins, shape (n,).
+    """Return for each range how many ranges of its thread are open where it begins, shape (n,).
 
-    Of ranges that begin together the longer one lies outside; of those that are equal the first. A range that ends
-    where another begins is closed there.
+    Of ranges that begin together the longer one is the outer; of equal ones the first. A range that ends where another
+    begins is closed there.
     """
     depths = np.zeros(len(starts), np.int64)
     order = np.lexsort((-ends, starts, threads))
@@ -27,7 +27,7 @@ def count_depths(starts: Array, ends: Array, threads: Array) -> Array:
 
 
 def depths_in_order(starts: Array, ends: Array) -> Array:
-    """Return the depths on one thread, whose ranges come with the outer one first."""
+    """Return the depths on one thread, whose ranges are sorted with the outer one first."""
     lasting = ends > starts
     opened: Array = np.cumsum(lasting) - lasting  # a range without length is never open
     closed = np.searchsorted(np.sort(ends[lasting]), starts, side="right")

@@ -1,9 +1,9 @@
-"""Packets: what a collector inside a job writes to the agent of its node over a unix stream socket, and what it hears.
+"""Packets that a collector inside a job and the agent of its node exchange over a unix stream socket.
 
-A packet is a head and a payload, little endian. The C side is `inject/packets.h`; a test holds both against each other.
+A packet is a head and a payload, little endian. The C side is `inject/packets.h`; a test compares both.
 Device events are on the collector's device clock, ranges on CLOCK_MONOTONIC; a TICK ties both to the Unix clock.
-Records are numbered from 0 over a process's life, events and ranges in one count; a number that jumps means records
-that are lost, and `reason` says why. Beside the numbers stands how many there were of each kind (`made`).
+Records are numbered from 0 over a process's life, events and ranges in one count. A jump in the numbers means lost
+records, and `reason` gives the cause; `made` gives how many records of each kind there were.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ RECORD_KINDS = ("kernel", "memcpy", "memset", "graph", "sync", "range")  # what 
 
 
 class Kind(IntEnum):
-    """What a packet is. Below 16 the job speaks, from 16 on the agent; from 32 on whoever asks how the agent does."""
+    """What a packet is: below 16 the job sends it, from 16 on the agent; from 32 on for clients that ask its state."""
 
-    HELLO = 1  # text, lines of key=value: who collects, where
-    NAMES = 2  # NAME_HEAD and UTF-8, again and again; ids from 1 without holes, all of them again on each connection
+    HELLO = 1  # text, lines of key=value: the collector and its place
+    NAMES = 2  # NAME_HEAD and UTF-8, repeated; ids from 1 without missing ones, all of them again on each connection
     EVENTS = 3  # RECORDS_HEAD, then `count` EVENT
     RANGES = 4  # RECORDS_HEAD, then `count` RANGE
     TICK = 5  # one TICK, a few times a second
@@ -59,20 +59,20 @@ class Kind(IntEnum):
 
 
 class CollectionLevel(IntEnum):
-    """Whether a collector collects. Windows are made by switching it: each is complete."""
+    """Whether a collector collects. Switching it makes windows, each of them complete."""
 
     OFF = 0
     ON = 1
 
 
 class Reason(IntEnum):
-    """Why records before a packet's first are missing; anything but NONE is a gap, also where no number jumps."""
+    """Why records before a packet's first are missing; anything but NONE is a gap, even if no number jumps."""
 
     NONE = 0
     BUFFER_FULL = 1  # the agent did not read in time
     DISCONNECTED = 2  # no agent was there
     DUTY_CYCLE = 3  # collecting was switched off for a while
-    DRIVER_DROPPED = 4  # CUPTI says so
+    DRIVER_DROPPED = 4  # CUPTI reported it
     BUSY = 5  # another profiler had the driver, or torch.profiler ran
 
 
@@ -84,8 +84,8 @@ RECORDS_HEAD = np.dtype(
         ("first", "<u8"),
         ("count", "<u4"),
         ("reason", "<u4"),
-        # By kind, the records numbered before `first`, those that were dropped on the way among them; the rest of
-        # `first` are records of which nobody knows the kind.
+        # By kind, the records numbered before `first`, including those that were dropped on the way; the rest of
+        # `first` are records of unknown kind.
         ("made", "<u8", len(RECORD_KINDS)),
     ]
 )
@@ -114,8 +114,8 @@ RANGE = np.dtype(
         ("end_ns", "<i8"),
         ("name", "<u4"),
         ("thread", "<u4"),
-        ("depth", "<u2"),  # of open ranges around it on its thread
-        ("category", "u1"),  # place in HOST_CATEGORIES, 254: an annotation, 255: its name tells
+        ("depth", "<u2"),  # number of open ranges around it on its thread
+        ("category", "u1"),  # place in HOST_CATEGORIES, 254: an annotation, 255: follows from its name
         ("source", "u1"),  # 0 ITT, 1 NVTX, 2 the hook, 3 torch.profiler, 4 ROCTX
         ("zero", "<u4"),
         ("correlation", "<u8"),  # 0: none
@@ -131,10 +131,10 @@ TICK = np.dtype(
         ("open_since_ns", "<i8"),  # start of the earliest range that is still open; 2**63 - 1: none
         ("next", "<u8"),  # number of the next record
         ("driver_dropped", "<u8"),  # records that CUPTI dropped so far
-        ("collector_cpu_ns", "<u8"),  # what collecting cost the process so far
-        ("process_cpu_ns", "<u8"),  # all that it used so far
+        ("collector_cpu_ns", "<u8"),  # CPU time of collecting in the process so far
+        ("process_cpu_ns", "<u8"),  # CPU time of the process so far
         ("level", "<u4"),
-        ("reason", "<u4"),  # why records before `next` are missing that no packet has told of
+        ("reason", "<u4"),  # why records before `next` are missing that no packet has reported
         ("made", "<u8", len(RECORD_KINDS)),  # before `next`
     ]
 )

@@ -1,4 +1,4 @@
-"""Packets as bytes: heads, names, notices, and records cut to what an agent takes and holds at once."""
+"""Packets as bytes: heads, names, notices, and records cut to what an agent accepts and holds at once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def pack(kind: Kind, *parts: bytes | memoryview) -> list[bytes | memoryview]:
 
 @dataclass(frozen=True, slots=True)
 class PacketPart:
-    """Records of one stretch of time; others begin at `until_ns` (CLOCK_MONOTONIC) or later. None: the last."""
+    """Records of one span of time; later parts begin at `until_ns` (CLOCK_MONOTONIC) or later. None: the last part."""
 
     events: Array
     ranges: Array
@@ -47,9 +47,9 @@ class PacketPart:
 
 
 def cut(events: Array, ranges: Array, offset_ns: int) -> Iterator[PacketPart]:
-    """Yield parts of `events` and `ranges`, each in order of start, that packets have room for, by time.
+    """Yield `events` and `ranges`, each in order of start, as parts by time that fit into packets.
 
-    Who puts both in one order need not hold more than a part. `offset_ns` is what the clock of events is ahead.
+    A reader that merges both into one order holds at most a part. `offset_ns` is how far the clock of events is ahead.
     """
     event_starts, range_starts = events["start_ns"] - offset_ns, ranges["start_ns"]
     bounds = np.unique(np.sort(np.concatenate([event_starts, range_starts]))[PART::PART])
@@ -61,7 +61,7 @@ def cut(events: Array, ranges: Array, offset_ns: int) -> Iterator[PacketPart]:
 
 
 def fit(part: PacketPart) -> Iterator[PacketPart]:
-    """Yield `part`, or pieces of it where too many records begin at one moment; only the last promises."""
+    """Yield `part`, or pieces of it if too many records begin at one moment; only the last has a watermark."""
     count = max(len(part.events), len(part.ranges))
     for begin in range(0, max(count, 1), MAX_EVENTS_PER_PACKET):
         end = begin + MAX_EVENTS_PER_PACKET
@@ -75,7 +75,7 @@ def as_bytes(records: Array) -> memoryview:
 
 
 def name_payloads(first: int, texts: Sequence[str]) -> Iterator[bytes]:
-    """Yield the payloads that bring `texts`, whose ids count from `first`."""
+    """Yield the payloads that contain `texts`, whose ids count from `first`."""
     payload = bytearray()
     for at, text in enumerate(texts, first):
         encoded = text.encode("utf-8", "replace")

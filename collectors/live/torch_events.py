@@ -1,6 +1,6 @@
-"""A cycle of torch.profiler as columns: what Kineto recorded becomes EVENT and RANGE records.
+"""Converts a cycle of torch.profiler, as Kineto recorded it, to EVENT and RANGE records.
 
-Only attributes that torch's event objects have are read, by name, so that objects made up in a test do as well.
+Torch's event objects are read only through attributes, by name, so that a test can use made-up objects.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SMALL = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class ProfilerCycle:
-    """EVENT and RANGE records, both on the Unix clock; `skipped` events of Kineto were of no kind that has a place."""
+    """EVENT and RANGE records, both on the Unix clock; `skipped` counts Kineto's events of other kinds."""
 
     events: Array
     ranges: Array
@@ -61,24 +61,24 @@ def read_cycle(events: Sequence[Any], intern: Intern) -> ProfilerCycle:
 
 
 def is_hidden(event: Any) -> bool:
-    """Return whether torch itself shows it to nobody; releases before 2.6 have no such events."""
+    """Return whether torch itself hides the event from users; releases before 2.6 have no such events."""
     return hasattr(event, "is_hidden_event") and bool(event.is_hidden_event())
 
 
 def kind_of(event: Any) -> str:
-    """Return Kineto's word for what `event` is; releases before 2.7 do not say it, and its other properties must."""
+    """Return Kineto's activity type of `event`; for releases before 2.7 it is derived from other properties."""
     if hasattr(event, "activity_type"):
         return str(event.activity_type())
     if not str(event.device_type()).endswith("CPU"):
         return kind_on_device(event)
     if event.is_user_annotation():
         return "user_annotation"
-    # what CUPTI saw on the host is linked to an operator; operators are linked to nothing
+    # an event that CUPTI recorded on the host is linked to an operator; an operator is linked to nothing
     return "cuda_runtime" if event.linked_correlation_id() > 0 or event.name().startswith("cuda") else "cpu_op"
 
 
 def kind_on_device(event: Any) -> str:
-    """Return the word for what ran on a device."""
+    """Return Kineto's activity type of an event on a device."""
     name = event.name()
     if event.is_user_annotation():
         return "gpu_user_annotation"
@@ -86,7 +86,7 @@ def kind_on_device(event: Any) -> str:
 
 
 def column(events: Sequence[Any], method: str, dtype: str = "<i8") -> Array:
-    """Return what `method` of each event gives."""
+    """Return what `method` returns for each event."""
     return np.array(list(map(methodcaller(method), events)), dtype)
 
 
@@ -97,7 +97,7 @@ def times(events: Sequence[Any]) -> tuple[Array, Array]:
 
 
 def device_rows(events: Sequence[Any], activities: Sequence[int], intern: Intern) -> Array:
-    """Return what ran on a device as EVENT, in order of start."""
+    """Return device events as EVENT records, in order of start."""
     rows = np.zeros(len(events), EVENT)
     rows["start_ns"], rows["end_ns"] = times(events)
     names = [event.name() for event in events]
@@ -118,7 +118,7 @@ def copy_kind(name: str) -> int:
 
 
 def fill_details(rows: Array, events: Sequence[Any]) -> None:
-    """Fill in what only the event's text says: bytes, context, graph; releases before 2.9 have no text."""
+    """Fill in the fields that only an event's text has: bytes, context, graph; releases before 2.9 have no text."""
     if not events or not hasattr(events[0], "metadata_json"):
         return
     found: list[Mapping[str, str]] = [dict(DETAIL.findall(event.metadata_json())) for event in events]
@@ -132,13 +132,13 @@ def fill_details(rows: Array, events: Sequence[Any]) -> None:
 
 
 def host_rows(events: Sequence[Any], categories: Sequence[int], intern: Intern) -> Array:
-    """Return operators, runtime calls and annotations as RANGE, in order of start."""
+    """Return operators, runtime calls and annotations as RANGE records, in order of start."""
     rows = np.zeros(len(events), RANGE)
     rows["start_ns"], rows["end_ns"] = times(events)
     rows["name"], rows["category"] = intern([event.name() for event in events]), categories
     rows["thread"] = column(events, "device_resource_id") & SMALL
     rows["source"] = FROM_TORCH
-    # operators have numbers of torch's own there, which would meet those of launches
+    # operators have torch's own numbers there, which would collide with those of launches
     rows["correlation"] = np.where(rows["category"] == RUNTIME, column(events, "correlation_id"), 0)
     rows["depth"] = np.minimum(count_depths(rows["start_ns"], rows["end_ns"], rows["thread"]), 2**16 - 1)
     return rows[np.argsort(rows["start_ns"], kind="stable")]

@@ -1,8 +1,8 @@
 """`deepprof.attach`: cycles of a torch.profiler that the job runs itself, sent to the agent of its node.
 
-Nothing is profiled that the job does not profile anyway. What a cycle recorded is read when torch says that it is
-ready, before the job's own handler sees the same profiler. Works on a CPU-only torch, where operators stand for
-kernels. Needs numpy and no other library.
+Nothing is profiled that the job does not profile anyway. A cycle is read when torch calls `on_trace_ready`, before the
+job's own handler gets the same profiler. Works on a CPU-only torch, where operators are sent instead of kernels. Needs
+numpy and no other library.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SKIPPED_CODE, FAILED_CODE = 301, 302
 
 
 class Attachment:
-    """What `attach` returns: how many `cycles` there were, `lost_cycles` of them not sent, and `records` sent."""
+    """The result of `attach`: counts of all `cycles`, of `lost_cycles` that were not sent, and of `records` sent."""
 
     def __init__(self, profiler: Any, writer: Writer) -> None:
         self.profiler, self.writer = profiler, writer
@@ -40,7 +40,7 @@ class Attachment:
         profiler.on_trace_ready = self.ours
 
     def handle(self, profiler: Any) -> None:
-        """Send a cycle, then do what the job wanted to; an error of ours never reaches it, one of its own does."""
+        """Send a cycle, then call the job's own handler; our errors never reach the job, those of its handler do."""
         if self.attached:
             try:
                 self.send(profiler)
@@ -50,14 +50,14 @@ class Attachment:
             self.theirs(profiler)
 
     def fail(self) -> None:
-        """Say once that a cycle could not be read."""
+        """Report once that a cycle could not be read."""
         if not self.failed:
             LOG.warning("deepprof: a cycle of the profiler could not be read", exc_info=True)
             self.writer.notice(FAILED_CODE, "a cycle of torch.profiler could not be read")
         self.failed = True
 
     def send(self, profiler: Any) -> None:
-        """Send what the profiler holds; where nobody wants it, it is not even read."""
+        """Send the profiler's events; while collecting is off they are not even read."""
         until_ns, began_ns = time.time_ns(), time.thread_time_ns()
         if not self.writer.is_on:
             self.count(self.writer.put(RecordBatch(reason=Reason.DUTY_CYCLE)), 0)
@@ -71,13 +71,13 @@ class Attachment:
         self.count(taken, len(cycle.events) + len(cycle.ranges))
 
     def count(self, taken: bool, records: int) -> None:
-        """Keep count of cycles."""
+        """Count a cycle and its records."""
         self.cycles += 1
         self.lost_cycles += 0 if taken else 1
         self.records += records if taken else 0
 
     def detach(self) -> None:
-        """Leave the profiler as it was, and send the rest; the last one of a process says that the job has ended."""
+        """Restore the profiler, and send the rest; the last attachment of a process reports that the job has ended."""
         if not self.attached:
             return
         self.attached = False
@@ -87,7 +87,7 @@ class Attachment:
 
 
 def batch_of(cycle: ProfilerCycle, until_ns: int, reason: Reason) -> RecordBatch:
-    """Return a cycle with its ranges on CLOCK_MONOTONIC, and the promise that nothing before `until_ns` is to come."""
+    """Return a cycle as a batch, with its ranges on CLOCK_MONOTONIC and the watermark `until_ns`."""
     _, mono_ns, unix_ns = read_clocks()
     offset_ns = np.int64(mono_ns - unix_ns)
     cycle.ranges["start_ns"] += offset_ns
@@ -106,10 +106,9 @@ def attach(
     """Send the cycles of `profiler`, a `torch.profiler.profile`, to the agent of this node.
 
     Call it before the profiler is started or while it runs, on the profiler itself; with a schedule every cycle is
-    sent, each complete. `job`, `rank` and `world_size` are found in the environment (torchrun, SLURM, MPI, Kubernetes)
-    and in torch.distributed where they are not given; `socket` is the agent's, DEEPPROF_SOCKET or the usual one
-    otherwise. Where no agent listens, and under `deepprof run`, which collects already, one line says so, and the job
-    runs as it would.
+    sent, each complete. `job`, `rank` and `world_size`, if not given, are taken from the environment (torchrun, SLURM,
+    MPI, Kubernetes) and from torch.distributed; `socket` is the agent's, if not given DEEPPROF_SOCKET or the usual one.
+    If no agent listens, and under `deepprof run`, which collects already, one line is logged and the job runs as usual.
     """
     path = find_socket() if socket is None else Path(socket)
     speaker = CollectorIdentity("torch", not records_device(profiler), describe(job, rank, world_size))
@@ -120,14 +119,14 @@ def attach(
 
 
 def records_device(profiler: Any) -> bool:
-    """Return whether kernels will be recorded: an accelerator is there, and asked for."""
+    """Return whether kernels will be recorded: an accelerator is present, and `profiler` records it."""
     torch = sys.modules.get("torch")
     asked = any(str(activity).rpartition(".")[2] != "CPU" for activity in profiler.activities)
     present = torch is not None and (torch.cuda.is_available() or (hasattr(torch, "xpu") and torch.xpu.is_available()))
     return asked and bool(present)
 
 
-# One process is one sender, however many profilers it makes; the agent would take two for two claims on one rank.
+# One process is one sender, however many profilers it makes: the agent would take two senders for two claims on a rank.
 Key = tuple[Path, tuple[tuple[str, str], ...]]
 WRITERS: dict[Key, tuple[Writer, int]] = {}
 LOCK = threading.Lock()
@@ -155,7 +154,7 @@ def obtain(path: Path, speaker: CollectorIdentity) -> Writer:
 
 
 def release(writer: Writer) -> None:
-    """Give `writer` back; who is the last ends it."""
+    """Release `writer`; its last user ends it."""
     with LOCK:
         key = next((key for key, (other, _) in WRITERS.items() if other is writer), None)
         if key is None:

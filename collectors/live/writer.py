@@ -1,7 +1,7 @@
 """Packets written to the agent from Python: a bounded queue in front of a thread of its own. The job never waits.
 
-What does not fit is refused as a whole and counted: the next that fits says why records are missing before it. While
-no agent is there nothing is kept, and the thread looks for one again and again.
+A batch that does not fit is refused as a whole and counted: the next that fits states why records are missing before
+it. While no agent is there nothing is kept, and the thread keeps looking for one.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ QUEUE_NBYTES = 128 << 20  # two million events: a cycle of a profiler comes all 
 NAMES, NAME_CHARS, ALL_CHARS = 1 << 20, 4096, 64 << 20
 TICK_S, IDLE_S = 0.25, 0.25
 PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-FINISH_S = 3.0  # what a job that ends may wait for its last records
+FINISH_S = 3.0  # how long a job that ends may wait for its last records
 LOG = logging.getLogger("deepprof")
 
 Counts = npt.NDArray[np.int64]
-"""Numbers of records, of each of `RECORD_KINDS`."""
+"""Number of records of each of `RECORD_KINDS`."""
 Reached = tuple[int, Counts, Reason]
-"""The number of the next record, how many there were before it, and why those are missing that nobody told of."""
+"""The number of the next record, the counts before it, and why records are missing that no packet has reported."""
 
 
 def no_events() -> npt.NDArray[Any]:
@@ -66,10 +66,10 @@ def no_counts() -> Counts:
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """Records that stand or fall together: EVENT on the device clock, RANGE on CLOCK_MONOTONIC, each in order of start.
+    """Records sent or refused together: EVENT on the device clock, RANGE on CLOCK_MONOTONIC, each in order of start.
 
     All events that ended before `events_until_ns` and ranges that ended before `ranges_until_ns` are in this batch or
-    in one before it; NO_TIME promises nothing. `lost` records are missing before it for `reason`. `first` and `made`
+    in one before it; NO_TIME: no watermark. `lost` records are missing before it for `reason`. `first` and `made`
     are set by the writer: the number of its first record, and how many of each kind there were before.
     """
 
@@ -84,12 +84,12 @@ class RecordBatch:
 
     @property
     def count(self) -> int:
-        """How many records it has."""
+        """Number of records."""
         return len(self.events) + len(self.ranges)
 
     @property
     def nbytes(self) -> int:
-        """What it takes in the queue."""
+        """Size in the queue."""
         return int(self.events.nbytes + self.ranges.nbytes)
 
 
@@ -99,7 +99,7 @@ def read_clocks(device_clock: Callable[[], int] | None = None) -> tuple[int, int
     Without `device_clock` events are on the Unix clock, as torch.profiler's are.
     """
     tries = [read_once(device_clock) for _ in range(3)]
-    # the one that was not put to sleep; to fail may be quicker than to read
+    # the shortest was not interrupted; failed ones sort last, as they may be quicker than a read
     before, unix_ns, device_ns, after = min(tries, key=lambda read: (read[2] == NO_TIME, read[3] - read[0]))
     return device_ns, (before + after) // 2, unix_ns
 
@@ -109,15 +109,15 @@ def read_once(device_clock: Callable[[], int] | None) -> tuple[int, int, int, in
     before, unix_ns = time.monotonic_ns(), time.time_ns()
     try:
         device_ns = unix_ns if device_clock is None else device_clock()
-    except Exception:  # a driver's, of any kind; events then wait for a tick that knows
+    except Exception:  # a driver may raise any; events then wait for a tick that has the time
         device_ns = NO_TIME
     return before, unix_ns, device_ns, time.monotonic_ns()
 
 
 class Writer:
-    """One process's way to the agent. Every method may be called from any thread and none waits but `finish`.
+    """Sends the records of one process to the agent. Any thread may call its methods, and only `finish` waits.
 
-    In a forked child it is inert. `spent_ns` is what the caller adds of its own CPU time to what collecting costs.
+    In a forked child it does nothing. `spent_ns` is CPU time of the caller that counts as a cost of collecting.
     """
 
     def __init__(
@@ -143,11 +143,11 @@ class Writer:
         self.made = no_counts()  # records by kind, of those numbered so far
         self.level, self.owed, self.connected_once = CollectionLevel.ON, Reason.NONE, False
         self.until, self.sent_names = (NO_TIME, NO_TIME), 0
-        self.ahead_ns = 0  # of CLOCK_MONOTONIC was the device's clock when it was read last
+        self.ahead_ns = 0  # how far the device's clock was ahead of CLOCK_MONOTONIC when last read
         self.thread = threading.Thread(target=self.run, name="deepprof", daemon=True)
 
     def start(self) -> bool:
-        """Look for the agent and start the thread; False where no agent listens yet, which one line says."""
+        """Look for the agent and start the thread; return False, after a logged line, if no agent listens yet."""
         found = self.open()
         if not found:
             self.owed = Reason.DISCONNECTED
@@ -183,12 +183,12 @@ class Writer:
         return len(self.names)
 
     def put(self, batch: RecordBatch) -> bool:
-        """Take `batch` on its way whole, or refuse and count it: no agent, switched off, or no room."""
+        """Queue `batch` whole and return True, or refuse and count it: no agent, switched off, or no space."""
         if self.is_over:
             return False
         with self.lock:
             refused = self.refusal(batch)
-            if refused is Reason.DUTY_CYCLE:  # what was not to be collected is no loss, and takes no numbers
+            if refused is Reason.DUTY_CYCLE:  # records not to be collected are not lost, and get no numbers
                 self.owed = refused
                 return False
             first, made = self.next + batch.lost, self.made
@@ -207,7 +207,7 @@ class Writer:
         return True
 
     def refusal(self, batch: RecordBatch) -> Reason:
-        """Return why `batch` cannot go, or NONE."""
+        """Return why `batch` cannot be queued, or NONE."""
         if self.connection is None:
             return Reason.DISCONNECTED
         if self.level is CollectionLevel.OFF:
@@ -222,16 +222,16 @@ class Writer:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has said END, or belongs to the process that this one was forked from."""
+        """Whether it has ended or is about to, or belongs to the process that this one was forked from."""
         return self.wanted.is_set() or self.pid != os.getpid()
 
     def notice(self, code: int, text: str) -> None:
-        """Tell people one line through the agent."""
+        """Send one line for people through the agent."""
         self.notices.append((code, text))
         self.wake()
 
     def finish(self) -> None:
-        """Send what is queued, say END and end the thread; waits three seconds at most."""
+        """Send what is queued, then END, and end the thread; waits at most three seconds."""
         if self.pid != os.getpid() or not self.thread.is_alive():
             return
         self.wanted.set()
@@ -240,11 +240,11 @@ class Writer:
         atexit.unregister(self.finish)
 
     def wake(self) -> None:
-        """Let the thread look now."""
+        """End the thread's wait."""
         if (connection := self.connection) is not None:
             connection.wake()
 
-    # From here on everything runs on the thread, but `open`, which `start` calls before there is one.
+    # From here on everything runs on the thread, except `open`, which `start` calls before the thread exists.
 
     def run(self) -> None:
         """Serve one connection after the other until the job ends."""
@@ -261,13 +261,13 @@ class Writer:
                 LOG.debug("the agent is gone: %s", error)
                 tries += 1
             except Exception:
-                LOG.exception("deepprof: collecting ends")  # a mistake of ours costs the job this and no more
+                LOG.exception("deepprof: collecting ends")  # an error of ours ends collecting, not the job
                 self.wanted.set()
             self.close()
         self.ended.set()
 
     def open(self) -> bool:
-        """Connect and say who this is; False where nobody listens."""
+        """Connect and queue HELLO; return False if no agent listens."""
         connection = connect(self.path)
         if connection is None:
             return False
@@ -277,7 +277,7 @@ class Writer:
         return True
 
     def close(self) -> None:
-        """Forget the connection and what was on its way through it."""
+        """Close the connection, and drop what was queued for it."""
         with self.lock:
             connection, self.connection = self.connection, None
             self.queue.clear()
@@ -288,7 +288,7 @@ class Writer:
         self.tell(False)
 
     def serve(self) -> None:
-        """Write and hear until the job ends; raises `AgentLostError` or `OSError` when the agent goes."""
+        """Write and receive until the job ends; raises `AgentLostError` or `OSError` when the agent goes."""
         connection = self.connection
         assert connection is not None  # noqa: S101  # `run` opened it
         connection.wait_welcome(self.wanted)
@@ -309,19 +309,19 @@ class Writer:
             self.hear(connection)
 
     def reached(self) -> Reached:
-        """Return how far what was written reaches."""
+        """Return how far the written records reach."""
         with self.lock:
             if self.queue:
                 return self.queue[0].first - self.queue[0].lost, self.queue[0].made, Reason.NONE
             return self.next, self.made, self.owed
 
     def hear(self, connection: Connection) -> None:
-        """Follow what the agent wants now."""
+        """Follow the agent's level if it has changed."""
         if connection.level is not self.level:
             self.follow(connection.level)
 
     def follow(self, level: CollectionLevel) -> None:
-        """Switch; what a collector gives when it stops still belongs to the window."""
+        """Switch to `level`; records that a collector delivers when it stops still belong to the window."""
         if level is CollectionLevel.OFF:
             self.tell(False)
         with self.lock:
@@ -330,7 +330,7 @@ class Writer:
             self.tell(True)
 
     def tell(self, on: bool) -> None:
-        """Tell the collector to begin or to stop; it must not raise, and a line says so where it does."""
+        """Tell the collector to begin or to stop; it must not raise, and an exception is logged."""
         if self.listener is not None:
             try:
                 self.listener(on)
@@ -347,7 +347,7 @@ class Writer:
             return batch
 
     def write(self, connection: Connection, batch: RecordBatch) -> None:
-        """Queue a batch's packets, names first, with promises as they become true."""
+        """Queue a batch's packets, names first, with watermarks as they become valid."""
         self.write_names(connection)
         number, reason, made = batch.first, batch.reason, batch.made
         device_ns, mono_ns, _ = read_clocks(self.device_clock)
@@ -363,14 +363,14 @@ class Writer:
             self.write_tick(connection, (number, made, Reason.NONE))
 
     def promise(self, batch: RecordBatch, until_ns: int | None, offset_ns: int) -> None:
-        """Promise what a part of a batch allows: the others begin at `until_ns` or later; None: it is the last."""
+        """Raise the watermarks after a part of a batch: other parts begin at `until_ns` or later; None: the last."""
         events_ns, ranges_ns = batch.events_until_ns, batch.ranges_until_ns
         if until_ns is not None:
             events_ns, ranges_ns = min(events_ns, until_ns + offset_ns), min(ranges_ns, until_ns)
         self.until = max(self.until[0], events_ns), max(self.until[1], ranges_ns)
 
     def write_names(self, connection: Connection) -> None:
-        """Queue the names that this connection has not had."""
+        """Queue the names that this connection has not carried yet."""
         with self.lock:
             fresh = self.names[self.sent_names :]
             first, self.sent_names = self.sent_names + 1, len(self.names)
@@ -382,7 +382,7 @@ class Writer:
         return np.array([(first, count, reason, made)], RECORDS_HEAD).tobytes()
 
     def write_tick(self, connection: Connection, reached: Reached | None = None) -> None:
-        """Queue what people are told, the clocks and what is promised; `reached` within a batch: how far it is."""
+        """Queue the notices, the clocks and the watermarks; `reached`, within a batch, is how far it is written."""
         while self.notices:
             connection.queue(pack(Kind.NOTICE, notice_payload(*self.notices.popleft())))
         tick = np.zeros(1, TICK)
@@ -396,7 +396,7 @@ class Writer:
 
 
 def count_kinds(events: npt.NDArray[Any] | None = None, ranges: npt.NDArray[Any] | None = None) -> Counts:
-    """Return how many records there are of each of `RECORD_KINDS`; an unknown activity is of none."""
+    """Return how many records there are of each of `RECORD_KINDS`; an unknown activity is not counted."""
     counts = no_counts()
     if events is not None and len(events):
         counts[:-1] = np.bincount(events["activity"], minlength=len(counts))[: len(counts) - 1]
@@ -405,29 +405,29 @@ def count_kinds(events: npt.NDArray[Any] | None = None, ranges: npt.NDArray[Any]
 
 
 def leave(writer: Writer | None) -> None:
-    """Close, in a forked child, what the parent talks through: an agent hears of its end only when nobody holds it."""
+    """Close the parent's connection in a forked child: the agent sees its end only when no process holds it."""
     if writer is not None and writer.connection is not None:
         writer.connection.close()
 
 
 def and_promise(last: RecordBatch, batch: RecordBatch) -> RecordBatch:
-    """Return `last` with what `batch` promises: where nobody reads, promises must not fill the queue."""
+    """Return `last` with the watermarks of `batch`: while no agent reads, watermarks must not fill the queue."""
     events_ns, ranges_ns = map(max, until(last), until(batch))
     return replace(last, events_until_ns=events_ns, ranges_until_ns=ranges_ns)
 
 
 def until(batch: RecordBatch) -> tuple[int, int]:
-    """Return what a batch promises."""
+    """Return a batch's watermarks."""
     return batch.events_until_ns, batch.ranges_until_ns
 
 
 def queue_limit() -> int:
-    """Return how many bytes may wait: DEEPPROF_QUEUE_NBYTES or 128 MiB."""
+    """Return how many bytes may be queued: DEEPPROF_QUEUE_NBYTES or 128 MiB."""
     said = os.environ.get("DEEPPROF_QUEUE_NBYTES", "")
     return int(said) if said.isascii() and said.isdigit() and len(said) < 13 else QUEUE_NBYTES
 
 
 def warn(text: str) -> None:
-    """Say one line, unless DEEPPROF_QUIET is set."""
+    """Log one line, unless DEEPPROF_QUIET is set."""
     if not os.environ.get("DEEPPROF_QUIET"):
         LOG.warning("deepprof: %s", text)

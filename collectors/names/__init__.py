@@ -1,1 +1,1 @@
-"""C++ names: demangled, and cut to what people call a kernel."""
+"""C++ names: demangled, and cut to the part that people use for a kernel."""

@@ -1,4 +1,4 @@
-"""C++ names made readable: mangled ones spelled out, and long ones cut to what a person calls a kernel."""
+"""C++ names made readable: mangled ones spelled out, and long ones cut to the part that people use for a kernel."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MANGLED = r"^_Z[0-9A-Za-z_.$]+$"
 LENGTH_LIMIT = 4096  # the longest of real kernels have about 2,000
 KERNEL_DESCRIPTOR = ".kd"  # what AMD's compiler appends to the name of the same kernel
 SECONDS = 10.0
-ATTEMPTS = 4  # a name that ends the worker stays as it is, and the others get another one
+ATTEMPTS = 4  # a name that ends the worker stays as it is, and another worker takes the next names
 PACKAGE = "pydemumble"
 WORKER = Path(__file__).with_name("worker.py")
 MISSING = "names of C++ functions are shown mangled (_Z…): `pip install 'deepprof[names]'` spells them out"
 
 
 def with_readable_names(trace: Trace) -> Trace:
-    """Return `trace` with its mangled names spelled out, or with a note that says how to have them so."""
+    """Return `trace` with its mangled names spelled out, or with a note on how to enable that."""
     if not find_mangled(trace.names).len():
         return trace
     if package_directory() is None:
@@ -41,10 +41,10 @@ def with_readable_names(trace: Trace) -> Trace:
 def demangle(names: pl.Series) -> pl.Series:
     """Return `names` with the Itanium-mangled ones (`_Z…`) as full C++ names.
 
-    A name stays as it is where it is not mangled, is longer than 4,096 characters or cannot be demangled within the
-    limits of `worker`; all do where pydemumble is not installed (`pip install 'deepprof[names]'`). The work is
-    done in a process of its own and takes at most 10 seconds: demanglers follow back references, so that a short
-    hostile name can stand for terabytes.
+    A name stays as it is if it is not mangled, is longer than 4,096 characters or cannot be demangled within the
+    limits of `worker`; all names stay if pydemumble is not installed (`pip install 'deepprof[names]'`). The work is
+    done in a separate process and takes at most 10 seconds: demanglers follow back references, so that a short
+    hostile name can expand to terabytes.
     """
     mangled, directory = find_mangled(names), package_directory()
     if directory is None or mangled.is_empty():
@@ -61,7 +61,7 @@ def find_mangled(names: pl.Series) -> pl.Series:
 
 
 def package_directory() -> Path | None:
-    """Return the directory that the demangler's package lies in, or None where it is not installed."""
+    """Return the directory that contains the demangler's package, or None if it is not installed."""
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         return None
@@ -81,7 +81,7 @@ def ask_workers(names: list[str], directory: Path) -> list[str]:
 
 
 def ask_worker(names: list[str], directory: Path, seconds: float) -> list[str]:
-    """Return the answers of one worker, fewer than `names` where it came to an end before."""
+    """Return the answers of one worker, fewer than `names` if it ended early."""
     # Isolated and without `site`: no start-up file of the user runs, and it starts in half the time.
     command = [sys.executable, "-I", "-S", "-X", "utf8", str(WORKER), str(directory)]
     questions = "".join(f"{name}\n" for name in names).encode()
@@ -92,7 +92,7 @@ def ask_worker(names: list[str], directory: Path, seconds: float) -> list[str]:
         answers = done.stdout
     except subprocess.TimeoutExpired as late:
         answers = late.stdout or b""
-    except (OSError, ValueError):  # no Python to start, as in an embedded one
+    except (OSError, ValueError):  # no Python to start, as in an embedded interpreter
         return []
     lines = answers.decode("utf-8", "replace").replace("\r", "").split("\n")
-    return lines[:-1]  # the last one is not whole, or empty
+    return lines[:-1]  # the last line is incomplete, or empty

@@ -19,7 +19,7 @@ TOKEN = re.compile(
 CLOSES = {")": "(", ">": "<", "}": "{", "]": "["}
 OPENS = {opening: closing for closing, opening in CLOSES.items()}
 QUALIFIERS = ("const", "volatile", "&", "&&", "noexcept")
-# Names that many different kernels share: what tells them apart is their first template argument.
+# Names that many different kernels share: their first template argument distinguishes them.
 GENERIC = re.compile(r"[Kk]ernel2?|device_kernel|_kernel_agent|kernel_entry|run|apply|enable_sm\w+")
 NAMELESS = frozenset({"lambda", "operator()"})
 SOURCE_NAME = re.compile(r"(\d{1,4})(?=[A-Za-z_])")
@@ -29,15 +29,15 @@ MANGLED_START = re.compile(r"_Z(?:N[rVKRO]*)?(?:St)?")
 def shorten(name: str) -> str:
     """Return the short name of a kernel, never empty: "vectorized_elementwise_kernel".
 
-    A C++ name loses its return type, namespaces, template arguments and parameter list; a lambda is called after the
-    function it stands in, and a name that says nothing (`cutlass::Kernel<…>`) keeps its first template argument. What
-    is no C++ name (`ampere_sgemm_128x64_tn`, "Memcpy HtoD (Pageable -> Device)") stays as it is.
+    A C++ name loses its return type, namespaces, template arguments and parameter list; a lambda is named after the
+    function that contains it, and a generic name (`cutlass::Kernel<…>`) keeps its first template argument. A name that
+    is not C++ (`ampere_sgemm_128x64_tn`, "Memcpy HtoD (Pageable -> Device)") stays as it is.
     """
     return shorten_at(name, 0) or UNKNOWN
 
 
 def shorten_at(name: str, depth: int) -> str:
-    """Return the short name of `name`, which stands in `depth` others; "" for nothing but space."""
+    """Return the short name of `name`, which is nested in `depth` others; "" for white space only."""
     text = name[:LENGTH_LIMIT].strip().removesuffix(".kd")
     if text.startswith("_Z"):
         return last_source_name(text) or text
@@ -48,12 +48,12 @@ def shorten_at(name: str, depth: int) -> str:
         return text
     argument = first_argument(last.arguments) if GENERIC.fullmatch(last.name) and depth < DEPTH_LIMIT else ""
     full = f"{last.name}<{shorten_at(argument, depth + 1)}>" if argument else last.name
-    return full if len(full) <= len(text) else last.name  # brackets that were never closed would be
+    return full if len(full) <= len(text) else last.name  # it is longer if brackets were never closed
 
 
 @dataclass(slots=True)
 class Declarator:
-    """What has been read of a name such as `a::b<int>::c`: its last part, and the named part before it."""
+    """The parts of a name such as `a::b<int>::c` that have been read: the closed ones, and the current one."""
 
     parts: list[str] = field(default_factory=list)  # those that are closed by "::"
     name: str = ""  # of the part that is being read
@@ -61,12 +61,12 @@ class Declarator:
     called: bool = False  # its parameter list has been read
 
     def close(self) -> None:
-        """Take what has been read as one part of the path."""
+        """Close the current part of the path."""
         self.parts.append(self.name)
         self.name, self.arguments, self.called = "", "", False
 
     def group(self, bracket: str, content: str) -> None:
-        """Take in a bracketed `content`."""
+        """Add the `content` of a pair of brackets to the current part."""
         if bracket == "(" and self.name:
             self.called = self.name != "decltype"
         elif bracket == "<" and self.name:
@@ -75,7 +75,7 @@ class Declarator:
             self.name = "lambda"
 
     def finished(self) -> Declarator | None:
-        """Return this path with a telling name, or None where it has no name at all."""
+        """Return this path with a distinctive name, or None if it has no name at all."""
         named = [part for part in (*self.parts, self.name) if part]
         if not named:
             return None
@@ -88,14 +88,14 @@ class Declarator:
 
 
 def read_path(text: str) -> Declarator | None:
-    """Return the path of the function that the C++ name `text` declares, None where it is no such name."""
+    """Return the path of the function that the C++ name `text` declares, None if it is no such name."""
     path = Declarator()
     for piece, content in outline(text):
         if piece == ",":
             return None
         if piece.isspace():
             if path.called:
-                continue  # "const" may follow, and the path go on behind it
+                continue  # "const" may follow, and then more of the path
             path = Declarator()
         elif piece == "::":
             path.close()
@@ -110,9 +110,9 @@ def read_path(text: str) -> Declarator | None:
 
 
 def outline(text: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the pieces of `text` outside all brackets, and each outermost pair as its opening one with its content.
+    """Yield the pieces of `text` outside all brackets, and of each outermost pair the opening one with its content.
 
-    Brackets that do not fit are borne with: one that is never closed ends with the text.
+    Unmatched brackets are allowed: one that is never closed ends with the text.
     """
     opened: list[tuple[str, int]] = []
     depth = dict.fromkeys(OPENS, 0)
@@ -134,7 +134,7 @@ def outline(text: str) -> Iterator[tuple[str, str | None]]:
 
 
 def close_bracket(opened: list[tuple[str, int]], depth: dict[str, int], bracket: str) -> tuple[str, int]:
-    """Close the innermost `bracket`, and with it those inside that were never closed; return what was opened, where."""
+    """Close the innermost `bracket` and the unclosed ones inside it; return it and where its content starts."""
     while True:
         last = opened.pop()
         depth[last[0]] -= 1
@@ -153,7 +153,7 @@ def first_argument(arguments: str) -> str:
 
 
 def last_source_name(text: str) -> str:
-    """Return the last plain name at the start of the mangled name `text`, "" where it starts with none."""
+    """Return the last plain name at the start of the mangled name `text`, "" if it starts with none."""
     start = MANGLED_START.match(text)
     at, name = start.end() if start else len(text), ""
     while found := SOURCE_NAME.match(text, at):

@@ -1,25 +1,25 @@
-"""The process that demangles, apart from everybody else: a hostile name may cost it its life.
+"""The process that demangles, separate from all others because a hostile name may kill it.
 
-Run by path: `worker.py DIRECTORY`, where DIRECTORY holds the package pydemumble. It reads one mangled name a
-line and answers each at once with one line: the C++ name, or nothing where there is none. It imports nothing of
-DeepProf, so that it starts in the time that Python takes.
+Run by path: `worker.py DIRECTORY`, where DIRECTORY holds the package pydemumble. It reads one mangled name per
+line and answers each at once with one line: the C++ name, or an empty line if there is none. It imports nothing of
+DeepProf, so that it starts as fast as Python does.
 """
 
 from __future__ import annotations
 
 import sys
 
-DATA_NBYTES = 128 * 1024**2  # a name of 400 characters can stand for more text than any machine holds
-SPACE_NBYTES = 1024**3  # where the system does not count data
+DATA_NBYTES = 128 * 1024**2  # a name of 400 characters can expand to more text than any machine holds
+SPACE_NBYTES = 1024**3  # of addresses, for systems that do not count data
 CPU_SECONDS = 10
 TEXT_LIMIT = 64 * 1024
 
 
 def limit_resources() -> None:
-    """Bound memory and time where the system knows such limits, and leave no core file behind."""
+    """Limit memory and time where the system supports it, and leave no core file behind."""
     try:
         import resource
-    except ImportError:  # Windows: the parent's clock alone ends the work
+    except ImportError:  # Windows: only the parent's timeout ends the work
         return
     limits = {
         resource.RLIMIT_DATA: DATA_NBYTES,
@@ -30,7 +30,7 @@ def limit_resources() -> None:
     for limit, value in limits.items():
         try:
             resource.setrlimit(limit, (value, value))
-        except (ValueError, OSError):  # a lower one holds already
+        except (ValueError, OSError):  # a lower limit is already set
             continue
 
 
@@ -43,7 +43,7 @@ def answer(directory: str) -> None:
     for line in sys.stdin:
         text = pydemumble.demangle(line.strip())
         sys.stdout.write(text + "\n" if len(text) <= TEXT_LIMIT and text.isprintable() else "\n")
-        sys.stdout.flush()  # what is answered before a name that kills is kept
+        sys.stdout.flush()  # keeps the answers before a name that kills the process
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The native store: one directory per job, a folder per rank, read lazily; the quick path to a question asked twice."""
+"""The native store: one directory per job, a folder per rank, read lazily, so that using a trace again is fast."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Store:
     def read(self, rank: int | None = None, *, start_ns: int | None = None, end_ns: int | None = None) -> Trace:
         """Return one rank as a `Trace`, whole or the part that overlaps `start_ns` ≤ t < `end_ns` on its clock.
 
-        `rank` may be left out where there is one. See `StoredRank.read`. Raises `UsageError` for a rank that is not
+        `rank` may be left out if there is only one. See `StoredRank.read`. Raises `UsageError` for a rank that is not
         in the store.
         """
         if rank is None and len(self.ranks) == 1:
@@ -69,7 +69,7 @@ class Store:
 
 
 def open_store(path: str | os.PathLike[str]) -> Store:
-    """Return the store in the directory `path`, or the store of one rank where it is one rank's folder.
+    """Return the store in the directory `path`, or a store of one rank if `path` is a rank's folder.
 
     Reads manifests only. Raises `TraceError` for a directory that is no store, or a damaged one.
     """
@@ -84,7 +84,7 @@ def open_store(path: str | os.PathLike[str]) -> Store:
 
 
 def is_store(path: Path) -> bool:
-    """Return whether the directory `path` says it is a store of a job. Never raises."""
+    """Return whether the manifest in the directory `path` states that it is a store of a job. Never raises."""
     return claims(path, JobManifest)
 
 
@@ -94,7 +94,7 @@ def find_ranks(path: Path) -> list[Path]:
 
 
 def read_index(path: Path) -> JobManifest:
-    """Return the job's manifest; raises `TraceError` when it names what cannot be a rank's folder in it."""
+    """Return the job's manifest; raise `TraceError` when it names something that cannot be a rank's folder in it."""
     index = read_manifest(path, JobManifest)
     if not 0 < len(index.ranks) <= RANKS:
         raise TraceError(path, f"is a store of {len(index.ranks)} ranks", WRITE_AGAIN)
@@ -120,9 +120,9 @@ def write_index(path: Path, ranks: Sequence[int]) -> None:
 
 
 def check_store_target(path: str | os.PathLike[str]) -> Path:
-    """Return where `path` leads; raises `UsageError` unless a store can be written there.
+    """Return `path` with its links resolved; raise `UsageError` unless a store can be written there.
 
-    That is a place where nothing is, an empty directory, or a store with nothing else in it, which is replaced.
+    The path must not exist, or be an empty directory, or a store with nothing else in it, which is replaced.
     """
     if os.fspath(path) in {"", "-"}:
         raise UsageError(f"{os.fspath(path)!r}: -o names no directory; give it a name")
@@ -145,18 +145,18 @@ def check_store_target(path: str | os.PathLike[str]) -> Path:
 
 
 def list_entries(path: Path) -> list[str]:
-    """Return the names in the directory `path`, none where it is no directory."""
+    """Return the names in the directory `path`, none if it is no directory."""
     return os.listdir(path) if path.is_dir() else []
 
 
 @contextmanager
 def replace_store(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a fresh directory beside `path`, which takes its place at the end: whole, or not at all.
+    """Yield a new directory beside `path`, which replaces `path` at the end: completely, or not at all.
 
     Raises `UsageError` as `check_store_target` does, and `OSError`.
     """
     target = check_store_target(path)
-    # Not the process's number: in a container it is always the same, and one that was killed has left its part.
+    # Not the process id: in a container it is always the same, and a killed process leaves its part behind.
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     part.mkdir()
     try:
@@ -170,7 +170,7 @@ def replace_store(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def swap(part: Path, target: Path) -> None:
-    """Put `part` in the place of `target`, and remove what was there."""
+    """Put `part` in the place of `target`, and remove the old content."""
     old = part.with_suffix(".old")
     target.rename(old)
     try:

@@ -1,7 +1,7 @@
 """The two manifests of the native store: JSON, typed, with a version of their own.
 
 A store is a directory of one job: `deepprof.json` lists its ranks, and each has a folder with a `deepprof.json` of its
-own beside its tables. A number before the dot that this release does not know is refused; unknown keys are ignored.
+own beside its tables. A version with an unknown number before the dot is refused; unknown keys are ignored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 MANIFEST = "deepprof.json"
 JOB_SCHEMA, RANK_SCHEMA = "deepprof.store/1", "deepprof.rank/1"
 MANIFEST_NBYTES = 16 * 1024**2
-FOLDER = re.compile(r"rank=\d{1,10}")  # as DuckDB, polars and pyarrow take for a column `rank`
+FOLDER = re.compile(r"rank=\d{1,10}")  # DuckDB, polars and pyarrow read such a name as a column `rank`
 WRITE_AGAIN = "write the store again with `deepprof convert`"
 ROWS_LIMIT = 2**26  # of one table: more events than any file that DeepProf reads can hold
 
@@ -48,7 +48,7 @@ Manifest = TypeVar("Manifest", "JobManifest", "RankManifest")
 
 
 class RecordCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the records: `read == kept + Σ dropped`."""
+    """The accounting of the records: `read == kept + Σ dropped`."""
 
     read: Count
     kept: Count
@@ -57,7 +57,7 @@ class RecordCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file of one table is: its rows, its size, and the CRC-32 of its content."""
+    """The file of one table: its rows, its size, and the CRC-32 of its content."""
 
     rows: Annotated[int, msgspec.Meta(ge=0, le=ROWS_LIMIT)]
     nbytes: Count
@@ -65,10 +65,10 @@ class TableFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankManifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything of a `Trace` but its tables, whose files it knows; `start_ns` is its first device event.
+    """Everything of a `Trace` except its tables, whose files it lists; `start_ns` is that of its first device event.
 
-    `path` and `format` are those of the file that the trace came from, `rank` is the one that file names. `processes`
-    is not there where the trace knows none.
+    `path` and `format` are those of the file that the trace came from, `rank` is the one that the file names.
+    `processes` is absent if the trace has none.
     """
 
     schema: str
@@ -103,7 +103,7 @@ class JobManifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe_trace(trace: Trace, tables: dict[str, TableFile], version: str) -> RankManifest:
-    """Return the manifest of `trace`, whose tables are in these files."""
+    """Return the manifest of `trace`, whose tables are in the files `tables`."""
     counts, start = trace.accounting, trace.device_events["start_ns"].min()
     return RankManifest(
         schema=RANK_SCHEMA,
@@ -126,7 +126,7 @@ def describe_trace(trace: Trace, tables: dict[str, TableFile], version: str) -> 
 
 
 def claims(folder: Path, kind: type[JobManifest] | type[RankManifest]) -> bool:
-    """Return whether `folder` has a manifest that says it is of `kind`, in whatever version. Never raises."""
+    """Return whether `folder` has a manifest that states it is of `kind`, in any version. Never raises."""
     schema = (JOB_SCHEMA if kind is JobManifest else RANK_SCHEMA).partition("/")[0]
     try:
         if not is_plain(folder / MANIFEST):
@@ -139,7 +139,7 @@ def claims(folder: Path, kind: type[JobManifest] | type[RankManifest]) -> bool:
 
 
 def is_rank_folder(folder: Path) -> bool:
-    """Return whether `folder` has the name of a rank's and a manifest, in whatever state that is. Never raises."""
+    """Return whether `folder` has the name of a rank's folder and a manifest, even a damaged one. Never raises."""
     return FOLDER.fullmatch(folder.name) is not None and os.path.lexists(folder / MANIFEST)
 
 
@@ -149,7 +149,7 @@ def is_plain(path: Path) -> bool:
 
 
 def read_manifest(folder: Path, kind: type[Manifest]) -> Manifest:
-    """Return the manifest in `folder`; raises `TraceError` for one that is damaged, or of a version to come."""
+    """Return the manifest in `folder`; raise `TraceError` for one that is damaged, or of a later version."""
     path = folder / MANIFEST
     require_plain(path)
     content = bytes(read_bytes(path, MANIFEST_NBYTES))

@@ -1,7 +1,7 @@
 """The sizes that a Parquet file states, read before anything is decoded: its footer, and the header of every page.
 
 A Parquet file of some kilobytes can unpack into terabytes. polars does not show these numbers, so a small reader of
-Thrift's compact protocol looks at them here; nothing else of the format is interpreted.
+Thrift's compact protocol reads them here; nothing else of the format is interpreted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PAGE_UNPACKED, PAGE_PACKED, PAGE_DATA, PAGE_DICTIONARY, PAGE_DATA_2 = 2, 3, 5, 7
 
 
 class MalformedParquetError(Exception):
-    """A file that is no Parquet, or lies about itself; says how."""
+    """A file that is no Parquet, or states wrong sizes; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class Sizes:
 
 
 def read_sizes(path: Path) -> Sizes:
-    """Return what the Parquet file `path` states about its sizes.
+    """Return the sizes that the Parquet file `path` states.
 
-    Raises `MalformedParquetError` when the statements are impossible or contradict each other, and `TraceError` when
-    the file cannot be read. Reads the footer, of at most 64 MiB, and the head of each page.
+    Raises `MalformedParquetError` when they are impossible or contradict each other, and `TraceError` when the file
+    cannot be read. Reads the footer, of at most 64 MiB, and the header of each page.
     """
     with open_file(path) as file:
         try:
@@ -77,7 +77,7 @@ def read_footer(file: BinaryIO) -> dict[int, Any]:
 
 
 def measure_chunk(file: BinaryIO, chunk: dict[int, Any], rows: int, budget: Iterator[int]) -> int:
-    """Return the bytes that the pages of one column's chunk of `rows` unpack to; every page takes from `budget`."""
+    """Return the bytes that the pages of one column's chunk of `rows` unpack to; every page takes one from `budget`."""
     metadata = chunk[METADATA]
     packed, values = count(metadata, PACKED), count(metadata, VALUES)
     if chunk.get(OUTSIDE) is not None or values != rows:
@@ -122,7 +122,7 @@ def read_header(file: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
 
 
 def count(record: dict[int, Any], field: int) -> int:
-    """Return a number that must be there and cannot be negative."""
+    """Return a number that must exist and must not be negative."""
     value = record[field]
     if not isinstance(value, int) or value < 0:
         raise MalformedParquetError(f"states {value!r} where a size must stand")
@@ -138,8 +138,8 @@ def records(record: dict[int, Any], field: int) -> list[dict[int, Any]]:
 class Compact:
     """Thrift's compact protocol: a struct becomes a dictionary of its fields by number.
 
-    `at` is how many bytes have been read. Raises `IndexError` at the end of the data and `MalformedParquetError` for
-    what is no Thrift.
+    `at` is the number of bytes that have been read. Raises `IndexError` at the end of the data and
+    `MalformedParquetError` for data that is no Thrift.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -171,7 +171,7 @@ class Compact:
             return self.byte()
         if kind in {4, 5, 6}:
             return self.integer()
-        raise MalformedParquetError(f"has a field of kind {kind}")  # maps stand nowhere in the format
+        raise MalformedParquetError(f"has a field of kind {kind}")  # the format has no maps
 
     def items(self, depth: int) -> list[Any]:
         """Return the list that starts here."""

@@ -22,7 +22,7 @@ DETAILS = {"operands": OPERANDS, "stacks": STACKS}
 
 
 def write_rank(trace: Trace, folder: Path) -> RankManifest:
-    """Write `trace` into `folder`, which is made, and return its manifest, which is written last.
+    """Write `trace` into the new directory `folder`, and return its manifest, which is written last.
 
     Raises `OSError`. Takes the memory of one more table at most.
     """
@@ -43,7 +43,7 @@ def name_table(trace: Trace) -> pl.DataFrame:
 
 
 def open_rank(folder: Path) -> StoredRank:
-    """Return the rank stored in `folder`; its tables are looked at when they are asked for. Raises `TraceError`."""
+    """Return the rank stored in `folder`; its tables are checked only when they are read. Raises `TraceError`."""
     manifest = read_manifest(folder, RankManifest)
     absent = STORED.keys() - manifest.tables.keys()
     if absent:
@@ -67,11 +67,11 @@ class StoredRank:
         return scan_table(self.folder, table, self.manifest.tables[table], row)
 
     def read(self, start_ns: int | None = None, end_ns: int | None = None, *, details: bool = False) -> Trace:
-        """Return the rank, or what of it overlaps `start_ns` ≤ t < `end_ns` on its own clock, as `time_range.cut`.
+        """Return the rank, or the part that overlaps `start_ns` ≤ t < `end_ns` on its own clock, as `time_range.cut`.
 
-        A part takes only the row groups that overlap, and is not compared with the checksums. `details` asks for
-        operands and stacks, where the store has them. Raises `TraceError` for a damaged store. Takes the memory of the
-        tables, and as much again of the largest while it is read.
+        For a part only the row groups that overlap are read, and no checksum is checked. `details` asks for operands
+        and stacks, where the store has them. Raises `TraceError` for a damaged store. Takes the memory of the tables,
+        and that of the largest again while it is read.
         """
         partial = (start_ns, end_ns) != (None, None)
         for table in () if partial else STORED:
@@ -89,7 +89,7 @@ class StoredRank:
         return self.assemble(tables if details else without_details(tables), partial=partial)
 
     def check_sides(self) -> None:
-        """Raise `TraceError` when a row of a side table belongs to no row."""
+        """Raise `TraceError` when a row of a side table belongs to no row of a record table."""
         for side, of in SIDE_TABLES.items():
             event = pl.col("event")
             lost = self.scan(side).select((event.is_null() | (event >= self.manifest.tables[of].rows)).sum()).collect()
@@ -97,7 +97,7 @@ class StoredRank:
                 raise TraceError(self.folder / f"{side}.parquet", f"has rows for no row of {of}", WRITE_AGAIN)
 
     def assemble(self, tables: dict[str, pl.DataFrame], *, partial: bool) -> Trace:
-        """Return the tables as a trace; raises `TraceError` where they do not make one."""
+        """Return the tables as a trace; raise `TraceError` if they are no valid one."""
         said, names = self.manifest, tables.pop("names")
         if (
             not names["name_id"].equals(pl.Series("name_id", range(names.height), pl.UInt32))
@@ -126,6 +126,6 @@ class StoredRank:
 
 
 def without_details(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    """Return the tables as they are read where nobody asks for operands and stacks."""
+    """Return the tables without operands and stacks."""
     host = tables["host_events"].with_columns(stack_id=pl.lit(None, pl.UInt32))
     return tables | {table: empty_table(schema) for table, schema in DETAILS.items()} | {"host_events": host}

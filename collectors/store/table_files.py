@@ -1,6 +1,6 @@
-"""The tables of one rank as Parquet files: written plainly, and distrusted when they are read.
+"""The tables of one rank as Parquet files: written with plain types, and checked when they are read.
 
-Texts stand where a `Trace` has categories, so that DuckDB, pandas and polars read every column as it is. Row groups
+Categories of a `Trace` are stored as texts, so that DuckDB, pandas and polars read every column as it is. Row groups
 are small enough that a range of time needs only some of them.
 """
 
@@ -26,7 +26,7 @@ from deepprof.collectors.trace import RECORD_TABLES, TABLES
 
 __all__ = ["LIMIT_NBYTES", "NAMES", "STORED", "check_content", "check_rows", "reading", "scan_table", "write_table"]
 
-# `short_name` is for readers of the tables: what people call a kernel; null for what ran on no device.
+# `short_name` is for readers of the tables: the part that people use for a kernel; null if it ran on no device.
 NAMES = pl.Schema({"name_id": pl.UInt32(), "name": pl.String(), "short_name": pl.String()})
 STORED: Mapping[str, pl.Schema] = MappingProxyType({"names": NAMES, **TABLES})
 GROUP_ROWS = 2**17
@@ -38,7 +38,7 @@ NO_END = "annotations"  # whose ranges may never have been closed
 
 
 def write_table(folder: Path, table: str, rows: pl.DataFrame) -> TableFile:
-    """Write `rows` as the file of `table` in `folder`, and return what it is; raises `OSError`."""
+    """Write `rows` as the file of `table` in `folder`, and return its description; raise `OSError` if that fails."""
     path = folder / f"{table}.parquet"
     plain = rows.with_columns(pl.col(pl.Enum).cast(pl.String)) if has_categories(rows.schema) else rows
     try:
@@ -49,7 +49,7 @@ def write_table(folder: Path, table: str, rows: pl.DataFrame) -> TableFile:
 
 
 def disk_error(error: pl.exceptions.PolarsError, path: Path) -> Exception:
-    """Return what polars says about a full disk and the like as the `OSError` that it was, anything else as it is."""
+    """Return an error of polars about a full disk and the like as the original `OSError`, any other unchanged."""
     found = OS_ERROR.search(str(error))
     return OSError(int(found[1]), os.strerror(int(found[1])), str(path)) if found else error
 
@@ -79,7 +79,7 @@ def has_categories(schema: pl.Schema) -> bool:
 def scan_table(folder: Path, table: str, said: TableFile, row: str | None = None) -> pl.LazyFrame:
     """Return the stored `table` with its schema; nothing but sizes and names is read yet.
 
-    Raises `TraceError` unless the file has the size and rows that its manifest has `said` and the columns of the
+    Raises `TraceError` unless the file has the size and rows that its manifest states (`said`) and the columns of the
     schema, fits `LIMIT_NBYTES` of memory, and is not `RATIO_LIMIT` times smaller than what it unpacks to.
     """
     path, schema = folder / f"{table}.parquet", STORED[table]
@@ -89,13 +89,13 @@ def scan_table(folder: Path, table: str, said: TableFile, row: str | None = None
         stored = pl.read_parquet_schema(path)
         if dict(stored) != {column: plain_type(kind) for column, kind in schema.items()}:
             raise TraceError(path, f"has other columns than the table {table}", WRITE_AGAIN)
-        # Only what differs is cast: a cast of the times would keep a range from skipping row groups.
+        # Only columns that differ are cast: a cast of the times would prevent a range from skipping row groups.
         categories = [pl.col(column).cast(kind) for column, kind in schema.items() if isinstance(kind, pl.Enum)]
         return pl.scan_parquet(path, glob=False, row_index_name=row).with_columns(categories)
 
 
 def check_sizes(path: Path, schema: pl.Schema, said: TableFile) -> None:
-    """Raise `TraceError` when the file is not of the size that was said, or unpacks to more than a table can be."""
+    """Raise `TraceError` when the file does not have the stated size, or unpacks to more than a table can have."""
     stored = path.stat().st_size
     if stored != said.nbytes:
         raise TraceError(path, f"has {stored} bytes where its manifest says {said.nbytes}", WRITE_AGAIN)
@@ -113,13 +113,13 @@ def width(kind: pl.DataType) -> int:
 
 
 def plain_type(kind: pl.DataType) -> pl.DataType:
-    """Return the type that stands for `kind` in a file."""
+    """Return the type in which `kind` is stored in a file."""
     return pl.String() if isinstance(kind, pl.Enum) else kind
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn what polars, and the check of sizes, say about a damaged file into a `TraceError`."""
+    """Turn the errors of polars, and of the check of sizes, for a damaged file into a `TraceError`."""
     try:
         yield
     except MalformedParquetError as error:

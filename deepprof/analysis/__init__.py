@@ -1,6 +1,6 @@
 """The pipeline: trace → streams → loops → metrics → findings, rank by rank (`part`), then over ranks (`merging`).
 
-`result` has `Analysis`, which every renderer, the service and the Python API share.
+`result` defines `Analysis`, which every renderer, the service and the Python API share.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def analyze(
 ) -> Analysis:
     """Find the iterations of one job and diagnose them.
 
-    `traces` are its ranks; of a trace that holds the work of several processes, every one is a rank. `counts` is the
+    `traces` are its ranks; in a trace that holds the work of several processes, each process is a rank. `counts` is the
     paper's mode: the iteration count, or one per loop of a program with several. `stream` names the main stream as
-    (device, stream) instead of choosing it. `same_device` says that the traces were recorded on one machine, on one
-    device where each has but one; without it only what they record of their devices shows that they shared any. Raises
+    (device, stream) instead of choosing it. `same_device` states that the traces were recorded on one machine, on the
+    same device where each has only one; without it ranks share a device only if their traces show it. Raises
     `UsageError` for no trace, two traces of one rank, a count below 2, a stream that no trace has, or traces that
     cannot have shared a device.
     """
@@ -45,6 +45,6 @@ def analyze(
 
 
 def separate(traces: Sequence[Trace]) -> Sequence[Trace]:
-    """Return the traces with those of several processes split, and then numbered anew."""
+    """Return the traces, those of several processes split; if any was split, all ranks are renumbered."""
     parts = split_all(traces)
     return traces if len(parts) == len(traces) else [replace(part, rank=rank) for rank, part in enumerate(parts)]

@@ -1,4 +1,4 @@
-"""From the parts of all ranks to the analysis of their job: what only several ranks together can say."""
+"""From the parts of all ranks to the analysis of their job: what only several ranks together show."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["check_job", "merge"]
 
 
 def check_job(numbers: Sequence[int | None], question: AnalysisOptions) -> None:
-    """Raise `UsageError` for ranks or a question that cannot be meant."""
+    """Raise `UsageError` for no rank, two traces of one rank, or an iteration count below 2."""
     if not numbers:
         raise UsageError("no trace given; name a file or a directory of ranks")
     twice = [number for number, times in Counter(number or 0 for number in numbers).items() if times > 1]
@@ -37,7 +37,7 @@ def check_job(numbers: Sequence[int | None], question: AnalysisOptions) -> None:
 
 
 def merge(parts: Sequence[RankPart], question: AnalysisOptions, traces: Sequence[Trace] = ()) -> Analysis:
-    """Return the analysis of a job from the parts of its ranks, in their order; `traces` are theirs, where at hand.
+    """Return the analysis of a job from the parts of its ranks, in order; `traces` are the ranks', where available.
 
     Raises `UsageError` for a stream that no rank has.
     """
@@ -66,7 +66,7 @@ def merge(parts: Sequence[RankPart], question: AnalysisOptions, traces: Sequence
 
 
 def gather(parts: Sequence[RankPart], compared: RankComparison | None, late: Sequence[Finding]) -> list[Finding]:
-    """Return what was found in each rank and in all together, in words that fit what they ran on."""
+    """Return the findings of each rank and of all together, worded for what they ran on."""
     found = list(chain.from_iterable((*(part.findings for part in parts), late)))
     if compared is not None and not compared.missing:
         found = [among_all(finding) for finding in found]
@@ -74,7 +74,7 @@ def gather(parts: Sequence[RankPart], compared: RankComparison | None, late: Seq
 
 
 def compare(loops: Sequence[Loop], parts: Sequence[RankPart]) -> tuple[RankComparison | None, list[Finding]]:
-    """Return the ranks side by side, None where there is but one, and who is late."""
+    """Return the comparison of the ranks, None where there is only one, and the findings on late ranks."""
     facts = [part.facts for part in parts if part.facts is not None]
     compared = compare_ranks(loops, facts)
     return compared, [] if compared is None else list(straggler(compared, loops, facts))

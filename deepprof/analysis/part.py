@@ -1,7 +1,7 @@
 """What one rank's trace shows by itself: a value that needs no other rank, and that can be sent instead of the trace.
 
-A job is looked at rank by rank, here or on other machines; `merging` makes one analysis of the parts. That both ways
-give the same follows from there being no other.
+A job is examined rank by rank, here or on other machines; `merging` makes one analysis of the parts. Both ways give the
+same result because they run the same code.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ __all__ = ["AnalysisOptions", "RankPart", "examine", "without_timelines"]
 
 @dataclass(frozen=True, slots=True)
 class AnalysisOptions:
-    """What is asked of every rank: the paper's `counts`, a main `stream` if one is named, if it is the only rank.
+    """Options for every rank: the paper's `counts`, a main `stream` if one is named, and whether it is the only rank.
 
-    `shared` are the devices on which it has work beside other ranks.
+    `shared` are the devices that it shares with other ranks.
     """
 
     counts: tuple[int, ...] = ()
@@ -53,7 +53,7 @@ class AnalysisOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RankPart:
-    """One rank's share of an analysis. `reasons` are where main streams have no loop, and why.
+    """One rank's part of an analysis. `reasons` are the places of main streams without a loop, and why.
 
     `facts` is what the other ranks, or the rank's other devices, are compared with; None where there is no other.
     """
@@ -78,9 +78,9 @@ class RankPart:
 
 
 def examine(trace: Trace, question: AnalysisOptions) -> tuple[Trace, RankPart]:
-    """Return the trace with the host on the device's clock, and what it shows.
+    """Return the trace with the host on the device's clock, and the rank's part of the analysis.
 
-    It is up to the job to see that no two ranks have one number, and that any of them has the stream asked for.
+    The caller checks that no two ranks have the same number, and that some rank has the requested stream.
     """
     trace = on_one_clock(trace)
     roles = classify_streams(trace, question.stream)
@@ -120,7 +120,7 @@ def list_stretches(trace: Trace, look: TraceAnalysis) -> Iterator[WorkWithoutLoo
 
 
 def find_own(rank: int, question: AnalysisOptions) -> dict[int, SharedWork]:
-    """Return what the ranks have on each device of one of them that others use too."""
+    """Return the work of all ranks on each device that rank `rank` shares with others, by device."""
     return {work.device: shared for shared in question.shared for work in shared.works if work.rank == rank}
 
 
@@ -141,13 +141,13 @@ def has_others(measured: Sequence[Loop], question: AnalysisOptions) -> bool:
 
 
 def without_timelines(part: RankPart) -> RankPart:
-    """Return the part without what grows with the number of device events, and no report shows."""
+    """Return the part without timelines, which grow with the number of device events and which no report shows."""
     loops, steps = (tuple(replace(loop, timeline=None) for loop in each) for each in (part.loops, part.steps))
     return replace(part, timelines={}, loops=loops, steps=steps)
 
 
 def tell_parts(rank: int, timelines: Mapping[int, Timeline]) -> pl.DataFrame:
-    """Return where the span of each device goes, a table `BREAKDOWN`."""
+    """Return where the span of each device goes, as a table `BREAKDOWN`."""
     rows = [{"rank": rank, "device": device} | timeline.totals_ns for device, timeline in timelines.items()]
     return pl.DataFrame(rows, schema=BREAKDOWN)
 
@@ -159,15 +159,15 @@ class TraceAnalysis:
     loops: list[Loop]
     timelines: dict[int, Timeline]
     reasons: list[tuple[str, str]]  # where, and why
-    singles: list[Loop] = field(default_factory=list)  # what stands in for a loop where there is none
+    singles: list[Loop] = field(default_factory=list)  # what is measured where there is no loop
 
 
 def look_at(
     trace: Trace, roles: pl.DataFrame, question: AnalysisOptions, others: Mapping[int, OtherWork]
 ) -> TraceAnalysis:
-    """Return the loops on a trace's main streams, and for those without one where they are and the reason.
+    """Return the loops on a trace's main streams, and the place and the reason for each stream without one.
 
-    `others` is what other processes have on a device.
+    `others` is the work of other processes, by device.
     """
     host = read_host(trace)
     timelines = {
@@ -188,7 +188,7 @@ def look_at(
 def complete(
     shown: SearchedStream, trace: Trace, host: HostSide, timeline: Timeline, others: OtherWork | None
 ) -> Iterator[Loop]:
-    """Yield the loops of a stream with where their time goes; what `others` disturb is marked."""
+    """Yield a stream's loops with the parts of their time; iterations slowed by `others` do not count as warm-up."""
     for loop in shown.loops:
         kept = loop if others is None else keep_disturbed(loop, others)
         yield with_top(with_parts(close_last(kept, trace, shown.sequence, host), trace, timeline), trace)
@@ -207,7 +207,7 @@ def with_top(loop: Loop, trace: Trace) -> Loop:
 
 
 def reason_without_kernels(trace: Trace) -> str:
-    """Return why a trace without any kernel to mine has no loop, in its importer's words where it has some."""
+    """Return why a trace without any kernel to mine has no loop, with the importer's notes on it, if any."""
     if trace.device_events.filter(pl.col("activity").is_in(["kernel", "graph"])).height:
         return "only collectives ran on the device; no stream computes"
     said = [note for note in trace.notes if re.search("(?i)kernel|CUDA events|accelerator|device events", note)]

@@ -1,4 +1,4 @@
-"""What an analysis is: the one object that every face shares, and what it holds of each rank."""
+"""The result of an analysis: the one object that all interfaces share, and what it holds of each rank."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def add_up(summaries: Iterable[TimeSummary]) -> TimeSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """What a report says of one rank's trace: where it is from, how it counts, which devices it names.
+    """What a report states about one rank's trace: its source, its record counts, the devices that it names.
 
-    `on_cpu` says that operators of the CPU stand for kernels, `unexamined` what could not be looked for, and why.
+    `on_cpu`: operators of the CPU take the place of kernels. `unexamined`: what could not be searched for, and why.
     """
 
     path: str
@@ -96,7 +96,7 @@ class Recording:
 
 
 def describe_recording(trace: Trace) -> Recording:
-    """Return what a report says of `trace`."""
+    """Return what a report states about `trace`."""
     return Recording(
         path=trace.path,
         format=trace.format,
@@ -122,10 +122,10 @@ class WorkWithoutLoop:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Analysis:
-    """Everything DeepProf knows of one job: what renderers, the service and the Python API share.
+    """Everything DeepProf knows about one job: what renderers, the service and the Python API share.
 
-    `no_loop_reason` says why there is no loop at all, and `missing` why some main streams have none while others do.
-    `traces`, `timelines` and what needs them are empty where other machines looked at the ranks (`deepprof.cluster`).
+    `no_loop_reason` states why there is no loop at all, `missing` why some main streams have none while others do.
+    `traces`, `timelines` and what needs them are empty where other machines examined the ranks (`deepprof.cluster`).
     """
 
     traces: tuple[Trace, ...]
@@ -144,9 +144,9 @@ class Analysis:
 
     @property
     def headline(self) -> Finding | None:
-        """The root cause to look at first: the first finding of at least a warning that is no other one's symptom.
+        """The root cause to examine first: the first finding of at least a warning that is not another one's symptom.
 
-        What the recording lacks is none: it says nothing of the job.
+        `capture-incomplete` is left out: it concerns the recording, not the job.
         """
         told = (f for f in self.findings if f.severity != "info" and f.caused_by is None)
         return next((finding for finding in told if finding.rule != "capture-incomplete"), None)
@@ -158,7 +158,7 @@ class Analysis:
 
     @property
     def unexamined(self) -> tuple[str, ...]:
-        """What could not be looked for in the loops of some rank, with the reason and how to record it."""
+        """What could not be searched for in the loops of some rank, with the reason and how to record it."""
         told = (sentence for recording in self.recordings for sentence in recording.unexamined)
         return tuple(dict.fromkeys(told)) if self.loops else ()
 
@@ -177,7 +177,7 @@ class Analysis:
 
     @cached_property
     def top_work(self) -> tuple[tuple[Mapping[str, int | None], TopWork], ...]:
-        """What takes the time of every loop, and of every device without one: `loop`, rank, device, stream, and it."""
+        """What takes the time of each loop, or device without one, with its place: `loop`, rank, device, stream."""
         loops = ((located(k, loop), loop.top) for k, loop in enumerate(self.loops))
         known = [(place, top) for place, top in loops if top is not None]
         return (*known, *((locate_stretch(each), each.top) for each in self.stretches))
@@ -192,7 +192,7 @@ class Analysis:
 
     @cached_property
     def copies(self) -> pl.DataFrame:
-        """Which copies take it: `loop`, rank, device, stream, and the columns of `TOP_COPIES`."""
+        """Which copies take that time: `loop`, rank, device, stream, and the columns of `TOP_COPIES`."""
         return put_in_places(TOP_COPIES, ((place, top.copies) for place, top in self.top_work))
 
     @cached_property
@@ -213,12 +213,12 @@ class Analysis:
 
 
 def located(number: int, loop: Loop) -> dict[str, int | None]:
-    """Return the columns that say which loop a row belongs to."""
+    """Return the columns that identify the loop of a row."""
     return {"loop": number, "rank": loop.rank, "device": loop.device, "stream": loop.stream}
 
 
 def locate_stretch(stretch: WorkWithoutLoop) -> dict[str, int | None]:
-    """Return the same columns for what is no loop."""
+    """Return the same columns for work without a loop."""
     return {"loop": None, "rank": stretch.rank, "device": stretch.device, "stream": stretch.stream}
 
 

@@ -18,13 +18,13 @@ from deepprof.plurals import counted
 
 __all__ = ["MIN_STREAM_KERNELS", "SearchedStream", "next_streams", "search_streams"]
 
-MIN_STREAM_KERNELS = 6  # kernels: fewer on a stream are not worth a look
-WORTH, MOST_STREAMS = 0.2, 3  # of the main stream's busy time for a loop to be looked for there, and on how many
+MIN_STREAM_KERNELS = 6  # kernels: a stream with fewer is not searched
+WORTH, MOST_STREAMS = 0.2, 3  # streams with this share of the main one's busy time are searched, at most so many
 
 
 @dataclass(frozen=True, slots=True)
 class SearchedStream:
-    """The kernels of one stream, what the host says of them, the loops found, and why there is none."""
+    """The kernels of one stream, the host's evidence on them, the loops found, and why there is none."""
 
     sequence: Sequence
     evidence: Evidence
@@ -35,9 +35,9 @@ class SearchedStream:
 def search_streams(
     trace: Trace, host: HostSide, places: Counts[tuple[int, int]], counts: Counts[int]
 ) -> SearchedStream:
-    """Return what the first of the streams (device, stream) shows, or else the first that has loops if any has.
+    """Return the result for the first of the streams (device, stream), or for the first with loops if it has none.
 
-    With `counts` these are the loops that are found without them as well where they count as many, else the paper's.
+    With `counts` the loops found without them are kept if they have those counts; otherwise the paper's miner runs.
     """
     first = search_stream(trace, host, places[0])
     others = () if first.loops else (search_stream(trace, host, place) for place in places[1:])
@@ -52,7 +52,7 @@ def search_streams(
 
 
 def search_stream(trace: Trace, host: HostSide, place: tuple[int, int]) -> SearchedStream:
-    """Return what one stream shows."""
+    """Return the loops that one stream shows."""
     sequence = main_sequence(trace, *place, host)
     evidence, kernels = gather_evidence(trace, sequence, host), len(sequence.symbols)
     if kernels < MIN_STREAM_KERNELS:
@@ -62,7 +62,7 @@ def search_stream(trace: Trace, host: HostSide, place: tuple[int, int]) -> Searc
 
 
 def next_streams(roles: pl.DataFrame, device: int) -> list[tuple[int, int]]:
-    """Return the streams worth a look when the main one has no loop, the busiest first."""
+    """Return the streams worth searching when the main one has no loop, the busiest first."""
     main = roles.filter(pl.col("device") == device, pl.col("role") == "main")
     worth = roles.filter(
         pl.col("device") == device,

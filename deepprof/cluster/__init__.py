@@ -1,8 +1,8 @@
-"""A job's ranks looked at by many machines: each rank where it is read, and only what it shows of itself comes back.
+"""Analysis of a job's ranks on many machines: a rank is examined where it is read, and only the result is sent back.
 
-The machines are workers of Dask distributed. `connection` finds or starts them, `tasks` is what each does with the
-files given to it, `mapping` sends the tasks out and makes one analysis of what comes back: the same as
-`deepprof.analyze` makes, for both go through `deepprof.analysis.part` and `deepprof.analysis.merging`.
+The machines are workers of Dask distributed. `connection` finds or starts them, `tasks` defines what each does with
+the files given to it, `mapping` sends the tasks out and merges the results into one analysis. That analysis is the same
+as that of `deepprof.analyze`, because both use `deepprof.analysis.part` and `deepprof.analysis.merging`.
 """
 
 from __future__ import annotations

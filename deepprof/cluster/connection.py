@@ -1,8 +1,8 @@
-"""The way to the workers: a scheduler that runs somewhere, or workers of our own for as long as they are needed.
+"""The connection to the workers: a scheduler that runs somewhere, or workers of our own for as long as needed.
 
-Dask sends its tasks as pickles, so that whoever can talk to a scheduler or a worker can run code there. Workers of our
-own therefore listen on 127.0.0.1 only, and talk with certificates that exist nowhere but in these processes: other
-users of the machine reach the port, not the workers.
+Dask sends its tasks as pickles, so anyone who can connect to a scheduler or a worker can run code there. Workers of our
+own therefore listen on 127.0.0.1 only, and use certificates that exist nowhere but in these processes: other users of
+the machine reach the port, but not the workers.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = ["LOCAL", "check_address", "connect"]
 
 LOCAL = "local"
 ADDRESS = re.compile(r"(?:tcp|tls)://(?:\[[0-9a-fA-F:]{2,45}\]|[A-Za-z0-9._-]{1,253}):[0-9]{1,5}")
-WAIT_S = 10  # for a scheduler to answer, and then for a worker of it to be there
+WAIT_S = 10  # for a scheduler to answer, and then for one of its workers to be there
 INSTALL = "--cluster needs Dask distributed: pip install 'deepprof[cluster]'"
-# A worker that runs full writes to its disk, from 70 % on; nobody kills it, as nobody kills a local run. Nobody else
-# is told anything over HTTP, which Dask has no certificates for. Its profiler looks at every thread 100 times a second.
+# A worker whose memory is over 70 % full writes to its disk; it is not killed, as a local run is not killed either.
+# HTTP is off, as Dask has no certificates for it. Dask's profiler is off, as it samples all threads 100 times a second.
 SETTINGS = {
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": False,
@@ -42,7 +42,7 @@ SETTINGS = {
 
 
 def check_address(address: str, *, jobs: int | None = None) -> None:
-    """Raise `UsageError` for what is neither `local` nor the address of a scheduler, which has its own workers."""
+    """Raise `UsageError` for an address that is neither `local` nor a scheduler's, and for `jobs` with a scheduler."""
     if address != LOCAL and ADDRESS.fullmatch(address) is None:
         shown = printable(address[:80])
         raise UsageError(f"--cluster {shown}: give local, or a scheduler's address, such as tcp://host:8786")
@@ -54,8 +54,8 @@ def check_address(address: str, *, jobs: int | None = None) -> None:
 def connect(address: str, *, workers: int | None = None) -> Iterator[Client]:
     """Give a client of the scheduler at `address`, or of as many `workers` of our own for `local`.
 
-    Takes at most `WAIT_S` for each of both steps. Raises `UsageError` where nobody answers, where no worker is, or
-    where one has other versions; and without Dask.
+    Waits at most `WAIT_S` for the scheduler, and again for a worker. Raises `UsageError` if no scheduler answers, if
+    there is no worker, if a worker has other versions, and without Dask.
     """
     check_address(address)
     try:
@@ -64,7 +64,7 @@ def connect(address: str, *, workers: int | None = None) -> Iterator[Client]:
         raise UsageError(INSTALL) from error
     logger = logging.getLogger("distributed")
     level = logger.level
-    logger.setLevel(logging.CRITICAL)  # what matters reaches the user as one line of ours
+    logger.setLevel(logging.CRITICAL)  # important errors reach the user as one line of our own
     try:
         with ExitStack() as stack:
             client = start_local(stack, workers) if address == LOCAL else find_scheduler(stack, address)
@@ -102,15 +102,15 @@ def start_local(stack: ExitStack, workers: int | None) -> Client:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Put Ctrl-C off to the end; threads and processes that are started meanwhile never see it: it is ours to pass on.
+    """Delay Ctrl-C to the end; threads and processes started meanwhile never get it, since this process passes it on.
 
-    What is started inherits the mask. Threads that were there before, such as a library's, take the signal in spite of
-    it, and Python then raises it in the main thread: there it is noted instead.
+    They inherit the signal mask. Threads that existed before, such as a library's, still take the signal, and Python
+    then runs its handler in the main thread: that handler only notes the signal.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    ensure_running()  # the tracker of the standard library, whose start lets the signal in again
+    ensure_running()  # starts the standard library's resource tracker, which would unblock the signal
     with noted_interrupt():
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -121,7 +121,7 @@ def uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def noted_interrupt() -> Iterator[None]:
-    """Raise a Ctrl-C of the main thread behind what runs here, and none within it."""
+    """Raise a Ctrl-C of the main thread after the block, not within it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -163,7 +163,7 @@ def check_workers(client: Client, address: str) -> None:
 
 
 def describe(told: Any) -> str:
-    """Return the versions that a worker told, or its error, in a few words."""
+    """Return the versions that a worker reported, or its error, in a few words."""
     if isinstance(told, dict):
         return ", ".join(f"{name} {version}" for name, version in told.items())
     return f"no DeepProf ({printable(str(told).partition(chr(10))[0])[:100]})"

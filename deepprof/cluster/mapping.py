@@ -1,7 +1,7 @@
-"""One analysis from many workers: a job's files go out as paths, what its ranks show comes back.
+"""One analysis from many workers: a job's files are sent as paths, and the results of its ranks come back.
 
-All ranks are opened before any is looked at, for their numbers and their clocks depend on each other; meanwhile the
-workers hold their tables. A worker that dies costs time: what it held is opened again by another one.
+All ranks are opened before any is examined, because their numbers and their clocks depend on each other; meanwhile the
+workers hold their tables. If a worker dies, another one opens its files again, which takes time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def analyze_on(  # noqa: PLR0913  options by name
 ) -> Analysis:
     """Analyse the job in `paths` on the workers of `client`, which must see the files under the same absolute paths.
 
-    The result says the same as `analyze(read_job(paths, …), …)`, but has no traces and no timelines. Raises the errors
+    The result equals that of `analyze(read_job(paths, …), …)`, but has no traces and no timelines. Raises the errors
     of both, and `TraceError` for a file whose worker died each time it was tried.
     """
     if between is not None:
@@ -70,7 +70,7 @@ def analyze_on(  # noqa: PLR0913  options by name
     check_job([order.number.rank for order in orders], question)
     looks = workers.map(tasks.look, opened, split(orders, heads), question=question)
     for future in opened:
-        future.release()  # a trace goes when it has been looked at
+        future.release()  # a worker frees a trace as soon as it has been examined
     parts = chain.from_iterable(workers.fetch(looks))
     return add_notes(merge(sorted(parts, key=lambda part: part.rank), question), found.notes)
 
@@ -82,13 +82,13 @@ def add_notes(analysis: Analysis, notes: Sequence[str]) -> Analysis:
 
 
 class ClusterWorkers:
-    """The workers, asked for one thing per path at a time."""
+    """The workers, which are asked to do one task per path at a time."""
 
     def __init__(self, client: Client, paths: Sequence[str]) -> None:
         self.client, self.paths = client, paths
 
     def map(self, task: Callable[..., Any], *arguments: Iterable[Any], **same: Any) -> list[Future[Any]]:
-        """Ask for `task` of each path's arguments; `same` goes to all."""
+        """Submit `task` with each path's arguments; `same` is passed to all."""
         futures: list[Future[Any]] = self.client.map(task, *map(list, arguments), pure=False, **same)
         return futures
 
@@ -110,14 +110,14 @@ class ClusterWorkers:
 
 @dataclass(frozen=True, slots=True)
 class TaskFailure:
-    """A task that has no result: what became of it, and its error as Dask tells it."""
+    """A task that has no result: its status, and its error as Dask reports it."""
 
     status: str
     value: Any
 
 
 def check(value: Any, path: str) -> None:
-    """Raise the error that stands in a result's place, if one does."""
+    """Raise the error that was returned in place of a result, if there is one."""
     if isinstance(value, tasks.ErrorValue):
         raise value.error()
     if isinstance(value, TaskFailure):
@@ -125,7 +125,7 @@ def check(value: Any, path: str) -> None:
 
 
 def explain(failure: TaskFailure, path: str) -> BaseException:
-    """Return the error of a task that failed otherwise than by its input."""
+    """Return the error of a task that failed for another reason than its input."""
     from distributed import KilledWorker
 
     if failure.status != "error":
@@ -146,7 +146,7 @@ def plan_readings(files: Sequence[Path], *, stored: bool, columns: Mapped | None
 
 
 def cut(workers: ClusterWorkers, opened: Sequence[Future[Any]], between: Between) -> list[Future[Any]]:
-    """Return what of the traces lies in a range of time."""
+    """Return the parts of the traces that lie in a range of time."""
     begins = workers.fetch(workers.map(tasks.find_begins, opened))
     zeros = find_zeros(list(chain.from_iterable(begins)))
     return workers.map(tasks.cut_parts, opened, split(zeros, begins), between=between)
@@ -155,7 +155,7 @@ def cut(workers: ClusterWorkers, opened: Sequence[Future[Any]], between: Between
 def plan_orders(
     workers: ClusterWorkers, opened: Sequence[Future[Any]], heads: Sequence[Sequence[tasks.RankHead]]
 ) -> list[tasks.RankCorrection]:
-    """Return what is to be done to each rank, in the order of the paths."""
+    """Return the correction of each rank, in the order of the paths."""
     told = list(chain.from_iterable(heads))
     numbers = assign_ranks([(head.rank, head.path) for head in told])
     by_rank = sorted(range(len(told)), key=lambda place: numbers[place].rank)
@@ -180,7 +180,7 @@ def read_shared(
     orders: Sequence[Sequence[tasks.RankCorrection]],
     shared: Sequence[SharedPlaces],
 ) -> tuple[SharedWork, ...]:
-    """Return what ranks have on the devices that they share."""
+    """Return the work of ranks on the devices that they share."""
     if not shared:
         return ()
     places = [place for each in shared for place in each.places]
@@ -193,7 +193,7 @@ def read_shared(
 def measure(
     workers: ClusterWorkers, opened: Sequence[Future[Any]], heads: Sequence[Sequence[tasks.RankHead]], first: int
 ) -> list[ClockOffset | None]:
-    """Return how far each clock is ahead of that of rank number `first`, in the order of the paths."""
+    """Return how far each clock is ahead of that of the rank at place `first`, in the order of the paths."""
     places = [(number, index) for number, ranks in enumerate(heads) for index in range(len(ranks))]
     if len(places) < 2:
         return [None] * len(places)
@@ -204,6 +204,6 @@ def measure(
 
 
 def split(values: Iterable[Any], groups: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """Return `values` in tuples as long as the `groups` that they belong to."""
+    """Return `values` cut into tuples, each as long as the group of `groups` that it belongs to."""
     rest = iter(values)
     return [tuple(islice(rest, len(group))) for group in groups]

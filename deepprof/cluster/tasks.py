@@ -1,8 +1,8 @@
-"""What a worker does: open the traces of one path, tell of them what the job must know, and look at them.
+"""The tasks of a worker: open the traces of one path, return what the job must know of them, and examine them.
 
-A task that fails because of its input returns an `ErrorValue` instead of raising, and those that follow hand it on:
-errors with several arguments do not survive being sent. What a task opens stays with the worker that opened it; if that
-dies, another one opens it again.
+A task that fails because of its input returns an `ErrorValue` instead of raising, and the tasks that follow pass it on:
+exceptions with several arguments cannot be sent. Traces stay with the worker that opened them; if it dies, another one
+opens them again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class ErrorValue:
-    """An error as a value: its kind, and what makes it again."""
+    """An error as a value: its kind, and the arguments to create it again."""
 
     kind: Literal["trace", "usage", "system"]
     arguments: tuple[str | int | None, ...]
@@ -73,9 +73,9 @@ class ErrorValue:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How a path is read: `path` is what it is called, `place` where it is found from any directory.
+    """How a path is read: `path` as the caller wrote it, `place` as an absolute path.
 
-    `alone`: the job has no other. `stored`: a rank in a store is only opened, for a part of it will be read.
+    `alone`: the job has no other path. `stored`: a rank in a store is only opened, because a part of it is read later.
     """
 
     path: str
@@ -91,15 +91,15 @@ class RankHead:
 
     rank: int | None
     path: str
-    events: int  # on devices
+    events: int  # number of events on devices
     clock: TraceClock
-    session: str | None = None  # the file of several processes that it is a part of
-    devices: tuple[tuple[int, str | None], ...] = ()  # that it has work on, with what identifies each
+    session: str | None = None  # the file of several processes that this rank is a part of
+    devices: tuple[tuple[int, str | None], ...] = ()  # that the rank has work on, each with its identity
 
 
 @dataclass(frozen=True, slots=True)
 class RankCorrection:
-    """What is done to one rank before it is looked at; `stand_in`: no rank of the job has an event on a device."""
+    """The changes to one rank before it is examined; `stand_in`: no rank of the job has an event on a device."""
 
     number: NumberedTrace
     correction: ClockCorrection
@@ -113,22 +113,22 @@ class OpenedTraces:
     ranks: tuple[Trace | StoredRank, ...]
 
     def __sizeof__(self) -> int:
-        """Return the bytes of their tables: Dask asks, lest it move them to where a worker has nothing to do."""
+        """Return the bytes of their tables: Dask asks for them, and else would move the traces to an idle worker."""
         return sum(int(getattr(trace, table).estimated_size()) for trace in self.traces for table in TABLES)
 
     @property
     def traces(self) -> tuple[Trace, ...]:
-        """Those that are read."""
+        """The ranks whose tables are read."""
         return tuple(rank for rank in self.ranks if isinstance(rank, Trace))
 
 
 def tell_versions() -> dict[str, str]:
-    """Return the versions that must be the same everywhere for results to be."""
+    """Return the versions that must be the same everywhere, so that results are the same."""
     return {"deepprof": read_version(), "polars": pl.__version__, "numpy": np.__version__}
 
 
 def open_path(how: ReadOptions) -> OpenedTraces | ErrorValue:
-    """Return the traces behind one path, several where it is an archive."""
+    """Return the traces behind one path, several if it is an archive."""
     return attempt(how, lambda: read_sources(how))
 
 
@@ -141,12 +141,12 @@ def read_sources(how: ReadOptions) -> OpenedTraces:
 
 
 def split(rank: Trace | StoredRank, how: ReadOptions) -> Sequence[Trace | StoredRank]:
-    """Return the processes of a trace as traces of their own; where it will be cut, that is done afterwards."""
+    """Return the processes of a trace as traces of their own; a trace that will be cut is split after that."""
     return split_processes(rank) if isinstance(rank, Trace) and not how.stored else [rank]
 
 
 def read_source(source: TraceSource, sources: TraceSources, how: ReadOptions) -> Trace | StoredRank:
-    """Return one trace under the name it has in the report."""
+    """Return one trace with the name it has in the report."""
     found: Trace | StoredRank | None = open_stored(source) if how.stored else None
     found = found or read_rank(source, alone=how.alone and sources.total == 1, columns=how.columns)
     source.forget()
@@ -154,12 +154,12 @@ def read_source(source: TraceSource, sources: TraceSources, how: ReadOptions) ->
 
 
 def rename(text: str, how: ReadOptions) -> str:
-    """Return a path at or behind the place of `how` as the caller wrote it."""
+    """Return a path that begins with the place of `how` as the caller wrote it."""
     return how.path + text[len(how.place) :] if text.startswith(how.place) else text
 
 
 def attempt(how: ReadOptions | None, work: Callable[[], Found]) -> Found | ErrorValue:
-    """Return what `work` returns, or the problem with its input; bugs are raised."""
+    """Return the result of `work`, or the problem with its input as a value; bugs are raised."""
     try:
         return work()
     except TraceError as error:
@@ -182,7 +182,7 @@ def find_begins(opened: OpenedTraces | ErrorValue) -> tuple[RankBegin, ...] | Er
 
 
 def cut_parts(opened: OpenedTraces | ErrorValue, zeros: Sequence[int], between: Between) -> OpenedTraces | ErrorValue:
-    """Return what of each trace lies in the range that counts from its zero."""
+    """Return the part of each trace that lies in the range, which counts from the trace's zero."""
     if isinstance(opened, ErrorValue):
         return opened
     pairs = zip(opened.ranks, zeros, strict=True)
@@ -201,7 +201,7 @@ def tell_heads(opened: OpenedTraces | ErrorValue) -> tuple[RankHead, ...] | Erro
 def read_works(
     opened: OpenedTraces, orders: Sequence[RankCorrection], devices: Sequence[Sequence[int]]
 ) -> tuple[tuple[DeviceWork, ...], ...]:
-    """Return what each trace has on those of its devices that other ranks use too."""
+    """Return the work of each trace on those of its devices that other ranks use too."""
     given = zip(opened.traces, orders, devices, strict=True)
     return tuple(tuple(read_work(prepare(trace, order), device) for device in wanted) for trace, order, wanted in given)
 
@@ -213,22 +213,22 @@ def tell_head(trace: Trace) -> RankHead:
 
 
 def find_ends(opened: OpenedTraces, index: int) -> pl.DataFrame:
-    """Return the ends of the collectives of the trace that the others' clocks are compared with."""
+    """Return the ends of the collectives of the trace `index`, with which the others' clocks are compared."""
     return collective_ends(opened.traces[index])
 
 
 def measure_offsets(opened: OpenedTraces, ends: pl.DataFrame) -> tuple[ClockOffset | None, ...]:
-    """Return how far each trace's clock is ahead of the one with these ends."""
+    """Return how far each trace's clock is ahead of the clock of `ends`."""
     return tuple(measure_offset(ends, collective_ends(trace)) for trace in opened.traces)
 
 
 def look(opened: OpenedTraces, orders: Sequence[RankCorrection], question: AnalysisOptions) -> tuple[RankPart, ...]:
-    """Return what each trace shows, without what only pictures need."""
+    """Return the analysis of each trace, without the timelines that only pictures need."""
     prepared = (prepare(trace, order) for trace, order in zip(opened.traces, orders, strict=True))
     return tuple(without_timelines(examine(trace, question)[1]) for trace in prepared)
 
 
 def prepare(trace: Trace, order: RankCorrection) -> Trace:
-    """Return the trace as the rank that it is in the job, on its clock."""
+    """Return the trace with its number in the job and on the job's clock, ready to examine."""
     numbered = correct(put_number(trace, order.number), order.correction)
     return (stand_in(numbered) if order.stand_in else None) or numbered

@@ -1,7 +1,7 @@
-"""The command line: one class per sub-command, and one `main` that alone turns errors into messages and exit codes.
+"""The command line: one class per sub-command, and a `main` that alone turns errors into messages and exit codes.
 
 Exit 0 = done, 1 = `--fail-on` met, 2 = usage or unreadable input (one line on stderr), 130 = interrupted,
-141 = the reader of our output went away, as a shell reports a tool that SIGPIPE ended. Bugs keep their traceback.
+141 = the reader of our output has closed it, as a shell reports a tool that SIGPIPE ended. Bugs keep their traceback.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 __all__ = ["Command", "main", "prepare_parser"]
 
 UNUSABLE, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
-LONGEST_MESSAGE = 240  # of argparse, which repeats what was typed
+LONGEST_MESSAGE = 240  # characters of argparse's message, which repeats the arguments
 
 
 class Command(Protocol):
-    """A sub-command; the first line of its docstring is its help in the list, the whole is its own help."""
+    """A sub-command; the first line of its docstring is its help in the list, the whole docstring its own help."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's arguments to `parser`."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Do it and return the exit code. Raises `DeepProfError` for what the user can mend."""
+        """Run the command and return its exit code. Raises `DeepProfError` for a problem that the user can fix."""
         ...
 
 
@@ -72,24 +72,24 @@ class Parser(argparse.ArgumentParser):
     """A parser that states a problem in one line instead of printing the usage first."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise `UsageError` with argparse's message and where the help is."""
+        """Raise `UsageError` with argparse's message and the command that prints the help."""
         words = re.sub(r"\S{61,}", lambda word: shorten(word[0]), message)
         raise UsageError(f"{suggest(message)}{shorten(words, LONGEST_MESSAGE)}; see {self.prog} --help")
 
     def print_help(self, file: Any = None) -> None:
-        """Print the help; argparse's own way keeps a full disk to itself."""
+        """Print the help; argparse's own method would hide the error of a full disk."""
         (file or require_stdout()).write(self.format_help())
 
 
 def suggest(message: str) -> str:
-    """Return the command that was meant where argparse says that a choice is none, and one is much like it."""
+    """Return a question that names the closest choice, where argparse reports an invalid one that resembles it."""
     choice = re.search(r"invalid choice: '(\w+)' \(choose from (.*)\)", message)
     near = difflib.get_close_matches(choice[1], re.findall(r"\w+", choice[2]), 1) if choice else []
     return f"did you mean {near[0]}? " if near else ""
 
 
 class Version(argparse.Action):
-    """`--version`, which looks the version up only when it is asked for."""
+    """`--version`, which looks the version up only when it is used."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         """Print the version and exit."""
@@ -100,7 +100,7 @@ class Version(argparse.Action):
 
 
 class Formats(argparse.Action):
-    """`--formats`, which loads the importers only when it is asked for."""
+    """`--formats`, which loads the importers only when it is used."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         """Print the formats of traces that are read and exit."""
@@ -111,7 +111,7 @@ class Formats(argparse.Action):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; `argv` leaves out the program's name."""
+    """Run the command line and return its exit code; `argv` does not contain the program's name."""
     try:
         return run(argv)
     except DeepProfError as error:
@@ -130,17 +130,17 @@ def run(argv: Sequence[str] | None) -> int:
     """Parse the arguments and run the command they name."""
     try:
         args = prepare_parser().parse_args(argv)
-    except SystemExit:  # argparse has printed the help; a pipe that closed early is still ours
+    except SystemExit:  # argparse has printed the help; a closed pipe is still to be reported here
         status = 0
     else:
         status = run_command(args)
     if sys.stdout is not None:
-        sys.stdout.flush()  # here, where a closed pipe or a full disk is still ours to report
+        sys.stdout.flush()  # here, because `main` can still report a closed pipe or a full disk
     return status
 
 
 def run_command(args: argparse.Namespace) -> int:
-    """Run the command, with warnings as lines of ours."""
+    """Run the command, with warnings as lines of DeepProf's own."""
     with warnings.catch_warnings(), tidying():
         warnings.showwarning = show_warning
         status: int = args.run(args)
@@ -175,6 +175,6 @@ def prepare_parser() -> argparse.ArgumentParser:
 
 
 def complain(problem: str) -> int:
-    """Print one line on stderr, whatever the problem's text holds, and return the exit code."""
+    """Print one line on stderr, whatever characters `problem` holds, and return the exit code."""
     say(f"deepprof: {problem}")
     return UNUSABLE

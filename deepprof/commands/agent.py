@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Agent"]
 
-LEAST_NBYTES = 64 << 10  # of what waits: in less there is no room for a message, and nothing would arrive
+LEAST_NBYTES = 64 << 10  # of the spool: a smaller one has no space for a message, and nothing would arrive
 
 
 class Agent:
@@ -69,7 +69,7 @@ class Agent:
         """Serve until told to stop."""
         import os
 
-        os.environ.setdefault("POLARS_MAX_THREADS", "1")  # its pool costs more than it gives for tables of this size
+        os.environ.setdefault("POLARS_MAX_THREADS", "1")  # for tables of this size threads cost more than they save
         endpoint = open_endpoint(args.to, args)
         from deepprof.live.agent.kineto.schedule import parse_schedule
         from deepprof.live.agent.node_agent import AgentSettings, default_socket, default_spool, run
@@ -124,7 +124,7 @@ def parse_ratio(text: str) -> float:
 
 
 def parse_limit(text: str) -> int:
-    """Return a number of bytes that something can be done with. Raises `ArgumentTypeError`."""
+    """Return a number of bytes, at least `LEAST_NBYTES`. Raises `ArgumentTypeError`."""
     from argparse import ArgumentTypeError
 
     from deepprof.live.service.config.quantities import parse_nbytes
@@ -139,7 +139,7 @@ def parse_limit(text: str) -> int:
 
 
 def parse_folder(text: str) -> Path:
-    """Return a directory, which may come later. Raises `ArgumentTypeError`."""
+    """Return the path of a directory, which need not exist yet. Raises `ArgumentTypeError`."""
     from argparse import ArgumentTypeError
 
     path = Path(text)
@@ -149,7 +149,7 @@ def parse_folder(text: str) -> Path:
 
 
 def parse_file(text: str) -> Path:
-    """Return a file that SQLite may write, which may come later. Raises `ArgumentTypeError`."""
+    """Return the path of a file that SQLite writes, which need not exist yet. Raises `ArgumentTypeError`."""
     from argparse import ArgumentTypeError
 
     path = Path(text)

@@ -26,11 +26,11 @@ TIME = re.compile(r"(\d{1,12})(?:\.(\d{1,12}))?(ns|us|ms|s|min)", re.ASCII)
 SPEED = re.compile(r"\d{1,7}(\.\d{1,6})?", re.ASCII)
 SLOWEST, FASTEST = 0.001, 1_000_000
 SHORTEST_S, LONGEST_S = 0.1, 3600
-DEVICES, STREAMS = 1 << 16, 1 << 63  # what a trace's columns hold
+DEVICES, STREAMS = 1 << 16, 1 << 63  # limits of a trace's columns
 
 
 def add_columns(parser: ArgumentParser) -> None:
-    """Add `--columns`, which commands give to `read_job` as it is typed."""
+    """Add `--columns`, which commands pass to `read_job` unchanged."""
     text = "which column of a CSV or Parquet table is what: start=COLUMN,end=COLUMN,name=COLUMN,unit=us, or a TOML file"
     parser.add_argument("--columns", metavar="MAPPING", help=text)
 
@@ -91,7 +91,7 @@ def parse_jobs(text: str) -> int:
 
 
 def parse_time(text: str) -> int:
-    """Return a time with its unit, such as `2.5s` or `300ms`, as nanoseconds, cut off behind the last whole one."""
+    """Return a time with its unit, such as `2.5s` or `300ms`, as whole nanoseconds, rounded down."""
     found = TIME.fullmatch(text)
     if found is None:
         raise ArgumentTypeError(f"{quote(text)} is not a time with its unit (ns, us, ms, s, min), such as 2.5s")
@@ -105,5 +105,5 @@ def is_whole(text: str, digits: int) -> bool:
 
 
 def quote(text: str) -> str:
-    """Return `text` in quotes, as short as a message can bear."""
+    """Return `text` in quotes, shortened for a message."""
     return repr(shorten(text))

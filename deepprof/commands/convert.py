@@ -34,7 +34,7 @@ class Convert:
         add_columns(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Write the store and say on stderr what is in it."""
+        """Write the store and print its contents on stderr in one line."""
         from deepprof.collectors.store import check_store_target
 
         check_store_target(args.output)
@@ -49,7 +49,7 @@ class Convert:
 
 
 def describe(written: ConversionResult) -> str:
-    """Return a line on what was written and what was not."""
+    """Return a line on the records written and those dropped."""
     ranks = counted(written.ranks, "rank")
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in written.dropped.items())
     kept = f"{written.kept:,} of {written.read:,} records kept"

@@ -1,4 +1,4 @@
-"""What the commands that talk to a daemon have in common: what is shown at its door, and a job read from it."""
+"""Parts that the commands with a daemon share: the credentials for its endpoint, and reading a job from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["add_credentials", "add_daemon", "analyze_window", "open_endpoint"]
 
 
 def add_credentials(parser: argparse.ArgumentParser) -> None:
-    """Add the options with a token and certificates."""
+    """Add the options for a token and certificates."""
     group = parser.add_argument_group("to be let in by the daemon (each also a variable, DEEPPROF_TOKEN_FILE ...)")
     group.add_argument("--token-file", metavar="FILE", help="file with the token")
     group.add_argument("--ca", metavar="FILE", help="certificates that vouch for the daemon: asks for TLS")
@@ -26,7 +26,7 @@ def add_credentials(parser: argparse.ArgumentParser) -> None:
 
 
 def open_endpoint(address: str | None, args: argparse.Namespace) -> Endpoint:
-    """Return the door to the daemon at `address`, else to the default one, with what `args` shows there."""
+    """Return the endpoint of the daemon at `address`, else of the default one, with the credentials in `args`."""
     from deepprof.live.client.extra import require_grpc
 
     require_grpc()
@@ -37,7 +37,7 @@ def open_endpoint(address: str | None, args: argparse.Namespace) -> Endpoint:
 
 
 def add_daemon(parser: argparse.ArgumentParser) -> None:
-    """Add `--daemon`, with which PATH is the name of a job."""
+    """Add `--daemon`; with it PATH is the name of a job."""
     text = (
         "read what a daemon keeps of the job PATH instead of files: unix:PATH or HOST:PORT; "
         "at the end of the line without ADDRESS it is that of DEEPPROF_DAEMON or this machine's"
@@ -47,9 +47,9 @@ def add_daemon(parser: argparse.ArgumentParser) -> None:
 
 
 def analyze_window(args: argparse.Namespace) -> Analysis:
-    """Analyse what the daemon keeps of the job that `args` names, as `inputs.analyze_paths` does with files.
+    """Analyse the records that the daemon keeps of the job that `args` names, as `inputs.analyze_paths` does for files.
 
-    With `--same-device` it may be several jobs, whose ranks are numbered one after the other.
+    With `--same-device`, `args` may name several jobs, whose ranks are numbered one after the other.
     """
     check_job(args)
     endpoint = open_endpoint(args.daemon, args)
@@ -68,7 +68,7 @@ def analyze_window(args: argparse.Namespace) -> Analysis:
 
 
 def check_job(args: argparse.Namespace) -> None:
-    """Raise `UsageError` for arguments that only files have."""
+    """Raise `UsageError` for arguments that apply to files only."""
     from deepprof.collectors.errors import UsageError
 
     if len(args.paths) != 1 and not args.same_device:

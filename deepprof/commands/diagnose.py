@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Diagnose"]
 
-SEVERITIES = ("info", "warning", "critical")  # diagnosis.finding has the same; --help must not load it
+SEVERITIES = ("info", "warning", "critical")  # the same as in diagnosis.finding, which --help must not load
 FINDINGS = 5
 FAILED = 1
 
@@ -61,7 +61,7 @@ class Diagnose:
 
 
 def choose_source(args: argparse.Namespace) -> Callable[[argparse.Namespace], Analysis]:
-    """Return what reads and analyses: a daemon's window, the workers of a cluster, or this process with files."""
+    """Return the function that reads and analyses: a daemon's window, or files in a cluster or in this process."""
     if args.daemon is not None:
         return analyze_window
     return analyze_in_cluster if args.cluster is not None else analyze_paths
@@ -82,6 +82,6 @@ def render_text(analysis: Analysis, limit: int | None, args: argparse.Namespace)
 
 
 def fails(analysis: Analysis, severity: str) -> bool:
-    """Say whether any finding, shown or not, is of `severity` or above."""
+    """Return whether any finding, shown or not, is of `severity` or above."""
     threshold = SEVERITIES.index(severity)
     return any(SEVERITIES.index(finding.severity) >= threshold for finding in analysis.findings)

@@ -74,7 +74,7 @@ def compare_paths(args: argparse.Namespace) -> Comparison:
 
 
 def render(comparison: Comparison, args: argparse.Namespace) -> str:
-    """Return the report in the format that is asked for."""
+    """Return the report in the format that `args` names."""
     if args.format == "json":
         from deepprof.render.comparison_json import encode
 
@@ -86,7 +86,7 @@ def render(comparison: Comparison, args: argparse.Namespace) -> str:
 
 
 def fails(comparison: Comparison, limit: float) -> bool:
-    """Say on stderr which pairs are slower by more than `limit`; return whether any of them surely is."""
+    """Print on stderr the pairs that are slower by more than `limit`; return whether one of them surely is slower."""
     slower = [pair for pair in comparison.pairs if pair.time.ratio - 1 > limit]
     for pair in slower:
         say(f"deepprof: {describe(pair, limit)}")
@@ -94,12 +94,12 @@ def fails(comparison: Comparison, limit: float) -> bool:
 
 
 def is_sure(pair: LoopPair) -> bool:
-    """Return whether the interval of a pair's ratio lies above equal times."""
+    """Return whether the interval of a pair's ratio lies above 1, which means equal times."""
     return pair.time.low is not None and pair.time.low > 1
 
 
 def describe(pair: LoopPair, limit: float) -> str:
-    """Return by how much a pair is slower, and whether that is sure."""
+    """Return a sentence on how much slower a pair is, and whether that is sure."""
     time, place = pair.time, f"rank {pair.b.rank}, device {pair.b.device}"
     more = f"{place}: iterations are {100 * time.ratio - 100:.3g}% slower, which is more than {100 * limit:.3g}%"
     if is_sure(pair):

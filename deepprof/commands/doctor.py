@@ -43,7 +43,7 @@ class Doctor:
         add("--format", choices=FORMATS, default="text", help="what to write (default text)")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Look, write the report, and return whether something is wrong."""
+        """Examine, write the report, and return 1 if something is wrong, else 0."""
         import json
 
         from deepprof.live.agent.doctor import examine_machine, examine_process
@@ -60,7 +60,7 @@ class Doctor:
 
 
 def look_around(args: argparse.Namespace) -> DoctorMachine:
-    """Return what the doctor looks at besides files."""
+    """Return what the doctor examines besides files."""
     from deepprof.collectors.live import __file__ as live
     from deepprof.collectors.live.identity import find_socket
     from deepprof.collectors.live.inject import find_library
@@ -80,7 +80,7 @@ def look_around(args: argparse.Namespace) -> DoctorMachine:
 
 
 def call_daemon(to: str | None) -> str | None:
-    """Return why the daemon does not answer, None where somebody listens. Raises PermissionError with its address."""
+    """Return why the daemon does not answer, None where it listens. Raises `PermissionError` with its address."""
     import socket
 
     from deepprof.live.wire.addresses import default_address, parse_address
@@ -102,14 +102,14 @@ def call_daemon(to: str | None) -> str | None:
 
 
 def measure_width() -> int:
-    """Return the columns of the terminal."""
+    """Return the number of columns of the terminal."""
     import shutil
 
     return shutil.get_terminal_size((COLUMNS, 25)).columns
 
 
 def can_write(encoding: str | None) -> bool:
-    """Whether an output has the signs that we use."""
+    """Return whether an encoding has the signs of the report."""
     try:
         "✓–✗·".encode(encoding or "ascii")  # noqa: RUF001
     except (UnicodeEncodeError, LookupError):

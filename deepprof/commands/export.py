@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["Export"]
 
 TARGETS = ("perfetto", "speedscope", "csv", "parquet")
-TABLES = ("iterations", "events", "findings")  # render.tabular has the same; --help must not load it
-COMPRESSION = 5  # of .gz: 6, the usual one, takes three times as long for 6 % less
+TABLES = ("iterations", "events", "findings")  # the same as in render.tabular, which --help must not load
+COMPRESSION = 5  # level for .gz: the usual 6 takes three times as long for files that are 6 % smaller
 
 
 class Export:
@@ -45,7 +45,7 @@ class Export:
         add_inputs(parser, until="--until")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Read, analyse and write; say on stderr what is in the file."""
+        """Read, analyse and write; print on stderr what the file contains."""
         from deepprof.files import check_target
 
         check_options(args)
@@ -69,7 +69,7 @@ def check_options(args: argparse.Namespace) -> None:
 
 
 def require_iterations(analysis: Analysis, args: argparse.Namespace) -> None:
-    """Raise `TraceError` where what is asked for rests on iterations and there are none."""
+    """Raise `TraceError` where the output needs iterations and there are none."""
     from deepprof.collectors.errors import TraceError
 
     needed = args.to == "speedscope" or (args.to in {"csv", "parquet"} and args.what in {None, "iterations"})
@@ -80,7 +80,7 @@ def require_iterations(analysis: Analysis, args: argparse.Namespace) -> None:
 
 @contextmanager
 def open_target(path: str) -> Iterator[BinaryIO]:
-    """Open the file to write, compressing where its name says so: the same bytes whenever it is written."""
+    """Open the file to write, compressed if its name ends with .gz: the bytes do not depend on the time of writing."""
     from deepprof.files import open_file
 
     with open_file(path) as file:

@@ -43,7 +43,7 @@ class Fsck:
 
 
 def sum_up(problems: int, *, repaired: bool) -> str:
-    """Return the last line."""
+    """Return the last line of the output."""
     if not problems:
         return "sound"
     found = counted(problems, "problem")

@@ -1,4 +1,4 @@
-"""What the commands that analyse a job have in common: which traces, which part of them, and how they are read."""
+"""Parts that the commands that analyse a job share: the options on traces and on parts of them, and reading them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["add_cluster", "add_inputs", "add_paths", "analyze_in_cluster", "anal
 
 
 def add_paths(parser: argparse.ArgumentParser) -> None:
-    """Add PATH, one or several of one job."""
+    """Add PATH: one path of a job, or several."""
     parser.add_argument("paths", metavar="PATH", nargs="+", help="a trace, a directory or a glob of one job's ranks")
 
 
 def add_inputs(parser: argparse.ArgumentParser, *, until: str = "--to") -> None:
-    """Add the options on how traces are read and mined; `until` is the option for the end of the time looked at."""
+    """Add the options on how traces are read and mined; `until` is the name of the option for the end of the range."""
     add = parser.add_argument
     counts = "iteration count known beforehand, or one per loop"
     add("--iterations", metavar="N[,N...]", type=parse_counts, default=(), help=counts)
@@ -48,7 +48,7 @@ def find_between(args: argparse.Namespace) -> Between | None:
 
 
 def analyze_in_cluster(args: argparse.Namespace) -> Analysis:
-    """Do what `analyze_paths` does on the workers of the cluster that `args` names; the analysis has no traces."""
+    """Analyse as `analyze_paths` does, on the workers of the cluster that `args` names; the analysis has no traces."""
     with reading() as watch:
         from deepprof.cluster.connection import check_address, connect
         from deepprof.cluster.mapping import analyze_on
@@ -65,7 +65,7 @@ def analyze_in_cluster(args: argparse.Namespace) -> Analysis:
 
 
 def analyze_paths(args: argparse.Namespace, paths: Sequence[str] | None = None) -> Analysis:
-    """Read the traces in `paths` (or those that `args` names) as `args` says, and analyse them as one job."""
+    """Read the traces in `paths` (or those that `args` names) with the options in `args`; analyse them as one job."""
     with reading() as watch:
         from deepprof.analysis import analyze
         from deepprof.job import read_job

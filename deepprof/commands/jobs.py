@@ -43,7 +43,7 @@ class Jobs:
         add_credentials(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Ask the daemon, or have it forget."""
+        """List jobs or senders, or have jobs forgotten."""
         check_names(args.action, args.jobs)
         endpoint = open_endpoint(args.daemon, args)
         from deepprof.live.client.daemon import Daemon
@@ -54,7 +54,7 @@ class Jobs:
 
 
 def check_names(action: str, jobs: Sequence[str]) -> None:
-    """Raise `UsageError` for an action without the jobs that it needs, or with some that it does not."""
+    """Raise `UsageError` for an action without the jobs that it needs, or with jobs that it does not take."""
     from deepprof.collectors.errors import UsageError
 
     if action == "forget" and not jobs:
@@ -80,7 +80,7 @@ def list_jobs(daemon: Daemon, args: argparse.Namespace) -> None:
 
 
 def list_senders(daemon: Daemon, args: argparse.Namespace) -> None:
-    """Show who sends."""
+    """Show the senders."""
     from deepprof.render.jobs import draw_senders
 
     senders = daemon.senders()
@@ -91,7 +91,7 @@ def list_senders(daemon: Daemon, args: argparse.Namespace) -> None:
 
 
 def forget(daemon: Daemon, args: argparse.Namespace) -> None:
-    """Have jobs forgotten, and say what went; ends at the first that cannot be."""
+    """Have jobs forgotten, and print what was removed; ends at the first that cannot be forgotten."""
     gone = list[dict[str, object]]()
     for job in args.jobs:
         iterations = daemon.forget(job)
@@ -110,7 +110,7 @@ ACT: dict[str, Callable[[Daemon, argparse.Namespace], None]] = {
 
 
 def write(draw: Callable[[int], Iterable[Line]], nothing: str) -> None:
-    """Write lines as stdout can show them, or what is said instead of none."""
+    """Write lines as stdout can show them, or the text `nothing` if there are none."""
     from deepprof.render.page import TextPage
 
     require_stdout()

@@ -1,4 +1,4 @@
-"""Where a report goes: a file or stdout, in its width and colours, JSON in UTF-8 and text as stdout can show it."""
+"""Writing a report to a file or to stdout, in its width and colours, JSON in UTF-8 and text as stdout can show it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def check_output(args: argparse.Namespace) -> None:
-    """Make `-o -` stdout, and raise `UsageError` where `-o` names a place that cannot be written."""
+    """Take `-o -` as stdout, and raise `UsageError` where `-o` names a file that cannot be written."""
     from deepprof.files import check_target
 
     args.output = None if args.output == "-" else args.output
@@ -43,13 +43,13 @@ def capture(show: Callable[[Console], None], output: str | None) -> str:
     console = open_console(sys.stdout)
     if output is not None:
         console = Console(file=StringIO(), width=FILE_WIDTH, color_system=None)
-    with console.capture() as captured:  # printed by deliver: rich would end the process when the pipe closes
+    with console.capture() as captured:  # `deliver` prints it: rich would end the process when the pipe closes
         show(console)
     return captured.get()
 
 
 def deliver(content: str, args: argparse.Namespace) -> None:
-    """Write the report to the file or to stdout; JSON is UTF-8 wherever it goes, text is what stdout can show."""
+    """Write the report to the file or to stdout; JSON is always UTF-8, text on stdout is what stdout can show."""
     from deepprof.files import write_file
 
     if args.output is not None:

@@ -1,4 +1,4 @@
-"""What is being done, on stderr and only to somebody who watches."""
+"""Progress on stderr, shown only on a terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_watched() -> bool:
 
 @contextmanager
 def progress(doing: str) -> Iterator[None]:
-    """Show a spinner beside what is being done."""
+    """Show a spinner beside the text `doing`."""
     if not is_watched():
         yield
         return
@@ -35,7 +35,7 @@ def progress(doing: str) -> Iterator[None]:
 
 @contextmanager
 def reading() -> Iterator[Callable[[int, int], None] | None]:
-    """Show a spinner, and from the first of several traces on a bar; gives what is to be told of each trace read."""
+    """Show a spinner, and a bar once the first of several traces is read; gives the function to call per trace read."""
     if not is_watched():
         yield None
         return
@@ -51,7 +51,7 @@ def reading() -> Iterator[Callable[[int, int], None] | None]:
 
 @contextmanager
 def counting(doing: str, what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a bar; gives what is to be told how many of all are done."""
+    """Show a bar; gives the function to call with the number done and the number of all."""
     if not is_watched():
         yield None
         return
@@ -65,7 +65,7 @@ def counting(doing: str, what: str) -> Iterator[Callable[[int, int], None] | Non
 
 
 def make_bar(console: Console) -> Progress:
-    """Return a bar that leaves nothing behind."""
+    """Return a bar that is erased at the end."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
     spinner = SpinnerColumn(choose_spinner(console))

@@ -77,7 +77,7 @@ class Run:
 
 
 def run_watched(command: list[str], args: argparse.Namespace) -> int:
-    """Run `command` with collectors in it, or as it is where there can be none."""
+    """Run `command` with collectors in it, or unchanged where there can be none."""
     from deepprof.live.agent.injection import inject
     from deepprof.live.agent.launching import NoAgentError
     from deepprof.live.agent.running import leave, replace, signals_blocked, spawn, wait
@@ -102,7 +102,7 @@ def run_watched(command: list[str], args: argparse.Namespace) -> int:
 
 
 def make_plan(command: list[str], args: argparse.Namespace) -> InjectionPlan | None:
-    """Return what is injected, None where no library of ours is."""
+    """Return what is injected, None where DeepProf's library is missing."""
     from deepprof.collectors.live import __file__ as live
     from deepprof.collectors.live.identity import find_socket
     from deepprof.collectors.live.inject import find_library
@@ -126,7 +126,7 @@ def make_plan(command: list[str], args: argparse.Namespace) -> InjectionPlan | N
 
 
 def make_supervisor(plan: InjectionPlan, args: argparse.Namespace) -> AgentSupervisor:
-    """Return who finds the agent and keeps it alive."""
+    """Return the supervisor that keeps the agent alive."""
     from deepprof.live.agent.injection import strip
     from deepprof.live.agent.launching import AgentSupervisor
 
@@ -140,14 +140,14 @@ def make_supervisor(plan: InjectionPlan, args: argparse.Namespace) -> AgentSuper
 
 
 def explain_platform() -> str:
-    """Return why there is no library."""
+    """Return why DeepProf's library is missing."""
     if sys.platform != "linux":
         return "collectors run on Linux alone"
     return "DeepProf's library is not compiled; install it where there is a C compiler, or from a wheel"
 
 
 def choose_job(name: str | None, command: list[str]) -> str:
-    """Return the job's name: as given, as the environment has it, else after the script and the minute."""
+    """Return the job's name: `name`, else that in the environment, else one made of the script and the minute."""
     from deepprof.live.agent.job_names import name_job
     from deepprof.live.agent.rank_places import find_place
 
@@ -159,9 +159,9 @@ def choose_job(name: str | None, command: list[str]) -> str:
 
 
 def remark_on(answer: AgentStatus | None, to: str | None, said: str | None) -> list[str]:
-    """Return a remark on an agent that is late, or was there before and sends elsewhere than was asked for.
+    """Return a remark on an agent that is late, or one that was running already and sends to another daemon.
 
-    `to` was given as an option, and goes before what the environment has `said`.
+    `to` is the address given as an option, and takes precedence over `said`, the one in the environment.
     """
     if answer is None:
         return ["the agent is slow to start; the first records may be missing"]
@@ -189,7 +189,7 @@ def check_address(text: str) -> str:
 
 
 def find_usual() -> str | None:
-    """Return the address that a command takes without one, None where the environment names none that can be."""
+    """Return the address that a command uses by default, None where the one in the environment is invalid."""
     from deepprof.live.agent.running import deaf_threads
 
     with deaf_threads():
@@ -209,9 +209,9 @@ def sum_up(
     args: argparse.Namespace,
     since_unix_ns: int | None,
 ) -> None:
-    """Wait until the daemon has everything, and say what came; a signal to end ends the wait. Only signals blocked.
+    """Wait until the daemon has everything, and print what arrived; call it with signals blocked.
 
-    `since_unix_ns` is when the agent began that the command found.
+    A signal to end ends the wait. `since_unix_ns` is the time when the agent that the command found began.
     """
     from deepprof.live.agent.asking import NotAnsweredError
     from deepprof.live.agent.draining import drain
@@ -240,7 +240,7 @@ def read_command(words: list[str]) -> list[str]:
 
 
 def parse_job(text: str) -> str:
-    """Return the name of a job as the daemon takes it."""
+    """Return the name of a job that the daemon accepts."""
     from deepprof.live.agent.job_names import NAME_CHARS, is_name
 
     if not is_name(text):
@@ -251,7 +251,7 @@ def parse_job(text: str) -> str:
 
 
 def parse_socket(text: str) -> Path:
-    """Return the path of a socket, also with `unix:` before it."""
+    """Return the path of a socket, given with or without `unix:` before it."""
     path = Path(text.removeprefix("unix:")).absolute()
     if not text.removeprefix("unix:") or not str(path).isprintable() or len(os.fsencode(path)) > PATH_NBYTES:
         raise argparse.ArgumentTypeError(f"{quote(text)} is no path of a socket, {PATH_NBYTES} bytes at most")
@@ -269,5 +269,5 @@ def parse_drain(text: str) -> float:
 
 
 def complain(text: str) -> None:
-    """Say a line of ours beside those of the command."""
+    """Print a line of DeepProf's own beside the command's."""
     say(f"deepprof: {text}")

@@ -47,7 +47,7 @@ class Send:
         add_credentials(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Read, send, and say what became of it."""
+        """Read and send the traces, and print the counts."""
         endpoint = open_endpoint(args.to, args)
         from deepprof.live.client.replay import TraceReplay, check_words, replay
 
@@ -61,7 +61,7 @@ class Send:
 
 
 def say_once() -> Callable[[str], None]:
-    """Return what says a line, and is silent while it would be the same again."""
+    """Return a function that prints a line unless it equals the line before."""
     said: list[str] = []
 
     def notice(text: str) -> None:
@@ -73,7 +73,7 @@ def say_once() -> Callable[[str], None]:
 
 
 def read_traces(args: argparse.Namespace) -> list[Trace]:
-    """Return the ranks as recorded: numbered, their clocks as they are; who analyses them aligns these."""
+    """Return the ranks as recorded: numbered, but with their own clocks, which the later analysis aligns."""
     from deepprof.job import find_files, read_unaligned
 
     with reading() as watch:
@@ -96,7 +96,7 @@ def describe(totals: ReplayTotals) -> str:
 
 
 def describe_account(endpoint: Endpoint, job: str, traces: list[Trace]) -> str:
-    """Return what the daemon left out of it, nothing where it left out nothing or does not tell us."""
+    """Return the counts of records that the daemon left out, empty where there are none or it does not report them."""
     from deepprof.live.client.daemon import Daemon
     from deepprof.live.client.errors import DaemonError
 
@@ -104,7 +104,7 @@ def describe_account(endpoint: Endpoint, job: str, traces: list[Trace]) -> str:
     try:
         with Daemon(endpoint) as daemon:
             accounts = [rank.account for rank in daemon.ranks(job) if rank.rank in sent]
-    except DaemonError:  # a token that may send need not read
+    except DaemonError:  # a token that may send is not always allowed to read
         return ""
     counts = {"duplicate": sum(each.duplicate for each in accounts), "invalid": sum(each.invalid for each in accounts)}
     for account in accounts:

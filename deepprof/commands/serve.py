@@ -39,7 +39,7 @@ class Serve:
         if args.print_config:
             require_stdout().write(describe_config(config))
             return 0
-        os.environ.setdefault("POLARS_MAX_THREADS", "1")  # its pool costs more than it gives for tables of this size
+        os.environ.setdefault("POLARS_MAX_THREADS", "1")  # for tables of this size threads cost more than they save
         from deepprof.live.service.logs import writing_logs
 
         with writing_logs(config.log):

@@ -1,7 +1,7 @@
 """`deepprof simulate shared`: the paper's study of two jobs on one device (Gu et al., section V-A, Figs 7 and 8).
 
-One program computes and one copies, each alone with a growing share of the device's memory, and both together. What
-DeepProf finds in their traces stands beside what the simulation knows.
+One program computes and one copies, each alone with a growing share of the device's memory, and both together. The
+study prints what DeepProf finds in their traces beside the simulation's true values.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TRUE = {"turns": "turns", "slower": "slowed", "copies": "copies"}
 
 @dataclass(frozen=True, slots=True)
 class StudyTrial:
-    """Programs that run at once, each with a share of the device's memory; `fits` says whether they can."""
+    """Programs that run at once, each with a share of the device's memory; `fits`: whether that is enough for each."""
 
     programs: tuple[str, ...]
     memory_share: float
@@ -47,14 +47,14 @@ class StudyTrial:
 
     @property
     def name(self) -> str:
-        """What its file, or its directory, is called."""
+        """The name of the trial's file or directory."""
         words = self.programs[0] if len(self.programs) == 1 else "together"
         return f"{words}-{round(100 * self.memory_share)}"
 
 
 @dataclass(frozen=True, slots=True)
 class StudyOutcome:
-    """What became of one program in a trial: figures by name, as DeepProf finds them and as they are. Times in ns."""
+    """The outcome of one program in a trial: figures by name, as DeepProf finds them and as they are. Times in ns."""
 
     trial: StudyTrial
     program: str
@@ -72,7 +72,7 @@ def list_trials() -> list[StudyTrial]:
 
 
 def study(iterations: int, seed: int) -> list[StudyOutcome]:
-    """Simulate every trial that fits, and return what DeepProf finds in its traces beside the truth."""
+    """Simulate every trial that fits, and return what DeepProf finds in its traces beside the true values."""
     return [each for trial in list_trials() if trial.fits for each in attempt(trial, iterations, seed)]
 
 
@@ -129,7 +129,7 @@ def measure(analysis: Analysis, rank: int) -> dict[str, float]:
 
 
 def tell(runs: Sequence[SharedRun], rank: int) -> dict[str, float]:
-    """Return the same figures as the simulation knows them; the first iteration is warm-up."""
+    """Return the true values of the same figures from the simulation, without the first iteration, which is warm-up."""
     from deepprof.simulation.sharing import measure_busy
 
     run = runs[rank]
@@ -141,7 +141,7 @@ def tell(runs: Sequence[SharedRun], rank: int) -> dict[str, float]:
 
 
 def print_study(outcomes: Sequence[StudyOutcome], page: TextPage) -> None:
-    """Print the study as the paper's two figures, and what each program loses to the other."""
+    """Print the study as the paper's two figures, and the time that each program loses to the other."""
     from deepprof.render.ranks import print_table
 
     page.line("Two jobs on one device, simulated: what DeepProf finds, and what is true", "bold")
@@ -157,7 +157,7 @@ def print_study(outcomes: Sequence[StudyOutcome], page: TextPage) -> None:
 
 
 def describe_programs() -> Iterator[str]:
-    """Yield from which share of the memory on each program fits."""
+    """Yield the memory that each program takes, and the trials that do not fit."""
     from deepprof.render.units import format_ratio
     from deepprof.simulation.sharing import needs
 

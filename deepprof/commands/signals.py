@@ -1,4 +1,4 @@
-"""A polite request to end, as a scheduler or a closed terminal makes it: what was put down is taken up again."""
+"""Clean-up when a signal asks the program to end, as a scheduler or a closed terminal does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REQUESTS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(s
 def tidying() -> Iterator[None]:
     """Turn a request to end into `SystemExit` with the code that a shell reports, so that every `finally` is run.
 
-    A signal that is ignored, as under nohup, or that somebody else handles is left alone.
+    A signal that is ignored, as under nohup, or that has another handler is left alone.
     """
     ours = threading.current_thread() is threading.main_thread()
     numbers = [number for number in REQUESTS if ours and signal.getsignal(number) is signal.SIG_DFL]
@@ -31,6 +31,6 @@ def tidying() -> Iterator[None]:
 
 
 def leave(number: int, _: object) -> NoReturn:
-    """End the program; a second request must not interrupt the tidying."""
+    """End the program; a second request must not interrupt the clean-up."""
     signal.signal(number, signal.SIG_IGN)
     raise SystemExit(128 + number)

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Simulate"]
 
-# Here too, so that --help does not load the simulation; a test compares.
+# Listed here too, so that --help does not load the simulation; a test compares the two lists.
 SCENARIOS = (
     *("healthy", "graph-growth", "copy-bound", "input-bound", "input-fixed", "launch-bound", "small-kernels"),
     *("sync-bound", "allocator-bound", "logging", "starvation", "drift", "memory-growth", "recompilation"),
     *("recapture", "accumulation", "inference", "inference-launch-bound", "communication-bound"),
     *("communication-hidden", "straggler", "ranks-healthy"),
 )
-SHARED = "shared"  # two programs, whose study it prints
+SHARED = "shared"  # prints the study of two programs
 ITERATIONS = 40
-MAX_SIMULATED_ITERATIONS = 5_000  # iterations of all ranks together; beyond it they no longer fit a machine's memory
+MAX_SIMULATED_ITERATIONS = 5_000  # of all ranks together; more do not fit a machine's memory
 HEAVY = {"small-kernels": 1_000, "accumulation": 1_000, "launch-bound": 1_500, "sync-bound": 2_500}  # more events each
 MOST_RANKS = 64  # the simulation takes no more
 SHOWN = 3  # files of another job that a message names
@@ -76,7 +76,7 @@ class Simulate:
         parser.add_argument("--annotate", action="store_true", help="write ProfilerStep ranges as well")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Write the file or files and say on stderr what is in them; or print the study."""
+        """Write the file or files and print on stderr what they contain; or print the study."""
         if args.scenario == SHARED:
             return run_study(args)
         check_named(args.output)
@@ -91,7 +91,7 @@ class Simulate:
 
 
 def describe_kernels(kernels: Sequence[int]) -> str:
-    """Return how many kernels the iterations have: not all need to have as many."""
+    """Return how many kernels the iterations have, as a range if they differ."""
     least, most = min(kernels), max(kernels)
     return f"{least:,} to {most:,} kernels" if least < most else counted(most, "kernel")
 
@@ -128,7 +128,7 @@ def run_study(args: argparse.Namespace) -> int:
 
 
 def write_study(output: str, iterations: int, seed: int) -> int:
-    """Write the traces of the study into the directory `output`, and say what to do with them."""
+    """Write the traces of the study into the directory `output`, and print what to do with them."""
     from deepprof.commands import shared_study
 
     check_directory(output, {trial.name for trial in shared_study.list_trials()})
@@ -138,7 +138,7 @@ def write_study(output: str, iterations: int, seed: int) -> int:
 
 
 def parse_strength(text: str) -> float:
-    """Return a decimal number; the simulation says which ones it takes."""
+    """Return a decimal number; the simulation checks whether it is in range."""
     try:
         return float(text[:20])
     except ValueError as error:
@@ -146,7 +146,7 @@ def parse_strength(text: str) -> float:
 
 
 def check_length(scenario: str, iterations: int, ranks: int) -> None:
-    """Raise `UsageError` for more iterations than a machine's memory takes."""
+    """Raise `UsageError` for more iterations than fit a machine's memory."""
     from deepprof.collectors.errors import UsageError
 
     longest = HEAVY.get(scenario, MAX_SIMULATED_ITERATIONS) // min(ranks, MOST_RANKS)
@@ -186,7 +186,7 @@ def write_job(args: argparse.Namespace) -> Sequence[Simulation]:
 
 
 def check_directory(path: str, names: set[str]) -> None:
-    """Raise `UsageError` unless `path` is a directory for files of these names alone, or one can be made there."""
+    """Raise `UsageError` unless `path` is a directory with no files but those in `names`, or can be created as one."""
     from deepprof.collectors.errors import UsageError
 
     folder = Path(path)

@@ -1,4 +1,4 @@
-"""What the command line says besides its report, and how it says it when nobody can listen."""
+"""Messages of the command line besides its report, also where stdout or stderr is closed or fails."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ COLUMNS, LINES = 80, 25  # where the environment names no number
 
 
 def say(text: str) -> None:
-    """Print one line on stderr, whatever `text` holds; where stderr fails, the exit code has to do."""
-    if sys.stderr is None:  # print would take stdout instead
+    """Print one line on stderr, whatever characters `text` holds; where stderr fails, only the exit code reports."""
+    if sys.stderr is None:  # `print` would write to stdout instead
         return
     try:
         print(printable(" ".join(text.split())), file=sys.stderr, flush=True)  # noqa: T201
@@ -35,7 +35,7 @@ def require_stdout() -> TextIO:
 
 
 def settle(stream: TextIO | None) -> None:
-    """Point a stream that fails at nothing, so that the interpreter's last flush cannot fail once more."""
+    """Redirect a stream that fails to the null device, so that the interpreter's last flush cannot fail again."""
     if stream is None:
         return
     try:
@@ -47,7 +47,7 @@ def settle(stream: TextIO | None) -> None:
 
 
 def open_console(stream: TextIO | None) -> Console:
-    """Return a console on `stream`, never narrower than a report can be; it follows the size of a terminal."""
+    """Return a console on `stream`, at least as wide as a report needs; it follows the size of a terminal."""
     from rich.console import Console, ConsoleDimensions
 
     from deepprof.render.page import NARROWEST
@@ -55,7 +55,7 @@ def open_console(stream: TextIO | None) -> Console:
     class ReportConsole(Console):
         @property
         def size(self) -> ConsoleDimensions:
-            """The size that the terminal has now: a width that was set would stay what it was."""
+            """The terminal's current size: a width that was set once would not follow it."""
             width, height = super().size
             return ConsoleDimensions(max(width, NARROWEST), height)
 
@@ -66,6 +66,6 @@ def open_console(stream: TextIO | None) -> Console:
     try:
         console = ReportConsole(file=stream)
         _ = console.size
-    except ValueError:  # COLUMNS or LINES is no number: rich believes "²" and a thousand digits
+    except ValueError:  # COLUMNS or LINES is no number: rich accepts "²" and a thousand digits
         console = ReportConsole(file=stream, width=COLUMNS, height=LINES)
     return console

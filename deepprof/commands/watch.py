@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Watch"]
 
-FOLLOW_S = 0.2  # between two looks at the terminal's size
+FOLLOW_S = 0.2  # between two checks of the terminal's size
 
 
 class Watch:
@@ -46,7 +46,7 @@ class Watch:
         add_credentials(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Look, once or until somebody has seen enough."""
+        """Show the jobs once, or until Ctrl-C."""
         check_address(args.address)
         endpoint = open_endpoint(args.address, args)
         from deepprof.live.client.scene import look_on
@@ -61,7 +61,7 @@ class Watch:
 
 
 class WatchScreen:
-    """What stands on the terminal, drawn anew when its size has changed."""
+    """The view on the terminal, drawn again when the terminal's size has changed."""
 
     def __init__(self) -> None:
         self.live: Live | None = None
@@ -69,13 +69,13 @@ class WatchScreen:
         self.size: tuple[int, int] = (0, 0)
 
     def show(self, scene: LiveScene) -> None:
-        """Draw a scene over the one before."""
+        """Draw a scene over the previous one."""
         if self.live is not None:
             self.scene, self.size = scene, self.live.console.size
             self.live.update(draw(scene, self.live.console, self.size[1]), refresh=True)
 
     def wait(self, seconds: float) -> None:
-        """Wait for the next look, and follow the terminal meanwhile."""
+        """Wait for the next look, and meanwhile follow the terminal's size."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(left, FOLLOW_S))
@@ -84,7 +84,7 @@ class WatchScreen:
 
 
 def check_address(address: str | None) -> None:
-    """Raise `UsageError` where a job seems to stand in the address's place."""
+    """Raise `UsageError` where the address seems to be the name of a job."""
     from deepprof.collectors.errors import UsageError
     from deepprof.render.plain import shorten
 
@@ -95,7 +95,7 @@ def check_address(address: str | None) -> None:
 
 
 def show(scenes: Iterator[LiveScene], args: argparse.Namespace, screen: WatchScreen) -> None:
-    """Show scenes as `args` says."""
+    """Show scenes as `args` asks for."""
     stdout = require_stdout()
     if args.format == "json":
         for scene in scenes:
@@ -111,7 +111,7 @@ def show(scenes: Iterator[LiveScene], args: argparse.Namespace, screen: WatchScr
 
 
 def show_live(scenes: Iterator[LiveScene], console: Console, screen: WatchScreen) -> None:
-    """Show scenes one over the other until Ctrl-C, on a screen that is given back as it was."""
+    """Show each scene over the previous one until Ctrl-C, on a screen that is restored afterwards."""
     from rich.live import Live
 
     with suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as screen.live:

@@ -1,7 +1,7 @@
 """Two runs compared, iteration to iteration and kernel to kernel (`deepprof diff`).
 
-Loops are paired by rank and device, their times and the parts of them compared, and for the pair that got slowest the
-kernels of both iterations aligned. Everything rests on `Loop.usual`: complete iterations after warm-up.
+Loops are paired by rank and device, and their times and parts compared; for the pair that got slowest, the kernels of
+both iterations are aligned. Everything rests on `Loop.usual`: complete iterations after warm-up.
 
 `pairing` chooses the loops, `times` and `parts` compare their times; `template`, `rotation`, `alignment` and
 `operations` go kernel by kernel; `totals` and `headline` sum up.
@@ -31,7 +31,7 @@ __all__ = ["Comparison", "compare"]
 
 
 def compare(a: Analysis, b: Analysis) -> Comparison:
-    """Return how the run `b` differs from the run `a`; without a pair of loops to compare it says only why."""
+    """Return how the run `b` differs from the run `a`; without a pair of loops to compare, only the reason."""
     loops, missing = pair_loops(a, b)
     rows = sorted(((compare_loops(x, y), x, y) for x, y in loops), key=lambda row: -row[0].time.ratio)
     pairs = [row[0] for row in rows]
@@ -53,7 +53,7 @@ def compare(a: Analysis, b: Analysis) -> Comparison:
 
 
 def compare_loops(a: Loop, b: Loop) -> LoopPair:
-    """Return the times and their parts, without a look at the kernels."""
+    """Return the times and their parts, without comparing kernels."""
     before, after = a.usual, b.usual
     parts = compare_parts(before, after)
     return LoopPair(

@@ -1,7 +1,7 @@
-"""Two sequences of kernels side by side: what stands in both, what was replaced, added or removed.
+"""Two sequences of kernels aligned: what is in both, and what was replaced, added or removed.
 
-Exact names are matched first, and variants of one kernel (another tile or data type) in the gaps that remain; where
-nearly every name is another one (a run in another precision), variants come first.
+Exact names are matched first, then variants of one kernel (another tile or data type) in the remaining gaps; where
+nearly all names differ (a run in another precision), variants are matched first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Ids = npt.NDArray[np.int64]
 EXACT_CELLS = 4 * 10**8  # of the table of two sequences, a bit each: 50 MB
 TOO_LONG = 25 * 10**9  # 100,000 kernels each take 4 s with the search for the rotation, and 25 MB
 FEW_COMMON_NAMES = (
-    0.5  # of the kernels have the same name: less is another precision or library, where variants tell more
+    0.5  # share of kernels with the same name; less means another precision or library, where variants match more
 )
 
 
@@ -48,7 +48,7 @@ class KernelSymbols:
 
 @dataclass(frozen=True, slots=True)
 class AlignedSpan:
-    """A[a_first:a_end] became B[b_first:b_end]. `alike` says that kernel by kernel they are the same or variants."""
+    """A[a_first:a_end] became B[b_first:b_end]. `alike`: kernel by kernel they are the same or variants."""
 
     kind: Kind
     a_first: int
@@ -62,7 +62,7 @@ Block = tuple[int, int, int]  # where in A, where in B, how long
 
 
 def align(a: KernelSymbols, b: KernelSymbols) -> list[AlignedSpan]:
-    """Return the runs that make B of A, in order, together all of both. O(n · m / 64) time."""
+    """Return the spans that turn A into B, in order; together they cover both. O(n · m / 64) time."""
     blocks = match(a.exact, b.exact)
     if 2 * total(blocks) < FEW_COMMON_NAMES * (len(a) + len(b)):
         variants = match(a.coarse, b.coarse)
@@ -71,7 +71,7 @@ def align(a: KernelSymbols, b: KernelSymbols) -> list[AlignedSpan]:
 
 
 def walk(a: KernelSymbols, b: KernelSymbols, blocks: Sequence[Block]) -> Iterator[AlignedSpan]:
-    """Yield the runs of all blocks and of the gaps before, between and after them."""
+    """Yield the spans of all blocks and of the gaps before, between and after them."""
     i = j = 0
     for at_a, at_b, length in (*blocks, (len(a), len(b), 0)):
         yield from align_gap(a, b, (i, at_a), (j, at_b))
@@ -82,7 +82,7 @@ def walk(a: KernelSymbols, b: KernelSymbols, blocks: Sequence[Block]) -> Iterato
 def align_gap(
     a: KernelSymbols, b: KernelSymbols, of_a: tuple[int, int], of_b: tuple[int, int]
 ) -> Iterator[AlignedSpan]:
-    """Yield the runs of a gap in which no exact name is shared: variants first, then what lies between them."""
+    """Yield the spans of a gap in which no exact name is shared: variants, and what lies between them."""
     (i, a_end), (j, b_end) = of_a, of_b
     for at_a, at_b, length in match(a.coarse[i:a_end], b.coarse[j:b_end]):
         yield unmatched(i, of_a[0] + at_a, j, of_b[0] + at_b)
@@ -92,13 +92,13 @@ def align_gap(
 
 
 def unmatched(a_first: int, a_end: int, b_first: int, b_end: int) -> AlignedSpan:
-    """Return the run of kernels that have nothing in common."""
+    """Return the span of kernels that have nothing in common."""
     kind: Kind = "added" if a_first == a_end else "removed" if b_first == b_end else "replaced"
     return AlignedSpan(kind, a_first, a_end, b_first, b_end, alike=False)
 
 
 def split_block(a: KernelSymbols, b: KernelSymbols, block: Block) -> Iterator[AlignedSpan]:
-    """Yield the runs of a block that matches kernel by kernel: kept, or replaced by a variant."""
+    """Yield the spans of a block that matches kernel by kernel: kept, or replaced by a variant."""
     i, j, length = block
     same = a.exact[i : i + length] == b.exact[j : j + length]
     edges = [0, *(np.flatnonzero(same[1:] != same[:-1]) + 1).tolist(), length] if length else [0]
@@ -109,7 +109,7 @@ def split_block(a: KernelSymbols, b: KernelSymbols, block: Block) -> Iterator[Al
 def match(a: Ids, b: Ids) -> list[Block]:
     """Return where A and B match, in order.
 
-    The longest common subsequence where its table is small, otherwise what the cheapest way to edit A into B leaves.
+    This is the longest common subsequence where its table is small, otherwise what the cheapest edit of A into B keeps.
     """
     from rapidfuzz.distance import Indel, Levenshtein
 

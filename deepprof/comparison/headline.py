@@ -20,7 +20,7 @@ __all__ = ["nothing_to_compare", "sum_up"]
 
 CALLS = {"idle_sync_ns": WAIT, "idle_allocator_ns": ALLOCATOR}
 COLLECTIVE = ("nccl", "rccl")
-TIMES = 2  # from here on a factor reads better than 118.3 % more
+TIMES = 2  # from this ratio on, a factor reads better than "118.3 % more"
 MIN_SHARE_NAMED = 0.05  # of the change: a part that explains less of it is not worth naming
 
 
@@ -30,7 +30,7 @@ def nothing_to_compare(missing: Sequence[str]) -> Headline:
 
 
 def sum_up(pairs: Sequence[LoopPair], a: RunLoop, b: RunLoop, words: Wording = GPU) -> Headline:
-    """Return the headline of a comparison whose first pair, with details, is that of `a` and `b`, in these words."""
+    """Return the headline, in `words`, of a comparison whose first pair, with details, is that of `a` and `b`."""
     pair = pairs[0]
     part = main_part(pair)
     unsure = pair.time.verdict == "unclear" and pair.time.low is not None
@@ -81,7 +81,7 @@ def describe_time(pairs: Sequence[LoopPair], words: Wording) -> str:
 
 
 def is_unchanged(pair: LoopPair) -> bool:
-    """Return whether the kernels are the same ones, and no part of the time grew at another one's cost."""
+    """Return whether the kernels are the same ones and no part of the time changed noticeably."""
     program = pair.program
     edited = program is not None and (program.problem or program.replaced or program.added or program.removed)
     return not edited and all(abs(part.difference_ns) < SAME * pair.a_mean_ns for part in pair.parts)
@@ -91,7 +91,7 @@ def describe_part(part: PartChange, place: str | None, share: float, words: Word
     """Return the sentence on the part that explains most."""
     idle, _, cause = words.parts[part.name].partition(": ")
     amount = f"{format_duration(abs(part.difference_ns))} {'less' if part.difference_ns < 0 else 'more'}"
-    where = (f" in {place}" if cause else f", most of all in {place}") if place else ""  # a kernel has but its share
+    where = (f" in {place}" if cause else f", most of all in {place}") if place else ""  # a kernel causes only a share
     explained = "more than all" if share > 1 else format_ratio(share)
     what = f"{cause}: {amount} idle time" if cause else f"{idle}: {amount}"
     return f"Mostly {what}{where}, {explained} of the change."
@@ -111,9 +111,9 @@ def describe_program(program: ProgramChange | None) -> Iterable[str]:
 
 
 def find_where(pair: LoopPair, part: PartChange, larger: RunLoop) -> str | None:
-    """Return the place of a part in the run that has more of it; None where the trace does not say."""
+    """Return the place of a part in the run that has more of it; None where the trace does not show it."""
     if part.name == "compute_ns":
-        another = pair.program is not None and pair.program.problem is not None  # whose kernels tell nothing
+        another = pair.program is not None and pair.program.problem is not None  # kernels not comparable
         return None if another else largest_kernel(pair, part, collective=False)
     if part.name == "exposed_communication_ns":
         return largest_kernel(pair, part, collective=True)

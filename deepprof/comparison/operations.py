@@ -1,4 +1,4 @@
-"""The kernels of two iterations, aligned and summed up: what changed alike at many places is one row."""
+"""The kernels of two iterations, aligned and summed up: the same change at many places is one row."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ __all__ = ["compare_programs"]
 
 Floats = npt.NDArray[np.float64]
 
-ANOTHER = 0.5  # of the kernels align: with less, more is new than old, and rows would only list both programs
-MAX_REPLACED_KERNELS = 12  # kernels in a row of a replacement; a longer one is told apart by its first ones
+ANOTHER = 0.5  # share of aligned kernels: with less, most are new, and rows would only list both programs
+MAX_REPLACED_KERNELS = 12  # kernels in the row of a replacement; a longer one is identified by its first kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class RunIteration:
 
 
 def compare_programs(a: UsualIteration, a_names: pl.Series, b: UsualIteration, b_names: pl.Series) -> ProgramChange:
-    """Return what became of A's iteration in B; the names are those of each trace."""
+    """Return how A's iteration changed in B; the names are those of each trace."""
     before, after, names = share_ids(a, a_names, b, b_names)
     sizes = len(before.symbols), len(after.symbols)
     if sizes[0] * sizes[1] > TOO_LONG:
@@ -63,7 +63,7 @@ def compare_programs(a: UsualIteration, a_names: pl.Series, b: UsualIteration, b
 
 
 def empty_program(sizes: tuple[int, int], problem: str) -> ProgramChange:
-    """Return what is left to say of iterations that cannot be aligned."""
+    """Return the change for iterations that cannot be aligned: their sizes and the problem."""
     none = dict.fromkeys(("rotation", "kept", "replaced", "added", "removed"), 0)
     return ProgramChange(
         aligned_ratio=0.0, a_kernels=sizes[0], b_kernels=sizes[1], operations=(), problem=problem, **none
@@ -73,7 +73,7 @@ def empty_program(sizes: tuple[int, int], problem: str) -> ProgramChange:
 def share_ids(
     a: UsualIteration, a_names: pl.Series, b: UsualIteration, b_names: pl.Series
 ) -> tuple[RunIteration, RunIteration, list[str]]:
-    """Return both iterations in common ids, and the names of these."""
+    """Return both iterations with common name ids, and the name of each id."""
     spelled = [names.gather(t.name_ids).fill_null("") for t, names in ((a, a_names), (b, b_names))]
     vocabulary = pl.concat(spelled).unique().sort()
     coarse = coarse_ids(vocabulary).cast(pl.Int64).to_numpy()
@@ -124,7 +124,7 @@ def whole(run: AlignedSpan, a: RunIteration, b: RunIteration) -> tuple[Key, floa
 
 
 def singly(run: AlignedSpan, a: RunIteration, b: RunIteration) -> Iterable[tuple[Key, float, float]]:
-    """Yield the kernels of a run one by one; what is missing on a side has no name and takes no time."""
+    """Yield the kernels of a run one by one; a kernel missing on one side has no name and takes no time."""
     (before, a_ns), (after, b_ns) = cut(a, run.a_first, run.a_end), cut(b, run.b_first, run.b_end)
     for at in range(max(len(before), len(after))):
         old, new = before[at : at + 1], after[at : at + 1]

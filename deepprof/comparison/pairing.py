@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RunLoop", "pair_loops", "side_of"]
 
-ALIKE = 0.5  # of the kernels: with less it is not the same loop, and the one with most time is meant
+ALIKE = 0.5  # share of common kernels: with less it is not the same loop, and the one with most time is taken
 
 Devices = dict[int, list[Loop]]  # of one rank: the loops of each device
 
@@ -39,8 +39,8 @@ def side_of(analysis: Analysis, loop: Loop) -> RunLoop:
 def pair_loops(a: Analysis, b: Analysis) -> tuple[list[tuple[Loop, Loop]], tuple[str, ...]]:
     """Return pairs of loops by rank and device, and why others have no partner.
 
-    Of several loops on A's device the one with most time is meant, of B's the one that runs the same kernels. A single
-    rank or device is compared with a single one, whatever their numbers.
+    Of several loops on A's device the one with most time is compared, of B's the one that shares most kernels with it.
+    A single rank or device is compared with a single one, whatever their numbers.
     """
     ones, others = by_place(a.loops), by_place(b.loops)
     pairs: list[tuple[Loop, Loop]] = []
@@ -62,7 +62,7 @@ def by_place(loops: Iterable[Loop]) -> dict[int, Devices]:
 
 
 def most_alike(one: RunLoop, others: Sequence[RunLoop]) -> Loop:
-    """Return the loop that shares most kernels with `one`: training may take most time of A, validation of B."""
+    """Return the loop that shares most kernels with `one`: A may spend most time in training, B in validation."""
     if len(others) == 1:
         return others[0].loop
     wanted = names_of(one)
@@ -72,7 +72,7 @@ def most_alike(one: RunLoop, others: Sequence[RunLoop]) -> Loop:
 
 
 def names_of(side: RunLoop) -> Counter[str]:
-    """Return how often each kernel stands in an iteration."""
+    """Return how often each kernel occurs in an iteration."""
     return Counter(side.trace.names.gather(take_template(side.loop, side.trace).name_ids).to_list())
 
 
@@ -89,7 +89,7 @@ def partners(ones: Mapping[int, object], others: Mapping[int, object]) -> list[t
 
 
 def explain(run: str, mine: Analysis, other: Analysis, compared: Sequence[Loop]) -> Iterable[str]:
-    """Yield why parts of a run could not be compared, a sentence each; what the other run has not at all it says."""
+    """Yield why parts of a run could not be compared, a sentence each; a run without any loop gives its own reason."""
     if mine.no_loop_reason is not None:
         yield f"{run}: no iteration found: {mine.no_loop_reason}"
     yield from (f"{run}, {reason}" for reason in mine.missing)

@@ -13,7 +13,7 @@ __all__ = ["compare_counts", "compare_parts", "divide"]
 
 
 def compare_parts(a: pl.DataFrame, b: pl.DataFrame) -> tuple[PartChange, ...]:
-    """Return the change of every part of the mean of `Loop.usual`; together that of the iteration time."""
+    """Return the change of every part of the mean of `Loop.usual`; they add up to that of the iteration time."""
     before, after = (divide(sum_columns(rows), rows.height) for rows in (a, b))
     return tuple(PartChange(name, before[name], after[name]) for name in PART_NAMES)
 
@@ -24,7 +24,7 @@ def sum_columns(rows: pl.DataFrame) -> dict[str, int]:
 
 
 def divide(totals: Mapping[str, int], count: int) -> dict[str, int]:
-    """Return each total over `count` as whole numbers whose sum is the rounded whole, the largest remainders up."""
+    """Return each total over `count`, rounded (largest remainders up) so that they add up to the rounded whole."""
     shares = {name: total // count for name, total in totals.items()}
     left = round(sum(totals.values()) / count) - sum(shares.values())
     largest = sorted(totals, key=lambda name: -(totals[name] % count))

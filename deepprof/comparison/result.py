@@ -1,4 +1,4 @@
-"""What a comparison of two runs says: values only, A before and B after."""
+"""The result of comparing two runs: values only, A before and B after."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TimeChange:
     """The iteration time: medians over `iterations` of each run, and their ratio B / A.
 
     `low` and `high` bound the ratio with 95 % confidence (bootstrap); None where a run has too few iterations for it.
-    `verdict` is `unclear` where the ratio is not that of equal times and the interval does not exclude it either.
+    `verdict` is `unclear` where the medians differ but the interval does not exclude equal times.
     """
 
     a_ns: int
@@ -88,7 +88,7 @@ class CountChange:
 class OperationChange(TimedChange):
     """Kernels of the main stream that changed alike at `times` places of the iteration; full names.
 
-    `a` and `b` are what stands at one such place: the same kernel (`kept`), one or several of each (`replaced`), or
+    `a` and `b` are the kernels at one such place: the same kernel (`kept`), one or several of each (`replaced`), or
     nothing on one side. Times are the medians of the kernels, added up over all places of one iteration.
     """
 
@@ -102,7 +102,7 @@ class OperationChange(TimedChange):
 
 @dataclass(frozen=True, slots=True)
 class KernelChange(TimedChange):
-    """A kernel by its short name, on all streams of the device: how often per iteration, and how long together."""
+    """A kernel by its short name, on all streams of the device: its count and total time per iteration."""
 
     name: str
     a_count: float
@@ -113,7 +113,7 @@ class KernelChange(TimedChange):
 
 @dataclass(frozen=True, slots=True)
 class CopyChange:
-    """Copies of one direction per iteration (memsets under `memset`): how many, how long together, how much."""
+    """Copies of one direction per iteration (memsets under `memset`): count, total time and bytes."""
 
     direction: str
     a_count: float
@@ -128,9 +128,9 @@ class CopyChange:
 class ProgramChange:
     """The two iterations kernel by kernel.
 
-    `aligned_ratio` is the share of both iterations' kernels that stand in both in the same order, variants of a kernel
+    `aligned_ratio` is the share of both iterations' kernels that are in both in the same order, variants of a kernel
     included. `rotation` is how many kernels later B's iteration begins than A's. The counts are kernels: `kept` and
-    `replaced` ones of A. `problem` says why there are no `operations` to show, None where there may be.
+    `replaced` ones of A. `problem` states why there are no `operations`; None where there may be some.
     """
 
     aligned_ratio: float
@@ -147,9 +147,9 @@ class ProgramChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopPair:
-    """Two loops, one of each run. `a_mean_ns` and `b_mean_ns` are what the parts add up to.
+    """Two loops, one of each run. `a_mean_ns` and `b_mean_ns` are the sums of the parts.
 
-    `program`, `kernels` and `copies` are there for the first pair of a comparison alone.
+    Only the first pair of a comparison has `program`, `kernels` and `copies`.
     """
 
     a: LoopPlace
@@ -179,7 +179,7 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What A and B say of their setting, where it is not the same: its hardware, world size, framework or a version."""
+    """What A and B state of a setting that differs: hardware, world size, framework or a version."""
 
     what: str
     a: str
@@ -190,9 +190,9 @@ class Difference:
 class Comparison:
     """Two runs compared: A before, B after.
 
-    `pairs` has the loops that could be compared, the one that got slowest first; it is empty where nothing could be.
-    `missing` says why others could not be, and `differences` in what else than the program the runs differ. `on_cpu`:
-    neither run saw a device, and what is compared are operators.
+    `pairs` has the loops that could be compared, the one that got slowest first; it is empty where none could be.
+    `missing` states why others could not be, `differences` how the runs differ apart from the program. `on_cpu`:
+    neither run saw a device, and operators are compared.
     """
 
     a_paths: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""Where in B's period A's iteration begins: a mined boundary may lie anywhere in it.
+"""Where in B's period A's iteration begins: a mined boundary may lie anywhere in the period.
 
-Short sequences of kernels that are rare in both periods vote for the rotation; the likely ones are tried out, and what
-lies around the seam, where B's end meets its begin, decides on the last few kernels.
+Short sequences of kernels that are rare in both periods vote for the rotation; the likely ones are tried, and the
+kernels around the seam, where B's end meets its beginning, decide the last few kernels.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ __all__ = ["find_rotation"]
 
 Ids = npt.NDArray[np.int64]
 
-LENGTHS = (8, 64, 4, 2)  # kernels in a row that vote: longer where all is repetition, shorter where little is shared
-RARE = 4  # times in both periods together at most: a layer that comes back does not say where it is
-CANDIDATES = 4  # that are tried out: an edit in the middle splits the votes
-SURE = 4  # kernels that match in a row are no accident
-ENDS = 4096  # kernels at either end in which what matches is looked for
-SEAM = 64  # unmatched kernels at either end within which the seam is looked for
+LENGTHS = (8, 64, 4, 2)  # kernels in a row that vote: longer where everything repeats, shorter where little is shared
+RARE = 4  # most occurrences in both periods together: a repeated layer does not show its position
+CANDIDATES = 4  # rotations that are tried: an edit in the middle splits the votes
+SURE = 4  # matching kernels in a row that are no coincidence
+ENDS = 4096  # kernels at either end that are searched for matches
+SEAM = 64  # most unmatched kernels at either end among which the seam is searched for
 
 
 def find_rotation(a: KernelSymbols, b: KernelSymbols) -> int:
-    """Return by how many kernels B must be rotated to the left to begin where A begins; 0 where nothing says so."""
+    """Return by how many kernels B must be rotated to the left to begin where A begins; 0 without evidence."""
     votes = vote(a.exact, b.exact)
     if len(votes):
         return settle(a.exact, b.exact, votes)
@@ -34,7 +34,7 @@ def find_rotation(a: KernelSymbols, b: KernelSymbols) -> int:
 
 
 def vote(a: Ids, b: Ids) -> Ids:
-    """Return the offsets of B against A for which the most rare sequences speak, the most votes first."""
+    """Return the offsets of B against A for which rare sequences vote, those with the most votes first."""
     for length in LENGTHS:
         offsets = offsets_of_rare(*number_grams(a, b, length))
         if len(offsets):
@@ -44,7 +44,7 @@ def vote(a: Ids, b: Ids) -> Ids:
 
 
 def offsets_of_first(a: Ids, b: Ids) -> Ids:
-    """Return where in B comes what A begins with, the first few places: in a circle that only repeats all are good."""
+    """Return the first few places in B of A's first kernel: in a circle that only repeats, all are good."""
     return np.flatnonzero(b == a[0])[:CANDIDATES] if len(a) else np.zeros(0, np.int64)
 
 
@@ -73,7 +73,7 @@ def offsets_of_rare(a: Ids, b: Ids) -> Ids:
 
 
 def settle(a: Ids, b: Ids, candidates: Ids) -> int:
-    """Return the candidate that leaves the least to edit, with its seam mended; 0 where that is as good."""
+    """Return the candidate that leaves the fewest edits, with its seam mended; 0 where that is as good."""
     if not len(candidates):
         return 0
     best = cheapest(a, b, [0, *candidates.tolist()])
@@ -90,9 +90,9 @@ def cheapest(a: Ids, b: Ids, rotations: Iterable[int]) -> int:
 
 
 def mend_seam(a: Ids, b: Ids, by: int) -> int:
-    """Return the rotation that shares out best what is left unmatched at both ends; `b` is rotated by `by`.
+    """Return the rotation that best divides the unmatched kernels between both ends; `b` is rotated by `by`.
 
-    An edit just before A's begin looks like one just after it until both ends are seen together.
+    An edit just before A's beginning looks like one just after it until both ends are compared together.
     """
     from rapidfuzz.distance import Indel
 

@@ -1,7 +1,7 @@
 """What two runs ran on, where it differs: hardware, world size, framework and software.
 
 Only what both runs state is compared: a trace that names no device does not differ from one that does. All of it is
-text of the files, and cut to a length that a line bears.
+text from the files, cut to a length that fits a line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["compare_settings"]
 
 MAX_SETTINGS_NAMED = 4  # models, sizes or versions named
 MAX_SETTING_CHARS = 80  # characters of what a run states
-KEPT_RATIO = 0.05  # of a device's memory: drivers keep some, and not each as much
+KEPT_RATIO = 0.05  # of a device's memory: drivers reserve some, in different amounts
 MODEL = re.compile(r"(?!Agent \d+$).*\d", re.DOTALL)  # a maker's name or a number in a list is no model
 DIGIT = re.compile(r"\d")
 FRAMEWORKS: Mapping[str, str] = MappingProxyType({"pytorch": "PyTorch", "jax": "JAX", "tensorflow": "TensorFlow"})
@@ -42,7 +42,7 @@ VERSIONS: Mapping[str, str] = MappingProxyType(
 
 
 def compare_settings(a: Analysis, b: Analysis) -> tuple[Difference, ...]:
-    """Return what differs of what both runs state of themselves; nothing of a run whose traces are elsewhere."""
+    """Return the settings that both runs state and that differ; none where a run's traces are on other machines."""
     if not (a.traces and b.traces):
         return ()
     before, after = describe_setting(a.traces), describe_setting(b.traces)
@@ -55,7 +55,7 @@ def compare_settings(a: Analysis, b: Analysis) -> tuple[Difference, ...]:
 
 
 def describe_setting(traces: Sequence[Trace]) -> dict[str, str]:
-    """Return what the traces of a run state of its setting, by what it is; "" where they state nothing."""
+    """Return the settings that the traces of a run state, by kind; "" where they state nothing."""
     devices = pl.concat(map(used_devices, traces))
     models = {
         name[:MAX_SETTING_CHARS].removeprefix("NVIDIA ")
@@ -77,7 +77,7 @@ def describe_setting(traces: Sequence[Trace]) -> dict[str, str]:
 
 
 def used_devices(trace: Trace) -> pl.DataFrame:
-    """Return the devices that a trace has work on: recorders list all of a machine's."""
+    """Return the devices that a trace has work on: recorders list all devices of a machine."""
     return trace.devices.join(trace.device_events.select("device").unique(), on="device", how="semi")
 
 
@@ -87,14 +87,14 @@ def values_of(devices: pl.DataFrame, column: str) -> list[int]:
 
 
 def same_memory(a: Sequence[Trace], b: Sequence[Trace]) -> bool:
-    """Return whether the smallest and the largest device of two runs have as much memory, but for what drivers keep."""
+    """Return whether two runs' smallest and largest devices have the same memory, but for what drivers reserve."""
     before, after = (values_of(pl.concat(map(used_devices, traces)), "memory_nbytes") for traces in (a, b))
     ends = ((before[0], after[0]), (before[-1], after[-1])) if before and after else ()
     return all(abs(x - y) <= KEPT_RATIO * max(x, y) for x, y in ends)
 
 
 def describe_versions(traces: Sequence[Trace]) -> dict[str, str]:
-    """Return the versions of the software beneath, by its name."""
+    """Return the versions of runtimes, drivers and libraries, by name."""
     records = [record for trace in traces for record in read_properties(trace)]
     found = {word: {spell(key, record.get(key)) for record in records} for key, word in VERSIONS.items()}
     return {word: join(sorted(versions - {""})) for word, versions in found.items()}

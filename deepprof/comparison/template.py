@@ -1,4 +1,4 @@
-"""The iteration as a list of kernels: what stands at each position of the main stream, and how long it takes."""
+"""The iteration as a list of kernels: the kernel at each position of the main stream, and its duration."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from deepprof.metrics.loop import Loop
 
 __all__ = ["UsualIteration", "take_template"]
 
-MAX_TEMPLATE_ITERATIONS = 64  # iterations: more of them move no median, and each costs a row per kernel
-CELLS = 1 << 22  # kernels of all of them together
+MAX_TEMPLATE_ITERATIONS = 64  # iterations: more would not change a median, and each costs a row per kernel
+CELLS = 1 << 22  # kernels of all these iterations together
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class UsualIteration:
 
 
 def take_template(loop: Loop, trace: Trace) -> UsualIteration:
-    """Return the kernels of the loop's typical usual iteration, each with its median over iterations like it."""
+    """Return the kernels of the loop's typical usual iteration, each with its median duration in similar iterations."""
     rows = trace.device_events.filter(
         (pl.col("device") == loop.device)
         & (pl.col("stream") == loop.stream)
@@ -44,7 +44,7 @@ def take_template(loop: Loop, trace: Trace) -> UsualIteration:
 def choose_alike(usual: pl.DataFrame) -> pl.DataFrame:
     """Return the iterations with the most common number of kernels, the most typical first.
 
-    That is the one with the median time of those with the fewest edits.
+    The most typical one has the median time of those with the fewest edits.
     """
     counts = usual["kernels"].value_counts().sort("count", "kernels", descending=[True, False])
     rows = usual.filter(pl.col("kernels") == counts["kernels"][0]).sort("edits", "iteration_ns")

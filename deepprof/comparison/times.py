@@ -33,7 +33,7 @@ def compare_times(a_ns: npt.ArrayLike, b_ns: npt.ArrayLike) -> TimeChange:
 
 
 def judge(ratio: float, low: float | None, high: float | None) -> Verdict:
-    """Return what may be said of the ratio."""
+    """Return the verdict on the ratio."""
     if abs(ratio - 1) < SAME:
         return "same"
     if low is not None and low > 1:

@@ -1,4 +1,4 @@
-"""What runs in an iteration on all streams of the device, in sum: kernels by short name, copies by direction."""
+"""Totals of an iteration over all streams of the device: kernels by short name, copies by direction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deepprof.metrics.top import select_work
 
 __all__ = ["compare_copies", "compare_kernels"]
 
-MOST_NAMES = 5000  # kernels are shortened one by one; a trace of more names has been made to have them
+MOST_NAMES = 5000  # names are shortened one by one; only a contrived trace has more
 OTHERS = "(others)"
 Totals = Mapping[str, tuple[float, int, int]]  # count, time and bytes per iteration
 
@@ -27,9 +27,9 @@ def work_of(side: RunLoop) -> pl.DataFrame:
 
 
 def compare_kernels(a: RunLoop, b: RunLoop) -> tuple[KernelChange, ...]:
-    """Return the kernels of which there are more, fewer, slower or faster ones, the largest difference first.
+    """Return the kernels whose count or time changed, the largest difference first.
 
-    Times are sums: kernels that overlap count both.
+    Times are sums: kernels that overlap are both counted.
     """
     before, after = sum_kernels(a), sum_kernels(b)
     none = (0.0, 0, 0)

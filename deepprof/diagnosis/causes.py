@@ -1,4 +1,4 @@
-"""Root causes: which finding explains which, and in which order they are told."""
+"""Root causes: which finding explains which, and in which order they are reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deepprof.diagnosis.finding import SEVERITIES, Finding
 
 __all__ = ["rank"]
 
-# A cause on the left makes what stands on the right of it; there is no circle in it.
+# A cause on the left explains the symptoms on the right; there is no cycle.
 EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "graph-growth": frozenset({"host-bound", "launch-bound", "sync-bound", "slow-iterations", "drift"}),
@@ -28,18 +28,18 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "communication-bound": frozenset({"slow-iterations", "drift"}),
     }
 )
-# Why a rank is late is seen on that rank alone; where the others have it too, it is the job's problem.
+# The reason why a rank is late shows on that rank only; where other ranks have it too, it concerns the whole job.
 WHY_LATE = frozenset({"input-bound", "host-bound", "launch-bound", "sync-bound", "allocator-bound", "copy-bound"})
-OVER_TIME = frozenset({"slow-iterations", "drift"})  # they are about any part
-SAME_KIND = 0.5  # of the symptom's time is in the parts of its cause
+OVER_TIME = frozenset({"slow-iterations", "drift"})  # they may concern any part
+SAME_KIND = 0.5  # least share of the symptom's time in the parts of its cause
 MIN_EXPLAINED = 0.8  # of the symptom's weight: a smaller cause does not explain it
 
 
 def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return the findings: each root cause, the largest loss first, before what it explains; then repetitions.
+    """Return the findings: root causes, the largest loss first, each before what it explains; then repetitions.
 
-    What several main streams share is told of the worst of them; the others follow at the end, `caused_by` the same
-    rule.
+    A finding that several main streams share is reported for the worst of them; the others follow at the end,
+    `caused_by` the same rule.
     """
     ordered = sorted(findings, key=weight, reverse=True)
     causes = find_causes(ordered)
@@ -64,7 +64,7 @@ def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def find_causes(ordered: Sequence[Finding]) -> list[int | None]:
     """Return for each finding the number of the first one that explains it, None where none does.
 
-    Only those of its rank and of the whole job can.
+    Only findings on its rank or on the whole job can explain it.
     """
     ranks: dict[int | None, list[int]] = {}
     for number, finding in enumerate(ordered):
@@ -75,21 +75,21 @@ def find_causes(ordered: Sequence[Finding]) -> list[int | None]:
 
 
 def find_root(number: int, causes: Sequence[int | None]) -> int:
-    """Return the number of what is at the root of a finding, its own where nothing explains it."""
+    """Return the number of the root cause of a finding, its own where nothing explains it."""
     while (cause := causes[number]) is not None:
         number = cause
     return number
 
 
 def explains(cause: Finding, symptom: Finding) -> bool:
-    """Return whether `cause` is a likely cause of `symptom`: it can be, is in the same place, and is large enough."""
+    """Return whether `cause` is a likely cause of `symptom`: a known one, in the same place, and large enough."""
     known = symptom.rule in EXPLAINS.get(cause.rule, frozenset()) and same_place(cause, symptom)
     late = cause.rule == "straggler" and symptom.rule in WHY_LATE and symptom.rank == cause.rank
     return (known or late) and is_of_one_kind(cause, symptom) and is_enough(cause, symptom)
 
 
 def is_of_one_kind(cause: Finding, symptom: Finding) -> bool:
-    """Return whether what grows or differs in some iterations is the time that the cause is about."""
+    """Return whether the time that grows or differs in some iterations is the time that the cause is about."""
     if symptom.rule not in OVER_TIME or not cause.parts or not symptom.parts or cause.rule == "shared-device":
         return True
     shared = sum(ns for part, ns in symptom.parts.items() if part in cause.parts)
@@ -99,7 +99,7 @@ def is_of_one_kind(cause: Finding, symptom: Finding) -> bool:
 def is_enough(cause: Finding, symptom: Finding) -> bool:
     """Return whether `cause` weighs enough to explain `symptom`.
 
-    Another process makes those iterations slow in which it works: what these lose is compared, not the mean of all.
+    Another process slows only the iterations in which it works: their loss is compared, not the mean of all.
     """
     touched = cause.evidence.get("lost_together_ns") if cause.rule == "shared-device" else None
     if isinstance(touched, int):
@@ -108,9 +108,9 @@ def is_enough(cause: Finding, symptom: Finding) -> bool:
 
 
 def is_usually_enough(cause: Finding, symptom: Finding) -> bool:
-    """Return whether a late rank is most of what the others wait in a usual iteration.
+    """Return whether a late rank causes most of the others' waiting in a usual iteration.
 
-    A few collectives that take long lift the mean of what is waited, and not how late the rank usually is.
+    A few long collectives raise the mean waiting time, but not the usual lateness of the rank.
     """
     late, exposed = cause.evidence.get("late_ratio"), symptom.evidence.get("share_ratio")
     if symptom.rule != "communication-bound" or not isinstance(late, float) or not isinstance(exposed, float):
@@ -129,9 +129,9 @@ def place_of(finding: Finding) -> tuple[int | None, int | None, int | None]:
 
 
 def burden(finding: Finding) -> float:
-    """Return the time that a finding is about, weighed with how sure it is.
+    """Return the time that a finding is about, weighted with its confidence.
 
-    Of what grows the latest counts: every later iteration has that.
+    For a growing cost the latest value counts: every later iteration has it.
     """
     lasting = finding.evidence.get("lasting_ns_per_iteration")
     saved = max(finding.headroom_ns_per_iteration or 0, lasting if isinstance(lasting, int) else 0)
@@ -139,7 +139,7 @@ def burden(finding: Finding) -> float:
 
 
 def weight(finding: Finding) -> tuple[bool, float, int]:
-    """Return what findings are ordered by: remarks come last, and what could save most first."""
-    cost = finding.evidence.get("cost_ns_per_iteration")  # of a recording nothing is said per iteration
+    """Return the sort key of a finding: those that could save most first, remarks last."""
+    cost = finding.evidence.get("cost_ns_per_iteration")  # a recording has no headroom per iteration
     known = burden(finding) or (finding.confidence * float(cost) if isinstance(cost, int | float) else 0.0)
     return finding.severity != "info", math.log1p(known), SEVERITIES.index(finding.severity)

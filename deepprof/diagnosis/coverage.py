@@ -1,4 +1,4 @@
-"""Which large parts of a loop's time no finding names, and why not: no cost in the table goes without a word."""
+"""Which large parts of a loop's time no finding names, and why not: no large cost in the table stays unexplained."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def large_parts(loop: Loop) -> list[tuple[str, float]]:
 
 
 def explain(loop: Loop, part: str) -> str:
-    """Return why nothing is said of a part."""
+    """Return why no finding names a part."""
     cost = cost_of(loop, [part])
     if cost is None:
         return TOO_FEW_ITERATIONS

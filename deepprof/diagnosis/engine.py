@@ -1,4 +1,4 @@
-"""Runs the rules, built-in ones and those of plug-ins."""
+"""Run the rules, built-in ones and those of plug-ins."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BUILTIN_RULES = (
 
 
 class Rule(Protocol):
-    """A rule looks at one loop of one trace; it says nothing when the evidence is thin."""
+    """A rule examines one loop of one trace; it yields nothing when the evidence is thin."""
 
     def __call__(self, loop: Loop, trace: Trace) -> Iterable[Finding]:
         """Return the findings, usually none or one."""

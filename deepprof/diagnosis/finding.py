@@ -1,4 +1,4 @@
-"""What a rule says: one finding, with the numbers it rests on."""
+"""The result of a rule: one finding, with the numbers it rests on."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")  # ascending
 class Finding:
     """One cause of lost time.
 
-    `headroom_ns_per_iteration` is what one iteration would save if the cause were gone (null: not known),
-    `iterations` the first and last affected index, `confidence` in 0..1. `caused_by` names the rule of the finding that
-    explains this one: it is a symptom, and is listed under its cause. `parts` says of which parts of the iteration
-    time (`metrics.breakdown.parts`) the headroom is made, in ns per iteration: no two findings claim the same ones.
+    `headroom_ns_per_iteration` is what one iteration would save if the cause were gone (null: not known), `iterations`
+    the first and last affected index, `confidence` in 0..1. `caused_by` names the rule of the finding that explains
+    this one: it is a symptom, and is listed under its cause. `parts` divides the headroom among the parts of the
+    iteration time (`metrics.breakdown.parts`), in ns per iteration: no two findings claim the same nanoseconds.
     """
 
     rule: str

@@ -1,4 +1,4 @@
-"""Which framework a trace is of, so that advice names what its user has."""
+"""Which framework a trace comes from, so that advice names the user's own tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Framework", "advise", "framework_of", "named_framework"]
 
 Framework = Literal["pytorch", "jax", "tensorflow", "other"]
 
-# Names that only one of them writes, of kernels, operators and ranges; the first that fits. Torch before JAX: XLA runs
+# Names of kernels, operators and ranges that only one of them writes; the first match wins. Torch before JAX: XLA runs
 # beneath both TensorFlow and JAX, and a program may use several.
 SIGNS: tuple[tuple[Framework, str], ...] = (
     ("pytorch", r"^aten::|at::native|c10::|^ProfilerStep#|Optimizer\.step#|^torch/|[/\\]torch[/\\]|autograd::"),
@@ -33,6 +33,6 @@ def named_framework(trace: Trace) -> Framework:
 
 
 def advise(trace: Trace, general: str, **special: str) -> str:
-    """Return the general advice, followed by how to do it with the trace's framework where `special` has that."""
+    """Return the general advice, followed by the advice in `special` for the trace's framework, if any."""
     more = special.get(framework_of(trace))
     return f"{general} {more}" if more else general

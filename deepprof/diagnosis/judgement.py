@@ -1,4 +1,4 @@
-"""How bad and how sure: what rules on a part of the time have in common."""
+"""Severity and confidence: what rules on a part of the time have in common."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = [
 Numbers = Mapping[str, int | float | str | None]
 Place = Mapping[str, int | str] | None
 
-STEADY = 0.6  # of the iterations show it: it is a property of the iteration
+STEADY = 0.6  # share of iterations that show a cost: it is a property of the iteration
 BORDERLINE = 0.6  # confidence at the limit; it is full where the share is twice as large
-FEW_FOR_A_MEAN = 5  # iterations below which a mean says less
-SEEN = {1: 0.5, 2: 0.75}  # certainty of what is in so many iterations only; in more: 0.9
+FEW_FOR_A_MEAN = 5  # iterations below which a mean counts less
+SEEN = {1: 0.5, 2: 0.75}  # certainty of a cost that only so many iterations show; with more: 0.9
 OFTEN = 0.9
 MOST_OF_IT = 0.8
-HIDDEN = 0.5  # of the limit of a warning: what saves less is a remark
+HIDDEN = 0.5  # of the limit of a warning: a smaller saving is a remark
 MIN_AFFECTED = 2  # iterations that show it: in one it may be chance
 
 
@@ -44,7 +44,7 @@ class SeverityLimits:
 
 @dataclass(frozen=True, slots=True)
 class FindingTexts:
-    """What a finding says."""
+    """The texts of a finding."""
 
     title: str
     summary: str
@@ -53,10 +53,10 @@ class FindingTexts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostClaim:
-    """That `cost` is what `rule` is about: the time of `parts`.
+    """A claim of `rule`: that the time of `parts` is lost, `cost` in all.
 
-    `certainty` is how far the trace shows the cause, and not only the time; `headroom_ns` what could be saved where
-    that is not the whole cost, `shorter_ns` by how much an iteration was found to be shorter without it.
+    `certainty` is how clearly the trace shows the cause, not only the time. `headroom_ns` is what could be saved where
+    that is not the whole cost, `shorter_ns` how much shorter an iteration was found to be without it.
     """
 
     rule: str
@@ -94,19 +94,19 @@ class CostClaim:
 
     @property
     def per(self) -> str:
-        """To what counts belong, in words."""
+        """What counts refer to, in words."""
         return f"in the {self.loop.single}" if self.loop.single else "per iteration"
 
     @property
     def severity(self) -> Severity:
-        """How bad the cost is; what is in one recording alone is a remark, and so is what nobody can save."""
+        """How bad the cost is; that of a recording without iterations, or one that cannot be saved, is a remark."""
         if self.loop.single == "recording" or self.is_hidden:
             return "info"
         return "critical" if self.cost.share >= self.limits.critical else "warning"
 
     @property
     def confidence(self) -> float:
-        """How sure it is that the cost matters: far above the limit, in many of many iterations."""
+        """How sure it is that the cost matters: higher far above the limit, and in many of many iterations."""
         share = max(self.cost.share, self.cost.usual_share)
         above = min(1.0, BORDERLINE + (1 - BORDERLINE) * (share / self.limits.warning - 1))
         seen = self.cost.steadiness if self.is_steady else SEEN.get(self.cost.affected, OFTEN)
@@ -114,7 +114,7 @@ class CostClaim:
 
     @property
     def amount(self) -> str:
-        """The cost in words, with the percentage of the table of parts, and where it is unsteady how it is spread."""
+        """The cost in words, with its percentage as in the table of parts, and its spread where it is unsteady."""
         cost = self.cost
         spread = "" if self.is_steady else f", in {cost.affected} of {cost.iterations}, up to {format_ms(cost.most_ns)}"
         whole = f"the {self.loop.single}" if self.loop.single else "an iteration"
@@ -144,7 +144,7 @@ class CostClaim:
 
 
 def say_saved(claim: CostClaim) -> str:
-    """Return a sentence where much of the cost would not be saved, as the host is hardly ahead of the device."""
+    """Return a sentence where much of the cost would not be saved because the host is hardly ahead of the device."""
     if not claim.bound:
         return ""
     whole = f"the {claim.loop.single}" if claim.loop.single else "an iteration"
@@ -155,7 +155,7 @@ def say_saved(claim: CostClaim) -> str:
 
 
 def share_out(saved_ns: float, loop: Loop, parts: Sequence[str]) -> dict[str, int]:
-    """Return what is saved of each part, in proportion to what an iteration spends on them; empty without a table."""
+    """Return the saving by part, in proportion to what an iteration spends on each; empty without a table."""
     if not parts or loop.parts.is_empty():
         return {}
     spent = {part: mean_of(loop, part) for part in parts}
@@ -164,7 +164,7 @@ def share_out(saved_ns: float, loop: Loop, parts: Sequence[str]) -> dict[str, in
 
 
 def many(iterations: int) -> float:
-    """Return how much a mean over so many iterations says, 1 from five on."""
+    """Return the weight of a mean over so many iterations, 1 from five on."""
     return min(1.0, 1 - (FEW_FOR_A_MEAN - iterations) * 0.08)
 
 

@@ -1,7 +1,7 @@
 """How late one rank of a group is, and when that is more than chance.
 
-Over iterations a rank is late if it is so in most of them. Of one marked step alone the collectives are counted: being
-late at most of them says that the others waited for this rank in that step, not that they always do.
+In a loop a rank is late if it is late in most iterations. In a single marked step the collectives are counted: being
+late at most of them shows that the others waited for this rank in that step, not that they always do.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Int64s = npt.NDArray[np.int64]
 
 MIN_LATE_ITERATIONS = 3  # iterations: what happens twice may be chance
 LATE_SHARE = 0.05  # of an iteration: devices of one model differ by a few percent in speed
-SAME_RANK = 2 / 3  # of the iterations it must be late in: between two ranks a half is chance
+SAME_RANK = 2 / 3  # share of iterations that it must be late in: between two ranks a half is chance
 CLEAR = 4  # times the noise of the measurement
 LUCK = 0.05  # the chance that any of so many ranks is late as often in one step, if all are alike
 
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """How much later one rank comes than the others, by iteration; `typical_ns` is how far these are apart.
+    """How much later one rank comes than the others, by iteration; `typical_ns` is how far the others are apart.
 
-    Of one marked step `arrivals_ns` says how much later it comes to every collective, and `last` at how many of them it
-    is the last; None and 0 for loops, and where the step was not looked into.
+    For one marked step `arrivals_ns` is how much later it comes to each collective, and `last` at how many of them it
+    is the last; None and 0 for loops, and for a step that was not examined.
     """
 
     place: tuple[int, int]
@@ -49,7 +49,7 @@ class Lateness:
 
 
 def measure_lateness(group: RankGroup) -> Iterator[Lateness]:
-    """Yield for each rank how much less it waits than the others: so much later it comes."""
+    """Yield for each rank how much less it waits than the others, which is how much later it comes."""
     table = {place: rows_of(group.waits, place) for place in group.places}
     for place, rows in table.items():
         others = pl.concat([other for key, other in table.items() if key != place] or [rows.clear()])
@@ -84,12 +84,12 @@ def rows_of(table: pl.DataFrame, place: tuple[int, int]) -> pl.DataFrame:
 
 
 def lateness_of(rows: pl.DataFrame) -> Int64s:
-    """Return how much less is waited than by the others."""
+    """Return how much less the rank waits than the others."""
     return (rows["others_ns"] - rows["waiting_ns"]).round().cast(pl.Int64).to_numpy()
 
 
 def find_late(group: RankGroup, time_ns: float) -> list[Lateness]:
-    """Return the ranks that are late by more than the measurement and the other ranks scatter, most of the time.
+    """Return the ranks that are usually late by more than the noise of the measurement and the spread of the others.
 
     The worst comes first; `time_ns` is what an iteration takes.
     """
@@ -109,14 +109,14 @@ def is_often(lateness: Lateness, group: RankGroup, time_ns: float) -> bool:
 
 
 def threshold(group: RankGroup, time_ns: float) -> float:
-    """Return how late a rank must be to matter, and to be late at all."""
+    """Return how late a rank must be to matter and to exceed the noise."""
     return max(LATE_SHARE * time_ns, CLEAR * (group.noise_ns or 0))
 
 
 def count_late(lateness: Lateness, group: RankGroup, time_ns: float) -> tuple[int, int]:
     """Return in how many iterations a rank is late by at least half of the threshold, and in how many it could be.
 
-    Of one marked step collectives are counted instead, each with its part of the threshold.
+    For one marked step collectives are counted instead, each with its part of the threshold.
     """
     late, enough = lateness.late_ns, threshold(group, time_ns) / 2
     if lateness.arrivals_ns is not None:
@@ -132,10 +132,10 @@ def share_late(lateness: Lateness, group: RankGroup, time_ns: float) -> float:
 
 
 def luck_of(lateness: Lateness, group: RankGroup, time_ns: float) -> float:
-    """Return how likely any rank would be late that often if none came later than another, at most.
+    """Return an upper bound of the chance that any rank is late that often if none comes later than another.
 
-    In a loop any iteration has one last rank. At the collectives of one step it counts how often the rank is the last
-    one, and how often it comes after half of the others, whichever says more.
+    In a loop each iteration has one last rank. At the collectives of one step, what counts is how often the rank is the
+    last one or how often it comes after half of the others, whichever is less likely.
     """
     late, count = count_late(lateness, group, time_ns)
     ranks = len(group.places)

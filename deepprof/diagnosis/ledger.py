@@ -1,7 +1,7 @@
-"""The books of what could be saved: no nanosecond of an iteration is in the headroom of two findings.
+"""Accounts of what could be saved: no nanosecond of an iteration is in the headroom of two findings.
 
 Findings claim parts of the mean iteration (`Finding.parts`). Causes come before what they explain, so that a symptom
-keeps only what its cause leaves; where the whole of it is the cause's, its headroom is 0.
+keeps only what its cause leaves; where the cause claims all of it, its headroom is 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Book = dict[str, int]  # what is left of each part of the mean iteration
 
 
 def settle(findings: Iterable[Finding], loops: Iterable[Loop]) -> tuple[Finding, ...]:
-    """Return the findings, told in order, each with the headroom that those before it leave."""
+    """Return the findings, in their order, each with the headroom that those before it leave."""
     books: dict[Place, Book] = {(loop.rank, loop.device, loop.stream): open_book(loop) for loop in loops}
     return tuple(enter(finding, books) for finding in findings)
 
@@ -31,9 +31,9 @@ def open_book(loop: Loop) -> Book:
 
 
 def enter(finding: Finding, books: Mapping[Place, Book]) -> Finding:
-    """Return the finding with what is left of its claims, which are taken out of the books.
+    """Return the finding with what is left of its claims, and take these out of the books.
 
-    A finding on the whole job takes its claims from every loop, and keeps them: it is about the time of all.
+    A finding on the whole job takes its claims from every loop and keeps its own numbers: it is about the time of all.
     """
     if not finding.parts:
         return finding

@@ -1,7 +1,8 @@
-"""Findings on a program without a device: what rules say of kernels and devices, in the words of such a program.
+"""Reword findings on a program without a device: the rules' phrases on kernels and devices do not fit it.
 
-The rules are the same, for operators stand for kernels (`metrics.operators`); only what is said differs, and advice on
-devices is replaced. The phrases are those of the rules. A test holds that no word of a device is left in any of them.
+The rules are the same, because operators take the place of kernels (`metrics.operators`); only the wording differs, and
+advice on devices is replaced. The patterns are phrases of the rules. A test checks that no word for a device is left in
+any of them.
 """
 
 from __future__ import annotations
@@ -60,14 +61,14 @@ PHRASES: tuple[tuple[str, str], ...] = (
     # capture-incomplete
     (r"activities=\[CPU, CUDA\]", "activities=[CPU]"),
     (r"why the device waits", "why no operator runs"),
-    # what several rules say
+    # phrases of several rules
     (r"device events", "operators"),
     (r"device memory", "memory"),
     (r"\b([Tt])he host\b", r"\1he program"),
     (r"\bkernel(?=s?\b)", "operator"),
 )
 COMPILED = tuple((re.compile(pattern), words) for pattern, words in PHRASES)
-# What nobody who trains on a CPU should have to read.
+# Words that a report on a CPU program must not contain.
 DEVICE_WORDS = re.compile(
     r"(?i)\b(?:kernels?|devices?|gpus?|cuda|streams?|nvidia|nvidia-smi|rocm|launch\w*|host(?!-bound)|pcie?)\b"
 )
@@ -87,7 +88,7 @@ def say_for_cpu(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def speak_of_cpu(text: str) -> str:
-    """Return one text in those words; names that the program itself gave are left as far as they are none of them."""
+    """Return one text in the words of such a program; the program's own names stay unless a phrase matches them."""
     for pattern, words in COMPILED:
         text = pattern.sub(words, text)
     return text

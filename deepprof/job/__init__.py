@@ -40,17 +40,18 @@ def read_job(
     """Read files, directories, archives, stores and globs (one, or several) as the ranks of one job, ordered by rank.
 
     A trace without a rank takes the one in its file's name; where that is not clear, or another trace has it, it gets
-    the next free number and a note. Clocks are aligned where the files allow it, and a note says what was done. Of a
-    file that holds the work of several processes every one is a rank. What a directory holds beside traces is a note on
+    the next free number and a note. Clocks are aligned where the files allow it, and a note states what was done. If a
+    file holds the work of several processes, each process is a rank. Other files in a directory are named in a note on
     the first rank.
 
-    `jobs` is how many processes read, each a trace at a time; without it the variable DEEPPROF_JOBS says, or it is
-    what the machine bears and the files are worth. `between` is a range of time in ns from the first device event;
-    what lies outside is counted as dropped. `watch` is called with the traces read and their number in all. `columns`
-    says which column of CSV, Parquet or Arrow tables is what, as for `read`; this process then reads them all.
+    `jobs` is the number of processes that read, each one trace at a time; the default is the variable DEEPPROF_JOBS,
+    else it is chosen from the processors, the free memory and the files. `between` is a range of time in ns from the
+    first device event; records outside are counted as dropped. `watch` is called with the number of traces read and the
+    number of all traces. `columns` maps the columns of CSV, Parquet or Arrow tables, as for `read`; this process then
+    reads them all.
 
     Takes the memory of all tables, and for each process what the importer of the format states. Raises `TraceError`
-    for what is not a trace and `UsageError` when nothing is named.
+    for a file that is not a trace and `UsageError` when nothing is named.
     """
     from deepprof.job.alignment import align
 
@@ -60,7 +61,7 @@ def read_job(
 
 
 def add_notes(traces: list[Trace], notes: Sequence[str]) -> list[Trace]:
-    """Return the ranks of a job with notes on all of it, before its own on the first one."""
+    """Return the ranks of a job, with notes on the whole job put before the notes of its first rank."""
     return [replace(traces[0], notes=(*notes, *traces[0].notes)), *traces[1:]] if notes and traces else traces
 
 
@@ -120,7 +121,7 @@ def read_here(
 
 
 def read_rank(source: TraceSource, *, alone: bool, columns: GenericColumns | None = None) -> Trace:
-    """Return the trace of `source`; among several, one that cannot be read may be left out."""
+    """Return the trace of `source`; unless `alone`, the error's advice is also to leave the file out."""
     from deepprof.collectors.importers import read
 
     try:
@@ -131,7 +132,7 @@ def read_rank(source: TraceSource, *, alone: bool, columns: GenericColumns | Non
 
 
 def open_stored(source: TraceSource) -> StoredRank | None:
-    """Return the rank of a store that `source` is, None where it is anything else."""
+    """Return the stored rank that `source` is, None where it is not from a store."""
     from deepprof.collectors.store import open_store
     from deepprof.job.sources import is_stored
 
@@ -139,7 +140,7 @@ def open_stored(source: TraceSource) -> StoredRank | None:
 
 
 def collect(_: TraceSource, folder: Path) -> Trace | StoredRank:
-    """Return the trace that another process has written to `folder`, and remove it there."""
+    """Return the trace that another process has written to `folder`, and remove the folder."""
     from deepprof.collectors.store.rank import open_rank
 
     trace = open_rank(folder).read()

@@ -1,7 +1,7 @@
-"""One clock for the ranks of a job: where the files allow it, and a statement where they do not.
+"""One clock for the ranks of a job where the files allow it, and a note where they do not.
 
-Ranks of one host share a clock. Across hosts, unix clocks differ by what NTP left over. Collectives tell by how much:
-a synchronising one ends on all its ranks at the same moment, whichever came late to it.
+Ranks of one host share a clock. Across hosts, unix clocks differ by the error that NTP leaves. Collectives measure it:
+a synchronising one ends on all its ranks at the same moment, whichever rank came late to it.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ __all__ = [
     "plan_corrections",
 ]
 
-MIN_MATCHED_COLLECTIVES = 8  # matched collectives: a median of fewer moves with a single late one
-CLEAR = 4  # times the spread: an offset below it may be none
+MIN_MATCHED_COLLECTIVES = 8  # a single late collective moves a median of fewer
+CLEAR = 4  # times the spread: a smaller offset may be only scatter
 KEY = ("group", "sequence", "collective")
 SHOWN = 6  # ranks named in a sentence
-# Not synchronising: a sender, or the root of a broadcast, ends before its receivers do.
+# Collectives that do not synchronise: a sender, or the root of a broadcast, ends before its receivers do.
 ONE_WAY = r"(?i)send|recv|p2p|broadcast|^_*(?:reduce|gather|scatter)(?:_?oop)?$"
 
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """By how much a clock is ahead of another: the median over `matched` collectives, and how far these scatter.
+    """How far a clock is ahead of another: the median over `matched` collectives, and their spread.
 
     `spread_ns` is the median distance from the median.
     """
@@ -51,7 +51,7 @@ class ClockOffset:
 
     @property
     def is_clear(self) -> bool:
-        """Say whether it is measured well enough to be corrected."""
+        """Whether the offset is measured well enough to be corrected."""
         return self.matched >= MIN_MATCHED_COLLECTIVES and abs(self.offset_ns) > CLEAR * max(self.spread_ns, 1)
 
 
@@ -59,24 +59,24 @@ class ClockOffset:
 class AlignedRank:
     """One rank in the alignment: its number, its clock, and how far that is ahead of the first rank's (None: unknown).
 
-    The first rank itself has no offset. `session` tells the processes of one recording from others.
+    The first rank itself has no offset. `session` is the same for the processes of one recording.
     """
 
     rank: int
     clock: TraceClock
     offset: ClockOffset | None = None
-    session: str | None = None  # the file it was recorded in
+    session: str | None = None  # the file the rank was recorded in
 
     @property
     def movable(self) -> bool:
-        """Whether its offset is clear, and can be taken off its times."""
+        """Whether the rank's offset is clear, and can be subtracted from its times."""
         found = self.offset
         return found is not None and found.is_clear and within_limit(self.clock.times, -found.offset_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class ClockCorrection:
-    """What is done to one trace: moved `to_unix` or not, an `offset_ns` taken off to be on `clock`, and notes."""
+    """The correction of a trace: whether it moves `to_unix`, the `offset_ns` subtracted to be on `clock`, and notes."""
 
     to_unix: bool = False
     offset_ns: int = 0
@@ -87,8 +87,8 @@ class ClockCorrection:
 def align(traces: Sequence[Trace]) -> list[Trace]:
     """Return the ranks of one job on one clock where their files allow it, with notes on what was done and what not.
 
-    Session clocks whose epoch is recorded become unix; then offsets that collectives show clearly are taken off. A
-    single trace is returned as it is.
+    Session clocks whose epoch is recorded become unix clocks; then the offsets that collectives show clearly are
+    subtracted. A single trace is returned unchanged.
     """
     if len(traces) < 2:
         return list(traces)
@@ -102,7 +102,7 @@ def align(traces: Sequence[Trace]) -> list[Trace]:
 
 
 def plan_corrections(members: Sequence[AlignedRank]) -> list[ClockCorrection]:
-    """Return what is to be done to each trace; offsets are between the clocks as they were recorded."""
+    """Return the correction of each trace; the offsets given are between the clocks as they were recorded."""
     if len(members) < 2 or share_session(members):
         return [ClockCorrection() for _ in members]
     moved = on_unix(members)
@@ -113,7 +113,7 @@ def plan_corrections(members: Sequence[AlignedRank]) -> list[ClockCorrection]:
 
 
 def share_session(members: Sequence[AlignedRank]) -> bool:
-    """Return whether all members are processes of one recording, and so on one clock already."""
+    """Return whether all members are processes of one recording, and therefore already on one clock."""
     return members[0].session is not None and len({each.session for each in members}) == 1
 
 
@@ -126,14 +126,14 @@ def on_unix(members: Sequence[AlignedRank]) -> list[AlignedRank] | None:
 
 
 def put_on_unix(member: AlignedRank, further_ns: int) -> AlignedRank:
-    """Return the member on the unix clock, which makes its clock by so much further ahead of the first one's."""
+    """Return the member on the unix clock, with its offset from the first rank's clock increased by `further_ns`."""
     found = member.offset
     offset = None if found is None else replace(found, offset_ns=found.offset_ns + further_ns)
     return AlignedRank(member.rank, member.clock.on_unix(), offset, member.session)
 
 
 def correct(trace: Trace, how: ClockCorrection) -> Trace:
-    """Return `trace` with a correction made."""
+    """Return `trace` with the correction `how` applied."""
     moved = (to_unix(trace) if how.to_unix else None) or trace
     if how.offset_ns and how.clock is not None:
         moved = replace(shift(moved, -how.offset_ns), clock=how.clock.clock, epoch_ns=how.clock.epoch_ns)
@@ -141,7 +141,7 @@ def correct(trace: Trace, how: ClockCorrection) -> Trace:
 
 
 def relate(members: Sequence[AlignedRank], first: AlignedRank, others: Sequence[AlignedRank]) -> list[str]:
-    """Return a sentence on how the clocks of the files relate to each other; none where collectives say it all."""
+    """Return a sentence on how the clocks of the files relate; none if collectives gave every offset."""
     ranks = [each.rank for each in members]
     if first.clock.clock == "unix" and all(each.clock.clock == "unix" for each in others):
         moved = [each.rank for each in members if each.clock.clock == "session"]
@@ -156,7 +156,7 @@ def relate(members: Sequence[AlignedRank], first: AlignedRank, others: Sequence[
 
 
 def collective_ends(trace: Trace) -> pl.DataFrame:
-    """Return the ends of the synchronising collectives of a trace that have a key of their own."""
+    """Return the ends of a trace's synchronising collectives whose key is unique in it."""
     known = trace.collectives.drop_nulls(KEY).filter(~pl.col("collective").str.contains(ONE_WAY))
     known = known.filter(pl.len().over(KEY) == 1)
     ends = trace.device_events.select("end_ns").with_row_index("event")
@@ -178,7 +178,7 @@ def measure_offset(ends: pl.DataFrame, others: pl.DataFrame) -> ClockOffset | No
 
 
 def state(first: AlignedRank, others: Sequence[AlignedRank]) -> list[str]:
-    """Return sentences on what collectives said about each rank's clock."""
+    """Return sentences on what collectives show of each rank's clock."""
     reference = f"rank {first.rank}"
     measured = [each for each in others if each.offset is not None and each.offset.matched >= MIN_MATCHED_COLLECTIVES]
     corrected = [each for each in measured if each.movable]
@@ -208,7 +208,7 @@ def tell(members: Sequence[AlignedRank]) -> str:
 
 
 def list_ranks(ranks: Sequence[int]) -> str:
-    """Return the ranks as words, the middle ones of many left out."""
+    """Return the ranks as words; of many, the middle ones are left out."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     if len(ranks) <= SHOWN:

@@ -1,4 +1,4 @@
-"""A job's traces written to the native store, rank after rank: no two need to be in memory at once."""
+"""Writing a job's traces to the native store, one rank after another, so that no two must be in memory at once."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = ["ConversionResult", "convert"]
 
 @dataclass(frozen=True, slots=True)
 class ConversionResult:
-    """What a store holds: `read == kept + Σ dropped` records of so many ranks, in `nbytes` on disk.
+    """The content of a store: `read == kept + Σ dropped` records of `ranks` ranks, in `nbytes` on disk.
 
-    `notes` are on what lies beside the traces and is not in it.
+    `notes` name the files beside the traces that are not in the store.
     """
 
     ranks: int
@@ -50,9 +50,9 @@ def convert(
 ) -> ConversionResult:
     """Write the ranks of one job, as `read_job` finds them, to the store `output`: whole, or not at all.
 
-    The traces are stored as their files tell them; ranks are numbered and clocks aligned when the store is read. An
-    existing store is replaced. `jobs`, `watch` and `columns` are those of `read_job`. Takes the memory of one rank, or
-    of one for each process. Raises `TraceError`, `UsageError` where no store can be written, and `OSError`.
+    The traces are stored as they are in their files; ranks are numbered and clocks aligned when the store is read.
+    An existing store is replaced. `jobs`, `watch` and `columns` are those of `read_job`. Takes the memory of one rank,
+    or of one for each process. Raises `TraceError`, `UsageError` where no store can be written, and `OSError`.
     """
     mapping = None if columns is None else parse_columns(columns)
     with replace_store(output) as part:
@@ -69,7 +69,7 @@ def convert(
 def write_ranks(
     files: Sequence[Path], part: Path, jobs: int | None, watch: Watch | None, columns: GenericColumns | None
 ) -> list[RankManifest]:
-    """Write every trace to a folder in `part` with its number, and return their manifests."""
+    """Write every trace to a folder in `part` named by its number, and return their manifests."""
     sources = TraceSources(files)
     with closing(sources):
         number = choose_jobs(jobs, sources.measure()) if columns is None else 1
@@ -81,7 +81,7 @@ def write_ranks(
 def write_here(
     sources: TraceSources, part: Path, watch: Watch | None, columns: GenericColumns | None
 ) -> Iterator[RankManifest]:
-    """Yield the manifests of the ranks that this process writes one after the other."""
+    """Write the ranks one after the other in this process, and yield their manifests."""
     for done, source in enumerate(sources, 1):
         trace = read_rank(source, alone=sources.total == 1, columns=columns)
         yield write_rank(trace, part / f"{source.index:06d}")

@@ -1,4 +1,4 @@
-"""The files that the paths of a job name: themselves, or what lies in a directory or behind a glob."""
+"""The files that the paths of a job name: a path's own file, the files in a directory, or those a glob matches."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Name = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class TraceFiles:
-    """Trace files, each once, and `notes` on what lies beside them and is not read."""
+    """Trace files, each once, and `notes` on the files beside them that are not read."""
 
     paths: list[Path]
     notes: tuple[str, ...] = ()
 
 
 def find_paths(paths: Name | Sequence[Name]) -> list[Path]:
-    """Return the trace files that `paths` name, each once; a glob that the shell left alone is expanded here."""
+    """Return the trace files that `paths` name, each once; a glob that the shell did not expand is expanded here."""
     return find_files(paths).paths
 
 
 def find_files(paths: Name | Sequence[Name]) -> TraceFiles:
-    """Return what `find_paths` does, with what is to be said of it."""
+    """Return the files of `find_paths`, with notes on those that are not read."""
     several = [paths] if isinstance(paths, str | os.PathLike) else paths
     names = [os.fspath(path) for path in several]
     if not all(names) or not names:
@@ -45,14 +45,14 @@ def find_files(paths: Name | Sequence[Name]) -> TraceFiles:
 
 
 def join(finds: Iterable[TraceFiles]) -> TraceFiles:
-    """Return several finds as one; what two of them say is said once."""
+    """Return several finds as one; a note that several of them have is kept once."""
     finds = list(finds)
     notes = dict.fromkeys(note for found in finds for note in found.notes)
     return TraceFiles([path for found in finds for path in found.paths], tuple(notes))
 
 
 def expand(path: str) -> TraceFiles:
-    """Return the trace files behind one argument; raises `TraceError` for a path that no system takes."""
+    """Return the trace files that one argument names; raises `TraceError` for a path that no system accepts."""
     try:
         if "\0" in path:
             raise TraceError(path, "is no path: it holds a null byte", "check the path")
@@ -62,7 +62,7 @@ def expand(path: str) -> TraceFiles:
 
 
 def list_files(path: str) -> TraceFiles:
-    """Return the file `path`, or the traces in it or behind it where it is a directory or a glob."""
+    """Return the file `path`, or the traces in it if it is a directory, or those it matches if it is a glob."""
     from deepprof.collectors.importers.directories import natural
 
     if Path(path).is_dir():
@@ -76,7 +76,7 @@ def list_files(path: str) -> TraceFiles:
 
 
 def list_directory(path: Path) -> TraceFiles:
-    """Return the traces in the directory `path`, those of a store in the order of its original files."""
+    """Return the traces in the directory `path`; those of a store in the order of its original files."""
     from deepprof.collectors.importers.directories import list_traces
     from deepprof.collectors.store import find_ranks, is_store
 
@@ -89,7 +89,7 @@ def list_directory(path: Path) -> TraceFiles:
 def leave_stores(files: list[Path]) -> list[Path]:
     """Return the traces found in a directory without those in stores, unless there are no others.
 
-    `deepprof convert . -o job.deepprof` puts a store beside the files it was made from: they would count twice.
+    `deepprof convert . -o job.deepprof` puts a store beside the files it was made from: its ranks would count twice.
     """
     from deepprof.job.sources import is_stored
 

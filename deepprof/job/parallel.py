@@ -1,8 +1,8 @@
-"""Traces read by several processes at once, each a fresh interpreter: nothing is forked, pickled or imported again.
+"""Reading traces with several processes at once, each a new interpreter: nothing is forked, pickled or imported again.
 
-A process writes the tables of its trace as the native store does, into a folder that only this user can enter, and
-this one reads them from there. Takes the memory of as many traces being read at once as there are processes, and disk
-for their tables.
+Each process writes the tables of its trace in the format of the native store, into a folder that only this user can
+enter, and this process reads them from there. Takes the memory of one trace being read per process, and disk for the
+tables.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from deepprof.job.sources import TraceSource, TraceSources
 __all__ = ["JOBS", "Watch", "choose_jobs", "read_in_parallel"]
 
 JOBS = "DEEPPROF_JOBS"
-PAYS_NBYTES = 512 * 1024**2  # of content, two seconds of reading: below it, starting processes takes what they save
-TAKES = 4  # times the content in memory while a trace is read
+PAYS_NBYTES = 512 * 1024**2  # of content, two seconds of reading: below it, starting processes costs what they save
+TAKES = 4  # reading a trace takes so many times its content in memory
 MAX_READERS = 64
 PLENTY = 1 << 60
 CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -37,7 +37,7 @@ Found = TypeVar("Found")
 
 
 def choose_jobs(jobs: int | None, sizes: Sequence[int]) -> int:
-    """Return how many processes to read files with so many bytes of content with; 1: none but this one.
+    """Return how many processes read files of the content `sizes` in bytes; 1: only this process.
 
     `jobs` decides, else the variable DEEPPROF_JOBS, else the processors, the files and the free memory. Raises
     `UsageError` for a variable that is no number from 1 to 64.
@@ -55,7 +55,7 @@ def choose_jobs(jobs: int | None, sizes: Sequence[int]) -> int:
 
 
 def read_variable() -> int | None:
-    """Return what the variable DEEPPROF_JOBS says."""
+    """Return the variable DEEPPROF_JOBS, None where it is not set."""
     text = os.environ.get(JOBS, "")
     if text and not (text.isascii() and text.isdecimal() and len(text) < 9):
         raise UsageError(f"{JOBS}={text[:40]!r} is no number of processes; give 1 to {MAX_READERS}")
@@ -73,9 +73,9 @@ def processors() -> int:
 
 
 def free_nbytes() -> int:
-    """Return the memory that may be taken now; plenty where the system does not say.
+    """Return the bytes of memory that may be taken now; `PLENTY` where the system does not report them.
 
-    What Linux keeps of files that were read is free as well, and just after a trace was recorded it is most of it.
+    Linux's cache of files counts as free too, and just after a trace was recorded it is most of the free memory.
     """
     try:
         free = read_available() or os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -85,7 +85,7 @@ def free_nbytes() -> int:
 
 
 def read_limit() -> int:
-    """Return the memory that the container may take in all; plenty where none is set."""
+    """Return the bytes of memory that the container may take in all; `PLENTY` where no limit is set."""
     for file in CONTAINER_LIMITS:
         try:
             text = Path(file).read_text(encoding="ascii").strip()
@@ -97,7 +97,7 @@ def read_limit() -> int:
 
 
 def read_available() -> int:
-    """Return what Linux says that programs may take, 0 for other systems."""
+    """Return the bytes that Linux reports as available to programs, 0 for other systems."""
     try:
         found = AVAILABLE.search(Path("/proc/meminfo").read_bytes())
     except OSError:
@@ -112,10 +112,10 @@ def read_in_parallel(
     finish: Callable[[TraceSource, Path], Found],
     watch: Watch | None = None,
 ) -> list[Found]:
-    """Return what `finish` makes of every source and the folder that its trace was written to, in their order.
+    """Return the result of `finish` for every source and the folder its trace was written to, in the sources' order.
 
     `scratch` is a directory to write to. Raises `TraceError` for the first trace that cannot be read, or whose process
-    was ended, and `OSError` where it cannot be written; all processes are gone when this returns or raises.
+    was ended, and `OSError` where it cannot be written; all processes have ended when this returns or raises.
     """
     workers = WorkerPool(sources, scratch, finish, watch)
     with ThreadPoolExecutor(jobs) as threads:
@@ -138,11 +138,11 @@ def len_share(jobs: int) -> int:
 
 
 class StoppedError(Exception):
-    """Work given up because another thread's failed."""
+    """A thread's work was stopped because another's failed."""
 
 
 class WorkerPool(Generic[Found]):
-    """The processes at work, and what they have brought."""
+    """The processes at work, and the results they have brought."""
 
     def __init__(
         self, sources: TraceSources, scratch: Path, finish: Callable[[TraceSource, Path], Found], watch: Watch | None
@@ -176,20 +176,20 @@ class WorkerPool(Generic[Found]):
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=environment,
-                process_group=0 if os.name == "posix" else None,  # Ctrl-C is ours to pass on
+                process_group=0 if os.name == "posix" else None,  # this process passes Ctrl-C on
             )
             self.running.append(process)
             return process
 
     def ask(self, process: subprocess.Popen[bytes], source: TraceSource, folder: Path) -> None:
-        """Have `process` read `source` into `folder`; raises what went wrong there."""
+        """Have `process` read `source` into `folder`; raises the error that it reports."""
         job = {"path": str(source.path), "shown": source.shown, "folder": str(folder)}
         try:
             assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018
             process.stdin.write(json.dumps(job).encode() + b"\n")
             process.stdin.flush()
             line = process.stdout.readline()
-        except OSError:  # it is gone
+        except OSError:  # the process has ended
             line = b""
         if self.stopped:
             raise StoppedError
@@ -198,7 +198,7 @@ class WorkerPool(Generic[Found]):
         self.check(source, json.loads(line))
 
     def check(self, source: TraceSource, told: dict[str, Any]) -> None:
-        """Raise what a process told of, and keep its warnings."""
+        """Raise the error in a process's answer, and keep its warnings."""
         with self.lock:
             self.warned |= dict.fromkeys(told["warnings"])
         if "trace_error" in told:
@@ -209,7 +209,7 @@ class WorkerPool(Generic[Found]):
             raise RuntimeError(f"{source.name}: a bug in the process that read it:\n{told['bug']}")
 
     def note(self, index: int, found: Found) -> None:
-        """Keep a result, and tell how far the work is."""
+        """Keep a result, and report the progress to `watch`."""
         with self.lock:
             self.results[index] = found
             if self.watch is not None:
@@ -235,7 +235,7 @@ def close(pipe: Any) -> None:
 
 
 def explain_end(source: TraceSource, status: int) -> TraceError:
-    """Return the error for a process that ended with `status` before it had an answer."""
+    """Return the error for a process that ended with `status` before it answered."""
     try:
         how = signal.Signals(-status).name if status < 0 else f"exit code {status}"
     except ValueError:

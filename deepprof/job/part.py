@@ -48,16 +48,16 @@ def check_between(between: Between) -> None:
 
 
 def format_time(time_ns: int) -> str:
-    """Return a time in the largest unit of which it has one, exactly."""
+    """Return a time in the largest unit that it has at least one of."""
     unit, size = next(((unit, size) for unit, size in UNITS if abs(time_ns) >= size), ("ns", 1))
     return f"{time_ns / size:.12g} {unit}"
 
 
 def read_parts(ranks: Sequence[Trace | StoredRank], between: Between) -> list[Trace]:
-    """Return what of each rank overlaps the range; of a stored one nothing else is read.
+    """Return the part of each rank that overlaps the range; of a stored rank only that part is read.
 
     The range counts from the first device event of the job where all clocks can be compared, else from each rank's
-    own. Raises `UsageError` when nothing on any device lies in it.
+    own. Raises `UsageError` when no device event lies in the range.
     """
     zeros = find_zeros([find_begin(rank) for rank in ranks])
     parts = [read_part(rank, zero, between) for rank, zero in zip(ranks, zeros, strict=True)]
@@ -66,13 +66,13 @@ def read_parts(ranks: Sequence[Trace | StoredRank], between: Between) -> list[Tr
 
 
 def check_parts(events: Sequence[int]) -> None:
-    """Raise `UsageError` when nothing on any device lies in the range; `events` is how many do on each rank."""
+    """Raise `UsageError` when no device event lies in the range; `events` are their numbers on each rank."""
     if not any(events):
         raise UsageError("no device event lies in the range of time; it counts from the first one of the job")
 
 
 def read_part(rank: Trace | StoredRank, zero: int, between: Between) -> Trace:
-    """Return what of one rank overlaps the range counted from `zero`, with a note on what is left out."""
+    """Return the part of one rank that overlaps the range counted from `zero`, with a note on what is left out."""
     start, end = (None if moment is None else bound(moment + zero) for moment in between)
     part = rank.read(start, end) if isinstance(rank, StoredRank) else cut(rank, start, end)
     left = part.accounting.dropped.get(OUT_OF_RANGE, 0)
@@ -81,12 +81,12 @@ def read_part(rank: Trace | StoredRank, zero: int, between: Between) -> Trace:
 
 
 def bound(time_ns: int) -> int:
-    """Return `time_ns`, or the end of all times that a trace can hold."""
+    """Return `time_ns`, limited to the times that a trace can hold."""
     return max(-TIME_LIMIT_NS, min(time_ns, TIME_LIMIT_NS))
 
 
 def find_zeros(begins: Sequence[RankBegin]) -> list[int]:
-    """Return where the range's zero lies on each rank's own clock; a rank without a record is on any clock."""
+    """Return the range's zero on each rank's own clock; a rank without a record fits any clock."""
     starts, epochs = [begin.start_ns for begin in begins], [begin.epoch_ns for begin in begins]
     if None in epochs:
         return [start or 0 for start in starts]
@@ -109,7 +109,7 @@ def find_start(rank: Trace | StoredRank) -> int | None:
 
 
 def find_epoch(rank: Trace | StoredRank) -> int | None:
-    """Return the unix time of the zero of a rank's clock, None where nobody wrote it, or nothing that can be one."""
+    """Return the unix time of the zero of a rank's clock, None where it is not recorded or cannot be true."""
     said = rank.manifest if isinstance(rank, StoredRank) else rank
     if said.clock == "unix" or not said.accounting.kept:
         return 0

@@ -1,7 +1,7 @@
 """Numbers for the ranks of one job: from the trace, else from its file's name, else the next free one.
 
-Where all traces state one and the same rank, as a job's do whose processes were never told theirs, the names of the
-files decide, if each names a rank of its own.
+Where all traces state the same rank, as in a job whose processes did not know theirs, the names of the files decide, if
+each names a rank of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WORDS = re.compile(r"(?<![a-z])(?:rank|worker)[-_=.]?(\d{1,9})(?!\d)", re.IGNORE
 
 @dataclass(frozen=True, slots=True)
 class NumberedTrace:
-    """The number of one trace in its job, and a sentence on where it is from if the trace does not say it itself."""
+    """The number of one trace in its job, and a sentence on its source if the trace does not state it itself."""
 
     rank: int
     note: str | None = None
@@ -43,7 +43,7 @@ def rank_in_name(path: str) -> int | None:
 def assign_ranks(traces: Sequence[tuple[int | None, str]]) -> list[NumberedTrace]:
     """Return the number of each trace, given the rank that it states (or None) and its path.
 
-    Names of files count only where no two traces of the job get the same number by them.
+    Names of files are used only where they give no two traces of the job the same number.
     """
     if named := names_decide(traces):
         note = (
@@ -67,7 +67,7 @@ def assign_ranks(traces: Sequence[tuple[int | None, str]]) -> list[NumberedTrace
 
 
 def names_decide(traces: Sequence[tuple[int | None, str]]) -> list[int]:
-    """Return the ranks in the names of several files that all state the same one; none where names do not tell."""
+    """Return the ranks in the names of several files that all state the same rank; none where names do not decide."""
     stated = {rank for rank, _ in traces}
     if len(traces) < 2 or len(stated) > 1 or None in stated:
         return []
@@ -86,13 +86,13 @@ def believed(traces: Sequence[tuple[int | None, str]]) -> list[int | None]:
 
 
 def explain(rank: int | None, path: str, number: int) -> str:
-    """Return why a trace does not keep the rank that it states."""
+    """Return a sentence on why a trace does not keep the rank that it states."""
     reason = "names no rank" if rank is None else f"names rank {rank}, which another file has"
     return f"{PurePath(path).name} {reason}; it is counted as rank {number}"
 
 
 def number_ranks(traces: Iterable[Trace]) -> list[Trace]:
-    """Return `traces` ordered by rank, each rank once; what no trace and no file name says is a note."""
+    """Return `traces` ordered by rank, each rank once; a number that no trace and no file name gives has a note."""
     traces = list(traces)
     numbers = assign_ranks([(trace.rank, trace.path) for trace in traces])
     numbered = [put_number(trace, number) for trace, number in zip(traces, numbers, strict=True)]

@@ -1,8 +1,8 @@
 """A process that reads traces for another one: `python -m deepprof.job.reader`.
 
-Each line of stdin is a job as JSON: the file `path`, the name `shown` it goes by or null, and the `folder` to write it
-to, as the native store does. Each answer is a line on stdout: `{}` with the `warnings` that came up, or what went
-wrong. Nothing but JSON crosses, and it ends when stdin does.
+Each line of stdin is a job as JSON: the file `path`, the name `shown` for it in reports or null, and the `folder` to
+write it to in the format of the native store. Each answer is a line of JSON on stdout: an object with the `warnings`
+that came up, and the error if there is one. The process ends when stdin ends.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ __all__ = ["answer", "main"]
 
 def main() -> None:
     """Answer jobs until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this process ends
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 1)  # what plug-ins print must not be taken for an answer
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the parent has said which plug-ins do not load
+        warnings.simplefilter("ignore")  # the parent has already warned of plug-ins that do not load
         importers()
     for line in sys.stdin.buffer:
         told = answer(json.loads(line))
         try:
             answers.write(json.dumps(told) + "\n")
             answers.flush()
-        except BrokenPipeError:  # the parent was ended; the interpreter's own end would flush once more, and complain
+        except BrokenPipeError:  # the parent has ended; a normal exit would flush again and print an error
             os._exit(1)
 
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
-    """Read and write one trace, and return what to tell."""
+    """Read and write one trace, and return the answer to the parent."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         told = carry_out(job)
@@ -51,7 +51,7 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def carry_out(job: dict[str, Any]) -> dict[str, Any]:
-    """Read and write one trace, and return its error where there is one."""
+    """Read and write one trace, and return its error if there is one."""
     try:
         trace = read(job["path"])
         write_rank(replace(trace, path=job["shown"] or trace.path), Path(job["folder"]))

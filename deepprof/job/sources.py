@@ -1,4 +1,4 @@
-"""The files that a job is read from: traces as they lie there, and the members of archives, unpacked one at a time."""
+"""The files that a job is read from: trace files, and the members of archives, unpacked one at a time."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["TraceSource", "TraceSources", "is_stored"]
 
 PACKED = (".gz", ".zst", ".zip", ".tgz")
 USUAL_RATIO = 20
-GZIP_MAGIC, GZIP_NBYTES = b"\x1f\x8b", 18  # the shortest there is
+GZIP_MAGIC, GZIP_NBYTES = b"\x1f\x8b", 18  # bytes of the shortest gzip file
 
 
 @dataclass(frozen=True, slots=True)
 class TraceSource:
-    """One trace to read: number `index` of the job, at `path`, called `shown` where that is not its own name."""
+    """One trace to read: number `index` of the job, at `path`, reported as `shown` if that is not its own name."""
 
     index: int
     path: Path
@@ -34,17 +34,17 @@ class TraceSource:
 
     @property
     def name(self) -> str:
-        """What to call it in a message."""
+        """The trace's name in messages."""
         return self.shown or str(self.path)
 
     def explain(self, error: TraceError, *, alone: bool) -> TraceError:
-        """Return `error` under the name of the source, with the advice that several traces allow."""
+        """Return `error` with the name of the source; unless `alone`, with the advice to leave the trace out."""
         advice = error.advice if alone else f"{error.advice}, or leave it out"
         temporary = self.shown is not None and error.path.startswith(str(self.path.parent))
         return TraceError(self.name if temporary else error.path, error.problem, advice)
 
     def forget(self) -> None:
-        """Remove the unpacked file; what was no member of an archive stays."""
+        """Remove the unpacked file; a file that was no member of an archive stays."""
         if self.shown is not None:
             self.path.unlink(missing_ok=True)
 
@@ -52,9 +52,9 @@ class TraceSource:
 class TraceSources:
     """An iterator over the sources behind `paths`, for several threads; archives stay open until `close`.
 
-    A member is unpacked when its turn comes, into a directory of its own, and what no importer accepts is passed
-    over. Takes disk for the members in use, and for an archive that is a compressed tar as much as it unpacks to.
-    Raises `TraceError` for an archive that is damaged or holds no trace.
+    A member is unpacked when its turn comes, into a directory of its own; a member that no importer accepts is skipped.
+    Takes disk for the members in use, and for a compressed tar as much as the whole archive unpacks to. Raises
+    `TraceError` for an archive that is damaged or holds no trace.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -69,7 +69,7 @@ class TraceSources:
         return self
 
     def __next__(self) -> TraceSource:
-        """Return the next source; one thread at a time unpacks."""
+        """Return the next source; only one thread at a time unpacks."""
         with self.lock:
             return next(self.found)
 
@@ -89,7 +89,7 @@ class TraceSources:
         return self.opened[path]
 
     def unpack(self, path: Path) -> Iterator[tuple[Path, str]]:
-        """Yield the traces in the archive `path`, each a temporary file and its name there."""
+        """Yield the traces in the archive `path`, each as a temporary file and its name in the archive."""
         archive, found = self.open(path), False
         for member in archive.members:
             file = archive.extract(member)
@@ -107,7 +107,7 @@ class TraceSources:
         self.stack.close()
 
     def measure(self) -> list[int]:
-        """Return about how many bytes of content each file and each member has; directories are read quickly."""
+        """Return about how many bytes of content each file and member has; directories, quick to read, are left out."""
         members = [member for path in self.archives for member in self.open(path).members]
         files = [path for path in self.paths if path not in self.archives and not path.is_dir()]
         return [weigh(member.name, member.nbytes) for member in members] + [measure_content(file) for file in files]
@@ -119,9 +119,9 @@ def weigh(name: str, nbytes: int) -> int:
 
 
 def measure_content(path: Path) -> int:
-    """Return about how many bytes of content a file has, 0 where nobody can tell.
+    """Return about how many bytes of content a file has, 0 where that is unknown.
 
-    A gzip file states at its end how many its last member has, modulo 4 GiB: believed as far as it can be true.
+    A gzip file states at its end the size of its last member, modulo 4 GiB: it is used only where it is plausible.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a FIFO would wait for ever
@@ -143,13 +143,13 @@ def is_container(path: Path) -> bool:
         return False
     try:
         head = look_at(path)
-    except TraceError:  # reading it will say the same
+    except TraceError:  # reading the path will raise the same error
         return False
     return is_archive(head) and recognise(head, path) is None
 
 
 def is_trace(path: Path) -> bool:
-    """Return whether an importer accepts `path`; a member that cannot be read is none, as a file in a directory."""
+    """Return whether an importer accepts `path`; as in a directory, a file that cannot be read is no trace."""
     try:
         return recognise(look_at(path), path) is not None
     except TraceError:
@@ -157,5 +157,5 @@ def is_trace(path: Path) -> bool:
 
 
 def is_stored(path: Path) -> bool:
-    """Return whether `path` is of the native store, of which parts can be read."""
+    """Return whether `path` belongs to the native store, of which parts can be read."""
     return os.path.isdir(path) and (claims(path, RankManifest) or is_store(path) or is_rank_folder(path))

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["choose_loop", "describe_location", "find_mean", "find_time", "print_answer"]
 
 SENTENCE = re.compile(r"(?<=[A-Za-z)\]0-9]\.)\s+(?=[A-Z])")
-UNEVEN = 1.25  # times the median that a mean is: then both are said
-# Keys of a location, in the order in which they say most.
+UNEVEN = 1.25  # ratio of mean to median above which both are printed
+# Keys of a location, the most informative first.
 PLACES = ("range", "operator", "call", "frame", "kernel")
 
 
 def print_answer(analysis: Analysis, page: TextPage) -> None:
-    """Print two or three lines for somebody who reads no further."""
+    """Print two or three lines for a user who reads no further."""
     page.skip()
     for number, line in enumerate(describe_answer(analysis)):
         page.line(line, "bold" if number == 0 else "", hang=2)
@@ -56,7 +56,7 @@ def choose_loop(analysis: Analysis) -> Loop | None:
 
 
 def find_meant(finding: Finding, loops: Iterable[Loop]) -> list[Loop]:
-    """Return the loops that a finding may be about: of several on one stream, those with the iteration it speaks of."""
+    """Return the loops that a finding may be about: of several on one stream, those with its mean iteration time."""
     wanted, spoken = (finding.rank, finding.device, finding.stream), finding.evidence.get("iteration_ns")
     there = [loop for loop in loops if matches(wanted, (loop.rank, loop.device, loop.stream))]
     exact = [loop for loop in there if round(find_mean(loop) or 0) == spoken]
@@ -80,7 +80,7 @@ def find_mean(loop: Loop) -> float | None:
 
 
 def describe_time(loop: Loop) -> str:
-    """Return how long an iteration takes, and of how many that is said."""
+    """Return how long an iteration takes, and over how many that was measured."""
     mean, spread = find_mean(loop), loop.metrics.iteration_ns
     if mean is None:
         return "An iteration was found; no complete one was measured."
@@ -98,24 +98,24 @@ def describe_loss(headline: Finding, analysis: Analysis) -> str:
 
 
 def within_sentence(title: str) -> str:
-    """Return a title as it stands behind other words."""
+    """Return a title as it is written within a sentence."""
     return title[:1].lower() + title[1:]
 
 
 def find_time(finding: Finding, analysis: Analysis) -> float | None:
-    """Return the mean iteration time of the loop that a finding is about; None where several could be meant."""
+    """Return the mean iteration time of the loop that a finding is about; None where several fit."""
     meant = find_meant(finding, analysis.loops)
     return find_mean(meant[0]) if len(meant) == 1 else None
 
 
 def describe_location(location: Mapping[str, int | str], words: Wording) -> str:
-    """Return the most telling part of a finding's location in words, empty where it has none."""
+    """Return the most informative part of a finding's location in words, empty where it has none."""
     known = next((key for key in PLACES if location.get(key)), None)
     return "" if known is None else f"{words.work if known == 'kernel' else known} {location[known]}"
 
 
 def describe_masked(analysis: Analysis) -> list[str]:
-    """Return the lines on a large cost that hides another one, so that mending one of the two saves nothing."""
+    """Return the lines on a large cost that hides another one, so that removing only one of the two saves nothing."""
     large = [each for each in analysis.findings if "shorter_ns_per_iteration" in each.evidence]
     if not large:
         return []
@@ -129,7 +129,7 @@ def describe_masked(analysis: Analysis) -> list[str]:
 
 
 def describe_health(analysis: Analysis, loop: Loop | None) -> str:
-    """Return what is said where nothing is wrong, or where the trace does not show it."""
+    """Return the line for a trace in which nothing is wrong, or that does not show it."""
     if analysis.unnamed:
         return "Nothing is blamed with certainty; below stands what no finding names, and why."
     if loop is None or loop.parts.is_empty():

@@ -24,9 +24,9 @@ BAR, ASCII_BAR = "█", "#"
 def print_breakdown(
     title: str, parts_ns: Mapping[str, float], page: TextPage, words: Mapping[str, str] = GPU_PARTS
 ) -> None:
-    """Print the parts of a time, the largest first, with bars where the page is wide enough, in sentences where not.
+    """Print the parts of a time, the largest first, with bars where the page is wide enough, else in sentences.
 
-    `words` is what the parts are called.
+    `words` are the names of the parts.
     """
     whole = sum(parts_ns.values())
     if whole <= 0:
@@ -46,7 +46,7 @@ def print_breakdown(
 
 
 def choose_rows(parts_ns: Mapping[str, float], whole: float, words: Mapping[str, str]) -> list[tuple[str, float]]:
-    """Return the parts in words, the largest first, small ones as one."""
+    """Return the named parts, the largest first, small ones as one."""
     ordered = sorted(parts_ns.items(), key=lambda part: -part[1])
     large = [(words[name], ns) for name, ns in ordered if ns >= SMALL * whole]
     rest = whole - sum(ns for _, ns in large)

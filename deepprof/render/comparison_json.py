@@ -1,6 +1,6 @@
 """A comparison as JSON, `deepprof.diff/1`: the contract that scripts are written against.
 
-Keys are never renamed without a new schema number; every one is there, null where there is no value. Times are integer
+Keys are never renamed without a new schema number; all are present, null where there is no value. Times are integer
 nanoseconds, and the same two runs give the same bytes.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMA", "DiffReport", "encode"]
 
 SCHEMA = "deepprof.diff/1"
-MAX_NAME_CHARS = 1000  # characters of a kernel's name, of which templates can make any number
+MAX_NAME_CHARS = 1000  # characters of a kernel's name, which templates can make any length
 
 
 class RunBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +148,7 @@ class PairBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DifferenceBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """What both runs say of their setting, where it is not the same."""
+    """A setting that both runs state and that differs."""
 
     what: str
     a: str

@@ -27,9 +27,9 @@ PATHS = 3
 PAIRS = 16  # rows of ranks; JSON has all
 NOTES = 4
 SMALL = 0.01  # of the iteration: less is not worth a row of its own
-SPELLED = 3  # kernels of one replacement
+SPELLED = 3  # kernels named of one replacement
 MARKS = {"kept": " ", "replaced": "~", "added": "+", "removed": "-"}
-APART = 24  # characters of what tells two names apart
+APART = 24  # characters shown of the difference between two names
 WORD = string.ascii_letters + string.digits + "_:"
 TIMES = "\u00d7"
 HEADER = ("A", "B", "difference")
@@ -96,12 +96,12 @@ def print_pair(pair: LoopPair, page: TextPage, limit: int, words: Wording) -> No
 
 
 def title(words: Wording) -> str:
-    """Return what is compared, at the beginning of a line."""
+    """Return the name of what is compared, for the beginning of a line."""
     return f"{words.work.capitalize()}s"
 
 
 def describe_ratio(pair: LoopPair) -> str:
-    """Return the medians and what bounds their ratio."""
+    """Return the medians, and the bounds of their ratio."""
     time = pair.time
     bounds = "no interval: too few iterations"
     if time.low is not None and time.high is not None:
@@ -131,7 +131,7 @@ def cells(a_ns: int, b_ns: int) -> tuple[str, str, str]:
 
 
 def print_operations(pair: LoopPair, page: TextPage, limit: int, words: Wording) -> None:
-    """Print what was added to the main stream, removed or replaced, or takes another time."""
+    """Print the kernels of the main stream that were added, removed or replaced, or whose time changed."""
     program = pair.program
     if program is None or program.problem is not None:
         return
@@ -147,20 +147,20 @@ def print_operations(pair: LoopPair, page: TextPage, limit: int, words: Wording)
 
 
 def print_hidden(hidden: int, page: TextPage) -> None:
-    """Print how many rows there are besides."""
+    """Print how many rows are not shown."""
     if hidden > 0:
         page.line(f"and {counted(hidden, 'more row')}; --top shows more", "dim", indent=2)
 
 
 def describe_operation(row: OperationChange) -> TextRow:
-    """Return what became of which kernels."""
+    """Return the row of kernels that changed."""
     old, new = tell_apart(row.a[0], row.b[0]) if len(row.a) == len(row.b) == 1 else (name(row.a), name(row.b))
     became = new if row.kind == "replaced" else ""
     return TextRow(f"{MARKS[row.kind]} {row.times:,} {TIMES} {old or new}", cells(row.a_ns, row.b_ns), became=became)
 
 
 def name(kernels: Sequence[str]) -> str:
-    """Return the short names of kernels that stand in a row."""
+    """Return the short names of consecutive kernels."""
     more = [f"{len(kernels) - SPELLED} more"] if len(kernels) > SPELLED else []
     return ", ".join([*map(shorten, kernels[:SPELLED]), *more])
 
@@ -170,7 +170,7 @@ def tell_apart(old: str, new: str) -> tuple[str, str]:
     short = shorten(old), shorten(new)
     if short[0] != short[1] or old == new:
         return short
-    start = len(shared(old, new).rstrip(WORD))  # from the begin of a word on, to the end of one
+    start = len(shared(old, new).rstrip(WORD))  # cut at the start and the end of words
     end = len(shared(old[start:][::-1], new[start:][::-1]).rstrip(WORD))
     own = (cut(text[start : len(text) - end].strip(), APART) for text in (old, new))
     one, other = (f"{short[0]} [{part}]" for part in own)
@@ -178,7 +178,7 @@ def tell_apart(old: str, new: str) -> tuple[str, str]:
 
 
 def shared(one: str, other: str) -> str:
-    """Return what both texts begin with."""
+    """Return the common prefix of both texts."""
     pairs = enumerate(zip(one, other, strict=False))
     return one[: next((at for at, (x, y) in pairs if x != y), min(len(one), len(other)))]
 
@@ -211,7 +211,7 @@ def print_host(pair: LoopPair, page: TextPage, words: Wording) -> None:
 
 
 def describe_copies(pair: LoopPair) -> Iterator[TextRow]:
-    """Yield the copies whose number or size changed, or whose time did by a good part of the iteration."""
+    """Yield the copies whose number or size changed, or whose time changed by a good part of the iteration."""
     least = SMALL * pair.a_mean_ns
     for row in pair.copies:
         if row.a_nbytes != row.b_nbytes:

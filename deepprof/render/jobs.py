@@ -1,4 +1,4 @@
-"""What a daemon holds, for its operator: jobs and who sends them, as lines for a terminal."""
+"""What a daemon holds, for its operator: jobs and their senders, as lines for a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_jobs_held", "draw_senders"]
 
-UNKNOWN = "(not known)"  # who sends
+UNKNOWN = "(not known)"  # the sender
 
 
 def draw_jobs_held(jobs: Sequence[JobState], now_unix_ns: int, width: int) -> Iterator[Line]:
@@ -32,7 +32,7 @@ def draw_jobs_held(jobs: Sequence[JobState], now_unix_ns: int, width: int) -> It
 
 
 def draw_senders(senders: Sequence[SenderState], width: int) -> Iterator[Line]:
-    """Yield a table of senders: what each has, of how much it may have."""
+    """Yield a table of senders: what each has, and its limits."""
     columns: tuple[LiveColumn[SenderState], ...] = (
         LiveColumn("sender", 0, lambda each: each.sender or UNKNOWN, left=True),
         LiveColumn("jobs", 4, lambda each: f"{each.jobs:,}"),
@@ -50,7 +50,7 @@ def draw_senders(senders: Sequence[SenderState], width: int) -> Iterator[Line]:
 
 
 def show_kept(sender: SenderState) -> str:
-    """Return what is kept of a sender, and how much may be."""
+    """Return how much is kept of a sender, and its limit."""
     most = sender.share.kept_nbytes
     return of(format_bytes(sender.kept_nbytes or None), format_bytes(most) if most else "")
 
@@ -66,7 +66,7 @@ def at_most(number: int) -> str:
 
 
 def show_refused(refused: Mapping[str, int]) -> str:
-    """Return what was refused most, and how often; how many other reasons there are."""
+    """Return the most frequent reason for refusals with its count, and how many other reasons there are."""
     if not refused:
         return ABSENT
     reason = max(refused, key=lambda each: refused[each])

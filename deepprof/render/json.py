@@ -1,7 +1,7 @@
 """The report `deepprof.report/1` as JSON: the contract that scripts are written against.
 
-Keys are never renamed without a new schema number; every one is there, null where there is no value. Times are
-integer nanoseconds on the trace's own clock. msgspec writes NaN and infinity as null.
+Keys are never renamed without a new schema number; all are present, null where there is no value. Times are integer
+nanoseconds on the trace's own clock. msgspec writes NaN and infinity as null.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class IterationBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IterationTimeBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """The spread of the iteration time; null where no complete iteration carries it.
+    """The spread of the iteration time; null where no complete iteration has one.
 
     `ci95` is the 95 % confidence interval of the median; null for fewer than five iterations.
     """
@@ -244,13 +244,13 @@ def describe_traces(analysis: Analysis) -> TraceBlock:
 
 
 def list_notes(analysis: Analysis) -> list[str]:
-    """Return what the captures say of themselves, and which main streams have no loop; each once."""
+    """Return the notes of the captures, and which main streams have no loop; each once."""
     notes = [note for recording in analysis.recordings for note in recording.notes]
     return list(dict.fromkeys(readable(note) for note in (*notes, *analysis.missing)))
 
 
 def account(recordings: Iterable[Recording]) -> AccountingBlock:
-    """Add up what became of the records of all ranks."""
+    """Add up the accounting of all ranks."""
     accounts = [recording.accounting for recording in recordings]
     return AccountingBlock(
         read=sum(each.read for each in accounts),
@@ -354,5 +354,5 @@ def join(names: Iterable[str]) -> str:
 
 
 def readable(text: str) -> str:
-    """Return `text` without the lone surrogates by which Python carries bytes of file names that are not UTF-8."""
+    """Return `text` without the lone surrogates that Python uses for bytes of file names that are not UTF-8."""
     return text.encode("utf-8", "replace").decode()

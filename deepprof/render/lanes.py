@@ -1,7 +1,8 @@
-"""Slices that overlap without nesting on lanes of their own: viewers keep a stack per track and drop what crosses it.
+"""Lanes for slices that overlap without nesting: viewers keep a stack per track and drop slices that cross it.
 
-A track holds a slice only when it lies within the slice that is open when it starts, or none is. Nearly all tracks are
-like that, and numpy says so for all of them at once; only stretches with a crossing are sorted out slice by slice.
+A track can hold a slice only if it lies within the slice that is open when it starts, or if none is open. Nearly all
+tracks are like that, which numpy checks for all of them at once; only stretches with a crossing are handled slice by
+slice.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ __all__ = ["DEEPEST", "assign_lanes"]
 Int64s = npt.NDArray[np.int64]
 Lane = list[tuple[int, int]]  # the slices that are open, as start and end
 
-DEEPEST = 256  # slices within each other on a lane: Perfetto drops what lies 512 deep, older versions from 256 on
-MAX_LANES = 32  # lanes of a track that are looked through for room; the slices on further ones do not nest at all
+DEEPEST = 256  # most nested slices on a lane: Perfetto drops those 512 deep, older versions from 256 on
+MAX_LANES = 32  # lanes of a track that are searched for space; the slices on further ones do not nest at all
 
 
 def assign_lanes(tracks: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
     """Return a lane (0, 1 …) of its track for every slice [start, end), so that on a lane slices only nest.
 
-    `tracks` are non-negative numbers. A slice takes the first lane that has room for it in the order of starts. Takes
-    O(n log n) and a Python step for each slice of a stretch that has a crossing in it.
+    `tracks` are non-negative numbers. In the order of their starts, slices take the first lane with space for them.
+    Takes O(n log n) and a Python call for each slice of a stretch that has a crossing in it.
     """
     lanes = np.zeros(len(starts), np.int64)
     order = order_slices(tracks, starts, ends)
@@ -40,7 +41,7 @@ def assign_lanes(tracks: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
 
 
 def run_length(begin: Int64s, long: npt.NDArray[np.bool_]) -> Int64s:
-    """Return how many slices without length stand right before each such slice at the same time: viewers stack them."""
+    """Return how many slices without length are right before each such slice at the same time: viewers stack them."""
     rows = np.arange(len(begin))
     fresh = np.append(True, (begin[1:] != begin[:-1]) | long[1:] | long[:-1])[: len(begin)]
     return np.where(long, 0, rows - np.maximum.accumulate(np.where(fresh, rows, 0)))
@@ -57,7 +58,7 @@ def stretches(begin: Int64s, finish: Int64s, misfits: npt.NDArray[np.bool_]) -> 
 
 
 def sort_out(starts: list[int], ends: list[int]) -> list[int]:
-    """Return the first lane with room for each slice, in the order given."""
+    """Return the first lane with space for each slice, in the order given."""
     lanes: list[Lane] = []
     spare: list[tuple[int, int]] = []
     return [place(lanes, spare, start, end) for start, end in zip(starts, ends, strict=True)]
@@ -77,7 +78,7 @@ def place(lanes: list[Lane], spare: list[tuple[int, int]], start: int, end: int)
 
 
 def place_flat(spare: list[tuple[int, int]], start: int, end: int) -> int:
-    """Put a slice on a lane where none is open; `spare` is a heap of when such lanes are free, and their numbers."""
+    """Put a slice on a lane where none is open; `spare` is a heap of when such lanes become free, and their numbers."""
     if spare and spare[0][0] < start:
         number = spare[0][1]
         heapq.heapreplace(spare, (end, number))
@@ -87,6 +88,6 @@ def place_flat(spare: list[tuple[int, int]], start: int, end: int) -> int:
 
 
 def close(lane: Lane, start: int, end: int) -> None:
-    """Take off the lane what has ended; of slices without length at one time each lies within the one before."""
+    """Remove ended slices from the lane; of slices without length at one time, each lies within the one before."""
     while lane and (lane[-1][1] < start or (lane[-1][1] == start and not lane[-1][0] == start == end)):
         lane.pop()

@@ -17,7 +17,7 @@ __all__ = ["LiveScene", "draw_scene"]
 
 AROUND = 6  # lines of a job beside its rows
 MIN_ROWS = 3  # rows of a job, however low the screen
-SILENT_NS = 300 * 10**9  # without a record, as the alert CollectorSilent has it
+SILENT_NS = 300 * 10**9  # without a record, as in the alert CollectorSilent
 STYLES = {
     "locked": "",
     "silent": "bold yellow",
@@ -32,9 +32,9 @@ NAME_COLUMNS = 40  # of a job's name in a table
 
 @dataclass(frozen=True, slots=True)
 class LiveScene:
-    """What there is to see: a daemon, its jobs, the ranks of those that are shown in detail, and its time.
+    """What is shown: a daemon, its jobs, the ranks of those that are shown in detail, and its time.
 
-    `notice` is said instead of nothing when the daemon is away; the rest is then what was last seen.
+    `notice` is a message for when the daemon is away; the rest is then the last known state.
     """
 
     address: str
@@ -46,7 +46,7 @@ class LiveScene:
 
 @dataclass(frozen=True, slots=True)
 class LiveRow:
-    """One device of a rank; a rank without any has one row all the same."""
+    """One device of a rank; a rank without devices has one row, too."""
 
     rank: RankState
     device: DeviceState | None
@@ -54,7 +54,7 @@ class LiveRow:
 
     @property
     def state(self) -> str:
-        """What is to be said of it first."""
+        """The state that matters most."""
         if self.rank.ended:
             return "ended"
         if not self.rank.connected:
@@ -65,14 +65,14 @@ class LiveRow:
 
     @property
     def level(self) -> str:
-        """How much its collector records, nothing where that is everything or not known now."""
+        """How much its collector records; empty where that is everything or not known now."""
         status = self.rank.status
         told = status is not None and self.rank.connected and not self.rank.ended
         return status.level if status is not None and told and status.level in THROTTLED else ""
 
 
 def draw_scene(scene: LiveScene, width: int, height: int | None = None) -> list[Line]:
-    """Return the lines of `scene`, none wider than `width` columns; of jobs and ranks so many that `height` is enough.
+    """Return the lines of `scene`, none wider than `width` columns, with as many jobs and ranks as fit `height`.
 
     A job has a block of lines with its ranks; where not all blocks fit, all jobs have a line each instead.
     """
@@ -84,7 +84,7 @@ def draw_scene(scene: LiveScene, width: int, height: int | None = None) -> list[
 
 
 def draw_head(scene: LiveScene, width: int) -> Iterator[Line]:
-    """Yield where the daemon is, and what it watches in all."""
+    """Yield the daemon's address and the totals of what it watches."""
     connected, ranks = sum(job.connected for job in scene.jobs), sum(job.ranks for job in scene.jobs)
     counts = f"{counted(len(scene.jobs), 'job')} · {connected:,} of {counted(ranks, 'rank')} connected"
     line = f"{scene.address} · {counts}" if scene.jobs else scene.address
@@ -94,7 +94,7 @@ def draw_head(scene: LiveScene, width: int) -> Iterator[Line]:
 
 
 def fit_jobs(scene: LiveScene, width: int, height: int) -> list[Line]:
-    """Return what of the jobs fits into `height` lines."""
+    """Return the lines on the jobs, as many as fit into `height` lines."""
     room = max(height // max(len(scene.jobs), 1) - AROUND, MIN_ROWS)
     if len(scene.jobs) == 1 or not has_more(scene):
         blocks = list(draw_blocks(scene, width, room))
@@ -140,14 +140,14 @@ def draw_jobs(scene: LiveScene, jobs: Sequence[JobState], width: int) -> Iterato
 
 
 def find_state(job: JobState, now_unix_ns: int) -> str:
-    """Return what is to be said of a job first."""
+    """Return the state of a job that matters most."""
     if job.connected:
         return "silent" if is_silent(job.last_record_unix_ns, now_unix_ns) else "running"
     return "ended" if job.ended == job.ranks else "away"
 
 
 def is_silent(last_record_unix_ns: int, now_unix_ns: int) -> bool:
-    """Return whether what is connected has sent nothing for long: stopped, or waiting for something."""
+    """Return whether a connected rank or job has sent nothing for long: it stopped, or waits for something."""
     return bool(last_record_unix_ns) and now_unix_ns - last_record_unix_ns >= SILENT_NS
 
 
@@ -199,7 +199,7 @@ def draw_job(
 
 
 def describe_losses(job: JobState) -> Iterator[str]:
-    """Yield what of the job's records did not come to be looked at."""
+    """Yield how many of the job's records were not examined, by reason."""
     account = job.account
     dropped = sum(account.dropped.values())
     counts = (("dropped", dropped), ("invalid", account.invalid), ("lost on the way", account.lost))
@@ -207,7 +207,7 @@ def describe_losses(job: JobState) -> Iterator[str]:
 
 
 def choose_rows(rows: Sequence[LiveRow], room: int | None) -> Sequence[LiveRow]:
-    """Return the rows to show: where not all fit, those that deserve a look before the others."""
+    """Return the rows to show: where not all fit, those that need attention before the others."""
     if room is None or len(rows) <= room:
         return rows
     places = sorted(
@@ -228,7 +228,7 @@ def draw_rows(rows: Sequence[LiveRow], width: int) -> Iterator[Line]:
 
 
 def show_time(value_of: Callable[[DeviceState], int]) -> Callable[[LiveRow], str]:
-    """Return what shows a time of a device, nothing where none is known."""
+    """Return a function that shows a time of a device, `ABSENT` where none is known."""
     return lambda row: format_duration(value_of(row.device)) if row.device and value_of(row.device) else ABSENT
 
 
@@ -245,7 +245,7 @@ def show_since(unix_ns: int, now_unix_ns: int) -> str:
 
 
 def count_losses(account: Account) -> int:
-    """Return how many records were not looked at."""
+    """Return how many records were not examined."""
     return sum(account.dropped.values()) + account.invalid + account.lost
 
 

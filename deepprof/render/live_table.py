@@ -18,7 +18,7 @@ INDENT = 2
 
 @dataclass(frozen=True, slots=True)
 class LiveColumn(Generic[Row]):
-    """A column; where the width is short, those of the highest `rank` go first. Words stand left, figures right."""
+    """A column; where the width is too small, the highest `rank` is left out first. Words align left, figures right."""
 
     title: str
     rank: int
@@ -60,5 +60,5 @@ def measure(columns: Sequence[LiveColumn[Row]], sizes: dict[str, int]) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """Return `text`, which names of others may have made longer, in `width` columns."""
+    """Return `text` cut to `width` columns; names chosen by others may make it longer."""
     return text if len(text) <= width else text[: max(width - 1, 0)] + "…"

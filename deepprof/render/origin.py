@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 __all__ = ["LOOPS", "print_origin"]
 
-LOOPS = 8  # told one by one; a job of 64 ranks has one per rank
+LOOPS = 8  # shown one by one; a job of 64 ranks has one per rank
 NESTED = 3  # inner loops; JSON has all
 SOURCES = {
     "annotation": "the user's annotation",
     "framework": "the framework's ranges",
 }
 NEXT = "-v shows the evidence and the paper's figures; deepprof export --to perfetto draws every iteration"
-GOOD = 0.9  # agreement with the user's own ranges: less is said also where it is short
+GOOD = 0.9  # agreement with the user's own ranges: a lower one is shown without -v, too
 
 
 def print_origin(analysis: Analysis, page: TextPage, *, verbose: bool) -> None:
-    """Print why these are the iterations."""
+    """Print how the iterations were found."""
     if not analysis.loops:
         return
     page.skip()
@@ -55,12 +55,12 @@ def print_evidence(analysis: Analysis, page: TextPage) -> None:
 
 
 def describe_source(loop: Loop, words: Wording) -> str:
-    """Return what says where an iteration begins."""
+    """Return the source of the iterations' boundaries."""
     return SOURCES.get(loop.boundary_source, words.mined)
 
 
 def doubt(loop: Loop) -> str:
-    """Return how sure it is, and with which of the user's ranges it does not agree."""
+    """Return the confidence, and the agreement with the user's ranges where it is low."""
     agreement = loop.agreement
     sure = f", confidence {format_confidence(loop.confidence)}"
     if agreement is None or agreement.ratio >= GOOD:
@@ -69,7 +69,7 @@ def doubt(loop: Loop) -> str:
 
 
 def describe_agreement(loop: Loop) -> str:
-    """Return how many of the user's ranges meet an iteration."""
+    """Return how many of the user's ranges agree with an iteration."""
     agreement = loop.agreement
     if agreement is None:
         return ""
@@ -96,7 +96,7 @@ def describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
 def list_metrics(metrics: LoopMetrics, *, copies: bool) -> Sequence[tuple[str, str]]:
     """Return Table III with the paper's names: intervals are idle time between iterations, sizes those of copies.
 
-    Without `copies` nothing is said of them.
+    Without `copies` the figures on copies are left out.
     """
     table = [
         ("avg interval", format_duration(metrics.avg_interval_ns)),

@@ -1,4 +1,4 @@
-"""A page of plain lines on a rich console: styled, wrapped with a hanging indent, ASCII where it must be."""
+"""A page of plain lines on a rich console: styled, wrapped with a hanging indent, in ASCII where necessary."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ NARROWEST = 30
 PROSE = 100  # longer lines are hard to read on a wide terminal
 GAP = 3  # between columns
 QUANTITY = re.compile(r"(?<=\d) (?=(?:%|h|min|[mµn]?s|[KMGTP]?i?B)(?!\w))")  # the blank in 1.9 % and 12.3 ms
-GLUE = "\ue000"  # stands for that blank while a line is broken: rich breaks at a non-breaking one
+GLUE = "\ue000"  # replaces that blank while a line is wrapped: rich also wraps at a non-breaking one
 ASCII = str.maketrans(
     {"µ": "u", "·": "-", "\u2013": "-", "\u00d7": "x", "→": "->", "…": "...", "✖": "X", "▲": "!", "●": "i"}
 )
 
 
 class TextPage:
-    """Prints lines; text is data and never markup, and what a terminal would obey in it is shown as `?`.
+    """Prints lines; text is data, never markup, and characters that a terminal would interpret are shown as `?`.
 
-    `width` is what may be drawn on, `ascii` says that the console's encoding has no more than ASCII.
+    `width` is the usable width, `ascii` whether the console's encoding has only ASCII.
     """
 
     def __init__(self, console: Console) -> None:

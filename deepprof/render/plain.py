@@ -1,4 +1,4 @@
-"""Text from elsewhere (paths, names, messages) as one may show it."""
+"""Text from elsewhere (paths, names, messages), made safe to show."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ CUT = "..."  # plain ASCII: it goes to a stderr of any encoding
 
 
 def printable(text: str) -> str:
-    """Return `text` with `?` for what a terminal would obey: control and bidirectional characters."""
+    """Return `text` with `?` for what a terminal would interpret: control and bidirectional characters."""
     return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
 
 
@@ -17,4 +17,4 @@ def shorten(text: str, most: int = 60) -> str:
     if len(text) <= most:
         return text
     half = max(most - len(CUT), 0) // 2
-    return text[:half] + CUT[:most] + text[len(text) - half :]  # [-half:] would be all of it where nothing is kept
+    return text[:half] + CUT[:most] + text[len(text) - half :]  # [-half:] would be the whole text for half = 0

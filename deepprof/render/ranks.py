@@ -1,4 +1,4 @@
-"""The ranks of one job side by side, for people and as JSON; the one that needs most by itself first."""
+"""The ranks of one job side by side, for people and as JSON; the one with the most own time first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHOWN = 8  # rows; JSON has all
 GAP = 3  # between columns
 NAME = 48  # characters of a kernel's name
 INDENT = 2
-LISTED = 1 << 16  # numbers of missing ranks: more are a mistake in the trace, and no list for anybody
+LISTED = 1 << 16  # numbers of missing ranks: more are a mistake in the trace and not listed
 
 
 class RankBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class RankBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SkewBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """One collective of the iteration: how far apart a program's ranks (`group`) come to it, and who is last."""
+    """One collective of the iteration: how far apart a program's ranks (`group`) come to it, and which is last."""
 
     group: int
     position: int

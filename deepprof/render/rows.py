@@ -1,4 +1,4 @@
-"""Rows with a label and right-aligned values, on any width: the label is cut, and on a narrow page stands alone."""
+"""Rows with a label and right-aligned values, on any width: labels are cut, or on a narrow page have their own line."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["TextRow", "draw_rows", "fit_columns"]
 GAP = 2
 INDENT = 2
 MAX_LABEL_CHARS = 72  # of a label on a wide page
-MIN_LABEL_CHARS = 24  # with less than this a name says little: the values go below it
+MIN_LABEL_CHARS = 24  # with less than this a name is hard to recognise: the values go below it
 ARROW = " → "
-KEPT, LEAD = 4, 3  # characters at the start of a label, and before what tells it from another
+KEPT, LEAD = 4, 3  # characters kept at the start of a label, and before its difference from another
 
 
 @dataclass(frozen=True, slots=True)
 class TextRow:
-    """A label and its values; `became` is what the label turned into, behind an arrow, "" for nothing."""
+    """A label and its values; `became` is what the label turned into, shown after an arrow, "" for nothing."""
 
     label: str
     values: tuple[str, ...]
@@ -64,7 +64,7 @@ def fit_columns(page: TextPage, header: Sequence[str], rows: Sequence[TextRow], 
 
 
 def cut_labels(page: TextPage, rows: Sequence[TextRow], room: int) -> list[str]:
-    """Return the rows' labels in `room` columns; different ones that would read alike keep what tells them apart."""
+    """Return the rows' labels in `room` columns; different ones that would look alike keep the part that differs."""
     cut = [label(page, row, room) for row in rows]
     for text in {text for text in cut if cut.count(text) > 1}:
         alike = [number for number, each in enumerate(cut) if each == text and not rows[number].became]
@@ -76,13 +76,13 @@ def cut_labels(page: TextPage, rows: Sequence[TextRow], room: int) -> list[str]:
 
 
 def shorten_around(text: str, first: int, room: int) -> str:
-    """Return `text` in `room` columns with what stands from `first` on, and as much of its start as there is room."""
+    """Return `text` in `room` columns, with the part from `first` on and as much of its start as fits."""
     tail = text[max(0, first - LEAD) :][: room - len(CUT) - KEPT]
     return text[: room - len(CUT) - len(tail)] + CUT + tail
 
 
 def count_common(texts: Sequence[str]) -> int:
-    """Return with how many characters all the texts begin."""
+    """Return the length of the prefix that all the texts share."""
     return next((at for at, letters in enumerate(zip(*texts, strict=False)) if len(set(letters)) > 1), 0)
 
 

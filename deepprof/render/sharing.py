@@ -31,7 +31,7 @@ MANNERS = {
 
 
 class UtilisationBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """How long so many processes were present, and for how long of that the device worked."""
+    """How long one process, or several, were present, and how long the device worked in that time."""
 
     span_ns: int
     busy_ns: int

@@ -27,7 +27,7 @@ __all__ = ["SCHEMA", "write_speedscope"]
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
-Frame = tuple[object, str]  # what it stands for, and its name
+Frame = tuple[object, str]  # what it represents, and its name
 Stretch = tuple[int, int, list[Frame]]  # a pause and a duration in ns, and the frames that are open in the latter
 
 
@@ -43,7 +43,7 @@ class SpeedscopeFrames:
 
 
 def write_speedscope(analysis: Analysis, file: BinaryIO) -> str:
-    """Write two profiles per loop, of the median iteration and of the parts of its time; say what was written."""
+    """Write two profiles per loop, of the median iteration and of the parts of its time; return a summary."""
     frames, profiles = SpeedscopeFrames(), []
     traces = {trace.rank or 0: trace for trace in analysis.traces}
     for loop in analysis.loops:
@@ -92,7 +92,7 @@ def to_events(stretches: Iterable[Stretch], rest_ns: int, frames: SpeedscopeFram
 
 
 def shared(one: Sequence[object], other: Sequence[object]) -> int:
-    """Return how many elements both begin with."""
+    """Return the length of the prefix that both share."""
     for place, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return place

@@ -1,4 +1,4 @@
-"""The strip: one bar per iteration, as high as the iteration is long, squeezed where the width is less."""
+"""The strip: one bar per iteration, as high as the iteration is long; on a small width a bar covers several."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ WARMUP, INCOMPLETE, NO_TIME = "w", "i", "?"
 def draw_strip(iterations: pl.DataFrame, width: int, *, ascii_only: bool = False) -> Iterator[tuple[str, str]]:
     """Yield the strip's lines with their styles: the bars, the marks under them, and what they mean.
 
-    `iterations` has the schema `metrics.iteration.ITERATIONS`. A cell that stands for several iterations shows the
-    longest of them, so that a single slow one is never hidden. Bars start at zero. Yields nothing without iterations.
+    `iterations` has the schema `metrics.iteration.ITERATIONS`. A cell that covers several iterations shows the longest
+    of them, so that a single slow one is never hidden. Bars start at zero. Yields nothing without iterations.
     """
     if not iterations.height:
         return

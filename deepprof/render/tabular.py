@@ -48,9 +48,9 @@ def list_findings(analysis: Analysis) -> pl.DataFrame:
 
 
 def write_table(table: pl.DataFrame, file: BinaryIO, kind: Literal["csv", "parquet"]) -> None:
-    """Write a table with its column names; CSV leaves nulls empty, and Parquet takes the memory of the file.
+    """Write a table with its column names; CSV leaves nulls empty, and Parquet takes as much memory as the file.
 
-    Raises what `file.write` raises: polars, left to write by itself, makes errors of its own of a full disk.
+    Raises what `file.write` raises: if polars wrote the file itself, a full disk would raise errors of its own.
     """
     if kind == "csv":
         file.write(table.clear().write_csv().encode())  # the names

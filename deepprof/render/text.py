@@ -31,7 +31,7 @@ __all__ = ["print_report"]
 
 PATHS = 3
 NOTES = 4  # in full with -v
-ALIKE = 0.02  # of the kernels of an iteration: ranks of one program differ by as much
+ALIKE = 0.02  # of the kernels of an iteration: ranks of one program differ by up to this share
 LONG = 200  # characters of a note: recorders quote whole paths and commands
 PLACES = 4  # of repeated findings
 MODELS = 4  # names of devices
@@ -59,7 +59,7 @@ def print_report(analysis: Analysis, console: Console, *, limit: int | None = 5,
 
 
 def print_without_loop(analysis: Analysis, reason: str, page: TextPage) -> None:
-    """Print why there is no loop, and where the time goes all the same."""
+    """Print why there is no loop, and where the time goes."""
     words = wording_of(analysis)
     page.skip()
     page.line("No iteration found", "bold")
@@ -125,7 +125,7 @@ def count_events(analysis: Analysis) -> str:
 
 
 def print_loops(analysis: Analysis, page: TextPage) -> None:
-    """Print the loops, alike ones of other ranks and devices once, and which main streams have none."""
+    """Print the loops, similar ones of other ranks and devices only once, and which main streams have none."""
     groups = group_alike(analysis.loops, choose_loop(analysis))
     spread, words = has_places(analysis), wording_of(analysis)
     for number, (loop, *alike) in enumerate(groups[:LOOPS], 1):
@@ -168,7 +168,7 @@ def is_alike(loop: Loop, group: Iterable[Loop]) -> bool:
 
 
 def has_places(analysis: Analysis) -> bool:
-    """Return whether the job has more than one rank, device or loop, so that each must say where it is."""
+    """Return whether the job has more than one rank, device or loop, so that each needs its place."""
     return len(analysis.loops) > 1 or analysis.streams.select("rank", "device").n_unique() > 1
 
 
@@ -193,7 +193,7 @@ def print_loop(loop: Loop, page: TextPage, words: Wording) -> None:
 
 
 def describe_loop(loop: Loop, words: Wording) -> Iterable[str]:
-    """Yield how many iterations there are and what comes around every so often."""
+    """Yield how many iterations there are, and their cycles."""
     spread = loop.metrics.iteration_ns
     median = f", median {format_duration(spread.median)}" if spread else ""
     partial = int((~loop.iterations["complete"]).sum())
@@ -249,7 +249,7 @@ def print_repetitions(cause: Finding, analysis: Analysis, page: TextPage) -> Non
 
 
 def describe_other_place(finding: Finding, cause: Finding, words: Wording) -> str:
-    """Return where the same was found as at the cause's place."""
+    """Return the place of a repetition, as seen from the place of `cause`."""
     if (finding.rank, finding.device) != (cause.rank, cause.device):
         return describe_place(finding.rank or 0, finding.device, None, words)
     return f"another loop of this {words.lane}" if finding.stream == cause.stream else f"{words.lane} {finding.stream}"
@@ -289,7 +289,7 @@ def describe_share(headroom_ns: int, mean_ns: float | None) -> str:
 
 
 def print_unnamed(analysis: Analysis, page: TextPage) -> None:
-    """Print which large parts no finding names, and why; what several loops share once."""
+    """Print which large parts no finding names, and why; what several loops share only once."""
     told: dict[tuple[str, str], float] = {}
     words = wording_of(analysis)
     for left in analysis.unnamed:

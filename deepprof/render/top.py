@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["ROWS", "TopWorkBlock", "describe_top", "print_top"]
 
 SHOWN = 5  # rows of a table in text
-INDENT = 4  # as the table of parts
+INDENT = 4  # as in the table of parts
 ROWS = 20  # of a list in JSON
 NAME_LENGTH = 256  # characters in JSON: short names of templates within templates can be long
 DIRECTIONS = {
@@ -71,7 +71,7 @@ class TopCopyBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopWorkBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """What takes the time of a loop, or of a device without one; `loop` numbers `loops` from 0, null without."""
+    """What takes the time of a loop, or of a device without one; `loop` is an index into `loops`, null without one."""
 
     loop: int | None
     rank: int
@@ -140,7 +140,7 @@ def print_top(top: TopWork | None, page: TextPage, work: str, where: str = "") -
 
 
 def draw(header: Sequence[str], rows: Sequence[TextRow], page: TextPage) -> None:
-    """Draw the rows with as many of their columns, the first ones, as the page is wide enough for."""
+    """Draw the rows with as many of their first columns as fit on the page."""
     fitting = fit_columns(page, header, rows, indent=INDENT)
     draw_rows(
         page, header[:fitting], [TextRow(row.label, row.values[:fitting], row.style) for row in rows], indent=INDENT
@@ -179,7 +179,7 @@ def format_rate(rate: float | None) -> str:
 
 
 def print_rest(rest: pl.DataFrame, page: TextPage, work: str) -> None:
-    """Print how much time the names take that are not shown."""
+    """Print how much time the names that are not shown take."""
     if rest.height:
         names = counted(int(rest["variants"].sum()), f"other {work}")
         share, time = float(rest["share_ratio"].sum()), int(rest["time_ns"].sum())

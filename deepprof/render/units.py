@@ -68,5 +68,5 @@ def format_scaled(value: float | None, scale: Scale) -> str:
 
 
 def round_up(value: float, size: int) -> bool:
-    """Say whether `value` shows as at least one of `size` once it is rounded: 999.9 µs is 1.00 ms."""
+    """Return whether `value` shows as at least one of `size` once it is rounded: 999.9 µs is 1.00 ms."""
     return value >= size * 0.9995

@@ -1,4 +1,4 @@
-"""What things are called: a trace of the CPU alone has operators on a thread where others have kernels on a stream."""
+"""The names of things: a trace of only the CPU has operators on a thread where others have kernels on a stream."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ CPU_PARTS: Mapping[str, str] = MappingProxyType(
 class Wording:
     """The nouns of a report.
 
-    `work` is what repeats, `lane` what it runs on, `whole` whose time is told where there is no loop, `computes` what
-    happens where nothing is lost, `mined` what shows an iteration without ranges.
+    `work` is what repeats, `lane` what it runs on, `whole` the time that is shown where there is no loop, `computes`
+    what happens where nothing is lost, `mined` the source of iterations without ranges.
     """
 
     on_cpu: bool

@@ -1,11 +1,11 @@
-"""Training jobs that never ran: PyTorch profiler files with a known truth, the same bytes for the same seed.
+"""Simulated training jobs: PyTorch profiler files with a known truth, the same bytes for the same seed.
 
 Every capture starts in the tail of an iteration that it did not see and ends in the middle of another one. Training
 jobs in eager mode hold a warm-up iteration in which a tuner tries kernels, and a few statistics kernels every tenth
-iteration. The seed also draws the model and the size of what is planted, but for the three oldest scenarios.
+iteration. Except in the three oldest scenarios, the seed also draws the model and the size of what is planted.
 
-`scenarios` names the jobs, `training`, `inference` and the `*_problems` modules say what an iteration does, `machine`
-plays it, `capture` lets ranks meet in their collectives.
+`scenarios` names the jobs, `training`, `inference` and the `*_problems` modules define what an iteration does,
+`machine` plays it, `capture` makes ranks meet in their collectives.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def simulate_ranks(  # noqa: PLR0913  options by name
 
 
 def look_up(scenario: str, iterations: int, strength: float) -> Scenario:
-    """Return a scenario; raises `UsageError` where it, or what is asked of it, makes no sense."""
+    """Return a scenario; raises `UsageError` for an unknown one, no iteration, or a strength out of range."""
     if scenario not in SCENARIOS:
         raise UsageError(f"no scenario {scenario!r}; choose from {', '.join(SCENARIOS)}")
     if iterations < 1:
@@ -149,7 +149,7 @@ def look_up(scenario: str, iterations: int, strength: float) -> Scenario:
 
 
 def seed_plan(scenario: str, seed: int) -> Random:
-    """Return what plans draw from; every rank gets its own copy, and so the same numbers."""
+    """Return the random source of the plans; every rank gets its own copy, and so the same numbers."""
     return Random(f"{scenario} {seed} plan")  # noqa: S311
 
 
@@ -161,13 +161,13 @@ def start_rank(scenario: str, seed: int, rank: int, plan: RankPlan, ranks: int) 
 
 
 def label(scenario: str, seed: int, strength: float) -> dict[str, Any]:
-    """Return the fields that repeat what was asked for."""
+    """Return the fields that repeat the request."""
     finding = SCENARIOS[scenario].finding
     return {"scenario": scenario, "seed": seed, "strength": strength, "finding": finding}
 
 
 def tell(machine: Machine, plan: RankPlan, firsts: Sequence[int], place: FileOrigin) -> dict[str, Any]:
-    """Return the fields that say what happened on one machine."""
+    """Return the fields that describe what happened on one machine."""
     starts = [machine.kernels[i][0] for i in firsts]
     return {
         "document": make_document(machine, place),

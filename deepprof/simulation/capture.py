@@ -40,7 +40,7 @@ def record(
 
 
 def note_first(machines: Sequence[Machine], firsts: Sequence[list[int]]) -> None:
-    """Write down that the next kernel of every machine begins an iteration."""
+    """Record that the next kernel of every machine begins an iteration."""
     for machine, found in zip(machines, firsts, strict=True):
         found.append(len(machine.kernels))
 
@@ -53,7 +53,7 @@ def annotated(build: Callable[[int], Iterable[Step]], index: int) -> Iterator[St
 
 
 def play(machines: Sequence[Machine], programs: Iterable[Iterable[Step]]) -> None:
-    """Let the steps of one program per machine happen in order."""
+    """Play the steps of one program per machine, in order."""
     for steps in zip(*programs, strict=True):
         if isinstance(steps[0], Reduce):
             meet(machines, steps[0])
@@ -63,7 +63,7 @@ def play(machines: Sequence[Machine], programs: Iterable[Iterable[Step]]) -> Non
 
 
 def meet(machines: Sequence[Machine], step: Reduce) -> None:
-    """Let a collective happen: it begins on every rank by itself, and ends some time after the last one's begin."""
+    """Play a collective: it begins on each rank independently, and ends some time after the last rank began."""
     arrivals = [machine.arrive() for machine in machines]
     last = max(arrival.begin_ns for arrival in arrivals)
     end = last + machines[0].vary(step.ns, 0.04)
@@ -72,7 +72,7 @@ def meet(machines: Sequence[Machine], step: Reduce) -> None:
 
 
 def keep_tail(steps: Sequence[Step]) -> list[Step]:
-    """Return the last steps, a graph's kernels being steps of their own: `TAIL_SHARE` of them."""
+    """Return the last `TAIL_SHARE` of the steps; each kernel of a graph counts as a step."""
     left = round(sum(map(count_steps, steps)) * TAIL_SHARE)
     kept: list[Step] = []
     for step in reversed(steps):
@@ -97,7 +97,7 @@ def keep_head(steps: Sequence[Step]) -> list[Step]:
 
 
 def count_steps(step: Step) -> int:
-    """Return how many steps a step stands for."""
+    """Return how many steps a step counts as."""
     return len(step.launches) if isinstance(step, GraphReplay) else 1
 
 

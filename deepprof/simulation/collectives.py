@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["WORLD", "plan_communication_bound", "plan_communication_hidden", "plan_ranks_healthy", "plan_straggler"]
 
 WORLD = 8  # ranks of a job of which only one is simulated
-ELEMENTS_PER_NS = 3  # bfloat16 values that the wires carry
-LAST_SHARE = 0.04  # of the communication is in the bucket that nothing hides
+ELEMENTS_PER_NS = 3  # bfloat16 values that the network transfers
+LAST_SHARE = 0.04  # share of the communication in the bucket that nothing hides
 
 
 def cut_buckets(model: Model, total_ns: float, count: int, last: float) -> tuple[tuple[int, Reduce], ...]:
-    """Return `count` collectives of `total_ns` together, and after how many blocks each is due; the last has `last`."""
+    """Return `count` collectives of `total_ns` in all, and after which block each is due; `last` is the last share."""
     blocks = len(model.blocks_backward)
     count = min(count, blocks)
     due = [*(round(blocks * number / count) for number in range(1, count)), blocks + 1]
@@ -35,7 +35,7 @@ def cut_buckets(model: Model, total_ns: float, count: int, last: float) -> tuple
 
 
 def hide_buckets(random: Random, model: Model) -> tuple[tuple[int, Reduce], ...]:
-    """Return collectives that are done before the backward pass is, but for a small last one."""
+    """Return collectives that end before the backward pass, except for a small last one."""
     total_ns = sum_ns(model.backward) * random.uniform(0.3, 0.5)
     return cut_buckets(model, total_ns, random.randint(3, 6), LAST_SHARE)
 
@@ -47,7 +47,7 @@ def make_training(random: Random, model: Model, buckets: tuple[tuple[int, Reduce
 
 
 def plan_communication_bound(request: SimulationRequest) -> RankPlan:
-    """The wires are slow: when the backward pass ends, most of the communication is still to come."""
+    """Plan a job with slow wires: when the backward pass ends, most of the communication is still to come."""
     random = request.random
     model = draw_model(random)
     count = min(random.randint(3, 6), len(model.blocks))
@@ -58,13 +58,13 @@ def plan_communication_bound(request: SimulationRequest) -> RankPlan:
 
 
 def plan_communication_hidden(request: SimulationRequest) -> RankPlan:
-    """The same job with fast wires: the backward pass hides nearly all communication."""
+    """Plan the same job with fast wires: the backward pass hides nearly all communication."""
     model = draw_model(request.random)
     return RankPlan(build=make_training(request.random, model, hide_buckets(request.random, model)).build)
 
 
 def plan_ranks_healthy(request: SimulationRequest) -> RankPlan:
-    """Ranks that keep up with each other; no two GPUs are equally fast."""
+    """Plan a job whose ranks keep up with each other; no two GPUs are equally fast."""
     model = draw_model(request.random)
     training = make_training(request.random, model, hide_buckets(request.random, model))
     return RankPlan(build=training.build, slowness=draw_slowness(request))
@@ -76,7 +76,7 @@ def draw_slowness(request: SimulationRequest) -> float:
 
 
 def plan_straggler(request: SimulationRequest) -> RankPlan:
-    """One rank's kernels are slower, or its batches late, and all the others wait for it in their collectives."""
+    """Plan a job where all ranks wait in collectives for one whose kernels are slower, or whose batches come late."""
     random = request.random
     model = draw_model(random)
     training = make_training(random, model, hide_buckets(random, model))

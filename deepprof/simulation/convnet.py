@@ -1,4 +1,4 @@
-"""The kernels of a convolutional network on an A100, by the names that PyTorch and cuDNN 8 give them."""
+"""The kernels of a convolutional network on an A100, with their names in PyTorch and cuDNN 8."""
 
 # ruff: noqa: E501  kernel names are as long as their templates make them
 from __future__ import annotations

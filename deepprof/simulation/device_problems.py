@@ -1,4 +1,4 @@
-"""Jobs that the host feeds well enough: tiny kernels, a clock that drops, and micro-batches, which are healthy."""
+"""Jobs whose host launches fast enough: tiny kernels, a clock that drops, and micro-batches, which are healthy."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["plan_accumulation", "plan_drift", "plan_small_kernels"]
 
-GRAPH = 3  # what the driver calls the captured graph
+GRAPH = 3  # the driver's id of the captured graph
 MICRO_BATCHES = 4
 
 
 def plan_small_kernels(request: SimulationRequest) -> RankPlan:
-    """One graph launch per iteration replays thousands of kernels of a few microseconds."""
+    """Plan a job in which one graph launch per iteration replays thousands of kernels of a few microseconds."""
     random = request.random
     ns = max(1_200, round(random.randint(2_000, 3_200) / request.strength**0.5))
     model = shrink_model(draw_model(random), ns, 2 * ns)
@@ -38,7 +38,7 @@ def plan_small_kernels(request: SimulationRequest) -> RankPlan:
 
 
 def replay_training(loading_ns: int, graph: GraphReplay) -> Iterator[Step]:
-    """Yield an iteration that is one graph: the batch goes where the graph expects it, the loss is read behind it."""
+    """Yield an iteration that is one graph: the batch is copied to the graph's input, and the loss is read after it."""
     yield from load_prefetched(loading_ns)
     yield Copy("HtoD", 65_536, pinned=True, stream=MAIN_STREAM)
     yield graph
@@ -46,7 +46,7 @@ def replay_training(loading_ns: int, graph: GraphReplay) -> Iterator[Step]:
 
 
 def plan_drift(request: SimulationRequest) -> RankPlan:
-    """From some iteration on every kernel takes longer: the GPU lowered its clock."""
+    """Plan a job in which every kernel takes longer from some iteration on: the GPU lowered its clock."""
     random = request.random
     model = draw_model(random)
     ns = draw_loading(random)
@@ -67,7 +67,7 @@ def stretch(steps: Iterable[Step], factor: float) -> Iterator[Step]:
 
 
 def plan_accumulation(request: SimulationRequest) -> RankPlan:
-    """Gradients of four micro-batches are added up before the optimizer uses them."""
+    """Plan a job in which gradients of four micro-batches are added up before the optimizer uses them."""
     random = request.random
     model = draw_model(random)
     ns = draw_loading(random)

@@ -1,4 +1,4 @@
-"""The profiler's file around the events: the header, the names of the rows, the ends of the capture."""
+"""The profiler's file around the events: the header, the names of the rows, the start and end of the capture."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DEVICE_PROPERTIES = {
 
 @dataclass(frozen=True, slots=True)
 class FileOrigin:
-    """Which rank of how many a file is of, and what its host's clock shows at the simulation's zero."""
+    """The rank of a file and the number of ranks, and what its host's clock shows at the simulation's zero."""
 
     rank: int = 0
     ranks: int = 1
@@ -42,7 +42,7 @@ class FileOrigin:
 
 
 def make_document(machine: Machine, place: FileOrigin) -> dict[str, Any]:
-    """Return the profiler's file: host operators, then device activities, names of the rows, the capture's ends."""
+    """Return the profiler's file: host operators, then device activities, names of the rows, the capture's bounds."""
     end = max((machine.host_ns, *machine.free.values()))
     header = {
         "schemaVersion": 1,
@@ -63,7 +63,7 @@ def make_document(machine: Machine, place: FileOrigin) -> dict[str, Any]:
 
 
 def describe_group(place: FileOrigin) -> Event:
-    """Return what the profiler says about a job of several ranks."""
+    """Return what the profiler writes about a job of several ranks."""
     group = {
         "pg_name": "0",
         "pg_desc": "default_pg",
@@ -99,7 +99,7 @@ def metadata(kind: str, pid: int, tid: int, args: Event) -> Event:
 
 
 def mark_window(end_ns: int) -> list[Event]:
-    """Return the events with which the profiler marks its own begin and end."""
+    """Return the events with which the profiler marks its own start and end."""
     start, end = START_NS / 1000, end_ns / 1000
     profiler = {"pid": "Spans", "tid": "PyTorch Profiler", "name": "PyTorch Profiler (0)", "args": {"Op count": 0}}
     instant = {"ph": "i", "s": "g"}

@@ -25,7 +25,7 @@ Event = dict[str, Any]
 PROCESS = 41_207
 DEVICE = 0
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-CALLS = {  # CUPTI's number of each call; 0 stands for others
+CALLS = {  # CUPTI's number of each call; 0 for others
     "cudaDeviceSynchronize": 165,
     "cudaEventRecord": 135,
     "cudaFree": 22,
@@ -53,7 +53,7 @@ def name_call(step: Launch) -> str:
 
 
 def slice_event(category: str, name: str, row: tuple[int, int], span: tuple[int, int], args: Event) -> Event:
-    """Return a complete event; `row` is process and thread, `span` begin and end in nanoseconds."""
+    """Return a complete event; `row` is process and thread, `span` start and end in nanoseconds."""
     start, end = span
     return {
         "ph": "X",
@@ -68,12 +68,12 @@ def slice_event(category: str, name: str, row: tuple[int, int], span: tuple[int,
 
 
 def place(ids: tuple[int, int], stream: int) -> Event:
-    """Return the arguments that every device event carries; `ids` are the operator's and the launch's."""
+    """Return the arguments that every device event has; `ids` are those of the operator and of the launch."""
     return {"External id": ids[0], "device": DEVICE, "context": 1, "stream": stream, "correlation": ids[1]}
 
 
 def describe_kernel(name: str, span: tuple[int, int], ids: tuple[int, int], node: Event | None = None) -> Event:
-    """Return a kernel's event on the main stream; `node` says where it stands in a graph."""
+    """Return a kernel's event on the main stream; `node` is its place in a graph."""
     begin, end = span
     blocks = max(1, (end - begin) // 150)
     shape = {"registers per thread": 32 if blocks < 200 else 128, "shared memory": 0, "grid": [blocks, 1, 1]}
@@ -123,7 +123,7 @@ def measure(nbytes: int, span: tuple[int, int]) -> Event:
 
 
 def describe_memory(at_ns: int, nbytes: int, address: int, totals: tuple[int, int]) -> Event:
-    """Return the mark of an allocation, or of a release where `nbytes` is negative; `totals` are those after it."""
+    """Return the mark of an allocation (a release where `nbytes` is negative); `totals` are the totals after it."""
     allocated, reserved = totals
     args = {
         "Total Reserved": reserved,

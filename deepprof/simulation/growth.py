@@ -33,7 +33,7 @@ COMPILING = ("_compile.compile_inner (dynamo_timed)", "OutputGraph.call_user_com
 
 
 def plan_memory_growth(request: SimulationRequest) -> RankPlan:
-    """Losses are kept with their graphs: memory that no iteration gives back, at no cost in time."""
+    """Plan a job that keeps losses with their graphs: memory that no iteration gives back, at no cost in time."""
     random = request.random
     model = draw_model(random)
     ns = draw_loading(random)
@@ -48,14 +48,14 @@ def plan_memory_growth(request: SimulationRequest) -> RankPlan:
 
 
 def plan_recompilation(request: SimulationRequest) -> RankPlan:
-    """The shapes of every batch differ, and the model is compiled for each of them."""
+    """Plan a job in which the shapes of every batch differ, and the model is compiled for each of them."""
     random = request.random
     model = compile_model(draw_model(random))
     ns = draw_loading(random)
     idle_ns = max(model.device_ns, 12_000_000) * request.strength * random.uniform(0.6, 1.2)
     compile_ns = round(model.device_ns + idle_ns)  # the GPU still works on what was launched before
     loads, call = random.randint(3, 9), random.choice(("cuModuleLoadData", "cuLibraryLoadData"))
-    category = random.choice(("cpu_op", "user_annotation"))  # which of them depends on the release
+    category = random.choice(("cpu_op", "user_annotation"))  # PyTorch's release decides which
     load = (Pause(compile_ns // loads), Call(call, 240_000))
     steps = (*(Open(name, category) for name in COMPILING), *load * loads, *(Close() for _ in COMPILING))
     training = Training(model=model, load=lambda _: load_prefetched(ns), before_forward=lambda _: steps, region=True)
@@ -63,7 +63,7 @@ def plan_recompilation(request: SimulationRequest) -> RankPlan:
 
 
 def plan_recapture(request: SimulationRequest) -> RankPlan:
-    """Every iteration is captured into a new graph, which is replayed once."""
+    """Plan a job in which every iteration is captured into a new graph, which is replayed once."""
     random = request.random
     model = draw_model(random)
     loading_ns = draw_loading(random)

@@ -1,4 +1,4 @@
-"""Jobs whose GPU waits for the host: for data, for launches, for answers, for memory, for plain Python."""
+"""Jobs whose GPU waits for the host: for data, for launches, for values read back, for memory, for plain Python."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = [
 
 LAUNCH_NS = 9_500  # of the host, at a pace of 1
 ANSWER_NS = 35_000  # from the end of a kernel that the host waits for to the start of the next one
-PARAMETERS = 12  # of a block, whose gradients' norms are logged one by one
+PARAMETERS = 12  # of a block; the norms of their gradients are logged one by one
 RARE = 8  # one in so many batches is late
 
 
@@ -46,14 +46,14 @@ def draw_loading(random: Random) -> int:
 
 
 def draw_copy_stream(random: Random, model: Model) -> int:
-    """Return where batches are copied: large ones beside the computation."""
+    """Return the stream on which batches are copied: large ones beside the computation."""
     return MAIN_STREAM if model.batch_nbytes < 1_000_000 and random.random() < 0.5 else PREFETCH_STREAM
 
 
 def plan_input_bound(request: SimulationRequest) -> RankPlan:
-    """The main thread makes every batch itself, for about as long as the GPU computes.
+    """Plan a job whose main thread makes every batch itself, for about as long as the GPU computes.
 
-    A host that reads no loss has launched ahead before it loads, so that it must load longer for the GPU to wait.
+    A host that reads no loss has launched ahead before it loads, so it must load longer to make the GPU wait.
     """
     random = request.random
     model = draw_model(random)
@@ -73,7 +73,7 @@ def plan_input_bound(request: SimulationRequest) -> RankPlan:
 
 
 def plan_input_fixed(request: SimulationRequest) -> RankPlan:
-    """The same with worker processes that have the next batch ready."""
+    """Plan the same job with worker processes that have the next batch ready."""
     random = request.random
     model = draw_model(random)
     ns = draw_loading(random)
@@ -84,7 +84,7 @@ def plan_input_fixed(request: SimulationRequest) -> RankPlan:
 
 
 def plan_launch_bound(request: SimulationRequest) -> RankPlan:
-    """A small model in eager mode: every kernel is done before the host has launched the next."""
+    """Plan a small model in eager mode: every kernel is done before the host has launched the next."""
     random = request.random
     model = shrink_model(draw_model(random), 2_500, 9_000)
     if random.random() < 0.5:
@@ -95,7 +95,7 @@ def plan_launch_bound(request: SimulationRequest) -> RankPlan:
 
 
 def plan_sync_bound(request: SimulationRequest) -> RankPlan:
-    """Values are read back after every layer and for every gradient, and Python looks at each before it goes on."""
+    """Plan a job that reads values back after every layer and for every gradient, and examines each in Python."""
     random = request.random
     model = draw_model(random)
     reads = len(model.blocks) * (1 + PARAMETERS)
@@ -117,7 +117,7 @@ def plan_sync_bound(request: SimulationRequest) -> RankPlan:
 
 
 def plan_allocator_bound(request: SimulationRequest) -> RankPlan:
-    """Memory is nearly full: blocks go back to the driver and are asked for again, and each call drains the GPU."""
+    """Plan a job with nearly full memory: blocks are freed and requested again, and each call drains the GPU."""
     random = request.random
     model = draw_model(random)
     usual_ns = random.randint(180_000, 450_000)
@@ -136,7 +136,7 @@ def plan_allocator_bound(request: SimulationRequest) -> RankPlan:
 
 
 def plan_logging(request: SimulationRequest) -> RankPlan:
-    """After every iteration the loss is read and logs are written, in Python that no range names."""
+    """Plan a job that reads the loss and writes logs after every iteration, in Python that no range names."""
     random = request.random
     model = draw_model(random)
     log = Pause(round(model.device_ns * request.strength * random.uniform(0.45, 0.9)))
@@ -147,7 +147,7 @@ def plan_logging(request: SimulationRequest) -> RankPlan:
 
 
 def plan_starvation(request: SimulationRequest) -> RankPlan:
-    """Now and then no batch is ready, and the next one takes several iterations' time."""
+    """Plan a job in which now and then no batch is ready, and the next one takes several iterations' time."""
     random = request.random
     model = draw_model(random)
     ns = draw_loading(random)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["plan_inference", "plan_launch_bound"]
 
-GRAPH = 4  # what the driver calls the captured graph
+GRAPH = 4  # the driver's id of the captured graph
 SPLIT = "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4, false, false, cutlass::bfloat16_t>, false, false, false, true, true, true>(flash::Flash_fwd_params)"
 COMBINE = SPLIT.replace("splitkv_kernel", "splitkv_combine_kernel")
 ROTATE = "void rotary_embedding_kernel<c10::BFloat16, true>(long const*, c10::BFloat16*, c10::BFloat16*, c10::BFloat16 const*, int, long, long, int, int, int)"
@@ -57,14 +57,14 @@ HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class TokenDecoder:
-    """What the making of one token launches: the layers, which a graph may hold, and the sampling behind them."""
+    """The launches that make one token: the layers, which a graph may hold, and the sampling after them."""
 
     layers: tuple[Launch, ...]
     sampling: tuple[Launch, ...]
 
 
 def draw_decoder(random: Random, scale: float, *, single: bool) -> TokenDecoder:
-    """Return a model of 6 to 16 layers; a `single` sequence is multiplied as vectors."""
+    """Return a model of 6 to 16 layers; for a `single` sequence, matrix products become matrix-vector products."""
     kernels = tuple((op, GEMV if single and op == "aten::mm" else kernel, ns) for op, kernel, ns in BLOCK)
     rows = EMBEDDING, *kernels * random.randint(6, 16)
 
@@ -75,7 +75,7 @@ def draw_decoder(random: Random, scale: float, *, single: bool) -> TokenDecoder:
 
 
 def plan_inference(request: SimulationRequest) -> RankPlan:
-    """Many sequences at once, the layers replayed as a graph: the GPU works nearly all the time."""
+    """Plan a job of many sequences, with the layers replayed as a graph: the GPU works nearly all the time."""
     random = request.random
     decoder = draw_decoder(random, random.uniform(0.9, 1.8), single=False)
     marks = random.random() < 0.5
@@ -94,7 +94,7 @@ def plan_inference(request: SimulationRequest) -> RankPlan:
 
 
 def plan_launch_bound(request: SimulationRequest) -> RankPlan:
-    """One sequence in eager mode: the host launches every small kernel by itself, and the GPU waits for each."""
+    """Plan a job of one sequence in eager mode: the host launches small kernels one by one, and the GPU waits for each."""
     random = request.random
     decoder = draw_decoder(random, random.uniform(0.12, 0.2), single=True)
     pace = random.uniform(1.3, 2.4) * request.strength**0.5

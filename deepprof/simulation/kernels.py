@@ -1,4 +1,4 @@
-"""The kernels of a small GPT in bfloat16 on an A100, by the names and the times that PyTorch 2 gives them."""
+"""The kernels of a small GPT in bfloat16 on an A100, with their names and times in PyTorch 2."""
 
 # ruff: noqa: E501  kernel names are as long as their templates make them
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel launch: the operator that asks for it, the kernel's name and its typical time."""
+    """One kernel launch: the operator that requests it, the kernel's name and its typical time."""
 
     op: str
     kernel: str
@@ -122,7 +122,7 @@ BLOCK_FORWARD = (
 
 
 def launch_linear_backward(tile: str, ns: int) -> tuple[Launch, ...]:
-    """Return what the backward pass of one linear layer launches: input, weight and bias gradients."""
+    """Return the launches of one linear layer's backward pass: input, weight and bias gradients."""
     op = "autograd::engine::evaluate_function: AddmmBackward0"
     return (
         Launch(op, name_gemm(tile, "nn"), ns, backward=True),

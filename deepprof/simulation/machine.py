@@ -1,4 +1,4 @@
-"""A host and a GPU that play steps and write down what PyTorch's profiler would: the events of a Kineto file.
+"""A host and a GPU that play steps and record what PyTorch's profiler would: the events of a Kineto file.
 
 The host launches in order and runs ahead of the GPU until `QUEUE` launches wait; a stream runs one thing at a time.
 Times are integer nanoseconds since the start of the capture's clock.
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
 __all__ = ["Arrival", "Machine"]
 
 AUTOGRAD_THREAD = PROCESS + 312
-QUEUE = 1024  # launches the driver takes before it makes the host wait
+QUEUE = 1024  # launches that the driver queues before it makes the host wait
 LATENCY_NS = 4_200  # from the launch call to the kernel on an idle stream
 GAP_NS = 1_100  # between two kernels on a busy stream
 GRAPH_NS = 9_000  # a graph's launch call
-NODE_NS = 12  # and what every kernel of the graph adds to it
+NODE_NS = 12  # added to it by every kernel of the graph
 PAGEABLE_BYTES_PER_NS = 6.1
 PINNED_BYTES_PER_NS = 23.5
 DEVICE_BYTES_PER_NS = 650  # of copies within the device, which read and write
@@ -63,16 +63,16 @@ FILL_BYTES_PER_NS = 1_350
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A collective that was launched: when its kernel starts to wait for the other ranks, and what it belongs to."""
+    """A launched collective: when its kernel starts to wait for the other ranks, and the ids of operator and call."""
 
     begin_ns: int
     ids: tuple[int, int]
 
 
 class Machine:
-    """Plays steps; `operators` and `activities` grow by what the profiler writes, `kernels` by the main stream's.
+    """Plays steps; `operators` and `activities` collect the profiler's events, `kernels` the main stream's kernels.
 
-    `pace` multiplies what the host needs per launch, `slowness` what kernels take. `ranks` is the size of the job.
+    `pace` multiplies the host's time per launch, `slowness` the time of kernels. `ranks` is the size of the job.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Machine:
         self.collectives = 0
 
     def play(self, step: Step) -> None:
-        """Let one step happen; collectives, which take several machines, are `arrive` and `leave`."""
+        """Play one step; collectives, which involve several machines, are played with `arrive` and `leave`."""
         match step:
             case Launch():
                 self.launch(step)
@@ -118,7 +118,7 @@ class Machine:
                 self.play_rare(step)
 
     def play_rare(self, step: Step) -> None:
-        """Let a step happen that most jobs do without."""
+        """Play a step of a kind that most jobs do not have."""
         match step:
             case Call():
                 drained = max(self.free.values(), default=0) if step.drains else 0
@@ -151,7 +151,7 @@ class Machine:
         self.finish(step.op, start, called + self.vary(1_500 * self.pace, 0.3), thread)
 
     def capture(self, step: Launch) -> None:
-        """Make the call of a launch that only enters a graph."""
+        """Make the call of a launch that is only captured into a graph."""
         thread = AUTOGRAD_THREAD if step.backward else PROCESS
         start = self.begin(2_600)
         called = self.call(name_call(step), 2_900, thread)
@@ -169,11 +169,11 @@ class Machine:
         self.waiting.append(self.kernels[-1][0])
 
     def room(self) -> int:
-        """Return until when a launch has to wait for room in the queue; 0 where there is some."""
+        """Return until when a launch has to wait for space in the queue; 0 where there is some."""
         return self.waiting[0] if len(self.waiting) == QUEUE else 0
 
     def copy(self, step: Copy) -> None:
-        """Copy between host and device or within it; the host waits for what comes from or goes to pageable memory."""
+        """Copy between host and device or within it; the host waits for copies from or to pageable memory."""
         start = self.begin(3_100) if step.op else self.host_ns
         asked = self.host_ns
         self.host_ns += self.vary(6_000 * self.pace, 0.2)
@@ -196,7 +196,7 @@ class Machine:
         self.finish("aten::zero_", start, called + 900, PROCESS)
 
     def arrive(self) -> Arrival:
-        """Launch a collective behind the gradients it needs; how long it waits for other ranks is not known yet."""
+        """Launch a collective after the gradients it needs; how long it waits for other ranks is not known yet."""
         start = self.begin(9_000)
         self.call("cudaEventRecord", 1_300, AUTOGRAD_THREAD)
         self.call("cudaStreamWaitEvent", 1_400, AUTOGRAD_THREAD)
@@ -211,26 +211,26 @@ class Machine:
         return arrival
 
     def leave(self, step: Reduce, arrival: Arrival, end_ns: int) -> None:
-        """Let the collective end."""
+        """End the collective."""
         self.collectives += 1
         self.free[COMMUNICATION_STREAM] = end_ns
         span = arrival.begin_ns, end_ns
         self.activities.append(describe_collective(step, span, arrival.ids, self.collectives, self.ranks))
 
     def wait(self, stream: int) -> None:
-        """Hold the host until a stream is empty."""
+        """Make the host wait until a stream is empty."""
         asked = self.host_ns
         self.host_ns = max(asked, self.free.get(stream, 0)) + self.vary(5_000, 0.2)
         self.external += 1
         self.record_call("cudaStreamSynchronize", asked, PROCESS)
 
     def open(self, step: Open) -> None:
-        """Begin a range; an operator's number is known at once, so that what runs in it can name it."""
+        """Begin a range; an operator's number is known at once, so that events within it can refer to it."""
         self.external += step.category == "cpu_op"
         self.ranges.append((step, self.host_ns, self.external))
 
     def close(self) -> None:
-        """End the innermost range; one that began before the capture leaves no trace."""
+        """End the innermost range; one that began before the capture is not recorded."""
         if not self.ranges:
             return
         step, start, external = self.ranges.pop()
@@ -241,14 +241,14 @@ class Machine:
         self.operators.append(slice_event(step.category, step.name, (PROCESS, PROCESS), (start, self.host_ns), args))
 
     def annotate(self, name: str, start: int, thread: int) -> None:
-        """Write down a range from `start` to now."""
+        """Record a range from `start` to now."""
         self.external += 1
         args = {"External id": self.external, "Record function id": 0}
         span = start, self.host_ns
         self.operators.append(slice_event("user_annotation", name, (PROCESS, thread), span, args))
 
     def mark_memory(self, address: int, nbytes: int) -> None:
-        """Write down what the allocator did."""
+        """Record what the allocator did."""
         totals = self.allocator.allocated_nbytes, self.allocator.reserved_nbytes
         self.operators.append(describe_memory(self.host_ns, nbytes, address, totals))
 
@@ -266,14 +266,14 @@ class Machine:
         self.operators.append(slice_event("cpu_op", op, (PROCESS, thread), (start, self.host_ns), args))
 
     def call(self, name: str, ns: int, thread: int, until: int = 0) -> int:
-        """Make a runtime call that returns at once, or at `until` when that is later, and return when it did."""
+        """Make a runtime call that returns at once, or at `until` when that is later; return the time of its return."""
         asked = self.host_ns
         self.host_ns = max(asked, until) + self.vary(ns * self.pace, 0.25)
         self.record_call(name, asked, thread)
         return self.host_ns
 
     def record_call(self, name: str, asked: int, thread: int) -> None:
-        """Write down a runtime or driver call from `asked` to now."""
+        """Record a runtime or driver call from `asked` to now."""
         self.correlation += 1
         args = {"External id": self.external, "cbid": CALLS.get(name, 0), "correlation": self.correlation}
         category = "cuda_runtime" if name.startswith("cuda") else "cuda_driver"
@@ -285,12 +285,12 @@ class Machine:
         return self.external, self.correlation
 
     def occupy(self, stream: int, ns: int) -> tuple[int, int]:
-        """Reserve a stream for `ns` behind all it has, and return when it starts and ends."""
+        """Reserve a stream for `ns` after all its work, and return the start and the end."""
         ready = self.host_ns + self.vary(LATENCY_NS, 0.2)
         begin = max(ready, self.free.get(stream, 0) + self.vary(GAP_NS, 0.2))
         self.free[stream] = begin + ns
         return begin, begin + ns
 
     def vary(self, ns: float, share: float) -> int:
-        """Return `ns` give or take up to `share` of it."""
+        """Return `ns` plus or minus up to `share` of it."""
         return max(1, round(ns * (1 + share * (2 * self.random.random() - 1))))

@@ -116,7 +116,7 @@ def draw_transformer(random: Random) -> Model:
 
 
 def name_op(launch: Launch) -> str:
-    """Return the operator in the spelling of autograd functions."""
+    """Return the operator's name as autograd functions spell it."""
     return launch.op.removeprefix("aten::").title().replace("_", "")
 
 
@@ -156,7 +156,7 @@ def launch_adam(model: Model, ns: int) -> Model:
 
 
 def compile_model(model: Model) -> Model:
-    """Return the model as TorchInductor compiles it: what is no matrix product or attention is Triton's."""
+    """Return the model as TorchInductor compiles it: all but matrix products and attention become Triton kernels."""
     numbers: dict[str, int] = {}
 
     def rename(launch: Launch) -> Launch:

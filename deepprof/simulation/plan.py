@@ -1,4 +1,4 @@
-"""What a scenario hands to the machine: the steps of every iteration, and the truth about what was planted."""
+"""What a scenario gives to the machine: the steps of every iteration, and the truth about what was planted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["RankPlan", "SimulationRequest"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationRequest:
-    """What was asked for. Every rank draws the same from `random`, so that all of them run the same program."""
+    """The requested simulation. Every rank draws the same from `random`, so that all of them run the same program."""
 
     random: Random
     iterations: int
@@ -31,7 +31,7 @@ class RankPlan:
 
     `warmup` counts the iterations that differ at the beginning; `pace` and `slowness` are the machine's. The rest is
     the truth: `slow_iterations` take much longer than others from start to start, kernels are slower from iteration
-    `change_at` on, `slow_rank` lets the others wait.
+    `change_at` on, `slow_rank` makes the others wait.
     """
 
     build: Callable[[int], Iterable[Step]]

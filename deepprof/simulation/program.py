@@ -40,12 +40,12 @@ DATALOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProgram:
-    """What sets one scenario apart from another.
+    """What distinguishes one scenario from another.
 
-    `synchronous`: the loss is read back in every iteration, so the host never runs ahead. `batch_nbytes` is copied
-    from pageable memory in front of the iteration; without it the batch is prefetched from pinned memory.
-    `growth_ns` is the host time that every iteration adds in front of the next, `growth_every` the number of
-    iterations after which the loss has one more term on the GPU.
+    `synchronous`: the loss is read back in every iteration, so the host never runs ahead. `batch_nbytes` is copied from
+    pageable memory before the iteration; without it the batch is prefetched from pinned memory. `growth_ns` is the host
+    time that every iteration adds before the next, `growth_every` the number of iterations after which the loss has one
+    more term on the GPU.
     """
 
     synchronous: bool
@@ -59,12 +59,12 @@ HEALTHY = JobProgram(synchronous=False)
 
 
 def plan_healthy(_: SimulationRequest) -> RankPlan:
-    """The GPU is busy throughout."""
+    """Plan a job whose GPU is always busy."""
     return RankPlan(build=partial(build_iteration, HEALTHY))
 
 
 def plan_graph_growth(request: SimulationRequest) -> RankPlan:
-    """Every iteration adds operators to a graph that the host walks before the next one."""
+    """Plan a job in which every iteration adds operators to a graph that the host walks before the next one."""
     job = JobProgram(
         synchronous=True,
         batch_nbytes=BATCH_NBYTES,
@@ -76,7 +76,7 @@ def plan_graph_growth(request: SimulationRequest) -> RankPlan:
 
 
 def plan_copy_bound(request: SimulationRequest) -> RankPlan:
-    """An oversized batch is copied from pageable memory between two iterations."""
+    """Plan a job in which an oversized batch is copied from pageable memory between two iterations."""
     job = JobProgram(synchronous=False, batch_nbytes=round(OVERSIZED_NBYTES * request.strength))
     return RankPlan(build=partial(build_iteration, job))
 

@@ -17,7 +17,7 @@ __all__ = ["SCENARIOS", "Scenario"]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`plan` makes one rank's program, `finding` is the rule that must fire, if any.
+    """A scenario: `plan` makes one rank's program, `finding` is the rule that must fire, if any.
 
     `ranks`: "one" runs alone, "several" makes sense only with others, "any" does both.
     """

@@ -1,9 +1,9 @@
 """Two jobs on one simulated device, with the truth about what each loses to the other.
 
-The device runs one kernel at a time and gives its processes turns of `TURN_NS`, at the end of a kernel, where both have
-work; a process without work gives its turn up. Or kernels run at once, each at half its speed while another one runs
-(as with MPS, where neither leaves room for the other). Copies of one direction have one engine, first come, first
-served. Every process has one stream.
+The device runs one kernel at a time and, where both processes have work, gives them turns of `TURN_NS`, which change at
+the end of a kernel; a process without work gives up its turn. Or kernels run at once, each at half its speed while
+another one runs (as with MPS, where neither leaves room for the other). Copies of one direction share one engine, first
+come, first served. Every process has one stream.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ Manner = Literal["in turn", "at once"]
 
 TURN_NS = 2_000_000
 HELD_NS = 3_000  # pause between two kernels in which a process keeps its turn
-LAUNCH_NS = 7_000  # about what the host needs until its launch call returns
+LAUNCH_NS = 7_000  # about the host's time until its launch call returns
 DEVICE_NBYTES = 85_031_714_816
-KERNELS = "kernels"  # the engine that is no copy engine
+KERNELS = "kernels"  # the engine that runs kernels, not copies
 
 
 @dataclass(frozen=True, slots=True)
 class SharingLoss:
-    """That a process waited (`turns`, `copies`), or a kernel took longer (`slowed`), for `ns` up to `time_ns`."""
+    """One loss: a process waited (`turns`, `copies`), or a kernel took longer (`slowed`), for `ns` up to `time_ns`."""
 
     time_ns: int
     kind: str
@@ -54,7 +54,7 @@ class SharingLoss:
 
 @dataclass
 class SharedGpu:
-    """One device: until when each engine is taken, whose turn it is, and which kernels run."""
+    """One device: until when each engine is taken, which process has its turn, and which kernels run."""
 
     manner: Manner = "in turn"
     taken: dict[str, int] = field(default_factory=dict)
@@ -63,19 +63,19 @@ class SharedGpu:
     running: dict[int, tuple[int, int]] = field(default_factory=dict)  # by process: its latest kernel
 
     def begin(self, engine: str, ready_ns: int) -> int:
-        """Return when what is ready at `ready_ns` can begin."""
+        """Return when work that is ready at `ready_ns` can begin."""
         if engine == KERNELS and self.manner == "at once":
             return ready_ns
         return max(ready_ns, self.taken.get(engine, 0))
 
     def take(self, engine: str, owner: object, span: tuple[int, int]) -> None:
-        """Note that an engine works for `owner`."""
+        """Record that an engine works for `owner`."""
         if engine == KERNELS and (owner is not self.owner or span[0] >= self.turn_ends):
             self.owner, self.turn_ends = owner, span[0] + TURN_NS
         self.taken[engine] = max(span[1], self.taken.get(engine, 0))
 
     def slow_down(self, process: int, begin_ns: int, ns: int) -> int:
-        """Return what a kernel of `ns` takes from `begin_ns` on beside the others that run now, at half its speed."""
+        """Return how long a kernel of `ns` takes from `begin_ns` on; while others run, it has half its speed."""
         if self.manner != "at once":
             return ns
         beside = max((end for pid, (_, end) in self.running.items() if pid != process), default=0) - begin_ns
@@ -86,7 +86,7 @@ class SharedGpu:
 
 
 class SharedMachine(Machine):
-    """A process on a device that others use too; `losses` is the truth about what they cost it."""
+    """A process on a device that others use too; `losses` is the truth about what the others cost it."""
 
     def __init__(self, random: Random, start_ns: int, gpu: SharedGpu, pid: int, plan: RankPlan) -> None:
         super().__init__(random, start_ns, pace=plan.pace, slowness=plan.slowness)
@@ -101,7 +101,7 @@ class SharedMachine(Machine):
         self.engine = KERNELS
 
     def occupy(self, stream: int, ns: int) -> tuple[int, int]:
-        """Reserve the stream and the engine, and note what others cost."""
+        """Reserve the stream and the engine, and record what others cost."""
         own = max(self.host_ns + self.vary(LATENCY_NS, 0.2), self.free.get(stream, 0) + self.vary(GAP_NS, 0.2))
         begin = self.gpu.begin(self.engine, own)
         taken = self.gpu.slow_down(self.pid, begin, ns) if self.engine == KERNELS else ns
@@ -113,7 +113,7 @@ class SharedMachine(Machine):
         return begin, begin + taken
 
     def note(self, time_ns: int, kind: str, ns: int) -> None:
-        """Write a loss down."""
+        """Record a loss."""
         if ns:
             self.losses.append(SharingLoss(time_ns, kind, ns))
 
@@ -136,7 +136,7 @@ def engine_of(step: Step) -> str:
 class SharingMember:
     """One job on the device: its program, its iterations, when it starts, and the memory that it takes (a share).
 
-    One that `lasts` goes on after its iterations until all others have done theirs.
+    A member that `lasts` continues after its iterations until all others have done theirs.
     """
 
     plan: RankPlan
@@ -148,10 +148,10 @@ class SharingMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedRun:
-    """One job's capture and its truth; `losses` is what others cost each complete iteration, in ns by `SharingLoss`.
+    """One job's capture and its truth; `losses` is what others cost each complete iteration, in ns by kind.
 
-    `starts_ns` are the starts of the iterations and the end of the last, `work` what the device does for the process,
-    in the order of time.
+    `starts_ns` are the starts of the iterations and the end of the last, `work` the times when the device works for the
+    process, in order.
     """
 
     simulation: Simulation
@@ -171,7 +171,7 @@ class SharedRun:
 
 
 def measure_busy(runs: Sequence[SharedRun]) -> tuple[int, int]:
-    """Return how long all of `runs` are in their iterations, and for how long of that the device works."""
+    """Return how long all of `runs` are in their iterations, and how long the device works in that time."""
     start, end = max(run.starts_ns[0] for run in runs), min(run.starts_ns[-1] for run in runs)
     busy, reach = 0, start
     for begin, until in sorted(span for run in runs for span in run.work):
@@ -181,7 +181,7 @@ def measure_busy(runs: Sequence[SharedRun]) -> tuple[int, int]:
 
 
 class PlayedMember:
-    """A member as it plays: its machine, the steps to come, and where its iterations begin."""
+    """A member while it plays: its machine, the steps to come, and where its iterations begin."""
 
     def __init__(self, member: SharingMember, machine: SharedMachine, everyone: list[PlayedMember]) -> None:
         self.member, self.machine, self.firsts = member, machine, list[int]()
@@ -191,7 +191,7 @@ class PlayedMember:
         self.proceed()
 
     def tour(self, plan: RankPlan) -> Iterator[Step]:
-        """Yield the steps of a capture, and note where iterations begin."""
+        """Yield the steps of a capture, and record where iterations begin."""
         yield from keep_tail(list(plan.build(-1)))
         for index in count():
             self.firsts.append(len(self.machine.kernels))
@@ -205,7 +205,7 @@ class PlayedMember:
         return any(len(each.firsts) <= each.member.iterations for each in self.everyone)
 
     def proceed(self) -> None:
-        """Play what needs no device, up to the next step that does; None: there is no more."""
+        """Play steps that need no device, up to the next one that does; `next` is None at the end."""
         for step in self.steps:
             if isinstance(step, Launch | Copy | Fill | GraphReplay):
                 self.next = step
@@ -221,7 +221,7 @@ class PlayedMember:
 
 
 def play_together(members: Sequence[SharingMember], seed: str, manner: Manner = "in turn") -> list[SharedRun]:
-    """Let several jobs run on one device, and return the capture of each."""
+    """Run several jobs on one device, and return the capture of each."""
     gpu = SharedGpu(manner)
     machines = [
         SharedMachine(Random(f"{seed} {n}"), START_NS + each.start_ns, gpu, PROCESS + 100 * n, each.plan)  # noqa: S311
@@ -238,14 +238,14 @@ def play_together(members: Sequence[SharingMember], seed: str, manner: Manner = 
 
 
 def reserve(machine: SharedMachine, share: float) -> None:
-    """Write down that a process takes its share of the memory at its start, as TensorFlow does."""
+    """Record that a process takes its share of the memory at its start, as TensorFlow does."""
     if share:
         nbytes = round(share * DEVICE_NBYTES)
         machine.operators.append(describe_memory(machine.host_ns, nbytes, 1 << 40, (nbytes, nbytes)))
 
 
 def choose(players: Sequence[PlayedMember], gpu: SharedGpu) -> PlayedMember:
-    """Return whose work begins next; of several that wait for one engine, the turn's owner goes on until its end."""
+    """Return the player whose work begins next; of several that wait for one engine, the turn's owner until it ends."""
 
     def begins(player: PlayedMember) -> tuple[int, bool]:
         machine, step = player.machine, player.next
@@ -304,11 +304,11 @@ def rename(event: Event, pid: int) -> Event:
 
 @dataclass(frozen=True, slots=True)
 class StudyJob:
-    """A program of the study: its name, what it does, and the memory that it needs."""
+    """A program of the study: its name, the memory that it needs, and its copies."""
 
     name: str
     nbytes: int
-    copies: float  # strength of its copies; 0: it computes only
+    copies: float  # strength of its copies; 0: it only computes
 
     def plan(self, seed: int) -> RankPlan:
         """Return the program."""
@@ -322,7 +322,7 @@ JOBS = {"compute": StudyJob("compute", 6 * 10**9, 0.0), "io": StudyJob("io", 11 
 
 
 def needs(job: str) -> float:
-    """Return the share of the device's memory from which on a program fits."""
+    """Return the smallest share of the device's memory in which a program fits."""
     return JOBS[job].nbytes / DEVICE_NBYTES
 
 
@@ -340,8 +340,8 @@ def simulate_shared(
 ) -> list[SharedRun]:
     """Simulate programs of `JOBS` on one device, alone or together, each with a share of its memory.
 
-    Each runs so many iterations at least, and goes on until all have, so that it is never alone. Raises `ValueError`
-    for a share that a program does not fit in.
+    Each runs at least `iterations` iterations and continues until all have, so that it is never alone. Raises
+    `ValueError` for a share that a program does not fit in.
     """
     for job in jobs:
         if needs(job) > memory_share:

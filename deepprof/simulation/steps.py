@@ -1,4 +1,4 @@
-"""What an iteration may ask of the machine: one small record per kind of step."""
+"""What an iteration may request from the machine: one small record per kind of step."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ __all__ = [
     "Wait",
 ]
 
-MAIN_STREAM = 7  # what CUPTI calls PyTorch's default stream
+MAIN_STREAM = 7  # CUPTI's number of PyTorch's default stream
 COMMUNICATION_STREAM = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy; pageable ones hold the host until they are done. Without `op` it belongs to the open operator."""
+    """A copy; pageable ones make the host wait until they are done. Without `op` it belongs to the open operator."""
 
     direction: str  # HtoD, DtoH or DtoD
     nbytes: int
@@ -59,7 +59,7 @@ class HostOperator:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Plain Python on the main thread, of which the profiler writes nothing."""
+    """Plain Python on the main thread, which the profiler does not record."""
 
     ns: int
 
@@ -75,7 +75,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """The begin of an annotated range, or of an operator that holds others."""
+    """The start of an annotated range, or of an operator that holds others."""
 
     name: str
     category: str = "user_annotation"
@@ -95,7 +95,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class CapturedLaunch:
-    """A launch that only enters a graph under capture: the call is made, nothing runs."""
+    """A launch that is only captured into a graph: the call is made, nothing runs."""
 
     launch: Launch
 
@@ -111,7 +111,7 @@ class GraphReplay:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """An all-reduce of `elements` bfloat16 values over all ranks, `ns` long once every rank is there."""
+    """An all-reduce of `elements` bfloat16 values over all ranks, `ns` long once every rank has arrived."""
 
     elements: int
     ns: int
@@ -124,7 +124,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Device memory handed out by PyTorch's allocator; what is kept is never released."""
+    """Device memory allocated by PyTorch's allocator; a kept block is never released."""
 
     nbytes: int
     kept: bool = False
@@ -132,7 +132,7 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Return the latest memory that is not kept."""
+    """Release the latest memory that is not kept."""
 
 
 Step = (

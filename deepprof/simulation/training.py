@@ -1,4 +1,4 @@
-"""A training iteration with room for a planted problem: what the parts do, and in which order."""
+"""A training iteration with places for a planted problem: what the parts do, and in which order."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ DECODED = 16  # pieces in which the main thread makes a batch
 
 
 def nothing(_: int) -> Iterable[Step]:
-    """Return no step, in whatever iteration."""
+    """Return no step, for any iteration."""
     return ()
 
 
@@ -56,7 +56,7 @@ def load_prefetched(ns: int) -> tuple[Step, ...]:
 
 
 def load_in_process(ns: int) -> tuple[Step, ...]:
-    """Return the making of a batch on the main thread, `ns` long: files are read and decoded, tensors stacked."""
+    """Return the steps that make a batch on the main thread in `ns`: files are read and decoded, tensors stacked."""
     piece = (Pause(round(ns * 0.8 / DECODED)), HostOperator("aten::to", round(ns * 0.14 / DECODED)))
     return Open(ALONE), *piece * DECODED, HostOperator("aten::stack", round(ns * 0.06)), Close()
 
@@ -71,10 +71,10 @@ def read_value(*, pinned: bool = True) -> tuple[Step, ...]:
 class Training:
     """An iteration: load, forward, backward, update, end.
 
-    `load` gives the steps before iteration n, `before_forward` those before its forward pass, `after_block` those
-    after every block of it, `after_backward` those between backward pass and optimizer, `end` the last ones. Gradients
-    are reduced over the ranks in `buckets`, each after as many blocks of the backward pass as it says.
-    `block_nbytes` are the activations of a block, 0 where the profiler does not write memory down.
+    `load` gives the steps before iteration n, `before_forward` those before its forward pass, `after_block` those after
+    every block of it, `after_backward` those between backward pass and optimizer, `end` the last ones. Gradients are
+    reduced over the ranks in `buckets`, each after the number of blocks of the backward pass given with it.
+    `block_nbytes` are the activations of a block, 0 where the profiler does not record memory.
     """
 
     model: Model
@@ -89,7 +89,7 @@ class Training:
     copy_stream: int = PREFETCH_STREAM
     region: bool = False  # the forward pass is one compiled region
     tunes: bool = True  # the warm-up iteration tries kernels
-    statistics: bool = True  # every tenth iteration looks at the weights
+    statistics: bool = True  # every tenth iteration examines the weights
 
     def build(self, index: int) -> Iterator[Step]:
         """Yield the steps of iteration `index`."""
@@ -112,7 +112,7 @@ class Training:
         yield from self.end(index)
 
     def pass_forward(self, index: int, *, tunes: bool) -> Iterator[Step]:
-        """Yield the forward pass; a tuner that tries kernels waits for the last of them."""
+        """Yield the forward pass; the tuner, which tries kernels, waits for the last of them."""
         if self.region:
             yield Open(f"Torch-Compiled Region: 0/{max(index, 0)}", "cpu_op")
         yield from self.model.stem
@@ -148,10 +148,10 @@ class Training:
 
 
 def clear_gradients(optimizer: str) -> tuple[Step, ...]:
-    """Return what `optimizer.zero_grad()` leaves in a trace."""
+    """Return the steps of `optimizer.zero_grad()`."""
     return Open(f"Optimizer.zero_grad#{optimizer}.zero_grad"), HostOperator("aten::zeros", 4_000), Close()
 
 
 def draw_memory(random: Random) -> int:
-    """Return the activations of a block, or 0: most captures do not hold memory."""
+    """Return the activations of a block, or 0: most captures do not record memory."""
     return random.randint(8, 96) * 1_048_576 if random.random() < 0.3 else 0

@@ -1,4 +1,4 @@
-"""What one part of the time costs an iteration, and in how many of them."""
+"""What one part of the time costs an iteration, and how many iterations it affects."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from deepprof.metrics.spans import NOTHING, Spans, intersect, union
 
 __all__ = ["Cost", "cost_of", "mean_of", "mean_parts", "regular", "spans_of_parts", "threads_of", "windows_of"]
 
-OUTLIER = 1.5  # times the median: an iteration that takes longer is not what the loop usually costs
+OUTLIER = 1.5  # times the median: an iteration that takes longer is not typical of the loop
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Mean time of some parts over the iterations that the table of parts is a mean of (`Loop.usual`).
 
-    `steadiness` is the share of the regular iterations that have at least half of their own mean, and `usual_share`
-    what the parts are of these alone. `affected` of all `iterations` have half of the mean, `most_ns` is the largest.
+    `steadiness` is the share of the regular iterations in which the parts take at least half of their mean over these,
+    and `usual_share` is the parts' share of the regular iterations' time. In `affected` of all `iterations` the parts
+    take at least half of `mean_ns`; `most_ns` is the largest value.
     """
 
     mean_ns: float
@@ -40,7 +41,7 @@ class Cost:
 
 
 def regular(loop: Loop) -> pl.DataFrame:
-    """Return the rows of `Loop.usual` that are no outliers: what the loop does all the time."""
+    """Return the rows of `Loop.usual` that are not outliers: what the loop does all the time."""
     usual = loop.usual
     return usual.filter(pl.col("iteration_ns") <= OUTLIER * pl.col("iteration_ns").median())
 
@@ -89,6 +90,6 @@ def spans_of_parts(loop: Loop, parts: Sequence[str]) -> Spans:
 
 
 def threads_of(loop: Loop) -> pl.DataFrame | None:
-    """Return process and thread of what launches the loop's kernels, None where the trace does not say."""
+    """Return process and thread of the threads that launch the loop's kernels, None if they are not recorded."""
     host = None if loop.timeline is None else loop.timeline.host
     return None if host is None else host.threads

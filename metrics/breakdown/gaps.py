@@ -1,7 +1,8 @@
-"""The idle gaps of one device, and what the event that ends each of them says about its cause.
+"""The idle gaps of one device, and what the event that ends each of them shows of its cause.
 
-The event was launched before the gap and ready (then the device or another stream took its time), or the host launched
-it too late (then what the host did meanwhile is the cause), or the trace has no launch record and the cause is unknown.
+Either the event was launched before the gap and ready (then the device or another stream took its time), or the host
+launched it too late (then the host's activity in the gap is the cause), or the trace has no launch record and the cause
+is unknown.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 LATENCY_NS = 10_000  # from a launch call to its kernel on an idle device, where the trace does not show it
-MOST_LATENCY_NS = 20_000  # a trace whose queue is never empty shows only waiting
-STARTUP_NS = 20_000  # of a kernel behind another one on its stream: 1 µs on NVIDIA, up to 10 on AMD, twice that at most
-STREAM_WAIT = "Wait Event"  # of one stream for another; other synchronisations are the host's
+MOST_LATENCY_NS = 20_000  # longer ones are waits in a queue that is never empty
+STARTUP_NS = 20_000  # to begin a kernel behind another on its stream: NVIDIA 1 µs, AMD up to 10 µs, at most twice that
+STREAM_WAIT = "Wait Event"  # a stream waits for another one; in other synchronisations the host waits
 HANDOFF_NS = 50_000  # from the end of work on one stream to the begin of work on another that waited for it
 
 
@@ -33,7 +34,7 @@ class Endings:
     """Every gap [start, end) of a device, with the event that ends it: its launch, and where the last work ran.
 
     `launch_ns` and `launched_ns` are begin and end of the launch call, meaningless where `linked` is false; `same`
-    says that the work which ended last ran on the same stream. `event` is the number of the row that ends the gap.
+    is whether the work which ended last ran on the same stream. `event` is the number of the row that ends the gap.
     """
 
     start: Int64s
@@ -49,13 +50,13 @@ class Endings:
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """The idle time that needs no look at the host; what remains of the gaps is the host's."""
+    """The idle time that is classified without the host's records; the rest of the gaps is the host's."""
 
     launching: Spans
     dependency: Spans
     startup: Spans
     unknown: Spans
-    held: tuple[Spans, Spans] = (NOTHING, NOTHING)  # while other processes have what kernels, or copies, wait for
+    held: tuple[Spans, Spans] = (NOTHING, NOTHING)  # when kernels, and when copies, wait for what other processes use
 
 
 NO_GAPS = Gaps(NOTHING, NOTHING, NOTHING, NOTHING)
@@ -92,7 +93,7 @@ def shortest_latency(latencies: Int64s) -> int:
 
 
 def judge_gaps(trace: Trace, device: int, gaps: Endings) -> Gaps:
-    """Return which parts of the gaps the launch, another stream, the device or nothing in the trace explains."""
+    """Return the parts of the gaps that the launch, another stream, the device or nothing in the trace explains."""
     late = gaps.linked & (ready_ns(gaps) >= gaps.start)
     begun = np.clip(gaps.launch_ns, gaps.start, gaps.end)  # the host's part of the gap ends here
     held = queued_since(gaps)
@@ -111,20 +112,20 @@ def judge_gaps(trace: Trace, device: int, gaps: Endings) -> Gaps:
 
 
 def ready_ns(gaps: Endings) -> Int64s:
-    """Return from when on an idle device would have begun the event that ends each gap; means nothing unlinked."""
+    """Return when an idle device would have begun the event that ends each gap; meaningless for unlinked events."""
     return np.maximum(gaps.launched_ns, gaps.launch_ns + gaps.latency_ns + gaps.latency_ns // 2)
 
 
 def queued_since(gaps: Endings) -> Int64s:
-    """Return from when on work is queued and ready in each gap, as far as that is known: else the whole gap."""
+    """Return since when work is queued and ready in each gap; the begin of the gap if earlier or unknown."""
     ready, begun = ready_ns(gaps), np.clip(gaps.launch_ns, gaps.start, gaps.end)
     return np.where(gaps.linked & (ready >= gaps.start), np.clip(ready, begun, gaps.end), gaps.start)
 
 
 def find_held(work: pl.DataFrame, gaps: Endings, others: OtherWork) -> tuple[Spans, Spans]:
-    """Return the parts of the gaps in which queued kernels, and queued copies, wait while others have the device.
+    """Return the parts of the gaps in which queued kernels, and queued copies, wait while others use the device.
 
-    Gaps that the device's own latency explains are left out. Without any launch record every longer gap may be one. A
+    Gaps that the device's own latency explains are left out. Without any launch record every longer gap counts. A
     copy is queued from its call on, though the call may not return before it is done.
     """
     copies = work.select(is_on_link()).to_series().to_numpy()[gaps.event]

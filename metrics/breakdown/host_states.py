@@ -1,8 +1,8 @@
 """What the threads that feed a device were doing, as spans of time: loading data, allocating, waiting, other work.
 
-Only threads that launch many of the device's kernels are looked at: what a logger or a loader's worker does holds
-nothing up by itself. Between two runtime calls such a thread is thought to be launching, unless it takes so long that
-it must have been at something else.
+Only threads that launch many of the device's kernels are read: what a logger or a loader's worker does delays nothing
+by itself. Between two runtime calls such a thread counts as launching, unless the pause is so long that it must have
+done something else.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ __all__ = ["HELD_NS", "WAIT", "HostStates", "joined", "on_threads", "read_states
 Int64s = npt.NDArray[np.int64]
 
 PAUSE_NS = 1_000_000  # between two runtime calls: frameworks dispatch an operator in 5 to 200 µs, profiled ones in 500
-BEFORE_NS = -(1 << 61)  # before any record; what comes after them is as far away
+BEFORE_NS = -(1 << 61)  # before any record; its negative is after all records
 MAX_LOADER_KERNELS = (
     8  # kernels launched within a range that only loads data (a batch that is normalised on the device)
 )
-FEEDS = 0.05  # of the busiest thread's kernels: one with fewer does something on the side, like decoding images
+FEEDS = 0.05  # of the busiest thread's kernels: a thread with fewer does side work, like decoding images
 INPUT = (
     r"(?i)data[\s_-]?load|dataiter|next_?batch|(?:load|get|fetch|read|wait_for)_?(?:train(?:ing)?_?)?batch"
     r"|\breader\b|input_pipeline|iterator_?get_?next|data_?fetch|fetch_?data"
 )
-DIRECTORY = r"^.*[/\\]([^/\\]+\(\d+\): )"  # of a Python frame's file: where it lies says nothing of what it does
+DIRECTORY = r"^.*[/\\]([^/\\]+\(\d+\): )"  # of a Python frame's file: it does not show what the frame does
 ALLOCATOR = (
     r"(?i)^(?:cuda|hip|cu)(?:ext)?(?:malloc|free|mem(?:alloc|free|create|release|map|unmap|setaccess|address)"
     r"|host(?:alloc|malloc|free|register|unregister))"
@@ -39,20 +39,21 @@ ALLOCATOR = (
 WAIT = r"Synchronize|^(?:cuda|hip|cu)Mem(?:cpy|set)"
 UNWAITED = "Async"
 HELD_NS = 100_000  # an asynchronous copy returns after 5 to 20 µs; a longer one waits, as from pageable memory
-FAR = 100  # times the median of calls of its name: the first use of something, which loads code or starts a library
-FIRST_USE_NS = 50_000_000  # that such a call takes at least; a collection of garbage takes 10 ms
+FAR = 100  # times the median of calls of its name: a first use, which loads code or starts a library
+FIRST_USE_NS = 50_000_000  # the least time of such a call; a garbage collection takes 10 ms
 FEW_CALLS = 3  # of a name: fewer have no usual length
 BUILD = r"(?:Module|Library)Load|BeginCapture|GraphInstantiate|^nvrtcCompile|^hiprtcCompile"
 
 
 @dataclass(frozen=True, slots=True)
 class HostStates:
-    """Spans in which the launching threads do something else than launch, and when their calls begin (sorted).
+    """Spans in which the launching threads do something other than launch, and when their calls begin (sorted).
 
     `waiting` is inside calls that wait for the device; `sync` adds the short pause between a wait and the next call,
-    when the host begins again and the device is dry. `other` holds pauses of more than `PAUSE_NS` and the building of
-    code and graphs. `without` is the time before their first call and after the last. `first_use` is inside calls that
-    take far longer than others of their name. `recorder` is the profiler's work. `threads` are those.
+    when the host begins again and the device has nothing queued. `other` holds pauses of more than `PAUSE_NS` and the
+    building of code and graphs. `without` is the time before the threads' first call and after the last. `first_use` is
+    inside calls that take far longer than others of their name. `recorder` is the profiler's work. `threads` lists the
+    launching threads.
     """
 
     threads: pl.DataFrame
@@ -71,9 +72,10 @@ class HostStates:
 
 
 def read_states(trace: Trace, launches: pl.DataFrame, operators: Spans | None = None) -> HostStates:
-    """Return what the threads of `launches` did; a row per call: launch_ns, process, thread and kernels (how many).
+    """Return what the threads of `launches` did.
 
-    `operators` is when they computed themselves, where no device did.
+    `launches` has a row per call: launch_ns, process, thread and kernels (how many). `operators` is when the threads
+    computed themselves, if the trace has no device.
     """
     threads = feeding_threads(launches)
     rows = trace.host_events.filter(pl.col("category").is_in(["runtime", "overhead"]) & pl.col("end_ns").is_not_null())
@@ -104,7 +106,7 @@ def read_states(trace: Trace, launches: pl.DataFrame, operators: Spans | None = 
 
 
 def feeding_threads(launches: pl.DataFrame) -> pl.DataFrame:
-    """Return process and thread of those that launch a good part of what the busiest one launches."""
+    """Return process and thread of each thread that launches a good part of what the busiest one launches."""
     threads = launches.group_by("process", "thread", maintain_order=True).agg(pl.col("kernels").sum())
     return threads.filter(pl.col("kernels") >= FEEDS * pl.col("kernels").max()).select("process", "thread")
 
@@ -115,7 +117,7 @@ def on_threads(rows: pl.DataFrame, threads: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_waits(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls in which the host waits for the device, asynchronous copies that took too long among them."""
+    """Return the calls in which the host waits for the device, including asynchronous copies that took too long."""
     rows = rows_named(calls, trace.names, WAIT)
     returning = trace.names.gather(rows["name_id"]).str.contains(UNWAITED, literal=True).fill_null(value=False)
     return rows.filter(~returning | (pl.col("end_ns") - pl.col("start_ns") > HELD_NS))
@@ -149,16 +151,16 @@ def split_pauses(calls: Spans, waiting: Spans) -> tuple[Spans, Spans]:
 
 
 def time_without(calls: Spans) -> Spans:
-    """Return the time up to `PAUSE_NS` before the first call, and from `PAUSE_NS` after the last; all without any."""
+    """Return the time up to `PAUSE_NS` before the first call and from `PAUSE_NS` after the last; all if no calls."""
     starts = np.array([BEFORE_NS, *(calls.ends[-1:] + PAUSE_NS)])
     return Spans(starts, np.array([*(calls.starts[:1] - PAUSE_NS), -BEFORE_NS]))
 
 
 def input_spans(trace: Trace, threads: pl.DataFrame, launched: pl.DataFrame) -> Spans:
-    """Return when the threads load data, as their ranges, operators and Python frames say.
+    """Return when the threads load data, as their ranges, operators and Python frames show.
 
-    A range in which its own thread launches many kernels is the training around it; what other threads launch
-    meanwhile says nothing.
+    A range in which its own thread launches many kernels is the training around the loading, and is left out; launches
+    of other threads do not matter.
     """
     ids = trace.names.str.replace(DIRECTORY, "$1").str.contains(INPUT).fill_null(value=False).arg_true()
     annotations = trace.annotations.filter((pl.col("side") == "host") & (pl.col("end_ns") > pl.col("start_ns")))

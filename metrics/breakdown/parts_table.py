@@ -45,7 +45,7 @@ def count_calls(host: HostStates | None, start: Int64s, until: Int64s) -> dict[s
 
 
 def time_waiting(host: HostStates | None, start: Int64s, until: Int64s) -> Int64s:
-    """Return how long the host waited for the device in every [start, until), whether that was busy or not."""
+    """Return how long the host waited for the device in every [start, until), whether the device was busy or not."""
     return np.zeros(len(start), np.int64) if host is None else covered(host.waiting, start, until)
 
 

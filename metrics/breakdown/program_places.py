@@ -1,4 +1,4 @@
-"""Where in the program it happens: the host range, operator and Python frame around a set of spans."""
+"""Where in the program a set of spans lies: the host range, operator and Python frame around it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from deepprof.metrics.spans import Spans, covered, union
 
 __all__ = ["find_calls", "find_place"]
 
-MIN_NAMED_SHARE = 0.5  # of the spans' time lies in what is named
-ALL = 0.9  # of the time between the spans: what is open all the time is no place
-LIKELY = 12  # names looked at closely
+MIN_NAMED_SHARE = 0.5  # least share of the spans' time that lies in the named place
+ALL = 0.9  # of the time between the spans: a name that is open all the time is no place
+LIKELY = 12  # names examined closely
 KINDS = {"operator": "op", "frame": "python"}  # word in a place: category of host events
 Place = dict[str, int | str]
 
@@ -23,7 +23,7 @@ Place = dict[str, int | str]
 def find_place(trace: Trace, spans: Spans, threads: pl.DataFrame | None = None) -> Place | None:
     """Return the range, the operator and the Python frame that most of `spans` lies in, None where there is none.
 
-    Of those around each other the shortest one wins. What runs on `threads` (process, thread) goes before the rest.
+    Of nested ones the shortest wins. Those on `threads` (process, thread) are preferred to the rest.
     """
     if not spans.total_ns:
         return None
@@ -37,7 +37,7 @@ def find_place(trace: Trace, spans: Spans, threads: pl.DataFrame | None = None) 
 
 
 def kinds_of_places(trace: Trace) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield what a place may be, each with its rows: name_id, process, thread, start_ns and end_ns."""
+    """Yield each kind of place with its rows: name_id, process, thread, start_ns and end_ns."""
     columns = ("name_id", "process", "thread", "start_ns", "end_ns")
     closed = pl.col("end_ns") > pl.col("start_ns")
     ranges = trace.annotations.filter((pl.col("side") == "host") & closed).select(columns)
@@ -47,7 +47,7 @@ def kinds_of_places(trace: Trace) -> Iterator[tuple[str, pl.DataFrame]]:
 
 
 def numberless(ranges: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
-    """Return the ranges with those that differ in numbers alone, as step markers do, under the name of one of them."""
+    """Return the ranges; those that differ only in numbers, as step markers do, get the name of one of them."""
     ids = ranges["name_id"].unique()
     family = names.gather(ids).str.replace_all(r"\d+", "#")
     one = pl.DataFrame({"name_id": ids, "family": family}).select("name_id", one=pl.col("name_id").min().over("family"))
@@ -59,7 +59,7 @@ def narrowest(rows: pl.DataFrame, spans: Spans) -> int | None:
     inside = covered(spans, rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
     touching = rows.select("name_id", "start_ns", "end_ns", inside=pl.Series(inside)).filter(pl.col("inside") > 0)
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
-    names = touching.group_by("name_id").agg(pl.col("inside").sum(), length=length)  # too much where they are nested
+    names = touching.group_by("name_id").agg(pl.col("inside").sum(), length=length)  # too much if they are nested
     likely = names.filter(pl.col("inside") >= MIN_NAMED_SHARE * spans.total_ns).sort("length", "name_id")
     known: list[tuple[int, int]] = []
     for name in likely["name_id"].head(LIKELY).to_list():
@@ -75,13 +75,13 @@ def tells(around: Spans, spans: Spans) -> bool:
     first, last = spans.starts[:1], spans.ends[-1:]
     filled = int(covered(around, spans.starts, spans.ends).sum())
     between = int((last - first)[0]) - spans.total_ns
-    if not between:  # a single span: what goes on for longer than that may go on all the time
+    if not between:  # a single span: a name that lasts much longer may be open all the time
         return filled >= MIN_NAMED_SHARE * spans.total_ns and around.total_ns <= 2 * spans.total_ns
     return filled >= MIN_NAMED_SHARE * spans.total_ns and int(covered(around, first, last)[0]) - filled < ALL * between
 
 
 def find_calls(trace: Trace, pattern: str, spans: Spans, threads: pl.DataFrame | None = None) -> Place | None:
-    """Return the runtime call among those that match `pattern` which takes most time within `spans`, as a place.
+    """Return, as a place, the runtime call matching `pattern` that takes most time within `spans`.
 
     Only calls on `threads` (process, thread) count where they are given.
     """

@@ -1,8 +1,8 @@
-"""What an iteration would save without some of the device's work: no more than the host is ahead of the device.
+"""What an iteration would save without some of the device's work: at most the time the host is ahead of the device.
 
 A kernel cannot run before it is launched. Where the host launches just in time, the device waits for it instead of
-doing what was taken away, and nothing is gained. The host itself gets further ahead only where it waits for the device,
-as freeing memory does too, or for room in its queue, as a launch does that takes long.
+doing the work that was taken away, and nothing is gained. The host itself gets further ahead only where it waits for
+the device, as freeing memory does too, or for room in its queue, as a long launch does.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ["bound_savings", "saved_without"]
 
 Int64s = npt.NDArray[np.int64]
 
-LINKED = 0.9  # of the kernels: with fewer launch records nobody knows how far the host is ahead
+LINKED = 0.9  # of the kernels: with fewer launch records it is unknown how far the host is ahead
 
 
 def saved_without(loop: Loop, trace: Trace, removed: Spans) -> float | None:
     """Return by how many ns a usual iteration would be shorter if the device did not spend `removed`.
 
-    None where the trace does not say when the kernels were launched.
+    None if the trace does not record when the kernels were launched.
     """
     host = loop.timeline.host if loop.timeline is not None else None
     if host is None or loop.usual.is_empty():
@@ -48,10 +48,10 @@ def saved_without(loop: Loop, trace: Trace, removed: Spans) -> float | None:
 
 
 def bound_savings(removed: Spans, waiting: Spans, starts: Int64s, launches: Int64s) -> int:
-    """Return how much of `removed` is saved in all, of kernels sorted by their begins, with their launches, in ns.
+    """Return how many ns of `removed` are saved in total; `starts` (sorted) and `launches` are those of the kernels.
 
-    A kernel may run earlier by as long as it was queued and its launch comes earlier. The host is earlier where it
-    waits for the device: by as much as the device is, but not by more than it waits.
+    A kernel may run earlier by the time it was queued plus the time by which its launch comes earlier. The host gains
+    where it waits for the device: it is earlier by as much as the device is, but gains no more than it waits.
     """
     long = waiting.ends - waiting.starts > LATENCY_NS
     waits, lasted = waiting.ends[long], (waiting.ends - waiting.starts)[long]
@@ -59,7 +59,7 @@ def bound_savings(removed: Spans, waiting: Spans, starts: Int64s, launches: Int6
     stretch = np.searchsorted(waits, launches, side="right")
     queued = np.maximum(starts - launches - LATENCY_NS, 0) - gone
     begins = np.searchsorted(starts, waits)
-    host = np.zeros(len(waits) + 1, np.int64)  # how much earlier it is behind each wait
+    host = np.zeros(len(waits) + 1, np.int64)  # how much earlier the host is after each wait
     device = before = at = 0
     for wait, until in enumerate(begins.tolist()):
         device = follow(device - before, queued[at:until] + host[stretch[at:until]]) + int(by_wait[wait])
@@ -69,5 +69,5 @@ def bound_savings(removed: Spans, waiting: Spans, starts: Int64s, launches: Int6
 
 
 def follow(earlier: int, allowed: Int64s) -> int:
-    """Return the least of both; all are counted from what was removed before."""
+    """Return the least of `earlier` and `allowed`, all relative to what was removed before."""
     return min(earlier, int(allowed.min())) if len(allowed) else earlier

@@ -24,16 +24,16 @@ __all__ = ["Timeline", "extend", "lay_out"]
 Int64s = npt.NDArray[np.int64]
 
 LATE_NS = 5_000_000  # drivers that gather work before they submit it (WDDM, WSL) take 0.2 to 2 ms
-WHOLE_GRAPH = 1_000  # kernels: any number that is no few
+WHOLE_GRAPH = 1_000  # kernels that a graph counts as: any large number
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """The span of one device, from its first event to its last, as segments [bounds[i], bounds[i + 1]).
 
-    `parts[i]` indexes `PART_NAMES`. `host` is what the threads that feed the device were doing, None where the trace
-    does not say. `held` is when kernels, and when copies, may have waited for other processes; without a host that is
-    not certain, and no part of its own.
+    `parts[i]` indexes `PART_NAMES`. `host` is what the threads that feed the device were doing, None if the trace does
+    not record it. `held` is when kernels, and when copies, may have waited for other processes; without `host` that is
+    uncertain, and no part of its own.
     """
 
     device: int
@@ -43,9 +43,9 @@ class Timeline:
     held: tuple[Spans, Spans] = (NOTHING, NOTHING)
 
     def split(self, starts: Int64s, ends: Int64s) -> dict[str, Int64s]:
-        """Return for each part how many nanoseconds of every window [start, end) are its; windows may overlap.
+        """Return for each part how many nanoseconds of every window [start, end) belong to it; windows may overlap.
 
-        Together they are as long as the window as far as it lies within the device's span.
+        The sum over all parts is the length of the window within the device's span.
         """
         lengths = np.diff(self.bounds)
         return {
@@ -54,19 +54,19 @@ class Timeline:
         }
 
     def spans(self, names: Sequence[str]) -> Spans:
-        """Return when the device's time is one of the parts `names`."""
+        """Return the device's time that belongs to one of the parts `names`."""
         wanted = np.isin(self.parts, [PART_NAMES.index(name) for name in names])
         return union(self.bounds[:-1][wanted], self.bounds[1:][wanted])
 
     @property
     def totals_ns(self) -> dict[str, int]:
-        """The time of each part; together the device's span."""
+        """The time of each part; the sum is the device's span."""
         lengths = np.diff(self.bounds)
         return {name: int(lengths[self.parts == number].sum()) for number, name in enumerate(PART_NAMES)}
 
 
 def within(bounds: Int64s, lengths: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
-    """Return how much of `lengths`, each spread over its segment or none of it, lies in every window."""
+    """Return how much of `lengths`, each either its whole segment or 0, lies in every window."""
     if not len(lengths):
         return np.zeros(len(starts), np.int64)
     before = np.append(0, np.cumsum(lengths))
@@ -81,7 +81,7 @@ def within(bounds: Int64s, lengths: Int64s, starts: Int64s, ends: Int64s) -> Int
 def lay_out(trace: Trace, device: int, launches: pl.DataFrame, others: OtherWork | None = None) -> Timeline:
     """Return where the time of `device` goes; `launches` is `metrics.host.HostSide.launches` of the trace.
 
-    `others` is what other processes have on the device.
+    `others` is the work of other processes on the device.
     """
     work = trace.device_events.filter((pl.col("device") == device) & pl.col("activity").is_in(WORK))
     if is_stand_in(trace):
@@ -99,16 +99,16 @@ def lay_out(trace: Trace, device: int, launches: pl.DataFrame, others: OtherWork
 
 
 def feeding_calls(linked: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls that launched kernels and graphs, with how many: the columns that `read_states` reads."""
+    """Return the calls that launched kernels and graphs, with the number of kernels, as `read_states` reads them."""
     feeding = linked.filter(pl.col("activity").is_in(["kernel", "graph"]) & pl.col("launch_ns").is_not_null())
-    graph = (pl.col("activity") == "graph").any()  # recorded as one event, whatever is in it
+    graph = (pl.col("activity") == "graph").any()  # recorded as one event, whatever it contains
     return feeding.group_by("correlation", maintain_order=True).agg(
         pl.col("launch_ns", "process", "thread").first(), kernels=pl.when(graph).then(WHOLE_GRAPH).otherwise(pl.len())
     )
 
 
 def own_calls(trace: Trace, operators: pl.DataFrame) -> pl.DataFrame:
-    """Return the operators that stand for kernels as calls of their thread, which is their stream."""
+    """Return the operators that count as kernels (CPU fallback) as calls of their thread, which is their stream."""
     rows = pl.concat([trace.host_events.select("process", "thread"), trace.annotations.select("process", "thread")])
     threads = rows.unique(maintain_order=True)
     calls = operators.select(launch_ns="start_ns", thread="stream")
@@ -147,7 +147,7 @@ def kind_of_work() -> pl.Expr:
 def paint_parts(
     device: int, bounds: tuple[int, int], busy: list[Spans], gaps: Gaps, host: HostStates | None
 ) -> Timeline:
-    """Return the timeline of what is busy, of the idle time that the device itself explains, and of the host's.
+    """Return the timeline of the busy time, the idle time that the device itself explains, and the host's idle time.
 
     `bounds` are the begin and the end of the device's span.
     """
@@ -180,14 +180,14 @@ def paint_parts(
 
 
 def submitted_late(unknown: Spans, waiting: Spans) -> Spans:
-    """Return the short gaps before queued work in which the host waits for it: the driver hands it over late."""
+    """Return the short gaps before queued work in which the host waits for it: the driver submits it late."""
     late = intersect(unknown, waiting)
     short = late.ends - late.starts <= LATE_NS
     return Spans(late.starts[short], late.ends[short])
 
 
 def extend(timeline: Timeline, until_ns: int) -> Timeline:
-    """Return the timeline with the idle time after the device's last event, up to `until_ns`, put down to the host."""
+    """Return the timeline with the idle time from the device's last event to `until_ns` attributed to the host."""
     if not len(timeline.parts) or until_ns <= timeline.bounds[-1]:
         return timeline
     last_ns = int(timeline.bounds[-1])

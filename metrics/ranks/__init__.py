@@ -1,4 +1,4 @@
-"""Several ranks of one job, laid on each other by their collectives.
+"""Several ranks of one job, aligned by their collectives.
 
-`collectives`, then `alignment`, `waiting` and `comparison`; `causes` says why a rank is late.
+`collectives` comes first, then `alignment`, `waiting` and `comparison`; `causes` finds why a rank is late.
 """

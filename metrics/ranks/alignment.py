@@ -1,8 +1,8 @@
-"""Ranks of one job put side by side: which collective of one rank is which of another, without a clock.
+"""Alignment of the ranks of one job: which collective of one rank is which of another, without a common clock.
 
-All ranks run the same sequence of collectives, but their iterations may be cut at another place of it and their
-captures may begin in another iteration. What is the same everywhere is when collectives end: all ranks leave one
-together, so that the time from one end to the next is that of every rank, whatever its clock says.
+All ranks run the same sequence of collectives, but their iterations may be cut at different places of it and their
+captures may begin in different iterations. The ends of collectives are common: all ranks leave a collective together,
+so that the time from one end to the next is the same on every rank, whatever its clock shows.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ __all__ = ["Match", "Matching", "match_passes", "match_single", "turns_between"]
 Int64s = npt.NDArray[np.int64]
 Matching = Literal["sequence", "ends"]
 
-CANDIDATES = 512  # ways to lay one rank on another that are tried, those that move it least first
-LOOKED_AT = 4096  # collectives: where two ranks meet shows in fewer
+CANDIDATES = 512  # shifts of one rank against another that are tried, the smallest first
+LOOKED_AT = 4096  # collectives compared at most: enough to show where two ranks meet
 MIN_SHARED_DISTANCES = 3  # distances between ends that two ranks must share
 KEY = ("group", "sequence")
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """How one rank lies on the reference: place `p` of this rank is place `p + shift` there.
+    """The alignment of one rank with the reference: place `p` of this rank is place `p + shift` there.
 
     A place is iteration · length of a pass + position. `spread_ns` is the median difference between the ranks' times
-    from one collective's end to the next: how far they are from leaving together.
+    from one collective's end to the next: how far the ranks are from leaving together.
     """
 
     shift: int
@@ -42,7 +42,7 @@ class Match:
 
 
 def turns_between(names: Sequence[str], others: Sequence[str]) -> list[int]:
-    """Return all t such that `others` is `names` begun at position t; none where they are different sequences.
+    """Return all t such that `others` is `names` rotated to begin at position t; none for different sequences.
 
     >>> turns_between(["a", "b", "b"], ["b", "b", "a"]), turns_between(["a", "a"], ["a", "a"])
     ([1], [0, 1])
@@ -60,9 +60,9 @@ def turns_between(names: Sequence[str], others: Sequence[str]) -> list[int]:
 
 
 def match_passes(reference: Passes, other: Passes) -> Match | None:
-    """Return how `other` lies on `reference`; None where they share too little to tell.
+    """Return the alignment of `other` with `reference`; None where they share too little for one.
 
-    Numbers of collectives say it where the trace has them, else the times between their ends do.
+    It follows from the numbers of the collectives if the trace has them, else from the times between their ends.
     """
     length = len(reference.names)
     turns = turns_between(reference.names, other.names)
@@ -80,10 +80,10 @@ def match_passes(reference: Passes, other: Passes) -> Match | None:
 
 
 def match_single(reference: Passes, other: Passes) -> Match | None:
-    """Return how the one pass of `other` lies on that of `reference`: as it stands, unless something contradicts.
+    """Return the alignment of the one pass of `other` with that of `reference`: unshifted, unless disproved.
 
-    None where the sequences differ, where the collectives' numbers say that they are others, or where too few are
-    shared to see that the ranks leave them together.
+    None where the sequences differ, where the collectives' numbers show that they are different ones, or where too few
+    are shared to see that the ranks leave them together.
     """
     length = len(reference.names)
     if not length or reference.names != other.names:
@@ -132,7 +132,7 @@ def spread_at(ends: tuple[Int64s, Int64s], others: tuple[Int64s, Int64s], shift:
 
     None for fewer than `MIN_SHARED_DISTANCES`.
 
-    Where they overlap less than the half of the shorter one, they are not compared: a few distances meet by chance.
+    If they overlap by less than half of the shorter one, they are not compared: a few distances agree by chance.
     """
     place, end = (values[:LOOKED_AT] for values in others)
     at = np.minimum(np.searchsorted(ends[0], place + shift), len(ends[0]) - 1)

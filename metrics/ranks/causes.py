@@ -27,7 +27,7 @@ PARTS: Mapping[Kind, tuple[str, ...]] = MappingProxyType(
 )
 EXPLAINED = 0.5  # of the delay: a part that grew by less is not the reason
 MORE_KERNELS = 1.02  # times as many as the others run: this rank has other work, not slower work
-EVEN = 0.5  # of the slowdown of all kernels: those with nine tenths of the time share at least that much of it
+EVEN = 0.5  # of the slowdown of all kernels: kernels with nine tenths of the time slow down by at least as much
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class LateCause:
 
 @dataclass(frozen=True, slots=True)
 class SlowerKernels:
-    """Kernels that two ranks have in common: `ratio` is the time of all on one over the other's.
+    """Kernels that two ranks have in common: `ratio` is the time of all on one over that on the other.
 
-    `even` says that nearly all are slower by about as much, as they are on a slower device; `name` is the kernel with
+    `even`: nearly all are slower by about as much, as they are on a slower device; `name` is the kernel with
     most of the extra time.
     """
 
@@ -69,7 +69,7 @@ def usual(loop: Loop, columns: Sequence[str]) -> float:
 
 
 def typical(loops: Sequence[Loop], columns: Sequence[str]) -> float:
-    """Return the median of what is usual on several ranks."""
+    """Return the median of `usual` over several ranks."""
     return float(np.median([usual(loop, columns) for loop in loops])) if loops else 0.0
 
 

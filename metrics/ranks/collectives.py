@@ -1,8 +1,7 @@
 """The collectives of one loop as passes: the same sequence of them once per iteration, in the program's order.
 
 Only collectives that hold every rank until the last one comes are kept. A collective belongs to the iteration in which
-the host launched it: when it begins on the device depends on what else runs there. Without launch records its start
-must do.
+the host launched it: its start on the device depends on what else runs there. Without launch records the start is used.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ __all__ = ["PASSES", "Passes", "collective_names", "read_passes"]
 Int64s = npt.NDArray[np.int64]
 
 # One row per collective of every pass: its place is `position` of `iteration` (an index of the loop's table). `group`
-# is the process group where the trace names it, else empty; `sequence` its number there, null where unknown.
+# is the process group where the trace names it, else empty; `sequence` its number in the group, null where unknown.
 PASSES = pl.Schema(
     {
         "iteration": pl.Int64(),
@@ -37,23 +36,23 @@ PASSES = pl.Schema(
         "end_ns": pl.Int64(),
     }
 )
-# What the kernels of NCCL and RCCL say they do. Sends, broadcasts and reductions to one rank let some of their ranks
-# go early, and a generic kernel may be any of them: they count only where the trace names the collective, or the range
-# in which they were launched does.
+# The operation in the names of NCCL and RCCL kernels. Sends, broadcasts and reductions to one rank let some of their
+# ranks go early, and a generic kernel may be any of them: they count only if the trace names the collective, or the
+# range in which they were launched does.
 OPERATION = r"(AllReduce|AllGather|ReduceScatter|AllToAll)"
 SYNCHRONISING = r"(?i)^_*(?:all|reduce_?scatter|barrier)"
-SIZED = r"(?i)^_*(?:all_?reduce|all_?gather|reduce_?scatter)"  # the larger side is as large on every rank
-LINKED = 0.5  # of the collectives: where fewer have a launch record, launches do not order them
-MIN_PASSES = 2  # passes: a sequence that came once is no pattern, but in a step that a marker bounds
+SIZED = r"(?i)^_*(?:all_?reduce|all_?gather|reduce_?scatter)"  # the larger of input and output is equal on every rank
+LINKED = 0.5  # of the collectives: if fewer have a launch record, they are not ordered by launches
+MIN_PASSES = 2  # passes: a sequence that occurs once is no pattern, except in a step that a marker bounds
 MAX_COLLECTIVES = 100_000  # collectives per iteration, more than any program has
 
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """The collectives of one loop: `names` says which ones a pass has, `rows` has the schema `PASSES`.
+    """The collectives of one loop: `names` lists those of a pass, `rows` has the schema `PASSES`.
 
-    Iterations in which the sequence is another one (a logged value, a skipped update) are left out. `on_cpu` says that
-    threads ran them: a rank then leaves one when its scheduler lets it.
+    Iterations with a different sequence (a logged value, a skipped update) are left out. `on_cpu`: threads ran the
+    collectives, and a rank leaves one when its scheduler lets it.
     """
 
     names: tuple[str, ...]
@@ -73,7 +72,7 @@ def read_passes(loop: Loop, trace: Trace) -> Passes:
 
 
 def read_collectives(trace: Trace, device: int) -> pl.DataFrame:
-    """Return the synchronising collectives of a device with their `symbol`: what, and how large where it is known."""
+    """Return the synchronising collectives of a device with their `symbol`: the name, and the size if known."""
     named = pl.col("name_id").is_in(collective_names(trace).implode())
     kernels = trace.device_events.with_row_index("event").filter(
         (pl.col("device") == device) & (pl.col("activity") == "kernel") & named
@@ -92,21 +91,21 @@ def read_collectives(trace: Trace, device: int) -> pl.DataFrame:
 
 
 def without_calls(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows without operators that only call collectives, where the collectives' own ranges are there."""
+    """Return the rows without operators that only call collectives, if the collectives' own ranges exist."""
     ranges = rows["name"].str.contains(COLLECTIVE_RANGE)
     return rows.filter(~rows["name"].str.contains(COLLECTIVE_OPERATOR)) if ranges.any() else rows
 
 
 def said_by_name() -> pl.Expr:
-    """Return what the name of a range or an operator says, which stands for a kernel on a CPU; null for others."""
+    """Return the collective in the name of a range or operator that counts as a kernel on a CPU; null for others."""
     prefix = f"{COLLECTIVE_RANGE}|{COLLECTIVE_OPERATOR}"
     return pl.when(pl.col("name").str.contains(prefix)).then(pl.col("name").str.replace(prefix, ""))
 
 
 def ranges_around(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """Return `event` and in `range` the collective that the framework's range says in which a kernel was launched.
+    """Return `event` and `range`, the collective that the framework's range around the kernel's launch names.
 
-    A kernel of sends and receives may be any collective, and all-to-all is made of these.
+    A kernel of sends and receives may be any collective, and all-to-all is made of sends and receives.
     """
     ids = trace.names.to_frame("name").with_row_index("name_id").filter(pl.col("name").str.contains(COLLECTIVE_RANGE))
     said = ids.select(pl.col("name_id").cast(pl.UInt32), range=pl.col("name").str.replace(COLLECTIVE_RANGE, ""))
@@ -123,7 +122,7 @@ def ranges_around(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 
 def collective_names(trace: Trace) -> pl.Series:
-    """Return the name ids of collectives; looked up once, they spare every event its text."""
+    """Return the name ids of collectives, so that each name is matched once and not once per event."""
     kernels = pl.DataFrame({"name": trace.names, "activity": "kernel"}, schema_overrides={"activity": pl.String()})
     return kernels.with_row_index("name_id").filter(is_collective())["name_id"]
 
@@ -134,21 +133,21 @@ def place(found: pl.DataFrame, loop: Loop, trace: Trace) -> pl.DataFrame:
     launches = launch_times(trace, pl.concat([found["correlation"], first["correlation"]]))
     found, first = (each.join(launches, on="correlation", how="left", maintain_order="left") for each in (found, first))
     if found["launch_ns"].count() < LINKED * found.height or first["launch_ns"].count() < LINKED * first.height:
-        # A CPU's backend gives each collective to the next of its threads that is free: they begin in order.
+        # A CPU's backend gives each collective to its next free thread: they begin in order.
         order = ["start_ns"] if is_stand_in(trace) else ["stream", "start_ns"]
         ordered, times, bounds = found.sort(order, maintain_order=True), "start_ns", first["start_ns"]
     else:
         ordered, times = found.drop_nulls("launch_ns").sort("launch_ns", "stream", "start_ns"), "launch_ns"
         bounds = first["launch_ns"].cum_max().forward_fill().fill_null(-1)  # the first were launched before the capture
     at = np.searchsorted(bounds.to_numpy(), ordered[times].to_numpy(), side="right") - 1
-    index = np.append(first["index"].to_numpy(), -1)  # the last one stands for "before all iterations"
+    index = np.append(first["index"].to_numpy(), -1)  # the last one means "before all iterations"
     return ordered.with_columns(iteration=pl.Series(index[at], dtype=pl.Int64))
 
 
 def first_kernels(loop: Loop, trace: Trace) -> pl.DataFrame:
     """Return index, start_ns and correlation of each iteration's first kernel, in order of time.
 
-    What follows an iteration that has no next one begins with a row of index -1.
+    The time after an iteration that no other follows begins with a row of index -1.
     """
     main = trace.device_events.filter(
         (pl.col("device") == loop.device)
@@ -166,7 +165,7 @@ def first_kernels(loop: Loop, trace: Trace) -> pl.DataFrame:
 
 
 def launch_times(trace: Trace, correlations: pl.Series) -> pl.DataFrame:
-    """Return `correlation` and `launch_ns` of those of `correlations` that the trace has a runtime call for."""
+    """Return `correlation` and `launch_ns` of each of `correlations` that the trace has a runtime call for."""
     wanted = correlations.drop_nulls().unique()
     calls = trace.host_events.filter(
         (pl.col("category") == "runtime") & pl.col("correlation").is_in(wanted.implode())

@@ -39,22 +39,23 @@ GROUP_SKEWS = pl.Schema(
     }
 )
 SAME_PERIOD = 1.05  # a library may choose another kernel on one rank, but not for a twentieth of them
-TOGETHER = 0.01  # of an iteration: ranks that leave collectives further apart than this were laid together wrongly
-TOGETHER_ON_CPU = 0.05  # … where threads wait for them, which busy cores wake milliseconds late
-MOST_RANKS = 1 << 20  # more than any job has; a file that says so is wrong
+TOGETHER = 0.01  # of an iteration: ranks that leave collectives further apart than this were aligned wrongly
+TOGETHER_ON_CPU = 0.05  # the same if threads wait for collectives: busy cores wake them milliseconds late
+MOST_RANKS = 1 << 20  # more than any job has; a file that states more is wrong
 
 
 @dataclass(frozen=True, slots=True)
 class RankGroup:
     """Ranks that run the same program, as (rank, device).
 
-    `waits` has the schema `GROUP_WAITS`: what each rank waits in every whole iteration, and the rank's own `index` of
-    it. With `matching` the iterations of all ranks are matched, and `iteration` is that of the first place; without,
-    each rank is compared with the others' usual times. `noise_ns` is how far from together ranks leave their
-    collectives, null without matching. Ranks without collectives to compare have no waits.
+    `waits` has the schema `GROUP_WAITS`: how long each rank waits in every whole iteration, and the rank's own `index`
+    of it. With `matching` the iterations of all ranks are matched, and `iteration` is that of the first place; without
+    it, each rank is compared with the others' usual times. `noise_ns` is how far apart ranks leave their collectives,
+    null without matching. Ranks without collectives to compare have no waits.
 
-    `arrivals` has the schema `GROUP_ARRIVALS` where the ranks have one marked step each and no loop: what each waits at
-    every collective of it. It is None for loops, and for steps that could not be matched, which have no waits either.
+    `arrivals` has the schema `GROUP_ARRIVALS` if the ranks have one marked step each and no loop: how long each waits
+    at every collective of the step. It is None for loops, and for steps that could not be matched, which have no waits
+    either.
     """
 
     places: tuple[tuple[int, int], ...]
@@ -68,8 +69,8 @@ class RankGroup:
 class RankComparison:
     """`ranks` has the schema `metrics.ranks.ranks_table.RANKS`, `skews` (one row per group and position) `GROUP_SKEWS`.
 
-    `missing` are the runs of ranks, first and last, that the job has and no trace was given of; None where no trace
-    says how many ranks there are.
+    `missing` holds the runs of ranks (first, last) of the job that no trace was given of; None if no trace states the
+    number of ranks.
     """
 
     ranks: pl.DataFrame
@@ -80,15 +81,15 @@ class RankComparison:
 
     @property
     def missing_text(self) -> str:
-        """The missing ranks as in `2-15 of 16`; empty where none is, or none is known to be."""
+        """The missing ranks as in `2-15 of 16`; empty if none is missing or known to be."""
         runs = [str(first) if first == last else f"{first}-{last}" for first, last in self.missing or ()]
         return f"{', '.join(runs)} of {self.world_size}" if runs else ""
 
 
 def compare_ranks(loops: Sequence[Loop], ranks: Sequence[RankFacts]) -> RankComparison | None:
-    """Return the ranks of one job side by side; None for a single rank and device, or without any loop.
+    """Return the comparison of the ranks of one job; None for a single rank and device, or without any loop.
 
-    `ranks` are the facts of each, `loops` those of all of them, marked steps that stand in for one among them. Of
+    `ranks` are the facts of each rank, `loops` the loops of all ranks, including marked steps measured as loops. Of
     several loops on a device the longest is compared; a step is only compared with steps.
     """
     facts = places_of(ranks)
@@ -114,7 +115,7 @@ def compare_ranks(loops: Sequence[Loop], ranks: Sequence[RankFacts]) -> RankComp
 def keep_compared(
     longest: Mapping[tuple[int, int], Loop], facts: Mapping[tuple[int, int], PlaceFacts]
 ) -> dict[tuple[int, int], Loop]:
-    """Return the loops of which there are facts; single steps beside loops only where steps can be compared."""
+    """Return the loops that have facts; beside loops, single steps only if they can be compared with others."""
     known = {place: loop for place, loop in longest.items() if place in facts}
     groups = group_places(list(known.values()), facts)
     alone = {group[0] for group in groups if len(group) == 1 and longest[group[0]].single}
@@ -123,7 +124,7 @@ def keep_compared(
 
 
 def group_places(loops: Sequence[Loop], facts: Mapping[tuple[int, int], PlaceFacts]) -> list[list[tuple[int, int]]]:
-    """Return the places that run one program: about as many kernels per iteration, the same cycle of collectives."""
+    """Return the places by program: about as many kernels per iteration, the same cycle of collectives."""
     groups: list[list[Loop]] = []
     for loop in loops:
         names = facts[loop.rank, loop.device].passes.names
@@ -172,7 +173,7 @@ def compare_group(
 def match_group(
     reference: Passes, others: Sequence[Passes], iteration_ns: float, *, single: bool
 ) -> list[Match | None]:
-    """Return how each rank lies on the reference, itself first; None for all where one of them cannot be laid on it."""
+    """Return the alignment of each rank with the reference, itself first; None for all if one cannot be aligned."""
     match = match_single if single else match_passes
     matches = [match(reference, other) for other in others]
     most = TOGETHER_ON_CPU if reference.on_cpu else TOGETHER
@@ -183,7 +184,7 @@ def match_group(
 
 
 def turn_of(reference: Passes, other: Passes, match: Match | None) -> int:
-    """Return at which position of the reference's pass another one begins; the first that fits where none is known."""
+    """Return the position in the reference's pass at which `other` begins; without a match the first that fits."""
     if match is not None:
         return match.shift % len(reference.names)
     return turns_between(reference.names, other.names)[0]
@@ -213,7 +214,7 @@ def numbered_skews(number: int, group: RankGroup, skews: pl.DataFrame) -> pl.Dat
 
 
 def state_world_size(ranks: Sequence[RankFacts]) -> int | None:
-    """Return how many ranks the job has, if its traces say so and agree with their own numbers."""
+    """Return the number of ranks of the job, if its traces state one that agrees with their own numbers."""
     said = {each.world_size for each in ranks if each.world_size is not None}
     size = max(said, default=None)
     most = max((each.rank for each in ranks), default=0)

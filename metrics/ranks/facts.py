@@ -1,7 +1,7 @@
-"""What one rank says of itself to the others: all that comparing ranks needs of a trace, small enough to be sent.
+"""The facts of one rank: all that a comparison of ranks needs from a trace, small enough to be sent.
 
-A place is one device of a rank. Of what it computed only the time inside its collectives is kept: elsewhere a rank
-cannot wait for another one.
+A place is one device of a rank. Of its computing time only that inside its collectives is kept: elsewhere a rank cannot
+wait for another one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PlaceFacts:
 
 @dataclass(frozen=True, slots=True)
 class RankFacts:
-    """One rank: how many the job has by its trace, its first device (None without any event), its places by device."""
+    """One rank: the job's number of ranks by its trace, its first device (None without any), its places by device."""
 
     rank: int
     world_size: int | None
@@ -46,7 +46,7 @@ class RankFacts:
 
 
 def gather_facts(loops: Iterable[Loop], trace: Trace) -> RankFacts:
-    """Return what the rank of `trace` says to others; `loops` may be those of the whole job."""
+    """Return the facts of the rank of `trace`; `loops` may be those of the whole job."""
     number = trace.rank or 0
     chosen = longest_loops(loop for loop in loops if loop.rank == number)
     device = trace.device_events["device"].min()
@@ -67,7 +67,7 @@ def longest_loops(loops: Iterable[Loop]) -> dict[tuple[int, int], Loop]:
 
 
 def describe_place(loop: Loop, trace: Trace) -> PlaceFacts:
-    """Return what the place of `loop` says."""
+    """Return the facts of the place of `loop`."""
     passes = read_passes(loop, trace)
     if not passes.names:
         return PlaceFacts(passes, NOTHING, pl.DataFrame(schema=KERNEL_TIMES))

@@ -1,4 +1,4 @@
-"""One row per rank: what its iterations take, what it needs by itself, and how that compares."""
+"""One row per rank: the time of its iterations, its own part of it, and how that compares with other ranks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["RANKS", "describe_bare", "describe_group", "sort_ranks"]
 
 Row = dict[str, object]
 
-# One row per rank and device, the one that needs most by itself first. `group` numbers the program it runs (null
-# without a loop): only ranks of one group are compared. Times are medians per iteration: `waiting_ns` for others at
-# collectives while nothing computes, `own_ns` the iteration without communication that nothing hides. `score` is
-# `own_ns` over the median of the other ranks', `best_score` over the rank's own best iterations.
+# One row per rank and device, the one with the highest score first. `group` numbers the program it runs (null without a
+# loop): only ranks of one group are compared. Times are medians per iteration: `waiting_ns` is spent waiting for others
+# at collectives while nothing computes, `own_ns` is the iteration without exposed communication. `score` is `own_ns`
+# over the median of the other ranks', `best_score` over the rank's own best iterations.
 RANKS = pl.Schema(
     {
         "rank": pl.Int64(),
@@ -38,7 +38,7 @@ BEST = 0.05  # the quantile that stands for a rank's best iterations: the very b
 def describe_group(
     number: int, places: Sequence[tuple[int, int]], waits: pl.DataFrame, loops: Mapping[tuple[int, int], Loop]
 ) -> list[Row]:
-    """Return one row per place of the group `number`, with what it waits in each iteration by `waits`."""
+    """Return one row per place of the group `number`, with its median wait per iteration from `waits`."""
     waiting = {
         (rank, device): value
         for rank, device, value in waits.group_by("rank", "device").agg(pl.col("waiting_ns").median()).rows()
@@ -61,13 +61,13 @@ def describe_group(
 
 
 def own_times(loop: Loop) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return what each usual iteration takes without communication that nothing hides."""
+    """Return the time of each usual iteration without exposed communication."""
     rows = loop.usual.select(own=pl.col("iteration_ns") - pl.col("exposed_communication_ns")).drop_nulls()
     return rows["own"].to_numpy()
 
 
 def describe_place(number: int, loop: Loop) -> Row:
-    """Return what the loop of one rank says by itself."""
+    """Return the columns that follow from the loop of one rank alone."""
     return {
         "rank": loop.rank,
         "device": loop.device,
@@ -84,7 +84,7 @@ def describe_bare(facts: RankFacts) -> Row:
 
 
 def sort_ranks(rows: Sequence[Row]) -> pl.DataFrame:
-    """Return the rows, the rank that needs most by itself first; without that, the one that computes longest."""
+    """Return the rows as a table, the highest score first; without scores, the rank that computes longest."""
     table = pl.DataFrame([{name: row.get(name) for name in RANKS} for row in rows], schema=RANKS)
     order = ["score", "compute_ns", "iteration_ns", "rank", "device"]
     return table.sort(order, descending=[True, True, True, False, False], nulls_last=True, maintain_order=True)

@@ -1,7 +1,7 @@
 """How long each rank waits for the others, from the lengths of collectives alone.
 
-A collective begins on a rank when that rank arrives, and ends on all ranks together. What one rank spends in it beyond
-the rank that spends least is how long it waited there for that one. Waiting costs only while nothing computes.
+A collective begins on a rank when that rank arrives, and ends on all ranks together. The time that a rank
+spends in it beyond the rank that spends least is its wait for that rank. Waiting costs only while nothing computes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ __all__ = ["SKEWS", "WAITS", "ComparedRank", "measure_skews", "measure_waits", "
 
 # One row per collective and rank: `member` is the rank's number in the list compared, `iteration` and `position` are
 # those of the reference, `index` is the rank's own iteration. `waiting_ns` is how long the rank was there before the
-# last one, null where nobody else of its process group is; `exposed_ns` the part of it in which the rank computes
-# nothing, `idle_ns` that of the whole collective. What collectives on several streams share counts once.
+# last one, null if no other rank of its process group is there; `exposed_ns` the part of it in which the rank
+# computes nothing, `idle_ns` that part of the whole collective. Time shared by collectives on several streams counts
+# once.
 WAITS = pl.Schema(
     {
         "member": pl.Int64(),
@@ -34,13 +35,13 @@ WAITS = pl.Schema(
     }
 )
 # One row per position in the iteration: `skew_ns` is how much earlier the first rank comes than the last one (median),
-# `member` the one that is last most often.
+# `member` the one with the least median wait, which is usually last.
 SKEWS = pl.Schema({"position": pl.Int64(), "name": pl.String(), "skew_ns": pl.Int64(), "member": pl.Int64()})
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedRank:
-    """One rank in a comparison: its collectives, how they lie on the reference, if known, when it computes in them."""
+    """One rank in a comparison: its collectives, their match with the reference if known, when it computes in them."""
 
     passes: Passes
     turn: int  # its pass begins at this position of the reference's
@@ -49,7 +50,7 @@ class ComparedRank:
 
 
 def place_members(members: Sequence[ComparedRank]) -> pl.DataFrame:
-    """Return the collectives of all members with `member`, and `iteration` and `position` as the reference has them.
+    """Return the collectives of all members with `member`, and `iteration` and `position` as in the reference.
 
     Unmatched members keep their own iterations, and only positions are the reference's.
     """
@@ -70,7 +71,7 @@ def measure_waits(placed: pl.DataFrame, members: Sequence[ComparedRank]) -> pl.D
     """Return the waits, a table `WAITS`, of the collectives of `place_members`.
 
     Matched ranks are compared in each collective that all of them have; otherwise a rank is compared with the usual
-    length of the position on the rank where that is shortest.
+    length of the collective at that position on the rank where it is shortest.
     """
     took = placed.with_columns(took_ns=pl.col("end_ns") - pl.col("start_ns"))
     at = ["iteration", "position"]
@@ -83,7 +84,7 @@ def measure_waits(placed: pl.DataFrame, members: Sequence[ComparedRank]) -> pl.D
             least_ns=pl.col("took_ns").min().round().cast(pl.Int64), present=pl.col("member").n_unique()
         )
         compared = took.join(least, on=["position", "group"], maintain_order="left")
-    # A group with more ranks here than it says to have is several groups of one name.
+    # A group with more ranks here than its stated size is several groups of one name.
     alone = (pl.col("present") < 2) | (pl.col("group_size") < pl.col("present")).fill_null(value=False)
     waiting = (pl.col("took_ns") - pl.col("least_ns")).clip(lower_bound=0)
     waits = compared.with_columns(waiting_ns=pl.when(~alone).then(waiting))
@@ -96,7 +97,7 @@ def present(at: Sequence[str]) -> pl.Expr:
 
 
 def expose(waits: pl.DataFrame, member: ComparedRank) -> pl.DataFrame:
-    """Return one member's waits with how long it computes nothing in them, and in the whole collectives."""
+    """Return one member's waits with the time that it computes nothing in them, and in the whole collectives."""
     rows = waits.sort("start_ns")
     waited = pl.col("start_ns") + pl.col("waiting_ns").fill_null(0)
     shown = rows.with_columns(
@@ -107,7 +108,7 @@ def expose(waits: pl.DataFrame, member: ComparedRank) -> pl.DataFrame:
 
 
 def uncovered(windows: pl.DataFrame, computing: Spans) -> pl.Series:
-    """Return how much of every window [start_ns, until) no kernel covers; what windows share counts in the first."""
+    """Return how much of every window [start_ns, until) no kernel covers; shared time counts in the first window."""
     reach = windows["until"].cum_max().shift(1, fill_value=windows["start_ns"].min())
     begin = np.maximum(windows["start_ns"].to_numpy(), reach.to_numpy())
     end = np.maximum(windows["until"].to_numpy(), begin)
@@ -117,9 +118,9 @@ def uncovered(windows: pl.DataFrame, computing: Spans) -> pl.Series:
 def sum_waits(waits: pl.DataFrame, length: int, *, matched: bool) -> pl.DataFrame:
     """Return member, iteration, index and `waiting_ns` of every whole iteration that could be compared.
 
-    A wait that computation hides may still delay the collectives behind it until nothing hides them. What a rank lost
-    that way is at most what it waited at all, and at most what it spends in collectives without computing beyond the
-    rank that spends least.
+    A wait that computation hides may still delay the following collectives until nothing hides them. The time that a
+    rank loses that way is at most its whole wait, and at most its time in collectives without computing beyond that of
+    the rank with the least.
     """
     sums = waits.group_by("member", "iteration").agg(
         pl.col("index").min(),

@@ -1,8 +1,8 @@
 """Where a series of measurements jumps to another level and stays there.
 
 Change points are found by PELT with a squared cost (`ruptures`, its C implementation) on values scaled by their noise.
-Outliers are pulled in to three deviations first, so that they are no levels, and a jump only counts when it is large
-compared to what happens between jumps anyway.
+Outliers are first clipped to three deviations, so that they form no levels, and a jump only counts if it is large
+compared to the variation between jumps.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Float64s = npt.NDArray[np.float64]
 
 INSTALL = "pip install 'deepprof[changes]'"
 MIN_LEVEL_VALUES = 5  # values on either side: four slow ones in a row are outliers
-MATERIAL = 0.08  # of the level: what wanders by a few per cent has no levels
+MATERIAL = 0.08  # of the level: a series that varies by a few per cent has no levels
 CLEAR = 4.0  # deviations within the levels that a jump must exceed
 OUTLYING = 3.0
-FINEST = 0.002  # of the level: clocks that tick coarsely show less noise than there is
+FINEST = 0.002  # of the level: coarse clocks show less noise than there is
 PENALTY = 3.0  # times log(n) for each change: a new level and its place, stricter than BIC since noise is not white
 MAX_SERIES_VALUES = 20_000  # values: longer series are thinned evenly, which PELT's worst case, n², makes necessary
 
@@ -62,8 +62,8 @@ def find_changes(values: npt.ArrayLike) -> tuple[LevelChange, ...]:
 
 
 def steady(series: Float64s) -> bool:
-    """Return whether no jump can be worth a word, so that the library need not be loaded."""
-    levels = local_median(series, 2 * MIN_LEVEL_VALUES - 1)  # reaches any level that holds for five values
+    """Return whether no jump can be large enough to count, so that the library need not be loaded."""
+    levels = local_median(series, 2 * MIN_LEVEL_VALUES - 1)  # shows any level that holds for five values
     return float(np.ptp(levels)) < MATERIAL * float(np.median(series))
 
 
@@ -76,7 +76,7 @@ def segment(signal: Float64s) -> list[int]:
 
 
 def merged(series: Float64s, bounds: list[int]) -> tuple[LevelChange, ...]:
-    """Return the changes at the inner bounds that are clear; the levels at any other are one."""
+    """Return the changes at the inner bounds that are clear; the levels around any other bound are merged."""
     while len(bounds) > 2:
         jumps = [weigh(series, *bounds[i : i + 3]) for i in range(len(bounds) - 2)]
         least = int(np.argmin(jumps))
@@ -88,7 +88,7 @@ def merged(series: Float64s, bounds: list[int]) -> tuple[LevelChange, ...]:
 
 
 def weigh(series: Float64s, first: int, at: int, end: int) -> float:
-    """Return the jump at `at` over the least that counts between the levels around it."""
+    """Return the jump at `at` over the least jump that counts between the levels around it."""
     before, after = series[first:at], series[at:end]
     low = min(float(np.median(before)), float(np.median(after)))
     within = math.sqrt((deviation(before) ** 2 + deviation(after) ** 2) / 2)

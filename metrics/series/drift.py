@@ -1,4 +1,4 @@
-"""Whether the iteration time moves away over a capture: at once, or little by little, and which part carries it."""
+"""Whether the iteration time rises over a capture, at once or gradually, and which part causes it."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ __all__ = ["Drift", "find_drift"]
 
 Float64s = npt.NDArray[np.float64]
 
-MIN_DRIFT_ITERATIONS = 12  # iterations: two thirds of which are compared, four at least on either side
-FEWEST_COMPARED = 5  # what a median's interval takes
-MATERIAL = 0.1  # of the iteration time: clocks and shared hosts wander by some per cent
+MIN_DRIFT_ITERATIONS = 12  # iterations: two thirds are compared, so at least four on either side
+FEWEST_COMPARED = 5  # iterations that a median's interval needs
+MATERIAL = 0.1  # of the iteration time: clocks and shared hosts vary by some per cent
 CHANCE = 0.01
-STEADY = 0.5  # tau: a trend goes one way, what wanders does not
-SEPARATED = 0.9  # of all pairs, the later iteration is the slower one
+STEADY = 0.5  # tau: a trend goes one way, mere variation does not
+SEPARATED = 0.9  # least share of the pairs in which the later iteration is the slower one
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
     """Iterations that become slower from `before_ns` to `after_ns`, medians of the early and the late ones.
 
-    `kind`: a `shift` at iteration `at`, a `trend` over all, or `ends` that differ, where nothing is installed that
-    finds shifts. `parts` has the differences of the medians of `PART_NAMES` in ns. `separation` is the share of pairs
-    of an early and a late iteration of which the late one is slower. `early` and `late` have the columns of
+    `kind`: a `shift` at iteration `at`, a `trend` over all, or `ends` that differ, if the library that finds shifts
+    is not installed. `parts` has the differences of the medians of `PART_NAMES` in ns. `separation` is the share of
+    pairs of an early and a late iteration in which the late one is slower. `early` and `late` have the columns of
     `Loop.table`.
     """
 
@@ -48,17 +48,17 @@ class Drift:
 
     @property
     def lost_ns(self) -> float:
-        """What a late iteration takes longer."""
+        """How much longer a late iteration takes."""
         return self.after_ns - self.before_ns
 
     @property
     def share(self) -> float:
-        """Its share of a late iteration."""
+        """Share of `lost_ns` in a late iteration."""
         return self.lost_ns / max(1.0, self.after_ns)
 
 
 def find_drift(loop: Loop) -> Drift | None:
-    """Return how the iterations became slower, None where they did not, by too little, or too few were recorded."""
+    """Return how the iterations became slower, None if they did not, or too little, or too few were recorded."""
     rows = loop.usual
     if rows.height < MIN_DRIFT_ITERATIONS:
         return None
@@ -67,18 +67,18 @@ def find_drift(loop: Loop) -> Drift | None:
         return None
     changes = find_changes(times)
     single = shift_at(rows, changes) if len(changes) == 1 else None
-    found = single or find_slope(rows, times) or shift_at(rows, changes)  # a slope looks like several steps
+    found = single or find_slope(rows, times) or shift_at(rows, changes)  # a slope looks like several jumps
     return found if found or can_find_changes() else compare_ends(rows, times)
 
 
 def rises(times: Float64s) -> bool:
-    """Return whether the last iterations are slower at all, so that a closer look, which loads a library, is due."""
+    """Return whether the last iterations are slower at all; only then is the library that finds shifts loaded."""
     sizes = (FEWEST_COMPARED, len(times) // 3)
     return any(float(np.median(times[-k:])) >= (1 + MATERIAL / 2) * float(np.median(times[:k])) for k in sizes)
 
 
 def shift_at(rows: pl.DataFrame, changes: tuple[LevelChange, ...]) -> Drift | None:
-    """Return the drift from the first level to the last one; a level that is left again is none."""
+    """Return the drift from the first level to the last one; levels in between do not count."""
     if not changes:
         return None
     largest = max(changes, key=lambda change: change.after - change.before)
@@ -96,7 +96,7 @@ def find_slope(rows: pl.DataFrame, times: Float64s) -> Drift | None:
 
 
 def compare_ends(rows: pl.DataFrame, times: Float64s) -> Drift | None:
-    """Return the drift from the first iterations to the last ones, if that is no chance."""
+    """Return the drift from the first iterations to the last ones, if chance does not explain it."""
     size = max(FEWEST_COMPARED, rows.height // 3)
     change = bootstrap_change(times[:size], times[-size:])
     if change is None or change[0] < MATERIAL:
@@ -121,7 +121,7 @@ def compare(
 
 
 def separate(early: npt.NDArray[np.int64], late: npt.NDArray[np.int64]) -> float:
-    """Return the share of all pairs of which the late value is larger, equal ones counted half."""
+    """Return the share of all pairs in which the late value is larger, equal ones counted half."""
     ordered = np.sort(early)
     below = np.searchsorted(ordered, late, side="left") + np.searchsorted(ordered, late, side="right")
     return float(below.mean() / 2 / len(ordered))

@@ -34,30 +34,30 @@ __all__ = [
 
 CHANCE = 0.01
 MIN_GROWTH_ITERATIONS = (
-    6  # iterations: five in a row that grow are one chance in 120, not enough beside all that is looked at
+    6  # iterations: five in a row that grow have a chance of 1 in 120, too much for all that is tested
 )
 
 SMALL_OVERLAP = 0.3  # copies fill less of the interval than this, or they are the cause
-LARGE_SHARE = 0.2  # of the iteration's time: below, the interval is no headline
-# Idle time that has a cause of its own, which is told: what is left of an interval may be the graph's.
+LARGE_SHARE = 0.2  # of the iteration's time: a smaller interval is not reported
+# Idle time with a cause of its own, which is reported: the rest of an interval may be due to the graph.
 EXPLAINED = ("idle_input_ns", "idle_allocator_ns", "idle_dependency_ns", "idle_shared_ns")
 UNEXPLAINED = tuple(part for part in IDLE_PARTS if part not in EXPLAINED)
-BEYOND = 3.0  # deviations of the intervals around their line that the growth over the capture is
+BEYOND = 3.0  # least growth over the capture, in deviations of the intervals around their line
 INTERVAL_GROWTH = 0.5  # the interval grows by half of its median over the capture
 
-COUNTS = ("kernels", "events")  # launches are counted by device time, which the host is ahead of
-COUNT_GROWTH = 0.02  # kernels are the same in number, or vary with the batch: then tau is small
+COUNTS = ("kernels", "events")  # not launches: they are counted by device time, which the host is ahead of
+COUNT_GROWTH = 0.02  # the number of kernels is constant, or varies with the batch: then tau is small
 ORDERLY = 0.5  # tau from which a count grows and does not only vary
 
 MEMORY_GROWTH = 0.05  # of what is in use, over the capture
 LEAK_NBYTES = 64 << 20  # per iteration: a GPU of 80 GB is full after 1200
-RISING = 0.9  # of the iterations leave at least as much as the one before
-LASTING = 0.2  # of the growth lies in the second half: caches and workspaces fill in the first
+RISING = 0.9  # least share of the iterations that leave at least as much as the one before
+LASTING = 0.2  # least share of the growth in the second half: caches and workspaces fill in the first
 
-FEWEST_BUILT = 2  # iterations: what is built in one may be the job's own start
-MIN_REBUILT_SHARE = 0.5  # of the iterations build something, or it is no property of the loop
+FEWEST_BUILT = 2  # iterations: what is built in a single one may belong to the job's start
+MIN_REBUILT_SHARE = 0.5  # of the iterations: if fewer build something, it is no property of the loop
 WORTH = 0.03  # of the iteration's time
-# Compilers' own ranges. Running compiled code is named much alike: "Torch-Compiled Region", "Call CompiledFxGraph".
+# Compilers' own ranges. Running compiled code has similar names: "Torch-Compiled Region", "Call CompiledFxGraph".
 COMPILE = (
     COMPILER_RANGE
     + r"|(?:Pj[Rr]t\w*|LocalClient|(?:Gpu|Nvptx|AMDGPU)Compiler|XlaCompil\w*)::(?:Backend)?Compile(?:[^d]|$)"
@@ -70,7 +70,7 @@ COMPILE = (
 class IntervalGrowth:
     """The paper's growth: large intervals between iterations that become larger.
 
-    `unexplained_ns` is each iteration's interval without what has another cause, of which `trend` is the trend.
+    `unexplained_ns` is each iteration's interval without the time that has another cause; `trend` is its trend.
     """
 
     intervals: Intervals
@@ -79,7 +79,7 @@ class IntervalGrowth:
 
     @property
     def waiting_ns(self) -> float:
-        """The mean interval without what has another cause."""
+        """The mean interval without the time that has another cause."""
         return float(self.unexplained_ns.mean())
 
 
@@ -87,8 +87,8 @@ class IntervalGrowth:
 class CountGrowth:
     """A count per iteration (`kernels` or `events`) that grows from `first` to `last`, medians of the outer thirds.
 
-    `lost_ns` is what an iteration of the last third takes longer than one of the first, `time_ns` what it takes, and
-    `extra_ns` what a mean one takes longer than one before all growth would, if it is steady.
+    `lost_ns` is how much longer an iteration of the last third takes than one of the first, `time_ns` its time, and
+    `extra_ns` how much longer a mean iteration takes than one before any growth would, if the growth is steady.
     """
 
     count: str
@@ -103,9 +103,9 @@ class CountGrowth:
 
 @dataclass(frozen=True, slots=True)
 class MemoryGrowth:
-    """Memory that iterations do not give back; `rising` is the share that leave no less than the one before.
+    """Memory that iterations do not free; `rising` is the share that leave no less in use than the one before.
 
-    `last` is in use at the end where totals were recorded, null without.
+    `last` is the memory in use at the end, null if no totals were recorded.
     """
 
     per_iteration: float
@@ -119,8 +119,8 @@ class MemoryGrowth:
 class Rebuilding:
     """Code or graphs built in most iterations: in `affected` of `iterations`, `building_ns` each on average.
 
-    `idle_ns` is the device's idle time during it, per iteration of `time_ns`. `graphs` says that these are graph
-    captures and instantiations and not compilers.
+    `idle_ns` is the device's idle time during it, per iteration of `time_ns`. `graphs`: these are graph captures and
+    instantiations, not compilers.
     """
 
     affected: int
@@ -136,7 +136,7 @@ class Rebuilding:
 def find_interval_growth(loop: Loop) -> IntervalGrowth | None:
     """Return the growth of intervals that are large, and that copies do not fill (Gu et al., section VI).
 
-    Where copies fill a good part of them, what is left without the copies must be as large, and grow.
+    Where copies fill a good part of them, the rest without the copies must be as large, and grow.
     """
     intervals = intervals_of(loop)
     if intervals is None:
@@ -152,9 +152,9 @@ def find_interval_growth(loop: Loop) -> IntervalGrowth | None:
 
 
 def find_growth(values: npt.NDArray[np.float64] | npt.NDArray[np.int64]) -> Trend | None:
-    """Return the trend of values that grow from one to the next all the time, None where chance may explain it.
+    """Return the trend of values that grow throughout, None where chance may explain it.
 
-    A busy machine makes neighbours alike, steps, and single values many times as long: none of that is growth.
+    A busy machine causes similar neighbours, jumps, and single values many times as long: none of that is growth.
     """
     trend = find_trend(values)
     if trend is None or trend.growth < INTERVAL_GROWTH or trend.tau < ORDERLY:
@@ -165,9 +165,9 @@ def find_growth(values: npt.NDArray[np.float64] | npt.NDArray[np.int64]) -> Tren
 
 
 def at_one_pace(waits: npt.NDArray[np.int64], intervals: Intervals) -> npt.NDArray[np.float64]:
-    """Return the intervals as they would be had each iteration's kernels run at the usual pace.
+    """Return the intervals as if each iteration's kernels had run at the usual pace.
 
-    Where the same work takes longer too, the machine has become slower, and not the loop longer.
+    If the same work takes longer too, the machine has become slower; the loop has not become longer.
     """
     rows = intervals.iterations
     pace = np.maximum(rows["busy_ns"].to_numpy(), 1) / np.maximum(rows["kernels"].to_numpy(), 1)
@@ -189,7 +189,7 @@ def unexplained(loop: Loop, intervals: Intervals, known: tuple[str, ...]) -> npt
 def beyond_noise(values: npt.NDArray[np.float64] | npt.NDArray[np.int64], trend: Trend) -> bool:
     """Return whether the last values are larger than the first by more than they scatter around their line.
 
-    Medians of a tenth at either end: a mean may be that of one value.
+    Medians of a tenth at either end are compared: a single value may dominate a mean.
     """
     residuals = values - trend.slope * np.arange(len(values))
     few = max(3, len(values) // 10)
@@ -219,7 +219,7 @@ def find_count_growth(loop: Loop) -> CountGrowth | None:
     )
     bounds = (int(rows["index"][0]), int(rows["index"][-1]))
     lost = max(0.0, slow - fast)
-    # Medians of outer thirds lie two thirds of the growth apart, and the first a sixth above its begin.
+    # Medians of outer thirds lie two thirds of the growth apart, and the first a sixth of it above the begin.
     extra = float(rows["iteration_ns"].mean()) - (fast - lost / 4)  # type: ignore[arg-type]
     return CountGrowth(name, first, last, trend, lost, slow, min(lost, max(0.0, extra)), bounds)
 
@@ -267,7 +267,7 @@ def weigh(loop: Loop, rows: pl.DataFrame, spans: Spans, graphs: bool, name: str)
 
 
 def build_spans(trace: Trace, *, graphs: bool) -> tuple[Spans, str]:
-    """Return when code is compiled and loaded, or graphs are captured and instantiated, and the name of most of it."""
+    """Return when code is compiled and loaded, or graphs captured and instantiated, and the name with most time."""
     host = trace.host_events.select("start_ns", "end_ns", "name_id", "category")
     calls = rows_named(host.filter(pl.col("category") == "runtime"), trace.names, BUILD)
     of_graphs = trace.names.gather(calls["name_id"]).str.contains("Capture|Graph").fill_null(value=False)

@@ -1,8 +1,8 @@
-"""How much device memory every iteration leaves in use: the least that is held between two of its ends.
+"""How much device memory every iteration leaves in use: the least in use from its begin to that of the next.
 
-The host allocates, and runs ahead of the device. So iterations are told apart by when the host launched their first
-kernels, where the trace says so. The least use within that time is what remains when all temporary memory is given
-back, wherever in the iteration that is.
+The host allocates, and runs ahead of the device. So iterations are separated by the times at which the host launched
+their first kernels, if the trace has them. The least use within an iteration is what remains when all temporary memory
+is freed, wherever in the iteration that happens.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ __all__ = ["MemoryFloors", "find_floors", "launch_times"]
 
 Int64s = npt.NDArray[np.int64]
 
-HOST_MEMORY = -1  # the device of memory events that no device has
+HOST_MEMORY = -1  # the device number of memory events that belong to no device
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryFloors:
     """The least memory in use during complete iterations after warm-up, in order.
 
-    `index` numbers the iterations. `absolute` says that the recorder wrote totals; without, `nbytes` counts from
-    what was in use when the recording began.
+    `index` numbers the iterations. `absolute`: the recorder wrote totals; otherwise `nbytes` counts from what was
+    in use when the recording began.
     """
 
     index: Int64s
@@ -51,9 +51,9 @@ def find_floors(loop: Loop, trace: Trace) -> MemoryFloors | None:
 
 
 def begins(loop: Loop, trace: Trace) -> tuple[Int64s, Int64s]:
-    """Return index and begin of the complete iterations after warm-up: on the host where that is known, in ns.
+    """Return index and begin of the complete iterations after warm-up: the launch on the host if known, in ns.
 
-    Without launch records of most of them, the device's times stand in.
+    If most have no launch record, the begins on the device are used.
     """
     rows = loop.iterations.filter(pl.col("complete") & ~pl.col("warmup"))
     launched = launch_times(loop, trace, rows["start_ns"])
@@ -76,12 +76,12 @@ def launch_times(loop: Loop, trace: Trace, starts: pl.Series) -> pl.Series:
 
 
 def floors(times: Int64s, in_use: Int64s, begin: Int64s) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """Return the least of `in_use` from each begin to the next (one fewer), and where anything is known of it."""
+    """Return the least of `in_use` from each begin to the next (one fewer), and where it is known."""
     if len(begin) < 2 or not len(times):
         return np.zeros(max(0, len(begin) - 1), np.int64), np.zeros(max(0, len(begin) - 1), bool)
     first = np.searchsorted(times, begin, side="right") - 1  # the value that holds at the begin
     known = (first[:-1] >= 0) & (np.diff(begin) > 0)
     end = np.maximum(np.searchsorted(times, begin, side="left")[1:], np.maximum(first[:-1], 0) + 1)
     pairs = np.stack([np.maximum(first[:-1], 0), end], axis=1).ravel()
-    padded = np.append(in_use, np.iinfo(np.int64).max)  # an end may lie behind the last event
+    padded = np.append(in_use, np.iinfo(np.int64).max)  # an end may lie after the last event
     return np.asarray(np.minimum.reduceat(padded, pairs)[::2]), known

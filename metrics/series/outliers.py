@@ -30,18 +30,18 @@ __all__ = [
 
 Float64s = npt.NDArray[np.float64]
 
-MIN_OUTLIER_ITERATIONS = 8  # iterations: with fewer there is no usual one
-AROUND = 11  # iterations whose median is the usual time: five in a row may be slow, and drift is followed
-CLEAR = 4.0  # deviations above it, which normal noise exceeds once in 30,000 iterations
+MIN_OUTLIER_ITERATIONS = 8  # iterations: with fewer there is no usual time
+AROUND = 11  # iterations whose median is the usual time: five in a row may be slow, and the median follows drift
+CLEAR = 4.0  # deviations above the usual time, which normal noise exceeds once in 30,000 iterations
 LARGE = 0.2  # of the usual time: less is noise that a short capture does not show
-# What says how an iteration differs, beside its time and its parts.
+# Columns that show how an iteration differs, beside its time and its parts.
 DIFFERENCES = ("kernels", "events", "edits", "launches", "waits", "allocations", "builds", "htod_bytes")
-# Of the time of all iterations together. Less than 3 % is not worth a word, and one stall in a capture is that often.
+# Of the time of all iterations together. Less than 3 % is not reported, and one stall in a capture often reaches that.
 WORTH, WARNING = 0.03, 0.1
-CHANCE = 1  # a single slow iteration may be the profiler's or the system's: it is told when it cost a tenth
-RECORDED = "idle_unknown_ns"  # part that the profiler's own work is
-MIN_PROFILER_SHARE = 0.5  # of the additional time is the profiler's
-REGULAR = 2 / 3  # of the places where a cycle should be slow are, and of the slow ones lie there
+CHANCE = 1  # a single slow iteration may be the profiler's or the system's: it is reported if it costs a tenth
+RECORDED = "idle_unknown_ns"  # the part that holds the profiler's own work
+MIN_PROFILER_SHARE = 0.5  # least share of the profiler's work in the additional time
+REGULAR = 2 / 3  # least share of a cycle's places that are slow
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ class Outliers:
 
     @property
     def extra_ns(self) -> float:
-        """What the slow iterations took more than usual, together."""
+        """The sum of what the slow iterations took more than usual."""
         return float(self.rows["extra_ns"].sum())
 
     @property
     def share(self) -> float:
-        """Share of the time of all iterations that this is."""
+        """Share of `extra_ns` in the time of all iterations."""
         return self.extra_ns / max(1, self.total_ns)
 
     @property
@@ -72,7 +72,7 @@ class Outliers:
         return self.extra_ns / max(1, self.iterations)
 
     def among(self, wanted: npt.NDArray[np.bool_]) -> Outliers:
-        """Return some of the slow iterations as outliers among the same iterations."""
+        """Return the `wanted` slow iterations as outliers among the same iterations."""
         return Outliers(self.rows.filter(pl.Series(wanted)), self.iterations, self.total_ns)
 
 
@@ -92,9 +92,9 @@ def find_outliers(loop: Loop) -> Outliers | None:
 
 @dataclass(frozen=True, slots=True)
 class SlowIterations:
-    """The slow iterations that are worth telling, by kind: the profiler's, those without rhythm, those of a cycle.
+    """The slow iterations that are worth reporting, by kind: the profiler's, irregular ones, those of a cycle.
 
-    `every` is how often the cycle comes, None without one. Where those without rhythm are told, a cycle is not.
+    `every` is the cycle's length in iterations, None without one. If irregular ones are reported, a cycle is not.
     """
 
     recorded: Outliers | None = None
@@ -104,12 +104,12 @@ class SlowIterations:
 
     @property
     def told(self) -> tuple[Outliers, ...]:
-        """All that are worth telling."""
+        """All kinds that are worth reporting."""
         return tuple(each for each in (self.recorded, self.irregular, self.cyclic) if each is not None)
 
 
 def find_slow(loop: Loop) -> SlowIterations:
-    """Return which slow iterations cost enough to be told."""
+    """Return the slow iterations that cost enough to be reported."""
     outliers = find_outliers(loop)
     if outliers is None or outliers.share < WORTH:
         return SlowIterations()
@@ -125,7 +125,7 @@ def find_slow(loop: Loop) -> SlowIterations:
 
 
 def split_recorder(loop: Loop, outliers: Outliers) -> tuple[Outliers, Outliers]:
-    """Return the outliers of the job itself, and those of which most is the profiler's own work while all waits."""
+    """Return the outliers of the job itself, and those whose extra time is mostly the profiler's own work."""
     start, length = outliers.rows["start_ns"].to_numpy(), outliers.rows["iteration_ns"].to_numpy()
     host = loop.timeline.host if loop.timeline else None
     idle = intersect(host.recorder, loop.timeline.spans([RECORDED])) if loop.timeline and host else NOTHING
@@ -134,7 +134,7 @@ def split_recorder(loop: Loop, outliers: Outliers) -> tuple[Outliers, Outliers]:
 
 
 def cost_beside_slow(loop: Loop, parts: Sequence[str]) -> Cost | None:
-    """Return what `parts` cost in those iterations that `find_slow` does not tell, as a share of all the time."""
+    """Return what `parts` cost in the iterations that `find_slow` does not report, as a share of all the time."""
     told = [index for each in find_slow(loop).told for index in each.rows["index"].to_list()]
     whole = cost_of(loop, parts)
     if whole is None or not told:
@@ -154,9 +154,9 @@ def differ(usual: pl.DataFrame, ordinary: npt.NDArray[np.bool_]) -> pl.DataFrame
 
 
 def split_cycles(loop: Loop, outliers: Outliers) -> tuple[Outliers, Outliers, int | None]:
-    """Return the outliers without rhythm, those of a cycle of the loop, and every how many iterations that comes.
+    """Return the irregular outliers, those of a cycle of the loop, and the cycle's length in iterations.
 
-    A cycle explains what lies at its places, if most of its places are slow.
+    A cycle explains the outliers at its places, if most of its places are slow.
     """
     none: npt.NDArray[np.bool_] = np.zeros(outliers.rows.height, bool)
     for cycle in loop.cycles:
@@ -168,7 +168,7 @@ def split_cycles(loop: Loop, outliers: Outliers) -> tuple[Outliers, Outliers, in
 
 
 def on_beat(indices: npt.NDArray[np.int64], slow: npt.NDArray[np.int64], every: int) -> npt.NDArray[np.bool_] | None:
-    """Return which slow iterations come `every` so many, None where they do not come regularly."""
+    """Return which slow iterations recur at every `every`-th iteration, None if they do not come regularly."""
     if every < 2 or not len(slow):
         return None
     phases, counts = np.unique(slow % every, return_counts=True)

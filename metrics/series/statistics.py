@@ -1,6 +1,6 @@
 """Robust statistics of few, noisy measurements: medians with intervals, spreads that outliers do not move.
 
-Intervals are bootstrapped: the sample stands for its source and is drawn from again. The median of `n` values drawn
+Intervals are bootstrapped: the sample represents its source and is resampled. The median of `n` values drawn
 with replacement is the value at a random rank, whose distribution is known (order statistics of uniform numbers), so
 that ranks are drawn instead of samples: the same result at a cost that does not depend on `n`.
 """
@@ -16,7 +16,7 @@ __all__ = ["bootstrap_change", "bootstrap_median", "deviation", "local_median", 
 
 Float64s = npt.NDArray[np.float64]
 
-MIN_MEDIAN_VALUES = 5  # values: between the extremes of fewer lies the median in less than 95 of 100 cases
+MIN_MEDIAN_VALUES = 5  # values: the median lies between the extremes of fewer in less than 95 of 100 cases
 RESAMPLES = 10_000  # at least 25 of them lie beyond either end of the interval
 SEED = 20260  # the same interval on every run
 NORMAL = 1.4826  # a normal distribution's standard deviation over its median absolute deviation
@@ -26,7 +26,7 @@ Z = 1.959964  # standard deviations of a normal distribution that 95 % lie withi
 def bootstrap_median(values: npt.ArrayLike) -> tuple[float, float] | None:
     """Return the 95 % interval of the median, in the values' unit; None for fewer than five values.
 
-    The values are taken to be independent; those that wander together deserve a wider interval.
+    The values are taken to be independent; correlated values would need a wider interval.
     """
     series = np.sort(np.asarray(values, np.float64))
     if len(series) < MIN_MEDIAN_VALUES:
@@ -64,10 +64,10 @@ def resampled_medians(ordered: Float64s, random: np.random.Generator) -> Float64
 
 
 def bounds_of(resampled: Float64s, n: int) -> tuple[float, float]:
-    """Return the ends of the interval that holds 95 % of the resampled values, widened for `n` being small.
+    """Return the ends of the interval that holds 95 % of the resampled values, widened if `n` is small.
 
     A small sample scatters less than its source. The expanded percentile interval (Hesterberg 2015, "What Teachers
-    Should Know About the Bootstrap") takes the quantiles that Student's t asks for instead of the normal ones.
+    Should Know About the Bootstrap") takes the quantiles of Student's t instead of the normal ones.
     """
     free = n - 1
     student = Z + (Z**3 + Z) / (4 * free) + (5 * Z**5 + 16 * Z**3 + 3 * Z) / (96 * free**2)
@@ -77,13 +77,13 @@ def bounds_of(resampled: Float64s, n: int) -> tuple[float, float]:
 
 
 def deviation(values: npt.ArrayLike) -> float:
-    """Return the standard deviation as the middle half of the values shows it; 0 without values."""
+    """Return the standard deviation estimated from the middle half of the values; 0 without values."""
     series = np.asarray(values, np.float64)
     return NORMAL * float(np.median(np.abs(series - np.median(series)))) if len(series) else 0.0
 
 
 def noise(values: npt.ArrayLike) -> float:
-    """Return the standard deviation from one value to the next, which neither shifts nor trends add to."""
+    """Return the standard deviation from one value to the next, which neither shifts nor trends increase."""
     steps = np.diff(np.asarray(values, np.float64))
     return NORMAL * float(np.median(np.abs(steps))) / math.sqrt(2) if len(steps) else 0.0
 

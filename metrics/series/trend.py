@@ -11,15 +11,17 @@ import numpy.typing as npt
 __all__ = ["Trend", "chance_of", "find_trend", "rises_throughout"]
 
 MIN_TREND_VALUES = 5  # values: fewer prove nothing
-SURE = 1.96  # deviations: autocorrelations below are those of independent values
-PART = 0.2  # of the slope: a half that rises less is level, and the other one a step
+SURE = 1.96  # deviations: smaller autocorrelations also occur among independent values
+PART = 0.2  # of the slope: a half that rises less is level, and the series jumps in the other
 MAX_POINTS = 400  # pairs are compared, so longer series are thinned evenly
 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """`slope` per step, `tau` in -1..1, `p_value` of tau under no trend (normal approximation), `growth` from the
-    line's first to its last value relative to the median.
+    """The trend of a series.
+
+    `slope` per value, `tau` in -1..1, `p_value` of tau under no trend (normal approximation), `growth` from the line's
+    first to its last value relative to the median.
     """
 
     slope: float
@@ -48,15 +50,15 @@ def find_trend(values: npt.ArrayLike) -> Trend | None:
 
 
 def thin(count: int) -> npt.NDArray[np.int64]:
-    """Return the places of a long series that are looked at, evenly."""
+    """Return the places of a long series that are used, evenly spread."""
     return np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS)).astype(np.int64))
 
 
 def chance_of(values: npt.ArrayLike, trend: Trend) -> float:
-    """Return the p-value of the trend's tau where neighbours are alike, as under a load that comes and goes.
+    """Return the p-value of the trend's tau if neighbours are alike, as under a load that comes and goes.
 
-    Kendall's S then varies more than among independent values: by as much as the ranks of what is left around the line
-    correlate with themselves (Hamed and Rao, J. Hydrol. 204, 1998).
+    Kendall's S then varies more than among independent values: by an amount that follows from the autocorrelation of
+    the ranks of the residuals around the line (Hamed and Rao, J. Hydrol. 204, 1998).
     """
     series = np.asarray(values, np.float64)
     at = thin(len(series))
@@ -66,7 +68,7 @@ def chance_of(values: npt.ArrayLike, trend: Trend) -> float:
 
 
 def inflation(left: npt.NDArray[np.float64]) -> float:
-    """Return how many times as much Kendall's S varies as among independent values, at least 1."""
+    """Return the variance of Kendall's S over that among independent values, at least 1."""
     n = len(left)
     ranks = np.argsort(np.argsort(left, kind="stable"), kind="stable") - (n - 1) / 2
     lag = np.arange(1, n - 2)
@@ -77,7 +79,7 @@ def inflation(left: npt.NDArray[np.float64]) -> float:
 
 
 def rises_throughout(values: npt.ArrayLike, trend: Trend) -> bool:
-    """Return whether either half rises by a good part of the slope: after a step one of them is level."""
+    """Return whether either half rises by a good part of the slope: after a jump one of them is level."""
     series = np.asarray(values, np.float64)
     middle = len(series) // 2
     return min(theil_sen(series[: len(series) - middle]), theil_sen(series[middle:])) >= PART * trend.slope

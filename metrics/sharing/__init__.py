@@ -1,5 +1,5 @@
-"""Devices that several processes use at once: how long each one's iterations become, and by what.
+"""Devices that several processes use at once: how much longer the iterations of each become, and why.
 
-`shared_places` finds which ranks share a device; `work`, `repeated` and `losses`, then `shares` and `devices`, say what
-they cost each other.
+`shared_places` finds which ranks share a device; `work`, `repeated` and `losses`, then `shares` and `devices`, measure
+what they cost each other.
 """

@@ -15,12 +15,12 @@ from deepprof.metrics.spans import NOTHING, Spans, intersect, union
 
 __all__ = ["SharedDevice", "Utilisation", "measure_device"]
 
-ABSENT_NS = 100_000_000  # a process without a loop that is silent for longer has gone; one with a loop: two iterations
+ABSENT_NS = 100_000_000  # a process without a loop has gone after a longer pause; one with a loop after two iterations
 
 
 @dataclass(frozen=True, slots=True)
 class Utilisation:
-    """How long a number of processes was present, and for how long of that the device worked."""
+    """How long a given number of processes was present, and for how much of that time the device worked."""
 
     span_ns: int
     busy_ns: int
@@ -33,7 +33,7 @@ class Utilisation:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SharedDevice:
-    """A device that several processes have work on, and each of them; `alone` is with one process present."""
+    """A device that several processes have work on, and each of them; `alone` is while one process is present."""
 
     identity: str | None
     manner: Manner
@@ -43,7 +43,7 @@ class SharedDevice:
 
 
 def measure_device(shared: SharedWork, shares: Mapping[Place, ShareOfDevice]) -> SharedDevice:
-    """Return the device of `shared`; `shares` has that of each of its places."""
+    """Return the device of `shared`; `shares` has the share of each of its places."""
     processes = tuple(shares[work.rank, work.device] for work in shared.works)
     alone, together = measure_utilisation(
         shared.works, [find_presence(w, s) for w, s in zip(shared.works, processes, strict=True)]
@@ -63,7 +63,7 @@ def measure_utilisation(works: Sequence[DeviceWork], present: Sequence[Spans]) -
 
 
 def find_presence(work: DeviceWork, share: ShareOfDevice) -> Spans:
-    """Return when a process is at work, its pauses included: one for longer than two of its iterations is absent."""
+    """Return when a process is present, pauses included; during a pause of over two of its iterations it is absent."""
     busy, longest = work.busy, share.longest_ns
     if not len(busy.starts):
         return NOTHING

@@ -1,9 +1,9 @@
-"""What the other processes of a device cost every iteration of one, nanosecond by nanosecond.
+"""What the other processes on a device cost every iteration of one process, nanosecond by nanosecond.
 
-Four things can be seen: the device runs another one's kernel while one's own is queued (they take turns); one's own
-kernel takes longer than it does alone, because another one's runs beside it or the device has put it aside; a copy
-waits for another one's; and a copy takes longer beside another one's. What an iteration takes beyond its level without
-others, and none of these explain, is the host's, or hidden.
+Four losses are visible: the device runs another process's kernel while one of this process is queued (they take turns);
+a kernel takes longer than alone, because another process's kernel runs beside it or the device has suspended it; a copy
+waits for another process's copy; and a copy takes longer beside another process's copy. Time beyond the level without
+others that none of these explains is the host's, or hidden.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["LOSSES", "UNTOUCHED", "QueuedTime", "find_level", "measure_losses"]
 
 Int64s = npt.NDArray[np.int64]
 
-UNTOUCHED = 0.01  # of an iteration: others that work for less leave it alone
+UNTOUCHED = 0.01  # of an iteration: others that work for less leave it undisturbed
 
-# One row per usual iteration of the longest loop. `together_ns` is how long others had work on the device in it; of
-# `lost_ns`, the sum of the four, each nanosecond is counted once. `stretch_ns` is what it takes beyond the level of
-# iterations without others, null where there are too few; `rest_ns` what of that is not lost to others on the device.
+# One row per usual iteration of the longest loop. `together_ns` is how long others had work on the device in it;
+# `lost_ns` is the sum of the four losses, and counts each nanosecond once. `stretch_ns` is the time beyond the level of
+# iterations without others, null if there are too few; `rest_ns` the part of it not lost to others on the device.
 LOSSES = pl.Schema(
     {
         "index": pl.Int64(),
@@ -45,9 +45,9 @@ LOSSES = pl.Schema(
 
 @dataclass(frozen=True, slots=True)
 class QueuedTime:
-    """When kernels, and when copies of a process wait while others have what they wait for.
+    """When kernels, and when copies, of a process wait for what others use.
 
-    `proven`: the trace shows that they were queued. Without launch records any pause may be one.
+    `proven`: the trace shows that they were queued. Without launch records any pause may be a wait.
     """
 
     kernels: Spans
@@ -84,22 +84,22 @@ def measure_losses(
 
 
 def find_level(whole_ns: Int64s, together_ns: Int64s) -> int | None:
-    """Return what an iteration usually takes while others leave the device alone; None for too few of these."""
+    """Return the median time of the iterations that others leave undisturbed; None for too few of these."""
     left_alone = whole_ns[together_ns <= UNTOUCHED * whole_ns]
     return round(float(np.median(left_alone))) if len(left_alone) >= MIN_RUNS_ALONE else None
 
 
 def limit(turns: Int64s, waits: Int64s, most: Int64s | None) -> tuple[Int64s, Int64s]:
-    """Return two parts of each iteration cut to `most` together, the first before the second; nothing without it."""
+    """Return `turns` and `waits` of each iteration cut to `most` together, `turns` first; zeros if `most` is None."""
     most = np.zeros_like(turns) if most is None else most
     first = np.minimum(turns, most)
     return first, np.minimum(waits, most - first)
 
 
 def sum_extra(events: Repeated, others: Spans, iterations: int) -> Int64s:
-    """Return by how much the events of each iteration took longer beside `others`, at most as long as these ran.
+    """Return how much longer the events of each iteration took beside `others`, at most as long as these ran.
 
-    Longer and shorter ones are added up before they are cut off at 0, so that noise adds nothing.
+    Longer and shorter events are added up before the sum is cut off at 0, so that noise adds nothing.
     """
     beside = look_beside(events, others)
     most = np.minimum(beside.overlap_ns, events.counted_ns)

@@ -1,4 +1,4 @@
-"""What comes back in every iteration of a process, so that it can be compared with and without others beside it."""
+"""Events that recur in every iteration of a process, to compare them with and without other processes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["MIN_RUNS_ALONE", "OverlapTimes", "Repeated", "list_copies", "list_ke
 Int64s = npt.NDArray[np.int64]
 Float64s = npt.NDArray[np.float64]
 
-MIN_RUNS_ALONE = 3  # runs of one event that tell how long it takes alone
-NOBODY = -1  # iteration of what runs between iterations
+MIN_RUNS_ALONE = 3  # runs of one event that show how long it takes alone
+NOBODY = -1  # the iteration of events that run between iterations
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """Events that come back in every iteration, `key` for `key`, in arrays of one length.
+    """Events that recur in every iteration, matched by `key`, in arrays of one length.
 
-    `iteration` is the row of `Loop.usual` that an event starts in. `counted_ns` is how much of it an iteration can lose
-    by: all of a kernel, of a copy what nothing hides.
+    `iteration` is the row of `Loop.usual` that an event starts in. `counted_ns` is the part of an event that can delay
+    the iteration: all of a kernel, the exposed part of a copy.
     """
 
     start_ns: Int64s
@@ -40,7 +40,7 @@ class Repeated:
     def sum_by_iteration(self, values: npt.ArrayLike, iterations: int) -> Float64s:
         """Return the sum of `values`, one for each event, in every iteration."""
         sums = np.bincount(self.iteration, np.asarray(values, np.float64), minlength=iterations)
-        return sums.astype(np.float64)  # of no event at all numpy makes integers
+        return sums.astype(np.float64)  # without events numpy returns integers
 
 
 def list_kernels(trace: Trace, loop: Loop) -> Repeated:
@@ -51,7 +51,7 @@ def list_kernels(trace: Trace, loop: Loop) -> Repeated:
 
 
 def list_copies(trace: Trace, loop: Loop) -> Repeated:
-    """Return the copies from and to the device's outside; those of one direction and size are alike."""
+    """Return the copies into and out of the device; those of one direction and size count as the same."""
     rows = rows_within(trace, loop, pl.col("activity").is_in(WORK) & is_on_link())
     exposed = NOTHING if loop.timeline is None else loop.timeline.spans(tuple(COPY_PARTS.values()))
     counted = covered(exposed, rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
@@ -59,7 +59,7 @@ def list_copies(trace: Trace, loop: Loop) -> Repeated:
 
 
 def rows_within(trace: Trace, loop: Loop, which: pl.Expr) -> pl.DataFrame:
-    """Return the events of the loop's device that `which` selects and a usual iteration holds, with its number."""
+    """Return the events of the loop's device that `which` selects in usual iterations, with the iteration's number."""
     rows = trace.device_events.filter((pl.col("device") == loop.device) & which)
     start = loop.usual["start_ns"].to_numpy()
     end = start + loop.usual["iteration_ns"].to_numpy()
@@ -78,17 +78,17 @@ def make_repeated(rows: pl.DataFrame, keys: list[str], counted_ns: Int64s) -> Re
 
 @dataclass(frozen=True, slots=True)
 class OverlapTimes:
-    """Repeated events beside those of others: how long both ran, and how much longer than alone each took."""
+    """Repeated events beside other processes' work: how long both ran, and how much longer than alone each took."""
 
     overlap_ns: Int64s
     extra_ns: Float64s
 
 
 def look_beside(events: Repeated, others: Spans) -> OverlapTimes:
-    """Return how events fare beside `others`.
+    """Return how long `events` overlap with `others`, and how much longer they take than alone.
 
-    Alone an event takes the median of its kind where nothing of others ran meanwhile. Where that was not often enough,
-    the shortest counts as alone, and what is found is a lower bound.
+    The time alone is the median over events of the same key that no other work overlaps. If there are too few of these,
+    the shortest event counts as alone, and the result is a lower bound.
     """
     overlap = covered(others, events.start_ns, events.end_ns)
     taken = events.end_ns - events.start_ns

@@ -1,4 +1,4 @@
-"""Which ranks have work on one and the same device: only what the recordings prove, or the user says."""
+"""Which ranks have work on one and the same device: only what the recordings prove, or the user states."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Place = tuple[int, int]  # rank and its device
 
 @dataclass(frozen=True, slots=True)
 class RankDevices:
-    """The devices that a rank has work on, with what identifies each beyond the rank (None: nothing recorded does).
+    """The devices that a rank has work on, each with an identity that holds beyond the rank (None: not recorded).
 
-    Times of two ranks can be compared where their `clock` is the same: "unix", or the recording that they are parts of.
+    Times of two ranks can be compared if their `clock` is the same: "unix", or the recording that they are parts of.
     """
 
     rank: int
@@ -32,7 +32,7 @@ class RankDevices:
 
 @dataclass(frozen=True, slots=True)
 class SharedPlaces:
-    """A device that several ranks have work on, each under a number of its own; `identity`: None on a user's word."""
+    """A device that several ranks have work on, each under a number of its own; `identity`: None if user-stated."""
 
     identity: str | None
     places: tuple[Place, ...]
@@ -40,13 +40,13 @@ class SharedPlaces:
 
 @dataclass(frozen=True, slots=True)
 class SharedWork:
-    """What each of several ranks has on a device that they share."""
+    """The work of each of several ranks on a device that they share."""
 
     identity: str | None
     works: tuple[DeviceWork, ...]
 
     def beside(self, rank: int) -> list[DeviceWork]:
-        """Return what the other ranks have there."""
+        """Return the work of the other ranks there."""
         return [work for work in self.works if work.rank != rank]
 
     def others(self, rank: int) -> OtherWork:
@@ -55,7 +55,7 @@ class SharedWork:
 
 
 def list_devices(trace: Trace) -> RankDevices:
-    """Return the devices of the rank of `trace`; CPU operators that stand for kernels are on none."""
+    """Return the devices of the rank of `trace`; CPU operators that count as kernels are on none."""
     work = trace.device_events.filter(pl.col("activity").is_in(WORK))
     used = [] if is_stand_in(trace) else work["device"].unique().sort().to_list()
     known = dict(trace.processes[0].devices) if len(trace.processes) == 1 else {}
@@ -66,9 +66,9 @@ def list_devices(trace: Trace) -> RankDevices:
 def find_shared(ranks: Sequence[RankDevices], *, same_device: bool = False) -> tuple[SharedPlaces, ...]:
     """Return the devices that two ranks or more have work on, and on one clock.
 
-    One number on one host proves nothing: processes may see different devices under it. With `same_device` the user
-    says that the ranks ran on one machine: their only devices are one, and of several those of one number. Raises
-    `UsageError` where that cannot be, or the clocks cannot be compared.
+    The same number on one host proves nothing: processes may see different devices under it. With `same_device` the
+    user states that the ranks ran on one machine: if each has only one device, it is the same one; of several devices
+    those with the same number are. Raises `UsageError` where that cannot be, or the clocks cannot be compared.
     """
     found: dict[tuple[str, str], list[Place]] = {}
     if same_device:
@@ -87,7 +87,7 @@ def find_shared(ranks: Sequence[RankDevices], *, same_device: bool = False) -> t
 
 
 def check_word(ranks: Iterable[RankDevices]) -> None:
-    """Raise `UsageError` where ranks cannot have shared a device, or nothing can be said of it."""
+    """Raise `UsageError` if the ranks cannot have shared a device, or their clocks cannot be compared."""
     busy = [each for each in ranks if each.devices]
     if len(busy) < 2:
         raise UsageError("--same-device takes traces of two processes or more with work on a device")
@@ -96,7 +96,7 @@ def check_word(ranks: Iterable[RankDevices]) -> None:
 
 
 def read_shared(shared: Iterable[SharedPlaces], traces: Iterable[Trace]) -> tuple[SharedWork, ...]:
-    """Return what the ranks of `traces` have on the devices that they share."""
+    """Return the work of the ranks of `traces` on the devices that they share."""
     by_rank: Mapping[int, Trace] = {trace.rank or 0: trace for trace in traces}
     return tuple(
         SharedWork(each.identity, tuple(read_work(by_rank[rank], device) for rank, device in each.places))

@@ -1,4 +1,4 @@
-"""One process on a device that it shares: what its iterations lose to the others, and how they come onto the device."""
+"""One process on a shared device: what its iterations lose to the others, and how the device runs them all."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from deepprof.metrics.spans import Spans, covered, intersect
 
 __all__ = ["Manner", "Neighbour", "ShareOfDevice", "keep_disturbed", "measure_share"]
 
-# How kernels of several processes come onto one device: one after the other (time-sliced); at once (MPS, or slices of
-# the device that the recording does not tell apart); or they were never in each other's way, and nothing shows it.
+# How one device runs the kernels of several processes: one after the other (time-sliced); at once (MPS, or slices of
+# the device that the recording does not distinguish); or not visible, because they were never in each other's way.
 Manner = Literal["in turn", "at once", "not visible"]
-CONTENDED = 0.01  # of the time beside others: less shows no manner
+CONTENDED = 0.01  # of the time beside others: with less contention the manner is not visible
 TOUCHING = 0.05  # of the contended time: overlap below it is the hand-over between turns
-EDGE_NS = 20_000  # of overlap: shorter ones say nothing about who stood still
-STOOD_STILL, WENT_ON = 0.8, 0.2  # of the overlap that a kernel took longer
-IN_BETWEEN = 0.3  # of the overlap: kernels that neither stood still nor went on are no more than that
+EDGE_NS = 20_000  # of overlap: a shorter one does not show which kernel stood still
+STOOD_STILL, WENT_ON = 0.8, 0.2  # extra time of a kernel as a share of the overlap
+IN_BETWEEN = 0.3  # of the overlap: the most for kernels that neither stood still nor went on
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,13 @@ class Neighbour:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ShareOfDevice:
-    """One process on a shared device; without a loop `losses` is empty, and what rests on it None.
+    """One process on a shared device; without a loop `losses` is empty, and values computed from it are None.
 
-    `alone_ns` is the median iteration while no other process works, `together_ns` while one does, over so many
-    iterations; `losses` has a row per usual iteration of its longest loop (`losses.LOSSES`). `headroom_ns` is what a
-    mean iteration would save without the others: what it loses to them on the device, but no more than iterations
-    without them are shorter, where there are some. `proven`: launch records show that work was queued.
+    `alone_ns` is the median iteration while no other process works, over `alone_iterations`, `together_ns` while one
+    does, over `together_iterations`; `losses` has a row per usual iteration of its longest loop (`losses.LOSSES`).
+    `headroom_ns` is what a mean iteration would save without the others: its loss to them on the device, but at most
+    the time by which iterations without them are shorter, if there are any. `proven`: launch records show that work was
+    queued.
     """
 
     rank: int
@@ -100,7 +101,7 @@ def measure_share(trace: Trace, shared: SharedWork, own: DeviceWork, loop: Loop 
 
 
 def identify(trace: Trace) -> tuple[int | None, str | None]:
-    """Return id and name of the trace's process, as far as it says: else the one that makes most runtime calls."""
+    """Return id and name of the trace's process; if not recorded, the id of the one with most runtime calls."""
     if len(trace.processes) == 1:
         return trace.processes[0].id, trace.processes[0].name
     calls = trace.host_events.filter(pl.col("category") == "runtime")["process"].drop_nulls()
@@ -140,11 +141,11 @@ def find_neighbour(loop: Loop, other: DeviceWork) -> Neighbour:
 
 
 def judge_manner(kernels: Repeated, losses: pl.DataFrame, others: OtherWork, own: DeviceWork) -> Manner:
-    """Return how the kernels of this process and of others come onto the device.
+    """Return how the device runs the kernels of this process and of others.
 
-    A kernel that is put aside for another process' turn seems to run on, so that overlap alone does not tell. But then
-    one of two kernels stands still for as long as the other runs, and the other goes on as if alone; where they run at
-    once both go on, slower.
+    A kernel that is suspended for another process' turn seems to run on, so that overlap alone does not decide. But
+    with turns, one of two kernels stands still for as long as the other runs, and the other goes on as if alone; if
+    they run at once, both go on, slower.
     """
     overlap, turns = intersect(own.kernels, others.kernels).total_ns, int(losses["turns_ns"].sum())
     if overlap + turns <= CONTENDED * int(losses["together_ns"].sum()):

@@ -1,4 +1,4 @@
-"""What a process has on a device, and what it has to wait for there while others have the device."""
+"""The work of a process on a device, and what it waits for there while others use the device."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["BETWEEN_NS", "WORK", "DeviceWork", "OtherWork", "is_on_link", "merge
 Int64s = npt.NDArray[np.int64]
 
 WORK = ("kernel", "memcpy", "memset", "graph")
-BETWEEN_NS = 20_000  # of one process: between two of its kernels the device is its own still
-ON_LINK = ("HtoD", "DtoH", "PtoP")  # copies that an engine of their own makes; the device's own ones are like kernels
+BETWEEN_NS = 20_000  # pause between two kernels of one process in which the device still counts as in its use
+ON_LINK = ("HtoD", "DtoH", "PtoP")  # copies by a separate engine; copies within the device are like kernels
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceWork:
-    """When one process has kernels on a device, and when copies from and to its outside."""
+    """When one process has kernels on a device, and when it has copies into and out of the device."""
 
     rank: int
     device: int
@@ -37,14 +37,14 @@ class DeviceWork:
 
 
 def merge(several: Sequence[Spans]) -> Spans:
-    """Return the time that lies in any."""
+    """Return the time that lies in any of `several`."""
     if not several:
         return NOTHING
     return union(np.concatenate([s.starts for s in several]), np.concatenate([s.ends for s in several]))
 
 
 def read_work(trace: Trace, device: int) -> DeviceWork:
-    """Return what the process of `trace` has on a device."""
+    """Return the work of the process of `trace` on a device."""
     rows = trace.device_events.filter((pl.col("device") == device) & pl.col("activity").is_in(WORK))
     link = rows.select(is_on_link()).to_series()
     kernels, copies = (
@@ -54,7 +54,7 @@ def read_work(trace: Trace, device: int) -> DeviceWork:
 
 
 def is_on_link() -> pl.Expr:
-    """Return whether an event is a copy from or to the device's outside; of one without a direction that is assumed."""
+    """Return whether an event is a copy into or out of the device; a copy without a direction counts as one."""
     outward = pl.col("copy_kind").cast(pl.String).is_in(ON_LINK) | pl.col("copy_kind").is_null()
     return (pl.col("activity") == "memcpy") & outward
 
@@ -69,12 +69,12 @@ class OtherWork:
 
     @classmethod
     def of(cls, works: Sequence[DeviceWork]) -> OtherWork:
-        """Return what several processes have there together."""
+        """Return the combined work of several processes there."""
         kernels, copies = merge([each.kernels for each in works]), merge([each.copies for each in works])
         return cls(kernels, copies, merge([kernels, copies]))
 
     def hold(self, kernels: Spans, copies: Spans) -> tuple[Spans, Spans]:
-        """Return the part of the time in which kernels and copies wait that others have what these wait for."""
+        """Return the parts of the waits of `kernels` and `copies` in which others use what these wait for."""
         return intersect(kernels, close_gaps(self.kernels)), intersect(copies, close_gaps(self.copies))
 
 

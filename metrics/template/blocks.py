@@ -23,8 +23,8 @@ BLOCKS = pl.Schema(dict.fromkeys(("iteration", "block", "repeat", "start_ns", "e
 def place_blocks(loop: Loop, trace: Trace) -> pl.DataFrame:
     """Return where the blocks of a loop's template ran, with the schema `BLOCKS`.
 
-    The template says at which kernel of an iteration a block begins; an iteration in which nothing repeats from there
-    on, because kernels were added or left out before, has no row for it.
+    The template gives the kernel of an iteration at which a block begins; an iteration in which nothing repeats from
+    there on, because kernels were added or left out before, has no row for it.
     """
     whole = loop.iterations.filter("complete")
     work = trace.device_events.filter(
@@ -48,7 +48,7 @@ def place_blocks(loop: Loop, trace: Trace) -> pl.DataFrame:
 
 
 def repeats(symbols: npt.NDArray[np.uint32], at: Int64s, block: NestedBlock) -> npt.NDArray[np.bool_]:
-    """Return in which rows of `at`, the places of a block's kernels, they really repeat."""
+    """Return in which rows of `at`, the places of a block's kernels, the kernels repeat."""
     names = symbols[at]
     return np.asarray((names[:, block.events :] == names[:, : -block.events]).all(axis=1))
 

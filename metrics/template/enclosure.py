@@ -17,7 +17,7 @@ class Enclosure:
     """How slices in the order of `order_slices` lie within each other, arrays of one row per slice.
 
     `parent` is the row of the innermost slice that is open when this one starts, -1 for none, and `depth` counts those
-    that are open; both hold as far as nothing crosses. `crosses` says that a slice ends after its parent.
+    that are open; both are valid as long as nothing crosses. `crosses`: the slice ends after its parent.
     """
 
     parent: Int64s
@@ -52,7 +52,7 @@ def separate(tracks: Int64s, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int6
 
 
 def parents(depth: Int64s, long: npt.NDArray[np.bool_]) -> Int64s:
-    """Return the last row before each one that is a level higher and has a length, -1 for those at the top."""
+    """Return for each row the last one before it that is one level up and has a length, -1 at the top."""
     rows, size = np.arange(len(depth)), len(depth) + 1
     keys = np.sort((depth * size + rows)[long])
     at = np.searchsorted(keys, (depth - 1) * size + rows) - 1

@@ -1,4 +1,4 @@
-"""The operators around a launch: what the framework was computing when it asked for a kernel."""
+"""The operators around a launch: what the framework was computing when it launched a kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["operators_at_launch"]
 
 Int64s = npt.NDArray[np.int64]
 
-DEEPEST = 128  # operators around a launch that are told
+DEEPEST = 128  # operators around a launch that are reported, at most
 COLUMNS = ("row", "start_ns", "end_ns", "process", "thread")
 
 
@@ -21,7 +21,7 @@ def operators_at_launch(trace: Trace, events: Int64s) -> Int64s:
     """Return the operators that were open on the launching thread when `events` were launched.
 
     `events` are rows of `Trace.device_events`. The result has a row per event and a column per level, the outermost
-    operator first: rows of `Trace.host_events`, -1 behind the innermost one. Events without a launch record have none.
+    operator first: rows of `Trace.host_events`, -1 after the innermost one. Events without a launch record have none.
     """
     launches = find_launches(trace, events)
     operators = trace.host_events.with_row_index("row").filter(pl.col("category") == "op").select(COLUMNS)
@@ -57,7 +57,7 @@ def find_parents(slices: pl.DataFrame) -> Int64s:
 
 
 def climb(parent: Int64s, first: int) -> Int64s:
-    """Return the ancestors of the slices from `first` on, a row each, the outermost first and -1 behind the last."""
+    """Return the ancestors of the slices from `first` on, a row each, the outermost first and -1 after the last."""
     chain = [parent[first:]]
     while len(chain) < DEEPEST and (chain[-1] >= 0).any():
         chain.append(np.where(chain[-1] >= 0, parent[chain[-1]], -1))

@@ -1,4 +1,4 @@
-"""One iteration that stands for all of a loop: the kernels that most of them run, each with its median time."""
+"""One iteration that represents all of a loop: the kernels that most of them run, each with its median time."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["MedianIteration", "find_median_iteration"]
 
 Int64s = npt.NDArray[np.int64]
 
-CELLS = 1 << 22  # kernels looked at: of more, iterations spread evenly are enough for a median
+CELLS = 1 << 22  # kernels read: of more, iterations spread evenly are enough for a median
 
 
 @dataclass(frozen=True, slots=True)
 class MedianIteration:
     """The kernels of the main stream in their order, arrays of one row per kernel.
 
-    `name_ids` and `events` (rows of `device_events`) are those of one real iteration, `iterations` says how many run
+    `name_ids` and `events` (rows of `device_events`) are those of one real iteration, `iterations` is how many run
     the same kernels and give the medians: `gap_ns`, the stream's pause before a kernel (0 for the first), and
-    `busy_ns`, the time from then to its end. `interval_ns` is the pause behind the last one, `blocks` are the nested
+    `busy_ns`, what it adds to the busy time. `interval_ns` is the pause after the last one, `blocks` are the nested
     loops that this iteration shows.
     """
 
@@ -40,10 +40,10 @@ class MedianIteration:
 
 
 def find_median_iteration(loop: Loop, trace: Trace) -> MedianIteration | None:
-    """Return the iteration that stands for all of a loop, None where no iteration is complete.
+    """Return the iteration that represents all of a loop, None where no iteration is complete.
 
     Variants of a kernel (data type, tile size) count as the same one. Iterations after warm-up that another one
-    follows are looked at, or all complete ones where there are none.
+    follows are used, or all complete ones where there are none.
     """
     rows = loop.usual if loop.usual.height else loop.table.filter("complete")
     work = main_kernels(loop, trace)
@@ -84,7 +84,7 @@ def main_kernels(loop: Loop, trace: Trace) -> pl.DataFrame:
 
 
 def alike(names: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.bool_], int]:
-    """Return which rows are the most frequent one, and the first of them."""
+    """Return which rows equal the most frequent one, and the index of the first of them."""
     _, kind, count = np.unique(names, axis=0, return_inverse=True, return_counts=True)
     same = kind.ravel() == np.argmax(count)
     return same, int(np.argmax(same))

@@ -1,7 +1,7 @@
-"""The miner of a stream that is still running: integers in, iterations out as they are completed.
+"""The miner of a stream that is still running: reads integers, returns iterations as they are completed.
 
-`miner` is what callers use, `loop_tracker` decides which loop is followed, `template_tracker` makes iterations of
-passes.
+`miner` is the interface for callers, `loop_tracker` decides which loop is followed, `template_tracker` turns passes
+into iterations.
 """
 
 from deepprof.mining.online.miner import OnlineMiner

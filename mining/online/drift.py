@@ -1,4 +1,4 @@
-"""When the iteration itself has changed: recent ones say what its template has become."""
+"""Detect that the iteration itself has changed, and find its new template in recent iterations."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Read: TypeAlias = Callable[[int, int], SymbolArray]
 
 ALIKE = 3  # iterations in a row, all edited
 WORTH = 0.01  # edits per symbol from which on iterations that still change get a new template
-BETTER = 0.5  # of the edits must be gone with it
-LONGEST_WAIT = 64  # edited iterations until the next try, when none in a long row became a template
+BETTER = 0.5  # of the edits that may remain with it
+LONGEST_WAIT = 64  # edited iterations at most until the next comparison, when none in a long row became a template
 
 
 class TemplateChange(NamedTuple):
-    """The iteration number `row` of those looked at is the template of those after it."""
+    """The new template of the following iterations: iteration number `row` of those examined."""
 
     row: int
     template: SymbolArray
@@ -40,10 +40,10 @@ class EditedIteration(NamedTuple):
 
 @dataclass(slots=True)
 class DriftWatch:
-    """Looks at iterations in stream order for three in a row that changed in the same way.
+    """Searches iterations in stream order for three in a row that changed in the same way.
 
-    `recent` holds the last two edited ones, `run` how many there are in a row, `due` at which length of the row a
-    costly comparison is tried next.
+    `recent` holds the last two edited iterations, `run` is the number of edited ones in a row, `due` the length of that
+    row at which a costly comparison is tried next.
     """
 
     recent: list[EditedIteration] = field(default_factory=list)
@@ -55,10 +55,10 @@ class DriftWatch:
         self.recent, self.run, self.due = [], 0, ALIKE
 
     def look(self, rows: Iterations, read: Read, reach: int) -> TemplateChange | None:
-        """Return the first change; the caller then comes back with what follows it.
+        """Return the first change, else None; after a change the caller calls again with the iterations that follow it.
 
-        `read(first, end)` gives the symbols of the stream, or raises `IndexError` when they are gone; it is asked for
-        `reach` of them at most.
+        `read(first, end)` returns the symbols of the stream, or raises `IndexError` when they are no longer kept; it is
+        called for at most `reach` symbols.
         """
         if not rows.edits.any():
             return None
@@ -99,6 +99,6 @@ class DriftWatch:
 
 
 def difference(segment: SymbolArray, template: SymbolArray) -> int:
-    """Return about how many edits turn the one into the other. O(n)."""
+    """Return the approximate number of edits that turn the one into the other. O(n)."""
     matched = int(match(segment, template).matched.sum())
     return max(len(segment), len(template)) - matched

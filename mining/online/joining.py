@@ -1,4 +1,4 @@
-"""Variants of one kernel taken as one symbol, in a stream as in the template found in it."""
+"""Join variants of one kernel into one symbol, in a stream as in the template found in it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ NONE: UInt32s = np.empty(0, np.uint32)
 
 @dataclass(frozen=True, slots=True)
 class JoinedVariants:
-    """Symbols `variants`, ascending, stand for `symbols`, one for one; all others for themselves.
+    """Maps each of `variants`, ascending, to its entry of `symbols`; all other symbols stay as they are.
 
-    `table` says the same for the symbols of 16 bits, where there are variants.
+    `table` is the same map for 16-bit symbols, None without variants.
     """
 
     variants: UInt32s = field(default_factory=lambda: NONE)
@@ -31,7 +31,7 @@ class JoinedVariants:
 
     @classmethod
     def make(cls, variants: UInt32s, symbols: UInt32s) -> JoinedVariants:
-        """Return the joining of variants, ascending, with symbols, none larger than its variant."""
+        """Return the map from ascending variants to symbols, none of them larger than its variant."""
         if not len(variants):
             return cls()
         table = np.arange(1 << 16, dtype=np.uint16)
@@ -41,9 +41,10 @@ class JoinedVariants:
 
     @classmethod
     def seen_in(cls, loop: MinedLoop, stream: SymbolArray) -> JoinedVariants:
-        """Return what the miner has joined, as seen in iterations without edits that are not the template.
+        """Return the variants that the miner has joined, from iterations without edits that differ from the template.
 
-        A variant never stands in the template itself: an iteration in which it does was put together of parts.
+        A variant never occurs in the template itself. An iteration with a variant that does was joined from parts, and
+        is not used.
         """
         rows, period = loop.iterations, loop.period
         exact = (rows.edits == 0) & (rows.matched == period) & (rows.end - rows.first == period)

@@ -1,4 +1,4 @@
-"""Which loop of a stream is followed: mined, reviewed, lost, found again; every decision at a fixed position."""
+"""Decide which loop of a stream is followed: mined, reviewed, lost, found again; each decision at a fixed position."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ __all__ = ["MAX_EVENTS", "MAX_KNOWN", "MAX_WINDOW", "MIN_WINDOW", "PIECE", "Loop
 
 MIN_WINDOW, MAX_WINDOW = 1 << 10, 1 << 20
 
-PIECE = 4  # parts of the window: the ring takes no more at a time
+PIECE = 4  # parts of the window: the ring reads at most one part at a time
 MAX_EVENTS, MAX_KNOWN = 256, 4
-LOST_PERIODS, LOST_PART = 4, 16  # without a good iteration: so many periods, or this part of the window if longer
-ALIVE = 0.75  # of that may have passed since the last iteration of a loop that was mined
-CLEAR_ITERATIONS, CLEAR_SHARE = 8, 0.7  # wanted of an early attempt: exact iterations, and what all of them cover
-BACK = 0.8  # of the symbols: a loop followed before that matches so much is there again
-STRONGER = 1.5  # times as much must another loop match than one that goes on
+LOST_PERIODS, LOST_PART = 4, 16  # periods, or part of the window if longer, without a good iteration: the loop is lost
+ALIVE = 0.75  # of that wait may have passed since the last iteration of a loop that was mined
+CLEAR_ITERATIONS, CLEAR_SHARE = 8, 0.7  # required of an early attempt: exact iterations, and what all of them match
+BACK = 0.8  # of the symbols: a loop followed before is back when it matches so much
+STRONGER = 1.5  # times what the current loop matches: another loop must match so much to replace it
 
 
 class LoopTracker:
     """Follows one loop at a time through the symbols it is given, and collects iterations and events.
 
     A stretch of the stream begins at its start, at a gap, or where a loop was last seen. Its symbols are mined until
-    there is a loop; that is followed from the start of the stretch, and mined again in larger windows of the stretch.
+    there is a loop. The loop is followed from the start of the stretch, and reviewed in larger windows of the stretch.
     """
 
     def __init__(self, window: int) -> None:
@@ -69,7 +69,7 @@ class LoopTracker:
         return self.ring.end
 
     def read(self, symbols: SymbolArray) -> None:
-        """Read symbols up to the next decision at most, a quarter of the window at most."""
+        """Read symbols, at most up to the next decision, and at most a quarter of the window."""
         if symbols.dtype.itemsize > self.ring.dtype.itemsize:
             self.ring.widen(symbols.dtype)
         self.ring.append(symbols)
@@ -79,10 +79,10 @@ class LoopTracker:
             self._decide()
 
     def interrupt(self, why: str) -> None:
-        """Cut everything here: records are missing, and nothing may reach over that.
+        """Cut the stream here: records are missing, and no iteration may span the gap.
 
-        A loop that is clear in what came so far is followed from its beginning: windows may be shorter than the time to
-        the next attempt.
+        A loop that is clear in the stretch so far is followed from the start of the stretch: stretches may be shorter
+        than the time to the next attempt.
         """
         if self.state != "locked" and not self._is_back and self.position > self._stretch:
             self._learn_before_gap()
@@ -107,7 +107,7 @@ class LoopTracker:
             self._switch_to(loop, first)
 
     def close(self) -> None:
-        """End the stream; without a loop, what was seen last is mined once more."""
+        """End the stream; without a loop, the current stretch is mined once more."""
         self.ended = True
         if self.state != "locked" and not self._is_back:
             first = self._stretch
@@ -118,10 +118,10 @@ class LoopTracker:
         if self.tracker is not None:
             self._give(self.tracker.close())
         self._count_foreign(self.position)
-        self.evidence = RecentEvidence.empty(self.evidence.size)  # most of the memory, and nothing is mined any more
+        self.evidence = RecentEvidence.empty(self.evidence.size)  # frees most of the memory; nothing is mined any more
 
     def _settle(self, rows: Iterations) -> None:
-        """Give out iterations; where they have changed, follow what is after them with their new template."""
+        """Emit iterations; where they have changed, follow the symbols after them with the new template."""
         while self.state == "locked" and (change := self.drift.look(rows, self._look_back, self._reach)) is not None:
             self._give(select_rows(rows, slice(change.row + 1)))
             at = int(rows.end[change.row])
@@ -137,15 +137,15 @@ class LoopTracker:
 
     @property
     def _reach(self) -> int:
-        """Symbols that a look back may ask for, whatever the chunks.
+        """Symbols back that drift detection may read, whatever the chunks.
 
-        The ring may have moved on by a piece, and by the time from one look at the loop to the next, which was planned
+        The ring may have moved on by a piece, and by the interval between two checks of the loop, which was planned
         when its iterations may have been longer.
         """
         return 2 * self.window - self.window // PIECE - self._interval - 2 * self._wait
 
     def _give(self, rows: Iterations) -> None:
-        """Give out iterations, but none that overlaps with those given before."""
+        """Emit iterations, but none that overlaps with those emitted before."""
         if len(rows.first) and rows.first[0] < self.counts.given:
             rows = select_rows(rows, rows.first >= self.counts.given)
         if not len(rows.first):
@@ -155,7 +155,7 @@ class LoopTracker:
         self.given.append(IterationBatch.of(rows, self._followed.number))
 
     def _release(self) -> None:
-        """Give out the last iteration of a loop that has gone."""
+        """Emit the last iteration of a loop that has ended."""
         if self.tracker is not None:
             self._give(self.tracker.release())
 
@@ -178,7 +178,7 @@ class LoopTracker:
 
     @property
     def _interval(self) -> int:
-        """Symbols between two looks while all is well."""
+        """Symbols between two checks while good iterations are seen."""
         return max(self._wait, self.window // PIECE)
 
     @property
@@ -188,7 +188,7 @@ class LoopTracker:
 
     @property
     def _stretch(self) -> int:
-        """Where the stretch begins, or what is kept of it."""
+        """Where the stretch begins, or the part of it that is kept."""
         return max(self.schedule.start, self.ring.begin)
 
     def _decide(self) -> None:
@@ -201,7 +201,7 @@ class LoopTracker:
             self._attempt()
 
     def _check(self, tracker: TemplateTracker) -> None:
-        """Is the loop still there, or again?"""
+        """Check whether the loop is still there, or back."""
         at, before = self.position, self.watch.at
         if self.state == "lost" and self._is_back:
             self._resume()
@@ -215,7 +215,7 @@ class LoopTracker:
                 self._doubt(before)
 
     def _lose(self, good: int) -> None:
-        """Mine what has come instead of the loop, but go on looking for it."""
+        """Mark the loop as lost: mine what has come instead, but keep watching for it."""
         self._say("lost", f"no good iteration since {good}")
         self.state = "lost"
         self.drift.reset()
@@ -235,13 +235,13 @@ class LoopTracker:
             self.schedule.watch = self._next_watch(self.tracker)
 
     def _next_watch(self, tracker: TemplateTracker) -> int:
-        """Return when the loop would be lost; while all is well, that is looked at less often, as each look costs."""
+        """Return when the loop would be lost; while good iterations are seen, a later position, as each check costs."""
         at, period = self.position, self._followed.period
         is_well = at - tracker.good_end < period
         return at + self._interval if is_well else max(tracker.good_end + self._wait, at + 1)
 
     def _doubt(self, since: int) -> None:
-        """Little was matched since the last look: is a former loop back, or after some time another one there?"""
+        """Follow a former loop that is back, or after some time another one; little was matched recently."""
         first = max(since, self.ring.begin)
         symbols = self.ring.read(first, self.position)
         back = next((known for known in self.known if known.explains(symbols) >= BACK * len(symbols)), None)
@@ -270,13 +270,13 @@ class LoopTracker:
             self.schedule.plan_attempt(self.position)
 
     def _convinces(self, loop: MinedLoop, first: int) -> bool:
-        """Return whether the loop still runs, and is clear if only little was seen."""
+        """Return whether the loop still runs, and is clear if only few symbols were seen."""
         if not self._is_alive(loop, first) or not self.schedule.is_early(self.position):
             return self._is_alive(loop, first)
         return self._is_clear(loop, first)
 
     def _is_clear(self, loop: MinedLoop, first: int) -> bool:
-        """Return whether many iterations are without edits, and all of them most of what came since `first`."""
+        """Return whether many iterations have no edits, and all iterations match most of what came since `first`."""
         rows = loop.iterations
         exact = int((rows.complete & (rows.edits == 0)).sum())
         return exact >= CLEAR_ITERATIONS and int(rows.matched.sum()) >= CLEAR_SHARE * (self.position - first)
@@ -286,7 +286,7 @@ class LoopTracker:
         return unseen <= ALIVE * wait_for(loop.period, self.window)
 
     def _review(self) -> None:
-        """Look at a larger window: is another level the iteration, does it begin elsewhere?"""
+        """Mine a larger window, and correct the loop if another level is the iteration, or if it begins elsewhere."""
         first = self._stretch
         mined = self._mine(first)
         self.schedule.next_review()
@@ -306,7 +306,7 @@ class LoopTracker:
             self._say("review", f"{counted(loop.period, 'kernel')} in a larger window explain less of what runs now")
 
     def _corrects(self, new: LockedLoop, first: int) -> bool:
-        """Return whether a template mined anew is to replace one that may have changed since it was mined."""
+        """Return whether a newly mined template should replace one that may have changed since it was mined."""
         lock = self._followed
         recent = self.ring.read((first + self.position) // 2, self.position)
         return not lock.has_drifted or is_better(new, lock, recent)
@@ -320,13 +320,13 @@ class LoopTracker:
         return find_loop(symbols, known, windows=(self.window, 2 * self.window))
 
     def _switch_to(self, loop: MinedLoop, first: int) -> None:
-        """Follow a loop after another one, or none: one that was followed before keeps its number and template."""
+        """Follow a loop after another one, or none; a loop that was followed before keeps its number and template."""
         former = [*self.known, *([] if self.lock is None else [self.lock])]
         lock = recognise(loop, reversed(former), self.ring.read(first, self.position))
         self._replace(lock or self._new_lock(loop, first, self.loops), first)
 
     def _correct(self, loop: MinedLoop, first: int) -> None:
-        """Follow a loop instead of the one that was taken for it; it keeps the number if iterations are as long."""
+        """Follow a loop that corrects the current one; it keeps the number if its iterations are about as long."""
         old = self._followed
         if is_same_level(loop.period, old.period):
             self._follow(replace(self._new_lock(loop, first, old.number), reviewed=old.reviewed), first)

@@ -1,4 +1,4 @@
-"""Iterations of a stream while it runs: mined from its recent past, then followed, in memory that does not grow."""
+"""Find the iterations of a running stream: mine its recent past, then follow the loop, in memory that does not grow."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from deepprof.plurals import counted, verb
 
 __all__ = ["OnlineMiner"]
 
-WINDOW = 1 << 16  # the first window that offline mining looks at
+WINDOW = 1 << 16  # the first window that offline mining searches
 
 
 class OnlineMiner:
-    """Finds the loop of a stream that arrives in chunks, and gives its iterations as they are completed.
+    """Finds the loop of a stream that arrives in chunks, and returns its iterations as they are completed.
 
-    It mines what it has seen at fixed positions (1/64, 1/32, 1/16, 1/8 of the window, then a quarter more each) until
-    it finds a loop, follows that, and looks again at growing windows, up to twice the window, whether a larger level is
-    the iteration. Where one loop has run from the start, is clear in the window, and has an iteration without edits
-    there, its template and its iterations from the last such review on are those that `find_loop` finds in the whole
-    stream. The template follows iterations that change; when none was seen for four periods, the recent past is mined
-    anew. Iterations given are never taken back.
+    It mines the symbols so far at fixed positions (1/64, 1/32, 1/16, 1/8 of the window, then a quarter more each) until
+    it finds a loop. It follows that loop, and reviews it: it mines growing windows, up to twice the window, to see
+    whether a larger level is the iteration. Where one loop has run from the start, is clear in the window, and has an
+    iteration without edits there, its template and its iterations from the last review on are those that `find_loop`
+    finds in the whole stream. The template follows iterations that change; when none was seen for four periods, the
+    recent past is mined again. Returned iterations are never withdrawn.
 
-    Every decision is made at a fixed position from the symbols before it: any chunking gives the same. Memory is
-    bounded by the window: 8 bytes (16 with symbols above 65,535) for each of its symbols, four times what the evidence
-    on them takes, and what mining needs while it runs.
+    Every decision is made at a fixed position from the symbols before it: any chunking gives the same iterations.
+    Memory is bounded by the window: 8 bytes (16 with symbols above 65,535) for each of its symbols, four times what the
+    evidence on them takes, and what mining needs while it runs.
 
     Args:
         window: symbols of the window in which a loop should be clear, as in `find_loop`; a power of two from 2^10 to
             2^20. The largest period that can be found is two thirds of it.
 
     Raises:
-        ValueError: for another window.
+        ValueError: for any other window.
     """
 
     def __init__(self, window: int = WINDOW) -> None:
@@ -53,17 +53,17 @@ class OnlineMiner:
 
     @property
     def due(self) -> int:
-        """The next position at which something is decided, but for changes of the iteration itself."""
+        """The next position at which something is decided, apart from changes of the iteration itself."""
         return self._loop_tracker.schedule.due
 
     @property
     def state(self) -> State:
-        """`learning` before the first loop, `locked` while one is followed, `lost` when it has gone."""
+        """`learning` before the first loop, `locked` while one is followed, `lost` when it is no longer there."""
         return self._loop_tracker.state
 
     @property
     def loop(self) -> LockedLoop | None:
-        """The loop that is followed, or was last."""
+        """The loop that is followed, or was followed last."""
         return self._loop_tracker.lock
 
     @property
@@ -77,14 +77,14 @@ class OnlineMiner:
         return tuple(self._loop_tracker.events)
 
     def feed(self, symbols: Symbols, evidence: Evidence | None = None) -> IterationBatch:
-        """Read the next symbols; return the iterations that became certain: one is when the next has ended.
+        """Read the next symbols; return the iterations that became certain: each does when the next one has ended.
 
         `evidence` belongs to these symbols: arrays of their length, ranges with positions counted from the first of
         them (negative for one that began earlier and is known only now).
 
         Raises:
             ValueError: for symbols that `as_symbols` refuses, evidence that does not fit them, and after `finish`. The
-                miner then is as before.
+                miner is then unchanged.
         """
         self._refuse_when_finished()
         chunk = as_symbols(symbols)
@@ -99,10 +99,10 @@ class OnlineMiner:
         return self._take_given()
 
     def gap(self, lost: int | None = None) -> IterationBatch:
-        """Take note that records are missing here, `lost` of them where that is known.
+        """Note that records are missing here, `lost` of them if that is known; return iterations as `feed` does.
 
-        The iteration under way is given as incomplete; what follows is one too until a first symbol is seen. Positions
-        go on counting symbols fed.
+        The current iteration is returned as incomplete; so is what follows, until an iteration's first symbol is seen.
+        Positions continue to count the symbols fed.
 
         Raises:
             ValueError: for a negative number, and after `finish`.
@@ -119,20 +119,20 @@ class OnlineMiner:
         return self._take_given()
 
     def finish(self) -> IterationBatch:
-        """Return the rest: the stream ends here. Without a loop so far, what was seen is mined a last time.
+        """Return the remaining iterations: the stream ends here. Without a loop so far, it is mined a last time.
 
         Raises:
-            ValueError: when it has ended before.
+            ValueError: when the stream has ended before.
         """
         self._refuse_when_finished()
         self._loop_tracker.close()
         return self._take_given()
 
     def save(self) -> bytes:
-        """Return all of the state: what `restore` makes of it goes on as this miner would.
+        """Return the whole state; the miner that `restore` makes of it continues as this one would.
 
-        Some 4 bytes for each of the 2^17 symbols kept, and as many as the evidence on them takes; the bytes depend on
-        what was fed, not on the chunks.
+        The size is some 4 bytes for each of the 2^17 symbols kept, plus the size of the evidence on them. The bytes
+        depend on what was fed, not on the chunks.
         """
         return pack(to_fields(self._loop_tracker))
 
@@ -141,7 +141,7 @@ class OnlineMiner:
         """Return the miner whose state `save` has written.
 
         Raises:
-            ValueError: for any other bytes, saying what is wrong with them.
+            ValueError: for any other bytes, stating what is wrong with them.
         """
         miner = cls.__new__(cls)
         miner._loop_tracker = from_fields(unpack(data))

@@ -1,4 +1,4 @@
-"""Nested values as bytes and back: what JSON can say, and arrays; checked field by field, nothing in it is run."""
+"""Convert nested values to bytes and back: JSON values and arrays; checked field by field, nothing is executed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pack(fields: Mapping[str, object]) -> bytes:
     """Return nested dicts and lists of numbers, texts, bytes and one-dimensional arrays as bytes.
 
     Layout, little-endian: magic, version, CRC-32 of what follows; the length of a JSON text, the text, and the arrays
-    one after the other, which the text names by type, length and order.
+    one after the other; the text gives their type, length and order.
     """
     arrays: list[Array] = []
 
@@ -51,7 +51,7 @@ def unpack(data: bytes) -> CheckedFields:
     """Return what `pack` has written.
 
     Raises:
-        ValueError: for bytes that it has not, or another version of it.
+        ValueError: for bytes that `pack` has not written, or that another version of it has.
     """
     if len(data) < _HEAD.size or not data.startswith(MAGIC):
         raise ValueError("these bytes are not the saved state of an online miner")
@@ -97,13 +97,13 @@ def _array(description: object, stored: memoryview) -> Array:
 
 
 def damaged(why: str) -> ValueError:
-    """Return the error that says what is wrong with saved bytes."""
+    """Return the error that states what is wrong with saved bytes."""
     return ValueError(f"the saved state of the online miner is truncated or damaged: {why}")
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedFields:
-    """A dict whose values are believed only after a look: each method raises `ValueError` for anything else."""
+    """A dict whose values are checked when they are read: each method raises `ValueError` for any other value."""
 
     values: Mapping[str, object]
 
@@ -143,19 +143,19 @@ class CheckedFields:
         return value
 
     def inner(self, name: str) -> CheckedFields:
-        """Return the fields inside of this one."""
+        """Return the fields inside this one."""
         value = self.values.get(name)
         if not isinstance(value, dict):
             raise damaged(f"{name} has no fields")
         return CheckedFields(value)
 
     def listed(self, name: str, most: int) -> list[CheckedFields]:
-        """Return the fields of each of at most so many."""
+        """Return the fields of each entry of a list of at most `most`."""
         value = self.values.get(name)
         if not isinstance(value, list) or len(value) > most or not all(isinstance(one, dict) for one in value):
             raise damaged(f"{name} is no list of at most {most}")
         return [CheckedFields(one) for one in value]
 
     def has(self, name: str) -> bool:
-        """Return whether there is anything but null."""
+        """Return whether the field has a value other than null."""
         return self.values.get(name) is not None

@@ -1,4 +1,4 @@
-"""What the online miner says: iterations, the loop that they belong to, and events."""
+"""What the online miner returns: iterations, the loop that they belong to, and events."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ NO_LOOP = -1
 class IterationBatch:
     """Iterations, arrays of one row each: symbols [first, end) of the stream, `matched` of them as in the template.
 
-    `edits` is an upper bound of the insertions, deletions and substitutions that make it the template followed at that
-    time; `complete` is false for an iteration that the stream's start or end or lost records cut. `loop` numbers the
-    loops from 0 on: it changes when what is called an iteration does, with another model or another level.
+    `edits` is an upper bound of the insertions, deletions and substitutions that turn it into the template followed at
+    that time; `complete` is false for an iteration that the stream's start or end or lost records cut. `loop` numbers
+    the loops from 0 on: it changes when another repetition is called the iteration, with another model or another
+    level.
     """
 
     first: Int64s
@@ -66,9 +67,10 @@ NO_BATCH = IterationBatch(*(np.empty(0, np.int64),) * 4, np.empty(0, np.bool_), 
 class LockedLoop:
     """A loop that is followed, or was: its number, and the template of its latest iterations from their first symbol.
 
-    `confidence` (0..1) is that period and first symbol are right, `evidence` says why, `source` what the first symbol
-    rests on. `joined` says which symbols are variants of others. `mined` is the template as it was found; `template` is
-    newer when the iterations have changed since. `reviewed` is set when no larger window will be looked at.
+    `confidence` (0..1) is the confidence that period and first symbol are right, `evidence` states why, `source` what
+    determined the first symbol. `joined` maps variants of kernels to one symbol. `mined` is the template as it was
+    found; `template` is newer when the iterations have changed since. `reviewed` is set when no larger window will be
+    mined.
     """
 
     number: int
@@ -87,7 +89,7 @@ class LockedLoop:
 
     @property
     def has_drifted(self) -> bool:
-        """Whether the template is another one than was mined."""
+        """Whether the template is no longer the one that was mined."""
         return self.template is not self.mined
 
     def is_mined_like(self, other: LockedLoop) -> bool:
@@ -104,8 +106,8 @@ class LockedLoop:
 class MinerEvent:
     """What the miner decided at a position of the stream: about which loop (-1 for none), and why.
 
-    `lock`: a loop is followed from here on; `review`: a larger window was looked at; `drift`: the iterations have
-    changed, and their template with them; `lost`: the loop is no longer there; `gap`: records were lost here.
+    `lock`: a loop is followed from here on; `review`: a larger window was mined; `drift`: the iterations have changed,
+    and their template with them; `lost`: the loop is no longer there; `gap`: records were lost here.
     """
 
     position: int
@@ -120,8 +122,8 @@ class MinerEvent:
 class MinerCounts:
     """Sums over the whole stream.
 
-    `given` is the end of the last iteration given out, `foreign` counts the symbols before it that are in none,
-    `lost_records` those that `gaps` times were known to be missing.
+    `given` is the end of the last iteration emitted, `foreign` counts the symbols before it that are in no iteration,
+    `lost_records` the records known to be missing at the `gaps`.
     """
 
     iterations: int = 0

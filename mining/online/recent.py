@@ -37,7 +37,7 @@ def check_evidence(evidence: Evidence | None, length: int) -> Evidence:
 
     Raises:
         ValueError: for arrays of another length or type, gaps that are negative, infinite or NaN, and ranges that begin
-            behind the chunk.
+            after the chunk.
     """
     if evidence is None:
         return NOTHING
@@ -102,7 +102,7 @@ def _positions(name: str, values: npt.NDArray[Any]) -> Int64s:
 
 @dataclass(slots=True)
 class RecentEvidence:
-    """What `Evidence` holds, of the last `size` symbols: rings along the stream, and the ranges that reach into them.
+    """The evidence on the last `size` symbols: rings along the stream, and the ranges that reach into these symbols.
 
     An array is part of a window's evidence when it was given for each of the window's symbols. `start` is where the
     capture began. A family keeps its `size` newest ranges; names beyond the first 64 are left out.
@@ -116,13 +116,13 @@ class RecentEvidence:
 
     @classmethod
     def empty(cls, size: int) -> RecentEvidence:
-        """Return the memory before the first symbol."""
+        """Return the evidence before the first symbol."""
         return cls(size, {}, {})
 
     def append(self, evidence: Evidence, first: int, end: int, at: int) -> None:
-        """Take the part [first, end) of a chunk, checked before, whose first symbol stands at `at` in the stream.
+        """Append the part [first, end) of a chunk, checked before, whose first symbol is at `at` in the stream.
 
-        The part [0, 0), to be taken first, is what began in earlier chunks.
+        The part [0, 0), to be appended first, contains the ranges that began in earlier chunks.
         """
         if evidence is NOTHING:
             if end > first:
@@ -142,7 +142,7 @@ class RecentEvidence:
             self._add(family, first, end, at)
 
     def window(self, first: int, end: int, largest: int) -> Evidence:
-        """Return the evidence on the symbols [first, end), `largest` of them the largest; later ranges are unknown."""
+        """Return the evidence on the symbols [first, end), the largest of which is `largest`; without later ranges."""
         signals: dict[str, Any] = {
             name: ring.read(first, end)
             for name, ring in self.signals.items()
@@ -169,7 +169,7 @@ class RecentEvidence:
         return _padded(self.optimizer, max(largest + 1, len(self.optimizer)))
 
     def _add(self, family: Family, first: int, end: int, at: int) -> None:
-        """Take the family's ranges that begin in [first, end), or, with [0, 0), in an earlier chunk."""
+        """Append the family's ranges that begin in [first, end), or, with [0, 0), in an earlier chunk."""
         begun = (family.positions < end) & ((family.positions >= first) | (end == 0))
         old = self.families.get(family.name)
         if old is None and len(self.families) >= MAX_FAMILIES:

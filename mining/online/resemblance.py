@@ -1,4 +1,4 @@
-"""Whether two templates are the same loop, judged by the stream that both are to explain."""
+"""Decide whether two templates are the same loop, by the stream that both should explain."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["SAME_PERIOD", "is_better", "is_same_level", "recognise"]
 Int64s = npt.NDArray[np.int64]
 
 SAME_PERIOD = 0.1  # relative: a larger difference is another level
-AS_MUCH = 0.95  # of what a new template matches: an old one that does so is the same loop
+AS_MUCH = 0.95  # of what a new template matches: an old one that matches so much is the same loop
 NEAR = 0.02  # of the period: boundaries so close to each other are one
-MIN_SAME_BOUNDARIES = 0.8  # of the boundaries
+MIN_SAME_BOUNDARIES = 0.8  # of the boundaries that must be near others
 
 
 def is_same_level(one: int, other: int) -> bool:
@@ -28,7 +28,7 @@ def is_same_level(one: int, other: int) -> bool:
 
 
 def recognise(loop: MinedLoop, known: Iterable[LockedLoop], symbols: SymbolArray) -> LockedLoop | None:
-    """Return the known loop that explains the symbols about as well as the one mined from them."""
+    """Return the known loop that explains the symbols about as well as the one mined from them, else None."""
     wanted = AS_MUCH * int(loop.iterations.matched.sum())
     alike = (lock for lock in known if is_same_level(lock.period, loop.period))
     return next((lock for lock in alike if lock.explains(symbols) >= wanted), None)

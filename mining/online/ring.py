@@ -10,14 +10,14 @@ import numpy.typing as npt
 __all__ = ["Ring"]
 
 Value = TypeVar("Value", bound=np.generic)
-SPARE = 4  # parts of the size: so much more memory, and so often each value moves
+SPARE = 4  # parts of the size: the memory is one part larger, and each value moves so many times
 
 
 class Ring(Generic[Value]):
-    """Keeps the last `size` values of a stream at least; takes them from any position on.
+    """Keeps at least the last `size` values of a stream, from any start position on.
 
-    The values lie in one stretch of memory, a quarter longer than the size; when it is full, what is kept moves to the
-    front: a window is a view, not a copy, and one more value costs amortised O(1).
+    The values lie in one stretch of memory, a quarter longer than the size; when it is full, the kept values move to
+    the front. So a window is a view, not a copy, and one more value costs amortised O(1).
 
     Args:
         size: values kept; a chunk must not be longer than a quarter of it.
@@ -34,7 +34,7 @@ class Ring(Generic[Value]):
 
     @property
     def begin(self) -> int:
-        """Position of the oldest value that is surely kept."""
+        """Position of the oldest value that is guaranteed to be kept."""
         return max(self.start, self.end - self.size)
 
     @property
@@ -43,7 +43,7 @@ class Ring(Generic[Value]):
         return self._values.dtype
 
     def append(self, values: npt.NDArray[Value]) -> None:
-        """Take the next values, a quarter of `size` of them at most."""
+        """Append the next values, at most a quarter of `size`."""
         count = len(values)
         if self._used + count > len(self._values):
             kept = min(self._used, self.size)
@@ -65,10 +65,10 @@ class Ring(Generic[Value]):
         return self._values[first + shift : end + shift]
 
     def restore(self, values: npt.NDArray[Value], end: int) -> None:
-        """Take the values that `read(begin, end)` gave once."""
+        """Restore the values that `read(begin, end)` returned before."""
         self._values[: len(values)] = values
         self._used, self.end = len(values), end
 
     def widen(self, dtype: npt.DTypeLike) -> None:
-        """Turn the values into a larger type."""
+        """Convert the values to a larger type."""
         self._values = self._values.astype(dtype)

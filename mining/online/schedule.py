@@ -1,4 +1,4 @@
-"""At which positions of a stream the online miner decides something, whatever the chunks are."""
+"""The positions of a stream at which the online miner decides something, whatever the chunks are."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class DecisionSchedule:
     """The next position of each kind of decision; positions count symbols from the start of the stream.
 
     Attributes:
-        window: symbols that offline mining looks at first; the last review but one looks at so many.
-        start: where the stretch begins that is mined.
-        attempt: when mining is tried next, while there is no loop.
-        review: when a larger window is mined next, while there is one.
-        watch: when it is checked next whether the loop is lost, or back.
-        size: symbols that the next review looks at.
+        window: symbols that offline mining searches first; the last review but one mines so many.
+        start: where the mined stretch begins.
+        attempt: position of the next attempt to mine, while there is no loop.
+        review: position at which a larger window is mined next, while there is a loop.
+        watch: position of the next check whether the loop is lost, or back.
+        size: symbols that the next review mines.
     """
 
     window: int
@@ -41,11 +41,11 @@ class DecisionSchedule:
         return min(self.attempt, self.review, self.watch)
 
     def is_early(self, at: int) -> bool:
-        """Return whether so little was seen that many iterations must have been, to be believed."""
+        """Return whether so few symbols were seen that a loop is accepted only with many iterations."""
         return at - self.start < self.window // EARLY
 
     def plan_attempt(self, at: int) -> None:
-        """Set the next attempt after `at`: at doubling sizes of the stretch, then a part of it more."""
+        """Plan the next attempt after `at`: at doubling sizes of the stretch, later after a part of its size more."""
         elapsed, size = at - self.start, self.window // FIRST
         if self.is_early(at):
             while size <= elapsed:
@@ -61,12 +61,12 @@ class DecisionSchedule:
         self.go_on(at)
 
     def next_review(self) -> None:
-        """Plan the one after the review that is due."""
+        """Plan the review after the one that is due."""
         self.size *= 2
         self.go_on(self.review)
 
     def restart(self, at: int) -> None:
-        """Begin a new stretch, and look at as much of it as would have come next."""
+        """Begin a new stretch, and plan to review as much of it as was planned next."""
         self.start = at
         if self.review != NEVER:
             self.go_on(at)

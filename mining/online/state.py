@@ -1,4 +1,4 @@
-"""The state of the online miner as fields to be saved, and back; no field is believed unchecked."""
+"""Convert the state of the online miner to fields that can be saved, and back; every field is checked."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ __all__ = ["from_fields", "to_fields"]
 Saved: TypeAlias = dict[str, object]
 Choice = TypeVar("Choice", bound=str)
 
-MAX_COUNT = 2**31  # of what is counted, but for positions
+MAX_COUNT = 2**31  # largest count, except for positions
 
 
 def to_fields(loop_tracker: LoopTracker) -> Saved:
-    """Return everything that the pursuit needs to go on."""
+    """Return everything that the loop tracker needs to continue."""
     ring, tracker = loop_tracker.ring, loop_tracker.tracker
     return {
         "window": loop_tracker.window,
@@ -95,10 +95,10 @@ def _tracker_fields(tracker: TemplateTracker) -> Saved:
 
 
 def from_fields(fields: CheckedFields) -> LoopTracker:
-    """Return the pursuit that `to_fields` was given.
+    """Return the loop tracker that `to_fields` was given.
 
     Raises:
-        ValueError: for fields that no pursuit has.
+        ValueError: for fields that no loop tracker has.
     """
     window = fields.integer("window", MIN_WINDOW, MAX_WINDOW)
     if window & (window - 1):
@@ -130,7 +130,7 @@ def _fill_ring(loop_tracker: LoopTracker, symbols: SymbolArray, at: int) -> None
 
 
 def _read_followed(fields: CheckedFields, loop_tracker: LoopTracker) -> None:
-    """Restore the loop that is followed; there is none exactly while learning."""
+    """Restore the loop that is followed; there is none in the state `learning`, and only there."""
     planned = min(loop_tracker.schedule.review, loop_tracker.schedule.watch) < NEVER
     if len({fields.has("lock"), fields.has("tracker"), planned, loop_tracker.state != "learning"}) > 1:
         raise damaged("state does not fit the loop")
@@ -269,7 +269,7 @@ def _template(fields: CheckedFields, name: str, loop_tracker: LoopTracker) -> Sy
 
 
 def _rows(fields: CheckedFields, name: str, width: int, most: int, at: int) -> npt.NDArray[np.int64]:
-    """Return the rows of so many columns, the first two of which are positions seen."""
+    """Return the field's rows of `width` columns, the first two of which are positions already read."""
     values = fields.array(name, np.int64)
     if (
         len(values) % width

@@ -1,4 +1,4 @@
-"""From the passes of a stream to its iterations, each given as soon as no later symbol can change it."""
+"""Turn the passes of a stream into iterations, each emitted as soon as no later symbol can change it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["NO_ITERATIONS", "Begin", "IterationSegmenter", "TemplateTracker", "j
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 
-SIZEABLE = 0.02  # of the period: the least that is shown of an iteration cut by an end of the stream
+SIZEABLE = 0.02  # of the period: the smallest part reported of an iteration that an end of the stream cuts
 CONTEXT = 2  # passes before the open one that decide whether it may be joined with the next
 Begin: TypeAlias = Literal["open", "cut", "first"]
 NO_PASSES = np.empty((0, 4), np.int64)
@@ -57,14 +57,15 @@ def join_rows(one: Iterations, other: Iterations) -> Iterations:
 
 @dataclass(slots=True)
 class IterationSegmenter:
-    """Turns passes into iterations as `to_iterations` does, but one after the other.
+    """Turns passes into iterations as `to_iterations` does, but incrementally.
 
-    Whether two passes are halves of one iteration is known with the pass after them, and where an iteration ends when
-    the next one that counts has begun. So it keeps one iteration whose end is open (`held`), and after a broken pass at
-    most three: that one while it may still be joined, and `known` before it that were settled already.
+    Whether two passes are halves of one iteration is known with the pass after them, and where an iteration ends is
+    known when the next one that counts has begun. So one iteration whose end is open is kept (`held`). After a broken
+    pass at most three `passes` are kept: that one while it may still be joined, and before it `known` ones that are
+    already settled.
 
-    `opens` is set while a first fragment counts, as at the start of a stream; `cut` while the next iteration is the
-    first after lost records, and complete only when all of it was seen.
+    `opens` is set while a first fragment counts, as at the start of a stream. `cut` is set while the next iteration is
+    the first after lost records; it is complete only when all of it was seen.
     """
 
     period: int
@@ -75,7 +76,7 @@ class IterationSegmenter:
     held: Iterations = NO_ITERATIONS
 
     def take(self, found: Matches) -> Iterations:
-        """Return the iterations that became certain with these passes, one at least."""
+        """Return the iterations that became certain with these passes, of which there is at least one."""
         passes = self._with(found)
         joined = join_halves(Matches.from_rows(passes, 0), self.period)
         still_open = joined.first[-1] == passes[-1, 0] and self._is_broken(passes[-1])
@@ -95,7 +96,7 @@ class IterationSegmenter:
         return not found.edits.any() and int(found.matched.sum()) == length
 
     def take_exact(self, found: Matches) -> Iterations:
-        """Do what `take` does, when the passes go on exactly: each iteration ends where the next one begins."""
+        """Do what `take` does, for passes that go on exactly: each iteration ends where the next one begins."""
         held, edits, complete = self.held, found.edits, np.ones(len(found), np.bool_)
         self.held = copy_last(Iterations(found.first, found.end, found.matched, edits, complete))
         first = np.concatenate((held.first, found.first[:-1]))
@@ -106,9 +107,9 @@ class IterationSegmenter:
         return Iterations(first, found.first, matched, np.concatenate((held.edits, edits[:-1])), complete)
 
     def close(self, found: Matches, *, whole_only: bool) -> Iterations:
-        """Return what is left when the stream ends after these passes, or, with `whole_only`, is interrupted there.
+        """Return the remaining iterations; the stream ends after these passes, or (`whole_only`) is interrupted.
 
-        The last pass then is complete only when every symbol of the template was seen.
+        With `whole_only` the last pass is complete only when every symbol of the template was seen.
         """
         passes = self._with(found)
         rows = NO_ITERATIONS
@@ -122,12 +123,12 @@ class IterationSegmenter:
         return absorb_tails(rows, self.period) if len(rows.first) else rows
 
     def release(self) -> Iterations:
-        """Return the iteration that is held, as it is: another loop follows."""
+        """Return the held iteration as it is, because another loop follows."""
         rows, self.held = self.held, NO_ITERATIONS
         return rows
 
     def _kept(self, passes: Matches, since: int, *, closes: bool = False) -> Iterations:
-        """Return the passes from `since` on that count; a fragment does at the start and the end of a stream."""
+        """Return the passes from `since` on that count; a fragment counts at the start and the end of a stream."""
         new = passes.first >= since
         counts = 2 * passes.matched >= self.period
         complete = counts & (passes.matched + passes.edits >= WHOLE * self.period)
@@ -144,7 +145,7 @@ class IterationSegmenter:
         return select_rows(rows, new & counts)
 
     def _hold(self, rows: Iterations, following: int | None) -> Iterations:
-        """Return the iterations whose end is certain; the last one's is when the first symbol of the next is."""
+        """Return the iterations whose end is certain; the last one's is certain once `following` is known."""
         if not len(rows.first):
             return rows
         if following is None:
@@ -160,7 +161,7 @@ class IterationSegmenter:
         return np.concatenate([self.passes, new]) if len(self.passes) else new
 
     def _remember(self, passes: Int64s, still_open: bool) -> None:
-        """Keep what decides whether the next pass is joined: broken ones, as a whole one joins with none after it."""
+        """Keep the passes that decide whether the next is joined: broken ones, as a whole one joins no later one."""
         last = passes[-CONTEXT - still_open :]
         whole = np.flatnonzero(last[:, 2] >= WHOLE * self.period)
         self.passes = last[int(whole[-1]) + 1 if len(whole) else 0 :].copy()
@@ -178,14 +179,15 @@ def select_passes(passes: Matches, which: slice) -> Matches:
 class TemplateTracker:
     """Follows a stream along one template from the position `at` on.
 
-    `good_end` is where the last pass ended that matched half of the template, `matched` what all of those matched.
+    `good_end` is the end of the last pass that matched half of the template, `matched` the number of symbols that all
+    such passes matched.
 
     Args:
         template: symbols of one iteration, from its first one on.
-        joined: which symbols of the stream stand for others.
+        joined: which symbols of the stream are variants of others.
         at: the stream position of the first symbol to come.
-        ring: the stream's recent symbols, a pass and what comes before it among them.
-        begins: what stands there: any symbol (`open`), any after lost records (`cut`), or an iteration's first.
+        ring: the stream's recent symbols, including a pass and what comes before it.
+        begins: what is at that position: any symbol (`open`), any after lost records (`cut`), or an iteration's first.
     """
 
     def __init__(
@@ -205,17 +207,17 @@ class TemplateTracker:
         return self._settle(self.matcher.feed(self.joined.of(symbols)))
 
     def replay(self, symbols: SymbolArray) -> Iterations:
-        """Do the same with the first symbols, in which the template was found, and align their head backwards."""
+        """Do the same as `feed` for the first symbols, in which the template was found; align their head backwards."""
         symbols = self.joined.of(symbols)
         found = shift(self.matcher.feed(symbols), -self._begin)
         return self._settle(shift(align_head(symbols, self.template, found), self._begin))
 
     def close(self, *, whole_only: bool = False) -> Iterations:
-        """Return the rest, when the stream ends here or (`whole_only`) is interrupted; then this tracker is done."""
+        """Return the remaining iterations when the stream ends or (`whole_only`) is interrupted. The last call."""
         return self.segmenter.close(self.matcher.feed(self.template[:0], final=True), whole_only=whole_only)
 
     def release(self) -> Iterations:
-        """Return what is certain when another loop takes over."""
+        """Return the held iteration when another loop takes over."""
         return self.segmenter.release()
 
     def _read(self, first: int, end: int) -> SymbolArray | None:

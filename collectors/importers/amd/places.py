@@ -1,4 +1,4 @@
-"""Where AMD's work ran: numbers for devices, and which of a recorder's two ideas of a queue is the `stream`."""
+"""Where AMD's work ran: the numbers of devices, and whether the stream id or the hardware queue is the `stream`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = [
 ]
 
 NO_STREAM = -1
-FEW_KERNELS, MANY_STREAMS = 4, 32  # on a stream; of a trace
+FEW_KERNELS, MANY_STREAMS = 4, 32  # kernels on one stream; streams in one trace
 SCOPE = 2**40  # each process counts its correlation ids from 1
-UNIX_FROM_NS = 10**18  # September 2001: clocks that count from the start of the machine never get there
+UNIX_FROM_NS = 10**18  # September 2001: clocks that count from the start of the machine never reach it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RocmProcessor:
-    """A processor as the recorder lists it. `key` is what device rows call it; `number` counts the GPUs of a node."""
+    """A processor as the recorder lists it. `key` identifies it in device rows; `number` counts the GPUs of a node."""
 
     key: str
     node: str = ""
@@ -44,8 +44,8 @@ class RocmProcessor:
 def number_agents(agents: Sequence[RocmProcessor], used: Iterable[str]) -> dict[str, int]:
     """Return the device number of each GPU in `agents`, and of each key in `used` that is not among them.
 
-    The recorder's own numbers are kept when no two are the same, which they are where several nodes are in one file:
-    then GPUs are counted from 0 in the order listed. What is not listed takes the lowest numbers left.
+    The recorder's own numbers are kept unless two GPUs have the same number, as happens when one file holds several
+    nodes: then GPUs are counted from 0 in the order listed. GPUs that are not listed take the lowest free numbers.
     """
     listed = {agent.key: agent for agent in agents}
     gpus = [agent for agent in listed.values() if agent.gpu]
@@ -59,7 +59,7 @@ def number_agents(agents: Sequence[RocmProcessor], used: Iterable[str]) -> dict[
 
 
 def place(rows: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
-    """Return `rows` with `device` for the key in `agent`; 0 for what names no GPU (a copy from host to host)."""
+    """Return `rows` with the `device` of the key in `agent`; 0 if that names no GPU (a copy from host to host)."""
     table = pl.DataFrame(
         {"agent": list(numbers), "device": list(numbers.values())}, {"agent": pl.String, "device": pl.Int64}
     )
@@ -68,7 +68,7 @@ def place(rows: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
 
 
 def list_devices(agents: Sequence[RocmProcessor], numbers: Mapping[str, int], used: Iterable[int]) -> pl.DataFrame:
-    """Return the DEVICES that events ran on, `used`, as far as `agents` has something to say of them."""
+    """Return DEVICES with the devices in `used`, on which events ran, that `agents` describes."""
     wanted = set(used)
     told = [agent for agent in reversed(agents) if agent.gpu and agent.name]
     known = {numbers[agent.key]: agent for agent in told if numbers.get(agent.key) in wanted}
@@ -80,20 +80,20 @@ def list_devices(agents: Sequence[RocmProcessor], numbers: Mapping[str, int], us
 
 
 def fitting(value: int | None, bits: int) -> int | None:
-    """Return `value` where it is an unsigned integer of so many bits."""
+    """Return `value` if it is a positive integer of at most `bits` bits, else None."""
     return value if value is not None and 0 < value < 2**bits else None
 
 
 def choose_streams(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return `rows` with `stream`: their `stream_id`, or their `queue` when stream ids do not tell the order of work.
+    """Return `rows` with `stream`: their `stream_id`, or their `queue` when stream ids do not give the order of work.
 
-    A stream is what the program orders its work by; a hardware queue is where the runtime put it. HIP maps a stream
-    to several queues over time and several streams to one queue, so the stream is the better answer wherever the
-    recorder has one. It is not where a kernel has none (graphs under RPD, rocprofv3 before ROCm 6.4), where all is
-    stream 0 and only queues differ (OpenMP, plain HSA), and where most of the work stands on handles that hold hardly
-    any (a stream made for each launch): no main stream could be found among those.
+    A stream is the order that the program gives its work; a hardware queue is where the runtime puts it. HIP maps a
+    stream to several queues over time and several streams to one queue, so the stream id is the better choice. There
+    are three exceptions: a kernel has no stream id (graphs under RPD, rocprofv3 before ROCm 6.4); all work is on
+    stream 0 and only queues differ (OpenMP, plain HSA); or most of the work is on streams of very few kernels (a
+    stream made for each launch), so that no main stream could be found.
 
-    Rows without a stream take the one that their queue serves, if it serves a single one, and else -1.
+    Rows without a stream take the stream that their queue serves, if it serves a single one, and else -1.
     """
     if not tells_order(rows):
         return rows.with_columns(stream=pl.col("queue").fill_null(NO_STREAM))
@@ -120,7 +120,7 @@ def tells_order(rows: pl.DataFrame) -> bool:
 
 
 def scope_correlations(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return `rows` with correlation ids made unique across the processes numbered in `process`; 0 is none."""
+    """Return `rows` with correlation ids made unique across the processes numbered in `process`; 0 means no id."""
     if rows.is_empty() or not (rows["process"] != 0).any():
         return rows
     known = pl.col("correlation").is_between(1, SCOPE - 1)

@@ -1,7 +1,7 @@
 """rocpd (.db): the SQLite database that rocprofv3 of ROCm 7 writes by default, layouts 3.0.x and 4.1.
 
-Its tables end in the id of the process that wrote them, and one file may hold the tables of several, merged; the
-plain names are views on top, which are not read. Not to be confused with rocmProfileData's rocpd: see `rpd`.
+Table names end in the id of the process that wrote them, and a merged file holds the tables of several processes; the
+names without an id are views, which are not read. Not to be confused with rocmProfileData's rocpd: see `rpd`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["ADVICE", "Rocpd", "list_parts"]
 
 OWN_TABLE = re.compile(r"rocpd_(?:kernel_dispatch|memory_copy|memory_allocate|region|info_process|info_agent)(|_.+)")
-# Each process brings about twenty tables, each of a page of 4 KiB at least.
+# Each process adds about twenty tables, each of at least one page of 4 KiB.
 PART_NBYTES, PARTS_FLOOR = 32 * 1024, 8
 ADVICE = "record one with `rocprofv3 --sys-trace` or `--kernel-trace --memory-copy-trace --hip-trace`"
 
@@ -66,5 +66,5 @@ class Rocpd:
 
 
 def list_parts(tables: Iterable[str]) -> list[str]:
-    """Return the endings of the tables that rocprofv3 wrote, one for each process; "" where they have none."""
+    """Return the endings of the tables that rocprofv3 wrote, one for each process; "" for names without an ending."""
     return sorted({found[1] for table in tables if (found := OWN_TABLE.fullmatch(table))})

@@ -19,13 +19,13 @@ AGENTS, NODES, PROCESSES = "rocpd_info_agent", "rocpd_info_node", "rocpd_info_pr
 
 @dataclass(frozen=True, slots=True)
 class RocpdAgents:
-    """The agents of one part: those of one node are the same processors in every process on it."""
+    """The agents of one part; every process on a node lists the same processors."""
 
     node: str
     listed: list[RocmProcessor]
 
     def keyed(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return `rows` with keys for the ids in `agent`."""
+        """Return `rows` with the ids in `agent` made into keys."""
         return rows.with_columns(agent=pl.lit(self.node + " ") + pl.col("agent"))
 
 
@@ -43,14 +43,14 @@ def read_agents(part: RocpdPart) -> RocpdAgents:
 
 
 def name_node(part: RocpdPart) -> str:
-    """Return what tells the node of `part` from others."""
+    """Return a name that distinguishes the node of `part` from others."""
     names = (part.texts(NODES, column) for column in ("machine_id", "hostname"))
     return next((name for series in names for name in series if name), part.ending)
 
 
 @dataclass(frozen=True, slots=True)
 class RocpdProcesses:
-    """The processes of one part: `table` maps `key`, as rows have it, to `pid` and to the number `process`."""
+    """The processes of one part: `table` maps `key`, the id in the rows, to `table_pid` and to the number `process`."""
 
     table: pl.DataFrame
     fallback: int

@@ -1,7 +1,7 @@
 """The tables of one process in a rocprofv3 database as loose rows. Any table and any column may be missing.
 
-Three layouts are in use. In 3.0.x an event's own row says where it ran; in 4.1 its row of `rocpd_track` does, and
-categories have a table; between the two, times too had a table of their own.
+Three layouts are in use. In 3.0.x an event's own row contains where it ran; in 4.1 its row of `rocpd_track` does, and
+categories have a table of their own; in the layout between the two, times have a table of their own too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["RocpdPart", "read_part"]
 
 PLACE = ("pid", "tid", "agent_id", "queue_id", "stream_id")
 TIMES = ("start", "end", "timestamp")
-# Records without a table of ours, and why they are left out.
+# Tables that have no counterpart in the record table, and the reason under which their rows are counted as dropped.
 OTHERS = {
     "rocpd_pmc_event": "counter",
     "rocpd_hip_event": "unsupported",
@@ -60,7 +60,7 @@ class RocpdPart:
 
     @cached_property
     def tracks(self) -> pl.DataFrame:
-        """Where events ran, by `track_id`, in layouts whose rows do not say it themselves."""
+        """Where events ran, by `track_id`, in layouts whose event rows do not contain it."""
         rows = first_of_each(self.table("rocpd_track", ("id", *PLACE, "name_id")))
         return rows.rename({name: f"track_{name}" for name in rows.columns})
 
@@ -68,8 +68,8 @@ class RocpdPart:
     def events(self) -> pl.DataFrame:
         """`event_id`, `correlation` and `category` of each event.
 
-        What other tools call the correlation id is `stack_id` here; `correlation_id` is the application's own, and
-        serves where a writer has nothing in the other.
+        The correlation id of other tools is called `stack_id` here; `correlation_id` is the application's own id, and
+        is used where `stack_id` is empty.
         """
         rows = first_of_each(self.table("rocpd_event", ("id", "stack_id", "correlation_id", "category_id")))
         categories = self.lookup("rocpd_info_category", "name")
@@ -84,7 +84,7 @@ class RocpdPart:
         return first_of_each(self.table("rocpd_timestamp", ("id", "value")))
 
     def rows(self, name: str, columns: tuple[str, ...]) -> pl.DataFrame:
-        """Return `columns` of the table `name`, its times, where each row ran, and what its event says."""
+        """Return `columns` of the table `name`, with the times, the place and the event columns of each row."""
         ids = tuple(f"{time}_id" for time in TIMES)
         rows = self.table(name, ("id", *columns, *TIMES, *ids, *PLACE, "track_id", "event_id"))
         for time in TIMES:
@@ -94,7 +94,7 @@ class RocpdPart:
         return rows.join(self.events, on="event_id", how="left", maintain_order="left")
 
     def resolve(self, rows: pl.DataFrame, time: str) -> pl.DataFrame:
-        """Return `rows` with the `time` that its id stands for, where there are ids."""
+        """Return `rows` with the column `time` looked up by its id, where there are ids."""
         if not rows[f"{time}_id"].count():
             return rows
         table = self.timestamps.rename({"id": f"{time}_id", "value": f"{time}_value"})
@@ -103,12 +103,12 @@ class RocpdPart:
 
 
 def first_of_each(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the first of the `rows` of each `id`, so that a join by it never doubles a record."""
+    """Return the first row of each `id`, so that a join on it never duplicates a record."""
     return rows.drop_nulls("id").unique("id", keep="first", maintain_order=True)
 
 
 def named(rows: pl.DataFrame, texts: pl.DataFrame, key: str, name: str) -> pl.DataFrame:
-    """Return `rows` with the text that `key` stands for as `name`; null where there is none or an empty one."""
+    """Return `rows` with the text of the id `key` as the column `name`; null if there is no text or an empty one."""
     table = texts.select(pl.col("id").alias(key), pl.when(pl.col("text") != "").then("text").alias(name))
     return rows.join(table, on=key, how="left", maintain_order="left")
 
@@ -134,7 +134,7 @@ def read_part(part: RocpdPart, loose: Loose) -> int:
 
 
 def read_kernels(part: RocpdPart) -> pl.DataFrame:
-    """Return the dispatches as DEVICE rows, `process` the writer's own key."""
+    """Return the dispatches as DEVICE rows; `process` is the writer's own key."""
     rows = part.rows("rocpd_kernel_dispatch", ("kernel_id", "graph_node_id"))
     symbols = part.table("rocpd_info_kernel_symbol", ("id",)).with_columns(
         label=words.kernel_label(pl.lit(part.texts("rocpd_info_kernel_symbol", "display_name"))),
@@ -148,7 +148,7 @@ def read_kernels(part: RocpdPart) -> pl.DataFrame:
 
 
 def placed() -> dict[str, pl.Expr]:
-    """Return what all DEVICE rows take from `RocpdPart.rows`."""
+    """Return the columns that all DEVICE rows take from `RocpdPart.rows`."""
     names = {"start_ns": "start", "end_ns": "end", "process": "pid", "agent": "agent_id", "queue": "queue_id"}
     more = {"stream_id": "stream_id", "correlation": "correlation", "graph_node": "graph_node_id"}
     return {name: pl.col(column) for name, column in (names | more).items()}
@@ -165,7 +165,7 @@ def read_copies(part: RocpdPart) -> pl.DataFrame:
 
 
 def read_regions(part: RocpdPart, table: str) -> pl.DataFrame:
-    """Return calls and markers as HOST rows, those of `rocpd_sample` without length, `process` the writer's own key."""
+    """Return calls and markers as HOST rows; `process` is the writer's own key. `rocpd_sample` rows have no length."""
     rows = named(part.rows(table, ("name_id",)), part.strings, "name_id", "operation")
     rows = named(rows, part.strings, "track_name_id", "track")
     marker = pl.col("category").str.contains(MARKERS).fill_null(False)
@@ -187,13 +187,13 @@ def read_regions(part: RocpdPart, table: str) -> pl.DataFrame:
 
 
 class Extra(msgspec.Struct):
-    """What `rocpd_event.extdata` says of a marker."""
+    """The field of `rocpd_event.extdata` that is read for a marker."""
 
     message: str | None = None
 
 
 def add_messages(part: RocpdPart, rows: pl.DataFrame, wanted: bool) -> pl.DataFrame:
-    """Return `rows` with the `message` of their markers, null without; texts are read only where `wanted`."""
+    """Return `rows` with the `message` of their markers, null if none; texts are read only if `wanted`."""
     if not wanted:
         return rows.with_columns(message=pl.lit(None, pl.String))
     extra = part.table("rocpd_event", ("id",)).with_columns(extra=part.texts("rocpd_event", "extdata"))
@@ -215,7 +215,7 @@ def message_of(text: str | None) -> str | None:
 
 
 def read_allocations(part: RocpdPart) -> pl.DataFrame:
-    """Return what was allocated and freed as ALLOCATION rows, `process` the writer's own key."""
+    """Return allocations and frees as ALLOCATION rows; `process` is the writer's own key."""
     rows = part.rows("rocpd_memory_allocate", ("size", "address"))
     return frame(
         ALLOCATION,

@@ -31,22 +31,22 @@ class Rocprof:
     def accepts(self, head: bytes, path: Path) -> bool:
         """Return whether `head`, the first 64 KiB of the content of `path`, is rocprof's; never raises.
 
-        Perfetto traces are accepted by their suffix, to be refused with a word on what to record instead.
+        Perfetto traces are accepted by their suffix, so that `read` can refuse them and advise what to record instead.
         """
         if path.suffix in PERFETTO_SUFFIXES:
             return bool(head)
         return rocprof_json.accepts(head) or rocprof_csv.table_of(head) in rocprof_csv.EVENT_TABLES
 
     def covers(self, path: Path) -> Iterable[Path]:
-        """Return the other files of the run beside `path`, if it is the one that stands for them all."""
+        """Return the other files of the run beside `path`, if `path` is the file that represents the run."""
         return list_same_run(path)
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
         """Return the trace in `path`, with clock "session": rocprof's times count from the start of the machine.
 
-        The kernel trace of a run brings the other CSV files of that run along. Memory is at most the content of the
-        file, 2 GiB, plus about 500 bytes for each record of its longest list (JSON) or 300 for each row (CSV). Raises
-        `TraceError` when a file cannot be read, is damaged or is none of rocprof's.
+        Reading the kernel trace of a run reads the other CSV files of that run too. Memory is at most the content of
+        the file, 2 GiB, plus about 500 bytes for each record of its longest list (JSON) or 300 for each row (CSV).
+        Raises `TraceError` when a file cannot be read, is damaged or is not rocprof's.
         """
         if path.suffix in PERFETTO_SUFFIXES:
             raise TraceError(

@@ -1,4 +1,4 @@
-"""The CSV files of rocprof: one for each kind of record, those of one run beside each other.
+"""The CSV files of rocprof: one for each kind of record; the files of one run are in one directory.
 
 Versions differ in which columns they write, in what order, how they spell them and what they quote: columns are
 looked for by name, and all values are read as text first.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EVENT_TABLES", "read_run", "table_of"]
 
-# What the columns of a file say of its rows; the first that fits.
+# The kind of a file's rows and the columns that identify it; the first kind that fits counts.
 TABLES = {
     "counters": {"counter_name", "kernel_name", "start_timestamp"},
     "kernels": {"kernel_name", "start_timestamp", "end_timestamp"},
@@ -58,14 +58,14 @@ def read_header(head: bytes) -> list[str]:
 
 
 def delimiter_of(line: str) -> str:
-    """Return what separates columns: a spreadsheet may have written semicolons."""
+    """Return the separator of columns: a spreadsheet may have written semicolons."""
     return ";" if "," not in line else ","
 
 
 def read_run(path: Path, loose: Loose) -> int:
-    """Add the rows of `path` to `loose`, and of its whole run if it leads; return how many there are.
+    """Add the rows of `path`, or of its whole run if `path` is its first file, to `loose`; return how many there are.
 
-    What a processor is called depends on the file that lists them, which is read in any case. Raises `TraceError`.
+    The keys of processors depend on the file that lists them, which is always read. Raises `TraceError`.
     """
     run = runs.run_of(path)
     if run[0] != path:
@@ -88,10 +88,10 @@ def read_run(path: Path, loose: Loose) -> int:
 
 
 def read_columns(path: Path, content: bytes) -> tuple[pl.DataFrame, bool]:
-    """Return the columns of `content` that are ever used, as text, and whether a last row is left out.
+    """Return the columns of `content` that are ever used, as text, and whether the last row is left out.
 
-    That is one which a full disk or a killed process has cut inside a text. Columns are named as `read_header` spells
-    them. Raises `TraceError`.
+    The last row is left out when a full disk or a killed process has cut it inside a text. Columns are named as
+    `read_header` spells them. Raises `TraceError`.
     """
     content = content.removeprefix(BOM)
     try:
@@ -104,7 +104,7 @@ def read_columns(path: Path, content: bytes) -> tuple[pl.DataFrame, bool]:
 
 
 def parse_whole(path: Path, content: bytes) -> pl.DataFrame:
-    """Return what `parse` does; raises `TraceError`."""
+    """Return what `parse` returns; raise `TraceError` where that raises."""
     try:
         return parse(content)
     except DAMAGED as error:
@@ -130,5 +130,5 @@ def parse(content: bytes) -> pl.DataFrame:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of what `error` says."""
+    """Return the first line of the message of `error`."""
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "add_tables"]
 
-# What each column is called, by version: rocprofv3, rocprof 2, rocprof 1.
+# The names of each column, by version: rocprofv3, rocprof 2, rocprof 1.
 ALIASES = {
     "start": ("start_timestamp", "beginns"),
     "end": ("end_timestamp", "endns"),
@@ -46,10 +46,10 @@ COLUMNS = frozenset(name for names in ALIASES.values() for name in names)
 
 
 def add_tables(tables: Sequence[tuple[str, pl.DataFrame]], loose: Loose) -> None:
-    """Add what `tables`, by kind, hold to `loose`."""
+    """Add the rows of `tables`, pairs of kind and rows, to `loose`."""
     agents = [row for table, rows in tables if table == "agents" for row in list_agents(complete(rows))]
     gpus = [agent for agent in agents if agent.gpu]
-    # Which of several spellings a file uses is a setting: "Agent 4", "4", or "GPU 0", the count of GPUs alone.
+    # A setting of the recorder selects how files name a processor: "Agent 4", "4", or "GPU 0", which counts only GPUs.
     keys = {agent.node: agent.key for agent in agents}
     events = [(table, complete(rows)) for table, rows in tables if table != "agents"]
     timed = any(table in ("kernels", "kernels of rocprof 1") for table, _ in events)
@@ -74,7 +74,7 @@ def complete(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def number(column: str) -> pl.Expr:
-    """Return `column` as Int64, "7.0" too, as spreadsheets write it; null for what is no integer."""
+    """Return `column` as Int64, including "7.0" as spreadsheets write it; null for a text that is no integer."""
     return pl.col(column).str.strip_chars(" \t\r").str.replace(r"\.0+$", "").cast(pl.Int64, strict=False)
 
 
@@ -97,7 +97,7 @@ def list_agents(rows: pl.DataFrame) -> list[RocmProcessor]:
 
 
 def key_of(column: str, keys: dict[str, str]) -> pl.Expr:
-    """Return the key of the processor in `column`: a number alone is an agent's."""
+    """Return the key of the processor in `column`: a bare number is that of an agent."""
     text = pl.col(column).str.strip_chars()
     text = pl.when(text != "").then(text)
     text = pl.when(text.str.contains(r"^\d+$")).then(pl.format("Agent {}", text)).otherwise(text)
@@ -105,18 +105,18 @@ def key_of(column: str, keys: dict[str, str]) -> pl.Expr:
 
 
 def natural(key: str) -> tuple[int, str]:
-    """Return what sorts `key` by its number."""
+    """Return a sort key that orders by the number in `key`."""
     return len(key), key
 
 
 def number_of(key: str, at: int) -> int:
-    """Return the device number of `key`, the `at`-th of those used: that in "GPU 3", else `at`."""
+    """Return the device number of `key`, the `at`-th key in use: the number in "GPU 3", else `at`."""
     kind, _, digits = key.partition(" ")
     return int(digits) if kind == "GPU" and digits.isdecimal() and len(digits) < 6 else at
 
 
 def spans() -> dict[str, pl.Expr | int]:
-    """Return what all rows have."""
+    """Return the columns that device and host rows have in common."""
     times = {"start_ns": number("start"), "end_ns": number("end"), "correlation": number("correlation")}
     return {**times, "process": 0}
 
@@ -142,7 +142,7 @@ def add_counted(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
 
 
 def add_copies(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
-    """Add copies; their sizes are in no version's file."""
+    """Add copies; no version writes their sizes."""
     rows = words.labelled(
         rows.rename({"kind": "_", "label": "__"}), "direction", kind=words.copy_kind_of, label=words.copy_name
     )
@@ -157,7 +157,7 @@ def add_copies(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
 
 
 def add_calls(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
-    """Add calls and markers, which the domain tells apart."""
+    """Add calls and markers, which differ in their domain."""
     rows = words.labelled(rows, "domain", category=words.domain_category)
     columns = {
         **spans(),
@@ -170,7 +170,7 @@ def add_calls(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
 
 
 def add_allocations(rows: pl.DataFrame, keys: dict[str, str], loose: Loose) -> None:
-    """Add what was allocated and freed."""
+    """Add allocations and frees."""
     address = pl.col("address").str.strip_chars().str.to_lowercase()
     hexadecimal = address.str.strip_prefix("0x").str.to_integer(base=16, strict=False).cast(pl.UInt64, strict=False)
     columns = {

@@ -40,7 +40,7 @@ __all__ = ["accepts", "read_document"]
 
 OPENING = b'"rocprofiler-sdk-tool"'
 GPU = 2  # of `type`; 1 is a CPU
-PROCESSES = 1_000  # of one file; rocprofv3 writes a file for each
+PROCESSES = 1_000  # at most in one file; rocprofv3 writes one file per process
 CALLS = {"hip_api": "runtime", "hsa_api": "runtime", "marker_api": "annotation"}
 OTHER_CALLS = ("rccl_api", "rocdecode_api", "rocjpeg_api", "ompt")
 ALLOCATIONS = ("memory_allocation", "scratch_memory")
@@ -52,7 +52,7 @@ R = TypeVar("R", bound=Record)
 
 
 def accepts(head: bytes) -> bool:
-    """Return whether a file that starts with `head` is such a document."""
+    """Return whether a file that starts with `head` is a document of rocprofv3."""
     return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and OPENING in head[:4096]
 
 
@@ -96,12 +96,12 @@ def each(raw: msgspec.Raw, kind: type[T]) -> list[T]:
 
 
 def handle(value: Handle | int | None) -> int | None:
-    """Return the id in a handle, or in the bare number that stands for one."""
+    """Return the id in `value`, which is a handle or a bare number."""
     return value.handle if isinstance(value, Handle) else value
 
 
 def correlation(record: Record) -> int | None:
-    """Return the recorder's own id of what `record` belongs to."""
+    """Return the recorder's own correlation id of `record`."""
     return record.correlation_id.internal if record.correlation_id is not None else None
 
 
@@ -139,7 +139,7 @@ class ProcessReader:
         return self.seen
 
     def records(self, raw: msgspec.Raw, kind: type[R]) -> list[R]:
-        """Return the records in `raw`, those that are not of `kind` left out and counted."""
+        """Return the records in `raw`; those that are not of `kind` are left out and counted."""
         whole = decoded(raw, list[kind], None)  # type: ignore[valid-type]
         if whole is not None:
             self.seen += len(whole)
@@ -157,12 +157,12 @@ class ProcessReader:
             self.loose.tally.dropped[reason] += count
 
     def dropper(self, name: str) -> Callable[[msgspec.Raw], None]:
-        """Return what counts and leaves out the list `name`."""
+        """Return a function that counts and leaves out the records of the list `name`."""
         reason = "sample" if name in SAMPLES else "unsupported"
         return lambda raw: self.drop(reason, len(decoded(raw, list[msgspec.Raw], [])))
 
     def columns(self, records: Sequence[Record]) -> dict[str, Any]:
-        """Return what DEVICE and HOST rows of `records` have in common."""
+        """Return the columns that DEVICE and HOST rows of `records` have in common."""
         return {
             "start_ns": integers([record.start_timestamp for record in records]),
             "end_ns": integers([record.end_timestamp for record in records]),
@@ -228,7 +228,7 @@ class ProcessReader:
         return table.drop_nulls("kernel").unique("kernel", keep="first", maintain_order=True)
 
     def read_counted(self) -> None:
-        """Count the counter records; where no kernels were recorded, their dispatches are the kernels."""
+        """Count the counter records; if no kernels were recorded, add their dispatches as the kernels."""
         if self.has_kernels:
             self.drop("counter", len(decoded(self.counted, list[msgspec.Raw], [])))
             return
@@ -256,13 +256,13 @@ class ProcessReader:
         self.loose.device.append(frame(DEVICE, columns, rows))
 
     def operations(self, records: Sequence[Record]) -> list[str | None]:
-        """Return what `strings.buffer_records` calls the operation of each record."""
+        """Return the name of each record's operation from `strings.buffer_records`."""
         names: dict[tuple[int | None, int | None], str | None]
         names = {(kind, at): name for kind, api in enumerate(self.names) for at, name in enumerate(api.operations)}
         return [names.get((record.kind, record.operation)) for record in records]
 
     def calls_reader(self, category: str) -> Callable[[msgspec.Raw], None]:
-        """Return what adds a list of calls as host rows of `category`."""
+        """Return a function that adds a list of calls as host rows of `category`."""
 
         def read(raw: msgspec.Raw) -> None:
             records = self.records(raw, RocprofCall)
@@ -286,7 +286,7 @@ class ProcessReader:
         return frame(HOST, columns, pl.DataFrame({"name": pl.Series(names, dtype=pl.String)}))
 
     def read_allocations(self, raw: msgspec.Raw) -> None:
-        """Add what was allocated and freed; return how many records there are."""
+        """Add the allocations and frees in `raw`."""
         records = self.records(raw, Allocation)
         operations = pl.Series(self.operations(records), dtype=pl.String)
         columns = {

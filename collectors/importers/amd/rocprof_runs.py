@@ -1,4 +1,4 @@
-"""Which files of a directory are of one run of rocprofv3, by their names, which begin alike.
+"""Which files of a directory belong to one run of rocprofv3: their names have the same prefix.
 
 One run may be written in several formats at once, and in CSV it is several files: it counts as one trace.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["is_regular", "list_same_run", "lists_agents", "run_of"]
 
-# Ends of the names of one run's CSV files; the first that is there stands for them all.
+# Ends of the names of one run's CSV files; the first file that exists represents the run.
 ENDS = (
     "kernel_trace",
     "counter_collection",
@@ -29,11 +29,11 @@ ENDS = (
     "agent_info",
 )
 SUFFIXES = (".csv", ".csv.gz", ".csv.zst")
-RESULTS = ("results.db", "results.json", "results.pftrace")  # each holds the whole run; the first that is there counts
+RESULTS = ("results.db", "results.json", "results.pftrace")  # each holds the whole run; the first that exists counts
 
 
 def split_name(path: Path) -> tuple[str, str, str] | None:
-    """Return the name of `path` as what is common to its run, the kind of CSV file and the suffix; None for others."""
+    """Return the name of `path` as the prefix of its run, the kind of CSV file and the suffix; None for other files."""
     suffix = next((suffix for suffix in SUFFIXES if path.name.endswith(suffix)), None)
     stem = path.name.removesuffix(suffix or "")
     end = next((end for end in ENDS if stem == end or stem.endswith(f"_{end}")), None)
@@ -50,18 +50,18 @@ def run_of(path: Path) -> list[Path]:
 
 
 def lists_agents(path: Path) -> bool:
-    """Return whether `path` lists the processors of its run, by its name."""
+    """Return whether `path`, judged by its name, lists the processors of its run."""
     parts = split_name(path)
     return parts is not None and parts[1] == "agent_info"
 
 
 def list_same_run(path: Path) -> list[Path]:
-    """Return the regular files beside `path` that need not be read beside it: more of its run, or the same again."""
+    """Return the regular files beside `path` that need not be read separately: other parts or copies of its run."""
     return [file for file in beside(path) if file != path and is_regular(file)]
 
 
 def beside(path: Path) -> Iterator[Path]:
-    """Yield what the files that `path` stands for would be called."""
+    """Yield the possible paths of the files that `path` represents."""
     result = next((at for at, name in enumerate(RESULTS) if path.name == name or path.name.endswith(f"_{name}")), None)
     if result is not None:
         prefix = path.name.removesuffix(RESULTS[result])
@@ -74,7 +74,7 @@ def beside(path: Path) -> Iterator[Path]:
 
 
 def is_regular(path: Path) -> bool:
-    """Return whether `path` is a file of its own: no link leads out of the directory."""
+    """Return whether `path` is a regular file and no link, which could lead out of the directory."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""The records of rocprofv3's JSON document as msgspec types: only the fields that are read, any of them may be absent.
+"""The records of rocprofv3's JSON document as msgspec types: only the fields that are read; any of them may be absent.
 
-Lists of records stay undecoded (`msgspec.Raw` is a view of the content) until their turn comes: one is in memory at
-a time, and one that holds something else does not spoil the others.
+Lists of records stay undecoded (`msgspec.Raw` is a view of the content) until each is read: one decoded list is in
+memory at a time, and a list with unexpected content does not affect the others.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RocprofDocument(Struct):
 
 
 class Node(Struct):
-    """The machine: what tells it from others."""
+    """The machine: the fields that distinguish it from others."""
 
     machine_id: str | int | None = None
     hostname: str | None = None
@@ -61,7 +61,7 @@ class Metadata(Struct):
 
 
 class Handle(Struct):
-    """An id, wrapped."""
+    """An id wrapped in an object."""
 
     handle: int | None = None
 
@@ -76,7 +76,7 @@ class MemoryBank(Struct, frozen=True):
 
 
 class ListedAgent(Struct):
-    """A processor; `logical_node_type_id` counts those of its type from 0."""
+    """A processor; `logical_node_type_id` counts the processors of its type from 0."""
 
     id: Id = None
     type: int | None = None
@@ -99,7 +99,7 @@ class KernelSymbol(Struct):
 
 
 class ApiNames(Struct):
-    """The names of the operations of one kind of record; kinds and operations are numbered by their place."""
+    """The names of the operations of one kind of record; kinds and operations are numbered by position."""
 
     kind: str | None = None
     operations: list[str | None] = []
@@ -120,13 +120,13 @@ class Strings(Struct):
 
 
 class Correlation(Struct, frozen=True):
-    """`internal` is the recorder's own id; what else there is belongs to the application."""
+    """The ids of a record: `internal` is the recorder's own; other fields belong to the application."""
 
     internal: int | None = None
 
 
 class Record(Struct, frozen=True):
-    """What all records have. Times are nanoseconds."""
+    """The fields of all records. Times are nanoseconds."""
 
     start_timestamp: int | None = None
     end_timestamp: int | None = None
@@ -174,7 +174,7 @@ class RocprofCall(Record, frozen=True):
 
 
 class Allocation(Record, frozen=True):
-    """Memory taken or given back."""
+    """Memory allocated or freed."""
 
     agent_id: Id = None
     address: Handle | int | str | None = None

@@ -1,4 +1,4 @@
-"""What the importers of AMD's formats share at their end: from loose rows and agents to a `Trace`."""
+"""The last part of all importers of AMD's formats: it makes a `Trace` from loose rows and agents."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ALLOCATION", "DEVICE", "HOST", "Loose", "RocmTrace", "frame", "make_trace", "signed_sizes"]
 
-# Beside the columns of the record table: `process` counts the processes of the file from 0, `pid` is the system's;
-# `agent` is the key of a GPU in `Loose.agents`; `queue` and `stream_id` are what the recorder says of each.
+# Columns that the record table does not have: `process` counts the processes of the file from 0, `pid` is the system's
+# process id; `agent` is the key of a GPU in `Loose.agents`; `queue` and `stream_id` are the recorder's own values.
 DEVICE = pl.Schema(
     {
         "start_ns": pl.Int64(),
@@ -33,7 +33,7 @@ DEVICE = pl.Schema(
         "stream_id": pl.Int64(),
         "activity": pl.String(),
         "name": pl.String(),
-        "kernel": pl.Int64(),  # the recorder's id of it, which names it where it has no name
+        "kernel": pl.Int64(),  # the recorder's id of the kernel, used as its name if it has none
         "correlation": pl.Int64(),
         "nbytes": pl.Int64(),
         "copy_kind": pl.String(),
@@ -61,7 +61,7 @@ ALLOCATION = pl.Schema(
         "thread": pl.Int64(),
         "agent": pl.String(),
         "address": pl.UInt64(),
-        "nbytes": pl.Int64(),  # not negative; 0 where a free does not say
+        "nbytes": pl.Int64(),  # not negative; 0 for a free without a size
         "freed": pl.Boolean(),
     }
 )
@@ -69,7 +69,7 @@ ALLOCATION = pl.Schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loose:
-    """Frames of DEVICE, HOST and ALLOCATION as one part of a file gave them."""
+    """Frames of DEVICE, HOST and ALLOCATION as read from the parts of a file."""
 
     device: list[pl.DataFrame] = field(default_factory=list)
     host: list[pl.DataFrame] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Loose:
 
 @dataclass(frozen=True, slots=True)
 class RocmTrace:
-    """Which file a trace is of and how its format is called; `advice` says how to record one with kernels."""
+    """The file of a trace and the name of its format; `advice` explains how to record a trace with kernels."""
 
     path: Path
     format: str
@@ -89,7 +89,7 @@ class RocmTrace:
 
 
 def frame(schema: pl.Schema, columns: Mapping[str, pl.Series | pl.Expr | object], rows: pl.DataFrame) -> pl.DataFrame:
-    """Return `columns` computed on `rows` in the types of `schema`; null for what is absent or does not fit."""
+    """Return `columns` computed on `rows` in the types of `schema`; null for values that are absent or do not fit."""
     made = [pl.lit(value) if value is None or isinstance(value, str | int) else value for value in columns.values()]
     named = [value.alias(name) for name, value in zip(columns, made, strict=True)]  # type: ignore[attr-defined]
     absent = [pl.lit(None).alias(name) for name in schema if name not in columns]
@@ -97,7 +97,7 @@ def frame(schema: pl.Schema, columns: Mapping[str, pl.Series | pl.Expr | object]
 
 
 def make_trace(what: RocmTrace, loose: Loose, read: int) -> Trace:
-    """Return the trace of `loose`, of which `read` records were read."""
+    """Return the trace of `loose`; `read` is the number of records that were read."""
     device, host = together(DEVICE, loose.device), together(HOST, loose.host)
     memory = together(ALLOCATION, loose.allocations)
     numbers = places.number_agents(loose.agents, device["agent"].drop_nulls().unique())
@@ -120,7 +120,7 @@ def make_trace(what: RocmTrace, loose: Loose, read: int) -> Trace:
 
 
 def name_unnamed(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
-    """Return `rows` with names for kernels that have only an id, so that two of them stay two; counts them."""
+    """Return `rows` with names for kernels that have only an id, so that they stay different; count them."""
     unnamed = pl.col("name").is_null() & pl.col("kernel").is_not_null()
     if count := int(rows.select(unnamed.sum()).item()):
         tally.flagged["unnamed"] += count
@@ -128,12 +128,12 @@ def name_unnamed(rows: pl.DataFrame, tally: Tally) -> pl.DataFrame:
 
 
 def together(schema: pl.Schema, frames: list[pl.DataFrame]) -> pl.DataFrame:
-    """Return `frames` as one of `schema`."""
+    """Return `frames` concatenated to one frame of `schema`."""
     return pl.concat([pl.DataFrame(schema=schema), *frames])
 
 
 def describe(what: RocmTrace, device: pl.DataFrame) -> tuple[str, ...]:
-    """Return notes on what is not in the file, and on processes that share a device."""
+    """Return notes on missing kernels or copies, and on processes that share a device."""
     if device.is_empty():
         return (f"the trace has no kernels and no copies: {what.advice}",)
     kernels = device.filter(pl.col("activity") == "kernel")
@@ -149,16 +149,16 @@ def describe(what: RocmTrace, device: pl.DataFrame) -> tuple[str, ...]:
 
 
 def memory_rows(rows: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
-    """Return ALLOCATION rows as Records.memory: frees are negative, and what runs on no GPU is the host's (-1)."""
+    """Return ALLOCATION rows as Records.memory: frees are negative, and memory on no GPU is the host's (-1)."""
     rows = signed_sizes(rows)
     device = pl.col("agent").replace_strict(dict(numbers), default=-1, return_dtype=pl.Int64)
     return rows.with_columns(device=device, process="pid")
 
 
 def signed_sizes(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return `rows` with `nbytes` negative where `freed`, of the size that was last allocated at the address.
+    """Return `rows` with `nbytes` negative where `freed`; a free of size 0 takes the size last allocated there.
 
-    rocprofv3 writes 0 as the size of what is freed, and no device: both are those of the allocation.
+    rocprofv3 writes frees with size 0 and without a device: both are taken from the allocation at the same address.
     """
     keys = ["process", "address"]
     ordered = rows.with_row_index("row").sort("time_ns", "freed", maintain_order=True)

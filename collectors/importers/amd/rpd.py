@@ -1,7 +1,7 @@
 """rocmProfileData (.rpd): the SQLite database that `runTracer.sh` and rpd's own tracer write, schema 2 and 3.
 
-Kernels, copies and barriers are `rocpd_op`, calls and markers are `rocpd_api`, and `rocpd_api_ops` says which call
-launched which operation. Not to be confused with what rocprofv3 calls rocpd: see `rocpd`.
+Kernels, copies and barriers are in `rocpd_op`, calls and markers in `rocpd_api`, and `rocpd_api_ops` links each call to
+the operations that it launched. Not to be confused with what rocprofv3 calls rocpd: see `rocpd`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Rpd:
         return head.startswith(SQLITE_MAGIC) and is_rpd(list_tables(head, path))
 
     def covers(self, path: Path) -> Iterable[Path]:
-        """Return the JSON beside `path` that rpd2tracing made of it, by its name."""
+        """Return the JSON beside `path` that rpd2tracing made from it, found by its name."""
         converted = path.with_suffix(".json")
         return [converted] if is_regular(converted) and RpdJson().accepts(read_start(converted), converted) else []
 
@@ -57,7 +57,7 @@ class Rpd:
 
 
 def read_start(path: Path) -> bytes:
-    """Return the first bytes of `path`, none where it cannot be read."""
+    """Return the first bytes of `path`, no bytes if it cannot be read."""
     try:
         return read_head(path)
     except TraceError:

@@ -1,6 +1,6 @@
-"""The Chrome JSON that `rpd2tracing.py` makes of an .rpd file: a file of its own to read where the database is gone.
+"""The Chrome JSON that `rpd2tracing.py` makes from an .rpd file: it is read where the database is gone.
 
-Numbers are texts, times are microseconds, and nothing has a category: what a process is called tells GPUs from hosts.
+Numbers are texts, times are microseconds, and events have no category: the names of processes separate GPUs from hosts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RpdArgs(msgspec.Struct):
 
 
 class RpdEvent(msgspec.Struct):
-    """An event, as far as it is read."""
+    """The fields of an event that are read."""
 
     ph: str | None = None
     name: str | None = None
@@ -57,7 +57,7 @@ class RpdEvent(msgspec.Struct):
 
 
 class Wrapped(msgspec.Struct):
-    """The list, as the value of a key."""
+    """The object that holds the list of events."""
 
     events: msgspec.Raw = msgspec.field(name="traceEvents")
 
@@ -90,7 +90,7 @@ class RpdJson:
 
 
 def decode(path: Path, content: bytearray, loose: Loose) -> tuple[list[RpdEvent], int]:
-    """Return the events in `content`, and how many there are with those that are no events, which are left out."""
+    """Return the events in `content`, without items that are no events, and the number of all items."""
     try:
         text = content.decode("utf-8", "replace").removeprefix("\ufeff").encode()
         listed = text if text.lstrip().startswith(b"[") else msgspec.json.decode(text, type=Wrapped).events
@@ -107,7 +107,7 @@ def decode(path: Path, content: bytearray, loose: Loose) -> tuple[list[RpdEvent]
 
 
 def decode_one(part: msgspec.Raw) -> RpdEvent | None:
-    """Return `part` as an event; None for what is none."""
+    """Return `part` as an event; None if it is none."""
     try:
         return msgspec.json.decode(part, type=RpdEvent)
     except DAMAGED:
@@ -131,12 +131,12 @@ def tabulate(events: Sequence[RpdEvent]) -> pl.DataFrame:
 def as_text(value: Scalar) -> str | None:
     """Return `value` as it would be written as text, without an exponent."""
     if isinstance(value, float):
-        return f"{value:.3f}"  # microseconds: what comes after is what binary fractions add
+        return f"{value:.3f}"  # microseconds: further digits come only from binary fractions
     return value if value is None or isinstance(value, str) else str(int(value))
 
 
 def nanoseconds(column: str) -> pl.Expr:
-    """Return the microseconds in `column` as whole nanoseconds; null for what is no number."""
+    """Return the microseconds in `column` as whole nanoseconds; null for a text that is no number."""
     whole = pl.col(column).str.extract(r"^\s*(-?\d{1,15})(?:\.\d*)?\s*$").cast(pl.Int64, strict=False)
     part = pl.col(column).str.extract(r"\.(\d{1,3})").fill_null("").str.pad_end(3, "0").cast(pl.Int64)
     below = pl.col(column).str.contains(r"^\s*-")
@@ -159,16 +159,16 @@ def add_rows(rows: pl.DataFrame, loose: Loose) -> None:
 
 
 def find_gpus(rows: pl.DataFrame) -> dict[str, int]:
-    """Return the numbers of the GPUs by the process that stands for each."""
+    """Return the numbers of the GPUs by the process id that represents each."""
     named = rows.filter((pl.col("ph") == "M") & (pl.col("name") == "process_name")).select("pid", "label").drop_nulls()
     found = {pid: GPU.fullmatch(label.strip()) for pid, label in named.unique(maintain_order=True).iter_rows()}
     return {pid: int(match[1]) for pid, match in found.items() if match}
 
 
 def link(times: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return which call launched the operation that starts at `start` on `pid` and `tid`: `call_id`, one row for each.
+    """Return the call that launched each operation: its `call_id`, and the operation's `pid`, `tid` and `start`.
 
-    An arrow begins inside a call and ends where an operation starts.
+    A flow arrow begins inside a call and ends where an operation starts.
     """
     keys = ["pid", "tid"]
     begins = (
@@ -212,7 +212,7 @@ def device_rows(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 
 
 def host_rows(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return the spans of hosts as HOST rows, told apart as the calls of an .rpd file are."""
+    """Return the spans of hosts as HOST rows, with the categories that the calls of an .rpd file get."""
     integer = {name: pl.col(name).cast(pl.Int64, strict=False) for name in ("pid", "tid")}
     rows = rows.with_columns(
         integer["pid"], integer["tid"], call="name", args="desc", domain=pl.lit(None, pl.String), id="call_id"

@@ -23,14 +23,14 @@ OWN_CALLS = r"^(?:hcc_activity_callback|\w+Table::\w+|\w*Logger::\w+)"  # the tr
 
 
 class RpdTables(Protocol):
-    """The tables of a database, or those rows of them that are new. See `sqlite.columns.Database`."""
+    """The tables of a database, or only their new rows. See `sqlite.sqlite_database.SqliteDatabase`."""
 
     def count(self, table: str) -> int:
         """Return the number of rows, 0 for a table that is not there."""
         ...
 
     def integers(self, table: str, columns: Mapping[str, int | None]) -> pl.DataFrame:
-        """Return `columns` as Int64; each name has the value that stands in where the table lacks it."""
+        """Return `columns` as Int64; each name maps to the default value of a column that the table lacks."""
         ...
 
     def texts(self, table: str, column: str) -> pl.Series:
@@ -41,7 +41,7 @@ class RpdTables(Protocol):
 def read_tables(database: RpdTables, handles: dict[str, int] | None = None) -> tuple[Loose, int]:
     """Return the operations, calls and markers of `database`, and how many records it has.
 
-    `handles` has the numbers of streams from former rows of the same database, and gets those of new ones.
+    `handles` maps the streams in earlier rows of the same database to their numbers; new streams are added to it.
     """
     loose = Loose()
     strings = read_strings(database, "rocpd_string")
@@ -62,15 +62,15 @@ def read_strings(database: RpdTables, table: str) -> pl.DataFrame:
 
 
 def named(rows: pl.DataFrame, strings: pl.DataFrame, key: str, name: str) -> pl.DataFrame:
-    """Return `rows` with the text that `key` stands for as `name`; null where there is none or an empty one."""
+    """Return `rows` with the text of the id `key` as the column `name`; null if there is no text or an empty one."""
     table = strings.select(pl.col("id").alias(key), pl.when(pl.col("text") != "").then("text").alias(name))
     return rows.join(table, on=key, how="left", maintain_order="left")
 
 
 def read_launches(database: RpdTables, handles: dict[str, int]) -> pl.DataFrame:
-    """Return what is known of each operation's call: `op_id`, `api_id`, `stream_id`, `nbytes`, two devices.
+    """Return the call of each operation: `op_id`, `api_id`, `stream_id`, `nbytes`, `dstDevice` and `srcDevice`.
 
-    A size is that of the whole call: it is left out where one call made several operations.
+    The size is that of the whole call: it is left out if one call launched several operations.
     """
     links = database.integers(LINKS, {"api_id": None, "op_id": None}).drop_nulls()
     links = links.unique("op_id", keep="first", maintain_order=True)
@@ -109,7 +109,7 @@ def is_default(handle: str) -> bool:
 def read_ops(database: RpdTables, strings: pl.DataFrame, launches: pl.DataFrame, loose: Loose) -> pl.DataFrame:
     """Return the operations as DEVICE rows.
 
-    A kernel's name is its description; what has none (copies, fills, the nodes of a graph) is called after its type.
+    A kernel's name is its description; operations without one (copies, fills, graph nodes) are named after their type.
     """
     columns = dict.fromkeys(("id", "queueId", "start", "end", "description_id", "opType_id"))
     rows = database.integers(OPS, {**columns, "gpuId": 0})

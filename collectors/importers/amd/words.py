@@ -1,4 +1,4 @@
-"""The words of AMD's recorders in those of the record table: kinds of work, directions of copies, names of kernels."""
+"""From the words of AMD's recorders to those of the record table: kinds of work, copy directions, kernel names."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def copy_kind_of(text: str | None) -> str | None:
 
 
 def activity_of(operation: str | None) -> str:
-    """Return the activity of RPD's operation type; all that is neither copy, memset nor barrier is a kernel."""
+    """Return the activity of RPD's operation type; one that is neither copy, memset nor barrier is a kernel."""
     return next((name for name, pattern in ACTIVITIES if pattern.search((operation or "").upper())), "kernel")
 
 
 def copy_name(text: str | None) -> str | None:
-    """Return how other importers name such a copy ("Memcpy HtoD"), or `text` where it names no direction."""
+    """Return the name of such a copy in other importers ("Memcpy HtoD"), or `text` if it names no direction."""
     kind = copy_kind_of(text)
     return f"Memcpy {kind}" if kind else text
 
@@ -67,7 +67,7 @@ def call_category(call: str | None) -> str:
 
 
 def kernel_label(name: pl.Expr) -> pl.Expr:
-    """Return `name` without what the code object appends (".kd", " [clone .kd]"); null where nothing is left."""
+    """Return `name` without the ending from the code object (".kd", " [clone .kd]"); null if nothing is left."""
     bare = name.str.strip_chars().str.replace(r"(?: \[clone \.kd\]|\.kd)$", "")
     return pl.when(bare != "").then(bare)
 
@@ -86,9 +86,9 @@ def domain_category(domain: str | None) -> str:
 
 
 def copy_columns(target: str, source: str) -> dict[str, pl.Expr]:
-    """Return DEVICE columns of copies with `text`, `kind` and `label`, from and to the agents in two columns.
+    """Return the DEVICE columns of copies with `kind` and `label`; `target` and `source` name the agents' columns.
 
-    A copy belongs to the GPU in it, that between two GPUs to the one it ends on.
+    A copy belongs to the GPU that takes part in it, a copy between two GPUs to its target.
     """
     kind, agents = pl.col("kind"), (pl.col(target), pl.col(source))
     peer = (kind == "DtoD") & agents[0].ne(agents[1])

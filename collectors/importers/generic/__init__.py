@@ -1,4 +1,4 @@
-"""Any table of events, CSV or Parquet: the door for what no other importer knows, with a mapping of its columns.
+"""Any table of events, CSV or Parquet: for files that no other importer knows, with a mapping of their columns.
 
 A table whose columns have DeepProf's own names (`start_ns`, `end_ns` or `duration_ns`, `name` …) needs no mapping.
 """
@@ -42,7 +42,7 @@ class Csv:
     suffixes = (".csv", ".tsv", ".csv.gz")
 
     def accepts(self, head: bytes, path: Path) -> bool:
-        """Return whether `head` has a header of our own names; never raises."""
+        """Return whether `head` has a header of DeepProf's own names; never raises."""
         return bool(head) and find_header(head, is_own) is not None
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
@@ -57,7 +57,7 @@ class Parquet:
     suffixes = (".parquet", ".arrow")
 
     def accepts(self, head: bytes, path: Path) -> bool:
-        """Return whether the table in `path` has columns of our own names; never raises."""
+        """Return whether the table in `path` has columns of DeepProf's own names; never raises."""
         try:
             return is_table_file(head) and is_own(list(FrameFile(path).schema))
         except TraceError:
@@ -75,7 +75,7 @@ def is_own(found: Sequence[str]) -> bool:
 
 
 def own_columns(path: Path) -> GenericColumns:
-    """Return the mapping for those of our own names that the table in `path` has, whatever their case."""
+    """Return the mapping of the columns in `path` that have DeepProf's own names, in upper or lower case."""
     found = {name.lower(): name for name in reversed(list_columns(path, None))}
     if not is_own(tuple(found)):
         problem, advice = describe(list_columns(path, None))
@@ -96,14 +96,14 @@ def list_columns(path: Path, columns: GenericColumns | None) -> list[str]:
 
 
 def match_header(head: bytes, columns: GenericColumns | None) -> TextHeader | None:
-    """Return the header in `head` that has all of `columns`, or our own names, or else what looks like one."""
+    """Return the header in `head` that has all of `columns`, or DeepProf's own names, or else what looks like one."""
     wanted = set(columns.named().values()) if columns else set()
     fitting = find_header(head, lambda found: wanted <= set(found) if wanted else is_own(found))
     return fitting or guess_header(head)
 
 
 def explain(head: bytes, path: Path) -> TraceError | None:
-    """Return what to say of a table that starts with `head` and that no importer takes; None for what is no table."""
+    """Return the error for a table that starts with `head` and that no importer accepts; None if it is no table."""
     try:
         if is_table_file(head):
             problem, advice = describe(list(FrameFile(path).schema))
@@ -127,10 +127,11 @@ def describe(found: list[str]) -> tuple[str, str]:
 def read_mapped(path: Path, columns: GenericColumns) -> Trace:
     """Return the trace in the table `path`, whose columns `columns` names; the clock is "session".
 
-    Texts take about six times the content of the file, Parquet and Arrow the columns named, at most `LIMIT_NBYTES`
-    of either. Raises `TraceError` when a column is not there, or the file cannot be read or is damaged.
+    Memory is about six times the content of a text file, and the named columns of Parquet and Arrow; content and
+    columns are at most `LIMIT_NBYTES`. Raises `TraceError` when a column does not exist, or the file cannot be read
+    or is damaged.
     """
-    with open_file(path):  # a directory or a missing file is said to be one
+    with open_file(path):  # raises a clear error for a directory or a missing file
         head = read_head(path)
     columns.check(path, list_columns(path, columns))
     wanted = list(dict.fromkeys(columns.named().values()))
@@ -159,7 +160,7 @@ def make_trace(path: Path, kind: str, rows: pl.DataFrame, columns: GenericColumn
 
 
 def convert(rows: pl.DataFrame, columns: GenericColumns, notes: list[str], *, decimal_comma: bool) -> pl.DataFrame:
-    """Return `rows` under the names of a `Trace`'s columns, with `kind` for the table that each belongs to."""
+    """Return `rows` with the column names of a `Trace`, and `kind`, which selects the table of each row."""
     given = {key: rows[column] for key, column in columns.named().items()}
     times = {
         key: durations(given[key], columns.unit, decimal_comma=decimal_comma)
@@ -183,7 +184,7 @@ def convert(rows: pl.DataFrame, columns: GenericColumns, notes: list[str], *, de
 
 
 def explain_numbers(key: str, named: list[str]) -> list[str]:
-    """Return a note on the numbers given to the texts `named`, none where they had numbers of their own."""
+    """Return a note on the numbers given to the texts `named`, no note if there are none."""
     if not named:
         return []
     numbered = ", ".join(f"{at} is {text[:40]!r}" for at, text in enumerate(named[:SHOWN]))

@@ -1,4 +1,4 @@
-"""Which column of somebody's table is what: given as text, as a mapping, or as a TOML file."""
+"""The meaning of the columns of a user's table: given as text, as a mapping, or as a TOML file."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ SHOWN_LENGTH = 30
 
 
 class GenericColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The names of the columns that hold each thing, and the unit of their times.
+    """The name of the column for each field of a record, and the unit of the times.
 
-    `end` or `duration` is needed. `activity` tells device events ("kernel", "memcpy", "memset", "graph", "sync") from
-    host events ("op", "runtime", "python", "dataloader", "overhead", "other") and ranges ("annotation"); where it is
-    not given all rows are device events, and copies and memsets are known by their names.
+    `end` or `duration` is needed. `activity` separates device events ("kernel", "memcpy", "memset", "graph", "sync")
+    from host events ("op", "runtime", "python", "dataloader", "overhead", "other") and ranges ("annotation"); if it is
+    not given, all rows are device events, and copies and memsets are recognised by their names.
     """
 
     start: str
@@ -54,7 +54,7 @@ class GenericColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         return {key: getattr(self, key) for key in KEYS if key != "unit" and getattr(self, key) is not None}
 
     def check(self, path: Path, found: list[str]) -> None:
-        """Raise `TraceError` when a column is not among those `found` in `path`; says which come near."""
+        """Raise `TraceError` when a column is not among those `found` in `path`; the message names similar ones."""
         for key, column in self.named().items():
             if column not in found:
                 near = get_close_matches(column.lower(), [name.lower() for name in found], n=3, cutoff=0.5)
@@ -65,7 +65,7 @@ class GenericColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 KEYS = GenericColumns.__struct_fields__
 Mapped: TypeAlias = str | os.PathLike[str] | Mapping[str, str] | GenericColumns  # what `parse_columns` takes
-# What other tools call them; the first column that matches is meant, and "Start (us)" says its unit too.
+# Names of the columns in other tools; the first column that matches is taken, and "Start (us)" contains its unit too.
 USUAL = {
     "start": r"start|begin|ts\b|timestamp",
     "duration": r"dur",
@@ -93,7 +93,7 @@ OWN = GenericColumns(
 
 
 def parse_columns(given: Mapped) -> GenericColumns:
-    """Return what `given` says: "start=Start,end=End,…", the path of a TOML file, or a mapping of the same keys.
+    """Return the columns in `given`: "start=Start,end=End,…", the path of a TOML file, or a mapping of the same keys.
 
     Raises `UsageError` for an unknown key or a missing one, and `TraceError` for a file that cannot be read.
     """
@@ -119,7 +119,7 @@ def convert(values: dict[str, object], source: str) -> GenericColumns:
 
 
 def suggest(found: list[str]) -> str:
-    """Return the text to map the columns `found` with, as for a shell; `EXAMPLE` where they are called otherwise."""
+    """Return the text that maps the columns `found`, quoted for a shell; `EXAMPLE` if their names are not known."""
     guess = {
         key: next((name for name in found if re.match(usual, name, re.IGNORECASE)), None)
         for key, usual in USUAL.items()

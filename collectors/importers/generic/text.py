@@ -17,8 +17,8 @@ from deepprof.collectors.importers.frames import decoding
 __all__ = ["TextHeader", "find_header", "guess_header", "read_texts"]
 
 SEPARATORS = (",", "\t", ";", "|")
-PREAMBLE = 50  # lines before the header: what a tool says about itself
-FIELDS = 3  # of a header: fewer are as likely to be prose
+PREAMBLE = 50  # lines before the header, in which a tool describes itself
+FIELDS = 3  # at least in a header: a line with fewer is as likely to be prose
 COLUMNS = 1_000
 NAME_LENGTH = 100
 BOM = "\ufeff"
@@ -26,7 +26,7 @@ BOM = "\ufeff"
 
 @dataclass(frozen=True, slots=True)
 class TextHeader:
-    """The line of a delimited text, from 0, that names its columns, what separates them, and those names."""
+    """The header of a delimited text: its line, counted from 0, the separator, and the names of the columns."""
 
     line: int
     separator: str
@@ -47,7 +47,7 @@ def find_header(head: bytes, fits: Callable[[Sequence[str]], bool]) -> TextHeade
 
 
 def guess_header(head: bytes) -> TextHeader | None:
-    """Return what looks like a header: several different names, over a line of as many fields."""
+    """Return what looks like a header: several different names, followed by a line of as many fields."""
     header = find_header(head, lambda columns: len(set(columns)) == len(columns) >= FIELDS and all_names(columns))
     if header is None:
         return None
@@ -59,7 +59,7 @@ def guess_header(head: bytes) -> TextHeader | None:
 def read_texts(path: Path, header: TextHeader, columns: Sequence[str]) -> pl.DataFrame:
     """Return `columns` as String, rows in stored order, without lines that are empty in all of them.
 
-    Fields beyond the header are passed over, missing ones are null. Takes about four times the content. Raises
+    Fields beyond the header are ignored, missing ones are null. Memory is about four times the content. Raises
     `TraceError` when the file cannot be read, holds more than `LIMIT_NBYTES` or is damaged.
     """
     if len(set(header.columns)) < len(header.columns):
@@ -67,8 +67,8 @@ def read_texts(path: Path, header: TextHeader, columns: Sequence[str]) -> pl.Dat
         if twice in columns:
             raise TraceError(path, f"has two columns called {twice!r}", "rename one of them")
     content = read_bytes(path)
-    # By place: polars makes names of its own for columns without one, and for a name that comes twice. It must see the
-    # header, or it takes the number of columns from the first line below, which may be empty or longer.
+    # By position: polars makes up names for columns without one, and for a name that comes twice. It must read the
+    # header, or it takes the number of columns from the line after it, which may be empty or longer.
     wanted = [name for name in header.columns if name in columns]
     with decoding(path):
         frame = pl.read_csv(

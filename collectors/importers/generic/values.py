@@ -1,4 +1,4 @@
-"""Values of somebody's table as columns of a `Trace`: times in any unit, numbers inside texts, words for activities."""
+"""Values of a user's table as columns of a `Trace`: times in any unit, numbers inside texts, words for activities."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GROUPED = r"^[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?$"  # 1,234,567.8
 LAST_INTEGER = r"(-?\d{1,18})\D{0,3}$"  # "7", "stream 7", "NVIDIA H100 (0)"
 RANGES = "annotation"
 HOST = ("op", "runtime", "python", "dataloader", "overhead", "other")
-# What words mean, the first that matches: a copy is no kernel though its activity may be called "gpu_memcpy kernel".
+# What words mean; the first pattern that matches counts: "gpu_memcpy kernel" is a copy and no kernel.
 WORDS = {
     r"annotation|nvtx|range|marker": RANGES,
     r"dataloader": "dataloader",
@@ -36,9 +36,9 @@ SIDES |= {"PtoP": ("p|peer", "p|peer"), "HtoH": ("h|host", "h|host")}
 
 
 def durations(values: pl.Series, unit: str, *, decimal_comma: bool = False) -> pl.Series:
-    """Return times or lengths of time in `unit` as Int64 nanoseconds, texts to the last digit; null where they are not.
+    """Return times or durations in `unit` as Int64 nanoseconds, exact for texts; null for other values.
 
-    `decimal_comma` reads "1,5" as one and a half. Dates and durations that say their own unit are taken by that.
+    `decimal_comma` reads "1,5" as one and a half. Dates and durations that have a unit of their own are read in that.
     """
     kind = values.dtype
     if isinstance(kind, pl.Datetime | pl.Duration):
@@ -81,7 +81,7 @@ def exact_ns(text: pl.Expr, factor: int) -> pl.Expr:
 
 
 def numbers(values: pl.Series) -> pl.Series:
-    """Return whole numbers as Int64; null for what is none. Texts may group digits and add a fraction of zeros."""
+    """Return whole numbers as Int64; null for other values. Texts may group digits and add a fraction of zeros."""
     if values.dtype != pl.String:
         return whole_numbers(values)
     plain = values.str.strip_chars().str.replace_all(",", "", literal=True).str.replace(r"\.0*$", "")
@@ -89,10 +89,10 @@ def numbers(values: pl.Series) -> pl.Series:
 
 
 def places(values: pl.Series) -> tuple[pl.Series, list[str]]:
-    """Return the numbers of devices, streams or threads, and the texts that stand for them where they name none.
+    """Return the numbers of devices, streams or threads, and the texts that had to be numbered, if any.
 
-    A text ends in its number ("stream 7"). Where any does not, or two texts end in one number, each text is numbered
-    in sorted order instead. What is absent is null.
+    A text ends in its number ("stream 7"). If any text does not, or two texts end in the same number, each text is
+    numbered in sorted order instead. Absent values are null.
     """
     if values.dtype not in {pl.String, pl.Categorical, pl.Enum}:
         return whole_numbers(values), []
@@ -110,7 +110,7 @@ def places(values: pl.Series) -> tuple[pl.Series, list[str]]:
 
 
 def texts(values: pl.Series) -> pl.Series:
-    """Return `values` as String; null for what is empty or no text."""
+    """Return `values` as String; null for values that are empty or no text."""
     found = plain_texts(values)
     return found.set(found == "", None)
 
@@ -134,7 +134,7 @@ def activities(words: pl.Series | None, names: pl.Series) -> pl.Series:
 
 
 def copy_kinds(words: pl.Series) -> pl.Series:
-    """Return the direction of copies from words such as "HtoD", "H2D", "Host-to-Device" or a name that has one."""
+    """Return the direction of copies from words such as "HtoD", "H2D", "Host-to-Device" or a name that contains one."""
     text = pl.col("text").str.to_lowercase()
     kinds = (
         pl.when(text.str.contains(rf"(?:^|[^a-z]|copy)(?:{source})\W*(?:to|2|->)\W*(?:{target})(?:[^a-z]|$)"))

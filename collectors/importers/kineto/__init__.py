@@ -1,7 +1,7 @@
 """The importer of PyTorch Kineto traces (`torch.profiler`'s Chrome JSON, plain or gzip).
 
-`stream` reads a piece of the text at a time, `scan.c` (or `batches`, its twin in Python) finds the events, `rows` sorts
-them by kind, `kineto_tables` and `host` make the tables.
+`stream` reads a piece of the text at a time, `scan.c` (or `batches`, its Python fallback) finds the events, `rows`
+sorts them by kind, `kineto_tables` and `host` make the tables.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Kineto:
     suffixes = (".pt.trace.json", ".pt.trace.json.gz", ".json", ".json.gz")
 
     def accepts(self, head: bytes, path: Path) -> bool:
-        """Return whether `head` opens JSON with events and something that only Kineto writes."""
+        """Return whether `head` starts JSON with events and with a key or category that only Kineto writes."""
         if not TOP_LEVEL.match(head):
             return False
         marked = CATEGORY.search(head) or SCHEMA.search(head)
@@ -54,7 +54,7 @@ class Kineto:
     def read(self, path: Path, *, details: bool = False) -> Trace:
         """Return the trace in `path`; with `details`, operand shapes and call stacks too.
 
-        Times are nanoseconds since the epoch where the file says so, else since an unknown start (`clock` "session").
+        Times are nanoseconds since the epoch if the file states it, else since an unknown start (`clock` "session").
         Raises `TraceError` when the file cannot be read, is truncated, damaged, or no Kineto trace, and when it is
         too large: `files.LIMIT_NBYTES` of text, in events of 48 bytes or more on average. The text is read a piece at
         a time; in memory are at most the raw columns and the tables made from them, about 200 bytes an event.
@@ -63,7 +63,7 @@ class Kineto:
 
 
 def make_trace(path: Path, document: KinetoDocument, columns: EventColumns) -> Trace:
-    """Return the trace of the document in `path`; what is in no table is counted."""
+    """Return the trace of the document in `path`; records that are in no table are counted."""
     header, names = read_header(document), columns.labels.names.series()
     device_events = sum(columns.heights[kind] for kind in DEVICE_KINDS)
     source = KinetoColumns(columns, read_clock(columns.times_us(), header.base_ns), name_traits(names))
@@ -96,7 +96,7 @@ def make_trace(path: Path, document: KinetoDocument, columns: EventColumns) -> T
 def write_notes(kept: int, absence: str, header: KinetoHeader, clock: KinetoClock) -> Iterator[str]:
     """Yield a sentence for everything the reader of a report should know about the file.
 
-    `kept` device events are in the table, `absence` is why where there is none.
+    `kept` is the number of device events in the table, `absence` the reason if there are none.
     """
     if not kept:
         yield f"holds no kernel: {absence}"
@@ -107,7 +107,7 @@ def write_notes(kept: int, absence: str, header: KinetoHeader, clock: KinetoCloc
 
 
 def explain_absence(device_events: int, foreign: Counter[str], header: KinetoHeader, calls: pl.Series) -> str:
-    """Return why no device event was kept; `calls` are the names of those of the device's runtime that were."""
+    """Return why no device event was kept; `calls` are the names of the runtime calls that were kept."""
     if device_events:
         return f"all {device_events} device events have impossible times or places"
     if not foreign:

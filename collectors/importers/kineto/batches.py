@@ -1,6 +1,6 @@
-"""The events in a piece of a Kineto document's text, as a batch; in Python alone, whatever the text holds.
+"""The events in a piece of a Kineto document's text, as a batch; in Python only, for any text.
 
-`native` reads the same in C and leaves what is odd to `EventDecoder`. Both stop where the text ends, so that a
+`native` reads the same in C and leaves unusual events to `EventDecoder`. Both stop where the text ends, so that a
 document of any length is read a piece at a time.
 """
 
@@ -50,7 +50,7 @@ INTEGERS = (
     *("args.span_id", "args.parent_id", "args.module_id", "args.device_type", "args.device_id", "args.changed"),
     *("args.address", "args.allocated", "args.reserved"),
 )
-MISSING = -(2**63) + 1_618_033  # stands for null among the integers: a number that nobody writes
+MISSING = -(2**63) + 1_618_033  # means null among the integers: a number that no recorder writes
 ROW = np.dtype(
     [
         *(("ts", "f8"), ("dur", "f8"), ("integers", "i8", len(INTEGERS))),
@@ -60,18 +60,18 @@ ROW = np.dtype(
 
 GUESSES = 4
 BETWEEN = re.compile(rb"\}[ \t\r\n]*(,)[ \t\r\n]*\{")
-TAIL_NBYTES = 64 * 1024  # of a piece: nearly always there is a place to cut it
+TAIL_NBYTES = 64 * 1024  # of a piece: they nearly always contain a place to cut it
 SPACE = re.compile(rb"[ \t\r\n]*+")
-# A quoted text, which the end may cut off, or a bracket, or a comma.
+# A quoted text, which the end of the piece may cut off, or a bracket, or a comma.
 TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+("?)|[{}\[\],]', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """Events in the order of the document. `consumed` counts the bytes used, `status` says why it ended there.
+    """Events in the order of the document. `consumed` counts the bytes used, `status` is why the batch ended there.
 
-    Either `rows` (of dtype `ROW`) holds them all, but for the rows `odd`, whose events are in `events`; or `rows` is
-    None and `events` holds all. An event is None where it is JSON but no event.
+    Either `rows` (of dtype `ROW`) holds all events, except that those of the rows `odd` are in `events`; or `rows` is
+    None and `events` holds all. An event is None if it is JSON but no event.
     """
 
     consumed: int
@@ -95,7 +95,7 @@ class NotJsonError(ValueError):
 
 
 class EventReader(Protocol):
-    """What reads the elements of a list of events; `keys` and `names` are what the rows of its batches index."""
+    """A reader of the elements of a list of events; the rows of its batches index `keys` and `names`."""
 
     @property
     def keys(self) -> Sequence[bytes]:
@@ -125,7 +125,7 @@ class EventDecoder:
         self.bare: msgspec.json.Decoder[KinetoEvent] = msgspec.json.Decoder(BareKinetoEvent)
 
     def decode(self, text: bytes, start: int, end: int) -> KinetoEvent | None:
-        """Return the event in `text[start:end]`, without its `args` where those are at fault; None where it is none.
+        """Return the event in `text[start:end]`, without its `args` if they are invalid; None if it is no event.
 
         Raises `NotJsonError` when it is no JSON, not even after `repair`.
         """
@@ -148,7 +148,7 @@ class EventDecoder:
 
 
 class PlainReader:
-    """Reads with msgspec: what many events at once make possible, then one event after the other."""
+    """Reads with msgspec: many events at once where possible, else one event after the other."""
 
     keys = names = ()
 
@@ -159,14 +159,14 @@ class PlainReader:
     def read(self, text: bytes, at: int) -> EventBatch:
         """Return the next events of `text` from `at`."""
         for cut in likely_cuts(text, at) if not self.after_event else []:
-            with suppress(*UNDECODABLE):  # the comma may be in a text, or in a list of an event's own
+            with suppress(*UNDECODABLE):  # the comma may be in a text, or in a list inside an event
                 events = self.decoder.all.decode(b"[%b]" % text[at:cut])
                 self.any = True
                 return EventBatch(cut + 1 - at, FULL, events)
         return self.read_each(text, at)
 
     def read_each(self, content: bytes, begin: int) -> EventBatch:
-        """Return the next events of `content`, one after the other; the same rules as in scan.c."""
+        """Return the next events of `content`, one after the other, by the same rules as scan.c."""
         events: list[KinetoEvent | None] = []
         at = begin
         while True:
@@ -199,7 +199,7 @@ def likely_cuts(text: bytes, at: int) -> list[int]:
 
 
 def find_end(content: bytes, start: int) -> int | None:
-    """Return where the value at `start` ends, by its quotes and brackets alone; None where the text cuts it off."""
+    """Return where the value at `start` ends, by its quotes and brackets only; None if the text ends inside it."""
     depth = 0
     for token in TOKEN.finditer(content, start):
         match content[token.start()]:

@@ -1,4 +1,4 @@
-"""What the header of a Kineto document says: the clock, the devices, the rank."""
+"""The header of a Kineto document: the clock, the devices, the rank."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ RANK_LIMIT = 2**31
 BASE_LIMIT_NS = 4 * 10**18  # the year 2096; with the limits of ts and dur every sum stays inside int64
 VERSIONS = ("cuda_runtime_version", "cuda_driver_version", "hip_runtime_version", "hip_driver_version")
 VERSION_LENGTH = 80  # characters; every device's record gets a copy
-UNIX_NS = 10**17  # 1973: no machine counts that long from its own start
+UNIX_NS = 10**17  # 1973: clocks that count from the start of the machine never reach it
 
 
 @dataclass(frozen=True, slots=True)
 class KinetoClock:
-    """`base_ns` is to be added to every time; `kind` says what the sum counts from."""
+    """A clock: `base_ns` must be added to every time; `kind` names the origin of the sums."""
 
     base_ns: int
     kind: Literal["unix", "session"]
@@ -37,7 +37,7 @@ class KinetoClock:
 
 @dataclass(frozen=True, slots=True)
 class KinetoHeader:
-    """The header fields, each None or empty where the document has none or an odd one."""
+    """The header fields, each None or empty if the document has none or an invalid one."""
 
     base_ns: int | None
     devices: pl.DataFrame
@@ -47,7 +47,7 @@ class KinetoHeader:
 
 
 def read_header(document: KinetoDocument) -> KinetoHeader:
-    """Return the header of `document`; nothing in it can fail a trace."""
+    """Return the header of `document`; an invalid field never makes the trace fail."""
     distributed = decode_loosely(document.distributed)
     distributed = distributed if isinstance(distributed, dict) else {}
     base = parse_integer(decode_loosely(document.base))
@@ -61,7 +61,7 @@ def read_header(document: KinetoDocument) -> KinetoHeader:
 
 
 def parse_rank(value: Any) -> int | None:
-    """Return `value` where it can be a rank or a number of ranks."""
+    """Return `value` if it can be a rank or a number of ranks, else None."""
     rank = parse_integer(value)
     return rank if rank is not None and 0 <= rank < RANK_LIMIT else None
 
@@ -69,7 +69,7 @@ def parse_rank(value: Any) -> int | None:
 def read_clock(times_us: npt.NDArray[np.float64], base_ns: int | None) -> KinetoClock:
     """Return the clock of events that start at `times_us` microseconds, absolute or relative to `base_ns`.
 
-    Times that are epoch-sized already do not get the base a second time.
+    The base is not added to times that already count from the epoch.
     """
     base = base_ns or 0
     finite = times_us[np.isfinite(times_us)]
@@ -81,7 +81,7 @@ def read_clock(times_us: npt.NDArray[np.float64], base_ns: int | None) -> Kineto
 
 
 def read_versions(document: KinetoDocument, distributed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the versions of the software beneath, by the keys of the file; what is too long for one is left out."""
+    """Return the versions of CUDA, HIP and NCCL, by the keys of the file; values too long for one are left out."""
     told = {key: decode_loosely(getattr(document, key)) for key in VERSIONS}
     told["nccl_version"] = distributed.get("nccl_version")
     return {
@@ -94,7 +94,7 @@ def read_versions(document: KinetoDocument, distributed: Mapping[str, Any]) -> d
 def read_devices(properties: Any, versions: Mapping[str, Any]) -> pl.DataFrame:
     """Return the DEVICES table of the `deviceProperties` list; entries without a usable id are left out.
 
-    The record of each has the `versions` too.
+    The `properties` of each contain the `versions` too.
     """
     listed = [entry for entry in properties if isinstance(entry, dict)] if isinstance(properties, list) else []
     entries = [{**versions, **entry} for entry in listed]

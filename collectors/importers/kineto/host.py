@@ -1,7 +1,7 @@
 """Raw Kineto columns of operators, runtime calls and Python functions made into HOST_EVENTS.
 
-They are most of a trace. So each column is made by itself, and what it came from is forgotten: there are never two
-tables of them.
+They are most of a trace. So each column is made separately, and its raw column is released: there are never two
+tables of them in memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HostTables", "host_tables"]
 
-RAW = {"process": "pid", "thread": "tid"}  # where a column has another name as written
+RAW = {"process": "pid", "thread": "tid"}  # columns that have another name in the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class HostTables:
 
 
 def host_tables(source: KinetoColumns) -> HostTables:
-    """Return the host tables of `source`, whose columns are used up; old ranges among the operators are left out."""
+    """Return the host tables of `source`, and consume its columns; old ranges among the operators are left out."""
     rows = {kind: select_rows(source, kind) for kind in HOST_KINDS if source.columns.heights[kind]}
     if not rows:
         return HostTables()
@@ -49,7 +49,7 @@ def host_tables(source: KinetoColumns) -> HostTables:
 
 
 def select_rows(source: KinetoColumns, kind: str) -> pl.DataFrame:
-    """Return `start_ns` and `end_ns` of the events of `kind` that become rows, and `at`, where each one stands."""
+    """Return `start_ns` and `end_ns` of the events of `kind` that become rows, and `at`, the position of each."""
     columns = source.columns
     rows = pl.DataFrame({"ts": columns.take(kind, "ts"), "dur": columns.take(kind, "dur")}).with_row_index("at")
     if kind == "op":
@@ -115,13 +115,13 @@ def with_stacks(events: pl.DataFrame, details: pl.DataFrame) -> pl.DataFrame:
 
 
 def operands(details: pl.DataFrame) -> pl.DataFrame:
-    """Return OPERANDS of the operators that carry shapes or types."""
+    """Return OPERANDS of the operators that have shapes or types."""
     rows = details.filter(pl.any_horizontal(pl.col("dims", "dtypes").is_not_null()))
     return rows.select(list(OPERANDS)).cast(dict(OPERANDS))  # type: ignore[arg-type]
 
 
 def stacks(details: pl.DataFrame) -> pl.DataFrame:
-    """Return STACKS of the operators that carry one, ordered by id."""
+    """Return STACKS of the operators that have one, ordered by id."""
     rows = details.drop_nulls("stack_id").select("stack_id", frames="stack")
     return rows.unique("stack_id").sort("stack_id")
 

@@ -1,4 +1,4 @@
-"""What kind of record a Kineto event is, from its phase and category, in both generations of spelling."""
+"""The kind of record that a Kineto event is, from its phase and category, in both generations of spelling."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OTHER_DEVICES = ("mtia_", "hpu_", "glow_", "xpu_", "privateuse1_", "tpu_")
 
 # Ranges of the first generation had the operators' category.
 OLD_ANNOTATION = r"^(?:ProfilerStep#|enumerate\(DataLoader\)#|Optimizer\.(?:step|zero_grad)#)"
-# Ranges that PyTorch writes unasked. ProfilerStep is not among them: the user's prof.step() marks an iteration.
+# Ranges that PyTorch writes on its own. ProfilerStep is not among them: the user's prof.step() marks an iteration.
 FRAMEWORK_RANGE = (
     r"^(?:enumerate\(DataLoader\)#|Optimizer\.(?:step|zero_grad)#|DistributedDataParallel\.forward"
     r"|FullyShardedDataParallel\.|FSDP::|(?:nccl|gloo|mpi|ucc):|## Call CompiledFxGraph|Torch-Compiled Region"
@@ -48,7 +48,7 @@ FRAMEWORK_RANGE = (
 
 
 class KinetoKinds(dict[tuple[str, str], str]):
-    """Kinds by (phase, category), worked out once for each pair that occurs."""
+    """Kinds by (phase, category), computed once for each pair that occurs."""
 
     def __missing__(self, key: tuple[str, str]) -> str:
         self[key] = classify(*key)
@@ -56,7 +56,7 @@ class KinetoKinds(dict[tuple[str, str], str]):
 
 
 def classify(phase: str, category: str) -> str:
-    """Return the kind of an event: a host or device kind, an annotation, `instant`, or why it is dropped."""
+    """Return the kind of an event: a host or device kind, an annotation, `instant`, or the reason for dropping it."""
     if phase != "X":
         return PHASES.get(phase, "unknown")
     category = category.lower()

@@ -1,4 +1,4 @@
-"""What the tables of a Kineto trace are made from, and what is done to every one of them."""
+"""The source of the tables of a Kineto trace, and the operations that these tables share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deepprof.collectors.trace import DEVICE_EVENTS
 __all__ = ["KinetoColumns", "device_number", "external_id", "name_traits", "timed", "trait"]
 
 TIME_LIMIT_US = 4 * 10**15  # the year 2096: keeps every sum inside int64
-COPY_KINDS = (  # a copy's name says where from and where to, in one of two spellings
+COPY_KINDS = (  # a copy's name contains its direction, in one of two spellings
     ("HtoD", "htod|hosttodevice"),
     ("DtoH", "dtoh|devicetohost"),
     ("DtoD", "dtod|devicetodevice"),
@@ -27,7 +27,7 @@ COPY_KINDS = (  # a copy's name says where from and where to, in one of two spel
 
 @dataclass(frozen=True, slots=True)
 class KinetoColumns:
-    """The raw columns, which the tables use up, the clock, and what names tell (`name_traits`)."""
+    """The raw columns, which making the tables consumes, the clock, and the traits of names (`name_traits`)."""
 
     columns: EventColumns
     clock: KinetoClock
@@ -35,12 +35,12 @@ class KinetoColumns:
 
     @property
     def tally(self) -> Tally:
-        """Where rows that are left out are counted."""
+        """The counts of rows that are left out."""
         return self.columns.tally
 
 
 def name_traits(names: pl.Series) -> pl.DataFrame:
-    """Return what names tell, one row per name: `range` (an old range), `framework`, `copy_kind`."""
+    """Return the traits of names, one row per name: `range` (an old range), `framework`, `copy_kind`."""
     name = pl.col("name")
     kinds = [pl.when(name.str.contains(f"(?i){words}")).then(pl.lit(kind)) for kind, words in COPY_KINDS]
     return pl.DataFrame({"name": names}).select(
@@ -56,9 +56,9 @@ def trait(values: pl.Series) -> pl.Expr:
 
 
 def timed(rows: pl.DataFrame, source: KinetoColumns) -> pl.DataFrame:
-    """Return the rows whose times make sense, with `start_ns` and `end_ns` for `ts` and `dur`.
+    """Return the rows whose times are valid, with `start_ns` and `end_ns` for `ts` and `dur`.
 
-    Whole microseconds and their fraction are scaled apart: a product of the whole would lose nanoseconds.
+    Whole microseconds and their fraction are scaled separately: one product of both would lose nanoseconds.
     """
     sound = pl.col("ts").is_between(-TIME_LIMIT_US, TIME_LIMIT_US) & pl.col("dur").is_between(0, TIME_LIMIT_US / 40)
     rows = source.tally.keep(rows, sound, "invalid-time")
@@ -78,5 +78,5 @@ def device_number(column: str) -> pl.Expr:
 
 
 def external_id() -> pl.Expr:
-    """Return the external id, whichever way it was spelt."""
+    """Return the external id, in either of its spellings."""
     return pl.coalesce(positive("external_id"), positive("old_external_id"))

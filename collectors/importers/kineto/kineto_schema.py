@@ -1,7 +1,7 @@
-"""What a Kineto JSON document holds, as msgspec types; only what the tables need is decoded.
+"""The content of a Kineto JSON document as msgspec types; only the fields that the tables need are decoded.
 
-The values are typed `Any` on purpose: writers disagree on numbers and texts, and the columns sort that out. What is
-left to fail is an event that is no object, has odd `args`, or holds text that is no UTF-8: `batches` decodes
+The values are typed `Any` on purpose: some writers write numbers, others texts, and the columns accept both. Decoding
+still fails for an event that is no object, has invalid `args`, or holds text that is no UTF-8: then `batches` decodes
 the events around it one by one.
 """
 
@@ -40,9 +40,9 @@ ESCAPE_OR_BACKSLASH = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
 CONTROL = re.compile(rb"[\x00-\x1f]")
 SPACED = bytes([32] * 32) + bytes(range(32, 256))  # a space for each control character
 SPACE = re.compile(rb"[ \t\r\n]*")
-NEAR_NBYTES = 16  # from where msgspec points to the start of what it points at
+NEAR_NBYTES = 16  # from the position in msgspec's error to the start of the faulty value
 POSITION = re.compile(r"\(byte (\d+)\)")
-# UnicodeDecodeError is a ValueError; msgspec's own errors are only in later releases.
+# UnicodeDecodeError is a ValueError; msgspec's own errors are ValueErrors only in later releases.
 UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
 
 
@@ -93,7 +93,7 @@ class KinetoArgs(Struct, gc=False, frozen=True):
 
 
 class DetailedKinetoArgs(KinetoArgs, gc=False, frozen=True):
-    """`KinetoArgs` with what only `details=True` asks for; shapes stay JSON text."""
+    """`KinetoArgs` with the fields that only `details=True` needs; shapes stay JSON text."""
 
     dims: Raw = field(default=NULL, name="Input Dims")
     old_dims: Raw = field(default=NULL, name="Input dims")
@@ -129,8 +129,8 @@ class DetailedKinetoEvent(KinetoEvent, gc=False):
 def decode_document(content: bytes, path: Path, hole: tuple[int, int] = (0, 0)) -> KinetoDocument:
     """Return the document in `content`, an object with `traceEvents` or a bare list of events.
 
-    `hole` says at which byte of `content` how many bytes of the file were left out. What is no JSON but was written all
-    the same is repaired: see `repair`. Raises `TraceError` when it is damaged, truncated, or something else.
+    `hole` is the byte of `content` at which bytes of the file were left out, and their number. Common violations of
+    JSON are repaired: see `repair`. Raises `TraceError` when it is damaged, truncated, or something else.
     """
     try:
         return decode_top(content)
@@ -144,7 +144,7 @@ def decode_document(content: bytes, path: Path, hole: tuple[int, int] = (0, 0)) 
 
 
 def find_fault(content: bytes) -> int | None:
-    """Return the byte at which `content` stops being one JSON value, 0 if that is not known; None where it is one."""
+    """Return the byte at which `content` stops being one JSON value, 0 if that is not known; None if it is one."""
     try:
         msgspec.json.decode(content, type=Raw)
     except UNDECODABLE as error:
@@ -154,10 +154,10 @@ def find_fault(content: bytes) -> int | None:
 
 
 def may_be_repaired(content: bytes, error: str) -> bool:
-    """Return whether msgspec's `error` can be about what `repair` changes, which takes long on a large file."""
+    """Return whether `repair`, which is slow on a large file, may remove the cause of msgspec's `error`."""
     if "surrogate" in error or "escape" in error:
         return True
-    if "truncated" in error:  # which is also said of half a surrogate pair close to the end
+    if "truncated" in error:  # also the error for half a surrogate pair close to the end
         return SURROGATES.search(content, max(0, len(content) - NEAR_NBYTES)) is not None
     found = POSITION.search(error)
     at = int(found[1]) if found else len(content)
@@ -167,13 +167,13 @@ def may_be_repaired(content: bytes, error: str) -> bool:
 
 
 def repair(content: bytes) -> bytes:
-    """Return `content` as JSON where writers have copied what they had.
+    """Return `content` as valid JSON where writers have copied values unchanged.
 
-    That is null for `NaN` and `inf` outside of texts, U+FFFD for half a surrogate pair, two backslashes for one that
+    It has null for `NaN` and `inf` outside of texts, U+FFFD for half a surrogate pair, two backslashes for one that
     escapes nothing, as in paths of Windows, and a space for a control character.
     """
     content = content.translate(SPACED)
-    if NOT_A_NUMBER.search(content):  # which may be inside a text: the slow look follows only then
+    if NOT_A_NUMBER.search(content):  # this may be inside a text: the slow check follows only then
         content = TEXT_OR_NOT_A_NUMBER.sub(lambda found: found[0] if found[0][:1] == b'"' else b"null", content)
     content = ESCAPE_OR_BACKSLASH.sub(lambda found: found[0] if len(found[0]) > 1 else rb"\\", content)
     return SURROGATES.sub(lambda found: rb"\ufffd" if len(found[0]) == 6 else found[0], content)
@@ -192,7 +192,7 @@ def decode_top(content: bytes) -> KinetoDocument:
 
 
 def explain(error: Exception, path: Path, nbytes: int, hole: tuple[int, int]) -> TraceError:
-    """Return the `TraceError` that says what msgspec's `error` about `nbytes` of JSON means for the user."""
+    """Return the `TraceError` that explains msgspec's `error` about `nbytes` of JSON to the user."""
     again = "copy or export the trace again"
     if isinstance(error, msgspec.ValidationError):
         return TraceError(path, f"is no Kineto trace: {error}", "give a file written by torch.profiler")

@@ -1,6 +1,6 @@
-"""Raw Kineto columns made into the tables of a `Trace`, but for the host's, which `host` makes.
+"""Raw Kineto columns made into the tables of a `Trace`, except the host's tables, which `host` makes.
 
-Every function takes a `KinetoColumns`. Rows whose time, device or stream makes no sense are left out and counted there.
+Every function takes a `KinetoColumns`. Rows whose time, device or stream is invalid are left out and counted there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["annotation_rows", "collectives", "device_rows", "memory_rows"]
 
 
 def device_rows(source: KinetoColumns) -> pl.DataFrame:
-    """Return kernels, copies, memsets and synchronisations as DEVICE_EVENTS, and `position`, of kernels their number.
+    """Return kernels, copies, memsets and synchronisations as DEVICE_EVENTS, with `position`, the number of a kernel.
 
     A missing device or stream is taken from `pid` and `tid`. Rows that start together are sorted by end and
     correlation, which is the order of launch where a clock of whole microseconds hides it.
@@ -44,7 +44,7 @@ def device_rows(source: KinetoColumns) -> pl.DataFrame:
 
 
 def annotation_rows(source: KinetoColumns) -> pl.DataFrame:
-    """Return the ranges of both sides as ANNOTATIONS; to be called while the operators' columns are still there."""
+    """Return the ranges of both sides as ANNOTATIONS; call it while the operators' columns still exist."""
     parts = [rows for rows in (host_ranges(source), device_ranges(source)) if rows.height]
     if not parts:
         return empty_table(ANNOTATIONS)
@@ -99,7 +99,7 @@ def memory_rows(source: KinetoColumns) -> pl.DataFrame:
 
 
 def collectives(source: KinetoColumns, device: pl.DataFrame) -> pl.DataFrame:
-    """Return COLLECTIVES of the rows of `device_rows` that carry a collective's arguments."""
+    """Return COLLECTIVES of the rows of `device_rows` that have a collective's arguments."""
     found = source.columns.extra_rows("kernel")
     if found.is_empty():
         return empty_table(COLLECTIVES)

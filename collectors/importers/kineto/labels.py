@@ -24,24 +24,24 @@ __all__ = ["KINDS", "Labels"]
 
 KINDS = (*DEVICE_KINDS, *HOST_KINDS, "host annotation", "device annotation", "memory", "instant", *DROPPED_KINDS)
 CODES = {kind: code for code, kind in enumerate(KINDS)}
-INSTANT = CODES["instant"]  # stands until the name has said what it marks
+INSTANT = CODES["instant"]  # until the name shows what the event marks
 NAMELESS = np.array([kind in {"memory", *DROPPED_KINDS} for kind in KINDS])  # their names would only fill the table
 MEMORY_MARK = "[memory]"
 PROFILER_MARK = re.compile("^(?:Iteration Start|Record Window End)")
 
 
 class Labels:
-    """Numbers kinds (`KINDS`) and names, and remembers what a reader's own numbers for texts stand for."""
+    """Numbers kinds (`KINDS`) and names, and maps a reader's own numbers of texts to them."""
 
     def __init__(self) -> None:
         self.names = NameTable()
         self.kinds = KinetoKinds()
         self.categories: list[str] = []  # by a reader's key
         self.key_codes = np.empty(0, np.uint8)
-        self.name_ids = np.empty(0, np.int64)  # by a reader's name; -1: not asked for yet
+        self.name_ids = np.empty(0, np.int64)  # by a reader's name; -1: not looked up yet
 
     def of_events(self, events: Sequence[KinetoEvent | None]) -> tuple[Codes, Ids]:
-        """Return the kinds and name ids of `events`; what is no event is "undecodable"."""
+        """Return the kinds and name ids of `events`; None, which is no event, has the kind "undecodable"."""
         codes = np.array([self.code_of(event) for event in events], np.uint8)
         ids = [
             0 if event is None or nameless else self.names[event.name]
@@ -70,7 +70,7 @@ class Labels:
         return codes, np.where(NAMELESS[codes], 0, self.name_ids[numbers])
 
     def learn(self, keys: Sequence[bytes], names: int) -> None:
-        """Take over the reader's new `keys`, and make room for its `names`."""
+        """Add the reader's new `keys`, and extend the name ids to its number of `names`."""
         pairs = [key.decode("ascii").split("\0", 1) for key in keys[len(self.categories) :]]
         self.categories += [category for _, category in pairs]
         codes = [CODES[self.kinds[phase, category]] for phase, category in pairs]
@@ -87,5 +87,5 @@ def mark_code(name: str) -> int:
 
 
 def text_of(raw: bytes) -> str:
-    """Return the text that stands as `raw` between quotes in JSON; only ASCII comes here."""
+    """Return the text that is written as `raw` between quotes in JSON; `raw` is always ASCII."""
     return str(msgspec.json.decode(b'"%b"' % raw)) if b"\\" in raw else raw.decode("ascii")

@@ -1,6 +1,6 @@
 """Reads batches of Kineto events in C, four to ten times as fast as Python does; odd events still go through Python.
 
-The compiled library is optional: `open_reader` gives the reader in Python alone where it is not there.
+The compiled library is optional: without it `open_reader` returns the reader in Python.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the loaded library, or None where the reader in Python must do."""
+    """Return the loaded library, or None if the reader in Python must be used."""
     return libraries.find(__file__, "_scan", SIGNATURES, VERSION)
 
 
 def load(path: Path) -> ctypes.CDLL | None:
-    """Return the library at `path` with every signature declared, or None when it is not ours."""
+    """Return the library at `path` with every signature declared, or None when it is not this project's."""
     return libraries.load(path, SIGNATURES, VERSION)
 
 
 def open_reader(*, details: bool) -> EventReader:
-    """Return what reads events here; with `details`, which are texts and lists, the reader in Python."""
+    """Return a reader of events: in C where possible; with `details`, which are texts and lists, always in Python."""
     found = library()
     return PlainReader(details=details) if details or found is None else NativeReader(found)
 
 
 class NativeReader:
-    """Reads events in C. `keys` and `names` are the texts that the rows' `key` and `name` index, as they grow."""
+    """Reads events in C. `keys` and `names` are the growing lists of texts that the rows' `key` and `name` index."""
 
     def __init__(self, native: ctypes.CDLL) -> None:
         self.native = native
@@ -66,7 +66,7 @@ class NativeReader:
             raise MemoryError
         self.decoder = EventDecoder(details=False)
         self.rows = np.empty(CAPACITY, ROW)
-        self.used = [0, 0]  # bytes of the keys and of the names that have been taken over
+        self.used = [0, 0]  # bytes of the keys and of the names that have been copied
         self.keys: list[bytes] = []
         self.names: list[bytes] = []
 
@@ -75,7 +75,7 @@ class NativeReader:
             self.native.dp_kineto_free(self.scanner)
 
     def read(self, text: bytes, at: int) -> EventBatch:
-        """Return the next events of `text` from `at`; the rows are the reader's own until the next call."""
+        """Return the next events of `text` from `at`; the next call overwrites the rows."""
         consumed, count = INT64(), INT64()
         start = (ctypes.cast(ctypes.c_char_p(text), POINTER).value or 0) + at
         status = self.native.dp_kineto_scan(
@@ -91,12 +91,12 @@ class NativeReader:
         return EventBatch(consumed.value, status, self.decode(text, at, rows[odd]), rows, odd)
 
     def decode(self, text: bytes, at: int, rows: npt.NDArray[Any]) -> list[KinetoEvent | None]:
-        """Return the events that the odd `rows` point at, counted from `at`."""
+        """Return the events of the odd `rows`, whose `start` counts from `at`."""
         places = zip((rows["start"].astype(np.int64) + at).tolist(), rows["length"].tolist(), strict=True)
         return [self.decoder.decode(text, start, start + length) for start, length in places]
 
     def learn(self, which: int, texts: list[bytes]) -> None:
-        """Append to `texts` those that the scanner has met since the last call."""
+        """Append to `texts` the texts that the scanner has found since the last call."""
         arena, ends = POINTER(), POINTER()
         count = self.native.dp_kineto_texts(self.scanner, which, ctypes.byref(arena), ctypes.byref(ends))
         if count == len(texts):

@@ -1,7 +1,7 @@
-"""Batches of Kineto events sorted by kind into columns, which are handed out one at a time.
+"""Batches of Kineto events sorted by kind into columns, which are taken out one at a time.
 
-A trace has more columns than any one kind of event fills, and many hold one value for long: a piece of a column that
-holds a single value is kept as that value alone. Times are still microseconds as written: `ts` and `dur`, Float64.
+A trace has more columns than any one kind of event fills, and many hold one value in many rows: a piece of a column
+with a single value is stored as that value only. Times are still microseconds as written: `ts` and `dur`, Float64.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UNSIGNED = {
     *("allocated_nbytes", "reserved_nbytes"),
 }
 PLACES = {place: at for at, place in enumerate(INTEGERS)}
-MISSING_SMALL = -(2**31)  # stands for `MISSING` in a column of int32
+MISSING_SMALL = -(2**31)  # means `MISSING` in a column of int32
 THREAD = {"pid": "pid", "tid": "tid"}
 LAUNCHED = {
     **THREAD,
@@ -122,7 +122,7 @@ class EventColumns:
         self.foreign: Counter[str] = Counter()
         self.heights: Counter[str] = Counter()
         self.labels = Labels()
-        self.pieces: dict[tuple[str, str], list[tuple[Array, int]]] = {}  # values, or one for all, and how many
+        self.pieces: dict[tuple[str, str], list[tuple[Array, int]]] = {}  # values, or one for all, and the height
         self.extra_columns = {"kernel": COLLECTIVE} | ({"op": DETAILS} if details else {})
         self.extra_pieces: dict[str, list[pl.DataFrame]] = {}
 
@@ -142,7 +142,7 @@ class EventColumns:
             self.add_kind(KINDS[code], rows[at], ids[at], where, [batch.events[event] for event in events.tolist()])
 
     def add_kind(self, kind: str, rows: Array, ids: Array, where: Array, events: list[Any]) -> None:
-        """Add `rows` of one kind; those at `where` are still empty, and `events` holds them."""
+        """Add `rows` of one kind; the rows at `where` are still empty and are filled from `events`."""
         if kind in DROPPED_KINDS:
             self.drop(kind, np.delete(rows["key"], where), events)
             return
@@ -164,7 +164,7 @@ class EventColumns:
             self.foreign.update(event.cat for event in events)
 
     def add_extra(self, kind: str, where: Array, events: list[KinetoEvent]) -> None:
-        """Keep what only a few `events` of a kind have, with the position of each among its kind."""
+        """Store the fields that only a few `events` of a kind have, with the position of each among its kind."""
         columns = self.extra_columns.get(kind, {})
         args = [event.args for event in events]
         found = {name: convert([*map(attrgetter(place), args)]) for name, (place, convert) in columns.items()}
@@ -174,18 +174,18 @@ class EventColumns:
             self.extra_pieces.setdefault(kind, []).append(rows)
 
     def store(self, kind: str, column: str, values: Array) -> None:
-        """Append `values` to a column; as one value where they are all the same."""
+        """Append `values` to a column, as one value if they are all the same."""
         same = bool((values == values[0]).all())
         self.pieces.setdefault((kind, column), []).append((narrow(values[:1] if same else values), len(values)))
 
     def take(self, kind: str, column: str) -> pl.Series:
-        """Return a column of the events of `kind`, in the order of the document, and forget it."""
+        """Return a column of the events of `kind`, in the order of the document, and remove it."""
         pieces = self.pieces.pop((kind, column))
         whole = np.concatenate([np.broadcast_to(widen(values), height) for values, height in pieces])
         return (nullable(whole, column in UNSIGNED) if whole.dtype == np.int64 else pl.Series(whole)).alias(column)
 
     def has(self, kind: str, column: str) -> bool:
-        """Return whether `take` would give a column."""
+        """Return whether `take` would return a column."""
         return (kind, column) in self.pieces
 
     def times_us(self) -> Array:
@@ -201,19 +201,19 @@ class EventColumns:
         return values
 
     def frame(self, kind: str) -> pl.DataFrame:
-        """Return what is left of the events of `kind`, and forget it; a frame without columns where there is none."""
+        """Return the remaining columns of the events of `kind`, and remove them; an empty frame if there are none."""
         columns = [column for of, column in self.pieces if of == kind]
         return pl.DataFrame([self.take(kind, column) for column in columns])
 
     def extra_rows(self, kind: str) -> pl.DataFrame:
-        """Return what only some events of `kind` have: `position` among their kind, and a column for each detail."""
+        """Return the details that only some events of `kind` have: a column each, and `position` among their kind."""
         pieces = self.extra_pieces.get(kind)
         return pl.concat(pieces) if pieces else pl.DataFrame(schema={"position": pl.Int64})
 
 
 def fill(rows: Array, where: Array, events: Sequence[KinetoEvent], kind: str) -> None:
-    """Write what `events` of one kind hold into `rows` at `where`."""
-    args = [event.args for event in events]  # once: two steps per value would cost four times as much
+    """Write the fields of `events`, which are of one kind, into `rows` at `where`."""
+    args = [event.args for event in events]  # once: two look-ups per value would cost four times as much
     rows["ts"][where] = numbers([event.ts for event in events])
     rows["dur"][where] = numbers([event.dur for event in events])
     for column, place in COLUMNS[kind].items():
@@ -223,7 +223,7 @@ def fill(rows: Array, where: Array, events: Sequence[KinetoEvent], kind: str) ->
 
 
 def narrow(values: Array) -> Array:
-    """Return a copy of `values`, int64 as int32 where all fit: most are counters, and all are kept for a while."""
+    """Return a copy of `values`, int64 as int32 if all fit: most are counters, and all stay in memory for a while."""
     if values.dtype != np.int64:
         return values.copy()
     missing = values == MISSING
@@ -233,7 +233,7 @@ def narrow(values: Array) -> Array:
 
 
 def widen(values: Array) -> Array:
-    """Return what `narrow` was given."""
+    """Return the values that `narrow` was given."""
     if values.dtype != np.int32:
         return values
     return np.where(values == MISSING_SMALL, MISSING, values.astype(np.int64))

@@ -1,6 +1,7 @@
 """A Kineto document read from start to end, a piece at a time: its events go to `EventColumns`, the rest is kept.
 
-Memory follows the columns and not the text: a piece, the event that its end cuts off, and the header.
+Memory depends on the columns and not on the text, of which it holds a piece, the event cut off at its end, and the
+header.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ __all__ = ["read_events"]
 
 PIECE_NBYTES = 4 * 1024**2
 LIMIT_NBYTES = 64 * 1024**2  # of one event, or of the header
-CANDIDATES = 16  # places that look like the start of the events, where a text in the header looks so too
+CANDIDATES = 16  # places tried as the start of the events: a text in the header may look like it
 OPENING = re.compile(rb'"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
 BARE = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[")
 SHORTEST_NBYTES = 48  # of an event, on average; torch.profiler writes 220 to 600
-MANY_EVENTS = 1_000_000  # events: an average of fewer says nothing, and they fit anywhere
+MANY_EVENTS = 1_000_000  # events: an average of fewer means nothing, and they fit anywhere
 ADVICE = "give a file written by torch.profiler"
 AGAIN = "copy or export the trace again"
 
 
 class TextWindow:
-    """The part of a document's text that is in memory: `text`, read up to `at`; `start` bytes lie before it."""
+    """The part of a document's text that is in memory: `text`, read up to `at`; `start` bytes precede it."""
 
     def __init__(self, path: Path, pieces: Iterator[bytes]) -> None:
         self.path, self.pieces = path, pieces
@@ -42,13 +43,13 @@ class TextWindow:
 
     @property
     def position(self) -> int:
-        """Where the window has been read to, in bytes of the document."""
+        """The byte of the document up to which the window has been read."""
         return self.start + self.at
 
     def more(self) -> bool:
-        """Forget what has been read and add the next piece; False where the document ends.
+        """Drop the part that has been read and add the next piece; return False at the end of the document.
 
-        Raises `TraceError` when what is left already has more than `LIMIT_NBYTES`.
+        Raises `TraceError` when the unread part already has more than `LIMIT_NBYTES`.
         """
         if len(self.text) - self.at > LIMIT_NBYTES:
             problem = f"is no Kineto trace: one event or its header takes more than {LIMIT_NBYTES} bytes"
@@ -63,7 +64,7 @@ def read_events(path: Path, *, details: bool) -> tuple[KinetoDocument, EventColu
     window = TextWindow(path, read_pieces(path, PIECE_NBYTES))
     columns = EventColumns(details=details)
     opening = find_opening(window)
-    if opening is None:  # there is no list of events, or a key in an odd spelling
+    if opening is None:  # there is no list of events, or its key is spelt unusually
         document = decode_document(window.text, path)
         scan(TextWindow(path, iter([bytes(document.events)[1:]])), columns, details=details)
         return document, columns
@@ -79,9 +80,9 @@ def read_events(path: Path, *, details: bool) -> tuple[KinetoDocument, EventColu
 
 
 def find_opening(window: TextWindow) -> bytes | None:
-    """Return the text up to the bracket that opens the events, and move behind it.
+    """Return the text up to the bracket that opens the events, and move the window behind it.
 
-    None where the document has no such place: it is all in the window then.
+    Returns None if the document has no such place: then the window holds the whole document.
     """
     searched = tried = 0
     while window.more():
@@ -130,7 +131,7 @@ def damaged(window: TextWindow, at: int) -> TraceError:
 
 
 def check_length(path: Path, events: int, nbytes: int) -> None:
-    """Raise `TraceError` when `nbytes` are too few to be `events`."""
+    """Raise `TraceError` when `nbytes` are too few for so many `events`."""
     if events > MANY_EVENTS and nbytes < SHORTEST_NBYTES * events:
         problem = f"is no Kineto trace: its first {events} events take {nbytes} bytes, which is too little"
         raise TraceError(path, problem, ADVICE)

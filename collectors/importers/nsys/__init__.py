@@ -1,9 +1,9 @@
-"""Nsight Systems: the SQLite database that `nsys export` writes, and through it the raw report.
+"""Nsight Systems: the SQLite database that `nsys export` writes, and the raw report, which is exported to one.
 
-Every release from 2022.1 (schema 2.9) to 2026.2 (3.25) is read with one code: tables and columns are looked for, and
-what is not there is null. Times stay nanoseconds since the session began.
+The same code reads every release from 2022.1 (schema 2.9) to 2026.2 (3.25): tables and columns are looked up by name,
+and missing ones are null. Times stay nanoseconds since the session began.
 
-The same code reads databases and directories of Parquet or Arrow files: `nsys_database` says what both can do.
+The same code reads databases and directories of Parquet or Arrow files: `nsys_database` is the interface of both.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Nsys:
         return head.startswith(REPORT_MAGIC) or path.suffix in REPORT_SUFFIXES
 
     def covers(self, path: Path) -> Iterator[Path]:
-        """Yield the raw report beside the database `path` that it was exported from, by its name."""
+        """Yield the raw report beside the database `path` that it was exported from, found by its name."""
         if path.suffix not in REPORT_SUFFIXES:
             stem = path.name.partition(".sqlite")[0] if ".sqlite" in path.name else path.stem
             yield from (path.with_name(stem + suffix) for suffix in REPORT_SUFFIXES if stem)
@@ -64,8 +64,8 @@ class Nsys:
     def read(self, path: Path, *, details: bool = False) -> Trace:
         """Return the capture in `path`, with clock "session".
 
-        A raw report goes through the `nsys` on PATH. Raises `TraceError` when the file cannot be read, is damaged or
-        is no capture, or when a raw report cannot be exported.
+        A raw report is exported with the `nsys` on PATH. Raises `TraceError` when the file cannot be read, is damaged
+        or is no capture, or when a raw report cannot be exported.
         """
         head = read_head(path, len(SQLITE_MAGIC)) if is_packed(path) else read_magic(path)
         if head.startswith(SQLITE_MAGIC):
@@ -122,7 +122,7 @@ def make_trace(database: NsysDatabase, path: Path) -> Trace:
     workers = read_processes(database, device)
     device = device.select(*DEVICE_EVENTS)
     host = nsys_tables.scope_correlations(host, processes).select(*HOST_EVENTS).sort("start_ns", maintain_order=True)
-    # The order of launch decides where two start together.
+    # Events that start together are in the order of launch.
     device = device.sort("start_ns", "end_ns", "correlation", nulls_last=True, maintain_order=True)
     annotations = annotations.select(*ANNOTATIONS).sort("start_ns", maintain_order=True)
     flagged = source.tally.flagged + flag_events(device, host) + Counter(unnamed=unnamed)
@@ -143,6 +143,6 @@ def make_trace(database: NsysDatabase, path: Path) -> Trace:
 
 
 def account(source: NsysTables, kept: tuple[pl.DataFrame, ...], flagged: Mapping[str, int]) -> Accounting:
-    """Return what became of every row read."""
+    """Return the accounting of every row read."""
     dropped = dict(source.tally.dropped)
     return Accounting(source.read.total(), sum(rows.height for rows in kept), dropped, dict(flagged))

@@ -1,7 +1,7 @@
 """Nsight Systems directories: what `nsys export --type parquetdir` and `--type arrowdir` write, one file per table.
 
 The tables and columns are those of the SQLite export, and the same code makes a trace of them. Names are ids into
-`StringIds` there; where a column holds the names themselves, they get ids of their own.
+`StringIds`; where a column holds the names themselves, the names get new ids.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class NsysDirectory:
         return is_table_file(head) and OWN_TABLES.fullmatch(path.stem) is not None
 
     def covers(self, path: Path) -> Iterator[Path]:
-        """Yield the report that the directory `path` was exported from, and its SQLite export, where they lie beside.
+        """Yield the paths beside the directory `path` of the report that it was exported from and of its SQLite export.
 
-        The names are those that nsys gives when nobody chooses others.
+        The names are those that nsys gives by default.
         """
         for suffix in FOLDER_SUFFIXES:
             if path.is_dir() and path.name.endswith(suffix):
@@ -56,7 +56,7 @@ class NsysDirectory:
                 yield from (path.with_name(stem + other) for other in (".sqlite", ".nsys-rep", ".qdrep") if stem)
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
-        """Return the capture in the directory `path`, with clock "session", as of the format "nsys".
+        """Return the capture in the directory `path`, with clock "session" and format "nsys".
 
         Only the columns that are needed are read; they take at most `LIMIT_NBYTES` for each table. Raises `TraceError`
         when a table cannot be read, is damaged, or is a link that leads out of the directory, and for a single table.
@@ -71,7 +71,7 @@ class NsysDirectory:
 
 
 class NsysDirectoryTables:
-    """The tables of one directory, with the members that `sqlite.columns.Database` has for them."""
+    """The tables of one directory, with the interface of `nsys_database.NsysDatabase`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -85,7 +85,7 @@ class NsysDirectoryTables:
 
     @cached_property
     def own_names(self) -> NameTable:
-        """Return the names that stand in place of ids, wherever they do."""
+        """Return the names that any table has in place of ids."""
         names = NameTable()
         for table in sorted(filter(NAMED_TABLES.fullmatch, self.tables)):
             schema = self.file(table).schema
@@ -99,9 +99,9 @@ class NsysDirectoryTables:
         return self.file(table).rows if table in self.tables else 0
 
     def integers(self, table: str, columns: Mapping[str, int | None]) -> pl.DataFrame:
-        """Return `columns` of `table` as Int64, rows in stored order; null for what is no integer.
+        """Return `columns` of `table` as Int64, rows in stored order; null for values that are no integers.
 
-        `columns` gives each name the value that stands in for a column that the table lacks.
+        `columns` maps each name to the default value of a column that the table lacks.
         """
         if table == STRINGS:
             return self._string_ids(columns)
@@ -133,7 +133,7 @@ class NsysDirectoryTables:
         return plain_texts(self.file(table).read([column])[column]).rename(column)
 
     def _string_ids(self, columns: Mapping[str, int | None]) -> pl.DataFrame:
-        """Return the ids of `StringIds`, and after them those of the names that have none there."""
+        """Return the ids of `StringIds`, followed by the new ids of the names that have none there."""
         stored = self.file(STRINGS).read(["id"])["id"] if self._has_strings() else pl.Series("id", [], pl.Int64)
         own = pl.Series([OWN_IDS + at for at in range(len(self.own_names))], dtype=pl.Int64)
         ids = pl.concat([whole_numbers(stored), own.rename("id")])
@@ -145,7 +145,7 @@ class NsysDirectoryTables:
         return STRINGS in self.tables and "id" in self.file(STRINGS).schema
 
     def _ids(self, values: pl.Series) -> pl.Series:
-        """Return the integers of a column, or the ids of its names where it is one of names."""
+        """Return the integers of a column, or the ids of its names if it holds names."""
         if values.name not in NAME_COLUMNS or not is_text(values.dtype):
             return whole_numbers(values)
         ids = {name: OWN_IDS + at for name, at in self.own_names.items()}
@@ -158,7 +158,7 @@ def is_text(kind: pl.DataType) -> bool:
 
 
 def table_files(path: Path) -> Iterator[Path]:
-    """Yield the files in the directory `path` that are called like a table in a format that is read."""
+    """Yield the files in the directory `path` that have the suffix of a table format that is read."""
     for entry in islice(path.iterdir(), FILES):
         if entry.suffix.lower() in SUFFIXES and not entry.name.startswith("."):
             yield entry

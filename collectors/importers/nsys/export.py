@@ -1,6 +1,6 @@
 """Raw Nsight Systems reports (.nsys-rep, .qdrep), made into a database by the user's own `nsys`.
 
-Their format is private to each release of nsys and an older release refuses newer reports, so nothing else can.
+Their format is private to each release of nsys and an older release refuses newer reports, so only `nsys` can read it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def export_command(nsys: str, report: Path, database: Path) -> list[str]:
 
 
 def advise(report: Path) -> str:
-    """Return what helps where there is no `nsys`."""
+    """Return the advice for a machine without `nsys`."""
     export = report.with_suffix(".sqlite")
     if export.is_file():
         return f"name its export, {export}"
@@ -80,6 +80,6 @@ def run(command: list[str], report: Path) -> None:
 
 
 def last_line(output: bytes) -> str:
-    """Return the last line of `output` that says something."""
+    """Return the last line of `output` that is not blank."""
     lines = output.decode("utf-8", "replace").split("\n")
     return next((" ".join(line.split())[:QUOTE_LENGTH] for line in reversed(lines) if line.strip()), "")

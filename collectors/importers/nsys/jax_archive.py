@@ -1,6 +1,6 @@
-"""nsys-jax: the zip that NVIDIA's JAX-Toolbox makes of a capture, or the directory that it unpacks to.
+"""nsys-jax: the zip that NVIDIA's JAX-Toolbox makes from a capture, or the directory that it unpacks to.
 
-It holds no kernels: nsys' recipe has projected the NVTX ranges of XLA onto the GPU, so that what ran is known as
+It holds no kernels: nsys' recipe has projected the NVTX ranges of XLA onto the GPU, so that work is known only as
 thunks (one HLO operation each) of modules. Innermost thunks become the device events, modules the annotations.
 """
 
@@ -33,7 +33,7 @@ THREADS = re.compile(r"(?:.*/)?thread-metadata\.parquet(?:/[^/]+)?")
 TARGETS = re.compile(r"(?:.*/)?[^/]+\.gpu_target_config\.pbtxt(?:\.xz)?")
 TARGET_NBYTES = 64 * 1024
 ENTRIES = 100_000
-Files = Mapping[str, Callable[[], Path]]  # by name inside: writes or finds the file and returns where it is
+Files = Mapping[str, Callable[[], Path]]  # by name inside; each function writes or finds the file and returns its path
 
 
 class NsysJax:
@@ -55,8 +55,8 @@ class NsysJax:
     def read(self, path: Path, *, details: bool = False) -> Trace:
         """Return the ranges in `path` with clock "session", devices numbered as in the job.
 
-        The tables take at most `LIMIT_NBYTES` each, and an archive as much disk. Raises `TraceError` when it cannot be
-        read, is damaged, or holds no ranges.
+        Each table takes at most `LIMIT_NBYTES` of memory, and as much disk if it is in an archive. Raises `TraceError`
+        when `path` cannot be read, is damaged, or holds no ranges.
         """
         with open_bundle(path) as files:
             tables = [files[name]() for name in sorted(files) if RANGES.fullmatch(name)]
@@ -72,7 +72,7 @@ class NsysJax:
 
 @contextmanager
 def open_bundle(path: Path) -> Iterator[Files]:
-    """Give the files of the archive or the directory `path` that are read."""
+    """Yield the files of the archive or the directory `path` that are read."""
     if path.is_dir():
         yield {file.relative_to(path).as_posix(): partial(Path, file) for file in list_files(path)}
         return
@@ -101,7 +101,7 @@ def is_wanted(name: str) -> bool:
 
 
 def make_trace(path: Path, tables: list[Path], threads: list[Path], target: str) -> Trace:
-    """Return the trace of the ranges in `tables`, with what `threads` say of their devices."""
+    """Return the trace of the ranges in `tables`; the tables in `threads` contain the device of each thread."""
     tally = Tally()
     parts = [nsys_jax_ranges.read_ranges(FrameFile(table)) for table in tables]
     read = sum(part.height for part in parts)
@@ -119,7 +119,7 @@ def make_trace(path: Path, tables: list[Path], threads: list[Path], target: str)
 
 
 def notes(device: pl.DataFrame, outside: int, *, placed: bool) -> Iterator[str]:
-    """Yield what the reader of a report must know; `outside` counts operations of no range."""
+    """Yield notes for the reader of a report; `outside` counts the operations in no range."""
     yield (
         "nsys-jax keeps no kernels: device events are XLA thunks projected onto the GPU, under the name of their HLO "
         "operation; a stream stands for the thread that launched them, and collectives and copies are not told apart"
@@ -133,7 +133,7 @@ def notes(device: pl.DataFrame, outside: int, *, placed: bool) -> Iterator[str]:
 
 
 def read_target(files: Files) -> str:
-    """Return what XLA wrote about the GPU that it compiled for, "" where there is nothing that makes sense."""
+    """Return what XLA wrote about the GPU that it compiled for, "" if there is nothing readable."""
     name = next((name for name in sorted(files) if TARGETS.fullmatch(name)), None)
     if name is None:
         return ""

@@ -1,4 +1,4 @@
-"""The ranges that nsys' recipe projects onto the GPU, as rows of a `Trace`: which ran where, and what is inside what.
+"""The ranges that nsys' recipe projects onto the GPU, as rows of a `Trace`: where each ran, and how they are nested.
 
 Two spellings of the columns are known: that of `nsys stats`, and that of releases whose recipe writes `Text` and `End`.
 """
@@ -53,7 +53,7 @@ def read_ranges(table: FrameFile) -> pl.DataFrame:
 
 
 def name_ranges() -> pl.Expr:
-    """Return what a range is called: a thunk by its HLO operation, a module by its program, others by their label."""
+    """Return the name of a range: a thunk's HLO operation, a module's program, the label of any other."""
     label = pl.col("label")
     name = (
         pl.when(label.str.contains(THUNK))
@@ -76,10 +76,10 @@ def read_launchers(table: FrameFile) -> pl.DataFrame:
 
 
 def place(ranges: pl.DataFrame, launchers: pl.DataFrame | None) -> pl.DataFrame:
-    """Return `ranges` with `device`: that of `launchers`, or else by the order of their threads.
+    """Return `ranges` with `device`: that of `launchers`, or else one numbered in the order of their threads.
 
-    XLA launches what runs on several GPUs from one thread each, and the rest from a main thread. A module that several
-    threads of a process ran names its launchers; the main thread belongs to the first GPU of its process.
+    XLA launches work for several GPUs from one thread per GPU, and other work from a main thread. The threads of a
+    process that ran the same module are launchers; the main thread belongs to the first GPU of its process.
     """
     if launchers is None or launchers.is_empty():
         launchers = find_launchers(ranges)
@@ -124,7 +124,7 @@ def split(ranges: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def holders(ranges: pl.DataFrame, inner: pl.DataFrame) -> pl.DataFrame:
-    """Return the ranges that hold any of `inner`, however deep."""
+    """Return the ranges that contain any of `inner`, at any depth."""
     found = inner.clear()
     for _ in range(DEPTH):
         parents = inner.select("report", range="parent").drop_nulls().unique()

@@ -1,4 +1,4 @@
-"""What nsys rows are called: texts of `StringIds`, and the numbers of CUPTI's enumerations."""
+"""The names of nsys rows: from texts of `StringIds`, and from the numbers of CUPTI's enumerations."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ COPY_KIND_OF = {
 MEMORY_KINDS = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static", "Unknown")
 
 SYNC_TYPES = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
-# nsys 2024 writes 2 for cudaStreamSynchronize and 0 for cudaDeviceSynchronize: the call itself is surer than syncType.
+# nsys 2024 writes 2 for cudaStreamSynchronize and 0 for cudaDeviceSynchronize: the call itself is safer than syncType.
 SYNC_CALLS = (
     ("StreamWaitEvent", "Stream Wait Event"),
     ("StreamSynchronize", "Stream Sync"),
@@ -71,8 +71,8 @@ def label(
 ) -> pl.DataFrame:
     """Return `rows` with `name_id` and `unnamed` in place of `keys`, in the same order.
 
-    `name` gives the name for the values of `keys`, or None when there is none: the row is then `unnamed` and called
-    `unknown` and the first value.
+    `name` returns the name for the values of `keys`, or None when there is none: then the row is `unnamed`, and its
+    name is `unknown` followed by the first value.
     """
     distinct = rows.select(keys).unique(maintain_order=True)
     known = [name(*values) for values in distinct.iter_rows()]
@@ -85,7 +85,7 @@ def label(
 
 
 def fallback(unknown: str, values: Sequence[Any]) -> str:
-    """Return a name for what has none: "unknown kernel 17"."""
+    """Return a name for a row without one: "unknown kernel 17"."""
     key = next((value for value in values if value is not None), None)
     return unknown if key is None else f"{unknown} {key}"
 

@@ -1,4 +1,4 @@
-"""What nsys says about its own capture, in words for the report, and the devices it saw."""
+"""Notes for the report on a capture, with nsys' own diagnostics, and the devices in the capture."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def read_devices(database: NsysDatabase) -> pl.DataFrame:
 
 
 def read_epoch(database: NsysDatabase) -> int | None:
-    """Return when the session began, in nanoseconds since 1970 (UTC), or None where the file says nothing possible."""
+    """Return when the session began, in nanoseconds since 1970 (UTC), or None if the file has no possible value."""
     start = database.integers("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": None})["utcEpochNs"].drop_nulls()
     return int(start[0]) if len(start) and 0 < start[0] < EPOCH_LIMIT_NS else None
 
@@ -94,10 +94,10 @@ def describe_file(database: NsysDatabase) -> Iterator[str]:
 
 
 def quote_diagnostics(database: NsysDatabase, processes: list[int]) -> list[str]:
-    """Return nsys' own errors and warnings, errors first, those that differ in numbers only once.
+    """Return nsys' own errors and warnings, errors first; messages that differ only in numbers appear once.
 
-    nsys says "No CUDA events collected" of every helper process; where some `processes` used CUDA, what it says of
-    the others is left out.
+    nsys reports "No CUDA events collected" for every helper process; if some `processes` used CUDA, messages about
+    the others are left out.
     """
     table = "DIAGNOSTIC_EVENT"
     rows = database.integers(table, {"severity": None, "globalPid": None})

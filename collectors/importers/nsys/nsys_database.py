@@ -1,4 +1,4 @@
-"""What the code that reads nsys' tables asks of the thing that holds them, be it a database or a directory."""
+"""The interface through which nsys' tables are read, from a database or from a directory."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class NsysDatabase(Protocol):
 
     @property
     def views(self) -> frozenset[str]:
-        """Return the names of what looks like a table and is none."""
+        """Return the names of the views, which look like tables."""
         ...
 
     def integers(self, table: str, columns: Mapping[str, int | None]) -> pl.DataFrame:
-        """Return `columns` of `table` as Int64, each with the value that stands in for a column that it lacks."""
+        """Return `columns` of `table` as Int64; each name maps to the default value of a column that it lacks."""
         ...
 
     def texts(self, table: str, column: str) -> pl.Series:

@@ -1,6 +1,6 @@
-"""Whose work is what in a capture of several processes: their names, their contexts, and the devices behind numbers.
+"""The processes of a capture: their names, their contexts, and the devices that their device numbers mean.
 
-Every process counts its contexts, its streams and its devices by itself. Contexts are numbered anew here, so that each
+Every process numbers its contexts, its streams and its devices separately. Contexts are renumbered here, so that each
 belongs to one process.
 """
 
@@ -34,9 +34,9 @@ def list_workers(device: pl.DataFrame) -> list[int]:
 
 
 def scope_contexts(device: pl.DataFrame) -> pl.DataFrame:
-    """Return the device rows with a context of one process alone each; those of the first process stay.
+    """Return the device rows with contexts that belong to one process each; the first process keeps its contexts.
 
-    `device` has the column `process`. Rows of other processes that name no context get one as well.
+    `device` has the column `process`. Rows of other processes without a context get one too.
     """
     workers = list_workers(device)
     if len(workers) < 2:
@@ -51,7 +51,7 @@ def scope_contexts(device: pl.DataFrame) -> pl.DataFrame:
 
 
 def read_processes(database: NsysDatabase, device: pl.DataFrame) -> tuple[Process, ...]:
-    """Return the processes with work on a device; `device` has `process`, and contexts that `scope_contexts` gave."""
+    """Return the processes with work on a device; `device` has `process`, and contexts from `scope_contexts`."""
     names, identities = read_names(database), read_identities(database)
     used = device.select("process", "context", "device").unique()
     return tuple(
@@ -75,13 +75,13 @@ def read_names(database: NsysDatabase) -> dict[int, str]:
 
 
 class Identities:
-    """What identifies the device behind a number of a process, as far as the capture tells."""
+    """The identity of the device that a process's device number means, as far as the capture contains it."""
 
     def __init__(self, gpus: dict[int, str], known: dict[tuple[int, int], str]) -> None:
         self.gpus, self.known = gpus, known
 
     def __call__(self, process: int, device: int) -> str | None:
-        """Return the identity; the only GPU of a machine has any number, of several only a table tells which it is."""
+        """Return the identity from the table of devices, or else that of the machine's GPU if it has only one."""
         alone = next(iter(self.gpus.values())) if len(self.gpus) == 1 else None
         return self.known.get((process, device), alone)
 
@@ -89,7 +89,7 @@ class Identities:
 def read_identities(database: NsysDatabase) -> Identities:
     """Return the identities of the devices that CUDA counts in each process.
 
-    A process sees the devices that CUDA_VISIBLE_DEVICES leaves it, so that device 0 of two processes need not be one.
+    A process sees the devices that CUDA_VISIBLE_DEVICES leaves it, so device 0 of two processes may be different GPUs.
     """
     rows = database.integers(GPUS, {"id": None}).with_columns(
         uuid=database.texts(GPUS, "uuid"), bus=database.texts(GPUS, "busLocation")
@@ -100,7 +100,7 @@ def read_identities(database: NsysDatabase) -> Identities:
         for gpu, uuid, bus in rows.drop_nulls("id").head(MAX_PROCESSES).iter_rows()
     }
     table = database.integers(CUDA_DEVICES, {"pid": None, "cudaId": None, "gpuId": None})
-    table = table.with_columns(uuid=database.texts(CUDA_DEVICES, "uuid"))  # of a slice, where the GPU is cut into some
+    table = table.with_columns(uuid=database.texts(CUDA_DEVICES, "uuid"))  # of a slice, if the GPU is cut into some
     known = {
         (pid, device): uuid or gpus.get(gpu)
         for pid, device, gpu, uuid in table.drop_nulls(["pid", "cudaId"]).head(MAX_PROCESSES).iter_rows()
@@ -109,6 +109,6 @@ def read_identities(database: NsysDatabase) -> Identities:
 
 
 def read_host(database: NsysDatabase) -> str:
-    """Return the name of the host that the capture was taken on, "" where it is not recorded."""
+    """Return the name of the host that the capture was taken on, "" if it is not recorded."""
     names, values = database.texts(SYSTEM, "name"), database.texts(SYSTEM, "value")
     return next((value for name, value in zip(names, values, strict=True) if name == "Hostname" and value), "")

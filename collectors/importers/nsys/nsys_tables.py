@@ -48,13 +48,13 @@ NVTX_COLUMNS = {**dict.fromkeys(("start", "end", "eventType", "globalTid", "text
 
 NVTX_RANGES, NVTX_MARKS, NVTX_DOMAIN = (59, 60, 70, 71), (34, 65), 75  # 65, 70, 71: the same from a text file
 TIME_LIMIT_NS = 2**61  # 73 years: keeps every difference of two times inside int64
-NO_STREAM = 2**32 - 1  # CUPTI's "of no stream"
+NO_STREAM = 2**32 - 1  # CUPTI's value for "no stream"
 SCOPE = 2**40  # correlation ids are 32 bits wide, and each process counts its own
 
 
 @dataclass(frozen=True, slots=True)
 class NsysTables:
-    """A database, its texts by id, and what has been read from it so far."""
+    """A database, its texts by id, and the names and counts of the rows read from it so far."""
 
     database: NsysDatabase
     strings: dict[int, str]
@@ -69,18 +69,18 @@ class NsysTables:
         return rows
 
     def timed(self, rows: pl.DataFrame, *, open_end: bool = False) -> pl.DataFrame:
-        """Return the rows whose times make sense; with `open_end` the end may be null."""
+        """Return the rows whose times are valid; with `open_end` the end may be null."""
         return self.tally.keep(rows, sound_times(open_end=open_end), "invalid-time")
 
     def placed(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows whose times and device number make sense."""
+        """Return the rows whose times and device number are valid."""
         return self.tally.keep(self.timed(rows), pl.col("deviceId").is_between(0, 2**16 - 1), "invalid-place")
 
 
 def read_device_rows(source: NsysTables, host: pl.DataFrame) -> pl.DataFrame:
     """Return kernels, copies, memsets, graph launches and synchronizations, unsorted.
 
-    The columns are those of DEVICE_EVENTS, `process` (Int64) and `unnamed`. `host` is what `read_host_rows` gave.
+    The columns are those of DEVICE_EVENTS, `process` (Int64) and `unnamed`. `host` is the result of `read_host_rows`.
     """
     parts = {
         "kernel": read_kernels(source),
@@ -99,7 +99,7 @@ def read_kernels(source: NsysTables) -> pl.DataFrame:
     """Return the kernels, named with their demangled name or else the short one."""
     rows = source.rows(KERNELS, {**DEVICE_COLUMNS, "demangledName": None})
     short: pl.Series | pl.Expr = pl.lit(None, pl.Int64).alias("shortName")
-    if set(rows["demangledName"].unique()) - source.strings.keys():  # a column less to read where all have names
+    if set(rows["demangledName"].unique()) - source.strings.keys():  # one column less is read if all have names
         short = source.database.integers(KERNELS, {"shortName": None})["shortName"]
     rows = source.placed(rows.with_columns(short))
 
@@ -128,7 +128,7 @@ def read_memsets(source: NsysTables) -> pl.DataFrame:
 
 
 def read_graphs(source: NsysTables) -> pl.DataFrame:
-    """Return the launches of whole graphs, which is what a capture in graph mode holds in place of their kernels."""
+    """Return the launches of whole graphs, which a capture in graph mode holds in place of their kernels."""
     rows = source.rows(GRAPHS, {**DEVICE_COLUMNS, "graphId": None, "graphExecId": None})
     rows = source.placed(rows)
     return label(rows, source.names, ("graphId", "graphExecId"), nsys_names.name_graph, "")
@@ -210,7 +210,7 @@ def read_annotations(source: NsysTables) -> pl.DataFrame:
 
 
 def read_texts(database: NsysDatabase) -> pl.Series | pl.Expr:
-    """Return `text` of the NVTX rows, all null without a look at each where the recorder registered its strings."""
+    """Return `text` of the NVTX rows; all null, without reading them, if the recorder registered its strings."""
     if database.has_values("NVTX_EVENTS", "text"):
         return database.texts("NVTX_EVENTS", "text")
     return pl.lit(None, pl.String).alias("text")
@@ -240,7 +240,7 @@ def shape_annotations(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def sound_times(*, open_end: bool = False) -> pl.Expr:
-    """Return whether a row has times that make sense; with `open_end` the end may be null."""
+    """Return whether a row has valid times; with `open_end` the end may be null."""
     limits = (-TIME_LIMIT_NS, TIME_LIMIT_NS)
     end = pl.col("end").is_between(*limits) & (pl.col("end") >= pl.col("start"))
     return pl.col("start").is_between(*limits) & end.fill_null(open_end)
@@ -252,7 +252,7 @@ def process_of(column: str) -> pl.Expr:
 
 
 def scope_correlations(rows: pl.DataFrame, processes: list[int]) -> pl.DataFrame:
-    """Return `rows` with correlation ids made unique across `processes`; those of the first one stay."""
+    """Return `rows` with correlation ids made unique across `processes`; those of the first one stay the same."""
     offsets = {process: at * SCOPE for at, process in enumerate(processes)}
     offset = pl.col("process").replace_strict(offsets, default=0, return_dtype=pl.UInt64)
     return rows.with_columns(correlation=pl.col("correlation") + offset) if len(processes) > 1 else rows

@@ -1,6 +1,6 @@
 """nvprof's database (`nvprof -o trace.nvvp`), which is also what the Visual Profiler saves.
 
-Tables and columns are looked for, and what is not there is null. Times stay nanoseconds since 1970; kernel names are
+Tables and columns are looked up by name, and missing ones are null. Times stay nanoseconds since 1970; kernel names are
 mangled in the file, and `collectors.names.demangle` spells them out.
 """
 
@@ -67,7 +67,7 @@ class Nvprof:
 
 
 def is_nvprof(tables: Iterable[str]) -> bool:
-    """Return whether a database with `tables` was written by nvprof; nsys calls its texts StringIds."""
+    """Return whether a database with `tables` was written by nvprof; nsys has StringIds in place of StringTable."""
     found = set(tables)
     return "StringTable" in found and any(table.startswith(ACTIVITY) for table in found)
 

@@ -1,7 +1,7 @@
 """Names of the CUDA calls that nvprof's database holds as numbers: CUPTI's callback ids.
 
-CUPTI never gives a number twice, so that one table serves every release. A number that is not here becomes "runtime
-call 123".
+CUPTI never reuses a number, so that one table serves every release. A number that is not here becomes "runtime call
+123".
 """
 
 from __future__ import annotations

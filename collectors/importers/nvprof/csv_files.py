@@ -54,7 +54,7 @@ OTHERS = {
     "summary-table": ("is a summary of nvprof: totals by kernel, without their times", AGAIN),
     "banner": ("holds no trace table of nvprof", AGAIN),
 }
-PIECE_NBYTES = 4 * 1024**2  # is taken apart at once, into some 20 times as much
+PIECE_NBYTES = 4 * 1024**2  # is parsed at once, into some 20 times as much memory
 LINE_LIMIT = PIECE_NBYTES
 COLUMN_LIMIT = 1000  # nvprof has 25, and one for each metric
 TABLE_LIMIT = 10_000  # one process has one or two
@@ -69,18 +69,18 @@ class NvprofCsv:
     suffixes = (".csv", ".log")
 
     def accepts(self, head: bytes, path: Path) -> bool:
-        """Return whether `head` is of nvprof's CSV, or of a relative that `read` refuses by name; never raises."""
+        """Return whether `head` is of any of `KINDS`, of which `read` refuses all but a trace; never raises."""
         return kind_of_text(head) is not None
 
     def covers(self, path: Path) -> tuple[Path, ...]:
-        """Return the files beside `path` that tell of a profile and are no trace."""
+        """Return the files beside `path` that describe a profile and are no trace."""
         return list_others(path)
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
-        """Return the trace in `path`, with clock "session"; times are as fine as nvprof printed them.
+        """Return the trace in `path`, with clock "session"; times are as precise as nvprof printed them.
 
-        Memory: the columns that are kept, about as much as the file, twice over at the end, and some 100 MB while it
-        is read. Raises `TraceError` when the file cannot be read or holds no trace.
+        Memory: about the size of the file for the columns that are kept, twice that at the end, and some 100 MB while
+        it is read. Raises `TraceError` when the file cannot be read or holds no trace.
         """
         kind = kind_of_text(read_head(path))
         if kind is not None and kind not in ("trace", "banner"):
@@ -94,18 +94,18 @@ class NvprofCsv:
 
 
 def kind_of_text(head: bytes) -> str | None:
-    """Return which of `KINDS` `head` is the start of, None where it is none of them."""
+    """Return which of `KINDS` a file that starts with `head` is, None for none of them."""
     text = as_utf8(head, encoding_of(head))
     return None if b"\0" in text else next((kind for kind, looks in KINDS.items() if looks.search(text)), None)
 
 
 def describe_other(head: bytes) -> bool:
-    """Return whether `head` is of a file that tells of a profile without being a trace."""
+    """Return whether `head` is of a file that describes a profile without being a trace."""
     return kind_of_text(head) in ("pyprof", "summary", "metrics", "table", "summary-table")
 
 
 def list_others(path: Path) -> tuple[Path, ...]:
-    """Return the CSV files beside `path` that `describe_other` knows."""
+    """Return the CSV files beside `path` that `describe_other` recognises."""
     try:
         return tuple(other for other in others_in(path.parent, path.parent.stat().st_mtime_ns) if other != path)
     except OSError:
@@ -114,15 +114,15 @@ def list_others(path: Path) -> tuple[Path, ...]:
 
 @lru_cache(maxsize=4)
 def others_in(directory: Path, changed_ns: int) -> tuple[Path, ...]:
-    """Return the files in `directory`, last changed at `changed_ns`, that `describe_other` knows.
+    """Return the files in `directory`, last changed at `changed_ns`, that `describe_other` recognises.
 
-    Every trace in the directory asks, and the answer is the same.
+    The result is cached, because every trace in the directory needs the same one.
     """
     return tuple(sibling for sibling in islice(sorted(directory.glob("*.csv")), SIBLINGS) if is_other(sibling))
 
 
 def is_other(path: Path) -> bool:
-    """Return whether `path` is a file that `describe_other` knows."""
+    """Return whether `path` is a file that `describe_other` recognises."""
     try:
         return path.is_file() and describe_other(read_head(path))
     except (TraceError, OSError):
@@ -130,19 +130,19 @@ def is_other(path: Path) -> bool:
 
 
 def describe_missing(remarks: list[str]) -> tuple[str, str]:
-    """Return the problem and the advice for a file without a table of which nvprof said `remarks`."""
+    """Return the problem and the advice for a file without a table; the problem quotes nvprof's `remarks`."""
     said = "; ".join(f"nvprof says “{text}”" for text in remarks)
     problem, advice = OTHERS["banner"]
     return (f"{problem}: {said}" if said else problem), advice
 
 
 def encoding_of(head: bytes) -> str:
-    """Return the encoding of a text that starts with `head`; a Windows shell writes what it redirects as UTF-16."""
+    """Return the encoding of a text that starts with `head`; a Windows shell redirects output as UTF-16."""
     return next((encoding for mark, encoding in BYTE_ORDER_MARKS.items() if head.startswith(mark)), "utf-8")
 
 
 def as_utf8(content: bytes, encoding: str) -> bytes:
-    """Return `content` as UTF-8 without a byte order mark, its lines ended as on Unix."""
+    """Return `content` as UTF-8 without a byte order mark, with line ends as on Unix."""
     if encoding != "utf-8":
         content = content.decode(encoding, "replace").encode("utf-8", "replace")
     content = content.removeprefix(b"\xef\xbb\xbf")
@@ -150,7 +150,7 @@ def as_utf8(content: bytes, encoding: str) -> bytes:
 
 
 def whole_lines(path: Path) -> Iterator[bytes]:
-    """Yield the content of `path` as UTF-8 in pieces that end with a line; the last one may break off."""
+    """Yield the content of `path` as UTF-8 in pieces of whole lines; the last line may be cut off."""
     rest, encoding = b"", ""
     for piece in read_pieces(path, PIECE_NBYTES):
         content = rest + piece
@@ -168,14 +168,14 @@ def whole_lines(path: Path) -> Iterator[bytes]:
 def last_line_end(piece: bytes, newline: bytes) -> int:
     """Return where the last whole line of `piece` ends, 0 where it has none."""
     at = piece.rfind(newline)
-    while len(newline) == 2 and at % 2 and at > 0:  # the halves of two characters
+    while len(newline) == 2 and at % 2 and at > 0:  # the match consists of halves of two characters
         at = piece.rfind(newline, 0, at + 1)
     return at + len(newline) if at >= 0 else 0
 
 
 @dataclass(slots=True)
 class NvprofCsvReader:
-    """What has been read of one file: the table it is in, and the processes seen so far."""
+    """The state of reading one file: the current table, and the processes found so far."""
 
     path: Path
     processes: dict[int | None, NvprofCsvProcess] = field(default_factory=dict)
@@ -214,7 +214,7 @@ class NvprofCsvReader:
         self.process = process
 
     def open_table(self, match: re.Match[bytes]) -> None:
-        """Start the table with the header that `match` is."""
+        """Start the table whose header is `match`."""
         self.tables += 1
         if self.tables > TABLE_LIMIT:
             raise TraceError(self.path, f"has more than {TABLE_LIMIT} tables", "give a file written by nvprof")
@@ -226,7 +226,7 @@ class NvprofCsvReader:
         self.processes.setdefault(self.process, NvprofCsvProcess())
 
     def read_units(self, line: bytes, header: NvprofCsvHeader) -> dict[str, str]:
-        """Return the unit that `line` gives each column of `header`."""
+        """Return the unit in `line` of each column of `header`."""
         units = dict(zip(header.columns, split_fields(line, header.separator), strict=False))
         if any(units.get(column) not in TIME_UNITS for column in ("start", "duration")):
             problem = "does not say in which units its times are: the line below the header should"
@@ -235,7 +235,7 @@ class NvprofCsvReader:
         return units
 
     def note(self, text: bytes) -> None:
-        """Keep what nvprof says of its own work where it is a complaint."""
+        """Store `text`, a message of nvprof about its own work, if it is a complaint."""
         words = " ".join(text[:300].decode("utf-8", "replace").split())
         if COMPLAINT.search(words) and len(self.remarks) < QUOTES:
             self.remarks.append(words)

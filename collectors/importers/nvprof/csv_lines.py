@@ -1,6 +1,6 @@
-"""Lines of nvprof's CSV as columns of texts: exact for every line by itself, whatever stands in the others.
+"""Lines of nvprof's CSV as columns of texts: each line is split correctly, whatever the other lines contain.
 
-A quote that is never closed, as in a file that breaks off, spoils its own line and no other.
+A quote that is never closed, as in a file that breaks off, affects its own line and no other.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class NvprofCsvLines:
-    """Lines split at their separators: `fields` has a String column per column of the header, as they come.
+    """Lines split at their separators: `fields` has a String column per column of the header, in the same order.
 
-    `separators` is how many each line has, `closed` whether its quotes are.
+    `separators` is the number of separators in each line, `closed` whether its quotes are closed.
     """
 
     fields: pl.DataFrame
@@ -31,7 +31,7 @@ class NvprofCsvLines:
 
 
 def split_lines(content: bytes, columns: list[str], separator: bytes) -> NvprofCsvLines:
-    """Return the lines of `content` that hold anything, split into `columns`."""
+    """Return the lines of `content` that are not empty, split into `columns`."""
     raw = np.frombuffer(content.rstrip(b"\n").replace(FIELD.encode(), b" "), np.uint8)
     ends = np.append(np.flatnonzero(raw == NEWLINE), len(raw))
     quotes = raw == QUOTE
@@ -58,10 +58,10 @@ def split_fields(line: bytes, separator: bytes) -> list[str]:
 
 
 def numbers(texts: pl.Series, separator: bytes) -> pl.Series:
-    """Return `texts` as Float64, null for what is no finite number.
+    """Return `texts` as Float64, null for a text that is no finite number.
 
-    A spreadsheet may have written the file again: thousands in groups ("1,234.5"), or, where another character
-    separates the fields, a decimal comma.
+    A spreadsheet may have rewritten the file with grouped thousands ("1,234.5") or, if another character separates the
+    fields, with a decimal comma.
     """
     plain = texts.str.strip_chars()
     values = plain.cast(pl.Float64, strict=False)

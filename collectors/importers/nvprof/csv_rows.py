@@ -28,7 +28,7 @@ WANTED = (
     "name",
     "correlationid",
 )
-NO_STREAM = -1  # the driver's own copies of unified memory run on none
+NO_STREAM = -1  # the driver's own copies of unified memory run on no stream
 DEVICE = r"^\s*(.*?)\s*(?:\((\d{1,5})\))?\s*$"  # "Tesla K40c (0)"
 LAUNCHED = r"^(cu\w+)\s+\(.* \[(\d+)\]\)$"  # "cudaLaunchKernel (gemm(float*) [123])"
 NUMBERED = r"\s+\[(\d+)\]$"  # "gemm(float*) [123]"
@@ -36,27 +36,27 @@ COPY = r"(?i)^\[(?:CUDA|Unified Memory) (?:peer-to-peer )?memcpy\s*(?:([HDAP])to
 MIGRATION = "[Unified Memory"
 MEMSET = r"(?i)^\[CUDA memset"
 MARK = r"^\[(Marker|Range start|Range end)\]\s*(.*?)(?: \(Domain: ([^()]*)\))?$"
-# What an array holds lies in device memory too.
+# Arrays are in device memory too.
 PLACES = {"H": "H", "D": "D", "A": "D", "P": "P"}
 UNNAMED_DOMAIN = "<unnamed>"
 
 
 @dataclass(slots=True)
 class NvprofCsvHeader:
-    """The columns of a table and the units that its second line gives them."""
+    """The columns of a table and their units, which are in its second line."""
 
     columns: list[str]
     separator: bytes
     units: dict[str, str] = field(default_factory=dict)
 
     def scale(self, column: str) -> float:
-        """Return how many nanoseconds one unit of `column` is."""
+        """Return the number of nanoseconds in one unit of `column`."""
         return TIME_UNITS[self.units[column]]
 
 
 @dataclass(slots=True)
 class NvprofCsvProcess:
-    """What has been read of one process, as loose frames."""
+    """The rows that have been read of one process, as loose frames."""
 
     read: int = 0
     tally: Tally = field(default_factory=Tally)
@@ -66,7 +66,7 @@ class NvprofCsvProcess:
     devices: dict[str, int] = field(default_factory=dict)  # number by name as written
 
     def place(self, texts: pl.Series) -> pl.Series:
-        """Return the device number of each text; one that gives none is the next number free."""
+        """Return the device number of each text; a text without a number gets the next free one."""
         for text in texts.drop_nulls().unique(maintain_order=True):
             if text not in self.devices:
                 number = pl.Series([text]).str.extract(DEVICE, 2)[0]
@@ -122,7 +122,7 @@ def timed(rows: pl.DataFrame, header: NvprofCsvHeader) -> pl.DataFrame:
 
 
 def sized(rows: pl.DataFrame, header: NvprofCsvHeader) -> pl.Series:
-    """Return the `nbytes` of `rows`; a unit behind a number counts more than that of its column."""
+    """Return the `nbytes` of `rows`; a unit after a number overrides the unit of its column."""
     total = pl.Series("nbytes", [None] * rows.height, dtype=pl.Float64)
     for column in SIZE_COLUMNS:
         parts = rows[column].str.extract_groups(r"^\s*([\d.,]+)\s*([KMGT]?B)?\s*$").struct.unnest()
@@ -133,7 +133,7 @@ def sized(rows: pl.DataFrame, header: NvprofCsvHeader) -> pl.Series:
 
 
 def labelled(rows: pl.DataFrame) -> list[pl.Series]:
-    """Return the `name` of `rows` without the correlation id that may stand behind it, and the `correlation`."""
+    """Return the `name` of `rows` without the correlation id that may follow it, and the `correlation`."""
     name = rows["name"].str.strip_chars()
     launch = name.str.extract_groups(LAUNCHED).struct.unnest()
     given = rows["correlationid"].str.strip_chars().cast(pl.Int64, strict=False)
@@ -146,7 +146,7 @@ def labelled(rows: pl.DataFrame) -> list[pl.Series]:
 
 
 def describe_names(names: pl.Series) -> pl.DataFrame:
-    """Return for each distinct name its `what`, null where the name alone does not tell, and its `copy_kind`."""
+    """Return for each distinct name its `what`, null if the name alone does not show it, and its `copy_kind`."""
     name = pl.col("name").fill_null("")
     what = (
         pl.when(name.str.contains(COPY))
@@ -168,7 +168,7 @@ def describe_names(names: pl.Series) -> pl.DataFrame:
 
 
 def kind_of_row() -> pl.Expr:
-    """Return what each row is: an activity, "page-fault", "mark", "call" or "other"."""
+    """Return the kind of each row: an activity, "page-fault", "mark", "call" or "other"."""
     on_grid, placed = pl.col("gridx").fill_null("") != "", pl.col("devicename").fill_null("") != ""
     unnamed = pl.when(placed).then(pl.lit("kernel")).otherwise(pl.lit("call"))
     return pl.when(on_grid).then(pl.lit("kernel")).otherwise(pl.coalesce("what", unnamed))
@@ -203,8 +203,8 @@ def host_columns(rows: pl.DataFrame) -> pl.DataFrame:
 def pair_ranges(marks: pl.DataFrame, tally: Tally) -> pl.DataFrame:
     """Return NVTX marks and ranges with the columns that `assemble` takes.
 
-    An end belongs to the last start of its text that is still open, of any text where the ends have none. It is no row
-    of its own: ends are dropped as `range-end`, those without a start as `unmatched`.
+    An end closes the last open start with the same text, or with any text if the ends have none. Ends do not become
+    rows: they are dropped as `range-end`, those without a start as `unmatched`.
     """
     parts = marks["name"].str.extract_groups(MARK).struct.unnest()
     rows = marks.with_columns(what=parts["1"], name=parts["2"], domain=parts["3"]).sort("start_ns", maintain_order=True)

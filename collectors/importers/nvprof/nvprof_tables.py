@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["ACTIVITY", "NvprofTables", "read_calls", "read_device_rows", "read_markers", "read_overhead"]
 
 ACTIVITY = "CUPTI_ACTIVITY_KIND_"
-KERNELS = ("KERNEL", "CONCURRENT_KERNEL", "CDP_KERNEL")  # serialised, as they ran, launched by other kernels
+KERNELS = ("KERNEL", "CONCURRENT_KERNEL", "CDP_KERNEL")  # serialised, concurrent, launched by other kernels
 COPIES = ("MEMCPY", "MEMCPY2")  # the second between two devices
 PLACED = {"start": None, "end": None, "deviceId": 0, "contextId": None, "streamId": 0, "correlationId": None}
 MIGRATIONS = {1: "HtoD", 2: "DtoH", 8: "DtoD"}  # counters of unified memory that count bytes
@@ -40,7 +40,7 @@ RECORDED = 10**17  # unix ns, 1973; a record whose times were lost has 0
 
 @dataclass(frozen=True, slots=True)
 class NvprofTables:
-    """A database and what has been read from it so far."""
+    """A database and the counts of the rows read from it so far."""
 
     database: SqliteDatabase
     read: Counter[str] = field(default_factory=Counter)  # rows by table
@@ -59,7 +59,7 @@ class NvprofTables:
     def objects(self, kind: str) -> pl.DataFrame:
         """Return the `process` and `thread` that the activities of `kind` state in their `objectId`, row by row.
 
-        It is a union of C: process and thread as 32 bits each, in the byte order of the machine that wrote it.
+        `objectId` is a union of C: process and thread as 32 bits each, in the byte order of the machine that wrote it.
         """
         stated = self.database.blobs(ACTIVITY + kind, "objectId")
         kinds = self.database.integers(ACTIVITY + kind, {"objectKind": None})["objectKind"]
@@ -87,7 +87,7 @@ def read_texts(source: NvprofTables) -> pl.DataFrame:
 
 
 def spelled(rows: pl.DataFrame, keys: tuple[str, ...], name: Callable[..., str]) -> pl.DataFrame:
-    """Return `rows` with the `name` that `name` makes of the values of `keys`."""
+    """Return `rows` with a column `name`, which the function `name` makes from the values of `keys`."""
     distinct = rows.select(keys).unique(maintain_order=True)
     texts = pl.Series("name", [name(*values) for values in distinct.iter_rows()], dtype=pl.String)
     return rows.join(distinct.with_columns(texts), on=list(keys), how="left", nulls_equal=True, maintain_order="left")
@@ -96,7 +96,7 @@ def spelled(rows: pl.DataFrame, keys: tuple[str, ...], name: Callable[..., str])
 def read_device_rows(source: NvprofTables, calls: pl.DataFrame) -> pl.DataFrame:
     """Return kernels, copies, memsets, migrations of unified memory and synchronizations.
 
-    `calls` is what `read_calls` gave. Kernels without a name are null there.
+    `calls` is the result of `read_calls`. The name of a kernel without one is null.
     """
     parts = {
         "kernel": pl.concat([read_kernels(source, kind) for kind in KERNELS]),
@@ -105,7 +105,7 @@ def read_device_rows(source: NvprofTables, calls: pl.DataFrame) -> pl.DataFrame:
         "sync": read_syncs(source, calls),
     }
     rows = pl.concat([part.with_columns(activity=pl.lit(kind)) for kind, part in parts.items()], how="diagonal")
-    if timeless := rows.filter(pl.col("start") == 0).height:  # nvprof ran out of room for their times
+    if timeless := rows.filter(pl.col("start") == 0).height:  # nvprof ran out of buffer for their times
         source.tally.dropped["without-times"] += timeless
         rows = rows.filter((pl.col("start") != 0).fill_null(value=True))
     return rows.rename(RENAMED).select(*RENAMED.values(), "activity", "name", "copy_kind")
@@ -145,7 +145,7 @@ def read_migrations(source: NvprofTables) -> pl.DataFrame:
     rows = source.tally.keep(rows, pl.col("counterKind").is_in(list(MIGRATIONS)), "unified-memory")
     direction = pl.col("counterKind").replace_strict(MIGRATIONS, default=None, return_dtype=pl.String)
     device = pl.when(direction == "DtoH").then("srcId").otherwise("dstId")
-    host = 2**32 - 1  # how a counter names the processor
+    host = 2**32 - 1  # the id of the processor in a counter
     return rows.select(
         "start",
         "end",
@@ -194,7 +194,7 @@ def read_calls(source: NvprofTables) -> pl.DataFrame:
 
 
 def read_overhead(source: NvprofTables) -> pl.DataFrame:
-    """Return what the profiler itself and the driver's compiler took of the host's time."""
+    """Return the host's time that the profiler itself and the driver's compiler took."""
     rows = source.rows("OVERHEAD", dict.fromkeys(("start", "end", "overheadKind")))
     rows = pl.concat([rows, aligned(source.objects("OVERHEAD"), rows, source)], how="horizontal")
     rows = spelled(rows, ("overheadKind",), lambda kind: OVERHEADS.get(kind, "Overhead"))
@@ -209,7 +209,7 @@ def aligned(found: pl.DataFrame, rows: pl.DataFrame, source: NvprofTables) -> pl
 
 
 def read_markers(source: NvprofTables) -> pl.DataFrame:
-    """Return NVTX marks and ranges. A range is two rows of one id, its start, which has the name, and its end.
+    """Return NVTX marks and ranges. A range is two rows of one id: its start, which has the name, and its end.
 
     The ends are dropped as `range-end`, those without a start as `unmatched`.
     """
@@ -222,7 +222,7 @@ def read_markers(source: NvprofTables) -> pl.DataFrame:
     rows = rows.sort("timestamp", maintain_order=True, nulls_last=True)
     what = (pl.col("flags") & 7).fill_null(0)
     points = rows.filter(what & MARK != 0).with_columns(end="timestamp")
-    # An id that is used again counts on from the ranges that are closed.
+    # An id may be used again: its n-th start belongs to its n-th end.
     nth = pl.int_range(pl.len()).over("process", "id")
     starts = rows.filter((what & MARK == 0) & (what & RANGE_START != 0)).with_columns(nth=nth)
     ends = rows.filter((what & (MARK | RANGE_START) == 0) & (what & RANGE_END != 0)).with_columns(nth=nth)

@@ -1,4 +1,4 @@
-"""SQLite databases as columns: what all formats that are one share.
+"""SQLite databases as columns: shared by all formats that are SQLite databases.
 
-`pages.c` reads plain integers off the pages; SQLite reads all the rest.
+`pages.c` reads plain integers from the pages; SQLite reads all the rest.
 """

@@ -1,4 +1,4 @@
-"""Databases that somebody compressed: SQLite reads files, so that they are unpacked into one first."""
+"""Compressed databases: SQLite reads only plain files, so they are unpacked into one first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["is_packed", "unpack"]
 
 
 def is_packed(path: Path) -> bool:
-    """Return whether `path` is compressed; what cannot be opened is not."""
+    """Return whether `path` is compressed; False if it cannot be opened."""
     try:
         with open_file(path) as file:
             return find_packing(file) is not None
@@ -20,7 +20,7 @@ def is_packed(path: Path) -> bool:
 
 
 def unpack(path: Path, plain: Path) -> None:
-    """Write what the compressed file `path` holds to the new file `plain`."""
+    """Write the content of the compressed file `path` to the new file `plain`."""
     try:
         with plain.open("wb") as file:
             for piece in read_pieces(path, limit=LIMIT_NBYTES):

@@ -1,4 +1,4 @@
-"""Which tables a database has, as importers recognise theirs by; an answer even where it cannot be opened."""
+"""The tables of a database, by which importers recognise their formats; found even if it cannot be opened."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ CREATE_TABLE = re.compile(rb'CREATE TABLE (?:IF NOT EXISTS )?["`]?(\w+)')
 
 
 def list_tables(head: bytes, path: Path) -> Iterable[str]:
-    """Return the tables of the database `path`, or those that `head` and its log show when it cannot be opened.
+    """Return the tables of the database `path`, or those in `head` and its log when it cannot be opened.
 
-    A compressed one is not unpacked for that: its first mebibyte holds the schema.
+    A compressed database is not unpacked for this: its first mebibyte holds the schema.
     """
     if is_packed(path):
         return names_in(read_head(path, SCHEMA_NBYTES))
@@ -40,7 +40,7 @@ def names_in(content: bytes) -> list[str]:
 
 
 def read_log(path: Path) -> bytes:
-    """Return the first bytes of the write-ahead log of the database `path`, none where it has none."""
+    """Return the first bytes of the write-ahead log of the database `path`, no bytes if it has no log."""
     try:
         return read_head(path.with_name(f"{path.name}-wal"))
     except TraceError:

@@ -1,8 +1,8 @@
 """Columns of SQLite tables as polars series, read-only, from files that may be damaged or hostile.
 
-Only ordinary tables are read: a view, a virtual table or a generated column is somebody else's code. SQLite's own
+Only ordinary tables are read: a view, a virtual table or a generated column would run code from the file. SQLite's own
 work is bounded by the size of the file, so that a damaged page tree ends in an error and not in an endless scan.
-Integers come straight from the file's pages where `pages` can read them, five times as fast.
+Integers come directly from the file's pages where `sqlite_pages` can read them, five times as fast.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ VALUE_NBYTES = 64 * 1024**2  # of one text, blob or row, as of one event in a JS
 EXPORT_AGAIN = "export it again"
 SIDE_SUFFIXES = ("-wal", "-journal")
 REAL = ("REAL", "FLOA", "DOUB")  # in the declared type: its integers are read as floats
-FINISHED = (b"", b"\0")  # how an empty one starts, and one whose header was wiped
-# The columns of a table are read one after the other and belong together by their place: NOT INDEXED has SQLite go
-# through the table itself, and no setting that SQLite was built with turns the order around. ORDER BY would sort.
+FINISHED = (b"", b"\0")  # the first byte of an empty side file, and of one whose header was wiped
+# The columns of a table are read one after the other and matched by position: NOT INDEXED makes SQLite scan the table
+# itself, and the last pragma undoes a build setting that would reverse the order. ORDER BY would sort.
 PRAGMAS = ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0", "reverse_unordered_selects = OFF")
 ORDINARY_TABLES = "SELECT name, type, rootpage FROM sqlite_master WHERE type IN ('table', 'view')"
 
@@ -68,7 +68,7 @@ class SqliteDatabase:
         return tables, frozenset(name for name, _, _ in rows) - tables.keys()
 
     def _list_columns(self, table: str) -> Mapping[str, bool]:
-        """Return the stored columns of `table`, each with whether it is declared `NOT NULL`; none without a table."""
+        """Return the stored columns of `table`, each with whether it is declared `NOT NULL`; none if no such table."""
         if table not in self.tables:
             return {}
         rows = self._rows(f"PRAGMA table_xinfo({quoted(table)})")
@@ -81,9 +81,9 @@ class SqliteDatabase:
         return int(next(self._rows(f"SELECT count(*) FROM {quoted(table)} NOT INDEXED"))[0])  # noqa: S608
 
     def integers(self, table: str, columns: Mapping[str, int | None]) -> pl.DataFrame:
-        """Return `columns` of `table` as Int64, rows in stored order; null for what is no integer.
+        """Return `columns` of `table` as Int64, rows in stored order; null for values that are no integers.
 
-        `columns` gives each name the value that stands in for a column that the table lacks.
+        `columns` maps each name to the default value of a column that the table lacks.
         """
         stored = [name for name in columns if name in self.columns(table)]
         try:
@@ -119,17 +119,17 @@ class SqliteDatabase:
         return next(self._rows(query), None) is not None
 
     def _from_pages(self, table: str, columns: Sequence[str]) -> dict[str, pl.Series]:
-        """Return the stored `columns` of `table`; raises `UnsuitableTableError` or `OSError` where SQLite must."""
+        """Return the stored `columns` of `table`; raise `UnsuitableTableError` or `OSError` if SQLite must read."""
         layout = self._layout(table)
         if not all(name in layout for name in columns):
             raise UnsuitableTableError("a column that SQLite converts")
         with self.path.open("rb", buffering=0) as file:
             values = sqlite_pages.read_integers(PageFile.of(file), self.roots[table], [layout[n] for n in columns])
-        values.reverse()  # each goes as soon as it is a series
+        values.reverse()  # each array is released as soon as it is a series
         return {name: nullable(name, values.pop()) for name in columns}
 
     def _lay_out(self, table: str) -> Mapping[str, StoredColumn]:
-        """Return where the columns of `table` stand in its records, those that SQLite does not convert."""
+        """Return the positions in the records of `table` of the columns that SQLite does not convert."""
         rows = [row for row in self._rows(f"PRAGMA table_xinfo({quoted(table)})") if row[6] != 2]  # 2: not stored
         keys = [row[1] for row in rows if row[5]]
         indexes = self._rows(f"PRAGMA index_list({quoted(table)})")
@@ -152,7 +152,7 @@ class SqliteDatabase:
     def _constants(self, table: str, columns: Sequence[str]) -> dict[str, int | None]:
         """Return the columns that hold one integer, or null, in every row, with that value.
 
-        Finding them costs a tenth of what reading them does, and most captures have one device and one process.
+        Finding them costs a tenth of reading them, and most captures have one device and one process.
         """
         row = self._first(table, columns, {})
         fixed = {name: v for name, v in zip(columns, row or (), strict=False) if v is None or isinstance(v, int)}
@@ -179,7 +179,7 @@ class SqliteDatabase:
             return np.fromiter(cells, np.int64).reshape(-1, len(columns))
 
     def _values(self, query: str) -> Iterator[Any]:
-        """Yield the values of the one column of `query`; texts that add up to more than the file are not in it."""
+        """Yield the values of the one column of `query`; raise `TraceError` for more text than the file can hold."""
         left = 2 * self.size  # UTF-16 grows on the way to UTF-8
         with reading(self.path):
             for (value,) in self.connection.execute(query):
@@ -196,10 +196,10 @@ class SqliteDatabase:
 
 @contextmanager
 def open_database(path: Path) -> Iterator[SqliteDatabase]:
-    """Open the SQLite database `path` read-only and by itself, unpacked into a file of its own where it is compressed.
+    """Open the SQLite database `path` read-only, without the files beside it; a compressed one is unpacked first.
 
-    Raises `TraceError` when it is none, when it is too large unpacked (`files.LIMIT_NBYTES`), or when beside it lie
-    pages that its writer has not brought home.
+    Raises `TraceError` when it is no database, when it is too large unpacked (`files.LIMIT_NBYTES`), or when there are
+    pages beside it that its writer has not yet written back.
     """
     if not is_packed(path):
         with open_plain(path) as database:
@@ -220,7 +220,8 @@ def open_database(path: Path) -> Iterator[SqliteDatabase]:
 def open_plain(path: Path) -> Iterator[SqliteDatabase]:
     """Open a database that is not compressed.
 
-    Raises `TraceError` when it is none, or when beside it lie pages that its writer has not brought home.
+    Raises `TraceError` when it is no database, or when there are pages beside it that its writer has not yet written
+    back.
     """
     try:
         size = path.stat().st_size
@@ -243,24 +244,24 @@ def open_plain(path: Path) -> Iterator[SqliteDatabase]:
 
 
 def uncommitted(path: Path) -> Path | None:
-    """Return the write-ahead log or the hot journal of the database `path`, which must not be read without it."""
+    """Return the write-ahead log or hot journal, if any, without which the database `path` must not be read."""
     real = os.path.realpath(path)  # where SQLite looks for it
     beside = [Path(f"{name}{suffix}") for name in (path, real) for suffix in SIDE_SUFFIXES]
     return next((side for side in beside if side.is_file() and holds_pages(side)), None)
 
 
 def holds_pages(side: Path) -> bool:
-    """Return whether the side file `side` counts: a journal that is done with is empty or starts with zeros."""
+    """Return whether the side file `side` holds pages: a finished journal is empty or starts with zeros."""
     with side.open("rb") as file:
         return file.read(1) not in FINISHED
 
 
 def restrict(connection: sqlite3.Connection, size: int) -> None:
-    """Give `connection` lenient texts, and bounds of work and values that fit a file of `size` bytes."""
+    """Make `connection` return texts as bytes, and limit its work and values to a file of `size` bytes."""
     connection.text_factory = bytes
     for pragma in PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
-    most = min(max(size, 100_000), VALUE_NBYTES)  # no row outgrows its file
+    most = min(max(size, 100_000), VALUE_NBYTES)  # no row is larger than its file
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
     calls = count()
     budget = (OPERATIONS_FLOOR + OPERATIONS_PER_BYTE * size) // OPERATIONS_PER_CALL
@@ -269,23 +270,23 @@ def restrict(connection: sqlite3.Connection, size: int) -> None:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn what SQLite says about `path` into a `TraceError`."""
+    """Turn SQLite's errors about `path` into a `TraceError`."""
     try:
         yield
-    except sqlite3.DataError as error:  # what `restrict` allows was not enough
+    except sqlite3.DataError as error:  # a value is larger than `restrict` allows
         raise too_large(path) from error
     except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError, MemoryError) as error:
         raise TraceError(path, f"is damaged or no SQLite database ({problem(error)})", EXPORT_AGAIN) from error
 
 
 def too_large(path: Path) -> TraceError:
-    """Return the error of a file of whose values `restrict` does not allow the largest."""
+    """Return the error for a file with a value that is larger than `restrict` allows."""
     what = f"is no trace: it holds a text or blob of more than {VALUE_NBYTES >> 20} MiB, or than the file has room for"
     return TraceError(path, what, "give a file written by a profiler")
 
 
 def problem(error: Exception) -> str:
-    """Return what `error` says, in words that fit a file."""
+    """Return the message of `error`, in words that describe a file."""
     text = str(error)
     return "its pages lead nowhere" if text == "interrupted" else text or type(error).__name__
 
@@ -308,7 +309,7 @@ def nullable(name: str, values: Int64s) -> pl.Series:
 
 
 def kind_of_column(declared: object, default: object, is_alias: bool) -> int:
-    """Return what the pages hold of a column: nothing where it is the rowid, not always where it has a default."""
+    """Return how the pages store a column: not at all if it is the rowid, not in every row if it has a default."""
     if is_alias and decode(declared).upper() == "INTEGER":
         return sqlite_pages.THE_ROWID
     return sqlite_pages.STORED if default is None else sqlite_pages.WITH_DEFAULT

@@ -1,9 +1,8 @@
 """Integer columns straight from the pages of an SQLite file, for tables too long to make a Python tuple of each row.
 
-A compiled loop (`pages.c`) reads the leaf pages; which pages are a table's is found here, by going down its
-tree. Whatever is unusual, in the table or in a page, is refused: the caller then asks SQLite, which answers the same
-or says what is damaged. Nothing is written, no lock taken, and a page is read once, so that the work is bounded by
-the size of the file.
+A compiled loop (`pages.c`) reads the leaf pages; this module finds the pages of a table by going down its tree. An
+unusual table or page is refused: the caller then uses SQLite, which returns the same values or reports the damage.
+Nothing is written, no lock taken, and a page is read once, so that the work is bounded by the size of the file.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ __all__ = [
     "read_integers",
 ]
 
-MISSING = -(2**63)  # stands for null; no recorder writes it
+MISSING = -(2**63)  # means null; no recorder writes it
 VERSION = 1
 """The `dp_pages_version()` this Python code is written for."""
 
@@ -49,7 +48,7 @@ INTERIOR_HEADER_NBYTES, CHILD_NBYTES = 12, 4
 DEEPEST = 20  # SQLite's own limit
 BATCH_NBYTES = 1024**2
 WIDEST = 2000  # columns, SQLite's own limit
-STORED, THE_ROWID, WITH_DEFAULT = range(3)  # the last is not stored in rows that are older than it
+STORED, THE_ROWID, WITH_DEFAULT = range(3)  # the last is not stored in rows that are older than the column
 
 _POINTER, _INT32, _UINT32, _INT64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32, ctypes.c_int64
 _PAGES: list[Any] = [_POINTER, _INT64, _UINT32, _UINT32]
@@ -64,12 +63,12 @@ Int64s = npt.NDArray[np.int64]
 
 
 class UnsuitableTableError(Exception):
-    """The table is not for this reader: SQLite has to answer."""
+    """The table is unsuitable for this reader: SQLite has to read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """Where a column stands in its records, and what it is: `STORED`, `THE_ROWID` or `WITH_DEFAULT`."""
+    """The position of a column in its records, and its kind: `STORED`, `THE_ROWID` or `WITH_DEFAULT`."""
 
     position: int
     kind: int = STORED
@@ -77,7 +76,7 @@ class StoredColumn:
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """An open SQLite file and what its header says: `usable` of the `page_size` bytes of each of `count` pages."""
+    """An open SQLite file of `count` pages; its header states `page_size` and the `usable` bytes of each page."""
 
     file: FileIO
     page_size: int
@@ -86,7 +85,7 @@ class PageFile:
 
     @classmethod
     def of(cls, file: FileIO) -> PageFile:
-        """Return `file`, open without a buffer, as pages; raises `UnsuitableTableError` for a senseless header."""
+        """Return `file`, open without a buffer, as pages; raise `UnsuitableTableError` for an invalid header."""
         header = file.read(FILE_HEADER_NBYTES)
         if len(header) < FILE_HEADER_NBYTES or not header.startswith(MAGIC):
             raise UnsuitableTableError("no header")
@@ -98,8 +97,8 @@ class PageFile:
         return cls(file, page_size, usable, os.fstat(file.fileno()).st_size // page_size)
 
     def read(self, first: int, count: int) -> Bytes:
-        """Return the bytes of `count` pages from page `first` on, which is numbered from 1."""
-        if first < 2 or first + count - 1 > self.count:  # page 1 is the schema's
+        """Return the bytes of `count` pages from page `first` on; pages are numbered from 1."""
+        if first < 2 or first + count - 1 > self.count:  # page 1 holds the schema
             raise UnsuitableTableError("a page that is not there")
         pages = np.empty(count * self.page_size, np.uint8)
         self.file.seek((first - 1) * self.page_size)
@@ -108,7 +107,7 @@ class PageFile:
         return pages
 
     def batches(self, numbers: Int64s) -> Iterator[Bytes]:
-        """Yield the pages `numbers` in that order, as many at once as follow each other, up to a megabyte."""
+        """Yield the pages `numbers` in that order; consecutive pages come together, up to a megabyte."""
         most = max(1, BATCH_NBYTES // self.page_size)
         for run in np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1):
             for at in range(0, len(run), most):
@@ -117,20 +116,20 @@ class PageFile:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the loaded library, or None where SQLite must do."""
+    """Return the loaded library, or None if SQLite must be used."""
     return libraries.find(__file__, "_pages", _SIGNATURES, VERSION)
 
 
 def load(path: Path) -> ctypes.CDLL | None:
-    """Return the library at `path` with every signature declared, or None when it is not ours."""
+    """Return the library at `path` with every signature declared, or None when it is not this project's."""
     return libraries.load(path, _SIGNATURES, VERSION)
 
 
 def read_integers(pages: PageFile, root: int, columns: Sequence[StoredColumn]) -> list[Int64s]:
-    """Return `columns` of the table whose tree starts at page `root`, `MISSING` for what is no integer.
+    """Return `columns` of the table whose tree starts at page `root`, `MISSING` for values that are no integers.
 
-    Takes eight bytes per value and a megabyte. Raises `UnsuitableTableError` where SQLite has to read the table, as it
-    has to without the compiled library.
+    Takes eight bytes per value and a megabyte. Raises `UnsuitableTableError` if SQLite has to read the table, as is
+    always so without the compiled library.
     """
     native = library()
     if native is None or not columns or max(column.position for column in columns) >= WIDEST:
@@ -147,7 +146,7 @@ def read_integers(pages: PageFile, root: int, columns: Sequence[StoredColumn]) -
         row = native.dp_pages_read(address(batch), len(batch) // pages.page_size, *geometry, *outputs, row)
         if row < 0:
             raise UnsuitableTableError("an unusual page")
-    if row != rows:  # somebody writes to it
+    if row != rows:  # the file is being written to
         raise UnsuitableTableError("other pages than before")
     return values
 

@@ -1,6 +1,6 @@
-"""A profile of XLA's profiler as loose columns, whichever of its two formats it was read from.
+"""A profile of XLA's profiler as loose columns, the same for both of its formats.
 
-`planes` and `viewer` fill a `Profile`; `rules` says what its events are.
+`planes` and `viewer` fill a `Profile`; `rules` classifies its events.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["STATS", "Profile", "nanoseconds"]
 
 Int64s = npt.NDArray[np.int64]
 
-# What is read of the named values that events carry, the column each becomes, and its type.
+# The named values of events that are read, the column that each becomes, and its type.
 STATS: Mapping[str, tuple[str, Callable[[Sequence[Any]], pl.Series]]] = {
     "correlation_id": ("correlation", integers),
     "context_id": ("context", integers),  # "$$1"
@@ -54,8 +54,8 @@ EVENTS = {
 class Profile:
     """Lines, which are rows of a timeline, and the events on them.
 
-    `lines` has one (plane, label, thread, process) per line, by number. `batches` hold some of the columns EVENTS each,
-    `start_ns` and `end_ns` null where the file has no sound time. `read` counts every event in the file.
+    `lines` has one (plane, label, thread, process) per line, by number. Each batch has some of the columns EVENTS, with
+    `start_ns` and `end_ns` null if the file has no valid time. `read` counts every event in the file.
     """
 
     lines: list[tuple[str, str, int | None, int | None]] = field(default_factory=list)
@@ -82,13 +82,13 @@ class Profile:
         return rows.with_row_index("line")
 
     def events(self) -> pl.DataFrame:
-        """Return all events with all columns EVENTS, and forget the batches."""
+        """Return all events with all columns EVENTS, and drop the batches."""
         batches, self.batches = self.batches, []
         known = pl.DataFrame(schema={column: EVENTS[column] for column in ("line", "name_id", "start_ns", "end_ns")})
         rows = pl.concat([known, *batches], how="diagonal")
         del batches
         absent = [pl.lit(None, kind).alias(column) for column, kind in EVENTS.items() if column not in rows.columns]
-        return rows.with_columns(absent)  # one value each, however many rows
+        return rows.with_columns(absent)  # one stored value each, for any number of rows
 
 
 def nanoseconds(base_ns: Int64s, offset_ps: Int64s, duration_ps: Int64s) -> pl.DataFrame:

@@ -20,15 +20,15 @@ Stats = Mapping[str, Any]
 
 TIMELINES = 200_000  # planes and lines: a profile has one for each thread and stream
 NAMES = 4_000_000  # of events and of their values
-EVENT_NBYTES = 16 * 1024**2  # of one event with all that it carries
-MANY_PLANE_EVENTS = 1_000_000  # events: an average of fewer says nothing, and they fit anywhere
-THREAD_BITS = 2**32 - 1  # what trace.json.gz keeps of a thread's number
+EVENT_NBYTES = 16 * 1024**2  # of one event with all its values
+MANY_PLANE_EVENTS = 1_000_000  # events: an average of fewer means nothing, and they fit anywhere
+THREAD_BITS = 2**32 - 1  # the bits of a thread's number that trace.json.gz keeps
 ADVICE = "give a file written by the profiler of JAX or TensorFlow"
 
 
 @dataclass(frozen=True, slots=True)
 class XPlaneHeader:
-    """What a profile says of itself: errors and warnings, hosts, and the stats of each plane by the plane's name."""
+    """The header of a profile: its errors and warnings, hosts, and the stats of each plane by the plane's name."""
 
     said: list[str]
     hostnames: list[str]
@@ -51,13 +51,13 @@ class XPlaneReader:
                 raise TraceError(self.path, f"is no XPlane profile: it has more than {limit} {parts}", ADVICE)
 
     def count_events(self, parts: Cut, nbytes: int) -> None:
-        """Count the events in `parts`, a line of `nbytes`; raises `TraceError` when they cannot be what they seem."""
+        """Count the events in `parts`, a line of `nbytes`; raise `TraceError` when they are too short or too long."""
         self.profile.read, self.nbytes = self.profile.read + parts.count, self.nbytes + nbytes
         read = self.profile.read
         if read > MANY_PLANE_EVENTS and self.nbytes < SHORTEST_NBYTES * read:
             problem = f"is no XPlane profile: its first {read} events take {self.nbytes} bytes, which is too little"
             raise TraceError(self.path, problem, ADVICE)
-        if any(end - start > EVENT_NBYTES for start, end in parts.runs):  # a run is longer where one event is
+        if any(end - start > EVENT_NBYTES for start, end in parts.runs):  # a run is longer only if one event is
             problem = f"is no XPlane profile: it has an event of more than {EVENT_NBYTES} bytes"
             raise TraceError(self.path, problem, ADVICE)
 
@@ -65,7 +65,7 @@ class XPlaneReader:
 def read_space(content: bytearray, schema: XPlaneSchema, path: Path) -> tuple[Profile, XPlaneHeader]:
     """Return the events and the header of the profile in `content`.
 
-    Raises `WireError` or the schema's error where it is damaged, and `TraceError` where it is made to fill a memory.
+    Raises `ProtobufError` or the schema's error if it is damaged, and `TraceError` if it is made to exhaust memory.
     """
     reader = XPlaneReader(content, schema, path)
     space = cut(content, 0, len(content), number=1)
@@ -129,11 +129,11 @@ class LineDecoder:
             self.add(number, line.timestamp_ns, self.reader.content[begin:after])
 
     def add(self, line: int, base_ns: int, run: bytearray) -> None:
-        """Add the events in `run`, which is a message that has nothing but events."""
+        """Add the events in `run`, which is a message of events only."""
         events = self.reader.schema.line.FromString(bytes(run)).events
         columns = [(e.metadata_id, e.offset_ps, e.duration_ps, -1 if e.num_occurrences else 0) for e in events]
         numbers = np.array(columns, dtype=np.int64)
-        base, duration = np.full(len(numbers), base_ns), numbers[:, 2] | numbers[:, 3]  # one for many has no time
+        base, duration = np.full(len(numbers), base_ns), numbers[:, 2] | numbers[:, 3]  # an event for many has no time
         times = nanoseconds(base, numbers[:, 1], duration)
         names = [self.names[column[0]] for column in columns]
         self.reader.profile.add(np.full(len(names), line), names, times, self.stats(events))
@@ -166,5 +166,5 @@ def value_of(stat: Any, kinds: Mapping[int, str]) -> Any:
 
 
 def text(value: bytes) -> str:
-    """Return `value` as text, whatever bytes it holds."""
+    """Return `value` as text, bad UTF-8 replaced."""
     return value.decode(errors="replace")

@@ -1,8 +1,8 @@
-"""What the lines and events of a profile are: the rules that both formats of XLA's profiler share.
+"""The classification of a profile's lines and events, by rules that both formats of XLA's profiler share.
 
-A device's streams hold what ran on it. Its other lines are drawn from the streams afterwards and would count the work
-twice: `Steps` and `XLA Modules` become device annotations, the rest is counted as `derived`. A TPU has no streams; its
-line `XLA Ops` says what it did.
+A device's streams hold the work that ran on it. Its other lines are derived from the streams and would count the work
+twice: `Steps` and `XLA Modules` become device annotations, the rest is dropped as `derived`. A TPU has no streams; its
+line `XLA Ops` holds its work.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from deepprof.collectors.importers.xla.events import Profile
 
 __all__ = ["DEVICE_KINDS", "find_places", "make_records"]
 
-DEVICE_KINDS = ("GPU", "TPU", "CUSTOM")  # of which one file has one
+DEVICE_KINDS = ("GPU", "TPU", "CUSTOM")  # one file has devices of one kind
 DEVICE_PLANE = r"(?i)/device:(GPU|TPU|CUSTOM):(\d{1,5})\s*(?:\(|$)"  # not "TPU:0 SparseCore 1"
 STREAM = r"(?i)\bstream\s*#?\s*(\d{1,18})"
 RANGES = ("Steps", "XLA Modules")
@@ -45,8 +45,8 @@ HOST_MEMORY = -1
 def find_places(lines: pl.DataFrame) -> pl.DataFrame:
     """Return the lines of a `Profile` with their `role`, and `device` and `stream` where they have one.
 
-    Roles: `stream`, `range` and `derived` on devices; `host`, `runtime`, `nvtx`; `other-device` for what is not of the
-    kind of device that the file is about, `other-plane` for the rest.
+    Roles: `stream`, `range` and `derived` on devices; `host`, `runtime`, `nvtx`; `other-device` for devices of another
+    kind than the file's, `other-plane` for the rest.
     """
     plane = pl.col("plane")
     rows = lines.with_columns(
@@ -66,7 +66,7 @@ def says_what_ran() -> pl.Expr:
 
 
 def device_role(kind: str) -> pl.Expr:
-    """Return what a line of a device's plane is, in a file that is about devices of `kind`."""
+    """Return the role of a line of a device's plane, in a file of devices of `kind`."""
     return (
         pl.when(pl.col("kind") != kind)
         .then(pl.lit("other-device"))
@@ -79,7 +79,7 @@ def device_role(kind: str) -> pl.Expr:
 
 
 def host_role() -> pl.Expr:
-    """Return what a line of any other plane is."""
+    """Return the role of a line of any other plane."""
     plane = pl.col("plane")
     return (
         pl.when(~plane.str.contains(HOST_PLANE) | plane.str.contains(NOT_EVENTS))
@@ -115,7 +115,7 @@ def make_records(profile: Profile, places: pl.DataFrame, tally: Tally) -> Record
 
 
 def host_kind() -> pl.Expr:
-    """Return what a host event is: a host category, or `memory`, `step` or `nvtx`, which have tables of their own."""
+    """Return the kind of a host event: a host category, or `memory`, `step` or `nvtx`, which go to other tables."""
     name = pl.col("name")
     return (
         pl.when(name.is_in(list(ALLOCATIONS)) & pl.col("allocation").is_not_null())
@@ -135,9 +135,9 @@ def host_kind() -> pl.Expr:
 
 
 def device_rows(rows: pl.DataFrame, host: pl.DataFrame, tally: Tally) -> pl.DataFrame:
-    """Return what ran on streams; a copy that does not say its direction has that of the `host` call that asked for it.
+    """Return the work on streams; a copy without a direction gets that of the `host` call that started it.
 
-    Notes of the allocator on a stream are no work; they are counted as `allocator`.
+    Allocator events on a stream are no work; they are dropped as `allocator`.
     """
     rows = tally.keep(rows, pl.col("memory_details").is_null(), "allocator")
     name = pl.col("name").str.strip_suffix(KERNEL_SUFFIX)
@@ -153,7 +153,7 @@ def device_rows(rows: pl.DataFrame, host: pl.DataFrame, tally: Tally) -> pl.Data
 
 
 def activity() -> pl.Expr:
-    """Return what an event on a stream is."""
+    """Return the activity of an event on a stream."""
     name = pl.col("name")
     return (
         pl.when(pl.col("copy_details").is_not_null() | name.str.contains(COPY))
@@ -167,7 +167,7 @@ def activity() -> pl.Expr:
 
 
 def copy_kind(column: str) -> pl.Expr:
-    """Return the direction of a copy that the text in `column` tells, or null."""
+    """Return the direction of a copy that the text in `column` contains, or null."""
     kinds = [pl.when(pl.col(column).str.contains(words)).then(pl.lit(kind)) for kind, words in COPY_KINDS]
     return pl.coalesce(kinds)
 
@@ -212,7 +212,7 @@ def host_ranges(rows: pl.DataFrame, name: pl.Expr, framework: pl.Expr) -> pl.Dat
 
 
 def memory_rows(host: pl.DataFrame) -> pl.DataFrame:
-    """Return what the allocators noted; a device's is named after it ("GPU_0_bfc")."""
+    """Return the allocators' events; a device's allocator is named after it ("GPU_0_bfc")."""
     rows, allocator = host.filter(pl.col("kind") == "memory"), pl.col("allocator")
     number = allocator.str.extract(r"(?i)gpu_(\d{1,5})(?:_|$)").cast(pl.Int64)
     on_host = pl.when(allocator.str.contains("(?i)host|cpu")).then(HOST_MEMORY)

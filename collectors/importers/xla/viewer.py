@@ -29,8 +29,8 @@ __all__ = ["XlaJson"]
 TOP_LEVEL = re.compile(rb'^(?:\xef\xbb\xbf)?\s*(?:\{\s*"|\[\s*\{)')
 PLANE_NAME = re.compile(rb'"name"\s*:\s*"\\?/(?:host:CPU|device:(?:GPU|TPU|CUSTOM):)')
 KINETO = re.compile(rb'"(?:schemaVersion|deviceProperties|distributedInfo|baseTimeNanoseconds)"')
-CAPS = (1_000_000, 5_000_000)  # events: what the writer keeps, by its age
-NO_DURATION_PS = 1  # is written for none
+CAPS = (1_000_000, 5_000_000)  # events: the most that the writer keeps, by its age
+NO_DURATION_PS = 1  # is written for no duration
 SURE_US = 2.0**52  # a float holds whole numbers up to here
 Line = tuple[Any, Any]  # pid and tid
 
@@ -42,7 +42,7 @@ class XlaJson:
     suffixes = (".trace.json.gz", ".trace.json")
 
     def accepts(self, head: bytes, path: Path) -> bool:
-        """Return whether `head` opens JSON whose processes are named as planes of a profile are."""
+        """Return whether `head` starts JSON whose processes have the names of a profile's planes."""
         return bool(TOP_LEVEL.match(head) and PLANE_NAME.search(head) and not KINETO.search(head))
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
@@ -116,7 +116,7 @@ def collect_stats(events: Sequence[Any]) -> Mapping[str, list[Any]]:
 
 
 def read_times(ts: Sequence[Any], dur: Sequence[Any]) -> pl.DataFrame:
-    """Return `start_ns` and `end_ns` of microseconds, which hold picoseconds; null where they make no sense."""
+    """Return `start_ns` and `end_ns` of microseconds with picosecond fractions; null for invalid times."""
     whole, part = split(numbers(ts))
     whole_us, part_ps = split(numbers(dur))
     lasted = np.where(whole_us < 0, -1, whole_us * 10**6 + part_ps)
@@ -124,9 +124,9 @@ def read_times(ts: Sequence[Any], dur: Sequence[Any]) -> pl.DataFrame:
 
 
 def split(us: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[Int64s, Int64s]:
-    """Return whole microseconds and the picoseconds beside them; -1 and 2**62, which no time has, for nonsense.
+    """Return whole microseconds and the remaining picoseconds; -1 and 2**62, which no time has, for invalid values.
 
-    Half a nanosecond is added at most, as much as the float may be too small by: it stood for a decimal number.
+    At most half a nanosecond is added, the amount by which the float may be below the decimal number in the file.
     """
     sound = np.isfinite(us) & (np.abs(us) < SURE_US)
     us = np.where(sound, us, 0.0)
@@ -136,7 +136,7 @@ def split(us: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[Int64s, Int64s]:
 
 
 def make_trace(path: Path, columns: ViewerColumns, read: int) -> Trace:
-    """Return the trace of `columns`; the file has `read` events, whatever they are."""
+    """Return the trace of `columns`; the file has `read` events of all kinds."""
     profile, tally = columns.finished(), columns.tally
     places = find_places(profile.line_table())
     records = make_records(profile, places, tally)

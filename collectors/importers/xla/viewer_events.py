@@ -1,7 +1,7 @@
 """The events of the trace viewer's document, decoded a piece of its text at a time.
 
-Decoded events take several times their text, and `{},` is three bytes of it. The document is checked to be JSON as a
-whole first, so that a piece that ends behind an event, and only such a piece, is a list by itself.
+Decoded events take several times the memory of their text, of which `{},` is only three bytes. The document is first
+checked to be JSON as a whole, so that a piece is a list by itself if and only if it ends after an event.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["ViewerDecoder", "decode_document", "decode_pieces"]
 PIECE_NBYTES = 2 * 1024**2
 GUESSES = 4
 SHORTEST_NBYTES = 48  # of an event, on average; the profiler writes 80 to 300
-MANY_VIEWER_EVENTS = 1_000_000  # events: an average of fewer says nothing, and they fit anywhere
+MANY_VIEWER_EVENTS = 1_000_000  # events: an average of fewer means nothing, and they fit anywhere
 BETWEEN = re.compile(rb"\}[ \t\r\n]*(,)[ \t\r\n]*\{")
-TAIL_NBYTES = 64 * 1024  # of a piece: nearly always there is a place to cut it
+TAIL_NBYTES = 64 * 1024  # of a piece: they nearly always contain a place to cut it
 POSITION = re.compile(r"\(byte (\d+)\)")
-# UnicodeDecodeError is a ValueError; msgspec's own errors are only in later releases.
+# UnicodeDecodeError is a ValueError; msgspec's own errors are ValueErrors only in later releases.
 UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 ADVICE = "give a file written by the profiler of JAX or TensorFlow"
@@ -61,7 +61,7 @@ class BareViewerEvent(ViewerEvent, gc=False):
 
 
 class ViewerDecoder:
-    """Decodes lists of events; `read` counts all, `undecodable` those that are no event at all."""
+    """Decodes lists of events; `read` counts all items, `undecodable` those that are no event at all."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,7 +71,7 @@ class ViewerDecoder:
         self.nbytes = self.read = self.undecodable = 0
 
     def decode(self, text: bytes) -> list[ViewerEvent]:
-        """Return the events between the brackets of a list; at one go when all are as expected.
+        """Return the events in `text`, a list without its brackets; decoded all at once if all are valid.
 
         Raises msgspec's errors when `text` is no list without its brackets, and `TraceError` when there are more
         events than a trace can hold.
@@ -89,7 +89,7 @@ class ViewerDecoder:
         return events
 
     def decode_one(self, raw: Raw) -> ViewerEvent | None:
-        """Return the event in `raw`, without its `args` where those are at fault, or None."""
+        """Return the event in `raw`, without its `args` if they are invalid, or None."""
         for decoder in self.one:
             with suppress(*UNDECODABLE):
                 return decoder.decode(raw)
@@ -106,7 +106,7 @@ class ViewerDecoder:
 
 
 def decode_document(content: bytearray, path: Path) -> memoryview:
-    """Return what stands between the brackets of `traceEvents`, or of a document that is a bare list.
+    """Return the text between the brackets of `traceEvents`, or of a document that is a bare list.
 
     Raises `TraceError` when `content` is no JSON, truncated, or something else.
     """
@@ -123,7 +123,7 @@ def decode_document(content: bytearray, path: Path) -> memoryview:
 
 
 def explain(error: Exception, path: Path, nbytes: int) -> TraceError:
-    """Return the `TraceError` that says what msgspec's `error` about `nbytes` of JSON means for the user."""
+    """Return the `TraceError` that explains msgspec's `error` about `nbytes` of JSON to the user."""
     if isinstance(error, msgspec.ValidationError):
         return TraceError(path, f"is no profile of XLA: {error}", ADVICE)
     if "truncated" in str(error):
@@ -142,23 +142,23 @@ def decode_pieces(rest: memoryview, decoder: ViewerDecoder) -> Iterator[list[Vie
             yield found
             rest = rest[used:]
         yield decoder.decode(bytes(rest))
-    except UNDECODABLE as error:  # nested as deeply as Python goes: it was JSON a moment ago
+    except UNDECODABLE as error:  # nested as deeply as Python allows: the document was valid JSON before
         raise explain(error, decoder.path, nbytes) from error
 
 
 def decode_first(rest: memoryview, decoder: ViewerDecoder) -> tuple[list[ViewerEvent], int]:
-    """Return the first events of `rest`, about a piece of them, and how many bytes of it they took."""
+    """Return the first events of `rest`, about one piece, and the number of bytes that they take."""
     piece = bytes(rest[:PIECE_NBYTES])
     commas = [found.start(1) for found in BETWEEN.finditer(piece, max(0, len(piece) - TAIL_NBYTES))]
     for cut in commas[: -GUESSES - 1 : -1]:
-        with suppress(*UNDECODABLE):  # the comma may be in a text, or in a list of an event's own
+        with suppress(*UNDECODABLE):  # the comma may be in a text, or in a list inside an event
             return decoder.decode(piece[:cut]), cut + 1
     cut = find_cut(rest)
     return decoder.decode(bytes(rest[:cut])), cut + 1
 
 
 def find_cut(rest: memoryview) -> int:
-    """Return where the events end that fill the first piece of `rest`: surely, but one event after the other."""
+    """Return where the events that fill the first piece of `rest` end, found reliably, one event after the other."""
     end = -1
     while end + 1 < min(PIECE_NBYTES, len(rest)):
         end += 1 + first_nbytes(rest[end + 1 :])
@@ -166,7 +166,7 @@ def find_cut(rest: memoryview) -> int:
 
 
 def first_nbytes(rest: memoryview) -> int:
-    """Return how many bytes lie before the comma behind the first value of `rest`, or all where none follows."""
+    """Return the number of bytes before the comma after the first value of `rest`, or of all if none follows."""
     try:
         msgspec.json.decode(rest, type=Raw)
     except msgspec.DecodeError as error:

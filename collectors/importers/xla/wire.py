@@ -1,7 +1,7 @@
-"""Protobuf's wire format, as far as it takes to cut a large message into pieces that are decoded one at a time.
+"""The part of protobuf's wire format that cuts a large message into pieces, which are decoded one at a time.
 
-A message is a row of fields, and any run of whole fields is a message too: protobuf decodes a line's events run by run,
-so that memory follows the run and not the file.
+A message is a sequence of fields, and any run of whole fields is a message too: protobuf decodes a line's events run by
+run, so that memory depends on the run and not on the file.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ MAX_VARINT_NBYTES = 10  # bytes of a number
 
 
 class ProtobufError(ValueError):
-    """Content that is no protobuf message; says where."""
+    """Content that is no protobuf message; the text of the error states where."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A message taken apart: one field's values, and everything else.
+    """A message taken apart: the values of one field, and all other fields.
 
     `bodies` are the (start, end) of each value without its length, `runs` those of whole fields that follow each other;
-    only what was asked for is filled. `count` is how many of the fields there are, `rest` all other fields, `others`
-    how many those are.
+    only the one that was asked for is filled. `count` is the number of these fields, `rest` all other fields, `others`
+    the number of those.
     """
 
     bodies: list[tuple[int, int]]
@@ -39,7 +39,7 @@ class Cut:
 
 
 def fields(content: bytearray, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the key of each field of the message in `content[start:end]`, where it starts, its value, and its end.
+    """Yield for each field of the message in `content[start:end]` its key, and where it, its value and its end are.
 
     Raises `ProtobufError` where the content is no message.
     """
@@ -51,7 +51,7 @@ def fields(content: bytearray, start: int, end: int) -> Iterator[tuple[int, int,
             key, at = read_number(content, begin, end)
         body = at
         if key & 7 == 2:
-            length = content[at] if at < end else 128  # nearly always one byte: no call for it
+            length = content[at] if at < end else 128  # nearly always one byte, then no call is needed
             body += 1
             if length >= 128:
                 length, body = read_number(content, at, end)
@@ -68,7 +68,7 @@ def fields(content: bytearray, start: int, end: int) -> Iterator[tuple[int, int,
 
 
 def read_number(content: bytearray, at: int, end: int) -> tuple[int, int]:
-    """Return the number that starts at `at`, and where it ends; raises `ProtobufError` when it does not."""
+    """Return the number that starts at `at`, and where it ends; raise `ProtobufError` when it does not end."""
     value = 0
     for place in range(min(MAX_VARINT_NBYTES, end - at)):
         byte = content[at + place]
@@ -86,7 +86,7 @@ def cut(content: bytearray, start: int, end: int, number: int, *, runs: bool = F
     """
     bodies: list[tuple[int, int]] = []
     together, others = Runs(RUN_NBYTES, SHORTEST_NBYTES), Runs(end - start)
-    wanted = number << 3 | 2  # with a length; the same number with another type is a field that nobody knows
+    wanted = number << 3 | 2  # with a length; the same number with another type is an unknown field
     for key, begin, body, after in fields(content, start, end):
         if key != wanted:
             others.add(begin, after)
@@ -120,7 +120,7 @@ class Runs:
         self.end = end
 
     def closed(self) -> list[tuple[int, int]]:
-        """Return all runs, the last one ended here."""
+        """End the last run, and return all runs."""
         if len(self.done) >= PIECES:
             raise ProtobufError(f"more than {PIECES} parts before byte {self.end}")
         if self.end > self.begin:

@@ -32,8 +32,8 @@ START = re.compile(rb"\A(?:\x0a\x00)*\x0a%b(?:\x08%b)?\x12.(?:%b)" % (NUMBER, NU
 REPLACED = b"\xef\xbf\xbd"  # what a text editor puts in the place of bytes that are no UTF-8
 TASK = "Task Environment"
 UNIX_NS = 10**17  # 1973: no profile lasts that long
-PLANES = 1000  # of a file that breaks off, and more than any has
-SEVERAL = 3  # of a file's own messages that are worth quoting
+PLANES = 1000  # checked in a file that breaks off; no file has as many
+SEVERAL = 3  # of a file's own messages, at most, are quoted
 COPY_AGAIN = "copy or record it again"
 
 
@@ -44,7 +44,7 @@ class XPlane:
     suffixes = SUFFIXES
 
     def accepts(self, head: bytes, path: Path) -> bool:
-        """Return whether `head` starts with a plane of a known name, or like one in a file called `*.xplane.pb`."""
+        """Return whether `head` starts with a plane of a known name, or with any plane in a file `*.xplane.pb`."""
         if not head.startswith(b"\x0a"):
             return False
         return bool(START.match(head)) or path.name.endswith(SUFFIXES)
@@ -52,9 +52,9 @@ class XPlane:
     def read(self, path: Path, *, details: bool = False) -> Trace:
         """Return the profile in `path`, which is of one host, with all of its devices; `details` adds nothing.
 
-        Times count from the profile's start (`clock` "session"), `epoch_ns` says when that was. Raises `TraceError`
-        when the file cannot be read, is damaged or no profile, or protobuf is missing. Reading takes the file, of at
-        most `files.LIMIT_NBYTES`, and about 220 bytes for each of its events, which are at least 8 bytes long.
+        Times count from the profile's start (`clock` "session"), whose time is `epoch_ns`. Raises `TraceError` when the
+        file cannot be read, is damaged or no profile, or protobuf is missing. Memory is that of the file, at most
+        `files.LIMIT_NBYTES`, and about 220 bytes for each of its events, which are at least 8 bytes long.
         """
         content = read_bytes(path)
         schema = load_schema(path)
@@ -74,7 +74,7 @@ class XPlane:
 
 
 def explain(content: bytearray, path: Path, error: Exception) -> TraceError:
-    """Return the `TraceError` that says what the `error` of decoding `content` means for the user."""
+    """Return the `TraceError` that explains the `error` of decoding `content` to the user."""
     if REPLACED in content[:4096] and content.count(REPLACED) * 100 > len(content):
         problem = "is damaged: it was saved as text, and every byte that is no text is lost"
         return TraceError(path, problem, "copy the original again, as a binary file")
@@ -84,7 +84,7 @@ def explain(content: bytearray, path: Path, error: Exception) -> TraceError:
 
 
 def runs_over(content: bytearray) -> bool:
-    """Return whether a plane is longer than what is left of `content`."""
+    """Return whether a plane is longer than the rest of `content`."""
     at = 0
     try:
         for _ in range(PLANES):
@@ -116,7 +116,7 @@ def make_trace(path: Path, profile: Profile, header: XPlaneHeader) -> Trace:
 
 
 def start_clock(device: pl.DataFrame, host: pl.DataFrame, start: Any) -> tuple[Literal["unix", "session"], int | None]:
-    """Return what times count from, and the time at which a session began where `start` says so."""
+    """Return the clock of the times, and the time at which a session began if `start` contains it."""
     rows = device if device.height else host
     middle = rows["start_ns"].median() if rows.height else None
     if isinstance(middle, int | float) and middle > UNIX_NS:
@@ -128,7 +128,7 @@ def start_clock(device: pl.DataFrame, host: pl.DataFrame, start: Any) -> tuple[L
 def write_notes(places: pl.DataFrame, records: Records, planes: Iterable[str] = ()) -> Iterator[str]:
     """Yield a sentence for everything that the reader of a report should know about the profile's devices.
 
-    `planes` are the names of all planes, those without a line too.
+    `planes` are the names of all planes, including those without a line.
     """
     device = records.device
     kinds = set(places.filter(pl.col("role").is_in(["stream", "range", "derived"]))["kind"].drop_nulls())
@@ -147,7 +147,7 @@ def write_notes(places: pl.DataFrame, records: Records, planes: Iterable[str] = 
 
 
 def explain_absence(host: pl.DataFrame, planes: Iterable[str]) -> str:
-    """Return why nothing ran on a device, by what the host did and which planes there are."""
+    """Return why nothing ran on a device, from the calls of the host and the names of the planes."""
     calls = host.filter(pl.col("category") == "runtime")["name"] if host.height else pl.Series([], dtype=pl.String)
     if not count_starting(calls) and any(re.search(DEVICE_PLANE, plane) for plane in planes):
         return "its devices did nothing"
@@ -155,7 +155,7 @@ def explain_absence(host: pl.DataFrame, planes: Iterable[str]) -> str:
 
 
 def quote(header: XPlaneHeader) -> Iterator[str]:
-    """Yield what the profile says of itself."""
+    """Yield notes on the profile's hosts, and its own errors and warnings."""
     if header.hostnames:
         yield f"recorded on {', '.join(header.hostnames[:SEVERAL])}"
     said = [*header.said, *(str(stats.get("dropped_traces", "")) for stats in header.planes.values())]

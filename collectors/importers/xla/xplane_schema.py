@@ -1,7 +1,7 @@
 """The XPlane message types, built at run time from `xplane.binpb`, which `make proto` compiles from `xplane.proto`.
 
-Generated Python code insists on a protobuf of its own age or newer, and torch, TensorFlow and JAX each pin one. The
-compiled schema itself is data, which every protobuf from 4.25 on understands.
+Generated Python code needs a protobuf as new as itself or newer, and torch, TensorFlow and JAX each pin one. The
+compiled schema is only data, which every protobuf from 4.25 on can read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PACKAGE = "deepprof.xplane"
 
 @dataclass(frozen=True, slots=True)
 class XPlaneSchema:
-    """The message types of the pieces, and the error that protobuf raises for what it cannot decode."""
+    """The message types of the pieces, and the error that protobuf raises for content that it cannot decode."""
 
     space: Any
     plane: Any
@@ -31,7 +31,7 @@ class XPlaneSchema:
 
 
 def load_schema(path: Path) -> XPlaneSchema:
-    """Return the message types; raises `TraceError` on `path`, which is to be read, where protobuf is missing."""
+    """Return the message types; raise `TraceError` for `path`, the file to be read, if protobuf is missing."""
     try:
         return build_schema()
     except (ImportError, AttributeError) as error:  # AttributeError: before 4.22

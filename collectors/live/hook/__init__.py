@@ -1,4 +1,4 @@
-"""The Python hook: what a job's interpreter runs at its start when this folder is first on PYTHONPATH.
+"""The Python hook: the code that a job's interpreter runs at its start when this folder is first on PYTHONPATH.
 
 The modules here run inside the job, in any Python from 3.8 on, with nothing but the standard library.
 """

@@ -1,8 +1,8 @@
-"""What happens in a job once torch is imported: its operators become ranges, and its own profilers find us gone.
+"""The hook that runs once a job has imported torch: operators become ranges, and other profilers find ours stopped.
 
-Where there is no device, PyTorch is told to write an ITT range around each operator of the main thread, and the
-library takes them. torch has one profiler a thread and that counts as one, so whoever starts another is let through:
-ours is left before, and entered again afterwards.
+Without a device, PyTorch is set to write an ITT range around each operator of the main thread, and the library takes
+these ranges. torch allows one profiler per thread, and ITT counts as one. So ours is left before another one starts,
+and entered again afterwards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OTHER_THREAD_TEXT = "torch was first imported outside of the main thread: operat
 DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvmap", "/dev/dxg", "/dev/kfd")  # the last but one is WSL's
 HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 AT_END: list[Callable[[], None]] = []
-LAST = -1000  # of multiprocessing's finalizers, which go from large to small
+LAST = -1000  # priority: multiprocessing runs its finalizers from large to small
 
 
 class Operators:
@@ -40,12 +40,12 @@ class Operators:
         self.thread = threading.get_ident()
         self.is_entered = self.is_aside = self.is_over = False
         self.preparing: set[int] = set()  # threads with a profiler that is about to start
-        self.profiling: set[int] = set()  # threads with one that runs
+        self.profiling: set[int] = set()  # threads with a profiler that runs
         profiler = torch.autograd.profiler
         self.enable, self.disable = profiler._enable_profiler, profiler._disable_profiler
 
     def enter(self) -> None:
-        """Have torch write ranges from now on, on this thread. Its Python flag stays: it would change what compiles."""
+        """Have torch write ranges on this thread from now on. Its Python flag stays: it would change what compiles."""
         if not self.wants_operators or self.is_entered or self.is_over or not self.is_here():
             return
         profiler = self.torch.autograd.profiler
@@ -54,20 +54,20 @@ class Operators:
         self.is_entered = True
 
     def leave(self) -> None:
-        """Stop that; torch complains at exit where nobody does."""
+        """Have torch stop writing ranges; it complains at exit if this was not done."""
         if self.is_entered and self.is_here():
             self.is_entered = False
             self.disable()
 
     def step_aside(self) -> None:
-        """Make room for another profiler: torch's, on this thread, or the driver's."""
+        """Stop collecting for another profiler: one of torch on this thread, or one that uses the driver."""
         is_first, self.is_aside = not self.is_aside, True
         self.leave()
         if is_first:
             self.library.deepprof_pause()
 
     def come_back(self) -> None:
-        """Collect again, unless another profiler runs or is about to; torch's are one a thread, and end with it."""
+        """Collect again, unless another profiler runs or is about to; one of torch ends with its thread."""
         busy = (self.preparing | self.profiling) & sys._current_frames().keys()
         if self.is_aside and not busy:
             self.is_aside = False
@@ -80,31 +80,31 @@ class Operators:
         return threading.get_ident() == self.thread
 
     def is_concerned(self) -> bool:
-        """Whether a profiler that starts here meets ours: on our thread, and on any where both want the driver."""
+        """Whether a profiler started here conflicts with ours: on our thread, or anywhere if both use the driver."""
         return not self.is_over and (self.has_device or self.is_here())
 
     def finish(self) -> None:
-        """Leave, and send everything: the process ends."""
+        """Leave and send everything, because the process ends."""
         if not self.is_over:
             self.is_over = True
             self.leave()
             self.library.deepprof_finish()
 
     def forget(self) -> None:
-        """Leave in the child of a fork, where nobody collects and the user's profilers are as without us."""
+        """Leave in a forked child, where nothing is collected and the user's profilers work as without the hook."""
         if not self.is_over:
             self.is_over = True
             quietly(self.leave)
 
 
 def quietly(call: Callable[[], None]) -> None:
-    """Call, whatever comes of it."""
+    """Call `call` and suppress its exceptions."""
     with contextlib.suppress(Exception):
         call()
 
 
 def around(operators: Operators, real: Callable[..., Any], note: Callable[[bool], None]) -> Callable[..., Any]:
-    """Return `real`, called while we are aside; `note` is told whether it went well, and we may come back after it."""
+    """Return `real` wrapped: step aside, call it, pass `note` whether it succeeded, and come back if possible."""
 
     def call(*values: Any, **named: Any) -> Any:
         if not operators.is_concerned():
@@ -123,7 +123,7 @@ def around(operators: Operators, real: Callable[..., Any], note: Callable[[bool]
 
 
 def wrap_profilers(torch: ModuleType, operators: Operators) -> None:
-    """Put ourselves around what every profiler of torch calls to start and to end."""
+    """Wrap the functions that every profiler of torch calls to start and to end."""
 
     def prepared(is_well: bool) -> None:
         if is_well:
@@ -137,7 +137,7 @@ def wrap_profilers(torch: ModuleType, operators: Operators) -> None:
     def disabled(is_well: bool) -> None:
         here = {threading.get_ident()}
         operators.preparing -= here
-        if is_well:  # who had none of its own has ended one of all threads
+        if is_well:  # a thread with no profiler of its own has ended one for all threads
             operators.profiling -= here & operators.profiling or set(operators.profiling)
 
     notes = {"_prepare": prepared, "_enable": enabled, "_disable": disabled}
@@ -150,7 +150,7 @@ def wrap_profilers(torch: ModuleType, operators: Operators) -> None:
 
 
 def has_device(torch: ModuleType) -> bool:
-    """Whether this torch can use a GPU whose driver has a profiler; asking the driver itself would start it."""
+    """Return whether this torch can use a GPU whose driver has a profiler. The driver is not asked: that starts it."""
     if not (getattr(torch.version, "cuda", None) or getattr(torch.version, "hip", None)):
         return False
     if any(os.environ.get(name, "0").strip() in ("", "-1") for name in HIDING):
@@ -159,7 +159,7 @@ def has_device(torch: ModuleType) -> bool:
 
 
 def mark_optimizers(library: Any) -> None:
-    """Write a range around each call of an optimizer, with the name that torch gives it itself."""
+    """Write a range around each call of an optimizer, with the name that torch itself uses."""
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
     def push(optimizer: Any, *_: Any) -> None:
@@ -173,7 +173,7 @@ def mark_optimizers(library: Any) -> None:
 
 
 def load(path: str) -> Any:
-    """Load the library; it is the one that ITT and the driver have loaded, if they have."""
+    """Load the library; if ITT or the driver has loaded it already, it is the same one."""
     library = ctypes.CDLL(path)
     library.deepprof_notice.argtypes = [ctypes.c_uint, ctypes.c_char_p]
     library.deepprof_push.argtypes = [ctypes.c_char_p]
@@ -181,7 +181,7 @@ def load(path: str) -> Any:
 
 
 def finish_at_exit(operators: Operators) -> None:
-    """Finish when the process ends, also where multiprocessing ends it without asking atexit."""
+    """Finish when the process ends, also if multiprocessing ends it without running atexit."""
     from multiprocessing import util
 
     def finish() -> None:
@@ -195,7 +195,7 @@ def finish_at_exit(operators: Operators) -> None:
 
 
 def start_operators(torch: ModuleType, operators: Operators) -> None:
-    """Collect the operators of this thread, or say why not."""
+    """Collect the operators of this thread, or send a notice with the reason why not."""
     library = operators.library
     operators.wants_operators = False
     if library.deepprof_operators(int(not operators.has_device)):
@@ -210,16 +210,16 @@ def start_operators(torch: ModuleType, operators: Operators) -> None:
 
 
 def start(torch: ModuleType) -> None:
-    """Begin, in a process that is to be collected from; what fails is told, and the process goes on."""
+    """Begin in a process to collect from; a failure becomes a notice, and the process goes on."""
     library = load(os.environ["DEEPPROF_INJECT"])
     try:
         begin(torch, library)
-    except Exception as error:  # a torch that differs from all that we know
+    except Exception as error:  # an unknown version of torch
         library.deepprof_notice(FAILED, f"the hook does not know this torch ({torch.__version__}): {error!r}".encode())
 
 
 def begin(torch: ModuleType, library: Any) -> None:
-    """Collect operators where they are wanted, and make way for other profilers everywhere."""
+    """Collect operators if they are wanted, and step aside for other profilers in any case."""
     operators = Operators(torch, library, has_device(torch))
     finish_at_exit(operators)
     wrap_profilers(torch, operators)
@@ -230,7 +230,7 @@ def begin(torch: ModuleType, library: Any) -> None:
 
 
 def attach(torch: ModuleType) -> None:
-    """Begin, unless this is a daemon of multiprocessing; one that is being spawned does not know yet what it is."""
+    """Begin, unless this is a daemon of multiprocessing; a process that is being spawned does not know that yet."""
     process: Any = sys.modules["multiprocessing.process"]
     current = process.current_process()
     if getattr(current, "_inheriting", False):
@@ -250,7 +250,7 @@ def wait_for_role(kind: Any, torch: ModuleType) -> None:
         try:
             return bootstrap(self, *values, **named)
         finally:
-            for finish in AT_END:  # a fork server ends its children without asking anybody
+            for finish in AT_END:  # a fork server ends its children without running exit handlers
                 quietly(finish)
 
     kind._bootstrap = begin_child

@@ -1,6 +1,6 @@
-"""Waits for `import torch` in a Python process of a job, and has the sitecustomize behind ours run.
+"""Waits for `import torch` in a Python process of a job, and runs the sitecustomize that ours shadows.
 
-It loads nothing that is not loaded already, prints nothing and leaves sys.path as it would be without it.
+It loads no module that is not loaded already, prints nothing and leaves sys.path as it would be without the hook.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False  # the typing module would cost more than all of this
+TYPE_CHECKING = False  # importing typing would cost more than this whole module
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
@@ -20,7 +20,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class TorchImportFinder:
-    """A finder of modules that finds none, and has the hook run once torch has been imported."""
+    """A module finder that finds no module itself, and has the hook run once torch has been imported."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Return torch's spec, whose loader calls the hook; None for all other modules."""
@@ -29,14 +29,14 @@ class TorchImportFinder:
         spec = find(name, path, target, [finder for finder in sys.meta_path if finder is not self])
         try:  # noqa: SIM105  # contextlib is not loaded yet, here and below
             self.follow(spec.loader if spec else None)
-        except Exception:  # noqa: S110  # a loader that takes no attribute: torch loads as ever, without a hook
+        except Exception:  # noqa: S110  # a loader that takes no attribute: torch loads as usual, without the hook
             pass
         return spec
 
     def follow(self, loader: Any) -> None:
-        """Make this one loader call the hook: to look for torch is not to import it, so nothing else changes yet.
+        """Make this one loader call the hook. Finding torch does not import it, so nothing else changes yet.
 
-        A zip has one loader for all of its modules and every look; a class is that of all frozen modules, and stays.
+        A zip has one loader for all of its modules and lookups. A class is the loader of all frozen modules: it stays.
         """
         if loader is None or isinstance(loader, type):
             return
@@ -67,7 +67,7 @@ def find(name: str, path: Any, target: Any, finders: list[Any]) -> ModuleSpec | 
 
 
 def attach(torch: ModuleType) -> None:
-    """Run the hook on a torch that has just been imported. A job is never harmed by what fails here."""
+    """Run the hook on a torch that has just been imported. A failure here never harms the job."""
     try:
         space: dict[str, Any] = {"__name__": "_deepprof_torch_hook"}
         with open(os.path.join(HERE, "torch_hook.py"), "rb") as source:
@@ -78,7 +78,7 @@ def attach(torch: ModuleType) -> None:
 
 
 def run_shadowed() -> None:
-    """Run the sitecustomize that would have run without this one; what it raises goes where it would have gone."""
+    """Run the sitecustomize that would have run without this one; its exceptions propagate as they would have."""
     spec = find("sitecustomize", list(sys.path), None, list(sys.meta_path))
     if spec is None or spec.loader is None:
         return
@@ -90,7 +90,7 @@ def run_shadowed() -> None:
 
 
 def begin() -> None:
-    """Do what this module is for; in an interpreter's start, where sitecustomize runs."""
+    """Install the finder and run the shadowed sitecustomize, at the interpreter's start where sitecustomize runs."""
     sys.path[:] = [path for path in sys.path if os.path.normpath(path) != HERE]
     if os.environ.get("DEEPPROF_SOCKET") and os.environ.get("DEEPPROF_INJECT"):
         sys.meta_path.insert(0, TorchImportFinder())

@@ -1,10 +1,9 @@
 """The library that runs inside a job: plain C, loaded by the driver or by torch, and by nothing of ours.
 
-`core.h` is the seam between its middle (one worker thread) and its sources; `packets.h` is what it writes.
+`core.h` is the interface between its core (one worker thread) and its sources; `packets.h` is what it writes.
 
 `core.c` has the one worker thread; `queue.c`, `names.c` and `connection.c` write without waiting. Sources: the
-`cupti*.c` (the GPU), `itt.c` and `nvtx.c`, with `ranges.c` and `gathering.c` (a ring per thread, and what the worker
-may promise of it).
+`cupti*.c` (the GPU), `itt.c` and `nvtx.c`, with `ranges.c` and `gathering.c` (a ring per thread, and its watermark).
 """
 
 from __future__ import annotations

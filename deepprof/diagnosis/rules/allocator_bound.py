@@ -1,4 +1,4 @@
-"""The device runs dry while the driver allocates or frees memory."""
+"""The device's queue runs empty while the driver allocates or frees memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["allocator_bound"]
 PARTS = ("idle_allocator_ns",)
 LIMITS = SeverityLimits(
     warning=0.05, critical=0.2
-)  # in a steady loop the caching allocator asks the driver for nothing
+)  # in a steady loop the caching allocator requests nothing from the driver
 KEEP_MEMORY = (
     "Keep the memory from one iteration to the next instead of freeing it: a caching allocator or a pool, buffers made "
     "once; shapes that do not change in every iteration (pad or bucket them), and a little less memory in use."

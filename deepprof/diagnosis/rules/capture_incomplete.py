@@ -13,7 +13,7 @@ __all__ = ["capture_incomplete"]
 
 # How sure it is that what is missing matters: that it is missing is a fact.
 DECISIVE, MINOR = 0.9, 0.5
-# By how the format's name begins, the first that fits.
+# By prefix of the format's name; the first match wins.
 ADVICE = (
     (
         "kineto",

@@ -25,7 +25,7 @@ LIMITS = SeverityLimits(warning=0.15, critical=0.4)
 TOGETHER = " Diagnose all ranks together to see whether one is late: then collectives are only where the others wait."
 OVERLAP = f"Overlap it with computation, send less (bf16 instead of fp32), or send less often.{TOGETHER}"
 LATENCY_HIDING = "--xla_gpu_enable_latency_hiding_scheduler=true; larger combine thresholds for fewer collectives."
-# What to do with the kind of collective that takes most of the time, by a pattern in its name; the first that fits.
+# What to do with the kind of collective that takes most of the time, by a pattern in its name; the first match wins.
 KINDS = (
     (
         "(?i)all.?to.?all",
@@ -43,7 +43,7 @@ KINDS = (
         "DistributedDataParallel: gradients in buckets (bucket_cap_mb), no_sync() while they accumulate.",
     ),
 )
-MANY_COLLECTIVES, SHORT_NS = 50, 100_000  # collectives per iteration, of which each takes less: they should be fewer
+MANY_COLLECTIVES, SHORT_NS = 50, 100_000  # so many collectives per iteration, shorter than this, should be fewer
 FEWER = "They are many and short: pack them into fewer, larger ones."
 
 
@@ -78,7 +78,7 @@ def communication_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
 
 
 def among_all(finding: Finding) -> Finding:
-    """Return the finding as it reads where all ranks were diagnosed together: that needs no advice."""
+    """Return the finding without the advice to diagnose all ranks together, for when that was done."""
     if finding.rule != "communication-bound":
         return finding
     return replace(finding, advice=finding.advice.replace(TOGETHER, ""))

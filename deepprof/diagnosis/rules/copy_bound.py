@@ -22,7 +22,7 @@ __all__ = ["copy_bound"]
 
 PARTS = ("exposed_htod_ns", "exposed_dtoh_ns", "exposed_copy_ns")
 LIMITS = SeverityLimits(warning=0.1, critical=0.3)
-ONE_WAY = 0.8  # of the time: copies go that way, and not both
+ONE_WAY = 0.8  # share of the copying time in one direction for that to be the main one
 WAYS = {"HtoD": "from the host", "DtoH": "to the host"}
 COPY_LESS = (
     "Copy less (smaller types, only what the model reads, constants kept on the device), and earlier: the next batch "

@@ -16,9 +16,9 @@ from deepprof.metrics.series.growth import find_count_growth, find_interval_grow
 
 __all__ = ["drift"]
 
-CRITICAL = 0.3  # of a late iteration is lost; drift is material from a tenth on
-MAIN_PART_SHARE = 0.5  # of the loss lies in one kind of time, or it is not said which carries it
-SAME = 0.02  # kernels per iteration differ by less: they are the same work
+CRITICAL = 0.3  # share of a late iteration that is lost; drift matters from a tenth on
+MAIN_PART_SHARE = 0.5  # least share of the loss in one kind of time for that to be named
+SAME = 0.02  # kernel counts per iteration that differ by less are the same work
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ ANYTHING = GrowingPart(
 
 
 def drift(loop: Loop, trace: Trace) -> Iterator[Finding]:
-    """Yield `drift` when late iterations take clearly longer than early ones and nothing grows that explains it."""
+    """Yield `drift` when late iterations take clearly longer than early ones and no growth explains it."""
     found = find_drift(loop)
     if found is None or find_interval_growth(loop) is not None or find_count_growth(loop) is not None:
         return
@@ -112,21 +112,21 @@ def drift(loop: Loop, trace: Trace) -> Iterator[Finding]:
 
 
 def mean_lost_ns(found: Drift, loop: Loop) -> float:
-    """Return what an iteration loses on average, early ones among them."""
+    """Return what an iteration loses on average, early ones included."""
     return float((loop.usual["iteration_ns"] - found.before_ns).clip(lower_bound=0).mean() or 0.0)  # type: ignore[arg-type]
 
 
 def claim_parts(found: Drift, lost_ns: float) -> dict[str, int]:
-    """Return of which parts the loss is made, per iteration."""
+    """Return the loss per iteration by part."""
     grown = {part: ns for part, ns in found.parts.items() if ns > 0}
     whole = max(1.0, sum(grown.values()))
     return {part: round(lost_ns * ns / whole) for part, ns in grown.items()}
 
 
 def find_carrier(found: Drift) -> tuple[GrowingPart, float]:
-    """Return which kind of time carries most of the loss, and its share of it.
+    """Return the kind of time with most of the loss, and its share of it.
 
-    More computing is only slower computing where the kernels are as many as before.
+    A longer compute time means slower kernels only where the number of kernels is the same as before.
     """
     shares = [(c, sum(max(0.0, found.parts[p]) for p in c.parts) / max(1.0, found.lost_ns)) for c in CARRIERS]
     best, share = max(shares, key=lambda each: each[1])
@@ -183,7 +183,7 @@ def measure(found: Drift) -> dict[str, int | float | str | None]:
 
 
 def advise_library(found: Drift) -> str:
-    """Return what to install where it would tell the iteration at which the time changed."""
+    """Return what to install where that would find the iteration at which the time changed."""
     if found.kind == "shift" or can_find_changes():
         return ""
     return f" `{INSTALL}` finds the iteration at which it changed."

@@ -19,7 +19,7 @@ LIMITS = SeverityLimits(warning=0.1, critical=0.3)
 
 
 def first_use(loop: Loop, trace: Trace) -> Iterator[Finding]:
-    """Yield `first-use` when calls that load code take much of the time; a remark, as that is over once it is done."""
+    """Yield `first-use` when calls that load code take much of the time; a remark, because it happens only once."""
     cost = cost_of(loop, PARTS)
     if cost is None:
         return

@@ -1,7 +1,7 @@
 """Something is added, kept or built anew in every iteration: the graph of the paper (Gu et al., section VI), and more.
 
 The paper's case: each iteration adds operations to the TensorFlow graph, so that the host needs longer and longer
-before the next iteration's first kernel. Its modern kin: kernels that become more, memory that is never given back
+before the next iteration's first kernel. Modern variants: a growing number of kernels, memory that is never given back
 (losses kept with their history), code that is compiled and graphs that are captured in every iteration.
 """
 
@@ -34,14 +34,14 @@ __all__ = ["graph_growth"]
 
 RULE = "graph-growth"
 CRITICAL_INTERVAL = 0.5  # of the iteration's time
-WARNING, CRITICAL = 0.1, 0.3  # of the iteration's time is lost
-MIN_COUNT_GROWTH = 0.1  # the count grows by a tenth over a capture, which shows a small part of a job
+WARNING, CRITICAL = 0.1, 0.3  # share of the iteration's time that is lost
+MIN_COUNT_GROWTH = 0.1  # a count that grows by a tenth over a capture, which shows a small part of a job
 
 
 def graph_growth(loop: Loop, trace: Trace) -> Iterator[Finding]:
-    """Yield `graph-growth` for the costliest thing that grows or is built in every iteration; `cause` says which."""
+    """Yield `graph-growth` for the costliest thing that grows or is built in every iteration; `cause` names it."""
     interval = find_interval_growth(loop)
-    count = None if interval else find_count_growth(loop)  # a few kernels more are not what makes the host slower
+    count = None if interval else find_count_growth(loop)  # a few more kernels do not make the host slower
     memory, rebuilding = find_memory_growth(loop, trace), find_rebuilding(loop, trace)
     found = [
         *([describe_interval(loop, trace, interval)] if interval else []),
@@ -53,7 +53,7 @@ def graph_growth(loop: Loop, trace: Trace) -> Iterator[Finding]:
 
 
 def graded(share: float) -> Severity:
-    """Return how bad it is that this share of an iteration is lost."""
+    """Return the severity of losing this share of an iteration."""
     if share >= CRITICAL:
         return "critical"
     return "warning" if share >= WARNING else "info"
@@ -103,14 +103,14 @@ def describe_interval(loop: Loop, trace: Trace, growth: IntervalGrowth) -> Findi
 
 
 def show_slope(slope_ns: float) -> str:
-    """Return a slope in the unit in which it is not nothing."""
+    """Return a slope in ms, or in µs where it would round to nothing."""
     if abs(slope_ns) >= 1e4:
         return f"{slope_ns / 1e6:+.2f} ms"
     return f"{slope_ns / 1e3:+.2f} µs"
 
 
 def describe_count(loop: Loop, growth: CountGrowth) -> Finding:
-    """Return the finding for kernels or other device events that become more."""
+    """Return the finding for a growing number of kernels or other device events."""
     trend, what = growth.trend, "kernels" if growth.count == "kernels" else "device events"
     share = growth.lost_ns / max(1.0, growth.time_ns)
     slower = (

@@ -1,4 +1,4 @@
-"""The device waits for the host, which does something else than launch: outside the iteration, cause unknown."""
+"""The device waits while the host does other work than launching, or for an unknown cause between iterations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ADVICE = (
 def host_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `host-bound` when the host is busy with other work while the device idles.
 
-    Where the trace has no launch records, idle time between iterations is put down to the host with less confidence.
+    Where the trace has no launch records, idle time between iterations is attributed to the host with less confidence.
     """
     if loop.timeline is not None and loop.timeline.host is None:
         yield from without_evidence(loop, trace)
@@ -54,7 +54,7 @@ def host_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
 
 
 def without_evidence(loop: Loop, trace: Trace) -> Iterator[Finding]:
-    """Yield the finding for a large interval between iterations of which the trace does not say the cause."""
+    """Yield the finding for a large interval between iterations whose cause the trace does not show."""
     cost, intervals = cost_of(loop, UNKNOWN), intervals_of(loop)
     if cost is None or intervals is None:
         return

@@ -1,4 +1,4 @@
-"""The device runs dry while the host loads data."""
+"""The device's queue runs empty while the host loads data."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Another process on the device makes the iterations longer.
 
-It claims what is lost to the other's work on the device alone. The time that copies take is `copy-bound`'s, however
-slow they are: where that rule speaks, only those that wait are counted here.
+It claims only the time lost to the other's work on the device. The time that copies take belongs to `copy-bound`,
+however slow they are: where that rule has a finding, only the waiting of copies is counted here.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["shared_device"]
 
 PARTS = ("idle_shared_ns",)
 LIMITS = SeverityLimits(warning=0.08, critical=0.3)
-MIN_SHARED_ITERATIONS = 2  # iterations: one proves nothing
+MIN_SHARED_ITERATIONS = 2  # iterations: a single one proves nothing
 NO_LEVEL = 0.85  # certainty without iterations that no other process touched
 UNPROVEN = 0.75  # without launch records, which show that work was queued
-UNSEEN = "host-bound"  # of a trace without launch records it claims all idle time between iterations
+UNSEEN = "host-bound"  # on a trace without launch records it claims all idle time between iterations
 CLAIMED = {"copy-bound": ("copies_slowed_ns",), UNSEEN: ("turns_ns", "copies_ns")}
 
 MADE_OF = {  # the parts of the iteration that each way of losing time is in
@@ -67,7 +67,7 @@ def shared_device(
 ) -> Iterator[Finding]:
     """Yield `shared-device` for each device on which the process' iterations lose time to another process.
 
-    `found` is what other rules say of its loops: what they claim is not claimed twice.
+    `found` are the findings of other rules on its loops: what they claim is not claimed twice.
     """
     longest = longest_loops(loops)
     for share in shares:
@@ -86,7 +86,7 @@ def judge(share: ShareOfDevice, loop: Loop, found: Sequence[Finding]) -> Iterato
 
 
 def claims(found: Iterable[Finding], rule: str, share: ShareOfDevice) -> bool:
-    """Return whether one of the findings is of `rule` and claims what is lost to others as well."""
+    """Return whether one of the findings is of `rule` and also claims the time lost to others."""
     return any(each.rule == rule for each in found) and not (rule == UNSEEN and share.proven)
 
 
@@ -96,7 +96,7 @@ def is_about(finding: Finding, loop: Loop) -> bool:
 
 
 def describe(share: ShareOfDevice, loop: Loop, ways: Sequence[str]) -> Finding | None:
-    """Return the finding that what is lost in some `ways` is too much; None where it is not."""
+    """Return the finding on the time lost in the given `ways`; None where it is below the limit."""
     cost = cost_of(share, ways)
     certainty = (1.0 if share.alone_ns is not None else NO_LEVEL) * (1.0 if share.proven else UNPROVEN)
     claim = CostClaim(rule="shared-device", loop=loop, cost=cost, parts=PARTS, limits=LIMITS, certainty=certainty)
@@ -123,7 +123,7 @@ def describe(share: ShareOfDevice, loop: Loop, ways: Sequence[str]) -> Finding |
 
 
 def claim_parts(loop: Loop, cost: Cost, lost: Mapping[str, int]) -> dict[str, int]:
-    """Return of which parts of a mean iteration the loss is made; together they are `cost`."""
+    """Return the loss by part of a mean iteration; the parts add up to `cost`."""
     scale = cost.mean_ns / max(1, sum(lost.values()))
     claims: Counter[str] = Counter()
     for way, ns in lost.items():
@@ -132,18 +132,18 @@ def claim_parts(loop: Loop, cost: Cost, lost: Mapping[str, int]) -> dict[str, in
 
 
 def find_touched(share: ShareOfDevice, ways: Sequence[str]) -> int:
-    """Return what a mean iteration loses in some ways among those in which others work."""
+    """Return the mean loss, in the given ways, of the iterations in which others work."""
     rows = share.losses.filter(pl.col("together_ns") > UNTOUCHED * pl.col("iteration_ns"))
     return round(float(rows.select(sum_of(ways)).to_series().mean() or 0))  # type: ignore[arg-type]
 
 
 def sum_of(ways: Sequence[str]) -> pl.Expr:
-    """Return what an iteration loses in some ways."""
+    """Return the expression for an iteration's loss in the given ways."""
     return pl.sum_horizontal(ways).alias("lost")
 
 
 def cost_of(share: ShareOfDevice, ways: Sequence[str]) -> Cost:
-    """Return what an iteration loses in some ways, a mean over all usual ones, at most what it could save."""
+    """Return the mean loss of all usual iterations in the given ways, at most what they could save."""
     rows = share.losses
     lost = rows.select(sum_of(ways)).to_series()
     mean = min(float(lost.mean() or 0.0), float(share.headroom_ns or 0))  # type: ignore[arg-type]

@@ -16,17 +16,17 @@ from deepprof.metrics.series.outliers import RECORDED, WARNING, Outliers, extra_
 __all__ = ["slow_iterations"]
 
 CRITICAL = 0.3  # of the time of all iterations together
-COMMON_CAUSE_SHARE = 0.5  # of the additional time has one cause, or there is none in common
+COMMON_CAUSE_SHARE = 0.5  # least share of the additional time for a cause to be the common one
 NAMED = 6  # slow iterations that the summary lists
-SEEN = {1: 0.5, 2: 0.75}  # confidence that so many slow iterations say something of the job; more: 0.9
-CHANCE = 1  # a single slow iteration is told as info
+SEEN = {1: 0.5, 2: 0.75}  # confidence that so many slow iterations are typical of the job; more: 0.9
+CHANCE = 1  # a single slow iteration is reported as info
 
 
 @dataclass(frozen=True, slots=True)
 class SlowCause:
-    """What slow iterations may have in common: the parts of the time that grow in them, and what is said of it.
+    """What slow iterations may have in common: the parts of the time that grow in them, and the texts about it.
 
-    `sign` is the difference that tells it from another cause with the same parts, if any.
+    `sign` is the column that distinguishes it from another cause with the same parts, if any.
     """
 
     word: str
@@ -123,7 +123,7 @@ UNKNOWN = SlowCause(
 
 
 def slow_iterations(loop: Loop, trace: Trace) -> Iterator[Finding]:
-    """Yield `slow-iterations` when slow ones without rhythm cost much, or those of a known cycle do."""
+    """Yield `slow-iterations` when irregular slow iterations, or those of a known cycle, cost much."""
     slow = find_slow(loop)
     if slow.recorded is not None:
         yield describe(loop, trace, slow.recorded, RECORDER)
@@ -134,7 +134,7 @@ def slow_iterations(loop: Loop, trace: Trace) -> Iterator[Finding]:
 
 
 def find_cause(outliers: Outliers) -> tuple[SlowCause, float]:
-    """Return the cause that most of the additional time has, and its share of it."""
+    """Return the cause of most of the additional time, and its share of it."""
     shares = [(cause, share_of(cause, outliers)) for cause in CAUSES]
     best, share = max(shares, key=lambda each: each[1])
     return (best, share) if share >= COMMON_CAUSE_SHARE else (UNKNOWN, 0.0)
@@ -148,14 +148,14 @@ def share_of(cause: SlowCause, outliers: Outliers) -> float:
 
 
 def severity(outliers: Outliers, cause: SlowCause) -> Severity:
-    """Return how bad the loss is; what the profiler costs is no mistake of the job's."""
+    """Return how bad the loss is; the profiler's own cost is not the job's fault."""
     if cause is RECORDER or outliers.rows.height <= CHANCE or outliers.share < WARNING:
         return "info"
     return "critical" if outliers.share >= CRITICAL else "warning"
 
 
 def describe(loop: Loop, trace: Trace, outliers: Outliers, known: SlowCause | None = None) -> Finding:
-    """Return the finding on slow iterations without rhythm, of which the cause may be known."""
+    """Return the finding on irregular slow iterations, whose cause may be `known`."""
     cause, share = (known, share_of(known, outliers)) if known else find_cause(outliers)
     rows, count = outliers.rows, outliers.rows.height
     place = find_place(trace, extra_spans(loop, rows, cause.parts)) if cause.parts else None
@@ -184,7 +184,7 @@ def describe(loop: Loop, trace: Trace, outliers: Outliers, known: SlowCause | No
 
 
 def describe_cycle(loop: Loop, outliers: Outliers, every: int) -> Finding:
-    """Return the remark on what comes every so many iterations, which is on purpose."""
+    """Return the remark on slow iterations that come every so many iterations, which is on purpose."""
     kind = next((str(c["kind"]) for c in loop.cycles if c["every"] == every), "unknown")
     purpose = "" if kind == "unknown" else f" ({kind})"
     return Finding(
@@ -209,7 +209,7 @@ def describe_cycle(loop: Loop, outliers: Outliers, every: int) -> Finding:
 
 
 def claim_parts(outliers: Outliers) -> dict[str, int]:
-    """Return of which parts the additional time is made, per iteration; together at most that time."""
+    """Return the additional time by part, per iteration; together at most that time."""
     grown = {part: float(outliers.rows[part].clip(lower_bound=0).sum()) for part in PART_NAMES}
     scale = min(1.0, outliers.extra_ns / max(1.0, sum(grown.values()))) / max(1, outliers.iterations)
     return {part: round(ns * scale) for part, ns in grown.items() if round(ns * scale)}
@@ -257,7 +257,7 @@ def measure(outliers: Outliers) -> dict[str, int | float | str | None]:
 
 
 def differences(outliers: Outliers) -> dict[str, int | float | str | None]:
-    """Return by how much the counts of a slow iteration differ on average, those that do."""
+    """Return the mean differences in the counts of a slow iteration, without those near zero."""
     named = ("kernels", "launches", "waits", "allocations", "builds", "htod_bytes")
     means = {f"additional_{name}": float(outliers.rows[name].mean() or 0.0) for name in named}  # type: ignore[arg-type]
     return {name: round(mean, 2) for name, mean in means.items() if abs(mean) >= 0.5}

@@ -18,7 +18,7 @@ from deepprof.metrics.spans import covered, intersect, union
 
 __all__ = ["small_kernels"]
 
-SHORT_NS = 6_000  # twice what an empty kernel takes with its start: below, a kernel is mostly overhead
+SHORT_NS = 6_000  # twice the time of an empty kernel with its start: a shorter kernel is mostly overhead
 PARTS = ("idle_startup_ns",)
 MANY_SMALL_KERNELS = 50  # per iteration
 LIMITS = SeverityLimits(warning=0.3, critical=0.7)

@@ -1,7 +1,7 @@
-"""The device runs dry because of how the host launches: too slowly, or again and again after waiting.
+"""Queue starvation because of how the host launches: too slowly, or again and again after waiting.
 
-Both look alike: the queue is empty. What tells them apart is whether the host had time to spare. Where it waits for the
-device, it could have launched ahead instead, and the waits are the cause; where it never waits, it is too slow.
+Both leave the queue empty. They differ in whether the host had time to spare. A host that waits for the device could
+have launched ahead instead, so the waits are the cause; a host that never waits is too slow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["launch_bound", "sync_bound"]
 
 SYNC, LAUNCH = ("idle_sync_ns",), ("idle_launch_ns",)
 SYNC_LIMITS = SeverityLimits(warning=0.1, critical=0.3)
-EXCUSED = 0.5  # of the idle time is as long as the waits: it is theirs
+EXCUSED = 0.5  # share of the idle time that the waits must last to be its cause
 LAUNCH_LIMITS = SeverityLimits(warning=0.15, critical=0.5)
 
 WAIT_LESS = (
@@ -62,9 +62,9 @@ LAUNCH_LESS_IN = {
 
 
 def blamed_on_waits(loop: Loop) -> tuple[str, ...]:
-    """Return the parts that the host's waits are the cause of.
+    """Return the parts of the time that the host's waits cause.
 
-    Launching too late is one of them where the host could have used its waits to launch ahead: they are long enough.
+    Late launches are among them where the waits are long enough for the host to have launched ahead instead.
     """
     starved = mean_of(loop, *SYNC, *LAUNCH)
     return (*SYNC, *LAUNCH) if mean_of(loop, "waiting_ns") >= EXCUSED * starved else SYNC
@@ -103,7 +103,7 @@ def sync_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
 
 
 def place_of_waits(trace: Trace, waiting: Spans, threads: pl.DataFrame | None) -> dict[str, int | str]:
-    """Return the call in which the launching threads wait longest, and where it stands."""
+    """Return the call in which the launching threads wait longest, and its place in the program."""
     call = find_calls(trace, WAIT, waiting, threads) or {}
     return call | (find_place(trace, waiting, threads) or {})
 

@@ -1,8 +1,8 @@
 """One rank comes late to the collectives, and all others wait for it in every iteration.
 
-The evidence is how long ranks wait at collectives, which needs no clock. A rank is blamed only if it is late in most
-iterations: where another one is late each time, none of them is the cause. Where each rank recorded one marked step,
-it must be late at most of its collectives, and the finding says that it is about that step.
+The evidence is how long ranks wait at collectives, which needs no clock. A rank is named as the cause only if it is
+late in most iterations: where a different one is late each time, none is the cause. Where each rank recorded one marked
+step, it must be late at most of its collectives, and the finding states that it is about that step.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from deepprof.plurals import counted
 
 __all__ = ["straggler"]
 
-CRITICAL_SHARE = 0.1  # all ranks lose it, not one
+CRITICAL_SHARE = 0.1  # of an iteration: all ranks lose it, not one
 SHOWN = 8  # ranks named in a sentence
 ONE_STEP = 0.5  # of the confidence: in another iteration another rank may be late
-AT_ONCE = 0.5  # of the lateness at a single step's first collective: it came late to the step, or to its recording
+AT_ONCE = 0.5  # share of the lateness at a step's first collective: the rank came late to the step, or to its recording
 UNMATCHED = 0.6  # of the confidence: ranks were not seen to leave together, and may not share their collectives
 
 IN_ONE = " in the one iteration recorded"
@@ -71,7 +71,7 @@ ADVICE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StragglerVerdict:
-    """One rank found guilty: `late` are all ranks of its group that are late, the worst first.
+    """The rank that is the cause: `late` are all ranks of its group that are late, the worst first.
 
     `others` are the loops of those that are not; `time_ns` is what an iteration usually takes.
     """
@@ -101,7 +101,7 @@ class StragglerVerdict:
 
     @property
     def severity(self) -> Severity:
-        """How bad it is; what one step shows may not last."""
+        """How bad it is; the lateness in a single step may not last."""
         return "critical" if self.share >= CRITICAL_SHARE and not self.loop.single else "warning"
 
     @property
@@ -123,7 +123,7 @@ def straggler(comparison: RankComparison, loops: Sequence[Loop], ranks: Sequence
 def judge(
     group: RankGroup, loops: Mapping[tuple[int, int], Loop], facts: Mapping[tuple[int, int], PlaceFacts]
 ) -> StragglerVerdict | None:
-    """Return which rank of a group the others wait for, None where it is none or another one each time."""
+    """Return the rank of a group that the others wait for, None where it is none or a different one each time."""
     spreads = [loops[place].metrics.iteration_ns for place in group.places]
     time_ns = float(np.median([spread.median for spread in spreads if spread is not None] or [0]))
     late = find_late(group, time_ns)
@@ -192,7 +192,7 @@ def summarize(verdict: StragglerVerdict, comparison: RankComparison) -> Iterator
 
 
 def summarize_step(verdict: StragglerVerdict, wait: str) -> Iterator[str]:
-    """Yield what can be said of a single step: that it happened, and not that it happens every time."""
+    """Yield the sentences on a single step: that it happened, not that it happens every time."""
     late, count = count_late(verdict.worst, verdict.group, verdict.time_ns)
     yield f"In the one marked step that was recorded {wait}; it comes late to {late} of {counted(count, 'collective')}."
     arrivals = verdict.worst.arrivals_ns
@@ -239,7 +239,7 @@ def describe_step(verdict: StragglerVerdict) -> dict[str, int]:
 
 
 def confidence(verdict: StragglerVerdict) -> float:
-    """Return how sure it is that this rank is the one: late every time, and that not by chance, in right iterations."""
+    """Return how sure it is that this rank is the cause: often late, not by chance, in correctly found iterations."""
     trust = min([verdict.loop.confidence, *(loop.confidence for loop in verdict.others)])
     chance = luck_of(verdict.worst, verdict.group, verdict.time_ns)
     matched = 1.0 if verdict.group.matching else UNMATCHED

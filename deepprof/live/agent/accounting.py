@@ -1,7 +1,7 @@
-"""What became of every record that a process has made, by kind: the books that `run`, `doctor` and the agent show.
+"""Accounts of all records that a process has made, by kind, as `run`, `doctor` and the agent show them.
 
 For every kind made = kept by the daemon + missing, by reason + waiting, here or on the way. Kinds are those of packets
-(`RECORD_KINDS`); of records that were lost before anybody had read them the kind is unknown, and that is said.
+(`RECORD_KINDS`); records that were lost before they were read are of unknown kind.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Counts = Counter[str]
 Books = dict[str, Counts]
 """Records by reason and kind."""
 Made = npt.NDArray[Any]
-"""Records of each of `RECORD_KINDS`, as packets tell them."""
+"""Records of each of `RECORD_KINDS`, as packets report them."""
 
 RANGE_KIND = "range"
 RESTARTED, UNEXPLAINED = "agent-restarted", "unexplained"
-# Reasons for which records are missing whose kinds nobody had looked at; what the daemon has tells them in the end.
+# Reasons of missing records whose kinds were never read; the daemon's counts determine these kinds in the end.
 WITHOUT_KINDS = (RESTARTED, "not-kept", "damaged", "refused")
 
 
@@ -49,12 +49,12 @@ def count_rows(rows: Rows) -> Counts:
 
 @dataclass(slots=True)
 class ProcessAccount:
-    """The records of one process, in this agent.
+    """The account of one process's records in this agent.
 
-    `counted` are all up to the number that is expected next; of them `lost` never came, the others `came`; of those
-    `left_out` could not be used, and `given` are with the rank. `ahead` were lost behind the last packet, as a tick
-    says, for `ahead_reason`. `elsewhere` are in the account of the rank's former name, and `is_resumed` says that an
-    agent before this one had some of the lost ones, which the daemon may have.
+    `counted` are all records up to the number that is expected next. Of them `lost` never came and the others `came`.
+    Of those that came `left_out` could not be used, and `given` are with the rank. `ahead` were lost after the last
+    packet, as a tick reports, for `ahead_reason`. `elsewhere` are in the account of the rank's former name.
+    `is_resumed`: an earlier agent had some of the lost records, and the daemon may have them.
     """
 
     counted: Counts = field(default_factory=Counter)
@@ -74,18 +74,18 @@ class ProcessAccount:
         self.ahead = Counter()
 
     def skip(self, count: int, made: Made, reason: str) -> None:
-        """Count records that never came; `made` is what the process says of all up to here."""
+        """Count records that never came; `made` is the process's count of all records up to here."""
         missing = self._find_missing(count, made)
         self.counted.update(missing)
         add(self.lost, reason, missing)
         self.ahead = Counter()
 
     def look_ahead(self, count: int, made: Made, reason: str) -> None:
-        """Take note of `count` records behind those that came, of which a tick says that they are missing."""
+        """Note that a tick reports `count` missing records after those that came."""
         self.ahead, self.ahead_reason = self._find_missing(count, made), reason
 
     def _find_missing(self, count: int, made: Made) -> Counts:
-        """Return of which kinds `count` records were that are missing, as far as what is told of them can be."""
+        """Return the kinds of `count` missing records, as far as `made` can be right; the others are unknown."""
         told = zip(RECORD_KINDS, made.tolist(), strict=True)
         known = +Counter({kind: number - self.counted[kind] for kind, number in told})
         known = known if known.total() <= count else Counter()
@@ -96,18 +96,18 @@ class ProcessAccount:
         add(self.left_out, reason, kinds)
 
     def give(self, kinds: Counts) -> None:
-        """Count records that the rank was given."""
+        """Count records that were given to the rank."""
         self.given.update(kinds)
 
     def abandon(self, reason: str) -> None:
-        """Count what waits here as lost: nobody takes it."""
+        """Count the records held here as lost, because no rank takes them."""
         add(self.lost, reason, self.held)
         self.came.subtract(self.held)
 
     def resume(self, before: int, *, elsewhere: bool) -> None:
-        """Take note that `before` of the lost records had come to an agent before this one, or under another name.
+        """Note that `before` of the lost records had come to an earlier agent, or under another name.
 
-        `elsewhere`: the account of that name has them. How many of each kind they were nobody knows here.
+        `elsewhere`: the account of that name has them. Their kinds are not known here.
         """
         skipped, reason = self.all_lost, next(reversed(self.lost), RESTARTED)
         lost = +Counter({UNKNOWN_KIND: skipped.total() - before})
@@ -132,7 +132,7 @@ class ProcessAccount:
 
     @property
     def made(self) -> Counts:
-        """All records that this account is to explain."""
+        """All records that this account has to explain."""
         made = self.counted + self.ahead
         made.subtract(self.elsewhere)
         return made
@@ -153,9 +153,9 @@ def add(books: Books, reason: str, kinds: Mapping[str, int]) -> None:
 
 
 def describe_account(account: ProcessAccount, rank: RankSpool | None, *, ended: bool, stand_in: bool) -> RecordAccount:
-    """Return what became of a process's records, with the daemon's word on those that it has.
+    """Return what became of a process's records, with the daemon's account of those that it has.
 
-    `ended`: nothing more comes. `stand_in`: its ranges can be kernels of the daemon's.
+    `ended`: nothing more comes. `stand_in`: the daemon may count its ranges as kernels.
     """
     made, missing = account.made, account.missing
     if rank is None:
@@ -175,14 +175,14 @@ def describe_account(account: ProcessAccount, rank: RankSpool | None, *, ended: 
     for gone in (kept, *missing.values()):
         rest.subtract(gone)
     is_over = ended and not account.held and rank.intake.next <= rank.durable <= rank.uplink.counted
-    if is_over or not total(rest):  # nothing waits: what then does not add up are the kinds alone
+    if is_over or not total(rest):  # nothing waits: then only the kinds may not add up
         rest = explain(rest, missing, is_resumed=account.is_resumed)
     waiting = max(0, total(rest))
     return write(made, kept, missing, waiting, min(waiting, max(0, rank.durable - rank.uplink.counted)))
 
 
 def explain(rest: Counts, missing: Books, *, is_resumed: bool) -> Counts:
-    """Put what is neither kept nor missing under the reason that had no kinds; returns what then is left."""
+    """Count what is neither kept nor missing under the reason that had no kinds; returns what is left after that."""
     reasons = [reason for reason in WITHOUT_KINDS if missing.get(reason, Counter())[UNKNOWN_KIND]]
     reasons = reasons or ([RESTARTED] if is_resumed else [])
     if any(rest.values()) and len(reasons) == 1:
@@ -195,7 +195,7 @@ def explain(rest: Counts, missing: Books, *, is_resumed: bool) -> Counts:
 
 
 def as_made(kinds: Mapping[str, int], *, stand_in: bool) -> Counts:
-    """Return the daemon's kinds of records as the process's: what is no device event was a range."""
+    """Return the daemon's kinds of records as the process's: a record that is no device event was a range."""
     found: Counts = Counter()
     for kind, count in kinds.items():
         is_event = kind in ACTIVITIES and not stand_in
@@ -204,12 +204,12 @@ def as_made(kinds: Mapping[str, int], *, stand_in: bool) -> Counts:
 
 
 def total(kinds: Mapping[str, int]) -> int:
-    """Return the records of all kinds."""
+    """Return the number of records of all kinds."""
     return sum(kinds.values())
 
 
 def write(made: Counts, kept: Counts | None, missing: Books, waiting: int = 0, uncounted: int = 0) -> RecordAccount:
-    """Return an account as it is sent."""
+    """Return an account in the form that is sent."""
     return RecordAccount(
         made=plain(made),
         kept=None if kept is None else plain(kept),
@@ -220,5 +220,5 @@ def write(made: Counts, kept: Counts | None, missing: Books, waiting: int = 0, u
 
 
 def plain(kinds: Mapping[str, int]) -> dict[str, int]:
-    """Return the kinds that there are any of."""
+    """Return the kinds with at least one record."""
     return {kind: count for kind, count in kinds.items() if count}

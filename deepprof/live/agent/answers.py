@@ -1,4 +1,4 @@
-"""What the agent answers to whoever asks how it does: the JSON of ANSWER, read and checked."""
+"""The agent's answer to a client that asks for its status: the JSON of ANSWER, read and checked."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ __all__ = [
 ]
 
 SCHEMA = "deepprof.live.agent/1"
-UNKNOWN = "unknown"  # kind of records that were lost before anybody had read them
-CUT = 1 << 32  # code of the notice on a process that was gone before it had said its end; a collector's own are less
+UNKNOWN = "unknown"  # kind of records that were lost before they were read
+CUT = 1 << 32  # code of the notice on a process that was gone before it sent END; a collector's own codes are lower
 
 
 class CollectorNotice(msgspec.Struct, frozen=True):
-    """A line for people that a collector said."""
+    """A line for people that a collector sent."""
 
     code: int = 0
     text: str = ""
 
 
 class SpoolState(msgspec.Struct, frozen=True):
-    """What waits on disk, and how much may."""
+    """How many bytes wait on disk, and how many may."""
 
     nbytes: int = 0
     limit_nbytes: int = 0
@@ -41,9 +41,9 @@ class SpoolState(msgspec.Struct, frozen=True):
 class RecordAccount(msgspec.Struct, frozen=True):
     """What became of a process's records, by kind: made = kept + missing (by reason) + waiting.
 
-    Kinds are kernel, memcpy, memset, graph, sync, range, and unknown: lost before anybody had read them. `kept` is the
-    daemon's word, None where it gives none. Of the `waiting` ones the daemon has the `uncounted` and has still to say
-    what becomes of them.
+    Kinds are kernel, memcpy, memset, graph, sync, range, and unknown: lost before they were read. `kept` is the
+    daemon's count, None where it gives none. Of the `waiting` records the daemon has the `uncounted` ones, but has not
+    reported yet what became of them.
     """
 
     made: dict[str, int] = {}
@@ -59,12 +59,12 @@ class RecordAccount(msgspec.Struct, frozen=True):
 
 
 class ProcessStatus(msgspec.Struct, frozen=True):
-    """A process that collects or did.
+    """A process that collects or has collected.
 
-    `records` are all that it has numbered, the `lost` ones among them. `next` is the number after the rank's last
-    record, `durable` that after the last one the daemon has on disk; a gap has the numbers of those that it lost.
-    `rank` is None until its first records. `account` says what became of each record, `refusal` what the daemon said of
-    those that it refused last.
+    `records` counts all that it has numbered, including the `lost` ones. `next` is the number after the rank's last
+    record, `durable` the number after the last one that the daemon has on disk; a gap takes the numbers of the records
+    that it lost. `rank` is None until its first records. `account` states what became of each record, `refusal` why
+    the daemon refused records last.
     """
 
     pid: int
@@ -87,7 +87,7 @@ class ProcessStatus(msgspec.Struct, frozen=True):
 
     @property
     def books(self) -> RecordAccount:
-        """The account; of an agent of an earlier release, which has none, what its numbers say."""
+        """The account; for an agent of an earlier release, which sends none, one made from its numbers."""
         if self.account.made or not self.records:
             return self.account
         missing = {"lost": {UNKNOWN: self.lost}} if self.lost else {}
@@ -96,7 +96,7 @@ class ProcessStatus(msgspec.Struct, frozen=True):
 
     @property
     def unsent(self) -> int:
-        """Records that the daemon has not acknowledged yet, and gaps as long as what they lost."""
+        """Records that the daemon has not acknowledged yet; a gap counts as many as it lost."""
         return max(0, self.next - self.durable)
 
 
@@ -108,7 +108,7 @@ class RefusedProcess(msgspec.Struct, frozen=True):
 
 
 class AgentStatus(msgspec.Struct, frozen=True):
-    """How the agent does: where it sends to, whether that answers, and every process it knows."""
+    """The state of the agent: where it sends to, whether that answers, and every process it knows."""
 
     schema: str
     pid: int = 0
@@ -125,14 +125,14 @@ class AgentStatus(msgspec.Struct, frozen=True):
 
     @property
     def trouble(self) -> str | None:
-        """Why the daemon does not take records, without its address and the advice; None where nobody knows of any."""
+        """Why the daemon does not take records, without its address and the advice; None if no problem is known."""
         if not self.problem:
             return None
         return self.problem.partition("; ")[0].removeprefix(f"daemon at {self.to}: ")
 
 
 def read_answer(payload: bytes) -> AgentStatus:
-    """Return what the agent says. Raises `ValueError` for what no agent of this release says."""
+    """Return the agent's answer. Raises `ValueError` for one that no agent of this release sends."""
     answer = msgspec.json.decode(payload, type=AgentStatus)  # its errors are ValueErrors
     if answer.schema != SCHEMA:
         raise ValueError(f"it answers as {answer.schema!r}, not {SCHEMA!r}")

@@ -1,4 +1,4 @@
-"""Asking the agent of this node how it does, over the socket on which jobs talk to it."""
+"""Asks the agent of this node for its status, over the socket that jobs use."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from deepprof.ownership import is_trusted
 
 __all__ = ["PATIENCE_S", "NoAnswerReason", "NotAnsweredError", "ask", "is_held", "is_there", "sit"]
 
-# An agent that takes records from many jobs answers within a fraction of a second, where the machine has time for it.
+# An agent that takes records from many jobs answers within a fraction of a second, unless the machine is overloaded.
 PATIENCE_S = 10.0
 
 
 class NoAnswerReason(Enum):
-    """Why nobody answered."""
+    """Why no agent answered."""
 
     ABSENT = "no agent listens there"
     FORBIDDEN = "the socket may not be used by this user"
@@ -31,7 +31,7 @@ class NoAnswerReason(Enum):
 
 
 class NotAnsweredError(Exception):
-    """No answer; `why` is the kind of it, the text the whole."""
+    """No agent answered; `why` is the reason, the text adds the detail."""
 
     def __init__(self, why: NoAnswerReason, detail: str = "") -> None:
         self.why = why
@@ -39,7 +39,7 @@ class NotAnsweredError(Exception):
 
 
 def ask(path: Path, patience_s: float = PATIENCE_S) -> AgentStatus:
-    """Return what the agent at the socket `path` says of itself within `patience_s`. Raises `NotAnsweredError`."""
+    """Return the status of the agent at the socket `path` within `patience_s`. Raises `NotAnsweredError`."""
     lease, answer = sit(path, patience_s)
     lease.close()
     return answer
@@ -52,9 +52,7 @@ def sit(path: Path, patience_s: float = PATIENCE_S) -> tuple[socket.socket, Agen
         endpoint.settimeout(patience_s)
         connect(endpoint, path)
         answer = converse(endpoint, time.monotonic() + patience_s)
-        endpoint.setblocking(
-            False
-        )  # with patience left a look at it would wait, and time out instead of finding nothing
+        endpoint.setblocking(False)  # with a timeout a read would wait, and time out instead of finding nothing
         return endpoint, answer
     except NotAnsweredError:
         endpoint.close()
@@ -62,7 +60,7 @@ def sit(path: Path, patience_s: float = PATIENCE_S) -> tuple[socket.socket, Agen
 
 
 def is_held(lease: socket.socket) -> bool:
-    """Whether the agent is still at the other end; it says nothing unasked."""
+    """Whether the agent is still at the other end; it sends nothing unasked."""
     try:
         return bool(lease.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK))
     except BlockingIOError:
@@ -87,7 +85,7 @@ def converse(endpoint: socket.socket, until_s: float) -> AgentStatus:
 
 
 def is_there(path: Path) -> bool:
-    """Whether somebody listens at `path`; nothing is asked."""
+    """Whether a process listens at `path`; nothing is asked."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as endpoint:
         endpoint.settimeout(PATIENCE_S)
         try:
@@ -106,7 +104,7 @@ def connect(endpoint: socket.socket, path: Path) -> None:
         raise NotAnsweredError(NoAnswerReason.ABSENT) from error
     except PermissionError as error:
         raise NotAnsweredError(NoAnswerReason.FORBIDDEN) from error
-    except (TimeoutError, BlockingIOError) as error:  # the latter where many others wait to be let in
+    except (TimeoutError, BlockingIOError) as error:  # the latter while many others wait to be accepted
         raise NotAnsweredError(NoAnswerReason.SILENT) from error
     except (OSError, ValueError) as error:  # a path that is too long, or has a NUL in it
         raise NotAnsweredError(NoAnswerReason.ABSENT, str(error)) from error
@@ -123,7 +121,7 @@ def receive_answer(endpoint: socket.socket, until_s: float) -> bytes:
 
 
 def receive(endpoint: socket.socket, nbytes: int, until_s: float) -> bytes:
-    """Return that many bytes. Raises `NotAnsweredError`, OSError."""
+    """Return `nbytes` bytes. Raises `NotAnsweredError`, OSError."""
     got = bytearray()
     while len(got) < nbytes:
         endpoint.settimeout(max(0.001, until_s - time.monotonic()))

@@ -1,4 +1,4 @@
-"""A process's clock laid on the Unix clock, as both run on."""
+"""Maps a process's clock to the Unix clock while both run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["ClockFollower"]
 
 Int64s = npt.NDArray[np.int64]
 MOST_ANCHORS = 64
-ANCHOR_NS = 10**9  # between anchors: drift is slow, and what is read more often is only noise
-SLEW_RATIO = 1e-3  # two clocks that drift apart faster were set; NTP itself never slews by more than half of that
+ANCHOR_NS = 10**9  # between anchors: drift is slow, and more frequent readings add only noise
+SLEW_RATIO = 1e-3  # if two clocks drift apart faster, one was set; NTP itself never slews by more than half of that
 NOISE_NS = 50_000  # of one reading, on a busy machine
 STEP_NS = 50_000_000
 
@@ -21,8 +21,8 @@ STEP_NS = 50_000_000
 class ClockFollower:
     """Maps times of one clock to Unix time: piecewise linear, never backward.
 
-    Where the Unix clock is set ahead the map jumps, and `tick` says so; where it is set back the map stays with the
-    time that was (`behind_ns` is what it is ahead of Unix then), because records must not run backward.
+    When the Unix clock is set ahead the map jumps, and `tick` returns True. When it is set back the map keeps the
+    former time (`behind_ns` is how far it is then ahead of Unix), because records must not run backward.
     """
 
     base_local_ns: int | None = None
@@ -33,7 +33,7 @@ class ClockFollower:
     steps: int = 0
 
     def tick(self, local_ns: int, unix_ns: int) -> bool:
-        """Take both clocks read at one moment; returns whether the Unix clock was set ahead since the last time."""
+        """Take both clocks read at one moment; returns whether the Unix clock was set ahead since the last reading."""
         if self.base_local_ns is None:
             self.base_local_ns, self.base_offset_ns = local_ns, unix_ns - local_ns
         local = local_ns - self.base_local_ns
@@ -56,7 +56,7 @@ class ClockFollower:
         if moved < 0:
             self.behind_ns -= moved
             return False
-        ahead = min(moved, self.behind_ns)  # first of all back to where it was before it was set back
+        ahead = min(moved, self.behind_ns)  # first make up for what it was set back before
         self.behind_ns -= ahead
         if moved - ahead <= STEP_NS:
             return False
@@ -85,6 +85,6 @@ class ClockFollower:
         return int(self.to_unix(np.array([time_ns], np.int64))[0])
 
     def to_local(self, time_ns: int) -> int:
-        """Return the time of this clock at a Unix time; where the map jumps, one of those before it."""
+        """Return the time of this clock at a Unix time; where the map jumps, a time before the jump."""
         guess = time_ns - self.base_offset_ns
         return guess - (self.one(guess) - time_ns)

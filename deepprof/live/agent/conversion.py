@@ -1,4 +1,4 @@
-"""Packed records to tables of the record table, column by column."""
+"""Converts packed records to tables of the record table, column by column."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ Marks = npt.NDArray[np.bool_]
 HAS_CORRELATION = 1
 COPY, MEMSET, SYNC = 1, 2, 4
 NO_STREAM = 2**32 - 1  # of a synchronisation that waits for no stream in particular
-OPERATOR = re.compile(r"::|^## Call CompiledFxGraph")  # as metrics.operators tells them, which is a floor above
+OPERATOR = re.compile(r"::|^## Call CompiledFxGraph")  # as metrics.operators finds them, which is a layer above
 FRAMEWORK = re.compile(FRAMEWORK_RANGE)
 
 
 def is_operator(text: str) -> bool:
-    """Return whether a range of this name is an operator of PyTorch, not one that somebody wrote."""
+    """Return whether a range of this name is an operator of PyTorch, not a range of the user."""
     return bool(OPERATOR.search(text))
 
 
 def is_framework(text: str) -> bool:
-    """Return whether PyTorch writes ranges of this name unasked."""
+    """Return whether PyTorch writes ranges of this name by itself."""
     return bool(FRAMEWORK.search(text))
 
 
@@ -47,7 +47,7 @@ def device_events(rows: Rows, start_ns: Int64s, end_ns: Int64s, names: Ids) -> p
     return raw.select(
         "start_ns",
         "end_ns",
-        pl.col("device").cast(pl.UInt16),  # `judge` has left out what is no device's number
+        pl.col("device").cast(pl.UInt16),  # `judge` has left out numbers of no device
         "context",
         pl.when(pl.col("stream") < NO_STREAM).then(pl.col("stream").cast(pl.Int64)).otherwise(-1).alias("stream"),
         pl.col("activity").cat.to(DEVICE_EVENTS["activity"]),
@@ -58,7 +58,7 @@ def device_events(rows: Rows, start_ns: Int64s, end_ns: Int64s, names: Ids) -> p
         pl.lit(None, pl.UInt64).alias("external_id"),
         pl.when(moves).then("nbytes").alias("nbytes"),
         pl.when(pl.col("copy_kind") < len(COPY_KINDS))
-        .then(pl.col("copy_kind").clip(upper_bound=len(COPY_KINDS) - 1))  # a null's key too must be in the dictionary
+        .then(pl.col("copy_kind").clip(upper_bound=len(COPY_KINDS) - 1))  # a null needs a key in the dictionary too
         .cat.to(DEVICE_EVENTS["copy_kind"])
         .alias("copy_kind"),
         pl.when(pl.col("graph_node") > 0).then("graph_node").alias("graph_node"),
@@ -68,8 +68,8 @@ def device_events(rows: Rows, start_ns: Int64s, end_ns: Int64s, names: Ids) -> p
 def find_devices(rows: Rows) -> npt.NDArray[np.uint32]:
     """Return the devices of EVENT rows.
 
-    A synchronisation names its context alone, and the collector knows only those in which something has run: what ran
-    in it around that time tells of the others, where that was on one device.
+    A synchronisation names only its context, and the collector knows the device only of contexts in which something has
+    run. The device of the others is that of the other rows of the context, if these are all of one device.
     """
     devices: npt.NDArray[np.uint32] = np.ascontiguousarray(rows["device"])
     waits = rows["activity"] == SYNC
@@ -85,7 +85,7 @@ def find_devices(rows: Rows) -> npt.NDArray[np.uint32]:
 def host_tables(
     rows: Rows, times: tuple[Int64s, Int64s], names: Ids, kinds: tuple[Marks, Marks], process: int
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return RANGE rows as host events and as annotations; `kinds` says which are operators, and which framework's.
+    """Return RANGE rows as host events and as annotations; `kinds` marks operators, and the framework's ranges.
 
     `times` are starts and ends in Unix nanoseconds, `names` the rank's name ids.
     """

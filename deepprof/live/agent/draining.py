@@ -1,4 +1,4 @@
-"""The end of a run: waiting until the daemon has on disk what the command gave."""
+"""The end of a run: waits until the daemon has the command's records on disk."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from deepprof.live.agent.summary import RunAccount, add_up, select
 
 __all__ = ["drain"]
 
-AWAY_S = 2.0  # a daemon that has been away so long is not waited for: what is on disk goes there later
+AWAY_S = 2.0  # a daemon that has been away so long is not waited for: the records on disk are sent later
 LOOK_S = 0.1
-ASK_S = 2.0  # for one answer: a signal that ends the wait is heard after it
+ASK_S = 2.0  # for one answer: a signal that ends the wait is handled after it
 
 Pause = Callable[[float], bool]
 """Waits so many seconds; True: do not wait any longer."""
@@ -30,10 +30,11 @@ def drain(
     *,
     pause: Pause = wait_for_request,
 ) -> tuple[AgentStatus, list[ProcessStatus], RunAccount]:
-    """Wait until the daemon has said what became of the job's records, for `patience_s` at most; returns the last word.
+    """Wait until the daemon has reported what became of the job's records, at most `patience_s`.
 
-    Looks twice at least: a process that was over at once may not be known the first time. An agent that is too busy to
-    answer is asked again as long. Raises `NotAnsweredError`.
+    Returns the last answer, the job's processes in it and their account. Asks at least twice: a process that ended at
+    once may not be known the first time. An agent that is too busy to answer is asked again within `patience_s`. Raises
+    `NotAnsweredError`.
     """
     began_s = away_s = time.monotonic()
     looks = 0
@@ -43,7 +44,7 @@ def drain(
         except NotAnsweredError as error:
             if error.why is not NoAnswerReason.SILENT or time.monotonic() - began_s >= patience_s or pause(LOOK_S):
                 raise
-            away_s = time.monotonic()  # as far as anybody knows
+            away_s = time.monotonic()  # nothing shows that the daemon is away
             continue
         processes = select(answer, job, before)
         account = add_up(processes, is_alive)
@@ -55,7 +56,7 @@ def drain(
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process is there; one of another user is."""
+    """Whether a process exists; also True for another user's."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

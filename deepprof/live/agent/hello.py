@@ -1,4 +1,4 @@
-"""What a process says of itself when it connects, read with suspicion."""
+"""The HELLO of a process that connects, with every field checked."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ VARIABLE = "env:"
 
 
 class ProtocolError(Exception):
-    """A packet that no collector of ours writes: the connection ends. The text says what is wrong with it."""
+    """A packet that no collector of ours writes: the connection ends. The text states what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessHello:
-    """A process and its collector. `session` is its own name for this run of it, kept over broken connections."""
+    """A process and its collector. `session` is its own name for this run, kept over broken connections."""
 
     pid: int
     session: str
@@ -36,7 +36,7 @@ class ProcessHello:
 
 
 def read_hello(payload: bytes | memoryview) -> ProcessHello:
-    """Return what HELLO says. Raises `ProtocolError`."""
+    """Return the content of HELLO. Raises `ProtocolError`."""
     if len(payload) > LONGEST_NBYTES:
         raise ProtocolError("its hello is too long")
     words = split(bytes(payload).decode("utf-8", "replace"))

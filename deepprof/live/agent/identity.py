@@ -1,4 +1,4 @@
-"""Who a rank is on the way to the daemon: what Hello says of it."""
+"""The identity of a rank for the daemon: the content of its Hello."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RUN = r"(-[0-9]{1,6})+"
 class CollectorRun:
     """One run of one collector on a rank of a job. `rank` None: not known, the agent gives a number.
 
-    `collector` names the run: the same name continues, another one begins the rank anew.
+    `collector` names the run: the same name continues the rank, another one begins it anew.
     """
 
     job: str
@@ -36,7 +36,7 @@ class CollectorRun:
 
 
 def make_hello(identity: CollectorRun, number: int) -> pb.Hello:
-    """Return the message that opens a stream, `number` being the rank's. Raises `WireError` for impossible words."""
+    """Return the message that opens a stream, `number` being the rank's. Raises `WireError` for invalid values."""
     world = identity.world_size or 0
     hello = pb.Hello(
         job=identity.job,
@@ -55,14 +55,14 @@ def make_hello(identity: CollectorRun, number: int) -> pb.Hello:
 
 
 def name_runs(collector: str) -> Iterator[str]:
-    """Yield a collector's name and others for it: as nothing follows an end, one that goes on takes the next."""
+    """Yield a collector's name, then others: as nothing may follow an End, a collector that goes on takes the next."""
     yield collector
     for number in count(2):
         yield f"{collector}-{number}"
 
 
 def is_run_of(name: str, collector: str) -> bool:
-    """Return whether a name is one of those that `name_runs` gives."""
+    """Return whether a name is one of those that `name_runs` yields."""
     return name == collector or re.fullmatch(re.escape(collector) + RUN, name) is not None
 
 

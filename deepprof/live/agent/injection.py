@@ -1,6 +1,6 @@
-"""The environment of a command that is to be collected from: who is loaded into its processes, and what they are told.
+"""The environment of a command that is to be collected from: what is loaded into its processes, and its settings.
 
-Pure: what the user has set already stays, and a remark says what that costs.
+Pure: variables that the user has set already stay, and a remark states what is lost by that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ONLY_WITH_CONTEXT = "NVTX_INJECTION64_PATH"  # ranges cost the job time, and are
 
 @dataclass(frozen=True, slots=True)
 class InjectionPlan:
-    """What `run` was told, and where its pieces are. `library` and `hook` are absolute paths.
+    """The options of `run`, and the paths that it needs. `library` and `hook` are absolute.
 
     `run` marks the processes of this one command among others of the same job; empty for no mark.
     """
@@ -60,7 +60,7 @@ def inject(variables: Mapping[str, str], plan: InjectionPlan) -> tuple[dict[str,
 
 
 def settings(plan: InjectionPlan) -> dict[str, str]:
-    """Return what the library and the hook read."""
+    """Return the variables that the library and the hook read."""
     told = {"DEEPPROF_SOCKET": str(plan.socket), "DEEPPROF_INJECT": str(plan.library), "DEEPPROF_JOB": plan.job}
     told |= {"DEEPPROF_CONTEXT": "1"} if plan.context else {}
     told |= {"DEEPPROF_HOOK": "steps"} if plan.steps else {}
@@ -70,7 +70,7 @@ def settings(plan: InjectionPlan) -> dict[str, str]:
 
 
 def strip(variables: Mapping[str, str], library: Path, hook: Path) -> dict[str, str]:
-    """Return `variables` without what `inject` adds: nobody collects from the agent itself."""
+    """Return `variables` without what `inject` adds: the agent itself is not collected from."""
     ours = {(name, str(library)) for name in INJECTIONS}
     environ = {name: text for name, text in variables.items() if name != HOOK and (name, text) not in ours}
     paths = [path for path in variables.get(HOOK, "").split(os.pathsep) if path and path != str(hook)]

@@ -1,4 +1,4 @@
-"""Names of jobs: what the daemon takes, what a scheduler's words become, and what a command is called by itself."""
+"""Names of jobs: which names the daemon accepts, how a text becomes one, and the default name of a command."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import PurePosixPath
 
 __all__ = ["clean_name", "is_name", "name_job"]
 
-# As wire.checking and wire.limits have it, without polars, which would make every job's start wait.
+# The rule of wire.checking and wire.limits, but without polars, whose import would delay every job's start.
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:/-]*[A-Za-z0-9])?", re.ASCII)
 NAME_CHARS = 128
 OTHER, ENDS = re.compile(r"[^A-Za-z0-9_.:/-]+", re.ASCII), "_.:/-"
-STEM_CHARS = 60  # of a script's name; the time must have room behind it
+STEM_CHARS = 60  # of a script's name; the time has to fit after it
 SCRIPT = ".py"
 
 
 def is_name(text: str) -> bool:
-    """Whether the daemon takes `text` as the name of a job."""
+    """Whether the daemon accepts `text` as the name of a job."""
     return len(text) <= NAME_CHARS and NAME.fullmatch(text) is not None
 
 
@@ -35,9 +35,9 @@ def name_job(command: Sequence[str], unix_s: float) -> str:
 
 
 def find_script(command: Sequence[str]) -> str:
-    """Return what is run: a script without its suffix, the module behind -m, else the program.
+    """Return the name of what is run: a script without its suffix, the module after -m, else the program.
 
-    The first script counts, also behind a launcher such as torchrun with options of its own.
+    The first script counts, also after a launcher such as torchrun with options of its own.
     """
     scripts = (PurePosixPath(word).stem for word in command if word.endswith(SCRIPT))
     modules = (after for word, after in pairwise(command) if word == "-m")

@@ -1,4 +1,4 @@
-"""The agent of a node, found or started, and started again while a command needs it."""
+"""Finds or starts the agent of a node, and starts it again while a command needs it."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ __all__ = ["AgentSupervisor", "NoAgentError"]
 
 START_S, POLL_S = 5.0, 0.02
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
-CALM_S = 60.0  # an agent that lived so long did not end for a reason that its start has
+CALM_S = 60.0  # an agent that ran so long did not end because of how it was started
 GLANCE_S = 0.2  # for an answer while the command runs, whose signals wait meanwhile
-LOOK_S = 5.0  # between looks at an agent that another run has started
-SYSTEM = Path("/run/deepprof")  # whose agent the system starts and restarts
+LOOK_S = 5.0  # between checks of an agent that another run has started
+SYSTEM = Path("/run/deepprof")  # the system starts and restarts the agent here
 LOG_NBYTES, LAST_NBYTES = 1 << 20, 4096
 STDERR = 2
 LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 
 
 class NoAgentError(Exception):
-    """There is no agent, and none could be started; the text says why."""
+    """There is no agent, and none could be started; the text states why."""
 
 
 class AgentSupervisor:
     """Keeps an agent listening at a socket. `options` are those of `deepprof agent`; `say` takes a line for people.
 
     The agent is a child in a session of its own, ends by itself when it has nothing to do, and writes its log beside
-    the socket. One run of many at once starts it, the others wait for that.
+    the socket. Of many runs at once one starts it, and the others wait for that.
     """
 
-    program: ClassVar[Sequence[str]] = (sys.executable, "-P", "-m", "deepprof")  # nothing from the job's folder
+    program: ClassVar[Sequence[str]] = (sys.executable, "-P", "-m", "deepprof")  # -P: no module from the job's folder
 
     def __init__(
         self,
@@ -62,18 +62,18 @@ class AgentSupervisor:
         self.pause_s = FIRST_PAUSE_S
         self.said = False
         self.status: int | None = None
-        self.lease: sockets.socket | None = None  # our connection: who is spoken with does not end by itself
-        self.rise: Callable[[], object] = lambda: None  # closes it
+        self.lease: sockets.socket | None = None  # our connection: an agent that has one does not end by itself
+        self.rise: Callable[[], object] = lambda: None  # closes the lease
 
     @property
     def log(self) -> Path:
-        """Where the agent's words go."""
+        """The agent's log file."""
         return self.socket.with_suffix(".log")
 
     def find(self, patience_s: float = START_S) -> AgentStatus | None:
-        """Return what the agent says, of which one is started where there is none. Raises `NoAgentError`.
+        """Return the agent's answer, after starting an agent if there is none. Raises `NoAgentError`.
 
-        None for one that is being started, and has not answered after `patience_s`: collectors wait for it.
+        None if one is being started and has not answered after `patience_s`: collectors wait for it.
         """
         until_s = self.clock() + patience_s
         answer = self.ask()
@@ -88,7 +88,7 @@ class AgentSupervisor:
             raise NoAgentError(f"{error.filename or self.socket}: {error.strerror or error}") from error
 
     def ask(self, patience_s: float = PATIENCE_S) -> AgentStatus | None:
-        """Return what the agent says, None where none listens. Raises `NoAgentError`."""
+        """Return the agent's answer, None if none listens. Raises `NoAgentError`."""
         try:
             lease, answer = sit(self.socket, patience_s)
         except NotAnsweredError as error:
@@ -100,7 +100,7 @@ class AgentSupervisor:
         return answer
 
     def wait_for_answer(self, until_s: float) -> AgentStatus | None:
-        """Start an agent unless somebody else has, and return what it says. Raises `NoAgentError`, OSError."""
+        """Start an agent unless another run has, and return its answer. Raises `NoAgentError`, OSError."""
         while (answer := self.ask()) is None:
             if self.pid is None:
                 self.start()
@@ -113,7 +113,7 @@ class AgentSupervisor:
         return answer
 
     def check(self, ended: Mapping[int, int]) -> None:
-        """Start the agent again where it ended; called again and again, never waits for it.
+        """Start the agent again if it has ended; called repeatedly, and never waits for it.
 
         `ended` are children that were reaped since the last call.
         """
@@ -135,7 +135,7 @@ class AgentSupervisor:
         self.restart()
 
     def restart(self) -> None:
-        """Start the agent once more, and say so the first time."""
+        """Start the agent once more, and report it the first time."""
         reason = self.explain_end()
         try:
             with self.only_starter(self.clock()):
@@ -149,7 +149,7 @@ class AgentSupervisor:
             self.say(f"the agent ended ({reason}) and is started again; what it had taken is on disk")
 
     def explain_end(self) -> str:
-        """Return why the agent is gone, as far as its wait status and its last line say it."""
+        """Return why the agent is gone, as far as its wait status and its last line show it."""
         if self.status is None:
             return "nobody listens any more"
         if os.WIFSIGNALED(self.status):
@@ -158,7 +158,7 @@ class AgentSupervisor:
         return f"with status {os.WEXITSTATUS(self.status)}" if line.startswith("{") else line  # the log, not a message
 
     def start(self) -> None:
-        """Start the agent, with its words into the log. Raises OSError."""
+        """Start the agent, with its output into the log. Raises OSError."""
         self.log_from = self.measure_log()
         files: list[Any] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
         files += [(os.POSIX_SPAWN_OPEN, 1, str(self.log), LOG_FLAGS, 0o600), (os.POSIX_SPAWN_DUP2, 1, 2)]
@@ -169,7 +169,7 @@ class AgentSupervisor:
         self.started_s = self.clock()
 
     def measure_log(self) -> int:
-        """Return the bytes in the log, which begins anew where it has become long. Raises OSError."""
+        """Return the size of the log, which is emptied first if it has become too long. Raises OSError."""
         log = os.open(self.log, LOG_FLAGS, 0o600)
         try:
             if os.fstat(log).st_size > LOG_NBYTES:
@@ -194,7 +194,7 @@ class AgentSupervisor:
     def only_starter(self, until_s: float) -> Iterator[None]:
         """Make the socket's folder, and let no other run start an agent there.
 
-        Raises BlockingIOError where another one does until `until_s`, OSError, `NoAgentError`.
+        Raises BlockingIOError if another run still starts one at `until_s`, OSError, `NoAgentError`.
         """
         prepare_folder(self.socket.parent)
         path = self.socket.with_suffix(".start")
@@ -210,7 +210,7 @@ class AgentSupervisor:
 
 
 def list_inherited() -> list[int]:
-    """Return the files that the shell left open for the command: whoever reads at their other end waits for their end.
+    """Return the files that the shell left open for the command: a reader at their other end waits until they close.
 
     The agent outlives the command, and must not hold them.
     """
@@ -222,7 +222,7 @@ def is_inheritable(number: int) -> bool:
     """Whether a file stays open in a child."""
     try:
         return os.get_inheritable(number)
-    except OSError:  # the one that listed the others
+    except OSError:  # the descriptor that listed the others
         return False
 
 
@@ -236,7 +236,7 @@ def take(lock: int) -> bool:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make the folder for us alone, or check that nobody else writes to it. Raises OSError, `NoAgentError`."""
+    """Make the folder for us alone, or check that no other user writes to it. Raises OSError, `NoAgentError`."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if fault := find_fault(folder.stat(), folder, "agent's socket"):
         raise NoAgentError("; ".join((f"{folder}: {fault[0]}", fault[1])))

@@ -25,14 +25,14 @@ __all__ = ["Peer", "ProcessMember"]
 log = logging.getLogger(__name__)
 
 SECOND_NS = 10**9
-TELL_S = 5.0  # between two words on how the collector is, when nothing has changed
-RETRY_S = 5.0  # after which a process that was refused asks again
+TELL_S = 5.0  # between two messages on the collector's status, when nothing has changed
+RETRY_S = 5.0  # after which a process that was refused is tried again
 LEVELS = {Effort.FULL: "full", Effort.DUTY: "duty", Effort.OFF: "off"}
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is at the other end of a socket, as the kernel says."""
+    """The process at the other end of a socket, as the kernel reports it."""
 
     pid: int
     uid: int
@@ -59,11 +59,11 @@ class ProcessMember:
         self.refusal = ""
         self.retry_ns = 0
         self.connections = 0
-        self.left_s: float | None = None  # when the last of them was lost
+        self.left_s: float | None = None  # when the last connection was lost
 
     @property
     def identity(self) -> CollectorRun:
-        """What the daemon is told of it."""
+        """The identity that the daemon gets."""
         return CollectorRun(
             job=self.job,
             collector=f"{self.hello.collector}-{self.hello.session}",
@@ -76,7 +76,7 @@ class ProcessMember:
 
     @property
     def level(self) -> CollectionLevel:
-        """What the process is told."""
+        """The level that the process gets."""
         return CollectionLevel.ON if self.pacer.is_collecting and not self.refusal else CollectionLevel.OFF
 
     def take(self, kind: int, payload: memoryview) -> None:
@@ -99,7 +99,7 @@ class ProcessMember:
         self.process = ProcessDecoder(self.hello, lambda: self.open_rank(self.identity)).after(self.process)
 
     def _ask_again(self) -> None:
-        """Look whether the place is free by now: without collecting for it, which would cost the process something."""
+        """Check whether the rank's place is free by now, without collecting, which would cost the process something."""
         try:
             self.process.open()
         except ProcessRefusedError as refusal:
@@ -108,7 +108,7 @@ class ProcessMember:
             self.refusal = ""
 
     def _hear(self, tick: ProcessTick) -> None:
-        """Judge the last second, and tell the daemon how it was."""
+        """Judge the last second, and send the daemon the collector's status."""
         if self.refusal and tick.mono_ns >= self.retry_ns:
             self._ask_again()
         before = self.sampled
@@ -152,7 +152,7 @@ class ProcessMember:
         )
 
     def describe(self) -> answers.ProcessStatus:
-        """Return it as the agent's answer shows it."""
+        """Return the process as the agent's answer shows it."""
         process, rank = self.process, self.process.rank
         return answers.ProcessStatus(
             pid=self.peer.pid,

@@ -1,4 +1,4 @@
-"""All processes that are collected: joined by their sessions, and let go when they are gone."""
+"""All processes that are collected: matched by their sessions, and dropped when they are gone."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["SessionMembers", "is_alive"]
 log = logging.getLogger(__name__)
 
 MAX_REMEMBERED_MEMBERS = 4096
-RETURN_S = 60.0  # that a living process may be without a connection
-REMEMBERED = 256  # that have ended
+RETURN_S = 60.0  # for which a living process may be without a connection
+REMEMBERED = 256  # members that have ended
 
 
 @dataclass(slots=True)
 class SessionMembers:
-    """By session. `lives` tells whether a process still runs; `ended` are the latest that do not.
+    """The members by session. `lives` returns whether a process still runs; `ended` are the latest that have ended.
 
-    `let_go` is told the collectors of those that have ended before they had a rank from this agent.
+    `let_go` is called with the collectors of those that ended before they had a rank from this agent.
     """
 
     open_rank: Callable[[CollectorRun], RankSpool]
@@ -39,7 +39,7 @@ class SessionMembers:
     ended: list[ProcessMember] = field(default_factory=list)
 
     def join(self, hello: ProcessHello, peer: Peer, unix_s: float) -> ProcessMember:
-        """Return the member that says `hello`, known or new. Raises `ProtocolError`."""
+        """Return the member that sends `hello`, known or new. Raises `ProtocolError`."""
         member = self.present.get(hello.session)
         if member is None:
             self._close_former(hello, peer)
@@ -54,20 +54,20 @@ class SessionMembers:
         return member
 
     def _close_former(self, hello: ProcessHello, peer: Peer) -> None:
-        """End what the process was before it became another program (exec): both claim one rank."""
+        """End the member that the process was before it became another program (exec): both claim one rank."""
         for member in list(self.present.values()):
             if is_former(member, hello, peer) and not member.connections:
                 self._end(member)
 
     def _is_over(self, member: ProcessMember) -> bool:
-        """Whether the process of a member without a connection is another program by now, which was here before."""
+        """Whether the process of a member without a connection is another program by now, which has joined already."""
         later = dropwhile(lambda other: other is not member, self.present.values())
         return any(is_former(member, other.hello, other.peer) for other in later if other is not member)
 
     def leave(self, member: ProcessMember, now_s: float) -> None:
-        """Take note that a connection is lost."""
+        """Note that a connection is lost."""
         member.connections -= 1
-        if member.connections:  # it has come back before the former end of the connection was noticed
+        if member.connections:  # it came back before the end of its former connection was noticed
             return
         member.left_s = now_s
         if member.process.ended:
@@ -76,17 +76,17 @@ class SessionMembers:
             self._end(member)
 
     def _is_gone(self, member: ProcessMember) -> bool:
-        """Whether its process has ended; one in another pid namespace has the number 0 here, and tells nothing."""
+        """Whether its process is known to have ended; one in another pid namespace has the pid 0 here."""
         return member.peer.pid > 0 and not self.lives(member.peer.pid)
 
     def sweep(self, now_s: float) -> None:
-        """End the processes that are gone, or have not come back for long."""
+        """End the members whose processes are gone, or have not come back for long."""
         for member in list(self.present.values()):
             if member.left_s is not None and (now_s - member.left_s >= RETURN_S or self._is_gone(member)):
                 self._end(member)
 
     def pause(self) -> None:
-        """Give what is held of all of them to their ranks: this agent ends."""
+        """Give the held records of all members to their ranks, because this agent ends."""
         for member in self.present.values():
             try:
                 member.process.pause()
@@ -98,7 +98,7 @@ class SessionMembers:
         return any(is_run_of(collector, member.identity.collector) for member in self.present.values())
 
     def _end(self, member: ProcessMember) -> None:
-        """End one: what goes wrong with it concerns no other one."""
+        """End a member; a failure does not affect the others."""
         try:
             member.process.cut()
         except Exception:
@@ -113,15 +113,15 @@ class SessionMembers:
 
     @property
     def all(self) -> list[ProcessMember]:
-        """Those that are here, and the latest that were."""
+        """The present members, and the latest that have ended."""
         return [*self.present.values(), *self.ended]
 
 
 def is_former(member: ProcessMember, hello: ProcessHello, peer: Peer) -> bool:
-    """Return whether a member is what the process that says `hello` was before: two jobs of one process are two.
+    """Return whether a member is what the process that sends `hello` was before: two jobs of one process are two.
 
-    All processes of other pid namespaces have the number 0 here, and in theirs each container counts from 1: of those
-    it is the one that claims the same rank under the same number.
+    All processes of other pid namespaces have the pid 0 here, and each container counts its own from 1. Of those the
+    former member is the one that claims the same rank under the same pid of its own.
     """
     if (member.peer, member.hello.collector) != (peer, hello.collector):
         return False
@@ -132,7 +132,7 @@ def is_former(member: ProcessMember, hello: ProcessHello, peer: Peer) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not collected by its parent does not."""
+    """Whether a process runs; False for one that has ended and was not reaped by its parent."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[:1] not in ([b"Z"], [b"X"])

@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 
 SOCKET = "agent.sock"
 SWEEP_S = 0.5
-IDLE_S = 30.0  # without a process and without work, before one that was started for a run ends
+IDLE_S = 30.0  # without a process and without work, before an agent that was started for a run ends
 ORPHANED_IDLE_S = 15.0  # the same once that run is gone; a child that it left behind may still import torch
-STUCK_S = 300.0  # without a daemon, before one that only has spools left ends: the next agent sends them
+STUCK_S = 300.0  # without a daemon, before an agent that only has spools left ends: the next agent sends them
 LAST_S = 5.0  # for the last records to arrive when the agent is told to stop
 
 
@@ -45,7 +45,7 @@ def default_socket(environ: Mapping[str, str]) -> Path:
 
 
 def default_spool(environ: Mapping[str, str]) -> Path:
-    """Return the folder for what is on its way."""
+    """Return the folder of the spools."""
     state = environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return Path(state) / "deepprof" / "agent"
 
@@ -64,7 +64,7 @@ class AgentSettings:
 
 
 class NodeAgent:
-    """One agent. `serve` runs it; `answer` says how it does."""
+    """One agent. `serve` runs it; `answer` returns its status."""
 
     def __init__(self, settings: AgentSettings, endpoint: Endpoint, clock: Clock = CLOCK) -> None:
         self.settings, self.endpoint, self.clock = settings, endpoint, clock
@@ -80,7 +80,7 @@ class NodeAgent:
         self.busy_s = clock.now_s()
 
     def hear_problem(self, text: str) -> None:
-        """Take note of what keeps records from arriving; the log leaves out what comes again and again."""
+        """Log why records do not arrive; the log leaves out repeated lines."""
         log.warning("not-sent", extra={"why": text})
 
     async def serve(self) -> None:
@@ -99,17 +99,17 @@ class NodeAgent:
             log.info("listening", extra={"socket": str(self.settings.socket), "to": str(self.endpoint.address)})
             await self.vitals.watch("the agent's house", self.keep_house(stopping, tasks))
             await end_tasks(tasks)  # sources end their ranks
-            await server.close()  # what is not read by now, the next agent knows to be missing
+            await server.close()  # the next agent knows that records not read by now are missing
             await self.wind_up()
         self.vitals.check("the agent")
         log.info("stopped")
 
     def start(self, part: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start what the agent depends on."""
+        """Start a task that the agent depends on."""
         return asyncio.create_task(self.vitals.watch(part, work))
 
     async def keep_house(self, stopping: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None:
-        """Look after processes and ranks until the agent is to stop. Raises what has ended a task before its time."""
+        """Look after processes and ranks until the agent is to stop. Raises the error that ended a task early."""
         while not stopping.is_set() and not self.is_done():
             self.members.sweep(self.clock.now_s())
             self.roster.settle()
@@ -117,23 +117,23 @@ class NodeAgent:
             await self.pause(stopping, SWEEP_S)
 
     def start_sources(self) -> list[asyncio.Task[None]]:
-        """Start what is collected beside the processes. Raises `UsageError`."""
+        """Start the sources beside the processes. Raises `UsageError`."""
         source_options, home = self.settings.source_options, self.settings.socket.parent
         self.sources = make_sources(source_options, home, self.endpoint, self.roster.open, self.hear_source)
         return [self.start(f"the source {type(source).__name__}", source.run()) for source in self.sources]
 
     def hear_source(self, text: str) -> None:
-        """Take note of what a source has to say."""
+        """Log a notice of a source."""
         log.warning("source", extra={"text": text})
 
     async def pause(self, stopping: asyncio.Event, seconds: float) -> None:
-        """Wait, but not longer than until the agent is to stop."""
+        """Wait for `seconds`, or until the agent is to stop."""
         waiting = asyncio.ensure_future(stopping.wait())
         await asyncio.wait((waiting, asyncio.ensure_future(self.clock.sleep(seconds))), return_when="FIRST_COMPLETED")
         waiting.cancel()
 
     def is_done(self) -> bool:
-        """Whether nothing was to do for long enough."""
+        """Whether the agent has had nothing to do for long enough."""
         now_s = self.clock.now_s()
         if self.is_needed() or not self.settings.until_idle:
             self.busy_s = now_s
@@ -141,29 +141,29 @@ class NodeAgent:
         return now_s - self.busy_s >= (patience_s if self.roster.is_idle else STUCK_S)
 
     def is_needed(self) -> bool:
-        """Whether somebody speaks with it, or something is under way."""
+        """Whether a connection is open, or something is under way."""
         at_work = any(state.get("processes") or state.get("waiting") for state in self.describe_sources())
         spoken_with = self.server is not None and bool(self.server.connections)
         return spoken_with or bool(self.members.present) or self.roster.is_sending or at_work
 
     async def wind_up(self) -> None:
-        """Give what is held to the spools, and the uplinks a moment: whatever stays there is sent by the next agent."""
+        """Give held records to the spools, and the uplinks a moment: the next agent sends what stays in the spools."""
         self.members.pause()
         until_s = self.clock.now_s() + LAST_S
         while self.clock.now_s() < until_s and self.has_unsent():
             await self.clock.sleep(SWEEP_S / 10)
 
     def has_unsent(self) -> bool:
-        """Whether something in the spools has not arrived, and the daemon takes it."""
+        """Whether a spool has records that have not arrived, and the daemon takes them."""
         states = [(active.uplink.state, active.spool) for active in self.roster.all]
         return any(state.connected and state.durable < spool.next for state, spool in states)
 
     def describe_sources(self) -> list[dict[str, Any]]:
-        """Return how the sources do."""
+        """Return the states of the sources."""
         return [source.state() for source in self.sources]
 
     def answer(self) -> answers.AgentStatus:
-        """Return how it does."""
+        """Return the agent's status."""
         states = [active.uplink.state for active in self.roster.all]
         problems = [state.problem for state in states if state.problem]
         members = self.members.all
@@ -184,7 +184,7 @@ class NodeAgent:
 
 
 def raise_failures(tasks: list[asyncio.Task[None]]) -> None:
-    """Raise what has ended a task before its time."""
+    """Raise the error that ended a task early."""
     for task in tasks:
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
             raise error
@@ -199,5 +199,5 @@ async def end_tasks(tasks: list[asyncio.Task[None]]) -> None:
 
 def run(settings: AgentSettings, endpoint: Endpoint) -> None:
     """Run an agent until it is told to stop. Raises `DeepProfError`."""
-    raise_file_limit()  # each rank has five of them
+    raise_file_limit()  # each rank has five open files
     asyncio.run(NodeAgent(settings, endpoint).serve())

@@ -1,4 +1,4 @@
-"""What a source has to say to people: each line once, and the latest kept for `deepprof doctor`."""
+"""A source's notices to people: each line once, and the latest kept for `deepprof doctor`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from deepprof.collectors.errors import printable
 
 __all__ = ["NoticeLog"]
 
-MAX_REMEMBERED_NOTICES = 1024  # lines remembered: who has more to say may say one twice
+MAX_REMEMBERED_NOTICES = 1024  # lines remembered: a source with more lines may repeat one
 CHARS = 500
 
 
 @dataclass(slots=True)
 class NoticeLog:
-    """Lines for the log; `tell` is given each one when it is new."""
+    """Lines for the log; `tell` is called with each new one."""
 
     tell: Callable[[str], None]
     said: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_REMEMBERED_NOTICES))
 
     def say(self, text: str) -> None:
-        """Say one printable line, unless it was said before."""
+        """Pass on one printable line, unless it is remembered from before."""
         line = printable(text)[:CHARS]
         if line not in self.said:
             self.said.append(line)

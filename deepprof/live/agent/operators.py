@@ -1,8 +1,8 @@
-"""Operators that stand for kernels while a job runs: the rules of `metrics/operators.py`, window by window.
+"""Operators used as kernels while a job runs: the rules of `metrics/operators.py`, window by window.
 
-A recording is looked at as a whole; a stream is not, so two things are put off here. Which thread trains is decided
-once enough was seen, and until then everything waits. Whether an operator computes is decided once everything up to
-its end has come: a range of loading or compiling inside it may still follow.
+A recording is examined as a whole; a stream cannot be, so two decisions are delayed here. Which thread trains is
+decided once enough rows have come, and until then all rows wait. Whether an operator computes is decided once all rows
+up to its end have come: a range of loading or compiling inside it may still follow.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from deepprof.metrics.operators import (
 
 __all__ = ["OperatorKernels", "OperatorSplit"]
 
-UNDECIDED_ROWS = 8192  # that wait for the thread to be known: a few iterations of a small model
-UNDECIDED_NS = 2_000_000_000  # … and how long; a loop without a backward pass in it is none that trains
-WAITING_ROWS = 65_536  # that wait for a long operator's end, as many as a message may have
+UNDECIDED_ROWS = 8192  # rows that wait until the thread is known: a few iterations of a small model
+UNDECIDED_NS = 2_000_000_000  # how long they wait; a loop without a backward pass does not train
+WAITING_ROWS = 65_536  # rows that wait for a long operator's end, as many as a message may have
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorSplit:
     """Rows to send on, sorted by start; no later row starts before `until_ns`. `notice` is for people, or empty.
 
-    With a notice the kernels are from here on those of another thread: the loop before it is another one.
+    From a notice on the kernels are those of another thread, whose loop is not the one before.
     """
 
     tables: Mapping[str, pl.DataFrame]
@@ -54,9 +54,9 @@ class OperatorSplit:
 
 
 class OperatorKernels:
-    """Makes kernels of one process's operators, which come in windows: `split` for each, at last `finish`.
+    """Turns one process's operators, which come in windows, into kernels: `split` for each window, finally `finish`.
 
-    `note` is what a Hello has to say of it; empty while no thread is known, and nothing was given out as a kernel.
+    `note` is the Hello's note on this; empty while no thread is known, and nothing was given out as a kernel.
     """
 
     def __init__(self) -> None:
@@ -72,10 +72,10 @@ class OperatorKernels:
     def split(
         self, host_events: pl.DataFrame, annotations: pl.DataFrame, names: Sequence[str], until_ns: int
     ) -> OperatorSplit:
-        """Return what can be given out now that all rows that start before `until_ns` have come.
+        """Return the rows that can be given out now that all rows that start before `until_ns` have come.
 
         `names` are all texts by `name_id`; those of earlier calls stay. `until_ns` does not fall, and no row starts
-        before that of the call before.
+        before the `until_ns` of the previous call.
         """
         self.read_names(names)
         self.host_events = merge(self.host_events, host_events)
@@ -85,9 +85,9 @@ class OperatorKernels:
         return self.give(self.find_end(), notice)
 
     def finish(self) -> OperatorSplit:
-        """Return all that waits, as it is when nothing follows: at the end, or before records that are missing.
+        """Return all waiting rows as if nothing followed: at the end, or before records that are missing.
 
-        What comes after it is the same thread's.
+        The kernels after it are of the same thread.
         """
         if self.place is None:
             self.settle(sure=True)
@@ -96,13 +96,13 @@ class OperatorKernels:
         return OperatorSplit(given.tables, self.until_ns)
 
     def read_names(self, names: Sequence[str]) -> None:
-        """Look at the names that are new."""
+        """Mark the names that are new."""
         new = names[len(self.marks) :]
         if new:
             self.marks = np.concatenate([self.marks, mark_names(pl.Series(list(new), dtype=pl.String))])
 
     def follow(self, host_events: pl.DataFrame) -> str:
-        """Find the thread that trains, or another one in its place; return what is to be said of that."""
+        """Find the thread that trains, or another one that replaces it; return the notice on that, or nothing."""
         times = thread_times(outermost(find_operators(host_events, self.marks)), self.marks)
         if self.place is None:
             self.threads.take(times)
@@ -116,7 +116,7 @@ class OperatorKernels:
         return notice
 
     def settle(self, *, sure: bool) -> None:
-        """Decide which thread trains if that is `sure`, or has to be; not from fewer operators than make a loop."""
+        """Decide which thread trains if that is `sure`, or can wait no longer; not from fewer operators than a loop."""
         operators = find_operators(self.host_events, self.marks)
         if not marked(self.marks, operators, ATEN).any():
             return
@@ -134,7 +134,7 @@ class OperatorKernels:
         return self.host_events.height + self.annotations.height
 
     def find_end(self) -> int:
-        """Return before which time everything can be decided."""
+        """Return the time before which everything can be decided."""
         if self.place is None:
             return self.until_ns if self.waiting > UNDECIDED_ROWS else self.find_first()
         if self.waiting > WAITING_ROWS:
@@ -178,11 +178,11 @@ class OperatorKernels:
 
 
 def reach_over(ranges: pl.DataFrame, time_ns: int) -> pl.DataFrame:
-    """Return the ranges that begin before a time and end after it, for what starts then: one for each thread."""
+    """Return one range for each thread that covers all its ranges across a time: rows that start then need it."""
     across = ranges.filter(pl.col("start_ns") < time_ns, pl.col("end_ns") > time_ns)
     return across.group_by(PLACE, maintain_order=True).agg(pl.col("start_ns").min(), pl.col("end_ns").max())
 
 
 def merge(waiting: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return both together, sorted by start; of rows that start together those that waited first."""
+    """Return both together, sorted by start; of rows that start together those that waited come first."""
     return pl.concat([waiting, rows]).sort("start_ns", maintain_order=True)

@@ -1,7 +1,7 @@
 """How much is collected of a process: everything, complete windows, or nothing, so that collecting stays cheap.
 
-A pure machine: every second it hears what collecting cost and whether something was lost, and says whether to collect.
-Records are never sampled one by one, which would destroy their sequence: windows are whole.
+A pure state machine: every second it takes the cost of collecting and whether records were lost, and returns whether to
+collect. Records are never sampled one by one, which would destroy their sequence: windows are whole.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from enum import IntEnum
 __all__ = ["SPOOL_FULL", "CostSample", "Effort", "EffortChange", "Pacer", "Pacing"]
 
 SPOOL_FULL = "spool-full"  # a reason
-FULL_WINDOW_S = 10.0  # over which a full effort is judged: shorter peaks, such as a start, pass
-OVERFLOWS = 3  # seconds with losses of the last ten, before windows begin
+FULL_WINDOW_S = 10.0  # over which a full effort is judged: shorter peaks, such as a start, are tolerated
+OVERFLOWS = 3  # seconds with losses, of the last ten, after which windows begin
 LONGEST_PAUSE_S = 120.0
-REST_S = 300.0  # after which one that is off is tried again
-CALM_S = 60.0  # of windows that cost so little that all of it would be within half of the budget
+REST_S = 300.0  # after which a process that is off is tried again
+CALM_S = 60.0  # of windows so cheap that a full effort would be within half of the budget
 
 
 class Effort(IntEnum):
@@ -38,7 +38,7 @@ class Pacing:
 
 @dataclass(frozen=True, slots=True)
 class CostSample:
-    """One second of a process: `cpu_s` collecting took, of `wall_s`; whether records were lost, or have no room."""
+    """One second of a process: `cpu_s` of collecting in `wall_s`; whether records were lost, or the spool is full."""
 
     wall_s: float
     cpu_s: float
@@ -48,7 +48,7 @@ class CostSample:
 
 @dataclass(frozen=True, slots=True)
 class EffortChange:
-    """The effort from now on, and why, as a word."""
+    """The effort from now on, and its reason, as a word."""
 
     effort: Effort
     reason: str
@@ -57,7 +57,7 @@ class EffortChange:
 
 @dataclass(slots=True)
 class Pacer:
-    """Decides for one process; `now_s` never falls. `changes` are the latest 32, the first one being the beginning."""
+    """Decides for one process; `now_s` never falls. `changes` are the latest 32, the initial effort not among them."""
 
     pacing: Pacing
     effort: Effort = Effort.FULL
@@ -66,7 +66,7 @@ class Pacer:
     pause_s: float = 0.0
     is_collecting: bool = True
     turn_s: float = 0.0  # when the present window or pause began
-    seconds: list[CostSample] = field(default_factory=list)  # of collecting, the latest
+    seconds: list[CostSample] = field(default_factory=list)  # the latest seconds of collecting
     calm_since_s: float | None = None
     changes: list[EffortChange] = field(default_factory=list)
     changed: int = 0
@@ -85,7 +85,7 @@ class Pacer:
         return sum(sample.cpu_s for sample in self.seconds) / wall_s if wall_s > 0 else 0.0
 
     def hear(self, now_s: float, sample: CostSample) -> bool:
-        """Take what the last second was like, and return whether to collect in the next one."""
+        """Take the sample of the last second, and return whether to collect in the next one."""
         if self.is_collecting:
             self.seconds.append(sample)
             while sum(each.wall_s for each in self.seconds[1:]) >= FULL_WINDOW_S:
@@ -118,7 +118,7 @@ class Pacer:
             self.seconds.clear()
 
     def _judge_one(self, now_s: float, sample: CostSample) -> None:
-        """After a window: a longer pause, off, or back to everything."""
+        """Decide after a window: a longer pause, off, or back to full effort."""
         dear = self.overhead_ratio * self.duty_ratio > self.pacing.overhead_ratio
         if dear or sample.spool_full:
             self.calm_since_s = None

@@ -1,4 +1,4 @@
-"""Packets off a socket: whole, bounded, in a buffer of their own."""
+"""Reads packets from a socket: whole, bounded, each in a buffer of its own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST_NBYTES = 64 << 10
 async def read_packets(connection: socket.socket) -> AsyncIterator[tuple[int, memoryview]]:
     """Yield kind and payload of each packet until the other side closes. Raises `ProtocolError`, `OSError`.
 
-    One packet is in memory at a time; nothing is read ahead, so that who writes too fast has to wait.
+    One packet is in memory at a time; nothing is read ahead, so that a sender that writes too fast has to wait.
     """
     loop = asyncio.get_running_loop()
     head, limit, at_once = bytearray(HEAD_NBYTES), GREETING_NBYTES, FIRST_NBYTES
@@ -30,11 +30,11 @@ async def read_packets(connection: socket.socket) -> AsyncIterator[tuple[int, me
         if magic != MAGIC or zero or more or nbytes > limit:
             raise ProtocolError("what it writes are no packets")
         yield kind, await receive(loop, connection, nbytes, at_once)
-        limit, at_once = PAYLOAD_NBYTES, max(at_once, nbytes)  # who has sent so much once is believed
+        limit, at_once = PAYLOAD_NBYTES, max(at_once, nbytes)  # a sender that has sent so much once is trusted
 
 
 async def receive(loop: asyncio.AbstractEventLoop, connection: socket.socket, nbytes: int, at_once: int) -> memoryview:
-    """Return that many bytes. A packet that never comes whole takes memory as far as it came, and as much again.
+    """Return `nbytes` bytes. A packet that never comes whole takes at most twice the memory of the part that came.
 
     Memory for the first `at_once` bytes is taken in one piece.
     """
@@ -51,7 +51,7 @@ async def receive(loop: asyncio.AbstractEventLoop, connection: socket.socket, nb
 async def fill(
     loop: asyncio.AbstractEventLoop, connection: socket.socket, place: memoryview, *, may_end: bool = False
 ) -> bool:
-    """Fill `place` from the socket; returns False where nothing came any more. Raises `ProtocolError` in between."""
+    """Fill `place`; returns False at the socket's end if `may_end`. Raises `ProtocolError` at any other end."""
     at = 0
     while at < len(place):
         got = await loop.sock_recv_into(connection, place[at:])
@@ -64,5 +64,5 @@ async def fill(
 
 
 def make_packet(kind: Kind, payload: bytes) -> bytes:
-    """Return a packet of the agent's."""
+    """Return a packet of the agent."""
     return np.array((MAGIC, kind, 0, len(payload), 0), HEAD).tobytes() + payload

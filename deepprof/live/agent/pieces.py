@@ -13,7 +13,7 @@ from deepprof.collectors.trace import RECORD_TABLES
 __all__ = ["Tables", "count_records", "cut_tables"]
 
 Tables = Mapping[str, pl.DataFrame]
-UNBOUND = ("devices", "stacks")  # describe, and go with the first piece
+UNBOUND = ("devices", "stacks")  # belong to no record, and go with the first piece
 
 
 def count_records(tables: Tables) -> int:
@@ -22,9 +22,9 @@ def count_records(tables: Tables) -> int:
 
 
 def cut_tables(tables: Tables, until_ns: int, most: int) -> Iterator[tuple[Tables, int]]:
-    """Yield pieces of about `most` records, and before which time nothing after each of them begins.
+    """Yield pieces of about `most` records, each with the time before which no record of a later one begins.
 
-    Tables are sorted by time. Records of one time stay together, however many they are.
+    Tables are sorted by time. Records of one time stay together, however many there are.
     """
     if count_records(tables) <= most:
         yield tables, until_ns

@@ -1,4 +1,4 @@
-"""A process of a job as its packets tell of it: records on the Unix clock, in order, under the rank's names."""
+"""Decodes the packets of a process: records on the Unix clock, in order, under the rank's names."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ __all__ = ["ProcessDecoder", "ProcessTick"]
 log = logging.getLogger(__name__)
 
 LEAST_HOLD_NS, MOST_HOLD_NS = 250_000_000, 10_000_000_000
-# A collector's word on what is complete is waited for so long: a kernel that still runs, as a collective that waits for
-# another rank does, keeps the buffer with all that was launched around it from coming, while later buffers come. Of a
-# collector that says nothing, or no more, what has not come so long after what ended later is in no buffer.
+# A collector's watermark is waited for so long: a kernel that still runs, such as a collective that waits for another
+# rank, keeps back the buffer with all that was launched around it, while later buffers come. If a collector sends no
+# watermark, or no more, records that have not come so long after records that ended later are in no buffer.
 PATIENCE_NS = 10_000_000_000
 BEHIND_NS = 1_000_000_000
-HELD_NBYTES = 32 << 20  # of records that wait for their turn; beyond, the order is what has come
-EVERY_NS = 1_000_000_000  # between batches, unless there are
+HELD_NBYTES = 32 << 20  # of records that wait for their turn; beyond it only those that have come are ordered
+EVERY_NS = 1_000_000_000  # between batches, unless BATCH_RECORDS are held
 BATCH_RECORDS = 8192  # records: a small batch costs the daemon as much as a large one
 MOST_NOTICES = 16
 CUT_TEXT = "the process was gone before it had said its end: its last records may be missing"
 HIGHEST = 2**60  # number of a record
-NOT_COLLECTED = "not-collected"  # nobody took them, or had asked for them
+NOT_COLLECTED = "not-collected"  # no rank took them, or no agent had asked for them
 NUMBERS = [name for name in TICK.names or () if name != "made"]
 NO_HOST, NO_ANNOTATIONS = empty_table(HOST_EVENTS), empty_table(ANNOTATIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessTick:
-    """What a process said of its clocks and costs, all in ns and totals; see `collectors.live.packets.TICK`."""
+    """A process's report on its clocks and costs, all in ns and totals; see `collectors.live.packets.TICK`."""
 
     device_ns: int
     mono_ns: int
@@ -71,14 +71,14 @@ class ClockBacklog:
 
     clock: ClockFollower = field(default_factory=ClockFollower)
     order: ReorderBuffer = field(default_factory=ReorderBuffer)
-    until_ns: int = NO_TIME  # on its own clock: everything that began before is here
+    until_ns: int = NO_TIME  # on its own clock: all records that began before are here
     now_ns: int | None = None  # on its own clock, when it was read last
 
 
 class ProcessDecoder:
     """Takes packets and gives tables to a rank, which `open_rank` finds when the first records come.
 
-    `next` counts the process's records up to now, and `account` says what became of them.
+    `next` counts the process's records up to now, and `account` states what became of them.
     """
 
     def __init__(self, hello: ProcessHello, open_rank: Callable[[], RankSpool]) -> None:
@@ -90,10 +90,10 @@ class ProcessDecoder:
         self.tick: ProcessTick | None = None
         self.next = 0
         self.account = ProcessAccount()
-        self.overflowed = False  # since somebody looked
+        self.overflowed = False  # since the flag was last cleared
         self.notices: dict[int, str] = {}
         self.sent_ns = 0  # CLOCK_MONOTONIC
-        self.watermark_ns = NO_TIME  # Unix: what began before was given on
+        self.watermark_ns = NO_TIME  # Unix: all records that began before were given to the rank
         self.ended = False
 
     def take(self, kind: int, payload: memoryview) -> None:
@@ -116,17 +116,17 @@ class ProcessDecoder:
 
     def reconnect(self, hello: ProcessHello) -> None:
         """Go on with the same process over a new connection; its names come again."""
-        self.pause()  # what is held has the names of before
+        self.pause()  # held records have the names of the former connection
         self.hello = hello
         self.process_names = ProcessNameTable()
 
     def open(self) -> None:
-        """Find the rank of one that has had records already. Raises what `open_rank` raises."""
+        """Find the rank of a process that has sent records already. Raises what `open_rank` raises."""
         if self.rank is None:
             self._open(0)
 
     def after(self, other: ProcessDecoder) -> ProcessDecoder:
-        """Return this one as the successor of another, of which nothing was taken: names and clocks stay."""
+        """Return this one as the successor of `other`, whose records no rank took: names and clocks stay."""
         self.process_names, self.tick, self.notices = other.process_names, other.tick, other.notices
         self.events.clock, self.ranges.clock = other.events.clock, other.ranges.clock
         self.events.now_ns, self.ranges.now_ns = other.events.now_ns, other.ranges.now_ns
@@ -135,12 +135,12 @@ class ProcessDecoder:
         return self
 
     def pause(self) -> None:
-        """Give everything that is here to the rank: this agent ends, another one goes on with the process."""
+        """Give all held records to the rank, because this agent ends and another one goes on with the process."""
         if not self.ended and self.rank is not None:
             self._flush()
 
     def cut(self) -> None:
-        """End one that is gone without a word: what it had not written yet, nobody can count."""
+        """End a process that is gone without END: records that it had not written yet cannot be counted."""
         if not self.ended and self.rank is not None:
             if self.tick is not None and self.tick.next > self.next:
                 self._skip(self.tick.next - self.next, self.tick.made, Reason(self.tick.reason))
@@ -150,13 +150,13 @@ class ProcessDecoder:
         self.end()
 
     def end(self) -> None:
-        """Give everything to the rank: nothing more comes."""
+        """Give everything to the rank, because nothing more comes."""
         if not self.ended and self.rank is not None:
             self._flush()
             self._leave_out("no-clock", *self.events.order.clear(), *self.ranges.order.clear())
             self.rank.end(dropped=self.dropped)
         self.ended = True
-        self.process_names, self.operators = ProcessNameTable(), None  # it is shown for long, and its names may be many
+        self.process_names, self.operators = ProcessNameTable(), None  # it is shown for long, and may have many names
 
     # -- packets --
 
@@ -171,23 +171,23 @@ class ProcessDecoder:
             self._open(count)
         source = self.events if kind == Kind.EVENTS else self.ranges
         if source is self.events and self.operators is not None:
-            self._leave_out("stand-in", rows)  # it has said that there is no device
+            self._leave_out("stand-in", rows)  # its HELLO states that there is no device
             return
         self._leave_out("late", source.order.add(self._sound(rows, source)))
         if source.order.nbytes > HELD_NBYTES:
             self._relieve(source)
 
     def _relieve(self, source: ClockBacklog) -> None:
-        """Make room: the order is then what has come."""
+        """Free memory: of the records that have come, give out the early ones, or all of them."""
         if not source.clock.is_set:
             self._leave_out("no-clock", *source.order.clear())
             return
-        self._release(source.clock.one(source.order.early_ns()))  # a piece: a stall would cost the job records
+        self._release(source.clock.one(source.order.early_ns()))  # only a part: a stall would cost the job records
         if source.order.nbytes > HELD_NBYTES:
             self._flush()
 
     def _follow(self, payload: memoryview, dtype: np.dtype[np.void] | None) -> int:
-        """Follow the numbers of a packet of `dtype` records, None for none; returns how many it has."""
+        """Follow the record numbers of a packet of `dtype` records, None for no records; returns how many it has."""
         if len(payload) < RECORDS_HEAD.itemsize:
             raise ProtocolError("a packet of records is too short")
         head = np.frombuffer(payload, RECORDS_HEAD, 1)[0]
@@ -202,7 +202,7 @@ class ProcessDecoder:
         return count
 
     def _skip(self, lost: int, made: Made, reason: Reason) -> None:
-        """Take note that records are missing here; without a rank it is told once there is one."""
+        """Note that records are missing here; a rank that is found later gets the gap then."""
         word = word_of(reason, opened=self.rank is not None)
         self.account.skip(lost, made, word)
         if self.rank is not None:
@@ -211,7 +211,7 @@ class ProcessDecoder:
             self.rank.gap(word, lost, self.next + lost - self.waiting)
 
     def _open(self, count: int) -> None:
-        """Find the rank, at the first `count` records; what an agent before this one has taken was not all of it."""
+        """Find the rank, at the first `count` records, and give it gaps for those that no agent has taken before."""
         self.rank = self.open_rank()
         self.watermark_ns = NO_TIME
         before, first = self.rank.source_next, self.next - count
@@ -221,11 +221,11 @@ class ProcessDecoder:
         for reason, lost in self.lost_by_reason.items():
             until += lost
             self.rank.gap(reason, lost, until)
-        if before and until == before and not self.rank.is_renamed:  # nothing is missing, as far as anybody knows
+        if before and until == before and not self.rank.is_renamed:  # nothing is known to be missing
             self.rank.gap(RESTARTED, 0, max(first, before))
 
     def _sound(self, rows: Rows, source: ClockBacklog, ahead_ns: int = AHEAD_NS) -> Rows:
-        """Return the records that can be; the others are counted. Times are looked at once there is a clock."""
+        """Return the records that are possible; the others are counted. Times are checked once there is a clock."""
         for reason, good in judge(rows, source.now_ns, ahead_ns):
             if not good.all():
                 self._leave_out(reason, rows[~good])
@@ -289,19 +289,19 @@ class ProcessDecoder:
         """Take a reading; returns whether the Unix clock was set ahead."""
         is_first, source.now_ns = source.now_ns is None, local_ns
         if source.order.held and (is_first or source.order.newest_ns > local_ns + SOON_NS):
-            late = source.order.sift(lambda rows: self._sound(rows, source, SOON_NS))  # one far ahead makes all late
+            late = source.order.sift(lambda rows: self._sound(rows, source, SOON_NS))  # one far ahead makes others late
             self._leave_out("late", *late)
         return source.clock.tick(local_ns, unix_ns)
 
     def _mark_jump(self, rank: RankSpool) -> None:
-        """Say that the Unix clock was set: what is held, and all that follows, is on the new time."""
+        """Report that the Unix clock was set: held records, and all that follow, are on the new time."""
         log.warning("clock-set", extra={"pid": self.hello.pid})
         if self.operators is not None:
             self._send(self.operators.finish(), rank)
         rank.gap("clock-set", 0, self.next - self.waiting)
 
     def _watermark(self, tick: ProcessTick) -> None:
-        """Work out what is complete on each clock."""
+        """Set the time on each clock up to which all records are here."""
         if tick.device_ns != NO_TIME:
             order = self.events.order
             hold = min(max(4 * order.longest_ns, LEAST_HOLD_NS), MOST_HOLD_NS)
@@ -318,14 +318,14 @@ class ProcessDecoder:
         return [each for each in (self.events, self.ranges) if each.clock.is_set]
 
     def _until_unix_ns(self) -> int | None:
-        """Return the Unix time before which everything is here, None while nobody knows."""
+        """Return the Unix time before which all records are here, None while that is unknown."""
         sources = self._sources()
         if not sources or any(each.until_ns == NO_TIME for each in sources):
             return None
         return min(each.clock.one(each.until_ns) for each in sources)
 
     def _newest_ns(self) -> int:
-        """Return the start of the latest record that is held, in Unix time, not below what was promised."""
+        """Return the start of the latest record that is held, in Unix time, not below the watermark."""
         sources = [each for each in self._sources() if each.order.held]
         return max([self.watermark_ns, *(each.clock.one(each.order.newest_ns) for each in sources)])
 
@@ -335,14 +335,14 @@ class ProcessDecoder:
         return self.events.order.held + self.ranges.order.held + (self.operators.waiting if self.operators else 0)
 
     def _flush(self) -> None:
-        """Give everything that is held, whatever may still come."""
+        """Give out everything that is held, even if earlier records may still come."""
         if any(each.order.held for each in self._sources()):
             self._release(self._newest_ns() + 1, whole=True)
         if self.operators is not None and self.rank is not None:
             self._send(self.operators.finish(), self.rank)
 
     def _release(self, until_ns: int | None, *, whole: bool = False) -> None:
-        """Give the rank what began before `until_ns`, which is everything where it is `whole`."""
+        """Give the rank the records that began before `until_ns`, or all that are held if `whole`."""
         if until_ns is None or self.rank is None or until_ns <= self.watermark_ns:
             return
         tables: dict[str, pl.DataFrame] = {}
@@ -360,18 +360,18 @@ class ProcessDecoder:
             self._send(self.operators.split(*ranges, self.rank.rank_names.texts, until_ns), self.rank)
 
     def _send(self, split: OperatorSplit, rank: RankSpool) -> None:
-        if split.notice:  # the loop before it is another one
+        if split.notice:  # the loop before it is a different one
             log.info("thread-changed", extra={"pid": self.hello.pid, "text": split.notice})
             rank.gap("thread-changed", 0, self.next - self.waiting - count_records(split.tables))
         self.account.give(Counter({RANGE_KIND: count_records(split.tables)}))
         rank.send(split.tables, split.until_ns, self.next - self.waiting)
 
     def _count_given(self, kinds: Counter[str]) -> None:
-        if self.operators is None:  # else they wait there, and are given as what they have become
+        if self.operators is None:  # else they wait in `operators`, and are counted when those are given
             self.account.give(kinds)
 
     def _tables(self, rows: Rows, source: ClockBacklog, rank: RankSpool, until_ns: int) -> dict[str, pl.DataFrame]:
-        start = np.clip(source.clock.to_unix(rows["start_ns"]), self.watermark_ns, until_ns - 1)  # by a few ns, if any
+        start = np.clip(source.clock.to_unix(rows["start_ns"]), self.watermark_ns, until_ns - 1)  # a shift of a few ns
         end = np.maximum(source.clock.to_unix(rows["end_ns"]), start)
         ids = self.process_names.ids(rows["name"], rank)
         if source is self.events:
@@ -385,7 +385,7 @@ class ProcessDecoder:
 
 
 def word_of(reason: Reason, *, opened: bool) -> str:
-    """Return why records are missing, as gaps and accounts have it."""
+    """Return why records are missing, as gaps and accounts name it."""
     if reason:
         return reason.name.lower().replace("_", "-")
     return "lost" if opened else NOT_COLLECTED

@@ -1,4 +1,4 @@
-"""A process's names: ids of its own, as its packets bring them, and what each of them is for the rank."""
+"""A process's names: its own ids, as its packets define them, and the rank's id for each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNKNOWN = "(unknown)"
 
 
 class ProcessNameTable:
-    """Texts by the process's ids, which begin at 1; 0, and what never came, is unknown."""
+    """Texts by the process's ids, which begin at 1; 0, and ids that never came, are unknown."""
 
     def __init__(self) -> None:
         self.texts = [UNKNOWN]
@@ -43,14 +43,14 @@ class ProcessNameTable:
             raise ProtocolError("a packet of names is cut")
 
     def ids(self, names: npt.NDArray[Any], rank: RankSpool) -> npt.NDArray[np.uint32]:
-        """Return the rank's ids of the process's ids."""
+        """Return the rank's ids for the process's ids."""
         if len(self.found) < len(self.texts):
             self.found = np.concatenate([self.found, rank.name_ids(self.texts[len(self.found) :])])
         found: npt.NDArray[np.uint32] = self.found[self._within(names)]
         return found
 
     def marks(self, names: npt.NDArray[Any], holds: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
-        """Return for which of the process's ids `holds` is true of the text; asked once per text."""
+        """Return for which of the process's ids `holds` is true of the text; it is called once per text."""
         known = self.known.get(holds, np.empty(0, np.bool_))
         if len(known) < len(self.texts):
             fresh = np.array([holds(text) for text in self.texts[len(known) :]], np.bool_)

@@ -17,7 +17,7 @@ OTHERS = "(names beyond the limit)"
 
 
 class RankNameTable:
-    """Gives ids from 0 on. Beyond what a daemon takes of a rank, new texts share one id."""
+    """Gives ids from 0 on. Beyond a daemon's limits for a rank, new texts share one id."""
 
     def __init__(self, known: Sequence[str] = (), limits: WireLimits = LIMITS) -> None:
         self.limits = limits
@@ -27,7 +27,7 @@ class RankNameTable:
         self.sent = len(self.texts)
 
     def find(self, texts: Sequence[str]) -> npt.NDArray[np.uint32]:
-        """Return the ids of `texts`, new ones where they are new."""
+        """Return the ids of `texts`; new texts get new ids."""
         return np.fromiter((self.one(text) for text in texts), np.uint32, len(texts))
 
     def one(self, text: str) -> int:
@@ -38,7 +38,7 @@ class RankNameTable:
     def _add(self, text: str) -> int:
         fits = len(text.encode()) <= self.limits.name_nbytes
         fitted = text if fits else str(shorten_names(pl.Series([text]), self.limits.name_nbytes)[0])
-        nbytes = self.nbytes + len(fitted.encode()) + len(OTHERS)  # one name's place is kept for all that have none
+        nbytes = self.nbytes + len(fitted.encode()) + len(OTHERS)  # space is kept for the name that all others share
         room = len(self.texts) < self.limits.names - 1 and nbytes <= self.limits.names_nbytes
         if not room and text != OTHERS:
             return self.one(OTHERS)

@@ -1,4 +1,4 @@
-"""Places: which rank of which job a process is, as its launcher and its scheduler say in the environment."""
+"""Places: which rank of which job a process is, by the environment variables of its launcher and scheduler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from deepprof.live.agent.job_names import clean_name, is_name
 
 __all__ = ["VARIABLES", "RankPlace", "find_place"]
 
-VARIABLES = (  # all that `find_place` looks at: what a collector tells the agent of its process
+VARIABLES = (  # all that `find_place` reads: a collector sends them to the agent
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "TORCHELASTIC_RUN_ID"),
     *("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_STEP_ID"),
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALRANKID"),
@@ -17,14 +17,14 @@ VARIABLES = (  # all that `find_place` looks at: what a collector tells the agen
     *("DEEPPROF_JOB", "DEEPPROF_RANK", "DEEPPROF_WORLD_SIZE"),
 )
 HIGHEST = 999_999  # rank, as wire.limits has it, without polars
-NO_RUN_IDS = {"", "none"}  # what torchrun says where nobody named the run
+NO_RUN_IDS = {"", "none"}  # what torchrun sets for a run without a name
 DIGITS = 7
 SHOWN = 40  # characters of a wrong value
 
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
-    """Which `rank` of a job of `world_size` a process is, None where nothing says it; `how` says whence, for people."""
+    """Which `rank` of a job of `world_size` a process is, None if not known; `how` names the source, for people."""
 
     rank: int | None = None
     world_size: int | None = None
@@ -34,7 +34,7 @@ class RankPlace:
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """Who numbers processes: the variable with the number, those with the count, and when they are to be believed."""
+    """A launcher that numbers processes: the variable with the number, those with the count, and when they apply."""
 
     name: str
     rank: str
@@ -43,17 +43,17 @@ class Launcher:
 
 
 def in_step(variables: Mapping[str, str]) -> bool:
-    """Whether srun numbers the process: a batch script is process 0 of all tasks too, and no task itself."""
+    """Whether srun numbers the process: a batch script is also process 0 of all tasks, but no task itself."""
     tasks = variables.get("SLURM_STEP_NUM_TASKS") or variables.get("SLURM_NTASKS") or "1"
     return "SLURM_STEP_ID" in variables or tasks == "1"
 
 
 def is_pod_whole(variables: Mapping[str, str]) -> bool:
-    """Whether a pod is one rank: a launcher in it that numbers its own children says so in LOCAL_RANK."""
+    """Whether a pod is one rank: a launcher in it that numbers its own children sets LOCAL_RANK."""
     return "LOCAL_RANK" not in variables
 
 
-# Whoever stands nearest to the process comes first: torchrun inside srun inside a batch script numbers it best.
+# The launcher nearest to the process comes first: torchrun inside srun inside a batch script numbers it best.
 LAUNCHERS = (
     Launcher("deepprof", "DEEPPROF_RANK", ("DEEPPROF_WORLD_SIZE", "WORLD_SIZE")),
     Launcher("torchrun", "RANK", ("WORLD_SIZE",)),
@@ -66,7 +66,7 @@ LAUNCHERS = (
 
 
 def find_place(variables: Mapping[str, str]) -> RankPlace:
-    """Return the place that the environment `variables` give a process; values that cannot be meant are left out."""
+    """Return the place that the environment `variables` give a process; invalid values are left out."""
     ignored: list[str] = []
     rank, world_size, how = find_rank(variables, ignored)
     job, named = find_job(variables, ignored)
@@ -75,7 +75,7 @@ def find_place(variables: Mapping[str, str]) -> RankPlace:
 
 
 def find_rank(variables: Mapping[str, str], ignored: list[str]) -> tuple[int | None, int | None, str]:
-    """Return rank, size and whence, from the nearest launcher that makes sense."""
+    """Return rank, size and their source, from the nearest launcher with valid values."""
     for launcher in LAUNCHERS:
         rank = read_number(variables, launcher.rank, 0, HIGHEST, ignored)
         if rank is None or not launcher.applies(variables):
@@ -88,7 +88,7 @@ def find_rank(variables: Mapping[str, str], ignored: list[str]) -> tuple[int | N
 
 
 def find_local(variables: Mapping[str, str], ignored: list[str]) -> tuple[int | None, int | None, str]:
-    """Return the rank that a node's number and a number within the node make, where they make one."""
+    """Return the rank from a node's number and a number within the node, where they are enough for one."""
     local = read_number(variables, "LOCAL_RANK", 0, HIGHEST, ignored)
     names = [name for name in ("NODE_RANK", "GROUP_RANK", "JOB_COMPLETION_INDEX") if name in variables]
     node = read_number(variables, names[0], 0, HIGHEST, ignored) if names else None
@@ -103,7 +103,7 @@ def find_local(variables: Mapping[str, str], ignored: list[str]) -> tuple[int | 
 
 
 def read_sizes(variables: Mapping[str, str], names: tuple[str, ...], ignored: list[str]) -> Iterator[int]:
-    """Give the numbers of processes that make sense."""
+    """Yield the numbers of processes that are valid."""
     for name in names:
         size = read_number(variables, name, 1, HIGHEST + 1, ignored)
         if size is not None:
@@ -111,7 +111,7 @@ def read_sizes(variables: Mapping[str, str], names: tuple[str, ...], ignored: li
 
 
 def read_number(variables: Mapping[str, str], name: str, least: int, most: int, ignored: list[str]) -> int | None:
-    """Return a variable's whole number, None for none; what is set and no such number is told to `ignored`."""
+    """Return a variable's whole number, None for none; a value that is no such number is added to `ignored`."""
     text = variables.get(name, "").strip()
     if text.isascii() and text.isdecimal() and len(text) <= DIGITS and least <= int(text) <= most:
         return int(text)
@@ -121,7 +121,7 @@ def read_number(variables: Mapping[str, str], name: str, least: int, most: int, 
 
 
 def find_job(variables: Mapping[str, str], ignored: list[str]) -> tuple[str | None, str]:
-    """Return the name of the job and whence: the user's word, else what the scheduler says alike on all nodes."""
+    """Return the name of the job and its source: the user's setting, else the scheduler's, alike on all nodes."""
     for name, text in job_names(variables):
         job = text if is_name(text) else clean_name(text)
         if job is not None:
@@ -132,7 +132,7 @@ def find_job(variables: Mapping[str, str], ignored: list[str]) -> tuple[str | No
 
 
 def job_names(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Give names that the job may have, the best first, and the variables they come from."""
+    """Yield names that the job may have, the best first, after the variables that they come from."""
     yield "DEEPPROF_JOB", variables.get("DEEPPROF_JOB", "")
     number = variables.get("SLURM_JOB_ID", "")
     if number:

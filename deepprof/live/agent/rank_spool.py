@@ -24,13 +24,13 @@ from deepprof.v1 import records_pb2 as pb
 __all__ = ["RankSpool"]
 
 NO_WATERMARK = -(2**62)
-BATCH_RECORDS = 32_768  # the most: the fewer messages, the less each record costs on the way
+BATCH_RECORDS = 32_768  # at most: with fewer messages each record costs less to send
 
 
 class RankSpool:
-    """Takes tables, gaps and at last the end. What it has taken survives the agent; nothing here waits for anybody.
+    """Takes tables, gaps and finally the end. Records that it has taken survive the agent; no method waits.
 
-    `records` counts what was given to it, `lost` what it was told is missing or had no room in the spool.
+    `records` counts the records given to it, `lost` those reported as missing or without space in the spool.
     """
 
     def __init__(self, identity: CollectorRun, number: int, spool: Spool, uplink: Uplink, former_next: int = 0) -> None:
@@ -40,7 +40,7 @@ class RankSpool:
         self.intake = SpoolIntake(spool)
         self.rank_names = RankNameTable(spool.names)
         self.records = self.told_missing = 0
-        self.unspooled: Counter[str] = Counter()  # records by kind for which there was no room
+        self.unspooled: Counter[str] = Counter()  # records by kind for which there was no space
         self.former_next, self.is_renamed = former_next, former_next > spool.source_next
         self.overflowed = 0
         self.watermark_ns = NO_WATERMARK
@@ -54,7 +54,7 @@ class RankSpool:
 
     @property
     def lost(self) -> int:
-        """Records that are missing and known to be."""
+        """Records that are known to be missing."""
         return self.told_missing + self.intake.lost
 
     @property
@@ -68,18 +68,18 @@ class RankSpool:
         return self.uplink.state.durable
 
     def has_overflowed(self) -> bool:
-        """Whether something had no room since the last time that somebody asked."""
+        """Whether records found no space since the last call."""
         lost, self.overflowed = self.overflowed, self.intake.lost
         return self.intake.lost > lost
 
     def name_ids(self, texts: Sequence[str]) -> npt.NDArray[np.uint32]:
-        """Return this rank's ids of `texts`; new ones travel with the next batch."""
+        """Return this rank's ids of `texts`; new ones are sent with the next batch."""
         return self.rank_names.find(texts)
 
     def send(self, tables: Tables, until_ns: int, source_next: int = 0) -> bool:
-        """Send records with this rank's name ids, sorted, on the Unix clock; none to come begins before `until_ns`.
+        """Send records with this rank's name ids, sorted, on the Unix clock; no later one begins before `until_ns`.
 
-        `source_next` counts the process's own records up to here. Returns whether the spool had room for all.
+        `source_next` counts the process's own records up to here. Returns whether the spool had space for all.
         """
         left = count_records(tables)
         self.records += left
@@ -94,7 +94,7 @@ class RankSpool:
     def _put(self, piece: Tables, count: int, until_ns: int, source_next: int) -> bool:
         first_name, texts = self.rank_names.sent, list[str]()
         for first, names in self.rank_names.take():
-            if texts:  # the promise that holds already: records of this piece follow
+            if texts:  # the watermark of before: records of this piece follow
                 self.intake.put(pb.Batch(complete_until_ns=self.watermark_ns, first_name=first_name, names=texts), 0)
             first_name, texts = first, names
         packed = [pb.Table(kind=KINDS[name], arrow=encode_table(rows)) for name, rows in piece.items() if rows.height]
@@ -106,24 +106,24 @@ class RankSpool:
         return False
 
     def gap(self, reason: str, lost: int = 0, source_next: int = 0) -> None:
-        """Say that `lost` records (0: nobody knows how many) are missing here, and why, as a word."""
+        """Report that `lost` records (0: not known how many) are missing here, and the reason, as a word."""
         self.told_missing += lost
         self.intake.gap(reason, lost, source_next)
         self.uplink.wake()
 
     def tell(self, status: CollectionStatus) -> None:
-        """Say how the collector is; the latest word counts, and none is kept on disk."""
+        """Report the collector's status; only the latest one counts, and none is kept on disk."""
         self.status = replace(status, spool_nbytes=self.spool.nbytes, lost=self.lost)
         self.uplink.tell(self.status)
 
     def end(self, dropped: Mapping[str, int] | None = None, flagged: Mapping[str, int] | None = None) -> None:
-        """Say that nothing follows; `dropped` and `flagged` count records by reason."""
+        """Report that nothing follows; `dropped` and `flagged` count records by reason."""
         self.ending = pb.End(dropped=positive(dropped), flagged=positive(flagged), await_account=True)
-        self.rank_names = RankNameTable()  # no record needs a name any more, and one that has ended is shown for long
+        self.rank_names = RankNameTable()  # no record needs a name any more, and an ended rank is shown for long
         self.settle()
 
     def settle(self) -> None:
-        """Write the end if it is still to be written: a disk that was full then may have room again."""
+        """Write the end if it is still to be written: a disk that was full then may have space again."""
         if self.ending is not None and (self.spool.ended or self.intake.end(self.ending)):
             self.ending = None
             self.uplink.wake()

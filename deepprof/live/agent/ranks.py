@@ -1,4 +1,4 @@
-"""The ranks that this node sends: one place each, one process at a time, and what a former agent has left."""
+"""The ranks that this node sends: one place each, one process at a time, and the spools a former agent has left."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ __all__ = ["AgentRanks", "EndedRank", "ProcessRefusedError"]
 log = logging.getLogger(__name__)
 
 MOST_RANKS = 1024  # on one node, at one time
-RETURNING_S = 30.0  # for processes to come back to a new agent, before what an old one left is closed
+RETURNING_S = 30.0  # for processes to come back to a new agent, before ranks that an old one left are ended
 REMEMBERED = 256  # ranks that have ended
-MOST_ENDED = 4096  # collectors of them
+MOST_ENDED = 4096  # collectors of ended ranks
 
 Key = tuple[str, int]
 
 
 class ProcessRefusedError(Exception):
-    """This process is not collected; the text says why."""
+    """This process is not collected; the text states why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class EndedRank:
 
 @dataclass(slots=True, eq=False)
 class ActiveRank:
-    """A rank that is being sent, and the task that does it; `rank` is None for one whose process has not come back."""
+    """A rank that is being sent, and the task that sends it; `rank` is None while its process has not come back."""
 
     spool: Spool
     uplink: Uplink
@@ -58,7 +58,7 @@ class ActiveRank:
 class AgentRanks:
     """All ranks. `endpoint` leads to the daemon, spools lie under `root`.
 
-    `awaits` tells whether the process of a collector is here, and may still have records for a rank that was left.
+    `awaits` returns whether the process of a collector is here, and may still have records for a rank that was left.
     """
 
     endpoint: Endpoint
@@ -68,15 +68,15 @@ class AgentRanks:
     active: dict[Key, ActiveRank] = field(default_factory=dict)
     former: list[ActiveRank] = field(
         default_factory=list
-    )  # have ended and are sent; who has the place now is sent behind
+    )  # have ended and are still sent; the rank that has the place now is sent after them
     sent: list[EndedRank] = field(default_factory=list)
     awaits: Callable[[str], bool] = lambda _: False
-    ended: dict[str, int] = field(default_factory=dict)  # the latest collectors that have, after how many records
-    has_put_off: bool = False  # spools whose rank's place was taken
-    vitals: FirstFailure = field(default_factory=FirstFailure)  # of who runs it
+    ended: dict[str, int] = field(default_factory=dict)  # the latest ended collectors, and after how many records
+    has_put_off: bool = False  # whether spools wait because their rank's place was taken
+    vitals: FirstFailure = field(default_factory=FirstFailure)  # of the agent that runs it
 
     def resume(self) -> None:
-        """Go on with what a former agent left. Needs a running loop."""
+        """Go on with the spools that a former agent left. Needs a running loop."""
         for spool in find_spools(self.root, self.budget):
             key = (spool.hello.job, spool.hello.rank)
             if key in self.active:  # two collectors of one rank, one after the other: the daemon takes them in turn
@@ -93,7 +93,7 @@ class AgentRanks:
         asyncio.get_running_loop().call_later(RETURNING_S, look)
 
     def close_left(self) -> None:
-        """End what nobody has come back for, and look again later while somebody may."""
+        """End the ranks whose process has not come back, and check again later while one may."""
         left = [active for active in self.active.values() if active.rank is None]
         for active in left:
             if not self.awaits(active.spool.hello.collector):
@@ -102,13 +102,13 @@ class AgentRanks:
             self._look_later()
 
     def let_go(self, collector: str) -> None:
-        """End what a collector has left, whose process has ended."""
+        """End the ranks left by a collector whose process has ended."""
         for active in self.active.values():
             if active.rank is None and is_run_of(active.spool.hello.collector, collector):
                 end_left(active)
 
     def open(self, identity: CollectorRun) -> RankSpool:
-        """Return the rank of `identity`, begun or gone on with. Raises `ProcessRefusedError`."""
+        """Return the rank of `identity`, new or continued. Raises `ProcessRefusedError`."""
         collector = identity.collector
         identity = self._name_again(identity)
         number = self._free_number(identity) if identity.rank is None else identity.rank
@@ -128,7 +128,7 @@ class AgentRanks:
         return active.rank
 
     def _name_again(self, identity: CollectorRun) -> CollectorRun:
-        """Return the identity with a name of its own where this collector has ended: nothing follows an end."""
+        """Return the identity, with a new name if this collector has ended: nothing may follow an End."""
         ending = {active.spool.hello.collector for active in self.all if active.spool.ended}
         left = [each.spool.hello for each in self.active.values() if each.rank is None and not each.spool.ended]
         names = [hello.collector for hello in left if hello.job == identity.job]  # a former agent may have named it so
@@ -137,12 +137,12 @@ class AgentRanks:
         return replace(identity, collector=own[0] if own else next(free))
 
     def _count_former(self, collector: str) -> int:
-        """Return how many of its records a process has given to ranks of its that have ended."""
+        """Return how many records a process has given to ranks of its own that have ended."""
         ended = self.ended | {each.spool.hello.collector: each.spool.source_next for each in self.former}
         return max((count for name, count in ended.items() if is_run_of(name, collector)), default=0)
 
     def _free_number(self, identity: CollectorRun) -> int:
-        """Return the number that this collector had before, else the lowest that nobody has."""
+        """Return the number that this collector had before, else the lowest that is free."""
         for (job, number), active in self.active.items():
             if job == identity.job and active.spool.hello.collector == identity.collector:
                 return number
@@ -150,7 +150,7 @@ class AgentRanks:
         return next(number for number in range(len(taken) + 1) if number not in taken)
 
     def _check_room(self, key: Key, hello: Hello) -> None:
-        """Raise `ProcessRefusedError` where the rank's place is taken, or none is left."""
+        """Raise `ProcessRefusedError` if the rank's place is taken, or none is left."""
         active = self.active.get(key)
         if len(self.all) >= MOST_RANKS and (active is None or active.spool.ended):
             raise ProcessRefusedError(f"there are {MOST_RANKS} ranks on this node already")
@@ -161,7 +161,7 @@ class AgentRanks:
             raise ProcessRefusedError(f"rank {key[1]} of job {key[0]} is collected already ({theirs})")
 
     def _take_over(self, key: Key) -> asyncio.Task[None] | None:
-        """Take a place that an agent before us, or a process that has ended, holds; returns what must be sent first."""
+        """Take a place that a former agent, or a process that has ended, holds; returns a task that must end first."""
         active = self.active.pop(key, None)
         if active is None:
             return None
@@ -181,7 +181,7 @@ class AgentRanks:
         return active
 
     def _close(self, key: Key, active: ActiveRank, task: asyncio.Task[None]) -> None:
-        """Let go of a rank whose sending has come to its end."""
+        """Drop a rank whose sending has ended."""
         if active not in self.all or task.cancelled():
             return
         if (error := task.exception()) is not None:
@@ -206,14 +206,14 @@ class AgentRanks:
             self.resume()
 
     def settle(self) -> None:
-        """Try again what had no room on the disk."""
+        """Write the ends for which the disk had no space before."""
         for active in self.all:
             if active.rank is not None:
                 active.rank.settle()
 
     @property
     def all(self) -> list[ActiveRank]:
-        """All that is being sent, and all that will be behind it."""
+        """All ranks that are being sent, or wait for a former one to be sent."""
         return [*self.former, *self.active.values()]
 
     @property
@@ -239,7 +239,7 @@ class AgentRanks:
 
 
 async def send_behind(before: asyncio.Task[None] | None, uplink: Uplink) -> None:
-    """Send a rank once what its place had before is sent: a daemon that hears of another one closes the former."""
+    """Send a rank once the former one of its place is sent: a daemon that gets a new one closes the former."""
     if before is not None:
         await asyncio.wait([before])
     await uplink.run()

@@ -1,4 +1,4 @@
-"""What a command has left behind: processes of it that outlive it, as `sh -c 'train.py &'` leaves one."""
+"""The processes of a command that outlive it, as `sh -c 'train.py &'` leaves one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 __all__ = ["find_remaining"]
 
 PROC = Path("/proc")
-STATE, GROUP = 0, 2  # of /proc/PID/stat, behind the name
+STATE, GROUP = 0, 2  # fields of /proc/PID/stat, after the name
 OVER = (b"Z", b"X")
 
 
 def find_remaining(job: str, socket: Path, run: str, proc: Path = PROC) -> list[int]:
     """Return the living processes of our group that the run `run` has started, as `job` and over `socket`.
 
-    One that has left the group, as a service does, is not found; nor one of another user.
+    A process that has left the group, as a service does, is not found, nor is one of another user.
     """
     wanted = {f"DEEPPROF_JOB={job}".encode(), f"DEEPPROF_RUN={run}".encode()}
     wanted |= {b"DEEPPROF_SOCKET=" + os.fsencode(socket)}
@@ -25,7 +25,7 @@ def find_remaining(job: str, socket: Path, run: str, proc: Path = PROC) -> list[
 
 
 def list_group(group: int, proc: Path) -> Iterator[int]:
-    """Give the living processes of a group."""
+    """Yield the living processes of a group."""
     for name in os.listdir(proc):
         if not name.isdecimal():
             continue
@@ -36,7 +36,7 @@ def list_group(group: int, proc: Path) -> Iterator[int]:
 
 
 def has(proc: Path, pid: int, wanted: set[bytes]) -> bool:
-    """Whether a process was started with all of those variables."""
+    """Whether a process was started with all the `wanted` variables."""
     with suppress(OSError):
         return wanted <= set((proc / str(pid) / "environ").read_bytes().split(b"\0"))
     return False

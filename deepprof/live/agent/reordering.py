@@ -1,4 +1,4 @@
-"""Records as they come, given on in the order of their starts."""
+"""Takes records as they come, and returns them in the order of their starts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SMALL_CHUNK_RECORDS = 512  # records of a chunk to which others are added: a pac
 
 @dataclass(slots=True)
 class ReorderBuffer:
-    """Holds records back until nothing can come that began before them.
+    """Holds records back until no record can come that began before them.
 
-    `watermark_ns` is what has been given on: a record that comes later and began before is `late`, counted and left
-    out. `longest_ns` is the longest record lately, from which follows how long others must be held back.
+    Records that began before `watermark_ns` have been given out: one that comes now and began before is `late`, counted
+    and left out. `longest_ns` is the longest recent record, and decides how long others must be held back.
     """
 
     chunks: list[tuple[int, int, Rows]] = field(default_factory=list)  # first and last start, rows
@@ -56,17 +56,17 @@ class ReorderBuffer:
         self.chunks.append((first_ns, last_ns, rows))
 
     def sift(self, choose: Callable[[Rows], Rows]) -> list[Rows]:
-        """Keep of what is held what `choose` returns; returns those of it that are late."""
+        """Keep the held records that `choose` returns; returns those of them that are late."""
         return [self.add(choose(rows)) for rows in self.clear()]
 
     def clear(self) -> list[Rows]:
-        """Let go of what is held, and return it."""
+        """Remove all held records, and return them."""
         held = [rows for _, _, rows in self.chunks]
         self.chunks, self.nbytes, self.longest_ns, self.last_end_ns = [], 0, 0, EARLIEST
         return held
 
     def take(self, until_ns: int) -> Rows | None:
-        """Return the records that began before `until_ns`, by start, None where there are none; promises that much."""
+        """Return the records that began before `until_ns`, by start, None if there are none; the watermark rises."""
         self.watermark_ns = max(self.watermark_ns, until_ns)
         given, kept = [], []
         for first, last, rows in self.chunks:
@@ -84,7 +84,7 @@ class ReorderBuffer:
         return by_start(given) if given else None
 
     def early_ns(self) -> int:
-        """Return a time before which some quarter of what is held began."""
+        """Return a time before which about a quarter of the held records began."""
         lasts = sorted(last for _, last, _ in self.chunks)
         return lasts[len(lasts) // 4] + 1 if lasts else self.watermark_ns
 
@@ -100,7 +100,7 @@ class ReorderBuffer:
 
 
 def by_start(parts: list[Rows]) -> Rows:
-    """Return the rows of all parts by start; those of one time in the order in which they came."""
+    """Return the rows of all parts by start; rows of one time stay in the order in which they came."""
     rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
     starts = rows["start_ns"]
     if (starts[1:] >= starts[:-1]).all():

@@ -1,7 +1,7 @@
 """A directory where reports appear: each that is done is sent as `deepprof send` would.
 
 Reports of profilers that run once (`nsys`, PyTorch's `tensorboard_trace_handler`) come as files. A file is done when it
-has not changed for a while; which were sent is written down, so that another agent sends nothing twice.
+has not changed for a while; the files sent are recorded on disk, so that another agent sends none of them twice.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RETRY_S = 30.0  # while the daemon is away
 ENTRIES = 10_000
 MEMORY_NBYTES = 4 << 20
 DATABASE = ".sqlite"
-# Files of other kinds lie in such directories too: only of these it is worth a line that they are no trace.
+# Such directories contain files of other kinds too: only for these a line reports that they are no trace.
 REPORTS = (DATABASE, ".rpd", ".pt.trace.json", ".pt.trace.json.gz", ".xplane.pb", *REPORT_SUFFIXES)
 SUFFIXES = frozenset(
     {
@@ -59,7 +59,7 @@ SUFFIXES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ReportFile:
-    """A file as it lies there: size, and when it changed."""
+    """The state of a file: size, and when it changed."""
 
     nbytes: int
     changed_ns: int
@@ -67,7 +67,7 @@ class ReportFile:
 
 @dataclass(frozen=True, slots=True)
 class ReportShipment:
-    """What a report holds: ranks of the job `job`, and files beside it that hold the same."""
+    """The content of a report: ranks of the job `job`, and files beside it with the same content."""
 
     job: str
     traces: Sequence[Trace]
@@ -78,7 +78,7 @@ Send = Callable[[ReportShipment], Awaitable[int]]
 
 
 def sender_to(endpoint: Endpoint, notices: NoticeLog, clock: Clock = CLOCK) -> Send:
-    """Return what sends a shipment to a daemon and returns how many records are durable there."""
+    """Return a function that sends a shipment to a daemon and returns how many records are durable there."""
 
     async def send(shipment: ReportShipment) -> int:
         sending = ReplayRun(endpoint, shipment.traces, TraceReplay(shipment.job), clock, None, notices.say)
@@ -92,7 +92,7 @@ def sender_to(endpoint: Endpoint, notices: NoticeLog, clock: Clock = CLOCK) -> S
 
 
 def check_files(endpoint: Endpoint) -> None:
-    """Raise a `DaemonError` that passes where a token or certificate does not serve: that is no fault of a report."""
+    """Raise a passing `DaemonError` if a token or certificate does not work: that is no fault of a report."""
     try:
         endpoint.metadata()
         endpoint.tls()
@@ -101,10 +101,10 @@ def check_files(endpoint: Endpoint) -> None:
 
 
 def read_report(path: Path, job: str) -> ReportShipment | None:
-    """Return what a file holds, None for one that is no report. Raises `TraceError` for one that cannot be read.
+    """Return the content of a file, None for one that is no report. Raises `TraceError` for one that cannot be read.
 
-    A file that names its rank, inside or by its name, is that rank of `job`; any other is a job of its own, `job/NAME`,
-    and each process whose work it holds a rank of it.
+    A file that names its rank, inside or by its name, is that rank of `job`. Any other file is a job of its own,
+    `job/NAME`, and each process whose work it contains is a rank of it.
     """
     job = clean_name(job) or "reports"
     alone = clean_name(f"{job}/{name_of(path)}") or job
@@ -124,7 +124,7 @@ def read_report(path: Path, job: str) -> ReportShipment | None:
 
 
 def name_of(path: Path) -> str:
-    """Return a file's name without what says its format."""
+    """Return a file's name without the suffixes of its format."""
     name = path
     while name.suffix in SUFFIXES and name.stem:
         name = name.with_suffix("")
@@ -133,7 +133,7 @@ def name_of(path: Path) -> str:
 
 @dataclass(slots=True)
 class ReportMemory:
-    """Which reports were dealt with, as they were then; kept in the file `path` if there is one."""
+    """Which reports were handled, and their state then; kept in the file `path` if there is one."""
 
     path: Path | None = None
     reports: dict[str, ReportFile] = field(default_factory=dict)
@@ -143,14 +143,14 @@ class ReportMemory:
             try:
                 self.reports = msgspec.json.decode(self.path.read_bytes(), type=dict[str, ReportFile])
             except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-                self.reports = {}  # what is sent again the daemon knows
+                self.reports = {}  # the daemon recognises reports that are sent again
 
     def has(self, name: str, report: ReportFile) -> bool:
-        """Return whether this report was dealt with as it is now."""
+        """Return whether this report was handled in its present state."""
         return self.reports.get(name) == report
 
     def add(self, name: str, report: ReportFile, present: Mapping[str, object]) -> None:
-        """Write down that a report was dealt with, and forget those that are no longer `present`."""
+        """Record that a report was handled, and forget those that are no longer `present`."""
         kept = {other: was for other, was in self.reports.items() if other in present}
         self.reports = {**kept, name: report}
         if self.path is not None:
@@ -159,7 +159,7 @@ class ReportMemory:
 
 @dataclass(slots=True)
 class ReportSource:
-    """Watches `folder` and has `send` send what appears there under the name `job`, one report after the other."""
+    """Watches `folder` and has `send` send each report that appears there under the name `job`, one after the other."""
 
     folder: Path
     job: str
@@ -180,7 +180,7 @@ class ReportSource:
             await self.clock.sleep(LOOK_S)
 
     def state(self) -> dict[str, Any]:
-        """Return how it does, for the agent's answer."""
+        """Return the state, for the agent's answer."""
         return {
             "source": "reports",
             "path": str(self.folder),
@@ -192,7 +192,7 @@ class ReportSource:
         }
 
     async def look(self) -> None:
-        """Look at the directory once, and deal with all that is done."""
+        """List the directory once, and handle all files that are done."""
         found = await asyncio.to_thread(self.list_files)
         now_s = self.clock.now_s()
         self.since_s = {n: self.since_s[n] if self.present.get(n) == r else now_s for n, r in found.items()}
@@ -200,14 +200,14 @@ class ReportSource:
         if now_s < self.retry_s:
             return
         for name in self.find_settled(now_s):
-            if self.memory.has(name, found[name]):  # another one held the same
+            if self.memory.has(name, found[name]):  # another file had the same content
                 continue
             if not await self.deal_with(name):
                 self.retry_s = self.clock.now_s() + RETRY_S
                 return
 
     def list_files(self) -> dict[str, ReportFile]:
-        """Return the directory's own regular files; links and hidden files are somebody else's business."""
+        """Return the directory's own regular files; links and hidden files are ignored."""
         try:
             with os.scandir(self.folder) as entries:
                 listed = list(islice(entries, ENTRIES + 1))
@@ -230,11 +230,11 @@ class ReportSource:
         return sorted(done, key=lambda name: (self.present[name].changed_ns, name))
 
     def patience_s(self, name: str) -> float:
-        """Return how long a file must not have changed: of a raw report another form may be in the making."""
+        """Return how long a file must not have changed: a raw report may still be being exported."""
         return max(EXPORT_S, self.settle_s) if name.endswith(REPORT_SUFFIXES) else self.settle_s
 
     async def deal_with(self, name: str) -> bool:
-        """Send one file and write down that it was; return whether to go on with others."""
+        """Send one file and record that it was sent; return whether to go on with others."""
         report, path = self.present[name], self.folder / name
         try:
             if not self.is_exported(path):
@@ -247,7 +247,7 @@ class ReportSource:
         except DeepProfError as error:
             self.counts["unreadable"] += 1
             self.notices.say(str(error))
-        except Exception as error:  # a bug that this one has met: others are sent all the same
+        except Exception as error:  # a bug that this file triggers: others are still sent
             log.exception("source-failed", extra={"path": str(path)})
             self.counts["unreadable"] += 1
             self.notices.say(f"{path} is left out, which has met a bug ({type(error).__name__}: {error})")
@@ -255,7 +255,7 @@ class ReportSource:
         return True
 
     def is_exported(self, path: Path) -> bool:
-        """Return whether a raw report lies there as a database too."""
+        """Return whether a raw report is there as a database too."""
         return path.name.endswith(REPORT_SUFFIXES) and path.with_suffix(DATABASE).name in self.present
 
     async def ship(self, path: Path) -> None:
@@ -274,7 +274,7 @@ class ReportSource:
                 self.remember(beside.name, self.present[beside.name])
 
     def remember(self, name: str, report: ReportFile) -> None:
-        """Write down that a file was dealt with."""
+        """Record that a file was handled."""
         try:
             self.memory.add(name, report, self.present)
         except (OSError, DeepProfError) as error:
@@ -282,7 +282,7 @@ class ReportSource:
 
 
 def look_up(entry: os.DirEntry[str]) -> ReportFile | None:
-    """Return an entry's report, None for what is no regular file or hidden."""
+    """Return an entry's report, None if it is hidden, empty or no regular file."""
     try:
         if entry.name.startswith(".") or not entry.is_file(follow_symlinks=False):
             return None

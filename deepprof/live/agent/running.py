@@ -1,9 +1,9 @@
-"""Running a command as if we were not there: its terminal, its files, its signals, its exit.
+"""Runs a command as if we were not there: its terminal, its files, its signals, its exit.
 
 The command is our child in our process group and session, so that a terminal's keys reach it by themselves. Signals
-are blocked here and taken one by one with who sent them: only so can one that was sent to us alone be passed on, and
-one that the terminal sent to the whole group be left. A process that signals the whole group by hand cannot be told
-from one that means us: the command hears it twice then.
+are blocked here and taken one by one with their sender: only so can a signal that was sent to us alone be passed on,
+and one that the terminal sent to the whole group be ignored. A process that signals the whole group itself cannot be
+distinguished from one that signals us only: the command then gets the signal twice.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = [
 
 PASSED = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT]
 REQUESTS = {signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}  # to end
-# What Python ignores and a command expects to end it.
+# Signals that Python ignores and that a command expects to end it.
 DEFAULT = [signal.SIGPIPE, signal.SIGXFSZ]
 BY_PROCESSES = 0  # the highest si_code of a signal that a process sent; the kernel's own, the terminal's, are above
 TICK_S = 0.5
-BROADCASTERS = {"slurmstepd"}  # it signals each process of a step by itself: the command has heard it already
+BROADCASTERS = {"slurmstepd"}  # it signals each process of a step separately: the command has got the signal already
 SHELL = "/bin/sh"
-NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells say it
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells return them
 
 
 class CannotRunError(Exception):
@@ -50,9 +50,9 @@ class CannotRunError(Exception):
 
 @contextmanager
 def deaf_threads() -> Iterator[None]:
-    """Have no thread that is started within hear a signal, as libraries start some when they are loaded.
+    """Block all signals in threads that are started within, as libraries start some when they are loaded.
 
-    What the main thread has blocked and does not take at once the kernel gives to any other one, and we die of it.
+    A signal that the main thread blocks and does not take at once goes to any other thread, and would end us.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
@@ -63,12 +63,12 @@ def deaf_threads() -> Iterator[None]:
 
 @contextmanager
 def signals_blocked() -> Iterator[frozenset[int]]:
-    """Keep the signals that are passed on for `wait` until the block ends; gives the mask that was before.
+    """Keep the signals that are passed on for `wait` until the block ends; yields the mask that was before.
 
-    What is ignored, as SIGHUP under nohup, stays ignored by the command too and is not taken. What comes once the
-    command is over is for nobody, and changes no exit code.
+    Ignored signals, as SIGHUP under nohup, stay ignored by the command too and are not taken. Signals that come after
+    the command has ended are dropped, and change no exit code.
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would take the command's status with it
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it were ignored, the command's status would be lost
     taken = {each for each in PASSED if signal.getsignal(each) is not signal.SIG_IGN}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, taken | {signal.SIGCHLD})
     try:
@@ -92,7 +92,7 @@ def spawn(command: Sequence[str], environ: Mapping[str, str], mask: frozenset[in
 
 
 def replace(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
-    """Become the command: nothing of us stays. Raises `CannotRunError`."""
+    """Replace this process by the command. Raises `CannotRunError`."""
     for each in DEFAULT:
         signal.signal(each, signal.SIG_DFL)
     try:
@@ -125,7 +125,7 @@ def wait(child: int, tick: Callable[[Mapping[int, int]], None]) -> int:
         info = signal.sigtimedwait(taken, TICK_S)
         if info is not None and info.si_signo != signal.SIGCHLD:
             if is_for_us(info, child):
-                with suppress(PermissionError):  # behind sudo it is root's, and hears root alone
+                with suppress(PermissionError):  # under sudo it is root's, and only root may signal it
                     os.kill(child, info.si_signo)  # not reaped yet: the pid is its own
             continue
         ended = dict(reap())
@@ -135,7 +135,7 @@ def wait(child: int, tick: Callable[[Mapping[int, int]], None]) -> int:
 
 
 def is_for_us(info: signal.struct_siginfo, child: int) -> bool:
-    """Whether a signal was sent to us alone, so that the command has not heard it."""
+    """Whether a signal was sent to us alone, so that the command has not got it."""
     if info.si_code > BY_PROCESSES or info.si_pid == child:
         return False
     return not info.si_pid or read_name(info.si_pid) not in BROADCASTERS  # 0: from outside of this container
@@ -150,7 +150,7 @@ def read_name(pid: int) -> str:
 
 
 def reap() -> Iterator[tuple[int, int]]:
-    """Give pid and status of every child that ended; as a container's first process we inherit strangers' too."""
+    """Yield pid and status of every child that ended; a container's first process inherits other children too."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -162,12 +162,12 @@ def reap() -> Iterator[tuple[int, int]]:
 
 
 def wait_for_request(seconds: float) -> bool:
-    """Wait so long, or until a signal asks to end: whether one did. Only within `signals_blocked`."""
+    """Wait for `seconds`, or until a signal asks to end; return whether one did. Only within `signals_blocked`."""
     return signal.sigtimedwait(REQUESTS, seconds) is not None
 
 
 def leave(status: int) -> int:
-    """Return the exit code for a wait status, or die of the signal that the command died of, without a second core."""
+    """Return the exit code for a wait status, or end by the signal that ended the command, without a second core."""
     if not os.WIFSIGNALED(status):
         return os.WEXITSTATUS(status)
     number = os.WTERMSIG(status)
@@ -176,4 +176,4 @@ def leave(status: int) -> int:
         signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
     os.kill(os.getpid(), number)
-    return 128 + number  # a container's first process does not die of it
+    return 128 + number  # the signal does not end a container's first process

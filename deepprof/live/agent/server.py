@@ -1,4 +1,4 @@
-"""The agent's socket: who may speak there, and every connection's packets."""
+"""The agent's socket: which processes may connect, and every connection's packets."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ __all__ = ["AgentServer", "bind"]
 
 log = logging.getLogger(__name__)
 
-GREETING_S = 10.0  # that a connection may take to say who it is
+GREETING_S = 10.0  # for a new connection to identify itself
 MOST_CONNECTIONS = 4096
-WAITING = 1024  # to be let in: all processes of a node begin at once
+WAITING = 1024  # connections not yet accepted: all processes of a node begin at once
 RECEIVE_NBYTES = 4 << 20
 
 
@@ -52,7 +52,7 @@ def bind(path: Path, *, for_all: bool = False) -> socket.socket:
 
 @contextlib.contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Keep others from looking at `path` between our look and our listening: two would take it one from the other."""
+    """Let no other agent check `path` between our check and our listening: both would then take it."""
     lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -62,7 +62,7 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def listen(path: Path, *, for_all: bool) -> socket.socket:
-    """Return a socket that listens at `path`, where nothing is. Raises `UsageError`."""
+    """Return a socket that listens at `path`, where no file is. Raises `UsageError`."""
     endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         endpoint.bind(str(path))
@@ -77,7 +77,7 @@ def listen(path: Path, *, for_all: bool) -> socket.socket:
 
 @dataclass(slots=True)
 class AgentServer:
-    """Serves one socket; `answer` says how the agent does."""
+    """Serves one socket; `answer` returns the agent's status."""
 
     endpoint: socket.socket
     members: SessionMembers
@@ -92,7 +92,7 @@ class AgentServer:
         while True:
             try:
                 connection, _ = await loop.sock_accept(self.endpoint)
-            except OSError as error:  # no descriptors left: those who are connected are served on
+            except OSError as error:  # no descriptors left: open connections are still served
                 log.warning("not-accepted", extra={"why": str(error)})
                 await self.clock.sleep(1.0)
                 continue
@@ -104,7 +104,7 @@ class AgentServer:
             task.add_done_callback(self.connections.discard)
 
     async def serve(self, connection: socket.socket) -> None:
-        """Serve one connection; nothing that it says ends more than itself."""
+        """Serve one connection; an error in it ends only that connection."""
         with contextlib.closing(connection):
             connection.setblocking(False)
             peer = Peer(*find_peer(connection))
@@ -125,7 +125,7 @@ class AgentServer:
                 conversation.close()
 
     async def close(self) -> None:
-        """End all connections, and listen no longer; again: nothing."""
+        """End all connections, and listen no longer; a second call does nothing more."""
         if self.endpoint.fileno() >= 0:
             unlink_own(self.endpoint)
             self.endpoint.close()
@@ -136,14 +136,14 @@ class AgentServer:
 
 @dataclass(slots=True)
 class ProcessConnection:
-    """What is said over one connection."""
+    """The packets of one connection."""
 
     server: AgentServer
     connection: socket.socket
     peer: Peer
     member: ProcessMember | None = None
     level: CollectionLevel = CollectionLevel.OFF
-    has_asked: bool = False  # who has asked may stay, and the agent stays as long
+    has_asked: bool = False  # a client that has asked may stay, and the agent stays as long
 
     async def hold(self) -> None:
         """Read packets until the other side closes. Raises `ProtocolError`, `OSError`, `TimeoutError`."""
@@ -158,7 +158,7 @@ class ProcessConnection:
             await self.heed(kind, payload)
 
     async def heed(self, kind: int, payload: memoryview) -> None:
-        """Do what a packet asks for."""
+        """Handle a packet."""
         if kind == Kind.ASK:
             self.has_asked = True
             await self.say(Kind.ANSWER, msgspec.json.encode(self.server.answer()))
@@ -170,11 +170,11 @@ class ProcessConnection:
             self.member.take(kind, payload)
             if self.member.level != self.level:
                 self.level = self.member.level
-                with contextlib.suppress(OSError):  # it may be gone; what it has said before is still to be read
+                with contextlib.suppress(OSError):  # it may be gone; what it has sent before is still to be read
                     await self.say(Kind.LEVEL, np.array([self.level], "<u4").tobytes())
 
     async def welcome(self, payload: memoryview) -> None:
-        """Let a process in."""
+        """Admit a process, and send WELCOME."""
         hello = read_hello(payload)
         self.member = self.server.members.join(hello, self.peer, time.time())
         self.level = self.member.level
@@ -182,17 +182,17 @@ class ProcessConnection:
         await self.say(Kind.WELCOME, np.array([VERSION, self.level], "<u4").tobytes())
 
     async def say(self, kind: Kind, payload: bytes) -> None:
-        """Write a packet; who does not read loses the connection."""
+        """Send a packet; a peer that does not read loses the connection."""
         async with asyncio.timeout(GREETING_S):
             await asyncio.get_running_loop().sock_sendall(self.connection, make_packet(kind, payload))
 
     def close(self) -> None:
-        """Take note that it is over."""
+        """Note that the connection is over."""
         if self.member is not None:
             self.server.members.leave(self.member, self.server.clock.now_s())
 
 
 def unlink_own(endpoint: socket.socket) -> None:
-    """Remove a listening socket's file, while it listens: no other agent has taken the place then."""
+    """Remove a listening socket's file, while it listens: until then no other agent can take its place."""
     with contextlib.suppress(OSError):
         os.unlink(endpoint.getsockname())

@@ -1,4 +1,4 @@
-"""What the agent collects beside the processes that speak to it: PyTorch's windows, a growing file, reports."""
+"""What the agent collects beside the processes that connect to it: PyTorch's windows, a growing file, reports."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ WINDOWS, SENT = "kineto-windows", "reports-sent.json"
 
 
 class AgentSource(Protocol):
-    """A task of the agent's."""
+    """A source, as a task of the agent."""
 
     async def run(self) -> None:
         """Collect until cancelled, or until there is nothing more. Raises `DeepProfError` where it cannot."""
 
     def state(self) -> dict[str, Any]:
-        """Return how it does; `processes` and `waiting` say whether it is at work."""
+        """Return its state; `processes` and `waiting` show whether it is at work."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Which sources are wanted. `job` names what a file does not; files without one take their own name."""
+    """Which sources are wanted. `job` is the job of what names none itself; without it a file's own name is used."""
 
     kineto: WindowSchedule | None = None
     tail: Path | None = None

@@ -1,4 +1,4 @@
-"""What the agent says of a rank's collector, as a value and as the daemon's message."""
+"""The status of a rank's collector, as a value and as the message to the daemon."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEVELS: tuple[CollectorLevel, ...] = get_args(CollectorLevel)  # by the protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionStatus:
-    """How a collector is: `level` since `since_unix_ns` (0: not known), and why where that is not `full`.
+    """The state of a collector: `level` since `since_unix_ns` (0: not known), and the reason if it is not `full`.
 
     `duty_ratio` is the share of the time that is recorded, `overhead_ratio` the CPU time that collecting takes over one
     core's. `lost` and `level_changes` count from the rank's beginning. `notice` is for people.
@@ -36,7 +36,7 @@ class CollectionStatus:
 
 
 def to_message(status: CollectionStatus) -> pb.Status:
-    """Return the message, its values within what a daemon takes: a wrong one would end the stream of records."""
+    """Return the message, its values limited to what a daemon accepts: a wrong one would end the stream of records."""
     return pb.Status(
         level=LEVELS.index(status.level) + 1,  # type: ignore[arg-type]
         reason=shorten(printable(status.reason), LIMITS.reason_chars),

@@ -1,4 +1,4 @@
-"""What became of a command's records, from the agent's words, as one line."""
+"""What became of a command's records, from the agent's answer, as one line."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from deepprof.render.plain import printable, shorten
 __all__ = ["AWAY", "FinishedCommand", "RunAccount", "add_up", "describe", "list_missing", "select"]
 
 SHOWN = 3  # refusals and notices in one line
-SAID_CHARS = 120  # of what the daemon said of records that it refused
-REFUSED = "refused"  # why records are missing that the daemon did not take
-# What `client.errors` says of a daemon that is not there; all else it said itself, or the way to it did.
+SAID_CHARS = 120  # of the daemon's text on records that it refused
+REFUSED = "refused"  # the reason of missing records that the daemon did not take
+# The texts of `client.errors` for a daemon that is not there; others come from the daemon or the way to it.
 AWAY = {"there is no such socket", "nothing listens there", "is about to stop", "broke the connection off"}
 
 
 @dataclass(frozen=True, slots=True)
 class RunAccount:
-    """The records of a command's processes on this node; `settled`: nothing is to come, nothing waits.
+    """The records of a command's processes on this node; `settled`: none are to come, and none wait.
 
-    Of those `made` the daemon has `kept` some, as it says itself; None: it does not say, and has acknowledged those
-    that are neither `missing` nor `waiting`. Of the waiting ones it has the `uncounted`, and has still to look at them.
-    `cut` are processes that were gone before they had said their end: what they had not sent is counted nowhere.
-    `said` is what the daemon said of records that it refused.
+    Of those `made` the daemon has `kept` some, by its own count. None: it gives no count, and has acknowledged those
+    that are neither `missing` nor `waiting`. Of the waiting ones it has the `uncounted`, but has not examined them yet.
+    `cut` counts processes that were gone before they sent END: what they had not sent is counted nowhere. `said` is the
+    daemon's text on records that it refused.
     """
 
     ranks: int
@@ -41,7 +41,7 @@ class RunAccount:
 
     @property
     def acknowledged(self) -> int:
-        """Records that the daemon has on disk, as far as anybody knows."""
+        """Records that the daemon has on disk, as far as is known."""
         return max(0, self.made - sum(self.missing.values()) - self.waiting)
 
 
@@ -49,9 +49,9 @@ class RunAccount:
 class FinishedCommand:
     """A command that has ended.
 
-    `to` is the daemon's address where the user gave one, `usual` the one that `deepprof watch` takes without one, None
-    where that is not known. `since_unix_ns` is when the agent began that the run found: a later one knows nothing of
-    what came before it. `going` are processes of the command that have outlived it.
+    `to` is the daemon's address if the user gave one, `usual` the one that `deepprof watch` takes by default, None if
+    that is not known. `since_unix_ns` is when the agent that the run found began: a later agent knows nothing of the
+    time before it. `going` are processes of the command that have outlived it.
     """
 
     job: str
@@ -62,16 +62,16 @@ class FinishedCommand:
 
 
 def select(answer: AgentStatus, job: str, before: Collection[str]) -> list[ProcessStatus]:
-    """Return the job's processes but those of `before`, the sessions that were known when the command began."""
+    """Return the job's processes except those of `before`, the sessions that were known when the command began."""
     return [each for each in answer.processes if each.job == job and each.session not in before]
 
 
 def add_up(processes: Iterable[ProcessStatus], is_alive: Callable[[int], bool]) -> RunAccount:
     """Return the numbers of `processes`.
 
-    The command has ended, so that one that `is_alive` is another run's of the same job: it is not waited for. Of
-    several processes that were one rank, one after the other, each has a spool of its own. One that was refused has
-    records and no rank: they went nowhere.
+    The command has ended, so that a process that `is_alive` belongs to another run of the same job: it is not waited
+    for. Several processes that were one rank, one after the other, have a spool each. A process that was refused has
+    records and no rank: these were not sent.
     """
     ours = list(processes)
     told = [each for each in ours if each.records and each.rank is not None]
@@ -105,7 +105,7 @@ def describe(answer: AgentStatus, run: FinishedCommand, processes: list[ProcessS
     rest = [f"refused: {why}" for why in list_refusals(answer, processes)] if account.ranks else []
     rest += [f"its process {min(run.going)} runs on"] if run.going else []
     if account.waiting and not answer.connected and answer.trouble in AWAY:
-        how = " (deepprof serve)" if answer.to.startswith("unix:") else ""  # another machine's is not ours to start
+        how = " (deepprof serve)" if answer.to.startswith("unix:") else ""  # another machine's cannot be started here
         rest.append(f"they are sent once the daemon runs{how}")
     elif account.ranks or rest:
         rest.append(f"deepprof watch {name_daemon(answer, run)}--job {run.job}")
@@ -113,16 +113,16 @@ def describe(answer: AgentStatus, run: FinishedCommand, processes: list[ProcessS
 
 
 def name_daemon(answer: AgentStatus, run: FinishedCommand) -> str:
-    """Return the address for `deepprof watch`, empty where that looks there by itself.
+    """Return the address for `deepprof watch`, empty if that takes it by default.
 
-    The records are where the agent sends them, whatever this command was asked for.
+    The records are where the agent sends them, whatever address this command was given.
     """
     at = answer.to or run.to or ""
     return f"{at} " if at and (run.to or run.usual not in {None, at}) else ""
 
 
 def list_numbers(answer: AgentStatus, account: RunAccount, *, is_another: bool) -> str:
-    """Return what became of the records, `is_another`: with an agent that was started on the way."""
+    """Return what became of the records; `is_another`: the agent was started again meanwhile."""
     parts = [counted(account.ranks, "rank"), *list_kept(answer, account)]
     parts += ["since the agent was started again"] if is_another else []
     unsent = account.waiting - account.uncounted
@@ -144,14 +144,14 @@ def list_kept(answer: AgentStatus, account: RunAccount) -> list[str]:
 
 
 def list_missing(missing: Mapping[str, int], said: str = "") -> list[str]:
-    """Return the missing records by reason, most first; `said` is what the daemon said of those that it refused."""
+    """Return the missing records by reason, most first; `said` is the daemon's text on those that it refused."""
     order = sorted(missing.items(), key=lambda each: (-each[1], each[0]))
     why = {REFUSED: f" ({shorten(printable(said), SAID_CHARS)})"} if said else {}
     return [f"{count:,} {reason}{why.get(reason, '')}" for reason, count in order if count]
 
 
 def describe_cut(count: int) -> str:
-    """Return what the numbers leave out, of `count` processes whose end was not heard."""
+    """Return the text on what the numbers leave out, for `count` processes that did not send END."""
     if not count:
         return ""
     who = "1 process that never said its end" if count == 1 else f"{count:,} processes that never said their end"
@@ -159,14 +159,14 @@ def describe_cut(count: int) -> str:
 
 
 def list_refusals(answer: AgentStatus, processes: list[ProcessStatus]) -> list[str]:
-    """Return why processes were refused, but those that are not ours."""
+    """Return why processes were refused, except those of other jobs or runs."""
     ours = {each.pid for each in processes}
     others = {each.pid for each in answer.processes} - ours
     return list(dict.fromkeys(each.why for each in answer.refused if each.why and each.pid not in others))[:SHOWN]
 
 
 def explain_nothing(answer: AgentStatus, processes: list[ProcessStatus]) -> str:
-    """Return why no record came, as far as anybody says it."""
+    """Return why no record came, as far as refusals and notices state it."""
     notices = [notice.text for each in processes for notice in each.notices if notice.text]
     said = list(dict.fromkeys([*list_refusals(answer, processes), *notices]))[:SHOWN]
     if said:

@@ -1,4 +1,4 @@
-"""Which thread of a process trains, as its operators come."""
+"""Decides which thread of a process trains, as its operators come."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deepprof.metrics.operators import MIN_OPERATORS, PLACE, Place
 
 __all__ = ["ProcessThreads"]
 
-# Longer than a training thread usually waits for data, and than a checkpoint takes; then it has ended or hangs.
+# Longer than a training thread usually waits for data, or than a checkpoint takes: after it the thread ended or hangs.
 SILENT_NS = 10_000_000_000
 COLUMNS = (*PLACE, "trains", "operators", "spent", "end_ns")
 MAX_REMEMBERED_THREADS = 1024  # threads that are remembered; a server may begin one for every request
@@ -28,7 +28,7 @@ class ThreadActivity:
 
 
 class ProcessThreads:
-    """The threads of a process: all of them before one is chosen, then those since that one was last heard."""
+    """The threads of a process: all of them before one is chosen, then those seen since that one was last active."""
 
     def __init__(self) -> None:
         self.seen: dict[Place, ThreadActivity] = {}
@@ -39,7 +39,7 @@ class ProcessThreads:
         return any(each.trains for each in self.seen.values())
 
     def take(self, times: pl.DataFrame, chosen: Place | None = None) -> None:
-        """Take what `thread_times` says of a window; the `chosen` thread is not forgotten."""
+        """Add the `thread_times` of a window; the `chosen` thread is not forgotten."""
         for process, thread, trains, operators, spent_ns, end_ns in times.select(COLUMNS).rows():
             seen = self.seen.setdefault((process, thread), ThreadActivity())
             seen.trains, seen.last_ns = seen.trains or trains, max(seen.last_ns, end_ns)
@@ -56,7 +56,7 @@ class ProcessThreads:
         return max(places, key=lambda place: (self.seen[place].trains, self.seen[place].spent_ns))
 
     def find_other(self, chosen: Place, times: pl.DataFrame) -> Place | None:
-        """Return the thread that takes the place of the `chosen` one after a window, None where that one stays."""
+        """Return the thread that replaces the `chosen` one after a window, None if that one stays."""
         before_ns = self.seen[chosen].last_ns
         self.take(times, chosen)
         rivals = self.rivals(chosen)
@@ -67,10 +67,10 @@ class ProcessThreads:
         return None
 
     def rivals(self, chosen: Place) -> list[Place]:
-        """Return the threads of which one should take the chosen one's place.
+        """Return the threads of which one should replace the chosen one.
 
-        One that trains comes before one that never did. Otherwise the chosen one has to be silent for long, and the
-        other one to compute meanwhile, and to train where the chosen one did.
+        A thread that trains replaces one that never did. Otherwise the chosen one must have been silent for long, and
+        the other one must have computed meanwhile, and must train if the chosen one did.
         """
         own = self.seen[chosen]
         others = {place: seen for place, seen in self.seen.items() if place != chosen}

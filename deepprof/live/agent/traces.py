@@ -1,4 +1,4 @@
-"""Whole traces given to a rank: moved to Unix time, under the rank's own names, a piece of time after the other."""
+"""Gives whole traces to a rank: moved to Unix time, under the rank's own names, in pieces by time."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Ids = npt.NDArray[np.uint32]
 
 
 class RankReceiver(Protocol):
-    """What takes the records of one rank; `deepprof.live.agent.rank_spool.RankSpool` is one."""
+    """An object that takes the records of one rank; `deepprof.live.agent.rank_spool.RankSpool` is one."""
 
     def name_ids(self, texts: Sequence[str]) -> Ids:
-        """Return the rank's ids of names; new ones are made."""
+        """Return the rank's ids of names; new names get new ids."""
         ...
 
     def send(self, tables: Tables, until_ns: int) -> object:
@@ -35,17 +35,17 @@ class RankReceiver(Protocol):
         ...
 
     def gap(self, reason: str, lost: int = 0) -> object:
-        """Take note that records are missing here."""
+        """Note that records are missing here."""
         ...
 
     def end(self, dropped: Mapping[str, int] | None = None) -> object:
-        """Take note that nothing follows, and of records that were read and not sent, by reason."""
+        """Note that nothing follows, and which records were read and not sent, by reason."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TraceReceipt:
-    """What became of a trace: records given to the rank and those too late for it; what is promised now, Unix ns."""
+    """What became of a trace: records given to the rank, those too late for it, and the watermark now, Unix ns."""
 
     records: int
     late: int
@@ -62,9 +62,9 @@ async def send_trace(
 ) -> TraceReceipt:
     """Give a trace's records to `rank` in the order of time.
 
-    Records that start before `watermark_ns`, which was promised before, are late and left out. `until_ns` is what may
-    be promised at the end, by default 1 ns past the last start. `offset_ns` takes a session clock to Unix time where
-    the trace does not say it. Stacks and operands are left out: their ids hold in one trace only. Raises `TraceError`
+    Records that start before `watermark_ns`, the watermark so far, are late and left out. `until_ns` is the watermark
+    at the end, by default 1 ns past the last start. `offset_ns` moves a session clock to Unix time if the trace does
+    not state its offset. Stacks and operands are left out: their ids are valid in one trace only. Raises `TraceError`
     for a trace whose clock is not known.
     """
     trace = on_unix(trace, offset_ns)
@@ -80,7 +80,7 @@ async def send_trace(
 
 
 def on_unix(trace: Trace, offset_ns: int | None) -> Trace:
-    """Return the trace on Unix time. Raises `TraceError` where nothing says how."""
+    """Return the trace on Unix time. Raises `TraceError` if the offset is not known."""
     moved = to_unix(trace)
     if moved is not None:
         return moved
@@ -118,7 +118,7 @@ def last_start(tables: Tables) -> int:
 
 
 def rename(rank: RankReceiver, tables: Tables, names: pl.Series) -> Tables:
-    """Return the tables with the rank's own ids; it learns only names that a record uses."""
+    """Return the tables with the rank's own ids; it gets only names that a record uses."""
     named = [table for table, rows in tables.items() if "name_id" in rows.columns]
     if not named:
         return tables

@@ -1,4 +1,4 @@
-"""Carries one spool to the daemon, however long that is away; the spool is what is kept, here are a few messages."""
+"""Sends one spool to the daemon, however long that is away; the spool keeps the messages, the uplink holds a few."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 POLICY = SendPolicy(window_nbytes=8 << 20, patience_s=None, reach_s=None, counted=True)
 NOT_KEPT, REFUSED = "not-kept", "refused"  # reasons of gaps
 BARE = pb.End(await_account=True)
-REFUSALS = 3  # of what starts at the same record: not a daemon that is just being set up
+REFUSALS = 3  # of the message at the same record: so many are not from a daemon that is just being set up
 
 
 @dataclass(frozen=True, slots=True)
 class UplinkState:
-    """How an uplink is: `problem` in one line where there is one, `since_s` (of its clock) when this began.
+    """The state of an uplink: `problem` in one line if there is one, `since_s` (of its clock) when this state began.
 
-    `durable` is the number below which the daemon has all records, `ended` that everything has arrived.
+    `durable` is the number below which the daemon has all records; `ended`: everything has arrived.
     """
 
     connected: bool = False
@@ -64,11 +64,11 @@ class LeftOut:
 class Uplink:
     """Sends a spool: `run` it as a task, and `wake` it after each append.
 
-    A daemon that is away is waited for. One that has lost its store, or was restored from a copy, is sent what is kept,
-    behind a gap `not-kept` for what is not, under the same name: it begins anew where it stands, and no name is lost.
-    A message that it refuses three times is left out, with a gap `refused`; any other refusal is tried again, with
-    pauses of at most 10 s, as a token or a limit may be mended. One that the daemon has an end of already goes on under
-    another name. `notice` is told of every failure.
+    A daemon that is away is waited for. One that has lost its store, or was restored from a copy, gets the kept
+    messages after a gap `not-kept` for the others, under the same name: sending begins anew at the daemon's own number,
+    and no name is lost. A message that the daemon refuses three times is left out, with a gap `refused`; after any
+    other refusal sending is tried again, with pauses of at most 10 s, as a token or a limit may be corrected. A spool
+    of which the daemon has an End already goes on under another name. `notice` is called with every failure.
     """
 
     def __init__(  # noqa: PLR0913 - what is sent and where; the rest by name
@@ -81,7 +81,7 @@ class Uplink:
         notice: Callable[[str], None] | None = None,
         is_left: bool = False,
     ) -> None:
-        """`is_left`: nobody appends any more (`find_spools`): done when everything has arrived, without an End too."""
+        """`is_left`: no process appends any more (`find_spools`): done when all has arrived, even without an End."""
         self.endpoint, self.spool, self.policy, self.clock = endpoint, spool, policy, clock
         self.notice, self.is_left = notice, is_left
         self.patience = RetrySchedule(clock)
@@ -92,35 +92,35 @@ class Uplink:
         self._refused = (-1, 0)  # the record at which messages were refused, and how often
         self._status: pb.Status | None = None
         self._cursor = SpoolCursor()
-        self._ends_bare = False  # what the End counts was refused
+        self._ends_bare = False  # the End's counts were refused
         self._leaving: list[LeftOut] = []  # their gaps are not durable yet
         self.left_out: dict[str, Counter[str]] = {}  # records by reason and kind that will not arrive
-        self.refusal = ""  # what the daemon said of the message that it refused last
-        self.account: pb.Account | None = None  # the daemon's, as it was last told; None: it does not say
-        self.counted = 0  # all records below this number are in it
+        self.refusal = ""  # the daemon's text on the message that it refused last
+        self.account: pb.Account | None = None  # the daemon's latest; None: it sends none
+        self.counted = 0  # all records below this number are in the account
 
     @property
     def state(self) -> UplinkState:
-        """How it is now."""
+        """The present state."""
         self._look()
         return self._state
 
     def wake(self) -> None:
-        """Say that something was appended; from any thread."""
+        """Signal that something was appended; from any thread."""
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._wake)
 
     def tell(self, status: CollectionStatus) -> None:
-        """Have the daemon told how the collector is, now and on every later connection. From the event loop."""
+        """Send the daemon the collector's status, now and on every later connection. From the event loop."""
         self._status = to_message(status)
         if self._sender is not None:
             self._sender.tell(self._status)
 
     async def run(self) -> None:
-        """Send until the End is durable; the spool is then the caller's to remove.
+        """Send until the End is durable; the caller may then remove the spool.
 
-        Does not end for a daemon that is away or refuses, nor for a disk that does not read, nor for a bug.
+        Does not end for a daemon that is away or refuses, nor for a disk that cannot be read, nor for a bug.
         """
         self._loop = asyncio.get_running_loop()
         while not self._state.ended:
@@ -130,7 +130,7 @@ class Uplink:
                 self._count_refusal(error)
                 self._hear(str(error))
                 await self.clock.sleep(self.patience.fail() or 0.0)
-            except Exception as error:  # a bug: it may be one record's or one moment's, and the spool keeps all
+            except Exception as error:  # a bug: it may concern one record or one moment, and the spool keeps all
                 log.exception("sending-failed", extra={"job": self.spool.hello.job, "rank": self.spool.hello.rank})
                 self._hear(f"sending has met a bug ({type(error).__name__}: {error})")
                 await self.clock.sleep(self.patience.fail() or 0.0)
@@ -138,7 +138,7 @@ class Uplink:
                 self._sender = None
 
     async def _send(self) -> None:
-        """Send over one sender, which bears lost connections, until the end or what it does not bear."""
+        """Send over one sender, which survives lost connections, until the end or a failure that ends the sender."""
         self._broken_at = 0
         async with Sender(self.endpoint, self.spool.hello, self.policy, clock=self.clock, notice=self._hear) as sender:
             self._sender = sender
@@ -147,21 +147,21 @@ class Uplink:
             while not sender.sent.connections:
                 await sender.wait()
             if await self._is_over(sender):
-                self.account, self.counted = None, 0  # those of the new name come
+                self.account, self.counted = None, 0  # those of the new name follow
                 self.spool.rename(name_runs(self.spool.hello.collector))
                 return
             for entry in self._begin(sender):
                 await sender.put(entry)
             await self._follow(sender)
-            while sender.window.ended and not sender.is_over:  # until it is told what became of all records
+            while sender.window.ended and not sender.is_over:  # until the daemon reports what became of all records
                 await sender.wait()
             self._hear_account(sender)
         self._set(connected=False, durable=sender.window.durable, ended=True)
 
     async def _is_over(self, sender: Sender) -> bool:
-        """Return whether the daemon has an end where the spool has more: a former agent took the process for gone.
+        """Return whether the daemon has an End although the spool has more: a former agent took the process for gone.
 
-        One that has no more may have lost the end on its disk, or its process says something yet.
+        A spool that has no more may have lost the End on its disk, or its process may still send something.
         """
         durable = sender.window.durable
         while sender.window.ended and self.spool.next <= durable and not (self.spool.ended or self.is_left):
@@ -169,7 +169,7 @@ class Uplink:
         return sender.window.ended and self.spool.next > durable
 
     def _begin(self, sender: Sender) -> Iterator[WindowEntry]:
-        """Yield what must come before the spool's messages, and find the first of those."""
+        """Yield the entries that must come before the spool's messages, and find the first of these messages."""
         durable = sender.window.durable
         self._settle_left_out(durable)
         self._leaving = []  # what was not durable is sent again, or refused again
@@ -177,7 +177,7 @@ class Uplink:
         self._cursor = self.spool.seek(durable)
         first, names, reason = max(self.spool.first, durable), self.spool.names_first, NOT_KEPT
         message = next(self.spool.read(self._cursor), None)
-        if message is not None and message.first < durable:  # it ends within a message: that of another cutting
+        if message is not None and message.first < durable:  # it ends within a message that was cut differently
             first, names, self._cursor = message.end, message.names, message.after
         elif self._is_refused(durable):
             first, names, reason = *self._leave_out((first, names)), REFUSED
@@ -186,7 +186,7 @@ class Uplink:
         yield from self._fill(durable, first, (sender.names, names), reason)
 
     def _leave_out(self, known: tuple[int, int]) -> tuple[int, int]:
-        """Go behind the next message that has records; returns the numbers of records and names `known` there."""
+        """Skip the next message that has records; returns the numbers of records and names `known` after it."""
         for message in self.spool.read(self._cursor):
             if message.is_end:
                 self._ends_bare = True
@@ -198,18 +198,18 @@ class Uplink:
         return known
 
     def _note_left_out(self, end: int, reason: str, kinds: Counter[str]) -> None:
-        """Take note of records before the number `end` in whose place a gap is sent."""
+        """Note records before the number `end` in whose place a gap is sent."""
         self._leaving.append(LeftOut(end, reason, kinds))
 
     def _settle_left_out(self, durable: int) -> None:
-        """Count what was left out, where the daemon has the gap that says so."""
+        """Count records that were left out once the daemon has the gap that reports them."""
         for each in self._leaving:
             if each.end <= durable:
                 self.left_out.setdefault(each.reason, Counter()).update(each.kinds)
         self._leaving = [each for each in self._leaving if each.end > durable]
 
     def _fill(self, durable: int, first: int, names: tuple[int, int], reason: str) -> Iterator[WindowEntry]:
-        """Yield the names that the daemon lacks, and the gap of the records [durable, first), where there are any."""
+        """Yield the names that the daemon lacks, and the gap of the records [durable, first), if there are any."""
         for request in make_names(durable, names[0], self.spool.read_names(*names)):
             yield WindowEntry(request, durable, 0, request.ByteSize())
         if first > durable:
@@ -217,7 +217,7 @@ class Uplink:
             yield WindowEntry(gap, durable, first - durable, gap.ByteSize())
 
     async def _follow(self, sender: Sender) -> None:
-        """Send the spool's messages as they come, and let go of what is durable."""
+        """Send the spool's messages as they come, and remove those that are durable."""
         while not self._is_done(sender):
             sent = False
             for message in self.spool.read(self._cursor):
@@ -241,7 +241,7 @@ class Uplink:
         return sender.window.ended or (self.is_left and not self.spool.ended and arrived)
 
     def _count_refusal(self, error: Exception) -> None:
-        """Count how often a message at the same place was refused for what it says."""
+        """Count how often a message at the same place was refused for its content."""
         cause, sender = error.__cause__, self._sender
         if sender is None or not sender.sent.connections or not isinstance(cause, StreamBrokenError):
             return
@@ -250,22 +250,22 @@ class Uplink:
             durable = sender.window.durable
             self._refused = (durable, times + 1 if place == durable else 1)
             self.refusal = cause.details() or ""
-            self._status = None  # it may have been that
+            self._status = None  # the status may have been the cause
 
     def _is_refused(self, durable: int) -> bool:
-        """Return whether the message at `durable` was refused often enough; then it counts anew."""
+        """Return whether the message at `durable` was refused often enough; the count then begins anew."""
         if self._refused[0] != durable or self._refused[1] < REFUSALS:
             return False
         self._refused = (-1, 0)
         return True
 
     def _wake(self) -> None:
-        """Have the sender's loop look for more."""
+        """Have the sender's loop check for more."""
         if self._sender is not None:
             self._sender.wake()
 
     def _hear(self, problem: str) -> None:
-        """Take note of a failure."""
+        """Note a failure, and report it."""
         if self._sender is not None:
             self._broken_at = self._sender.sent.connections
         self._set(connected=False, durable=self._state.durable, problem=problem)
@@ -273,18 +273,18 @@ class Uplink:
             self.notice(problem)
 
     def _look(self) -> None:
-        """Take note of what the sender has reached."""
+        """Note how far the sender has come."""
         if self._sender is not None and self._sender.sent.connections > self._broken_at:
             self._set(connected=True, durable=self._sender.window.durable)
             self._hear_account(self._sender)
 
     def _hear_account(self, sender: Sender) -> None:
-        """Take note of what became of the records, as the daemon told it last."""
+        """Note what became of the records, as the daemon reported it last."""
         self._settle_left_out(sender.window.durable)
         self.account, self.counted = sender.account, sender.counted
 
     def _set(self, *, connected: bool, durable: int, problem: str = "", ended: bool = False) -> None:
-        """Set the state; its beginning stays while nothing but numbers change."""
+        """Set the state; `since_s` stays while only numbers change."""
         old = self._state
         same = (old.connected, old.problem, old.ended) == (connected, problem, ended)
         self._state = UplinkState(connected, durable, problem, old.since_s if same else self.clock.now_s(), ended)
@@ -298,7 +298,7 @@ class Uplink:
 
 
 def count_kinds_in(message: SpoolMessage) -> Counter[str]:
-    """Return the records of a spooled batch by kind; of no known one where they cannot be read."""
+    """Return the records of a spooled batch by kind; of unknown kind if they cannot be read."""
     tables = {table.kind: table.arrow for table in message.parse().batch.tables}
     try:
         kinds = count_kinds({TABLE_OF[kind]: pl.read_ipc_stream(arrow) for kind, arrow in tables.items()})

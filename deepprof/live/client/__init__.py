@@ -1,5 +1,5 @@
-"""The other end of the daemon: sending records, asking questions.
+"""The client side of the daemon: sending records and querying.
 
-`endpoint` and `credentials` are the way to a daemon; `sender` sends and resumes, `replay` sends recordings, `daemon`
-asks questions.
+`endpoint` and `credentials` describe how to reach a daemon; `sender` sends and resumes, `replay` sends recordings,
+`daemon` sends queries.
 """

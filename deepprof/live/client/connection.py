@@ -1,4 +1,4 @@
-"""`deepprof.connect`: the way to a daemon from Python."""
+"""`deepprof.connect`: connects to a daemon from Python."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def connect(  # noqa: PLR0913 - where it is, and what is shown there
     """Return the daemon at `address` (`unix:PATH` or `HOST:PORT`), to be used in a `with` statement.
 
     Without an address it is the one in DEEPPROF_DAEMON, else the one on this machine. `token_file` holds the token,
-    `ca` the certificates that vouch for the daemon over TLS, `cert` and `key` are a client's own; what is left out
-    comes from DEEPPROF_TOKEN_FILE, DEEPPROF_CA, DEEPPROF_CERT and DEEPPROF_KEY. `timeout_s` bounds every question.
+    `ca` the certificates that authenticate the daemon over TLS; `cert` and `key` are the client's own. Files left out
+    come from DEEPPROF_TOKEN_FILE, DEEPPROF_CA, DEEPPROF_CERT and DEEPPROF_KEY. `timeout_s` limits every query.
 
-    Nothing is sent before the first question, which raises `DaemonError` when nobody answers. Raises `UsageError` for
-    an address or files that cannot be meant, and where gRPC is not installed.
+    Nothing is sent before the first query, which raises `DaemonError` when no daemon answers. Raises `UsageError` for
+    an invalid address or invalid files, and where gRPC is not installed.
     """
     require_grpc()
     from deepprof.live.client.credentials import Credentials

@@ -1,4 +1,4 @@
-"""What a client shows a daemon: a token from a file, and certificates; never the token where others can read along."""
+"""A client's credentials: a token from a file, and certificates. The token is never sent where others can read it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ OTHERS = stat.S_IRGRP | stat.S_IROTH
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Names of files: a token; the certificates that vouch for the daemon; a client's own certificate and key.
+    """Names of files: a token; the certificates that authenticate the daemon; a client's own certificate and key.
 
-    They are read whenever a connection is made, so that what is renewed on disk is used.
+    The files are read for every connection, so that files renewed on disk are used.
     """
 
     token_file: str | None = None
@@ -38,15 +38,15 @@ class Credentials:
 
     @property
     def is_tls(self) -> bool:
-        """Whether they ask for TLS."""
+        """Whether these credentials require TLS."""
         return self.ca is not None or self.cert is not None
 
 
 def choose_credentials(given: Credentials, environ: Mapping[str, str] | None = None) -> Credentials:
-    """Return `given`, with what it leaves open from the environment. Raises `UsageError` for half a certificate."""
+    """Return `given`, completed from the environment. Raises `UsageError` for a certificate or a key alone."""
     variables = os.environ if environ is None else environ
     absent = {name: variables.get(key) or None for name, key in VARIABLES.items() if getattr(given, name) is None}
-    if given.cert is not None or given.key is not None:  # a pair comes from one place
+    if given.cert is not None or given.key is not None:  # both come from the arguments or both from the environment
         absent = {name: value for name, value in absent.items() if name not in {"cert", "key"}}
     chosen = replace(given, **absent)
     if (chosen.cert is None) != (chosen.key is None):
@@ -55,13 +55,13 @@ def choose_credentials(given: Credentials, environ: Mapping[str, str] | None = N
 
 
 def check_secrecy(credentials: Credentials, address: DaemonAddress) -> None:
-    """Raise `UsageError` where the token would travel readable for everybody on the way."""
+    """Raise `UsageError` where the token would be sent over the network unencrypted."""
     if credentials.token_file is not None and not address.is_local and not credentials.is_tls:
         raise UsageError(f"the token would go to {address} unencrypted; give --ca FILE for TLS, or use its unix socket")
 
 
 def read_token(path: str) -> str:
-    """Return the token in a file, its one line; warns where others can read the file. Raises `UsageError`."""
+    """Return the token, the only line of a file; warns where other users can read the file. Raises `UsageError`."""
     content, mode = read_small(path, "a token", TOKEN_CHARS)
     token = content.decode("ascii", "replace").strip()
     if not token or not token.isprintable() or not token.isascii() or " " in token:
@@ -82,7 +82,7 @@ def read_certificate(path: str | None) -> bytes | None:
 
 
 def read_small(path: str, what: str, most: int) -> tuple[bytes, int]:
-    """Return a file's content and mode; raises `UsageError` for what is no file or too large to be meant."""
+    """Return a file's content and mode; raises `UsageError` for no regular file or more than `most` bytes."""
     try:
         with open(path, "rb", opener=open_at_once) as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -96,5 +96,5 @@ def read_small(path: str, what: str, most: int) -> tuple[bytes, int]:
 
 
 def open_at_once(path: str, flags: int) -> int:
-    """Open a file; a pipe that nobody writes to must not keep us waiting."""
+    """Open a file without waiting, so that a pipe without a writer does not block."""
     return os.open(path, flags | os.O_NONBLOCK)

@@ -1,4 +1,4 @@
-"""A daemon, as one asks it: jobs, ranks, iterations, findings, and the raw records of its window."""
+"""Queries to a daemon: jobs, ranks, iterations, findings, and the raw records of its window."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 __all__ = ["Daemon"]
 
 Value = TypeVar("Value")
-PAGE = 1000  # of jobs, ranks or loops
-PAGES = 100_000  # of a list: more come from no daemon
+PAGE = 1000  # jobs, ranks or loops of one page
+PAGES = 100_000  # of one list: no daemon has more
 DRAIN_S = 600.0
 
 
 class Daemon:
-    """A daemon, as `deepprof.connect` gives it; close it, or use it in a `with` statement.
+    """A daemon, as `deepprof.connect` returns it; close it, or use it in a `with` statement.
 
-    Every method raises `DaemonError` when nobody answers, the token may not ask this, or there is no such job.
+    Every method raises `DaemonError` when no daemon answers, the token does not allow the query, or the job is unknown.
     """
 
     def __init__(self, endpoint: Endpoint, timeout_s: float = 30.0) -> None:
@@ -63,12 +63,12 @@ class Daemon:
         self.close()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self.closed = True
         self.channel.close()
 
     def jobs(self, *, past: bool = False) -> tuple[JobState, ...]:
-        """Return the jobs, newest first; with `past` also those of which only the history is left."""
+        """Return the jobs, newest first; with `past` also those that exist only in the history."""
         pages = self.pages(
             self.query.ListJobs, lambda token: query.ListJobsRequest(page_size=PAGE, page_token=token, past=past)
         )
@@ -82,7 +82,7 @@ class Daemon:
         return tuple(build(RankState, rank) for page in pages for rank in page.ranks)
 
     def loops(self, job: str, rank: int | None = None) -> tuple[FollowedLoop, ...]:
-        """Return the loops that were followed on a job's devices (or on those of a rank), latest last."""
+        """Return the loops that were followed on a job's devices (or on those of one rank), latest last."""
 
         def ask(token: str) -> query.ListLoopsRequest:
             return query.ListLoopsRequest(job=job, rank=rank, page_size=PAGE, page_token=token)
@@ -90,9 +90,9 @@ class Daemon:
         return tuple(build(FollowedLoop, loop) for page in self.pages(self.query.ListLoops, ask) for loop in page.loops)
 
     def iterations(self, job: str, rank: int | None = None, device: int | None = None) -> pl.DataFrame:
-        """Return all iterations of a job (or of a rank, or a device), oldest first: a table with their rank.
+        """Return all iterations of a job (or of one rank or device), oldest first: a table with a rank column.
 
-        Takes the memory of the table, some 150 bytes an iteration.
+        Takes the memory of the table, some 150 bytes per iteration.
         """
 
         def ask(token: str) -> query.ListIterationsRequest:
@@ -102,28 +102,28 @@ class Daemon:
         return pl.concat([table for table in tables if table.height] or tables[:1])
 
     def metrics(self, job: str) -> tuple[LoopFigures, ...]:
-        """Return Table III of each loop that is followed now, over the latest iterations."""
+        """Return the metrics of Table III of each loop that is followed now, over the latest iterations."""
         answer = self.ask(self.query.GetMetrics, query.GetMetricsRequest(job=job))
         return tuple(build(LoopFigures, figures) for figures in answer.metrics)
 
     def findings(self, job: str) -> Findings:
-        """Return what the rules found in the job's latest records."""
+        """Return the findings of the rules in the job's latest records."""
         answer = self.ask(self.query.GetFindings, query.GetFindingsRequest(job=job))
         found = tuple(build(ActiveFinding, finding) for finding in answer.findings)
         return Findings(found, answer.examined_unix_ns, answer.report)
 
     def captures(self, job: str = "") -> tuple[Capture, ...]:
-        """Return the raw windows that the daemon keeps as traces, of a job or of all, oldest first."""
+        """Return the raw windows that the daemon keeps as traces, of one job or of all, oldest first."""
         answer = self.ask(self.query.ListCaptures, query.ListCapturesRequest(job=job))
         return tuple(build(Capture, capture) for capture in answer.captures)
 
     def watch(self, job: str = "", interval_ms: int = 1000) -> Generator[WatchState, None, None]:
-        """Yield the state of all jobs, or of one with its ranks: now, and whenever it has changed, without an end."""
+        """Yield the state of all jobs, or of one with its ranks: now, and after every change, without an end."""
         request = query.WatchRequest(job=job, interval_ms=interval_ms)
         yield from (build(WatchState, answer) for answer in self.stream(self.query.Watch, request))
 
     def look(self, job: str = "") -> WatchState:
-        """Return the state of all jobs, or of one with its ranks, as it is now."""
+        """Return the present state of all jobs, or of one with its ranks."""
         with closing(self.watch(job)) as states:
             state = next(states, None)
         if state is None:
@@ -131,10 +131,10 @@ class Daemon:
         return state
 
     def window(self, job: str, ranks: Iterable[int] = (), *, between: Between | None = None) -> list[Trace]:
-        """Return the latest raw records of a job's ranks (or of some) as traces, for `deepprof.analyze`.
+        """Return the latest raw records of a job's ranks (or of some of them) as traces, for `deepprof.analyze`.
 
-        Ranks are numbered and their clocks aligned as `deepprof.read_job` does, and `between` is as there. A note says
-        what came before the window. Takes the memory of the tables.
+        Ranks are numbered and their clocks aligned as in `deepprof.read_job`, and `between` means the same as there. A
+        note states how many records came before the window. Takes the memory of the tables.
         """
         from deepprof.live.client.traces import read_traces
 
@@ -155,9 +155,10 @@ class Daemon:
         return traces
 
     def send(self, traces: Trace | Sequence[Trace], job: str, *, speed: float | None = None) -> ReplayTotals:
-        """Send recorded traces as the ranks of `job`, and return when all is durable; what it has is not sent again.
+        """Send recorded traces as the ranks of `job`, and return when all records are durable.
 
-        `speed` is that of the recording's own time, None as fast as the daemon takes it.
+        Records that the daemon already has are not sent again. `speed` is relative to the recording's own time; None is
+        as fast as the daemon accepts records.
         """
         from deepprof.collectors.processes import split_all
         from deepprof.collectors.trace import Trace
@@ -173,17 +174,17 @@ class Daemon:
         return build(Capture, answer.capture)
 
     def forget(self, job: str) -> int:
-        """Have the daemon remove a job, and return how many iterations went."""
+        """Have the daemon remove a job, and return how many iterations were removed."""
         return int(self.ask(self.admin.ForgetJob, admin.ForgetJobRequest(job=job)).iterations)
 
     def senders(self) -> tuple[SenderState, ...]:
-        """Return who sends, by name: what each has of the daemon, and what it may have. Asks for the scope `admin`."""
+        """Return the senders by name, with what each uses of the daemon and its limits. Requires the scope `admin`."""
         return tuple(
             build(SenderState, each) for each in self.ask(self.admin.ListSenders, admin.ListSendersRequest()).senders
         )
 
     def drain(self) -> int:
-        """Have the daemon take no more records and save all; returns how many records were still to be done."""
+        """Have the daemon refuse new records and save all others; returns how many were still to be processed."""
         return int(self.ask(self.admin.Drain, admin.DrainRequest(), DRAIN_S).records)
 
     def pages(self, call: Callable[..., Any], request: Callable[[str], Any]) -> Iterator[Any]:
@@ -198,12 +199,12 @@ class Daemon:
         raise DaemonError(self.endpoint.address, f"its list has no end after {PAGES:,} pages", "report it")
 
     def ask(self, call: Callable[..., Value], request: object, timeout_s: float | None = None) -> Value:
-        """Return the daemon's answer to one question."""
+        """Return the daemon's answer to one query."""
         with self.explaining():
             return call(request, timeout=timeout_s or self.timeout_s, metadata=self.endpoint.metadata())
 
     def stream(self, call: Callable[..., Any], request: object) -> Iterator[Any]:
-        """Yield the daemon's answers to one question; who stops listening tells the daemon so."""
+        """Yield the daemon's answers to one query; closing the generator cancels the call."""
         with self.explaining():
             answers = call(request, metadata=self.endpoint.metadata())
             try:
@@ -220,7 +221,7 @@ class Daemon:
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """Turn gRPC's errors into ours. Raises `DaemonError` where the connection was closed."""
+        """Turn gRPC's errors into `DaemonError`, which is also raised where the connection was closed."""
         if self.closed:
             raise DaemonError(self.endpoint.address, "the connection was closed", "open another with deepprof.connect")
         try:

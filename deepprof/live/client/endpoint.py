@@ -1,4 +1,4 @@
-"""The door to a daemon: its address, what is shown there, and gRPC channels through it."""
+"""The endpoint of a daemon: its address, the credentials for it, and gRPC channels to it."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ __all__ = ["Endpoint", "Metadata", "find_endpoint"]
 
 Metadata = tuple[tuple[str, str], ...]
 DAEMON = "DEEPPROF_DAEMON"
-MESSAGE_NBYTES = 64 << 20  # of an answer: a page of iterations or a batch of records, and room to spare
+MESSAGE_NBYTES = 64 << 20  # of an answer: more than a page of iterations or a batch of records
 OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_NBYTES),
-    ("grpc.use_local_subchannel_pool", 1),  # a new channel connects anew, whatever befell the former
+    ("grpc.use_local_subchannel_pool", 1),  # a new channel connects anew, independently of the former one
 )
-DIRECT = ("grpc.enable_http_proxy", 0)  # a proxy in the environment is not on the way to this machine
+DIRECT = ("grpc.enable_http_proxy", 0)  # a connection within this machine does not go through a proxy
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a daemon is, and how to be let in. Channels are made from it, as many as are needed."""
+    """A daemon's address and the credentials for it. Any number of channels can be made from it."""
 
     address: DaemonAddress
     credentials: Credentials = field(default_factory=Credentials)
 
     def open(self) -> grpc.Channel:
-        """Return a new channel, which connects with the first call. Raises `UsageError` for files that do not serve."""
+        """Return a new channel, which connects with the first call. Raises `UsageError` for unusable files."""
         tls = self.tls()
         if tls is None:
             return grpc.insecure_channel(self.address.target, self.options)
         return grpc.secure_channel(self.address.target, tls, self.options)
 
     def metadata(self) -> Metadata:
-        """Return what goes with every call: the token, as it stands in its file now. Raises `UsageError`."""
+        """Return the metadata of every call: the token, as its file contains it now. Raises `UsageError`."""
         file = self.credentials.token_file
         return () if file is None else (("authorization", f"Bearer {read_token(file)}"),)
 
     def tls(self) -> grpc.ChannelCredentials | None:
-        """Return the certificates of the connection, None for one without TLS; a unix socket has none."""
+        """Return the TLS credentials of the connection, None for one without TLS, such as a unix socket."""
         if self.address.is_unix or not self.credentials.is_tls:
             return None
         files = self.credentials
@@ -59,16 +59,16 @@ class Endpoint:
 
     @property
     def options(self) -> tuple[tuple[str, int], ...]:
-        """What gRPC is told of each channel."""
+        """The gRPC options of each channel."""
         return (*OPTIONS, DIRECT) if self.address.is_local else OPTIONS
 
 
 def find_endpoint(
     address: str | None = None, credentials: Credentials | None = None, environ: Mapping[str, str] | None = None
 ) -> Endpoint:
-    """Return the door to the daemon at `address`, else to that of DEEPPROF_DAEMON, else to the one on this machine.
+    """Return the endpoint of the daemon at `address`, else that of DEEPPROF_DAEMON, else the one on this machine.
 
-    Raises `UsageError` for an address or files that cannot be meant.
+    Raises `UsageError` for an invalid address or invalid credentials.
     """
     variables = os.environ if environ is None else environ
     text = address or variables.get(DAEMON)
@@ -81,12 +81,12 @@ def find_endpoint(
 
 
 def find_default(variables: Mapping[str, str]) -> DaemonAddress:
-    """Return the socket of the user's own daemon, or of the machine's where only that is there."""
+    """Return the socket of the user's own daemon, or that of the machine's daemon where only that exists."""
     own = default_address(variables)
     shared = default_address({name: value for name, value in variables.items() if name != "XDG_RUNTIME_DIR"})
     return shared if not exists(own) and exists(shared) else own
 
 
 def exists(address: DaemonAddress) -> bool:
-    """Return whether there is a socket file."""
+    """Return whether `address` is a unix socket whose file exists."""
     return address.path is not None and os.path.exists(address.path)

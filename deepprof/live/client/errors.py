@@ -1,4 +1,4 @@
-"""What can go wrong between a client and a daemon, in one line each: gRPC's codes become ours here and nowhere else."""
+"""Errors between a client and a daemon, in one line each; gRPC's codes are translated here and nowhere else."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ if TYPE_CHECKING:
 
 __all__ = ["CallFailure", "DaemonError", "explain", "is_passing"]
 
-MAX_DETAIL_CHARS = 300  # characters of what the daemon said
-# Codes after which the same may succeed: the daemon is away, drains, or has no room now.
+MAX_DETAIL_CHARS = 300  # characters of the daemon's own text
+# Codes after which the same call may succeed later: the daemon is away, drains, or has no space now.
 PASSING = frozenset(
     {
         *(StatusCode.UNAVAILABLE, StatusCode.RESOURCE_EXHAUSTED, StatusCode.DEADLINE_EXCEEDED),
-        *(StatusCode.INTERNAL, StatusCode.UNKNOWN, StatusCode.CANCELLED),  # what a connection that breaks looks like
+        *(StatusCode.INTERNAL, StatusCode.UNKNOWN, StatusCode.CANCELLED),  # codes of a connection that breaks
     }
 )
 NEVER = re.compile(
     r"(?i)larger than max|handshake failed|certificate|verification|permission denied"
-)  # waiting does not mend these
+)  # waiting does not solve these
 
 
 class CallFailure(Protocol):
-    """The end of a call, as gRPC tells it."""
+    """The end of a call, as gRPC reports it."""
 
     def code(self) -> StatusCode:
-        """Return what kind of end it is."""
+        """Return the status code."""
         ...
 
     def details(self) -> str | None:
-        """Return what the other side, or gRPC itself, says about it."""
+        """Return the explanation of the other side or of gRPC itself."""
         ...
 
 
 class DaemonError(DeepProfError):
     """A daemon that cannot be reached, or does not do what it was asked; the message is one printable line.
 
-    `passing` says that the same may succeed a little later, `absent` that there is no such job.
+    `passing`: the same call may succeed a little later. `absent`: there is no such job.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ def is_passing(failure: CallFailure) -> bool:
 
 
 def explain(failure: CallFailure, address: DaemonAddress) -> DaemonError:
-    """Return what `failure` means for whoever called the daemon at `address`."""
+    """Return `failure` of a call to the daemon at `address` as an error with a problem and an advice."""
     details = shorten(" ".join((failure.details() or "").split()), MAX_DETAIL_CHARS)
     problem, advice = find_words(failure.code(), details, address)
     absent = failure.code() is StatusCode.NOT_FOUND
@@ -68,7 +68,7 @@ def explain(failure: CallFailure, address: DaemonAddress) -> DaemonError:
 
 
 def find_words(code: StatusCode, details: str, address: DaemonAddress) -> tuple[str, str]:
-    """Return the problem, and what to do about it."""
+    """Return the problem and the advice."""
     if code is StatusCode.UNAVAILABLE:
         return find_reason(details, address)
     if code is StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
@@ -96,7 +96,7 @@ WORDS = {
 
 
 def find_reason(details: str, address: DaemonAddress) -> tuple[str, str]:
-    """Return why a daemon is not available, as far as the words of the connection tell."""
+    """Return why a daemon is not available, as far as the details of the connection show, and the advice."""
     for pattern, problem, advice in REASONS:
         if re.search(pattern, details):
             return problem, advice.format(listen=f"--listen {address}")
@@ -111,7 +111,7 @@ def find_reason(details: str, address: DaemonAddress) -> tuple[str, str]:
     return f"is not available{f' ({details})' if details else ''}", "try again a little later"
 
 
-# Texts of the system and of TLS, which gRPC passes on; the first that fits.
+# Texts of the system and of TLS, which gRPC passes on; the first pattern that matches decides.
 REASONS = (
     (r"(?i)lookup error|errors resolving|Name or service", "its host name is not known", "check the address"),
     (

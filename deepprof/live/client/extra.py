@@ -1,4 +1,4 @@
-"""What the client needs beyond DeepProf's own libraries."""
+"""The optional libraries that client and daemon need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["INSTALL", "explain_missing", "require_grpc"]
 
 INSTALL = 'pip install "deepprof[service]"'
 NEEDED = {"grpc": "grpcio", "google.protobuf": "protobuf"}
-# What the daemon itself needs beside these, by the package that is imported.
+# What the daemon itself needs besides these, by the package that is imported.
 OF_THE_DAEMON = {
     **{"grpc_health": "grpcio-health-checking", "grpc_reflection": "grpcio-reflection"},
     **{"google": "protobuf", "prometheus_client": "prometheus-client"},
@@ -19,9 +19,9 @@ OF_THE_DAEMON = {
 
 
 def require_grpc() -> None:
-    """Raise `UsageError` with the line that installs what is missing; call it before anything imports gRPC.
+    """Raise `UsageError` with the command that installs what is missing; call it before anything imports gRPC.
 
-    gRPC's own log goes to stderr, where DeepProf says one line: it is off unless GRPC_VERBOSITY asks for it.
+    gRPC's own log is switched off unless GRPC_VERBOSITY sets it: DeepProf writes one line to stderr.
     """
     missing = [name for module, name in NEEDED.items() if not is_there(module)]
     if missing:
@@ -30,7 +30,7 @@ def require_grpc() -> None:
 
 
 def explain_missing(error: ImportError) -> UsageError:
-    """Return the line for a library that the daemon could not import; raises `error` where it is none of those."""
+    """Return the error for a library that the daemon could not import; raises `error` itself for an unknown library."""
     package = (error.name or "").partition(".")[0]
     known = {**NEEDED, **OF_THE_DAEMON}
     if package not in known:

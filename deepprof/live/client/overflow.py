@@ -1,4 +1,4 @@
-"""What a live collector's sender could not keep while the daemon was away: counted, and said when it is back."""
+"""Records that a live collector's sender dropped while the daemon was away: counted, and reported when it is back."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from deepprof.v1.records_pb2 import Batch, Gap
 __all__ = ["DroppedBatches"]
 
 REASON = "buffer-full"
-NAMES = 2048  # in a message: 8 MiB of the longest ones
+NAMES = 2048  # most names of one message: 8 MiB of the longest ones
 
 
 @dataclass(slots=True)
 class DroppedBatches:
-    """Consecutive batches that were let go: the number of their records, and their names, which later ones refer to."""
+    """Consecutive batches that were dropped: the number of their records, and their names, which later batches need."""
 
     first: int = 0
     lost: int = 0
@@ -27,7 +27,7 @@ class DroppedBatches:
     open: bool = False
 
     def add(self, batch: Batch, count: int) -> None:
-        """Count a batch of `count` records that is let go."""
+        """Count a batch of `count` records that is dropped."""
         if not self.open:
             self.first, self.lost, self.names, self.open = batch.first, 0, [], True
         if batch.names and not self.names:
@@ -36,9 +36,9 @@ class DroppedBatches:
         self.names.extend(batch.names)
 
     def close(self, complete_until_ns: int | None = None) -> Iterator[WindowEntry]:
-        """Yield what must be sent before the next batch: the gap, and then batches with nothing but names.
+        """Yield the messages to send before the next batch: the gap, and then batches that contain only names.
 
-        None: no batch follows, and nobody needs the names.
+        `complete_until_ns` None: no batch follows, and the names are not needed.
         """
         end = self.first + self.lost
         for first in range(self.first, end, MESSAGE_RECORDS) if self.open else ():

@@ -1,4 +1,4 @@
-"""A trace many times over, one after the other, as one long recording: what a soak sends."""
+"""A trace repeated many times, one after the other, as one long recording: the input of a soak test."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from deepprof.v1.records_pb2 import Batch, End, Gap
 
 __all__ = ["cut_repeated", "end_repeated", "measure_period"]
 
-PAUSE_NS = 1_000_000  # between the end of one and the start of the next
+PAUSE_NS = 1_000_000  # between the end of one repetition and the start of the next
 # Columns that share one numbering; rows of two repetitions must not be joined by it.
 NUMBERINGS = (("correlation", "external_id"), ("span_id", "parent_id"), ("sequence",))
 LINKED = ("device_events", "host_events", "collectives")
 
 
 def cut_repeated(trace: Trace, times: int, records: int) -> Iterator[tuple[Batch | Gap, int]]:
-    """Yield `trace` as batches of `records` rows with their counts, so often, each time later and numbered on.
+    """Yield `trace`, `times` times, as batches of `records` rows with their counts.
 
-    Where the trace was interrupted there is a gap.
-
+    Each repetition is later in time and continues the record numbers. Where the trace was interrupted there is a gap.
     Raises `UsageError` where the last repetition would lie beyond all times that a trace can hold.
     """
     period = measure_period(trace)
@@ -50,19 +49,19 @@ def cut_repeated(trace: Trace, times: int, records: int) -> Iterator[tuple[Batch
 
 
 def later(trace: Trace, number: int, period_ns: int) -> Trace:
-    """Return the repetition `number`: later, with numbers of its own, and without what was described already."""
+    """Return the repetition `number`: later, with its own link numbers, and without devices and stacks, sent before."""
     moved = shift(trace, number * period_ns)
     tables = {table: renumber(moved, table, number) for table in LINKED}
     return replace(moved, **tables, devices=empty_table(DEVICES), stacks=empty_table(STACKS))  # type: ignore[arg-type]
 
 
 def renumber(trace: Trace, table: str, number: int) -> pl.DataFrame:
-    """Return a table with its links moved behind those of the repetitions before."""
+    """Return a table with its links renumbered to follow those of the repetitions before."""
     rows: pl.DataFrame = getattr(trace, table)
     for columns in NUMBERINGS:
         step = count_links(trace, columns)
         present = [name for name in columns if name in rows.columns]
-        if step * (number + 1) < 2**63:  # else they stay as they are: a wrong link is better than a wrong number
+        if step * (number + 1) < 2**63:  # else they stay unchanged: a wrong link is better than a number that overflows
             rows = rows.with_columns((pl.col(name) + step * number).cast(rows.schema[name]) for name in present)
     return rows
 
@@ -81,7 +80,7 @@ def measure_period(trace: Trace) -> int:
 
 
 def end_repeated(trace: Trace, times: int) -> End:
-    """Return the end of all repetitions: what was left out counts every time."""
+    """Return the end of all repetitions: dropped and flagged records count once per repetition."""
     end = make_end(trace)
     counts = [{reason: count * times for reason, count in each.items()} for each in (end.dropped, end.flagged)]
     return End(dropped=counts[0], flagged=counts[1])

@@ -1,4 +1,4 @@
-"""Recorded traces sent to a daemon as the ranks of a job: all at once or at the speed of the recording."""
+"""Recorded traces sent to a daemon as the ranks of a job: as fast as possible or at the speed of the recording."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from deepprof.v1.records_pb2 import CLOCK_UNIX, Gap, Hello
 __all__ = ["Progress", "ReplayTotals", "TraceReplay", "check_words", "replay"]
 
 Result = TypeVar("Result")
-AT_ONCE = 8  # ranks; more only share the same daemon's time
+AT_ONCE = 8  # ranks that send at the same time; more would not be faster, because they share one daemon
 BATCH_RECORDS, MIN_BATCH_RECORDS = 8192, 64
 BATCH_S = 0.2  # how long records wait for their batch at the speed of the recording
 LEAST_WINDOW = 1 << 20
@@ -34,7 +34,7 @@ LEAST_WINDOW = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ReplayTotals:
-    """What was sent, over all ranks: numbers of records, and how long it took."""
+    """Totals over all ranks: numbers of records, and how long the sending took."""
 
     ranks: int = 0
     records: int = 0
@@ -44,15 +44,15 @@ class ReplayTotals:
 
 
 Progress = Callable[[int, int], None]
-"""Told how many records are durable, and how many there are in all."""
+"""A callback that receives how many records are durable, and how many there are in all."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceReplay:
-    """How traces are sent. `speed` is that of the recording's own time, None as fast as the daemon takes them.
+    """How traces are sent. `speed` is relative to the recording's own time, None as fast as the daemon accepts them.
 
-    `repeat` sends each trace so often, one after the other in time. `collector` names the sending; the same one
-    continues a former one, and by default it follows from what is sent: nothing arrives twice.
+    `repeat` is how often each trace is sent, one after the other in time. `collector` names the transmission; the same
+    name continues an earlier one. By default the name is derived from the traces, so that no record arrives twice.
     """
 
     job: str
@@ -63,7 +63,7 @@ class TraceReplay:
 
 
 def check_words(job: str, collector: str | None = None) -> None:
-    """Raise `UsageError` for names that no daemon takes; before traces are read, which may take long."""
+    """Raise `UsageError` for names that no daemon accepts; call it before reading traces, which may take long."""
     try:
         check_hello(Hello(job=job, collector=collector or "send", clock=CLOCK_UNIX), WireLimits())
     except WireError as error:
@@ -79,9 +79,9 @@ def replay(  # noqa: PLR0913 - what is sent, how, and who is told
     watch: Progress | None = None,
     notice: Callable[[str], None] | None = None,
 ) -> ReplayTotals:
-    """Send `traces`, the numbered ranks of one job, and return when all of it is durable.
+    """Send `traces`, the numbered ranks of one job, and return when all records are durable.
 
-    `notice` is told of lost connections. Raises `DaemonError`, and `UsageError` for what no daemon takes.
+    `notice` is called for each lost connection. Raises `DaemonError`, and `UsageError` for what no daemon accepts.
     """
     began = clock.now_s()
     sending = ReplayRun(endpoint, traces, how, clock, watch, notice)
@@ -92,7 +92,7 @@ def replay(  # noqa: PLR0913 - what is sent, how, and who is told
 
 @dataclass(slots=True)
 class ReplayRun:
-    """All ranks on their way to one daemon."""
+    """The sending of all ranks to one daemon."""
 
     endpoint: Endpoint
     traces: Sequence[Trace]
@@ -118,7 +118,7 @@ class ReplayRun:
         self.policy = replace(self.policy, window_nbytes=min(window, self.policy.window_nbytes))
 
     async def run(self) -> list[SentTotals]:
-        """Send every rank; the first failure ends all."""
+        """Send every rank; the first failure cancels all others."""
         self.began_s = self.clock.now_s()
         tasks = [asyncio.create_task(self.send(number)) for number in range(len(self.traces))]
         try:
@@ -149,21 +149,21 @@ class ReplayRun:
         return sent
 
     async def pace(self, time_ns: int) -> None:
-        """Wait until `time_ns` of the recording has come."""
+        """Wait until `time_ns` of the recording have passed at its speed."""
         if self.how.speed is not None:
             ahead = self.began_s + time_ns / 1e9 / self.how.speed - self.clock.now_s()
             if ahead > 0:
                 await self.clock.sleep(ahead)
 
     def show(self, number: int, sent: SentTotals) -> None:
-        """Tell how far it is."""
+        """Report the progress to `watch`."""
         self.durable[number] = sent.durable
         if self.watch is not None:
             total = sum(trace.accounting.kept for trace in self.traces) * self.how.repeat
             self.watch(sum(self.durable), total)
 
     def greet(self, trace: Trace) -> Hello:
-        """Return the Hello of a rank; raises `UsageError` for a job or a rank that no daemon takes."""
+        """Return the Hello of a rank; raises `UsageError` for a job or a rank that no daemon accepts."""
         collector = self.how.collector or name_sending(trace, self.how)
         try:
             return make_hello(trace, self.how.job, collector=collector, host=socket.gethostname())
@@ -172,7 +172,7 @@ class ReplayRun:
 
 
 def choose_records(trace: Trace, speed: float | None) -> int:
-    """Return the records of a batch: many, or as many as come in `BATCH_S`."""
+    """Return the records of a batch: `BATCH_RECORDS`, or with a speed as many as arrive in `BATCH_S`."""
     ends = extremes(trace)
     if speed is None or ends is None:
         return BATCH_RECORDS
@@ -181,14 +181,14 @@ def choose_records(trace: Trace, speed: float | None) -> int:
 
 
 def find_zeros(traces: Sequence[Trace]) -> list[int]:
-    """Return where the recording begins on each rank's clock: together where all are on the unix clock."""
+    """Return where the recording begins on each rank's clock: at one common time where all are on the unix clock."""
     starts = [(extremes(trace) or (0, 0))[0] for trace in traces]
     together = all(trace.clock == "unix" for trace in traces)
     return [min(starts)] * len(starts) if together and starts else starts
 
 
 def name_sending(trace: Trace, how: TraceReplay) -> str:
-    """Return a name that what is sent alone decides, so that sending it again continues, and doubles nothing."""
+    """Return a name derived only from what is sent, so that sending it again continues and duplicates nothing."""
     told = [trace.path, trace.format, trace.rank, how.repeat, choose_records(trace, how.speed), *trace.breaks_ns]
     digest = hashlib.sha256(repr([*told, trace.accounting]).encode())
     for table in RECORD_TABLES:
@@ -198,7 +198,7 @@ def name_sending(trace: Trace, how: TraceReplay) -> str:
 
 
 def finish(work: Coroutine[Any, Any, Result]) -> Result:
-    """Return what `work` gives, from a loop of its own: in a thread where this one has a loop that runs already."""
+    """Return the result of `work`, run in its own event loop; in a new thread where this one already runs a loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -208,7 +208,7 @@ def finish(work: Coroutine[Any, Any, Result]) -> Result:
     def run() -> None:
         try:
             found.append(asyncio.run(work))
-        except BaseException as error:  # handed on to who waits
+        except BaseException as error:  # raised again in the waiting thread
             found.append(error)
 
     thread = threading.Thread(target=run, name="deepprof-sending")

@@ -1,4 +1,4 @@
-"""How long a client waits, and for how long it goes on trying; time and chance are given to it."""
+"""How long a client waits between attempts, and for how long it retries; clock and randomness are arguments."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ FIRST_S, LONGEST_S = 0.1, 10.0
 
 
 class Clock(Protocol):
-    """Tells the time and lets it pass."""
+    """A clock that can be read and waited on."""
 
     def now_s(self) -> float:
-        """Return seconds since any moment, never falling."""
+        """Return seconds since an arbitrary moment, never decreasing."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -27,10 +27,10 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own."""
+    """The machine's own clock."""
 
     def now_s(self) -> float:
-        """Return seconds since the machine began."""
+        """Return the seconds of the monotonic clock."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
@@ -43,11 +43,11 @@ CLOCK: Clock = SystemClock()
 
 @dataclass(slots=True)
 class RetrySchedule:
-    """Waits ever longer between attempts, and knows when it is enough.
+    """Ever longer pauses between attempts, up to a time limit.
 
-    Each pause is between half and the whole of twice the former, so that the many clients of a daemon do not come back
-    together. `limit_s` counts from the first failure since something went well; None: for ever. `chance` returns a
-    number from 0 to 1.
+    The longest pause doubles with each failure, and each pause is a random half to the whole of it, so that the many
+    clients of a daemon do not come back together. `limit_s` counts from the first failure since the last success; None:
+    no limit. `chance` returns a number from 0 to 1.
     """
 
     clock: Clock
@@ -61,7 +61,7 @@ class RetrySchedule:
         self.failures, self.since_s = 0, None
 
     def fail(self) -> float | None:
-        """Count a failure and return how many seconds to wait; None: not any longer."""
+        """Count a failure and return how many seconds to wait; None: the time limit is reached."""
         now = self.clock.now_s()
         self.since_s = now if self.since_s is None else self.since_s
         left = None if self.limit_s is None else self.since_s + self.limit_s - now

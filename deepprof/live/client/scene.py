@@ -1,4 +1,4 @@
-"""Looks at a daemon again and again: what there is to see now, or that the daemon is away."""
+"""The state of a daemon as a scene to show, polled again and again; it also shows when the daemon is away."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["look", "look_on"]
 
-JOBS = 8  # whose ranks are asked for: the first
+JOBS = 8  # number of first jobs whose ranks are queried
 
 
 def look(daemon: Daemon, job: str = "") -> LiveScene:
-    """Return what the daemon knows of all jobs, or of one, with the ranks of the first."""
+    """Return the state of all jobs of the daemon, or of one, with the ranks of the first `JOBS` jobs."""
     state = daemon.look(job)
     jobs = sort_jobs(each for each in state.jobs if not job or each.job == job)
     found = {each.job: find_ranks(daemon, each.job, asked=bool(job)) for each in jobs[:JOBS]}
@@ -30,7 +30,7 @@ def look(daemon: Daemon, job: str = "") -> LiveScene:
 
 
 def find_ranks(daemon: Daemon, job: str, *, asked: bool) -> tuple[RankState, ...] | None:
-    """Return the ranks of a job; None for one that was forgotten since it was listed, unless it was `asked` for."""
+    """Return the ranks of a job; None for a job removed since it was listed, which raises if it was `asked` for."""
     try:
         return daemon.ranks(job)
     except DaemonError as error:
@@ -45,7 +45,7 @@ def sort_jobs(jobs: Iterable[JobState]) -> list[JobState]:
 
 
 def look_on(endpoint: Endpoint, job: str, wait: Callable[[], object]) -> Generator[LiveScene, None, None]:
-    """Yield scenes without an end, `wait` between two; while the daemon is away, the last one with a word on that.
+    """Yield scenes without an end, with `wait` called in between; while the daemon is away, the last one with a notice.
 
     Raises `DaemonError` where the daemon refuses, or cannot be reached at first.
     """

@@ -1,7 +1,7 @@
 """Sends one rank's messages to a daemon, across lost connections, in bounded memory and with nothing skipped silently.
 
-The connection lives in a task of its own: it writes what the window holds, lets go of what the daemon calls durable,
-and after a failure connects again and goes on where the daemon says.
+A task of its own runs the connection: it writes the messages of the window, removes those that the daemon reports as
+durable, and after a failure connects again and resumes at the record number that the daemon returns.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from deepprof.v1.records_pb2 import Account, Batch, End, Gap, Hello, Status
 
 __all__ = ["SendPolicy", "Sender", "SentTotals"]
 
-JUMPS = 2  # with no record taken in between: the daemon's numbers and ours do not meet
+JUMPS = 2  # such refusals in a row, with no record accepted, mean that the record numbers of daemon and sender differ
 
 
 @dataclass(frozen=True, slots=True)
 class SendPolicy:
     """How a sender behaves while the daemon is slow or away.
 
-    `on_full`: with `window_nbytes` unacknowledged, `wait` holds the caller up, `gap` lets batches go and says so.
-    `silence_s` is how long an answer may take before the connection counts as lost, `patience_s` how long to go on
-    trying without any success (None: for ever), `reach_s` the same before the daemon has ever answered. `counted`: an
-    End that says `await_account` is over once the daemon has told what became of all records, as far as it can.
+    `on_full`: with `window_nbytes` unacknowledged, `wait` blocks the caller, `gap` drops batches and reports a gap.
+    `silence_s` is how long an answer may take before the connection counts as lost, `patience_s` how long to retry
+    without any success (None: for ever), `reach_s` the same before the daemon has ever answered. `counted`: an End with
+    `await_account` is complete once the daemon has reported what became of all records, as far as it can.
     """
 
     window_nbytes: int = 64 << 20
@@ -49,9 +49,10 @@ class SendPolicy:
 
 @dataclass(frozen=True, slots=True)
 class SentTotals:
-    """What a sender has done: numbers of records.
+    """What a sender has done: numbers of records, and of connections.
 
-    `durable` is the daemon's count, `present` how many of them it had from a former run, `lost` what did not fit.
+    `durable` is the daemon's count, `present` how many of them it had from an earlier run, `lost` the records that did
+    not fit into the window.
     """
 
     records: int = 0  # given to the sender
@@ -64,8 +65,8 @@ class SentTotals:
 class Sender:
     """Sends the messages of one rank: `async with Sender(endpoint, hello) as sender: await sender.send(batch) …`.
 
-    `notice` is told of every failure that it goes on after. Everything raises `DeepProfError` once the daemon has
-    refused the messages, or patience is at an end.
+    `notice` is called for every failure after which it retries. Every method that sends raises `DeepProfError` once the
+    daemon has refused the messages, or the time to retry is over.
     """
 
     def __init__(
@@ -87,9 +88,9 @@ class Sender:
         self.jumps = 0
         self.status: Status | None = None
         self.takes_status = False
-        self.names = 0  # that the daemon has of this rank
-        self.account: Account | None = None  # as the daemon last told it; None: it does not say
-        self.counted = 0  # all records below this number are in it
+        self.names = 0  # names of this rank that the daemon has
+        self.account: Account | None = None  # as the daemon last reported it; None: it does not report one
+        self.counted = 0  # all records below this number are in the account
         self.is_over = False  # there is no connection, and will be none
         self.changed = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
@@ -105,7 +106,7 @@ class Sender:
                 await self.task
 
     async def send(self, batch: Batch, count: int) -> None:
-        """Send a batch of `count` records whose numbers follow the former's; returns when it is kept, or let go."""
+        """Send a batch of `count` records whose numbers follow the last batch; returns when it is kept or dropped."""
         self.check()
         self.count(records=count)
         if count and batch.first + count <= self.window.durable:
@@ -119,19 +120,19 @@ class Sender:
         await self.put(WindowEntry(SendRequest(batch=batch), batch.first, count, batch.ByteSize()))
 
     async def gap(self, gap: Gap) -> None:
-        """Say that records are missing."""
+        """Report that records are missing."""
         await self.put(WindowEntry(SendRequest(gap=gap), gap.first, gap.lost, gap.ByteSize()))
 
     def tell(self, status: Status) -> None:
-        """Say how the collector is, as soon as there is a connection, and again on every later one; the latest counts.
+        """Report the collector's status as soon as a connection exists, and on every later one; the latest counts.
 
-        Never waits and never fails: a daemon that does not understand it is not told.
+        Never waits and never fails: it is not sent to a daemon that does not support it.
         """
         self.status = status
         self.wake()
 
     async def end(self, end: End) -> SentTotals:
-        """Send the end, and wait until everything is durable."""
+        """Send the end, wait until everything is durable, and return the totals."""
         for entry in self.overflow.close():
             self.window.put(entry)
         await self.put(WindowEntry(SendRequest(end=end), 0, 0, end.ByteSize(), is_end=True))
@@ -140,7 +141,7 @@ class Sender:
         return self.sent
 
     async def put(self, entry: WindowEntry) -> None:
-        """Put a message into the window as soon as there is room."""
+        """Put a message into the window as soon as there is space."""
         self.check()
         while self.window.is_full and not entry.is_end:
             await self.wait()
@@ -149,43 +150,43 @@ class Sender:
         await asyncio.sleep(0)  # let the connection have its turn
 
     async def wait(self) -> None:
-        """Wait until something has changed; raises what has ended the sending."""
+        """Wait until something has changed; raises the error that has ended the sending."""
         self.check()
         await self.changed.wait()
         self.check()
 
     def check(self) -> None:
-        """Raise what has ended the sending."""
+        """Raise the error that has ended the sending, if any."""
         if self.error is not None:
             raise self.error
 
     def wake(self) -> None:
-        """Tell everybody who waits that something has changed."""
+        """Wake all tasks that wait for a change."""
         self.changed.set()
         self.changed = asyncio.Event()
 
     def count(self, **more: int) -> None:
-        """Add to what was done."""
+        """Add to the totals."""
         self.sent = replace(self.sent, **{name: getattr(self.sent, name) + value for name, value in more.items()})
 
     async def carry(self) -> None:
-        """Keep up a connection until the end is durable, or nothing can be done any more."""
+        """Keep up a connection until the end is durable or an error ends the sending."""
         try:
             while not self.window.ended:
                 await self.try_once()
-        except Exception as error:  # a bug's too: who waits for us would wait for ever
+        except Exception as error:  # also that of a bug: otherwise the waiting tasks would wait for ever
             self.error = error
         finally:
             self.is_over = True
             self.wake()
 
     async def try_once(self) -> None:
-        """Converse over one connection; after its failure wait a while. Raises `DeepProfError` when it is enough."""
+        """Exchange messages over one connection; after a failure wait. Raises `DeepProfError` when retrying ends."""
         try:
             async with IngestStream(self.endpoint, self.hello, self.policy.silence_s) as stream:
                 await self.converse(stream)
         except StreamBrokenError as broken:
-            if self.window.ended:  # it closed before it had told the account
+            if self.window.ended:  # the daemon closed the stream before it had reported the account
                 return
             pause = self.judge(broken)
             if self.notice is not None:
@@ -193,7 +194,7 @@ class Sender:
             await self.clock.sleep(pause)
 
     def judge(self, broken: StreamBrokenError) -> float:
-        """Return how long to wait after a failure; raises it where waiting does not help."""
+        """Return how many seconds to wait after a failure; raises it as `DaemonError` where waiting does not help."""
         jumped = broken.code() is StatusCode.OUT_OF_RANGE
         self.jumps += jumped
         passing = self.jumps < JUMPS if jumped else is_passing(broken)
@@ -203,7 +204,7 @@ class Sender:
         return pause
 
     async def converse(self, stream: IngestStream) -> None:
-        """Go on where the daemon says, write, and hear its answers until the end is durable."""
+        """Resume at the daemon's record number, write, and read its answers until the end is durable."""
         self.welcome(await stream.hear(lambda: True))
         writing = asyncio.create_task(self.write(stream))
         try:
@@ -214,7 +215,7 @@ class Sender:
         await stream.close()
 
     def welcome(self, answer: SendResponse) -> None:
-        """Take the daemon's first answer on a connection."""
+        """Process the daemon's first answer on a connection."""
         if not self.sent.connections:
             self.count(present=answer.durable)
         self.count(connections=1)
@@ -229,7 +230,7 @@ class Sender:
         self.show(answer)
 
     def take(self, answer: SendResponse) -> None:
-        """Take an answer."""
+        """Process a later answer."""
         if answer.durable > self.window.durable:
             self.patience.succeed()
             self.jumps = 0
@@ -238,11 +239,11 @@ class Sender:
 
     @property
     def awaits_account(self) -> bool:
-        """Whether the daemon is still to tell what became of some records."""
+        """Whether the daemon has not yet reported what became of some records."""
         return self.policy.counted and self.account is not None and self.counted < self.window.durable
 
     def show(self, answer: SendResponse) -> None:
-        """Tell what is durable to everybody who waits."""
+        """Store the daemon's counts, and wake all tasks that wait."""
         self.sent = replace(self.sent, durable=max(self.sent.durable, answer.durable))
         self.names = answer.names
         self.account = answer.account if answer.HasField("account") else None
@@ -250,7 +251,7 @@ class Sender:
         self.wake()
 
     async def write(self, stream: IngestStream) -> None:
-        """Write what the window holds, as it comes, and the status that holds now before it."""
+        """Write the messages of the window as they arrive, each after the present status if that is new."""
         told: Status | None = None
         while True:
             changed = self.changed

@@ -1,7 +1,7 @@
-"""One connection's stream of messages to a daemon, whose every failure is a `StreamBrokenError`.
+"""One connection's stream of messages to a daemon; every failure is a `StreamBrokenError`.
 
-gRPC's threads carry it, not `grpc.aio`: there a write that fails covers up the status that the daemon sent, and what it
-leaves behind of one event loop complains in the next.
+It uses gRPC's threads, not `grpc.aio`: there a failed write hides the status that the daemon sent, and leftovers of one
+event loop raise errors in the next.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from deepprof.v1.records_pb2 import Hello
 
 __all__ = ["IngestStream", "StreamBrokenError"]
 
-CLOSING_S = 2.0  # that a daemon may take to close what has ended
-LATEST = SendRequest()  # stands in the line for the latest message of a kind of which only that one counts
+CLOSING_S = 2.0  # that a daemon may take to close a stream that has ended
+LATEST = SendRequest()  # placeholder in the queue for `latest`, a message of a kind of which only the newest counts
 
 
 class StreamBrokenError(Exception):
-    """The stream has ended before its time, as gRPC tells it."""
+    """The stream has ended too early, with the code and details of gRPC."""
 
     def __init__(self, code: StatusCode, details: str | None) -> None:
         super().__init__(code, details)
         self.status, self.said = code, details
 
     def code(self) -> StatusCode:
-        """Return what kind of end it is."""
+        """Return the status code."""
         return self.status
 
     def details(self) -> str | None:
-        """Return what was said about it."""
+        """Return the explanation that came with the code."""
         return self.said
 
 
@@ -62,7 +62,7 @@ class IngestStream:
             self.call: Any = IngestStub(self.channel).Send(self.take(), metadata=metadata)
             self.thread = threading.Thread(target=self.listen, name="deepprof-answers", daemon=True)
             self.thread.start()
-        except RuntimeError as error:  # the machine gives no thread; it may again
+        except RuntimeError as error:  # the system has no thread now; it may have one later
             self.requests.put(None)
             self.channel.close()
             raise StreamBrokenError(StatusCode.UNAVAILABLE, str(error)) from error
@@ -75,21 +75,21 @@ class IngestStream:
         self.channel.close()
 
     def write(self, request: SendRequest) -> None:
-        """Have a message written when the daemon takes it; what is wrong with the stream, `hear` tells.
+        """Queue a message to be written when the daemon is ready; `hear` raises the errors of the stream.
 
-        What waits here is what the window holds, and bounded by it.
+        All queued messages are in the window, which bounds them.
         """
         self.requests.put(request)
 
     def tell(self, request: SendRequest) -> None:
-        """Have a message written of which only the latest counts: one that still waits is replaced."""
-        self.latest = request  # first, so that whoever takes the place in the line finds it
+        """Queue a message of which only the latest counts: one that still waits is replaced."""
+        self.latest = request  # first, so that the thread that takes the placeholder finds it
         if not self.latest_waits:
             self.latest_waits = True
             self.requests.put(LATEST)
 
     def take(self) -> Iterator[SendRequest]:
-        """Yield the messages as the daemon takes them: the work of a thread of gRPC's."""
+        """Yield the messages as the daemon accepts them; runs in a thread of gRPC."""
         for request in iter(self.requests.get, None):
             if request is LATEST:
                 self.latest_waits = False
@@ -98,18 +98,18 @@ class IngestStream:
                 yield request
 
     def listen(self) -> None:
-        """Hand every answer on to the event loop, at last how the stream ended: a thread's work."""
+        """Pass every answer to the event loop, at last how the stream ended; runs in a thread of its own."""
         try:
             for answer in self.call:
                 self.loop.call_soon_threadsafe(self.answers.put_nowait, answer)
             ending = StreamBrokenError(StatusCode.UNAVAILABLE, "the stream was closed")
         except grpc.RpcError:
             ending = StreamBrokenError(self.call.code(), self.call.details())
-        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody listens
+        with contextlib.suppress(RuntimeError):  # the loop has ended: no task waits for it
             self.loop.call_soon_threadsafe(self.answers.put_nowait, ending)
 
     async def hear(self, is_due: Callable[[], bool]) -> SendResponse:
-        """Return the daemon's next answer; raises `StreamBrokenError`, also where one is due for `silence_s`."""
+        """Return the daemon's next answer; raises `StreamBrokenError`, also where one is overdue by `silence_s`."""
         while True:
             due = is_due()
             try:
@@ -124,7 +124,7 @@ class IngestStream:
             return answer
 
     async def close(self) -> None:
-        """Say that nothing follows, and give the daemon a moment to close."""
+        """End the stream of requests, and give the daemon a moment to close."""
         self.requests.put(None)
         with contextlib.suppress(TimeoutError, StreamBrokenError):
             async with asyncio.timeout(CLOSING_S):

@@ -1,4 +1,4 @@
-"""A daemon's raw window as the traces of a job: each rank put together, then numbered and aligned as files are."""
+"""A daemon's raw window as the traces of a job: each rank is assembled, then numbered and aligned like files."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ __all__ = ["read_traces"]
 def read_traces(
     answers: Iterable[ReadWindowResponse], address: DaemonAddress, job: str, between: Between | None = None
 ) -> list[Trace]:
-    """Return the ranks that the answers to `ReadWindow` hold, as `deepprof.read_job` returns what it has read.
+    """Return the ranks that the answers to `ReadWindow` contain, in the form that `deepprof.read_job` returns.
 
-    `between` is a range of time, as there. Raises `DaemonError` for answers that make no trace.
+    `between` is a range of time, as there. Raises `DaemonError` for answers that do not make a trace.
     """
     if between is not None:
         check_between(between)

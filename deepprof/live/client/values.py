@@ -1,4 +1,4 @@
-"""What a daemon tells, as plain values: times in ns (`_unix_ns` on the daemon's clock), shares as ratios from 0 to 1.
+"""A daemon's answers as plain values: times in ns (`_unix_ns` on the daemon's clock), shares as ratios from 0 to 1.
 
 Names are those of the messages in `proto/deepprof/v1`, where every field is described; a value that is absent there is
 None.
@@ -34,7 +34,7 @@ __all__ = [
 Kind = TypeVar("Kind")
 MinerState = Literal["unknown", "learning", "locked", "lost"]
 CollectorLevel = Literal["unknown", "full", "duty", "off"]
-ENUMS = (MinerState, CollectorLevel)  # their words stand in the order of the protocol's numbers
+ENUMS = (MinerState, CollectorLevel)  # their words are in the order of the protocol's numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class KindAccount:
 class Account:
     """What became of the records received: `received == accepted + Σ dropped + invalid + duplicate`.
 
-    `kinds` has the accepted ones by kind; `missing` those that were made and never sent, by reason.
+    `kinds` counts the accepted records by kind; `missing` the records that were made and never sent, by reason.
     """
 
     received: int = 0
@@ -66,7 +66,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """A job: how many ranks it has, what they sent, and the rules with an open finding."""
+    """A job: how many ranks it has, the account of their records, and the rules with an open finding."""
 
     job: str
     ranks: int = 0
@@ -83,7 +83,7 @@ class JobState:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a sender may have; 0: as much as there may be. `jobs` are patterns of the jobs that it may write."""
+    """The limits of a sender; 0: no limit of its own. `jobs` are patterns of the jobs that it may write."""
 
     ranks: int = 0
     records_per_s: int = 0
@@ -93,7 +93,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class SenderState:
-    """Who brings records, by the name of a token or of another proof, and what of the daemon that takes up."""
+    """A sender, named after its token or its other proof of identity, and what it uses of the daemon."""
 
     sender: str
     jobs: int = 0
@@ -109,7 +109,7 @@ class SenderState:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """The loop followed on a device now; `period` 0: none so far."""
+    """The loop followed on a device now; with a `period` of 0 there is none so far."""
 
     device: int
     stream: int = 0
@@ -130,7 +130,7 @@ class DeviceState:
 
 @dataclass(frozen=True, slots=True)
 class CollectorStatus:
-    """What a rank's collector last said of itself: how much it records, why, and what that costs the rank's host."""
+    """The last status of a rank's collector: how much it records, why, and what that costs the rank's host."""
 
     level: CollectorLevel = "unknown"
     reason: str = ""
@@ -145,7 +145,7 @@ class CollectorStatus:
 
 @dataclass(frozen=True, slots=True)
 class RankState:
-    """A rank: who sends its records, what became of them, and its devices."""
+    """A rank: the collector that sends its records, what became of them, and its devices."""
 
     job: str
     rank: int
@@ -179,7 +179,7 @@ class FollowedLoop:
 
 @dataclass(frozen=True, slots=True)
 class LoopFigures:
-    """The paper's Table III of a loop; None where no iteration carries a value."""
+    """The metrics of the paper's Table III for a loop; None where no iteration has a value."""
 
     rank: int
     device: int
@@ -197,7 +197,7 @@ class LoopFigures:
 
 @dataclass(frozen=True, slots=True)
 class ActiveFinding:
-    """What a rule found in the latest records, `active_since_unix_ns` on in every examination."""
+    """A rule's finding in the latest records, present in every examination since `active_since_unix_ns`."""
 
     rule: str
     severity: str
@@ -213,7 +213,7 @@ class ActiveFinding:
 class Findings:
     """All findings of a job's last examination, and the whole report (`deepprof.report/1`) as JSON.
 
-    `examined_unix_ns` is 0, and the report empty, before the first one.
+    `examined_unix_ns` is 0, and the report empty, before the first examination.
     """
 
     findings: tuple[ActiveFinding, ...] = ()
@@ -235,7 +235,7 @@ class Capture:
 
 @dataclass(frozen=True, slots=True)
 class WatchState:
-    """What there is to see at the daemon's time `now_unix_ns`: all jobs, and the ranks of the job asked for."""
+    """The state at the daemon's time `now_unix_ns`: all jobs, and the ranks of the job asked for."""
 
     jobs: tuple[JobState, ...] = ()
     ranks: tuple[RankState, ...] = ()
@@ -270,5 +270,5 @@ def read_field(hint: Any, message: Any, name: str) -> Any:
 
 
 def convert(hint: Any, value: Any) -> Any:
-    """Return a message as the value `hint`, and anything else as it is."""
+    """Return a message as the value `hint`, and anything else unchanged."""
     return build(hint, value) if dataclasses.is_dataclass(hint) and isinstance(hint, type) else value

@@ -1,4 +1,4 @@
-"""What was sent and is not durable yet: kept to be sent again, and bounded. Knows messages and numbers, no network."""
+"""Messages that are not durable yet: kept for sending again, in bounded memory. This module uses no network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["SendWindow", "WindowEntry"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowEntry:
-    """A message with the numbers it covers: records [first, first + count), or those that a gap says are missing."""
+    """A message with the record numbers that it covers: [first, first + count), sent or reported missing by a gap."""
 
     request: SendRequest
     first: int
@@ -26,24 +26,25 @@ class WindowEntry:
         return self.first + self.count
 
     def is_durable(self, durable: int) -> bool:
-        """Return whether it is known to be durable when all records below `durable` are.
+        """Return whether the message is known to be durable when all records below `durable` are.
 
-        One without records leaves no mark in the numbers: only what comes after it tells.
+        A message without records does not change the numbers: only a later durable record shows that it is durable.
         """
         return not self.is_end and (self.end < durable or (self.count > 0 and self.end == durable))
 
     @property
     def is_watermark(self) -> bool:
-        """Whether it is a batch that says nothing but what is complete by now: a later one says as much and more."""
+        """Whether it is a batch with a watermark only, which a later watermark makes superfluous."""
         batch = self.request.batch if self.request.WhichOneof("message") == "batch" else None
         return batch is not None and not self.count and not batch.names and not batch.tables
 
 
 @dataclass(slots=True)
 class SendWindow:
-    """Messages in order, those written on the present connection first; at most `limit_nbytes`, or one message.
+    """Messages in order, those written on the present connection first.
 
-    `durable` is what the daemon last said, `ended` that the end is durable too.
+    `limit_nbytes` is the size from which the window is full. `durable` is the daemon's last count, `ended` whether the
+    end is durable too.
     """
 
     limit_nbytes: int
@@ -60,12 +61,12 @@ class SendWindow:
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether something was written whose answer is due; a message without records may go without one."""
+        """Whether a message was written whose answer is due; a message without records may have no answer."""
         written = min(self.written, len(self.entries))
         return any(self.entries[at].count or self.entries[at].is_end for at in range(written - 1, -1, -1))
 
     def put(self, entry: WindowEntry) -> None:
-        """Keep a message that follows the others; of promises in a row the latest, for none is ever known durable."""
+        """Append a message; of consecutive watermarks only the latest is kept, since none is ever known durable."""
         if self.entries and entry.is_watermark and self.entries[-1].is_watermark:
             self.nbytes -= self.entries.pop().nbytes
             self.written = min(self.written, len(self.entries))
@@ -80,14 +81,14 @@ class SendWindow:
         return self.entries[self.written - 1]
 
     def acknowledge(self, durable: int, *, ended: bool = False) -> None:
-        """Let go of what is durable."""
+        """Remove the messages that are durable."""
         self.durable, self.ended = max(self.durable, durable), self.ended or ended
         while self.entries and (ended or self.entries[0].is_durable(durable)):
             self.nbytes -= self.entries.popleft().nbytes
             self.written = max(self.written - 1, 0)
 
     def resume(self, durable: int, *, ended: bool = False) -> bool:
-        """Begin a new connection at `durable`; False: what is missing there was let go, and cannot be sent again."""
+        """Begin a new connection at `durable`; False: messages needed from there were removed and cannot be resent."""
         self.written = 0
         if durable < self.durable:
             return False

@@ -1,4 +1,4 @@
-"""What became of every record of a rank, counted where it is decided: at the door, in the journal, in the session."""
+"""The outcome of every record of a rank, counted where it is decided: at ingest, in the journal, in the session."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from deepprof.live.wire.kinds import UNKNOWN_KIND
 
 __all__ = ["Accounts"]
 
-MOST_REASONS, OTHER = 64, "other"  # that are told apart: collectors name them, and each is a series of the exporter's
+MOST_REASONS, OTHER = 64, "other"  # collectors name the reasons, and the exporter has a series for each
 
 
 class Accounts:
     """Counts of one rank, safe for the threads that share it.
 
-    Two ways of counting meet in it: `arrived` counts what came in, and every record is counted again under what became
-    of it. While some are on their way from the one to the other, `in_flight` has them.
+    A record is counted twice: by `arrive` when it comes in, and again under its outcome. Between the two, `in_flight`
+    counts it.
     """
 
     def __init__(self, start: AccountView | None = None) -> None:
@@ -37,12 +37,12 @@ class Accounts:
 
     @property
     def in_flight(self) -> int:
-        """Records received whose fate is open."""
+        """Records received whose outcome is still open."""
         with self._lock:
             return self._in_flight
 
     def arrive(self, count: int) -> None:
-        """Count records that came in; their fate is open."""
+        """Count records that came in; their outcome is still open."""
         with self._lock:
             self._received += count
             self._in_flight += count
@@ -54,7 +54,7 @@ class Accounts:
             self._invalid += count
 
     def repeat(self, count: int) -> None:
-        """Count records that were durable already."""
+        """Count records that had been made durable before."""
         with self._lock:
             self._in_flight -= count
             self._duplicate += count
@@ -66,7 +66,7 @@ class Accounts:
             self._dropped[reason] += count
 
     def take(self, kinds: Mapping[str, int], dropped: Mapping[str, Mapping[str, int]]) -> None:
-        """Count records by kind that a session took, and those of them that it dropped, by reason and kind."""
+        """Count the records that a session took, by kind, and those of them that it dropped, by reason and kind."""
         count, lost = sum(kinds.values()), {reason: sum(of.values()) for reason, of in dropped.items()}
         with self._lock:
             self._in_flight -= count
@@ -84,7 +84,7 @@ class Accounts:
             self._lost += lost
 
     def miss(self, missing: Mapping[str, int]) -> None:
-        """Count records that the collector says it has not sent, by reason."""
+        """Count records that the collector reports as not sent, by reason."""
         with self._lock:
             for reason, count in missing.items():
                 known = reason in self._missing or len(self._missing) < MOST_REASONS
@@ -92,12 +92,12 @@ class Accounts:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether records were lost before they came in, or damaged since."""
+        """Whether records were lost before they came in, or were damaged later."""
         with self._lock:
             return self._gaps > 0
 
     def view(self) -> AccountView:
-        """Return the account of the records whose fate is known."""
+        """Return the account of the records whose outcome is known."""
         with self._lock:
             return AccountView(
                 received=self._received - self._in_flight,
@@ -112,7 +112,7 @@ class Accounts:
             )
 
     def _view_kinds(self) -> tuple[KindAccountView, ...]:
-        """Return the account by kind; what a release took that did not count kinds is of none that is known."""
+        """Return the account by kind; records taken by a release that did not count kinds have an unknown kind."""
         accepted = self._kinds + Counter({UNKNOWN_KIND: self._accepted - self._kinds.total()})
         dropped: dict[str, dict[str, int]] = {}
         for (kind, reason), count in self._dropped_kinds.items():

@@ -25,7 +25,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class AdminServicer(admin_pb2_grpc.AdminServicer):
-    """Obeys; see proto/deepprof/v1/admin.proto."""
+    """Executes orders; see proto/deepprof/v1/admin.proto."""
 
     def __init__(self, engine: Engine, examiner: Examiner) -> None:
         self.engine, self.examiner = engine, examiner
@@ -47,14 +47,14 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         return wire.ForgetJobResponse(iterations=gone)
 
     def forget_rest(self, job: str) -> None:
-        """Forget what is beside the history; a capture that a full disk keeps from being unlisted goes later."""
+        """Forget the job's captures; where a full disk prevents that, they are removed later."""
         try:
             self.examiner.forget(job)
         except OSError as error:
             log.warning("captures-not-forgotten", extra={"job": job, "problem": str(error)[:200]})
 
     async def ListSenders(self, _: wire.ListSendersRequest, context: Context) -> wire.ListSendersResponse:  # noqa: N802
-        """List who sends."""
+        """List the senders."""
         refused = defaultdict[str, dict[str, int]](dict)
         for (reason, sender), count in self.engine.refusals.counts().items():
             refused[sender][reason] = count
@@ -64,7 +64,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         return wire.ListSendersResponse(senders=[sender_of(known[name], refused[name]) for name in sorted(known)])
 
     async def check_ready(self, context: Context) -> None:
-        """End the call of an order that the daemon cannot carry out yet, or no more."""
+        """End the call of an order that the daemon cannot carry out yet, or any more."""
         if not self.engine.ready:
             text = "the daemon is starting, or stopping; try again in a minute"
             await context.abort(grpc.StatusCode.UNAVAILABLE, text)

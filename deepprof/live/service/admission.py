@@ -1,4 +1,4 @@
-"""Who may bring the next message while the queues are full: callers and jobs take turns, and none has all the room."""
+"""Admission of messages while the queues are full: callers and jobs take turns, and none gets all the space."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Admission"]
 
 @dataclass(slots=True, eq=False)
 class WaitingStream:
-    """A stream with a message for which there is no room yet."""
+    """A stream with a message for which there is no space yet."""
 
     rank: DaemonRank
     owner: str
@@ -30,22 +30,22 @@ class WaitingStream:
 
 
 class Admission:
-    """Gives out the room of the queues, in bytes as of an `Item`; belongs to the event loop.
+    """Gives out the space of the queues, in bytes as `daemon_rank.waiting_nbytes` counts them; for the event loop only.
 
-    What an owner has waiting may never be more than what is left of all the room, and what a job has not more than half
-    of that: so there is always some for a job, or an owner, that has nothing. A rank without a message that waits may
-    bring one beyond `queue_nbytes`, as long as there is not twice that.
+    The waiting bytes of an owner may never exceed the space that is left, and those of a job may not exceed half of it:
+    so there is always space for a job, or an owner, that has nothing waiting. A rank with no waiting message may bring
+    one beyond `queue_nbytes`, as long as less than twice `queue_nbytes` waits.
     """
 
     def __init__(self, limits: IngestLimits) -> None:
         self.limits = limits
-        self.nbytes = 0  # that all have waiting
+        self.nbytes = 0  # waiting, of all ranks
         self._owners, self._jobs = Counter[str](), Counter[tuple[str, str]]()
         self._turns = FairQueue[WaitingStream]()
 
     @asynccontextmanager
     async def room(self, rank: DaemonRank, nbytes: int, check: Callable[[], None]) -> AsyncIterator[None]:
-        """Hold room for a message as soon as there is some, until the block ends; `check` may raise while it waits."""
+        """Wait for space for a message and hold it until the block ends; `check` may raise during the wait."""
         waiting = WaitingStream(rank, rank.owner, nbytes)
         self._turns.add(waiting.owner, rank.hello.job, waiting)
         self.admit()
@@ -59,7 +59,7 @@ class Admission:
             self._leave(waiting)
 
     def _leave(self, waiting: WaitingStream) -> None:
-        """Give the room back that was held for a message, or the place in the line."""
+        """Give back the space that was held for a message, or its place in the queue."""
         if waiting.admitted:
             waiting.rank.reserved_nbytes -= waiting.nbytes
             self.count(waiting.rank)
@@ -67,7 +67,7 @@ class Admission:
             self._turns.discard(waiting.owner, waiting.rank.hello.job, waiting)
 
     def count(self, rank: DaemonRank) -> None:
-        """Take note of what a rank has waiting now, and let others in where that has become less."""
+        """Update the waiting bytes of a rank, and admit others if they have become fewer."""
         more = rank.waiting_nbytes - rank.counted_nbytes
         rank.counted_nbytes += more
         self._add(rank, more)
@@ -75,7 +75,7 @@ class Admission:
             self.admit()
 
     def _add(self, rank: DaemonRank, nbytes: int) -> None:
-        """Add to what all have waiting, a rank's owner, and its job."""
+        """Add to the waiting bytes of all ranks, of a rank's owner, and of its job."""
         self.nbytes += nbytes
         self._owners[rank.owner] += nbytes
         self._jobs[rank.owner, rank.hello.job] += nbytes
@@ -85,13 +85,13 @@ class Admission:
             del self._owners[rank.owner]
 
     def hand_over(self, rank: DaemonRank, owner: str) -> None:
-        """Have what a rank has waiting count as another owner's."""
+        """Count the waiting bytes of a rank as another owner's."""
         self._add(rank, -rank.counted_nbytes)
         rank.owner = owner
         self._add(rank, rank.counted_nbytes)
 
     def admit(self) -> None:
-        """Let in those for whom there is room, in turn."""
+        """Admit the streams for which there is space, in turn."""
         while self._turns and (first := self._turns.take(self._fits, self._owner_fits, self._job_fits)) is not None:
             first.admitted = True
             first.rank.reserved_nbytes += first.nbytes
@@ -99,7 +99,7 @@ class Admission:
             first.woken.set()
 
     def wake(self) -> None:
-        """Have all who wait look whether they still may."""
+        """Have all waiting streams check whether they may still wait."""
         for waiting in self._turns:
             waiting.woken.set()
 
@@ -114,7 +114,7 @@ class Admission:
         return 2 * self.limits.queue_nbytes
 
     def _fits(self, waiting: WaitingStream) -> bool:
-        """Return whether there is room for a message, of an owner and a job for whom there may be some."""
+        """Return whether there is space for a message whose owner and job may have some."""
         rank, nbytes, limits = waiting.rank, waiting.nbytes, self.limits
         if not rank.waiting_nbytes:
             return self.nbytes < self._most

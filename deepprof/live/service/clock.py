@@ -1,4 +1,4 @@
-"""What time it is, so that tests can say it."""
+"""The daemon's clocks, which tests can replace."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ __all__ = ["DaemonClock", "DaemonSystemClock"]
 
 
 class DaemonClock(Protocol):
-    """Both clocks that the daemon looks at."""
+    """Both clocks that the daemon reads."""
 
     def unix_ns(self) -> int:
-        """Nanoseconds since 1970; may jump."""
+        """Return nanoseconds since 1970; may jump."""
         ...
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds since some time; never falls."""
+        """Return nanoseconds since some time; never falls."""
         ...
 
 
@@ -24,9 +24,9 @@ class DaemonSystemClock:
     """The machine's clocks."""
 
     def unix_ns(self) -> int:
-        """Nanoseconds since 1970."""
+        """Return nanoseconds since 1970."""
         return time.time_ns()
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds since some time."""
+        """Return nanoseconds since some time."""
         return time.monotonic_ns()

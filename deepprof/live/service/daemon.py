@@ -1,4 +1,4 @@
-"""The daemon: opens its store and its doors, runs until it is told to stop, and leaves everything saved."""
+"""The daemon: opens its store and its endpoints, runs until it is told to stop, and then saves everything."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SERVICES = tuple(
 
 @dataclass(slots=True)
 class DaemonServer:
-    """The gRPC server, and who says how it is."""
+    """The gRPC server, its addresses and its health."""
 
     server: grpc.aio.Server
     listening: ListeningServer
@@ -62,8 +62,8 @@ class DaemonServer:
 async def serve(config: Config) -> None:
     """Run a daemon until SIGTERM, SIGINT or SIGHUP.
 
-    Raises `UsageError`, `StoreError` and `OSError` where it cannot, and `ProcessFailedError` where a bug keeps it from
-    going on: what it has acknowledged is then kept, and what was not mined yet is mined after the next start.
+    Raises `UsageError`, `StoreError` and `OSError` where it cannot run, and `ProcessFailedError` where a bug stops it:
+    acknowledged records are then kept, and those not yet mined are mined after the next start.
     """
     clock = DaemonSystemClock()
     raise_file_limit()
@@ -89,7 +89,7 @@ async def serve(config: Config) -> None:
 
 
 async def work(engine: Engine, examiner: Examiner, heeding: asyncio.Task[None]) -> None:
-    """Do what is done beside the calls, until the daemon is to stop. Raises what keeps it from going on."""
+    """Run the tasks beside the calls until the daemon is to stop. Raises the error that stops one of them."""
     watch = partial(engine.vitals.watch, "the daemon's house")
     tasks = [asyncio.create_task(watch(each)) for each in (examiner.run(), keep_house(engine))]
     await asyncio.wait((heeding, *tasks), return_when=asyncio.FIRST_COMPLETED)
@@ -104,14 +104,14 @@ async def work(engine: Engine, examiner: Examiner, heeding: asyncio.Task[None]) 
 
 
 async def heed(stopping: asyncio.Event, engine: Engine) -> None:
-    """Have the engine know as soon as the daemon is to stop, whatever it does at the time."""
+    """Notify the engine as soon as the daemon is to stop, whatever the daemon is doing."""
     await stopping.wait()
     engine.stopping = True
     engine.stop_taking()
 
 
 async def begin(engine: Engine, examiner: Examiner, doors: DaemonServer, metrics: str) -> None:
-    """Bring back what was there before, then take records."""
+    """Recover the ranks from before the start, then take records."""
     log.info("listening", extra={"addresses": " ".join(doors.listening.addresses), "metrics": metrics})
     found = await asyncio.to_thread(recover, engine)
     examiner.remember()
@@ -126,7 +126,7 @@ async def begin(engine: Engine, examiner: Examiner, doors: DaemonServer, metrics
 
 @asynccontextmanager
 async def opened(config: Config, engine: Engine, examiner: Examiner) -> AsyncIterator[DaemonServer]:
-    """Give the server, listening; at the end calls get a moment, and then what came in is saved."""
+    """Give the listening server; at the end calls get `GRACE_S` to finish, and then the received records are saved."""
     guard = AccessGuard(config)
     engine.senders.share_of = guard.share_of
     doorkeepers = make_interceptors(guard, engine.refusals)

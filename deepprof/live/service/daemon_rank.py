@@ -1,4 +1,4 @@
-"""One rank as the daemon holds it: what it said, what of it is durable, what waits to be mined, what is shown."""
+"""One rank as the daemon holds it: its Hello, its durable records, the messages that wait to be mined, its view."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ class QueuedMessage:
     first: int
     count: int
     records: CheckedRecords | None = None  # of a batch
-    devices: bytes = b""  # the table that describes them, as it came
+    devices: bytes = b""  # the table that describes the devices, as received
     lost: int | None = None  # of a gap; None where the number is not known
-    missing: Mapping[str, int] = field(default_factory=dict)  # records that it says were not sent, by reason
+    missing: Mapping[str, int] = field(default_factory=dict)  # records that it reports as not sent, by reason
     arrived_ns: int = 0  # on the daemon's monotonic clock
 
     @property
     def names(self) -> int:
-        """How many new names it brings."""
+        """The number of new names in the message."""
         return len(self.records.names) if self.records is not None else 0
 
     @property
     def names_nbytes(self) -> int:
-        """The bytes of its new names."""
+        """The bytes of the new names in the message."""
         return sum(len(name.encode()) for name in self.records.names) if self.records is not None else 0
 
     @property
     def nbytes(self) -> int:
-        """What it takes while it waits: the message, and its tables, which are about as large."""
+        """The memory that it takes while it waits: the message, and its tables, which are about as large."""
         return waiting_nbytes(len(self.payload))
 
 
 def waiting_nbytes(payload_nbytes: int) -> int:
-    """Return what an item with such a payload takes while it waits."""
+    """Return the memory that an item with such a payload takes while it waits."""
     return 2 * payload_nbytes + 256
 
 
@@ -84,7 +84,7 @@ class SavedRank(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     account: dict[str, int]
     dropped: dict[str, int]
     session: bytes
-    kinds: dict[str, int] = {}  # accepted; these three came later, and states without them are still read
+    kinds: dict[str, int] = {}  # accepted; these three fields are newer, and states without them are still read
     dropped_kinds: dict[str, dict[str, int]] = {}  # by kind and reason
     missing: dict[str, int] = {}
 
@@ -93,9 +93,9 @@ class SavedRank(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class DaemonRank:
     """A session of one collector of one rank.
 
-    The event loop owns what is about the connection (`next`, `names`, `connection`, `broken`), the worker thread what
-    is about mining (`session`, `rows`, `position`); `queue` is handed over under the worker's lock. `view` is replaced
-    as a whole, so that anybody may look.
+    The event loop owns the fields of the connection (`next`, `names`, `connection`, `broken`), the worker thread those
+    of mining (`session`, `rows`, `position`); `queue` is handed over under the worker's lock. `view` is replaced as a
+    whole, so that any thread may read it.
     """
 
     number: int
@@ -107,9 +107,9 @@ class DaemonRank:
     last_iteration_unix_ns: int = 0
     # The connection's side.
     next: int = 0  # number of the record that is expected
-    names: int = 0  # known, those on their way included
+    names: int = 0  # known, including those on their way
     names_nbytes: int = 0
-    bare_gaps: tuple[int, frozenset[str]] = NO_GAPS  # of unknown size, those said last: where, and why
+    bare_gaps: tuple[int, frozenset[str]] = NO_GAPS  # the latest gaps of unknown size: their place, their reasons
     durable: int = 0
     durable_items: int = 0
     durable_names: int = 0
@@ -118,36 +118,36 @@ class DaemonRank:
     left_ns: int = 0  # when it was last connected, on the daemon's monotonic clock
     closing: bool = False  # an End is on its way
     ended: bool = False  # … and durable
-    broken: RefusedError | None = None  # why what is on its way cannot become durable
-    submitted: int = 0  # items handed to the journal and not yet back
+    broken: RefusedError | None = None  # why the items on their way cannot become durable
+    submitted: int = 0  # items handed to the journal and not yet written
     submitted_nbytes: int = 0
-    owner: str = ""  # who sends it: the name of a token, or of another proof
+    owner: str = ""  # its sender: the name of a token, or of another proof
     reserved_nbytes: int = 0  # of a message that is just being checked
-    counted_nbytes: int = 0  # of `waiting_nbytes`, as the admission knows it
+    counted_nbytes: int = 0  # the value of `waiting_nbytes` that the admission has counted
     # The miner's side.
     queue: deque[tuple[QueuedMessage, JournalPlace]] = field(default_factory=deque)
-    line: str | None = None  # of which owner it waits in for its turn to be mined; None: in none
+    line: str | None = None  # the owner in whose queue it waits for its turn to be mined; None: it does not wait
     queued_nbytes: int = 0
     rows: list[pl.DataFrame] = field(default_factory=list)  # not yet in the history
     position: JournalPlace | None = None  # of the last item mined
     saved: JournalPlace | None = None  # … when last saved
-    begun: JournalPlace | None = None  # the journal's end when the rank began: its records lie behind it
+    begun: JournalPlace | None = None  # the journal's end when the rank began: its records lie after it
     latest: JournalPlace | None = None  # of the last item that is durable
     unsaved_nbytes: int = 0
     state_nbytes: int = 0  # of the last checkpoint
     saved_ns: int = 0
     lag_ns: int = 0
-    mined: int = 0  # the number behind the last record that the session took, or knows to be lost
+    mined: int = 0  # the number after the last record that the session took, or knows to be lost
     mined_end: bool = False
     mined_items: int = 0
-    counted: tuple[int, bool] = (0, False)  # up to which record the account is complete, and whether to the end
+    counted: tuple[int, bool] = (0, False)  # the record up to which the account is complete, and whether to the end
     devices: bytes = b""  # as last described
     settled: bool = False
-    unsettled: bool = False  # it cannot be: not all records are kept, or they could not be analysed
+    unsettled: bool = False  # it cannot be settled: not all records are kept, or they could not be analysed
     unsaved: bool = False  # more was mined than is saved
-    failed: bool = False  # its records have met a bug: they are no longer mined
+    failed: bool = False  # a bug occurred with its records: they are no longer mined
     findings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    status: CollectorView | None = None  # what the collector last said of itself; not saved, it comes again
+    status: CollectorView | None = None  # the collector's last status; not saved, because the collector sends it again
     view: RankView = field(init=False)
 
     def __post_init__(self) -> None:
@@ -160,21 +160,21 @@ class DaemonRank:
 
     @property
     def waiting_nbytes(self) -> int:
-        """What it has on its way to be mined."""
+        """The memory of its messages that are not mined yet."""
         return self.reserved_nbytes + self.submitted_nbytes + self.queued_nbytes
 
     @property
     def needs(self) -> JournalPlace | None:
-        """From where on the journal is needed to make the rank anew; None: not at all."""
+        """The place from which on the journal is needed to restore the rank; None: it is not needed."""
         return None if self.latest == self.saved else self.saved or self.begun or BEGINNING
 
     @property
     def is_done(self) -> bool:
-        """Whether it has ended, and nothing is left to do for it."""
+        """Whether the rank has ended, and nothing is left to do for it."""
         return self.mined_end and self.connection is None and not self.submitted and not self.queue
 
     def show(self) -> None:
-        """Make the view anew."""
+        """Make a new view."""
         self.view = RankView(
             job=self.hello.job,
             rank=self.hello.rank,
@@ -198,12 +198,12 @@ class DaemonRank:
         )
 
     def note_status(self, status: CollectorView) -> None:
-        """Show what the collector says of itself, at once; all else is the worker's to show, which may be at work."""
+        """Show the collector's status at once; the rest of the view belongs to the worker, which may be at work."""
         self.status = status
         self.view = replace(self.view, status=status)
 
     def note_submitted(self, item: QueuedMessage) -> None:
-        """Count an item that goes to the journal; what comes next is expected behind it."""
+        """Count an item that goes to the journal; the next one is expected after it."""
         self.next = item.first + item.count
         self.submitted += 1
         self.submitted_nbytes += item.nbytes
@@ -212,7 +212,7 @@ class DaemonRank:
         self.names_nbytes += item.names_nbytes
 
     def note_bare_gap(self, first: int, reason: str) -> bool:
-        """Take note of a gap of unknown size; False: it is known, and was sent again because a connection broke."""
+        """Note a gap of unknown size; False: it is known, and was sent again because a connection broke."""
         place, reasons = self.bare_gaps
         here = reasons if place == first else frozenset()
         if reason not in here and len(here) < MOST_REASONS:
@@ -220,7 +220,7 @@ class DaemonRank:
         return reason not in here
 
     def note_durable(self, item: QueuedMessage) -> None:
-        """Take note that an item is in the journal."""
+        """Note that an item is in the journal."""
         self.submitted -= 1
         self.submitted_nbytes -= item.nbytes
         self.durable = item.first + item.count
@@ -231,13 +231,13 @@ class DaemonRank:
         self.durable_names_nbytes += item.names_nbytes
 
     def note_lost(self, item: QueuedMessage, why: RefusedError | None) -> None:
-        """Take note that an item could not be made durable: it and all behind it have to be sent again."""
+        """Note that an item could not be made durable: it and all after it have to be sent again."""
         self.submitted -= 1
         self.submitted_nbytes -= item.nbytes
         self.broken = why
 
     def mend(self) -> None:
-        """Go on behind what is durable, once nothing is on its way any more."""
+        """Continue after the durable items, once no item is on its way to the journal any more."""
         self.bare_gaps = NO_GAPS if self.broken else self.bare_gaps
         self.next, self.closing, self.broken = self.durable, self.ended, None
         self.names, self.names_nbytes = self.durable_names, self.durable_names_nbytes
@@ -253,7 +253,7 @@ class DaemonRank:
             self.session.end()
 
     def follow(self, item: QueuedMessage) -> None:
-        """Take note how far the rank was mined."""
+        """Note how far the rank was mined."""
         self.mined = item.first + item.count
         self.mined_items += 1
         self.mined_end = self.mined_end or item.kind == "end"
@@ -264,32 +264,32 @@ class DaemonRank:
             self.session.take_names(item.records.names, item.records.first_name)
 
     def note_counted(self) -> None:
-        """Take note that the account has everything that was mined."""
+        """Note that the account contains everything that was mined."""
         self.counted = self.mined, self.mined_end
 
     @property
     def is_counted(self) -> bool:
-        """Whether the account has all that is durable, and the end is among it."""
+        """Whether the account contains all durable items, and the End is one of them."""
         return self.counted == (self.durable, True)
 
     def give_up(self) -> None:
-        """Mine no more: what was mined stays, where it can still be shown and saved."""
+        """Stop mining the rank: the results so far stay, if they can still be shown and saved."""
         self.failed = True
         try:
             self.session.save()
             self.show()
-        except Exception:  # the bug that was met can have left anything behind
+        except Exception:  # the bug may have left the session in any state
             names, self.session = self.session.names, RankSession()
             self.session.take_names(names, 0)
             self.show()
 
     def take_rows(self) -> pl.DataFrame:
-        """Return the iterations that are not in the history yet, which the caller puts there."""
+        """Return the iterations that are not in the history yet; the caller puts them there."""
         rows, self.rows = self.rows, []
         return pl.concat(rows) if rows else pl.DataFrame(schema=HISTORY)
 
     def save(self) -> bytes:
-        """Return the state that `position` stands for."""
+        """Return the encoded state of the rank at `position`."""
         account = self.accounts.view()
         dropped = dict(account.dropped)
         counts = ("received", "accepted", "invalid", "duplicate", "gaps", "lost")
@@ -317,7 +317,7 @@ class DaemonRank:
 
     @classmethod
     def restore(cls, number: int, hello: pb.Hello, state: bytes) -> DaemonRank:
-        """Return the rank whose state `save` has written. Raises `ValueError` for other bytes."""
+        """Return the rank whose state `save` has encoded. Raises `ValueError` for other bytes."""
         saved = msgspec.msgpack.decode(state, type=SavedRank)
         if saved.version != VERSION:
             raise ValueError(f"a rank's state of version {saved.version}, not {VERSION}")
@@ -351,7 +351,7 @@ class DaemonRank:
 
 
 def restore_account(saved: SavedRank) -> AccountView:
-    """Return the account that a state has; of what was counted without its kind the kind stays unknown."""
+    """Return the account in a state; records that were counted without their kind keep an unknown kind."""
     kinds = saved.kinds.keys() | saved.dropped_kinds.keys()
     return AccountView(
         **saved.account,

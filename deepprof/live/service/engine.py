@@ -1,4 +1,4 @@
-"""The daemon without its doors: ranks, journal, history and the threads between them."""
+"""The daemon without its endpoints: ranks, journal, history and the threads between them."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ __all__ = ["Engine"]
 log = logging.getLogger(__name__)
 
 SILENT_NS = 24 * 3600 * 10**9
-DOUBT_NS = 3600 * 10**9  # for which that has to be so: the time of day may have jumped
-ATTACH_S = 30.0  # in which what a former stream has sent becomes durable
+DOUBT_NS = 3600 * 10**9  # for which a rank must stay silent, because the time of day may have jumped
+ATTACH_S = 30.0  # in which the messages of a former stream must become durable
 T = TypeVar("T")
 Notice = Callable[[DaemonRank, "SessionEvent"], None]
 
 
 class Engine:
-    """Takes in ranks and their messages; all methods belong to the event loop unless they say otherwise."""
+    """Takes in ranks and their messages; all methods are for the event loop unless their docstring names a thread."""
 
     def __init__(self, config: Config, journal: Journal, history: History, clock: DaemonClock) -> None:
         self.config, self.limits, self.clock = config, config.wire_limits(), clock
@@ -53,7 +53,7 @@ class Engine:
         self.roster = DaemonRanks(config.limits.jobs, config.limits.ranks, config.limits.ranks_total)
         self.vitals = FirstFailure()
         self.writer = JournalWriter(journal, self._tell, self.vitals)
-        self.notice: Notice = lambda rank, event: None  # set by who wants to know; the worker's thread calls it
+        self.notice: Notice = lambda rank, event: None  # may be replaced from outside; the worker's thread calls it
         self.worker = SessionWorker(journal, history, clock, room=self._wake, vitals=self.vitals)
         self.worker.noticed = self._notice
         self.worker.ranks = lambda: iter(self.roster)
@@ -62,7 +62,7 @@ class Engine:
         self.refusals = Refusals()
         self.history_nbytes = 0  # as last measured
         self.ready = self.draining = self.stopping = False
-        self._silent: dict[int, int] = {}  # sessions not heard of for long, since when that was noticed
+        self._silent: dict[int, int] = {}  # sessions silent for long, with the time when that was noticed
         self.admission = Admission(config.limits)
         self.outside = StreamLeases("limits.waiting_nbytes", "bytes of messages wait", config.limits.waiting_nbytes)
         self._changed = asyncio.Event()  # more was written, or mined
@@ -79,25 +79,25 @@ class Engine:
         self.ready = True
 
     def note_start(self) -> None:
-        """Have those that sent ranks before have the time to come back."""
+        """Give the clients that sent ranks before the start time to connect again."""
         for rank in self.roster:
             rank.left_ns = self.clock.monotonic_ns()
 
     def close(self) -> None:
-        """Make durable what is on its way, mine it, and save everything. Blocks."""
+        """Make the queued messages durable, mine them, and save everything. Blocks."""
         self.ready = False
         self.writer.close()
         self.worker.close()
 
     @property
     def queued_nbytes(self) -> int:
-        """What waits to be durable, or to be mined."""
+        """The bytes that wait to be durable, or to be mined."""
         return self.admission.nbytes
 
     # -- streams --
 
     def stream(self, connection: object) -> AbstractAsyncContextManager[None]:
-        """Hold a place for a stream until the block ends. Raises `RefusedError` where there is none, or we drain."""
+        """Hold a place for a stream until the block ends. Raises `RefusedError` without one, and while draining."""
         if self.draining or not self.ready:
             raise RefusedError("UNAVAILABLE", "the daemon takes no records now; try again in a minute")
         return self.streams.open(connection)
@@ -112,7 +112,7 @@ class Engine:
         return spare[0].connection
 
     async def attach(self, hello: pb.Hello, connection: object, owner: str = "") -> DaemonRank:
-        """Return the rank that a Hello speaks of, and make `connection` its stream. Raises `RefusedError`."""
+        """Return the rank that a Hello names, and make `connection` its stream. Raises `RefusedError`."""
         self.streams.greet(connection)
         self.senders.check_job(owner, hello.job)
         self.senders.check_kept(owner)
@@ -123,15 +123,15 @@ class Engine:
                     await self.make_room(hello, owner)
                 rank = rank or await self.begin(hello)
             finally:
-                if rank is None:  # a former collector's session is closed: nobody goes on with it
+                if rank is None:  # the former collector's session is closed, and no stream continues it
                     self.roster.remove(hello.job, hello.rank)
             await self.hand_over(rank, owner)
-            rank.connection = connection  # a former stream of this collector finds out at once
+            rank.connection = connection  # a former stream of this collector notices at once
             self.admission.wake()
         try:
             await self.quiet(rank)
             self.check_owner(rank, connection)
-        except BaseException:  # the client can have gone meanwhile
+        except BaseException:  # the client may have disconnected meanwhile
             self.detach(rank, connection)
             raise
         rank.mend()
@@ -139,7 +139,7 @@ class Engine:
         return rank
 
     async def find(self, hello: pb.Hello, owner: str) -> DaemonRank | None:
-        """Return the rank of this collector if it is here; one of another collector is ended. Raises `RefusedError`."""
+        """Return the rank if this collector sends it; one of another collector is ended. Raises `RefusedError`."""
         rank = self.roster.find(hello.job, hello.rank)
         if rank is None:
             return None
@@ -150,26 +150,26 @@ class Engine:
             text = f"rank {hello.rank} of job {hello.job!r} is sent by {rank.hello.collector!r}; stop that first"
             raise RefusedError("ALREADY_EXISTS", text)
         if rank.owner != owner:
-            await self.make_room(hello, owner)  # first: who has none ends nobody's rank
+            await self.make_room(hello, owner)  # first, so that a sender without space does not end another's rank
         await self.quiet(rank)
         await self.record(partial(self.end, rank))
-        return None  # it is shown until there is another one in its place
+        return None  # the old rank is shown until another one takes its place
 
     def check_sender(self, rank: DaemonRank, owner: str) -> None:
-        """Raise `RefusedError` where a collector's name is used by another sender than the one who is missed for it."""
+        """Raise `RefusedError` where another sender uses the collector's name of a rank that is still needed."""
         needed = rank.connection is not None or find_standing(rank, self.clock.monotonic_ns()) is RankPriority.NEEDED
         if needed and owner != rank.owner and rank.owner:
             text = f"rank {rank.hello.rank} of job {rank.hello.job[:128]!r} is sent by {rank.owner}, not by {owner}"
             raise RefusedError("ALREADY_EXISTS", f"{text}; name another job", "another-sender")
 
     async def hand_over(self, rank: DaemonRank, owner: str) -> None:
-        """Have a rank be another sender's, and remember whose job it is."""
+        """Give a rank to another sender, and save the sender in the history."""
         if rank.owner != owner:
             await self.record(lambda: self.history.save_sender(*rank.key, owner))
             self.admission.hand_over(rank, owner)
 
     async def begin(self, hello: pb.Hello) -> DaemonRank:
-        """Take in a rank that was not here, or not with this collector."""
+        """Take in a rank that is new, or new from this collector."""
         now, begun = self.clock.unix_ns(), self.journal.end
         number = await self.record(
             lambda: self.history.begin(hello.job, hello.rank, hello.collector, hello.SerializeToString(), now)
@@ -181,7 +181,7 @@ class Engine:
         return rank
 
     async def make_room(self, hello: pb.Hello, owner: str) -> None:
-        """Hold those no longer whom nobody misses, where a rank would have no room. Raises `RefusedError`."""
+        """Let go of ranks that are not needed until there is space for another one. Raises `RefusedError`."""
         where = hello.job, hello.rank
         while full := self.senders.find_full(owner, *where) or self.roster.find_full(*where):
             spare = choose_spare(full, self.clock.monotonic_ns())
@@ -191,7 +191,7 @@ class Engine:
                 await self.send_away(rank)
 
     async def send_away(self, rank: DaemonRank) -> None:
-        """Let go of a rank to make room, and of its stream, which has brought nothing."""
+        """Let go of a rank to free its space, and end its stream, which has brought nothing."""
         connection, rank.connection = rank.connection, None
         if connection is not None:
             self.streams.cut(connection)
@@ -199,8 +199,8 @@ class Engine:
         log.info("rank-let-go", extra={"job": rank.hello.job, "rank": rank.hello.rank, "token": rank.owner})
 
     def end(self, rank: DaemonRank) -> None:
-        """Close a rank whose collector was replaced, as far as it got. For the worker's thread."""
-        while rank.queue:  # durable, so it counts
+        """Close a rank that is replaced or let go, with the records that came. For the worker's thread."""
+        while rank.queue:  # these items are durable, so they must be mined
             self.worker.mine(rank)
         self.worker.save([rank])
         if rank.unsaved:
@@ -213,7 +213,7 @@ class Engine:
             self.history.forget_session(rank.number)
 
     def finish(self, rank: DaemonRank) -> None:
-        """Have a rank's session end, or leave it as it is where the history does not take what comes of that."""
+        """End a rank's session, or leave it unchanged where the result cannot be written to the history."""
         before = rank.session.save()
         rank.session.end()
         rank.mined_end = rank.unsaved = True
@@ -224,7 +224,7 @@ class Engine:
             raise StoreError(self.history.path, self.worker.problem)
 
     async def expire(self) -> None:
-        """Let go of ranks that have not been heard of for so long that nobody waits for them; their history stays."""
+        """Let go of ranks that have been silent for so long that no client is expected back; their history stays."""
         async with self._attaching.hold("", ""):
             oldest = self.clock.unix_ns() - SILENT_NS
             silent = [
@@ -241,12 +241,12 @@ class Engine:
                     await self.let_go(rank)
 
     async def let_go(self, rank: DaemonRank) -> None:
-        """Hold a rank no longer; its history stays."""
+        """Remove a rank from memory; its history stays."""
         await self.record(partial(self.end, rank))
         self.roster.remove(*rank.key)
 
     async def quiet(self, rank: DaemonRank) -> None:
-        """Wait until nothing of a rank is on its way to the journal. Raises `RefusedError` when that takes too long."""
+        """Wait until no item of a rank is on its way to the journal. Raises `RefusedError` after `ATTACH_S`."""
         with self.listening(rank) as changed:
             try:
                 async with asyncio.timeout(ATTACH_S):
@@ -258,7 +258,7 @@ class Engine:
 
     @contextmanager
     def listening(self, rank: DaemonRank) -> Iterator[asyncio.Event]:
-        """Give an event that is set whenever more of a rank is durable or mined, or known not to be."""
+        """Give an event that is set whenever items of a rank become durable or are mined, or cannot become durable."""
         changed = asyncio.Event()
         self._listeners[rank.number].add(changed)
         try:
@@ -278,7 +278,7 @@ class Engine:
             raise RefusedError("UNAVAILABLE", "the daemon is stopping; try again in a minute")
 
     def detach(self, rank: DaemonRank, connection: object) -> None:
-        """Let a stream go."""
+        """Detach a stream."""
         if rank.connection is connection:
             rank.connection, rank.left_ns = None, self.clock.monotonic_ns()
             rank.show()
@@ -286,16 +286,16 @@ class Engine:
     # -- messages --
 
     def room(self, rank: DaemonRank, nbytes: int) -> AbstractAsyncContextManager[None]:
-        """Hold room in the queues for a message, `nbytes` as of a `QueuedMessage`, of the rank's present stream.
+        """Hold space in the queues for a message of the rank's present stream; `nbytes` is that of a `QueuedMessage`.
 
-        Entering waits until there is some. Raises `RefusedError` where meanwhile that stream is no longer the rank's,
-        or the daemon drains.
+        Entering waits until there is space. Raises `RefusedError` if meanwhile the rank gets another stream or none, or
+        the daemon drains.
         """
         connection = rank.connection
         return self.admission.room(rank, nbytes, lambda: self.check_owner(rank, connection))
 
     def submit(self, rank: DaemonRank, item: QueuedMessage) -> None:
-        """Hand a checked message to the journal; the caller holds room for it."""
+        """Hand a checked message to the journal; the caller holds space for it."""
         rank.note_submitted(item)
         if item.kind == "batch":
             self.senders.note_records(rank.owner, item.count)
@@ -303,14 +303,14 @@ class Engine:
         self.admission.count(rank)
         try:
             self.writer.submit(rank, item)
-        except BaseException:  # nothing is on its way, for which the rank would wait for ever
+        except BaseException:  # the item is not on its way, and the rank would wait for it for ever
             self._settle(
                 [WriteResult(rank, item, None, RefusedError("UNAVAILABLE", "it could not be queued; send again"))]
             )
             raise
 
     def _tell(self, group: Sequence[WriteResult]) -> None:
-        """Pass on what the journal's thread has done. For that thread."""
+        """Pass on the results of the journal's thread. For that thread."""
         for done in group:
             if done.place is not None:
                 self.worker.put(done.rank, done.item, done.place)
@@ -349,7 +349,7 @@ class Engine:
     # -- orders --
 
     async def drain(self) -> int:
-        """Take no more records, mine what is queued and save everything; return how many records that were."""
+        """Take no more records, mine the queued ones and save everything; return how many were queued."""
         self.stop_taking()
         waiting = sum(rank.accounts.in_flight for rank in self.roster)
         while any(rank.submitted or rank.queue for rank in self.roster):
@@ -359,7 +359,7 @@ class Engine:
         return waiting
 
     def stop_taking(self) -> None:
-        """Take no more records, not even those that wait for room."""
+        """Take no more records, not even those that wait for space."""
         self.draining = True
         self.admission.wake()
 
@@ -387,7 +387,7 @@ class Engine:
     # -- the worker's thread --
 
     async def record(self, what: Callable[[], T]) -> T:
-        """Have the worker's thread write to the history. Raises `RefusedError` where the disk does not take it."""
+        """Have the worker's thread write to the history. Raises `RefusedError` where that fails."""
         try:
             return await self.order(what)
         except (OSError, StoreError) as error:
@@ -406,7 +406,7 @@ class Engine:
             result, error = None, None
             try:
                 result = what()
-            except Exception as problem:  # it belongs to the one who asked
+            except Exception as problem:  # it is raised in the caller
                 error = problem
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(settle, result, error)

@@ -1,7 +1,7 @@
-"""The process that examines raw records, apart from the daemon: rules may take their time, and a bug costs one report.
+"""The process that examines raw records apart from the daemon, so that rules may be slow and a bug costs one report.
 
-Run as a module: length-prefixed `ReadWindowResponse` messages come in, one `ExaminationResult` goes out. With
-`--keep FOLDER` the records are written to a store there besides, cut to the time that `--from` and `--to` say.
+Run as a module: it reads length-prefixed `ReadWindowResponse` messages and writes one `ExaminationResult`. With
+`--keep FOLDER` it writes the records to a store there instead, cut to the time between `--from` and `--to`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CPU_S = 600
 
 
 class FindingSummary(msgspec.Struct, frozen=True):
-    """What a rule found, in short."""
+    """A finding of a rule, in short."""
 
     rule: str
     severity: str
@@ -59,7 +59,7 @@ class ExaminedLoopMetrics(msgspec.Struct, frozen=True):
 
 
 class FoundLoop(msgspec.Struct, frozen=True):
-    """A loop as it is shown, without its iterations; `number` is that of their column `loop`."""
+    """A loop as it is shown, without its iterations; `number` is the value of their column `loop`."""
 
     device: int
     number: int
@@ -70,7 +70,7 @@ class FoundLoop(msgspec.Struct, frozen=True):
 
 
 class ExaminationResult(msgspec.Struct, frozen=True):
-    """What an examination gives: the report (JSON), findings, loops, and the iterations as an Arrow IPC stream."""
+    """The result of an examination: the report (JSON), findings, loops, and the iterations as an Arrow IPC stream."""
 
     report: str
     findings: list[FindingSummary]
@@ -80,7 +80,7 @@ class ExaminationResult(msgspec.Struct, frozen=True):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Examine what comes in on stdin."""
+    """Examine the records that come in on stdin."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=int, required=True, help="bytes that the process may take")
     parser.add_argument("--keep", type=Path)
@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def limit_resources(nbytes: int) -> None:
-    """Bound memory and time where the system can, and let everybody else go first."""
+    """Bound memory and CPU time, and give other processes priority."""
     import os
     import resource
 
@@ -115,7 +115,7 @@ def read_messages(stream: BinaryIO) -> Iterator[wire.ReadWindowResponse]:
 
 
 def assemble(messages: Iterator[wire.ReadWindowResponse]) -> list[Trace]:
-    """Return the traces of the ranks whose messages come one rank after the other."""
+    """Return the traces of the ranks, whose messages come one rank after the other."""
     from deepprof.live.wire.assembly import assemble_all
     from deepprof.live.wire.limits import WIDEST
 
@@ -123,7 +123,7 @@ def assemble(messages: Iterator[wire.ReadWindowResponse]) -> list[Trace]:
 
 
 def examine(traces: list[Trace]) -> ExaminationResult:
-    """Analyse the ranks of a job; alone, a rank keeps its own clock."""
+    """Analyse the ranks of a job; a single rank keeps its own clock."""
     from deepprof.analysis import analyze
     from deepprof.job.alignment import align
     from deepprof.job.ranks import number_ranks
@@ -174,7 +174,7 @@ def iterations_of(analysis: Analysis) -> bytes:
 
 
 def keep(traces: list[Trace], folder: Path, within: tuple[int | None, int | None]) -> None:
-    """Write the ranks to a store, cut to a part of the time."""
+    """Write the ranks to a store, cut to the range of time `within`."""
     from deepprof.collectors.store import replace_store, write_index
     from deepprof.collectors.store.rank import write_rank
     from deepprof.collectors.time_range import cut

@@ -1,4 +1,4 @@
-"""Whose turn it is: what callers bring is done one caller after the other, so that none waits for all of another's."""
+"""A queue in which callers take turns, so that no caller waits until all items of another one are done."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ T = TypeVar("T")
 
 
 def always(*_: Any) -> bool:
-    """Return that it may."""
+    """Return True for any arguments."""
     return True
 
 
 class FairQueue(Generic[T]):
-    """A line of items in which owners take turns, and of one owner its jobs; items of one job keep their order.
+    """A queue of items in which owners take turns, and the jobs of one owner too; items of one job keep their order.
 
     Adding and taking cost the same however many items there are. Not safe for threads by itself.
     """
@@ -32,11 +32,11 @@ class FairQueue(Generic[T]):
         return (item for jobs in self._owners.values() for items in jobs.values() for item in items)
 
     def add(self, owner: str, job: str, item: T) -> None:
-        """Put an item behind the others of its job."""
+        """Put an item after the others of its job."""
         self._owners.setdefault(owner, OrderedDict()).setdefault(job, deque()).append(item)
 
     def discard(self, owner: str, job: str, item: T) -> None:
-        """Take an item out, wherever it stands; one that is not here is none."""
+        """Remove an item, wherever it stands; one that is not in the queue is ignored."""
         items = self._owners[owner].get(job) if owner in self._owners else None
         if items is not None and item in items:
             items.remove(item)
@@ -48,7 +48,7 @@ class FairQueue(Generic[T]):
         owner_fits: Callable[[str], bool] = always,
         job_fits: Callable[[str, str], bool] = always,
     ) -> T | None:
-        """Return the item whose turn it is, of those that fit; None where there is none. It is then in no line."""
+        """Remove and return the item whose turn it is among those that fit; None where there is none."""
         for owner in filter(owner_fits, self._owners):
             for job in self._owners[owner]:
                 item = next(filter(fits, self._owners[owner][job]), None) if job_fits(owner, job) else None
@@ -59,13 +59,13 @@ class FairQueue(Generic[T]):
         return None
 
     def _pass_on(self, owner: str, job: str) -> None:
-        """Have the next ones come first."""
+        """Move the owner and the job to the end."""
         self._owners[owner].move_to_end(job)
         self._owners.move_to_end(owner)
         self._tidy(owner, job)
 
     def _tidy(self, owner: str, job: str) -> None:
-        """Forget a job, and an owner, without items."""
+        """Forget a job and an owner that have no items."""
         if not self._owners[owner][job]:
             del self._owners[owner][job]
         if not self._owners[owner]:

@@ -1,4 +1,4 @@
-"""How many files may be open: as many as the system lets us, and connections never take those that the rest needs."""
+"""The limit on open files: the highest that the system allows, of which connections leave enough for the rest."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 __all__ = ["most_connections", "raise_file_limit"]
 
 RESERVED = 256  # for journal, history, examinations, scrapes
-PORTS = 2  # that one HOST:PORT can stand for: `localhost` names 127.0.0.1 and ::1
+PORTS = 2  # that one HOST:PORT can mean: `localhost` names 127.0.0.1 and ::1
 
 
 def raise_file_limit() -> None:
-    """Allow as many open files as the system lets us."""
+    """Raise the limit on open files as far as the system allows."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def most_connections(config: Config) -> int:
-    """Return how many connections to an address are let in: those that are configured, or what there are files for."""
+    """Return how many connections an address accepts: as configured, or fewer where there are not enough files."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return config.listen.connections

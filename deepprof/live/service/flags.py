@@ -1,4 +1,4 @@
-"""The flags of `deepprof serve` that stand for keys."""
+"""The flags of `deepprof serve` that set keys of the configuration."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add_flags(parser: ArgumentParser) -> None:
 
 
 def read_flags(args: Namespace) -> dict[str, str]:
-    """Return what the flags say, as `load_config` takes it; a key's own flag wins over `--set`."""
+    """Return the values of the flags, as `load_config` takes them; a key's own flag wins over `--set`."""
     given = vars(args)
     own = {path: given[path] for path in (*SHORT, "insecure") if given.get(path) is not None}
     return dict(given.get("set") or ()) | own

@@ -1,4 +1,4 @@
-"""The store's folder on disk: what may lie in it, made safely, never through a link, and one daemon at a time."""
+"""The store's folder on disk: entries are checked and made safely, never through a link, by one daemon at a time."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ __all__ = [
 ]
 
 PRIVATE_DIR, PRIVATE_FILE = 0o700, 0o600
-CAPTURES_LIST = "captures.json"  # in the folder of the captures: what is known of each
+CAPTURES_LIST = "captures.json"  # in the folder of the captures: the data of each capture
 CHECK = "run `deepprof fsck` on the store"
 
 
 class StoreError(DeepProfError):
-    """A daemon's store that cannot be used as it is: what, where, and what to do, on one printable line."""
+    """A daemon's store cannot be used as it is: the path, the problem and the advice, on one printable line."""
 
     def __init__(self, path: object, problem: str, advice: str = CHECK) -> None:
         self.path, self.problem, self.advice = str(path), problem, advice
@@ -42,7 +42,7 @@ class StoreError(DeepProfError):
 
 
 def require_kind(path: Path, *, folder: bool = False) -> bool:
-    """Return whether `path` is there; raises `StoreError` where it is a link, or not a file (a `folder`)."""
+    """Return whether `path` exists; raises `StoreError` for a link, or for no file (with `folder`: no directory)."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -59,16 +59,16 @@ def require_kind(path: Path, *, folder: bool = False) -> bool:
 
 
 def prepare_folder(path: Path) -> None:
-    """Do as `make_folder`, and check that no other user can change what lies there; raises `StoreError`, `OSError`."""
+    """Make the directory as `make_folder`, and check that no other user can write to it; raises as that one."""
     make_folder(path)
     if fault := find_fault(path.lstat(), path, "store"):
         raise StoreError(path, *fault)
 
 
 def make_folder(path: Path) -> None:
-    """Make the directory `path` for the owner alone, unless it is there; raises `StoreError` and `OSError`.
+    """Make the directory `path` for the owner alone, unless it exists; raises `StoreError` and `OSError`.
 
-    Only the last part is made: a store is never put where nobody has made room for one.
+    Only the last part is made: a store is never put into a directory that does not exist.
     """
     if not require_kind(path, folder=True):
         path.mkdir(mode=PRIVATE_DIR)
@@ -76,9 +76,9 @@ def make_folder(path: Path) -> None:
 
 
 def open_plain(path: Path, flags: int) -> int:
-    """Return a descriptor of the plain file `path`, never of what a link leads to. Raises `StoreError`, `OSError`."""
+    """Return a descriptor of the plain file `path`, never of a link's target. Raises `StoreError` and `OSError`."""
     try:
-        # Without O_NONBLOCK a pipe in a file's place would hold us until somebody writes to it.
+        # Without O_NONBLOCK, opening a pipe in a file's place would block until a process opens it for writing.
         found = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, PRIVATE_FILE)
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.EISDIR, errno.ENXIO}:
@@ -92,7 +92,7 @@ def open_plain(path: Path, flags: int) -> int:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Have an `OSError` in the block name `path`: calls on a descriptor do not say what they failed on."""
+    """Have an `OSError` in the block name `path`: errors of calls on a descriptor name no file."""
     try:
         yield
     except OSError as error:
@@ -102,7 +102,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in `path` survive a power loss: files created, renamed, removed. Raises `OSError`."""
+    """Make the names in `path` survive a power loss after files were created, renamed or removed. Raises `OSError`."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with naming(path):
@@ -113,7 +113,7 @@ def sync_folder(path: Path) -> None:
 
 @contextmanager
 def lock_store(store: Path) -> Iterator[None]:
-    """Hold the store for this process; raises `StoreError` where another one does. Dies with the process."""
+    """Lock the store for this process; raises `StoreError` where another one holds it. Ends with the process."""
     path = store / "lock"
     held = open_plain(path, os.O_RDWR | os.O_CREAT)
     try:

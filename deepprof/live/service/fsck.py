@@ -1,4 +1,4 @@
-"""A store checked, and mended where that is asked for: the journal first, for the history must agree with it."""
+"""Checking a store, and repairing it on request: the journal comes first, because the history must agree with it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ JOURNAL, CAPTURES = "journal", "captures"
 
 
 def check_store(store: Path, *, repair: bool = False) -> list[StoreProblem]:
-    """Return every problem of the store in the directory `store`; with `repair` they are mended, and stay listed.
+    """Return every problem of the store in the directory `store`; with `repair` they are repaired, and still returned.
 
-    What a repair takes out goes to `lost+found` in the store. Raises `UsageError` where there is no store,
-    `StoreError` where a daemon runs on it or it is of a newer version, and `OSError`.
+    A repair moves the parts that it takes out to `lost+found` in the store. Raises `UsageError` where there is no
+    store, `StoreError` where a daemon runs on it or it is of a newer version, and `OSError`.
     """
     require_store(store)
     with lock_store(store):
@@ -45,7 +45,7 @@ def require_store(store: Path) -> None:
 
 
 def inspect_captures(bench: FsckContext, folder: Path) -> None:
-    """Check that each capture is a store of traces, as far as its manifests tell."""
+    """Check that each capture is a store of traces, as far as its manifests show."""
     try:
         if not require_kind(folder, folder=True):
             return

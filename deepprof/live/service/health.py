@@ -1,4 +1,4 @@
-"""How the daemon is: whether it takes records and is up to date, and all that the exporter shows."""
+"""The daemon's health: whether it takes records and is up to date, and the snapshots for the exporter."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Health", "exporting"]
 
-STALE_NS = 60 * 10**9  # a record that waits longer to be mined makes what is shown old
+STALE_NS = 60 * 10**9  # if a record waits longer to be mined, the daemon's views are stale
 
 
 class Health:
-    """Looks at the daemon; safe from any thread."""
+    """Makes snapshots of the daemon; safe from any thread."""
 
     def __init__(self, engine: Engine, examiner: Examiner, clock: DaemonClock) -> None:
         self.engine, self.examiner, self.clock = engine, examiner, clock
         self.started_unix_ns, self.version = clock.unix_ns(), read_version()
 
     def look(self) -> DaemonSnapshot:
-        """Return the daemon as it is now."""
+        """Return a snapshot of the daemon as it is now."""
         engine, why = self.engine, self.why_not()
         refusals = engine.refusals.counts()
         return DaemonSnapshot(
@@ -53,7 +53,7 @@ class Health:
         )
 
     def why_not(self) -> str:
-        """Return why the daemon is not ready, nothing when it is."""
+        """Return why the daemon is not ready, empty when it is."""
         engine = self.engine
         if engine.vitals.problem:
             return engine.vitals.problem
@@ -69,7 +69,7 @@ class Health:
 
 @contextmanager
 def exporting(config: Config, health: Health) -> Iterator[str]:
-    """Serve metrics as the configuration says, and give HOST:PORT; nothing where there are none."""
+    """Serve metrics at the configured address, and give HOST:PORT; empty where none is configured."""
     address = find_metrics_address(config)
     if address is None:
         yield ""

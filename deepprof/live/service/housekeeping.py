@@ -1,4 +1,4 @@
-"""What is done now and then: old iterations sealed, what is too old let go, journal segments released."""
+"""The daemon's periodic tasks: old iterations are sealed, expired ones removed, journal segments released."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 10.0
 PROBE_NBYTES = 1 << 20
-TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; other libraries give memory back by themselves
+TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; other C libraries return memory by themselves
 Identity = tuple[tuple[int, int], ...]
 
 
 async def keep_house(engine: Engine) -> None:
-    """Do it until cancelled; a full disk is no reason to stop. Raises `StoreError` where the store is gone."""
+    """Run the tasks until cancelled, also while the disk is full. Raises `StoreError` where the store is gone."""
     store = identify(engine)
     while True:
         await asyncio.sleep(EVERY_S)
@@ -38,7 +38,7 @@ async def keep_house(engine: Engine) -> None:
 
 
 def has_changed(engine: Engine, store: Identity | None) -> bool:
-    """Return whether the store is no longer the one that it was; one that cannot be looked at may still be."""
+    """Return whether the store was removed or replaced; one that cannot be examined counts as unchanged."""
     try:
         return identify(engine) != store
     except OSError as error:
@@ -47,9 +47,9 @@ def has_changed(engine: Engine, store: Identity | None) -> bool:
 
 
 def identify(engine: Engine) -> Identity | None:
-    """Return what tells the store's journal and history from others in their place, None where one is gone.
+    """Return the device and inode numbers of the store's journal and history, None where one is gone.
 
-    Raises `OSError` where the disk does not say.
+    Raises `OSError` where they cannot be read.
     """
     try:
         found = [os.stat(path) for path in (engine.journal.folder, engine.history.path)]
@@ -59,18 +59,18 @@ def identify(engine: Engine) -> Identity | None:
 
 
 async def tidy(engine: Engine) -> None:
-    """Do every chore once; one that fails keeps none of the others from being done: they may make room."""
+    """Do every task once; one that fails does not keep the others from being done, which may free space."""
     for chore in (retain, seal, release, expire, try_again, take_measure, give_back):
         try:
             await chore(engine)
         except (OSError, StoreError, RefusedError) as error:
             log.warning("housekeeping-failed", extra={"chore": chore.__name__, "problem": str(error)[:200]})
-        except Exception:  # a bug that one job's data met; the others' house is kept all the same
+        except Exception:  # a bug with one job's data must not stop the tasks for the other jobs
             log.exception("housekeeping-failed", extra={"chore": chore.__name__})
 
 
 async def retain(engine: Engine) -> None:
-    """Let iterations go that are too old, or too many."""
+    """Remove iterations that are too old, or too many."""
     keep = engine.config.history
     await asyncio.to_thread(engine.history.retain, keep.keep_for_ns, keep.keep_nbytes, engine.clock.unix_ns())
 
@@ -81,38 +81,38 @@ async def seal(engine: Engine) -> None:
 
 
 async def release(engine: Engine) -> None:
-    """Let the journal's oldest segments go, when everything in them is saved."""
+    """Have the journal's oldest segments removed, when everything in them is saved."""
     engine.writer.release(await engine.order(engine.worker.needed))
-    if not any(rank.unsaved for rank in engine.roster):  # it was synced just now, and nobody waits to try again
+    if not any(rank.unsaved for rank in engine.roster):  # the history was just synced, and no rank waits to be saved
         engine.worker.problem = ""
 
 
 async def expire(engine: Engine) -> None:
-    """Let ranks go that nobody has heard of for long."""
+    """Let go of ranks that have been silent for long."""
     await engine.expire()
 
 
 async def try_again(engine: Engine) -> None:
-    """Find out whether the disk is back."""
+    """Check whether the disk can be written again."""
     if engine.writer.problem:
         await asyncio.to_thread(try_disk, engine)
 
 
 async def take_measure(engine: Engine) -> None:
-    """Measure what the history takes, and each rank of it."""
+    """Measure the bytes of the history, and of each rank in it."""
     engine.history_nbytes = await asyncio.to_thread(measure, engine.history.path.parent)
     kept, senders = await asyncio.to_thread(lambda: (engine.history.kept_nbytes(), engine.history.senders()))
     engine.senders.note_kept(kept, senders)
 
 
 async def give_back(engine: Engine) -> None:
-    """Give the system the memory that is free since the last look, where nothing waits; glibc keeps it else."""
+    """Return free memory to the system while no messages wait; glibc would keep it."""
     if not engine.queued_nbytes and TRIM is not None:
         await asyncio.to_thread(TRIM, 0)
 
 
 def try_disk(engine: Engine) -> None:
-    """Find out whether the disk takes anything again, where it did not."""
+    """Write a probe file, and clear the writer's problem if that works."""
     probe = engine.history.path.with_name(".probe")
     try:
         probe.write_bytes(bytes(PROBE_NBYTES))
@@ -125,6 +125,6 @@ def measure(store: Path) -> int:
     """Return the bytes of the database and of the sealed files."""
     size = 0
     for file in (*store.glob("history.db*"), *(store / "sealed").glob("*")):
-        with contextlib.suppress(FileNotFoundError):  # it may go while we look
+        with contextlib.suppress(FileNotFoundError):  # the file may be removed meanwhile
             size += file.lstat().st_size
     return size

@@ -1,4 +1,4 @@
-"""`Ingest`: a stream of records comes in, is checked, made durable and acknowledged."""
+"""`Ingest`: the records of a stream are checked, made durable and acknowledged."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ Context = grpc.aio.ServicerContext[wire.SendRequest, wire.SendResponse]
 
 SERVICE = wire.DESCRIPTOR.services_by_name["Ingest"].full_name
 INVALID = "invalid-message"  # breaks a limit, or cannot be read
-HELLO_S = 30.0  # in which a new stream has to say who it is
+HELLO_S = 30.0  # in which the Hello of a new stream must come
 LAST_ANSWER_S = 10.0
-SHOWN_S = 5.0  # that the word of an End waits at most until everything is shown
-ALIVE_S = 5.0  # clients take one for gone that says nothing for 30 s
+SHOWN_S = 5.0  # for which the acknowledgement of an End waits at most until everything is shown
+ALIVE_S = 5.0  # between answers; clients give up a daemon that sends nothing for 30 s
 
 
 class IngestServicer:
@@ -48,21 +48,21 @@ class IngestServicer:
         self.engine = engine
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        """Register the service; unlike the generated code, it has messages checked before protobuf builds them."""
+        """Register the service; unlike in the generated code, messages are checked before protobuf builds them."""
         send = grpc.stream_stream_rpc_method_handler(
             self.Send, request_deserializer=self.read, response_serializer=wire.SendResponse.SerializeToString
         )
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Send": send}),))
 
     def read(self, content: bytes) -> wire.SendRequest | WireError:
-        """Return a message, or why it cannot be one: gRPC would hide an exception."""
+        """Return a message, or the error where it cannot be one: gRPC would hide an exception."""
         try:
             return read_request(content, self.engine.limits)
         except WireError as error:
             return error
 
     async def Send(self, _: object, context: Context) -> None:  # noqa: N802
-        """Take one stream of one collector."""
+        """Serve one stream of one collector."""
         hello = pb.Hello()
         try:
             async with self.engine.stream(context):
@@ -77,7 +77,7 @@ class IngestServicer:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
     def note(self, event: str, reason: str, problem: Exception, hello: pb.Hello, context: Context) -> None:
-        """Count what is refused, and say so."""
+        """Count a refused stream or message, and log it."""
         sender = CALLER.get()
         self.engine.refusals.note(reason, sender)
         who = {"peer": context.peer(), "token": sender, "job": hello.job, "rank": hello.rank}
@@ -85,7 +85,7 @@ class IngestServicer:
 
 
 async def read_hello(context: Context, engine: Engine) -> pb.Hello:
-    """Return the stream's first message. Raises `RefusedError` or `WireError` for any other."""
+    """Return the stream's first message, a Hello. Raises `RefusedError` or `WireError` without one."""
     try:
         async with asyncio.timeout(HELLO_S):
             message: Any = await context.read()
@@ -100,13 +100,13 @@ async def read_hello(context: Context, engine: Engine) -> pb.Hello:
 
 
 class IngestConnection:
-    """One connection: reads until the client has done, and acknowledges while it reads."""
+    """One connection: reads until the client is done, and acknowledges while it reads."""
 
     def __init__(self, engine: Engine, rank: DaemonRank, context: Context) -> None:
         self.engine, self.rank, self.context = engine, rank, context
-        self.done = self.holds = False  # the second: until all records are counted
-        self.shows = False  # … or the word of the end, for a while
-        self.waits = False  # for room
+        self.done = self.holds = False  # `holds`: the stream stays open until all records are counted
+        self.shows = False  # the acknowledgement of the End waits, for a while, until all is shown
+        self.waits = False  # a message waits for space
 
     async def run(self) -> None:
         """Serve the stream to its end."""
@@ -134,12 +134,12 @@ class IngestConnection:
                 late.cancel()
 
     def end_show(self) -> None:
-        """Tell of the end now, though not all is shown yet."""
+        """Acknowledge the End now, though not all is shown yet."""
         self.shows = False
         self.changed.set()
 
     async def read(self) -> bool:
-        """Take messages until the client has sent its last; returns whether it waits for the account of them all."""
+        """Take messages until the client has sent its last; return whether it waits for the account of them all."""
         message: Any = None
         while not self.rank.broken and not self.rank.closing:
             message = await self.context.read()
@@ -162,9 +162,9 @@ class IngestConnection:
             raise WireError("message", "a Hello comes once, first" if kind == "hello" else "is empty")
 
     async def wait(self, message: wire.SendRequest) -> None:
-        """Take a message once there is room for it.
+        """Take a message once there is space for it.
 
-        It is decoded only then, which makes several times as much of it: many wait when the queues are full.
+        It is decoded only then, because that multiplies its size, and many messages wait when the queues are full.
         """
         self.waits = True
         owner, nbytes = self.rank.owner, message.ByteSize()
@@ -177,7 +177,7 @@ class IngestConnection:
                 self.take_admitted(message)
 
     def take_admitted(self, message: wire.SendRequest) -> None:
-        """Check a message for which there is room, and hand it on."""
+        """Check a message for which there is space, and hand it on."""
         if message.HasField("batch"):
             self.take_batch(message.batch)
         elif message.HasField("gap"):
@@ -191,7 +191,7 @@ class IngestConnection:
         self.submit("end", end, self.rank.next, 0, missing=dict(end.dropped))
 
     def take_batch(self, batch: pb.Batch) -> None:
-        """Check a batch; every record in it is counted, whatever becomes of it."""
+        """Check a batch; every record in it is counted, whatever its outcome."""
         rank = self.rank
         if batch.first < rank.next or not batch.tables or (batch.names and batch.first_name < rank.names):
             claimed = count_records(batch, self.engine.limits)
@@ -204,7 +204,7 @@ class IngestConnection:
         self.submit("batch", batch, records.first, records.count, records=records, devices=find_devices(batch))
 
     def check(self, batch: pb.Batch) -> CheckedRecords:
-        """Return the records of a batch that goes on where the one before ended. Raises `WireError`, `RefusedError`."""
+        """Return the records of a batch that continues the one before. Raises `WireError` and `RefusedError`."""
         rank, limits = self.rank, self.engine.limits
         try:
             self.expect(batch.first)
@@ -220,7 +220,7 @@ class IngestConnection:
             raise
 
     def was_sent(self, batch: pb.Batch, claimed: int) -> bool:
-        """Return whether all that a batch brings is known: sent again because an acknowledgement was lost."""
+        """Return whether all that a batch brings is known, because it was sent again after a lost acknowledgement."""
         names = batch.first_name + len(batch.names)
         end = batch.first + claimed
         return (batch.first < self.rank.next and end <= self.rank.next) or (
@@ -228,7 +228,7 @@ class IngestConnection:
         )
 
     def take_gap(self, gap: pb.Gap) -> None:
-        """Check a gap; one that is durable already says nothing new."""
+        """Check a gap; one that is already known is ignored."""
         check_gap(gap, self.engine.limits)
         if gap.first < self.rank.next and gap.first + gap.lost <= self.rank.next:
             return
@@ -238,7 +238,7 @@ class IngestConnection:
         self.submit("gap", gap, gap.first, gap.lost, lost=gap.lost or None, missing={gap.reason: gap.lost})
 
     def take_status(self, status: pb.Status) -> None:
-        """Show what the collector says of itself; a level that is another one is an event."""
+        """Show the collector's status; a change of its level is logged as an event."""
         check_status(status, self.engine.limits)
         before, now = self.rank.status, view_status(status)
         self.rank.note_status(now)
@@ -248,7 +248,7 @@ class IngestConnection:
             log.info("collector-level", extra={"job": job, "rank": number, **more})
 
     def expect(self, first: int) -> None:
-        """Raise `RefusedError` unless the message goes on where the one before ended."""
+        """Raise `RefusedError` unless the message continues the one before."""
         if first != self.rank.next:
             text = f"record {first} came where {self.rank.next} was expected; send what is missing, or a Gap"
             raise RefusedError("OUT_OF_RANGE", text)
@@ -261,7 +261,7 @@ class IngestConnection:
         self.engine.submit(self.rank, item)
 
     async def answer(self) -> None:
-        """Say how far the records are durable: at first, whenever that changes, once all are counted, at the end."""
+        """Send how far the records are durable: at first, whenever that changes, once all are counted, at the end."""
         told = None
         while True:
             durable, counted = self.rank.durable, self.rank.counted
@@ -275,10 +275,10 @@ class IngestConnection:
             if self.done and not self.rank.submitted and not held:
                 return
             if not await self.hear() and (self.waits or self.rank.submitted or held):
-                told = None  # so that nobody who is kept waiting takes the daemon for gone
+                told = None  # send it again, so that a waiting client does not give up
 
     async def hear(self) -> bool:
-        """Return whether anything has changed within the time for which clients need not hear of us."""
+        """Wait for a change, for `ALIVE_S` at most; return whether there was one."""
         try:
             async with asyncio.timeout(ALIVE_S):
                 await self.changed.wait()
@@ -288,7 +288,7 @@ class IngestConnection:
         return True
 
     def make_answer(self, durable: int, ended: bool, counted: int) -> wire.SendResponse:
-        """Return an answer; the account is looked at after `counted`, and has all that it says."""
+        """Return an answer; the account is read after `counted`, so it contains all records up to there."""
         rank = self.rank
         return wire.SendResponse(
             durable=durable,
@@ -300,19 +300,19 @@ class IngestConnection:
         )
 
     def is_open(self) -> bool:
-        """Whether the account of all records, which everybody is shown, is still to come."""
+        """Return whether the account of all records, which is shown, is still to come."""
         return not self.rank.broken and not self.rank.is_counted
 
 
 def find_devices(batch: pb.Batch) -> bytes:
-    """Return the table that describes the devices, nothing where the batch has none."""
+    """Return the table that describes the devices, empty where the batch has none."""
     return next((table.arrow for table in batch.tables if table.kind == TABLE_KIND_DEVICES), b"")
 
 
 async def finish(answering: asyncio.Task[None]) -> None:
-    """Let the last answer go out: gRPC bears no second operation beside a write, not even the call's end.
+    """Wait for the last answer: gRPC supports no second operation during a write, not even the call's end.
 
-    A client that does not read, or has gone, ends it too, also while we wait for it here.
+    The wait also ends if the client does not read, or has disconnected.
     """
     try:
         await asyncio.wait({answering}, timeout=LAST_ANSWER_S)

@@ -1,4 +1,4 @@
-"""What those who watch are shown, made once for all of them."""
+"""The states that watching clients are shown, made once for all of them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ __all__ = ["LatestLooks"]
 
 T = TypeVar("T")
 
-AGE_NS = 10**8  # for which a look is good enough: the shortest interval that may be asked for
-EASE = 9  # times as long as a look took it is good too, so that making them takes a tenth of the time at most
+AGE_NS = 10**8  # for which a look is good enough: the shortest interval that clients may ask for
+EASE = 9  # a look is also good for so many times as long as it took: making looks takes at most a tenth of the time
 
 
 class LatestLooks(Generic[T]):
-    """Keeps the latest look at each job; belongs to the event loop."""
+    """Keeps the latest look at each job; for the event loop only."""
 
     def __init__(self, make: Callable[[str], T], clock: DaemonClock) -> None:
         self._make, self._clock = make, clock
-        self._made: dict[str, tuple[int, T]] = {}  # until when it is good
+        self._made: dict[str, tuple[int, T]] = {}  # by job: the time until which a look is good, and the look
 
     def look(self, job: str) -> T:
-        """Return a job as it is, or was shortly ago."""
+        """Return a job as it is, or as it was shortly before."""
         now = self._clock.monotonic_ns()
         if job in self._made and now < self._made[job][0]:
             return self._made[job][1]

@@ -1,4 +1,4 @@
-"""Events that come again and again: the first ones of a minute are said, the others counted."""
+"""A limit on repeated log events: the first ones of a minute are written, the others are counted."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class RateWindow:
 
     @property
     def suppressed(self) -> int:
-        """How many were left out."""
+        """How many events were left out."""
         return max(0, self.seen - BURST)
 
 
 class LogRateLimiter:
-    """Decides which of repeated events are said: ten a minute each. Not for several threads at a time.
+    """Decides which of repeated events are written: ten a minute each. Not for several threads at a time.
 
-    `clock` gives seconds and never goes back. At most 1,024 events are told apart.
+    `clock` returns seconds and never goes back. At most 1,024 different events are known at a time.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -37,9 +37,9 @@ class LogRateLimiter:
         self._unsaid: dict[str, int] = {}
 
     def admit(self, key: str, level: int) -> int | None:
-        """Return how many were left out since `key` was last said, or None where it is to be left out now.
+        """Return how many were left out since `key` was last written, or None where it is to be left out now.
 
-        Who asks for debug messages wants all of them.
+        Debug messages are never left out.
         """
         if level <= logging.DEBUG:
             return 0
@@ -50,7 +50,7 @@ class LogRateLimiter:
         return None if window.suppressed else 0
 
     def expired(self) -> dict[str, int]:
-        """Return, once, how many were left out of events whose minute is over and that have not come again."""
+        """Return, once per event, how many were left out where its minute is over and it has not come again."""
         now = self.clock()
         while self._windows:
             key, window = next(iter(self._windows.items()))
@@ -60,7 +60,7 @@ class LogRateLimiter:
         return self._take_unsaid()
 
     def drain(self) -> dict[str, int]:
-        """Return, once, how many were left out of all events."""
+        """Return, once per event, how many were left out, for all events."""
         for key in list(self._windows):
             self._forget(key)
         return self._take_unsaid()

@@ -1,8 +1,9 @@
-"""What the daemon says on stderr: one line per event, JSON for machines or text for a terminal.
+"""The daemon's log on stderr: one line per event, JSON for machines or text for a terminal.
 
-Who speaks uses the standard library: ``log.info("rank-began", extra={"job": job, "rank": rank})``. The message of our
-own loggers is the event, a constant word; what varies are its fields. What other libraries log or warn becomes the
-event `foreign` with their message as a field. Texts may come from anybody who sends records: they are escaped and cut.
+Code logs with the standard library: ``log.info("rank-began", extra={"job": job, "rank": rank})``. The message of
+DeepProf's own loggers is the event, a constant word; its fields vary. Logs and warnings of other libraries become the
+event `foreign` with their message as a field. Texts may come from any client that sends records: they are escaped and
+cut.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = ["JsonLines", "LogHandler", "TextLines", "quiet_grpc", "writing_logs"]
 
 OURS = "deepprof"
 FIELDS, FIELD_CHARS, TRACEBACK_CHARS = 32, 1000, 8000
-WIDEST = 1 << 63  # integers beyond are written as texts: readers of JSON keep 64 bits at most
+WIDEST = 1 << 63  # larger integers are written as texts: readers of JSON keep 64 bits at most
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -36,9 +37,9 @@ STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "
 def writing_logs(
     config: LogSection, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[LogHandler]:
-    """Write what is logged, warned, or raised in a thread to `stream` (stderr), until the block ends.
+    """Write logs, warnings, and exceptions that end threads to `stream` (stderr), until the block ends.
 
-    `clock` (seconds) only serves to limit repeated events.
+    `clock` (seconds) is used only to limit repeated events.
     """
     quiet_grpc()
     out = sys.stderr if stream is None else stream
@@ -51,7 +52,7 @@ def writing_logs(
 
 
 def quiet_grpc() -> None:
-    """Keep grpc's C library from writing lines of its own to stderr, one per refused call. Before grpc is imported."""
+    """Keep grpc's C library from writing a line to stderr per refused call. Call it before grpc is imported."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
@@ -97,7 +98,7 @@ def threads_heard() -> Iterator[None]:
 
 
 class LogHandler(logging.Handler):
-    """Writes records as lines, repeated ones now and then; a stream that is gone or full is nobody's error."""
+    """Writes records as lines, of repeated ones only some; a stream that is closed or full causes no error."""
 
     def __init__(self, stream: TextIO, lines: logging.Formatter, repeats: LogRateLimiter) -> None:
         super().__init__()
@@ -105,7 +106,7 @@ class LogHandler(logging.Handler):
         self.setFormatter(lines)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the record, and before it what was left unsaid of earlier ones."""
+        """Write the record, and before it the counts of earlier ones that were left out."""
         try:
             suppressed = self.repeats.admit(key_of(record), record.levelno)
             self.tell(self.repeats.expired())
@@ -115,7 +116,7 @@ class LogHandler(logging.Handler):
             return
 
     def finish(self) -> None:
-        """Say what was left unsaid."""
+        """Write the counts left over."""
         self.acquire()
         try:
             self.tell(self.repeats.drain())
@@ -131,7 +132,7 @@ class LogHandler(logging.Handler):
             self.write(logging.makeLogRecord(told), suppressed)
 
     def write(self, record: logging.LogRecord, suppressed: int) -> None:
-        """Write one line, whole."""
+        """Write one whole line."""
         if suppressed:
             record.suppressed = suppressed
         self.stream.write(self.format(record) + "\n")
@@ -145,7 +146,7 @@ class JsonLines(logging.Formatter):
         """Return the line."""
         values = head(record) | fields(record) | head(record)  # a field never takes the place of the event
         line = json.dumps(values, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-        return line.replace("\x7f", "\\u007f")  # JSON leaves it as it is, a terminal does not
+        return line.replace("\x7f", "\\u007f")  # JSON does not escape it, but a terminal interprets it
 
 
 class TextLines(logging.Formatter):
@@ -158,26 +159,26 @@ class TextLines(logging.Formatter):
 
 
 def head(record: logging.LogRecord) -> dict[str, str]:
-    """Return what every line begins with."""
+    """Return the values that every line begins with."""
     at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
     return {"time": at.replace("+00:00", "Z"), "level": record.levelname.lower(), "event": event_of(record)}
 
 
 def event_of(record: logging.LogRecord) -> str:
-    """Return the event's word; `foreign` for what other libraries say."""
+    """Return the event's word; `foreign` for records of other libraries."""
     return shorten(say(record), FIELD_CHARS) if is_ours(record) else "foreign"
 
 
 def key_of(record: logging.LogRecord) -> str:
-    """Return what makes records repetitions: the event and whose it is, or the line of foreign code that speaks."""
+    """Return a key that repeated records share: the event and its token, or the line of the foreign code that logs."""
     if not is_ours(record):
         return f"{record.name}:{record.module}:{record.lineno}"
-    token = getattr(record, "token", "")  # one whom much is refused does not hide what is refused to others
+    token = getattr(record, "token", "")  # many refusals of one sender must not hide those of others
     return f"{event_of(record)} {token}" if token else event_of(record)
 
 
 def is_ours(record: logging.LogRecord) -> bool:
-    """Whether one of DeepProf's own loggers speaks."""
+    """Return whether one of DeepProf's own loggers logs it."""
     return record.name.partition(".")[0] == OURS
 
 
@@ -190,7 +191,7 @@ def say(record: logging.LogRecord) -> str:
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:
-    """Return what a record says beside its event, bounded."""
+    """Return the fields of a record beside its event, bounded."""
     own = {key: value for key, value in vars(record).items() if key not in STANDARD}
     found = {shorten(printable(key)): bound(value) for key, value in list(own.items())[:FIELDS]}
     if not is_ours(record):
@@ -201,7 +202,7 @@ def fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def bound(value: object) -> Any:
-    """Return a value that JSON has and that is not long."""
+    """Return the value as one that JSON can hold and that is not long."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int) and abs(value) < WIDEST:
@@ -212,7 +213,7 @@ def bound(value: object) -> Any:
 
 
 def describe(value: object) -> str:
-    """Return a value as text, even one that refuses."""
+    """Return a value as text, even if its `__str__` raises."""
     try:
         return str(value)
     except Exception:  # a log line must not end the daemon

@@ -1,4 +1,4 @@
-"""Views as messages: what protobuf clients read."""
+"""Views as the protobuf messages that clients read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["NOBODY", "Kept", "account_of", "job_of", "loop_of", "past_job_of", "rank_of", "sender_of", "view_status"]
 
 Kept = tuple[str, int]
-"""Who sends a job, and how many bytes are kept of it."""
+"""The sender of a job, and how many bytes are kept of it."""
 
 NOBODY: Kept = "", 0
 LEVELS: Mapping[Level, Any] = MappingProxyType(
@@ -81,7 +81,7 @@ def sum_kinds(kinds: Iterable[KindAccountView]) -> list[records.KindAccount]:
 
 
 def sender_of(view: SenderView, refused: Mapping[str, int]) -> admin.Sender:
-    """Return a sender, with what was refused of it by reason."""
+    """Return a sender, with the counts of what was refused of it by reason."""
     share = view.share
     return admin.Sender(
         sender=view.sender,
@@ -114,7 +114,7 @@ def past_job_of(summary: JobSummary, kept: Kept) -> wire.Job:
 
 
 def job_of(name: str, ranks: Sequence[RankView], kept: Kept = NOBODY, order: Sequence[str] = ()) -> wire.Job:
-    """Return a job from its ranks, and what is kept of it; `order` are rules as its report tells them."""
+    """Return a job from its ranks, with its sender and size; `order` are rules in the order of its report."""
     loud = {rule for rank in ranks for rule, severity in rank.findings.items() if severity != "info"}
     told = [rule for rule in order if rule in loud]
     return wire.Job(
@@ -153,7 +153,7 @@ def rank_of(rank: RankView) -> wire.Rank:
 
 
 def status_of(status: CollectorView) -> records.Status:
-    """Return what a collector said of itself."""
+    """Return the status of a collector."""
     return records.Status(level=LEVELS[status.level], **{name: getattr(status, name) for name in STATUS})
 
 
@@ -182,7 +182,7 @@ def device_of(device: DeviceView) -> wire.DeviceState:
 
 
 def followed_of(loop: LoopView) -> dict[str, Any]:
-    """Return what a device and a list of loops say of a loop alike."""
+    """Return the fields of a loop that a device and a list of loops share."""
     return {
         "loop": loop.number,
         "period": loop.period,

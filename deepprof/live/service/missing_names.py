@@ -1,4 +1,4 @@
-"""Names that were lost with the message that brought them: something else stands for them, and what follows is kept."""
+"""Names that were lost with the message that brought them: they are replaced, so that the records after it are kept."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["check_after_loss"]
 
 
 def check_after_loss(batch: pb.Batch, limits: WireLimits, known: int, nbytes: int = 0) -> CheckedRecords:
-    """Return the records of a batch of a rank that has lost some, and with them maybe names. Raises `WireError`.
+    """Return the records of a batch of a rank that has lost records, and perhaps names. Raises `WireError`.
 
-    Of the names before the batch's own `known` have come, `nbytes` long. The others get texts that say so: to find
-    iterations it only matters that they differ.
+    `known` names have come before, `nbytes` long. Missing names are replaced by texts that mark them as lost: to find
+    iterations it only matters that names differ.
     """
     needed = batch.first_name
     if not batch.names:
@@ -32,7 +32,7 @@ def check_after_loss(batch: pb.Batch, limits: WireLimits, known: int, nbytes: in
 
 
 def highest_name(records: CheckedRecords) -> int:
-    """Return the highest id of a name that records use, -1 for none."""
+    """Return the highest name id that the records use, -1 for none."""
     used = [
         rows[column].max() for rows in records.tables.values() for column in rows.columns if column.endswith("name_id")
     ]

@@ -1,4 +1,4 @@
-"""The store of a daemon, opened: journal and history that fit each other, and nobody else at them."""
+"""Opening the store of a daemon: journal and history that match, locked for this process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class OpenStore:
 
 @contextmanager
 def opened_store(config: Config, clock: DaemonClock) -> Iterator[OpenStore]:
-    """Give the store that the configuration names, made where it is missing. Raises `StoreError` and `OSError`."""
+    """Give the store that the configuration names, created if it is missing. Raises `StoreError` and `OSError`."""
     folder = find_store(config)
     folder.parent.mkdir(parents=True, exist_ok=True)
     prepare_folder(folder)
@@ -51,7 +51,7 @@ def opened_store(config: Config, clock: DaemonClock) -> Iterator[OpenStore]:
 
 
 def open_journal(folder: Path, config: Config, history: History) -> Journal:
-    """Return the journal, which never gives out a position that the history has noted already."""
+    """Return the journal, which never assigns a position that the history has noted already."""
     sizes = config.journal
     journal = Journal.open(
         folder / "journal",

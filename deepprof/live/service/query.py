@@ -1,4 +1,4 @@
-"""`Query`: what the daemon knows, page by page."""
+"""`Query`: the daemon's data, page by page."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 PAGE, LARGEST_PAGE = 100, 1000
 ROWS, LARGEST_ROWS = 8192, 65_536
-READERS, STALLED_S = 16, 60.0  # of raw records at a time, and for how long one may read nothing
+READERS, STALLED_S = 16, 60.0  # readers of raw records at a time, and for how long one may read nothing
 WATCHERS = 512  # at a time
 INTERVAL_MS = (100, 1000, 60_000)  # shortest, usual, longest
 
@@ -52,7 +52,7 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
         self.readers = StreamLeases("readers", "raw windows are read", READERS)
         self.watchers = StreamLeases("watchers", "watch", WATCHERS)
         self.looks = LatestLooks(self.watched, engine.clock)
-        # Callers take turns, with what takes the event loop's time and with what takes the history's.
+        # Callers take turns, both with work on the event loop and with work on the history.
         self.turns, self.history_turns = FairLock(), FairLock()
 
     async def ListJobs(self, request: wire.ListJobsRequest, context: Context) -> wire.ListJobsResponse:  # noqa: N802
@@ -108,14 +108,14 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
         return wire.GetMetricsResponse(metrics=self.examiner.metrics(request.job))
 
     async def GetFindings(self, request: wire.GetFindingsRequest, context: Context) -> wire.GetFindingsResponse:  # noqa: N802
-        """Return what the rules found."""
+        """Return the findings of the rules."""
         await self.ranks(request.job, context)
         return self.examiner.findings(request.job)
 
     async def ReadWindow(  # noqa: N802
         self, request: wire.ReadWindowRequest, context: Context
     ) -> None:
-        """Stream the raw records that are still kept; a reader that does not read is sent away."""
+        """Stream the raw records that are still kept; the call of a reader that does not read is ended."""
         ranks = await self.ranks(request.job, context)
         wanted = set(request.ranks)
         chosen = [rank for rank in ranks if not wanted or rank.hello.rank in wanted]
@@ -125,11 +125,11 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
         except RefusedError as refusal:
             await self.refuse(refusal, context)
         if stalled is not None:
-            await stalled  # gRPC bears nothing beside a write, not even the call's end
+            await stalled  # gRPC supports no other operation during a write, not even the call's end
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"nothing was read for {STALLED_S:.0f} s")
 
     async def write_windows(self, ranks: Sequence[DaemonRank], context: Context) -> asyncio.Task[None] | None:
-        """Write the messages of ranks; return the write that was not taken in time, None where all were."""
+        """Write the messages of ranks; return the write that was not finished in time, None where all were."""
         for rank in ranks:
             async with contextlib.aclosing(self.examiner.read_window(rank)) as messages:
                 async for message in messages:
@@ -143,7 +143,7 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
         return wire.ListCapturesResponse(captures=[c for c in found if request.job in ("", c.job)])
 
     async def Watch(self, request: wire.WatchRequest, context: Context) -> AsyncIterator[wire.WatchResponse]:  # noqa: N802
-        """Give the state now, and again whenever it has changed."""
+        """Yield the state now, and again whenever it has changed."""
         shortest, usual, longest = INTERVAL_MS
         interval = request.interval_ms or usual
         if not shortest <= interval <= longest:
@@ -160,7 +160,7 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
             await self.refuse(refusal, context)
 
     async def changes(self, job: str, interval_ms: int) -> AsyncIterator[wire.WatchResponse]:
-        """Give the state of a job, or of all, whenever it is another one; until the daemon stops."""
+        """Yield the state of a job, or of all jobs, whenever it has changed, until the daemon stops."""
         shown = None
         while not self.engine.stopping:
             state = await self.take_turn(lambda: self.looks.look(job))
@@ -170,14 +170,14 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
             await asyncio.sleep(interval_ms / 1000)
 
     async def take_turn(self, work: Callable[[], T]) -> T:
-        """Do what takes the event loop's time, one caller's after another's, and others' business in between."""
+        """Do work on the event loop in the turn of its caller, and let other tasks run in between."""
         async with self.turns.hold(CALLER.get(), ""):
             found = work()
-            await asyncio.sleep(0)  # so that others who are due know of each other before the next has its turn
+            await asyncio.sleep(0)  # so that all calls that are due are queued before the next one has its turn
             return found
 
     async def refuse(self, refusal: RefusedError, context: Context) -> NoReturn:
-        """End a call that is not served, count it and say so."""
+        """End a call that is not served, count it and log it."""
         caller = CALLER.get()
         self.engine.refusals.note(refusal.reason, caller)
         who = {"peer": context.peer(), "token": caller, "reason": refusal.reason, "problem": str(refusal)}
@@ -193,15 +193,15 @@ class QueryServicer(query_pb2_grpc.QueryServicer):
         return wire.WatchResponse(jobs=[self.job(name, found) for name, found in views.items()], ranks=ranks)
 
     def job(self, name: str, ranks: Sequence[RankView]) -> wire.Job:
-        """Return a job with what is known of it."""
+        """Return a job from its ranks, its sender and its size."""
         return job_of(name, ranks, self.kept(name), self.examiner.order(name))
 
     def kept(self, job: str) -> Kept:
-        """Return who sends a job and what is kept of it, as measured last."""
+        """Return the sender of a job and the bytes kept of it, as measured last."""
         return self.engine.senders.kept_of(job)
 
     async def ranks(self, job: str, context: Context, *, past: bool = False) -> list[DaemonRank]:
-        """Return the ranks of a job by number; ends the call where there is no such job, nor (`past`) ever was."""
+        """Return a job's ranks by number; ends the call for an unknown job, with `past` if the history lacks it too."""
         found = self.engine.roster.jobs.get(job)
         if found is None and not self.engine.ready:
             text = "the daemon is starting, or stopping; try again in a minute"
@@ -233,7 +233,7 @@ def loops_of(ranks: Iterable[DaemonRank]) -> Iterator[wire.Loop]:
 
 
 async def write(context: Context, message: wire.ReadWindowResponse) -> asyncio.Task[None] | None:
-    """Write a message; return the write where nobody takes it for long."""
+    """Write a message; return the write if the client does not take it within `STALLED_S`."""
     writing = asyncio.ensure_future(context.write(message))
     try:
         await asyncio.wait({writing}, timeout=STALLED_S)
@@ -247,7 +247,7 @@ async def write(context: Context, message: wire.ReadWindowResponse) -> asyncio.T
 
 
 async def check_size(size: int, usual: int, largest: int, context: Context) -> int:
-    """Return the page size that was asked for; ends the call for one that is too large."""
+    """Return the page size that the call asks for, or the usual one; ends the call if it is too large."""
     if size > largest:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"page_size: {size} is above {largest}")
     return size or usual

@@ -1,4 +1,4 @@
-"""Who gives way where there is no room for another rank: those first whom nobody misses."""
+"""The choice of ranks to evict where there is no space for another one: those that are needed least go first."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 
 __all__ = ["LimitReached", "RankPriority", "choose_spare", "find_standing", "name_most"]
 
-ABANDONED_NS = 15 * 60 * 10**9  # that a collector needs at most to come back
-NAMED = 3  # senders or jobs, those that hold most
+ABANDONED_NS = 15 * 60 * 10**9  # that a collector needs at most to connect again
+NAMED = 3  # senders or jobs in a message: those that hold most
 
 
 class RankPriority(IntEnum):
-    """How easily a rank is spared, the easiest first."""
+    """How much a rank is needed, the least needed first."""
 
-    EMPTY = 0  # never sent anything, and its sender is gone
+    EMPTY = 0  # never sent anything, and its sender is not connected
     DONE = 1  # has ended
     ABANDONED = 2  # its sender has been gone for long, without an end
-    IDLE = 3  # never sent anything; its sender waits, and connects again
-    NEEDED = 4  # is not spared
+    IDLE = 3  # never sent anything; its sender is connected, and would connect again
+    NEEDED = 4  # is never evicted
 
 
 @dataclass(frozen=True, slots=True)
 class LimitReached:
-    """A limit that leaves no room: its key, its value, what is done about it, and the ranks that take it up.
+    """A limit that leaves no space: its key, its value, advice for the user, and the ranks that use it up.
 
-    `whole` says that it counts jobs, so that only all ranks of one make room; `own` that all ranks are one sender's.
+    `whole`: it counts jobs, so that space is free only when all ranks of one job go; `own`: all ranks are one sender's.
     """
 
     limit: str
@@ -49,14 +49,14 @@ class LimitReached:
 
 
 def name_most(counts: Counter[str]) -> str:
-    """Return the names that hold most, and how much."""
+    """Return the names that hold most, and how much they hold."""
     rest = len(counts) - NAMED
     named = ", ".join(f"{name} {count:,}" for name, count in counts.most_common(NAMED))
     return f"{named} and {rest} more" if rest > 0 else named
 
 
 def choose_spare(full: LimitReached, now_ns: int) -> list[DaemonRank]:
-    """Return the ranks of one job that give way, none where all are needed; of equal ones those of who holds most.
+    """Return the ranks of one job to evict, none where all are needed; of equals those of the sender that holds most.
 
     `now_ns` is the daemon's monotonic clock.
     """
@@ -67,7 +67,7 @@ def choose_spare(full: LimitReached, now_ns: int) -> list[DaemonRank]:
 
 
 def find_parts(full: LimitReached, now_ns: int) -> Iterable[tuple[RankPriority, list[DaemonRank]]]:
-    """Yield the ranks that may only go together, and how easily."""
+    """Yield the ranks that may only go together, and their priority."""
     jobs = defaultdict[str, defaultdict[RankPriority, list["DaemonRank"]]](lambda: defaultdict(list))
     for rank in full.ranks:
         jobs[rank.hello.job][find_standing(rank, now_ns)].append(rank)
@@ -79,7 +79,7 @@ def find_parts(full: LimitReached, now_ns: int) -> Iterable[tuple[RankPriority, 
 
 
 def find_standing(rank: DaemonRank, now_ns: int) -> RankPriority:
-    """Return how easily a rank is spared."""
+    """Return how much a rank is needed."""
     if rank.submitted or rank.queue or rank.reserved_nbytes:
         return RankPriority.NEEDED
     if rank.connection is not None:

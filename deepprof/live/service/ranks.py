@@ -1,4 +1,4 @@
-"""Who is here: the ranks of all jobs, who of them is connected, and how many there may be."""
+"""The ranks of all jobs that are in memory, and how many there may be."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["DaemonRanks"]
 
 @dataclass(slots=True)
 class DaemonRanks:
-    """The ranks that are in memory, by job and number; only the event loop changes it.
+    """The ranks that are in memory, by job and number; only the event loop changes them.
 
-    Every change replaces a dictionary as a whole, so that other threads may read one that they have got hold of.
+    Every change replaces a dictionary as a whole, so that other threads may go on reading one that they have.
     """
 
     max_jobs: int
@@ -31,11 +31,11 @@ class DaemonRanks:
         return (rank for ranks in list(self.jobs.values()) for rank in list(ranks.values()))
 
     def find(self, job: str, rank: int) -> DaemonRank | None:
-        """Return a rank, None where it is not here."""
+        """Return a rank, None where it is not in memory."""
         return self.jobs.get(job, {}).get(rank)
 
     def find_full(self, job: str, rank: int) -> LimitReached | None:
-        """Return the first limit that leaves no room for a rank, None where there is some."""
+        """Return the first limit that leaves no space for a rank, None where there is space."""
         if self.find(job, rank) is not None:
             return None
         ranks = self.jobs.get(job, {})
@@ -49,12 +49,12 @@ class DaemonRanks:
         return None
 
     def put(self, rank: DaemonRank) -> None:
-        """Take in a rank, instead of a former one of its job and number."""
+        """Add a rank, in place of a former one of its job and number."""
         job, number = rank.key
         self.jobs = {**self.jobs, job: {**self.jobs.get(job, {}), number: rank}}
 
     def remove(self, job: str, number: int | None = None) -> list[DaemonRank]:
-        """Let a job go, or one of its ranks; return what went."""
+        """Remove a job, or one of its ranks; return the ranks removed."""
         gone = [rank for rank in self.jobs.get(job, {}).values() if number in (None, rank.hello.rank)]
         rest = {k: rank for k, rank in self.jobs.get(job, {}).items() if rank not in gone}
         others = {k: ranks for k, ranks in self.jobs.items() if k != job}

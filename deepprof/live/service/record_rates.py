@@ -1,4 +1,4 @@
-"""How fast each sender may go: records per second, held by waiting and not by refusing."""
+"""The rate of each sender: a limit in records per second, kept by delaying messages and not by refusing them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ BURST_NS = 10**9  # that a sender may be ahead of its rate
 
 
 class RecordRates:
-    """Knows for each sender how far it is ahead of its rate; belongs to the event loop.
+    """Knows for each sender how far it is ahead of its rate; for the event loop only.
 
-    A message is let in while its sender is not more than a second ahead, whatever its size: in any time `t` a sender
+    A message is admitted while its sender is not more than a second ahead, whatever its size: in any time `t` a sender
     brings at most `rate * (t + 1 s)` records and one message per stream.
     """
 
@@ -35,10 +35,10 @@ class RecordRates:
             self._ahead.pop(sender, None)
 
     def wait_ns(self, sender: str, per_s: int) -> int:
-        """Return for how long a sender's next message has to wait, as far as is known now."""
+        """Return for how long a sender's next message has to wait, in ns, as far as is known now."""
         return max(0, -(-self._look(sender, per_s) // per_s) - BURST_NS) if per_s else 0
 
     def _look(self, sender: str, per_s: int) -> int:
-        """Return how far a sender is ahead now; what it owes is records, so another rate counts at once."""
+        """Return how far a sender is ahead now, in records times 10**9, so that a new rate takes effect at once."""
         ahead, at_ns = self._ahead.get(sender, (0, 0))
         return max(0, ahead - (self.clock.monotonic_ns() - at_ns) * per_s)

@@ -1,4 +1,4 @@
-"""After a start: every rank as it was last saved, and what the journal has beyond that mined again."""
+"""Recovery at the start: every rank is restored as last saved, and its later messages from the journal are mined."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ __all__ = ["RecoveryResult", "recover"]
 log = logging.getLogger(__name__)
 
 PIECE = 16  # items of a rank mined at a time
-PIECE_NBYTES = 64 << 20  # … and of all together, before others are read
-DAMAGED = "damaged"  # why records are missing that the journal has lost
+PIECE_NBYTES = 64 << 20  # queued of all ranks together before all are mined
+DAMAGED = "damaged"  # the reason of records that the journal has lost
 
 
 @dataclass(slots=True)
 class RecoveryResult:
-    """What a start found: ranks, messages and records mined again, and messages that could not be read."""
+    """The counts of a recovery: ranks, messages and records mined again, and messages that could not be read."""
 
     ranks: int = 0
     messages: int = 0
@@ -42,9 +42,9 @@ class RecoveryResult:
 
 
 def recover(engine: Engine) -> RecoveryResult:
-    """Bring back the ranks of the history, and mine what the journal has of them since. Before the threads start.
+    """Restore the ranks of the history, and mine their later messages in the journal. Call it before the threads start.
 
-    Ends early when the daemon is to stop: what is left is left for the next start.
+    Ends early when the daemon is to stop: the rest is left for the next start.
     """
     found = RecoveryResult()
     open_ones = [stored for stored in engine.history.restore() if not stored.closed]
@@ -67,7 +67,7 @@ def recover(engine: Engine) -> RecoveryResult:
 
 
 def bring_back(engine: Engine, stored: StoredSession) -> DaemonRank | None:
-    """Return a rank as it was last saved; None, and a line in the log, where not even its Hello can be read."""
+    """Return a rank as it was last saved; None, with a log event, where not even its Hello can be read."""
     try:
         hello = pb.Hello.FromString(stored.hello)
     except DecodeError as error:
@@ -85,14 +85,14 @@ def bring_back(engine: Engine, stored: StoredSession) -> DaemonRank | None:
 
 
 def log_damage(stored: StoredSession, error: Exception) -> None:
-    """Say that a rank cannot be brought back as it was."""
+    """Log that a rank cannot be restored as it was."""
     log.error("state-damaged", extra={"job": stored.job, "rank": stored.rank, "problem": str(error)[:200]})
 
 
 def without_state(engine: Engine, stored: StoredSession, hello: pb.Hello) -> DaemonRank:
-    """Return a rank whose state cannot be read: it begins anew behind what was mined, which the history has.
+    """Return a rank whose state cannot be read: it starts again after the mined messages, which the history has.
 
-    What was acknowledged stays so, as far as the journal still has the end of it: the client goes on where it was.
+    Acknowledged records stay acknowledged if the journal still has the last of them: the client continues where it was.
     """
     rank = DaemonRank(stored.session, hello, RankSession(), first_seen_unix_ns=stored.begun_unix_ns)
     places = engine.journal.window(stored.session)
@@ -106,7 +106,7 @@ def without_state(engine: Engine, stored: StoredSession, hello: pb.Hello) -> Dae
 
 
 def follow(engine: Engine, rank: DaemonRank, place: JournalPlace) -> None:
-    """Take note of a message that was mined, and of the names in it."""
+    """Note a message that was mined, and the names in it."""
     try:
         frame = engine.journal.read(place)
     except JournalError:
@@ -114,7 +114,7 @@ def follow(engine: Engine, rank: DaemonRank, place: JournalPlace) -> None:
     item = read_item(rank, frame)
     if item is None:
         return
-    if item.first > rank.next:  # no longer kept, or damaged: then not all can be looked at together
+    if item.first > rank.next:  # messages before are not kept or damaged: then not all records can be examined together
         rank.durable_items += 1
         rank.mined_items += 1
     rank.note_submitted(item)
@@ -125,13 +125,13 @@ def follow(engine: Engine, rank: DaemonRank, place: JournalPlace) -> None:
 
 
 def add_gap(rank: DaemonRank) -> None:
-    """Have nothing reach over what was mined before and what comes now."""
+    """Separate the records mined before from those that follow, so that no result spans both."""
     rank.session.gap(None)
     rank.accounts.gap(0)
 
 
 def first_needed(engine: Engine, ranks: list[DaemonRank]) -> JournalPlace | None:
-    """Return behind which place the journal has to be read; None: from its beginning on."""
+    """Return the place after which the journal has to be read; None: from its beginning."""
     saved = [rank.saved for rank in ranks]
     return None if not saved or None in saved else min(place for place in saved if place is not None)
 
@@ -139,13 +139,13 @@ def first_needed(engine: Engine, ranks: list[DaemonRank]) -> JournalPlace | None
 def take_again(
     engine: Engine, rank: DaemonRank, place: JournalPlace, frame: JournalFrame, found: RecoveryResult
 ) -> None:
-    """Queue a message that was durable; where it cannot be read, the rank has a gap."""
+    """Queue a message that was durable; if it cannot be read, the rank gets a gap."""
     item = read_item(rank, frame)
     if item is None:
         found.damaged += 1
         missing = max(0, frame.first + frame.count - rank.next)
         item = QueuedMessage("gap", b"", rank.next, missing, lost=frame.count or None, missing={DAMAGED: frame.count})
-    elif frame.first > rank.next:  # what was between was damaged
+    elif frame.first > rank.next:  # the messages between were damaged
         lost = frame.first - rank.next
         add(engine, rank, place, QueuedMessage("gap", b"", rank.next, lost, lost=lost, missing={DAMAGED: lost}))
     add(engine, rank, place, item)
@@ -154,7 +154,7 @@ def take_again(
 
 
 def add(engine: Engine, rank: DaemonRank, place: JournalPlace, item: QueuedMessage) -> None:
-    """Put a message into the rank's queue, and mine now and then."""
+    """Put a message into the rank's queue, and mine when enough messages wait."""
     rank.note_submitted(item)
     rank.note_durable(item)
     if item.kind == "batch":
@@ -169,7 +169,7 @@ def add(engine: Engine, rank: DaemonRank, place: JournalPlace, item: QueuedMessa
 
 
 def catch_up(engine: Engine, rank: DaemonRank) -> None:
-    """Mine all that a rank has waiting."""
+    """Mine all waiting messages of a rank."""
     while rank.queue:
         engine.worker.mine(rank)
     engine.admission.count(rank)
@@ -178,7 +178,7 @@ def catch_up(engine: Engine, rank: DaemonRank) -> None:
 def read_item(rank: DaemonRank, frame: JournalFrame) -> QueuedMessage | None:
     """Return the message that a frame holds, None where it cannot be read any more.
 
-    It was checked when it came, maybe against other limits.
+    It was checked when it came, but perhaps against other limits.
     """
     if frame.kind == "batch":
         try:
@@ -197,7 +197,7 @@ def read_item(rank: DaemonRank, frame: JournalFrame) -> QueuedMessage | None:
 
 
 def read_missing(frame: JournalFrame) -> dict[str, int] | None:
-    """Return what a gap or an end says of records that were not sent, None where it cannot be read any more."""
+    """Return the counts, by reason, of records not sent that a gap or an End reports, None where it cannot be read."""
     try:
         if frame.kind == "gap":
             return {pb.Gap.FromString(frame.payload).reason: frame.count}

@@ -1,4 +1,4 @@
-"""What the daemon does not take: why, as gRPC tells it to who sent it, and how often, as the operator sees it."""
+"""Refusals of the daemon: the error that the client gets over gRPC, and the counts that the operator sees."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["Refusals", "RefusedError"]
 
 
 class RefusedError(Exception):
-    """What cannot be taken: `code` is the name of a gRPC status, the text says why and what to do.
+    """A refusal: `code` is the name of a gRPC status, the text states why and what to do.
 
-    `reason` is one word for logs and metrics; where none is given it is the status's.
+    `reason` is one word for logs and metrics; the default is made from the status.
     """
 
     def __init__(self, code: str, text: str, reason: str = "") -> None:
@@ -21,14 +21,14 @@ class RefusedError(Exception):
 
 
 class Refusals:
-    """How often something was refused, by reason and by who sent it ("": nobody knows). Safe from any thread."""
+    """How often something was refused, by reason and by sender ("": not known). Safe from any thread."""
 
     def __init__(self) -> None:
         self._counts = Counter[tuple[str, str]]()
         self._lock = threading.Lock()
 
     def note(self, reason: str, sender: str) -> None:
-        """Count one."""
+        """Count one refusal."""
         with self._lock:
             self._counts[reason, sender] += 1
 

@@ -1,4 +1,4 @@
-"""Who sends: what each sender has of the daemon, and what it may have, by the name of its token."""
+"""The senders of records, by the name of their token: what each one uses of the daemon, and what it may use."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["SenderView", "Senders"]
 
 UNLIMITED = ShareSection()
-LOOK_NS = 10**9 // 2  # after which one who is held back sees whether it still is to be
+LOOK_NS = 10**9 // 2  # after which a delayed sender is checked again
 
 
 @dataclass(frozen=True, slots=True)
 class SenderView:
-    """A sender at one moment; `_total` counts since the daemon started."""
+    """A sender at one moment; fields with `_total` count since the daemon started."""
 
     sender: str
     share: ShareSection
@@ -40,9 +40,10 @@ class SenderView:
 
 
 class Senders:
-    """Holds every sender to its share; all but `look` belongs to the event loop.
+    """Limits every sender to its share; all but `look` is for the event loop only.
 
-    `share_of` returns the share of a name as it is now. What is kept of whom is known as measured last (`note_kept`).
+    `share_of` returns the share of a name as it is now. The bytes kept of each sender are those measured last
+    (`note_kept`).
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Senders:
         self.roster, self.share_of = roster, share_of
         self.pace = RecordRates(clock)
         self._kept: Mapping[str, Counter[str]] = {}  # bytes by sender and job
-        self._jobs: Mapping[str, tuple[str, int]] = {}  # the first rank's sender, and bytes
+        self._jobs: Mapping[str, tuple[str, int]] = {}  # by job: the first rank's sender, and bytes
 
     def check_job(self, sender: str, job: str) -> None:
         """Raise `RefusedError` where a sender may not write a job."""
@@ -61,7 +62,7 @@ class Senders:
             raise RefusedError("PERMISSION_DENIED", text, "share.jobs")
 
     def find_full(self, sender: str, job: str, rank: int) -> LimitReached | None:
-        """Return the limit of its ranks where that leaves a sender no room for another one."""
+        """Return the limit on a sender's ranks if it leaves no space for another one."""
         most = self.share_of(sender).ranks
         known = self.roster.find(job, rank)
         if not most or (known is not None and known.owner == sender):
@@ -72,7 +73,7 @@ class Senders:
         return LimitReached("share.ranks", most, f"let jobs of {sender} end, or raise its limit", ranks, own=True)
 
     def check_kept(self, sender: str) -> None:
-        """Raise `RefusedError` where more is kept of a sender than may be."""
+        """Raise `RefusedError` where more bytes are kept of a sender than its share allows."""
         most = self.share_of(sender).kept_nbytes
         if not most:
             return
@@ -82,11 +83,11 @@ class Senders:
             raise RefusedError("RESOURCE_EXHAUSTED", f"{text}; forget a job or raise the limit", "share.kept_nbytes")
 
     def kept_of(self, job: str) -> tuple[str, int]:
-        """Return who sends a job, the first of its ranks' senders, and how many bytes are kept of it."""
+        """Return the sender of a job, which is that of its first rank, and how many bytes are kept of it."""
         return self._jobs.get(job, ("", 0))
 
     def note_kept(self, kept: Mapping[tuple[str, int], int], senders: Mapping[tuple[str, int], str]) -> None:
-        """Take note of how many bytes are kept of each rank, by job and number, and who has sent it."""
+        """Note how many bytes are kept of each rank, by job and number, and its sender."""
         by_sender, jobs = defaultdict[str, Counter[str]](Counter), dict[str, tuple[str, int]]()
         for (job, rank), nbytes in sorted(kept.items()):
             sender = senders.get((job, rank), "")
@@ -96,18 +97,18 @@ class Senders:
         self._kept, self._jobs = dict(by_sender), jobs
 
     async def keep_pace(self, sender: str, check: Callable[[], None]) -> None:
-        """Return once a sender may bring its next message; `check` may raise meanwhile."""
+        """Wait until a sender may bring its next message; `check` may raise meanwhile."""
         while wait_ns := min(self.pace.wait_ns(sender, self.share_of(sender).records_per_s), LOOK_NS):
             await asyncio.sleep(wait_ns / 10**9)
             self.pace.held_ns[sender] += wait_ns
             check()
 
     def note_records(self, sender: str, records: int) -> None:
-        """Count what a sender has brought."""
+        """Count records that a sender has brought."""
         self.pace.count(sender, records, self.share_of(sender).records_per_s)
 
     def look(self) -> tuple[SenderView, ...]:
-        """Return every sender that has something here or was heard of since the start. Safe from any thread."""
+        """Return every sender that has data here or has sent records since the start. Safe from any thread."""
         jobs, counts = defaultdict[str, set[str]](set), defaultdict[str, Counter[str]](Counter)
         for rank in self.roster:
             jobs[rank.owner].add(rank.hello.job)

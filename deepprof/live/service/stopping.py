@@ -1,4 +1,4 @@
-"""Requests to stop, as a loop of asyncio hears them: none is lost, however much the loop has to do."""
+"""Signals that ask an asyncio event loop to stop: none is lost, however busy the loop is."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ WANTED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def stop_on_signals() -> Iterator[asyncio.Event]:
     """Give an event that SIGTERM, SIGINT and SIGHUP set; a second one of its kind ends the process at once.
 
-    Within a running loop of the main thread. What is ignored, as under nohup, stays ignored. The loop's own
-    `add_signal_handler` takes signals from the pipe that also wakes it up for other threads: where that is full, a
-    signal is lost. These handlers put theirs into the loop's queue, which has no end.
+    Use it within a running loop of the main thread. A signal that is ignored, as under nohup, stays ignored. The loop's
+    own `add_signal_handler` reads signals from the pipe that also wakes the loop for other threads: if that is full, a
+    signal is lost. These handlers use the loop's queue, which is unbounded.
     """
     stopping, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -39,11 +39,11 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
 
 
 def wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    """Set an event from any thread; a loop that has ended needs none."""
+    """Set an event from any thread; nothing happens if the loop has ended."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(event.set)
 
 
 def usual(number: int) -> Handler:
-    """Return what Python does at a signal that nobody handles: it ends."""
+    """Return Python's usual handler of a signal, which ends the process."""
     return signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL

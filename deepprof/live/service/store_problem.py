@@ -1,4 +1,4 @@
-"""What is wrong in a store, one line each, and the place where a repair puts what it takes out."""
+"""The problems of a store, one line each, and the folder for the parts that a repair takes out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTHING = "nothing"
 
 @dataclass(frozen=True, slots=True)
 class StoreProblem:
-    """What is wrong, where, and what is lost by it: `nothing` where all of it is still there or can be made again."""
+    """A problem, its place, and what is lost by it: `nothing` where all of it still exists or can be made again."""
 
     where: str
     what: str
@@ -28,7 +28,7 @@ class StoreProblem:
 
 
 class FsckContext:
-    """The store under inspection: collects problems, and with `repair` puts aside what is in the way."""
+    """The store under inspection: collects problems, and with `repair` puts damaged parts aside."""
 
     def __init__(self, store: Path, *, repair: bool) -> None:
         self.store, self.repair = store, repair
@@ -48,7 +48,7 @@ class FsckContext:
             sync_folder(path.parent)
 
     def keep(self, name: str, content: bytes) -> None:
-        """Write bytes that a repair replaces to `lost+found`, when repairing."""
+        """Write the bytes that a repair replaces to `lost+found`, when repairing."""
         if self.repair:
             with self.free_name(name).open("xb") as file:
                 file.write(content)
@@ -56,9 +56,9 @@ class FsckContext:
                 os.fsync(file.fileno())
 
     def free_name(self, name: str) -> Path:
-        """Return a path in `lost+found` that nothing has."""
+        """Return a path in `lost+found` that does not exist yet."""
         folder = self.store / LOST
-        make_folder(folder)  # root may mend what is the daemon's user's
+        make_folder(folder)  # without a check of the owner: root may repair the store of the daemon's user
         number, path = 0, folder / name
         while os.path.lexists(path):
             number += 1

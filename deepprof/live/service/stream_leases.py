@@ -1,4 +1,4 @@
-"""Places for those who stay for long: so many, and of one caller never more than are left for the others."""
+"""Leases for long calls: their number is limited, and a caller never holds more than are left for others."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["StreamLeases"]
 
 
 class StreamLeases:
-    """Counts who holds one, by the caller's name; belongs to the event loop.
+    """Counts the leases by the caller's name; for the event loop only.
 
-    `limit` is one word for logs and metrics, `what` says for people who has a place. A caller who is alone gets half
-    of them, so that one who has none gets one until almost all callers' halves are taken.
+    `limit` is one word for logs and metrics, `what` describes for people what the leases are for. A caller gets at most
+    half of the leases that the others leave, so that a caller without one gets one until almost all are taken.
     """
 
     def __init__(self, limit: str, what: str, most: int) -> None:
@@ -28,7 +28,7 @@ class StreamLeases:
 
     @contextmanager
     def hold(self, caller: str, count: int = 1) -> Iterator[None]:
-        """Hold places until the block ends. Raises `RefusedError` where there are none for this caller."""
+        """Hold `count` leases until the block ends. Raises `RefusedError` where this caller may not have them."""
         self._check(caller, count)
         self._held[caller] += count
         try:

@@ -1,4 +1,4 @@
-"""The streams of records that are open, and which of them goes where there are too many."""
+"""The open streams of records, and the choice of the one to end where there are too many."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["OpenStreams"]
 
 
 class OpenStreams:
-    """Counts the streams, each known by its connection; belongs to the event loop.
+    """Counts the streams, each known by its connection; for the event loop only.
 
-    A stream that has not yet said who it is gives way to a new one, the one that waits longest first; then the one that
-    `spare` names, which connects again when it has something to send. It raises `RefusedError` where there is none.
+    To free a place, the oldest stream that has sent no Hello yet is ended; else the one that `spare` returns, whose
+    client connects again when it has something to send. `spare` raises `RefusedError` where there is none.
     """
 
     def __init__(self, most: int, spare: Callable[[], object]) -> None:
@@ -30,7 +30,7 @@ class OpenStreams:
 
     @asynccontextmanager
     async def open(self, connection: Any) -> AsyncIterator[None]:
-        """Hold a place for a stream until the block ends. Raises `RefusedError` where there is none, or it was cut."""
+        """Hold a place for a stream until the block ends. Raises `RefusedError` without one, or if it was cut."""
         self._make_room()
         try:
             async with asyncio.timeout(None) as life:
@@ -46,7 +46,7 @@ class OpenStreams:
             raise
 
     def greet(self, connection: Any) -> None:
-        """Take note that a stream has said who it is."""
+        """Note that a stream has sent its Hello."""
         self._strangers.pop(connection, None)
 
     def cut(self, connection: Any) -> None:
@@ -57,7 +57,7 @@ class OpenStreams:
             life.reschedule(asyncio.get_running_loop().time())
 
     def _make_room(self) -> None:
-        """Have a place free. Raises `RefusedError` where all are taken by streams that send records."""
+        """Free a place if there is none. Raises `RefusedError` where all are taken by streams that send records."""
         if len(self) < self.most:
             return
         self.cut(next(iter(self._strangers), None) or self.spare())

@@ -1,6 +1,6 @@
-"""What everything in a daemon or an agent depends on: threads, tasks and callbacks whose unexpected end is its end.
+"""Supervision of the threads, tasks and callbacks on which a whole daemon or agent depends.
 
-One that goes on without one of them looks alive and does nothing. So whatever they meet that nobody foresaw is kept
+A process that continues without one of them looks alive and does nothing. So an unforeseen error in one of them is kept
 here as the process's failure: liveness is false from then on, and the process ends, to be started again.
 """
 
@@ -30,24 +30,24 @@ class ProcessFailedError(DeepProfError):
 
 @dataclass(slots=True)
 class FirstFailure:
-    """Keeps the first failure of what everything depends on; safe from any thread. `failed` is called once, with it."""
+    """Keeps the first failure of a supervised part; safe from any thread. `failed` is called once, at that failure."""
 
     problem: str = ""
     failed: Callable[[], None] = field(default=lambda: None)
 
     def guard(self, part: str, work: Callable[P, Any]) -> Callable[P, None]:
-        """Return `work` as something that fails the process where it raises; `part` names it for people."""
+        """Return `work` as a function that makes the process fail if it raises; `part` names it for people."""
 
         def run(*args: P.args, **more: P.kwargs) -> None:
             try:
                 work(*args, **more)
-            except BaseException as error:  # whatever it is: nobody else hears of it
+            except BaseException as error:  # of any kind, because no other code sees it
                 self.fail(part, error)
 
         return run
 
     async def watch(self, part: str, work: Awaitable[object]) -> None:
-        """Await `work`; what it raises fails the process, unless it is for people to mend, which is raised."""
+        """Await `work`; an error makes the process fail, but one that people can fix is raised instead."""
         try:
             await work
         except (DeepProfError, OSError):
@@ -61,7 +61,7 @@ class FirstFailure:
             raise ProcessFailedError(who, self.problem)
 
     def fail(self, part: str, error: BaseException) -> None:
-        """Take note that a part has ended with `error`."""
+        """Note that a part has ended with `error`."""
         log.critical("part-failed", exc_info=error, extra={"part": part})
         if not self.problem:
             self.problem = shorten(printable(f"{part} has met a bug ({type(error).__name__}: {error})"), 300)

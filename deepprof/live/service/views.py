@@ -1,4 +1,4 @@
-"""What is shown of ranks and devices: values that a session gives out, and the exporter and queries read."""
+"""The views of ranks and devices: values that a session produces, and that the exporter and queries read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HISTORY = pl.Schema({"device": pl.Int64(), "stream": pl.Int64(), "loop": pl.Int6
 
 @dataclass(frozen=True, slots=True)
 class KindAccountView:
-    """What became of the durable records of one kind (`wire.kinds`): accepted, and dropped by reason."""
+    """The outcome of the durable records of one kind (`wire.kinds`): accepted, and dropped by reason."""
 
     kind: str
     accepted: int = 0
@@ -48,11 +48,11 @@ class KindAccountView:
 
 @dataclass(frozen=True, slots=True)
 class AccountView:
-    """What became of the records received: `received == accepted + Σ dropped + invalid + duplicate`, always.
+    """The outcome of the records received: `received == accepted + Σ dropped + invalid + duplicate`, always.
 
-    `gaps` counts gap messages, `lost` the records that they say are missing (those were never received). `kinds` has
-    the accepted records by kind, and what was dropped of the durable ones. `missing` are those that the collector says
-    it has not sent, by reason: the lost ones, and those that its End counts.
+    `gaps` counts gap messages, `lost` the records that they report as missing (those were never received). `kinds` has
+    the accepted records by kind, and the dropped ones among the durable. `missing` counts the records that the
+    collector reports as not sent, by reason: the lost ones, and those that its End counts.
     """
 
     received: int = 0
@@ -67,7 +67,7 @@ class AccountView:
 
     @property
     def adds_up(self) -> bool:
-        """Whether every record received is in exactly one of the others."""
+        """Whether every record received is in exactly one of the other counts."""
         return self.received == self.accepted + self.invalid + self.duplicate + sum(self.dropped.values())
 
 
@@ -85,8 +85,8 @@ class LoopView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceView:
-    """One device of a rank. Times in ns on the rank's clock; everything `_total` only ever grows while the rank runs:
-    at its end the iterations of the analysis of all its records take the place of the live ones.
+    """One device of a rank. Times in ns on the rank's clock; all `_total` fields only ever grow while the rank runs:
+    at its end the iterations of the analysis of all its records replace the live ones.
 
     `loops` are those followed, the latest last; `loop` the one followed now or last, None before the first.
     `duration_counts` are iterations per bucket of `BUCKETS_S` (not cumulative), and one more for longer ones;
@@ -102,7 +102,7 @@ class DeviceView:
     loop: LoopView | None = None
     loops: tuple[LoopView, ...] = ()
     iterations_total: int = 0
-    incomplete_total: int = 0  # of them
+    incomplete_total: int = 0  # incomplete ones of these iterations
     last_iteration_start_ns: int = 0
     last_iteration_ns: int = 0
     last_interval_ns: int = 0
@@ -125,10 +125,10 @@ class DeviceView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorView:
-    """What a rank's collector last said of itself: `level` since `since_unix_ns` on its host's clock, and why.
+    """The last status of a rank's collector: its `level` since `since_unix_ns` on its host's clock, and the reason.
 
-    `duty_ratio` is the share of the time that it records, `overhead_ratio` the CPU time that it takes over one core's;
-    `lost` records and `level_changes` are those of the collector's own count.
+    `duty_ratio` is the share of the time that it records, `overhead_ratio` its CPU time as a share of one core's time;
+    `lost` records and `level_changes` are counted by the collector itself.
     """
 
     level: Level = "full"
@@ -156,12 +156,12 @@ class RankView:
     settled: bool = False
     first_seen_unix_ns: int = 0
     last_record_unix_ns: int = 0
-    last_iteration_unix_ns: int = 0  # when the last iteration was given out; 0: none so far
+    last_iteration_unix_ns: int = 0  # when the last iteration was found; 0: none so far
     clock_offset_ns: int = 0
     account: AccountView = field(default_factory=AccountView)
     queued_nbytes: int = 0
-    lag_ns: int = 0  # from a batch's arrival to its being mined, of the last one
+    lag_ns: int = 0  # from the arrival of the last mined batch until it was mined
     devices: tuple[DeviceView, ...] = ()
     findings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # open ones: rule → severity
-    status: CollectorView | None = None  # None: the collector has said nothing
-    sender: str = ""  # the name of the token with which it came, or of another proof; "": not known
+    status: CollectorView | None = None  # None: the collector has sent no status
+    sender: str = ""  # the name of the token that sent it, or of another proof; "": not known

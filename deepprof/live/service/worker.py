@@ -1,4 +1,4 @@
-"""The one thread that mines: it gives durable records to their sessions, and puts what comes of it into the history."""
+"""The only thread that mines: it gives durable records to their sessions, and puts the results into the history."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ __all__ = ["SessionWorker"]
 
 log = logging.getLogger(__name__)
 
-TURN, TURN_RECORDS = 32, 65_536  # items of one rank at a time, and records: others wait no longer than that
-STATE_NBYTES = 16 << 20  # of messages since the last checkpoint: what a restart has to mine again, for each rank
-STATE_NS = 30 * 10**9  # … and so long after the last one, or longer:
+TURN, TURN_RECORDS = 32, 65_536  # items and records of one rank that are mined at a time while other ranks wait
+STATE_NBYTES = 16 << 20  # of a rank's messages between checkpoints: a restart has to mine them again
+STATE_NS = 30 * 10**9  # between checkpoints of a rank otherwise, or longer because of the next limit
 STATE_RATE = 20_000_000  # bytes of states a second, so that a thousand ranks do not keep the disk busy
-FAILED = "mining-failed"  # why records are dropped that a bug keeps from being mined
+FAILED = "mining-failed"  # the reason of records that are dropped because a bug keeps them from being mined
 TICK_NS = 10**9 // 2
 
 
 class SessionWorker:
-    """Mines, saves, and does whatever else touches sessions or the history, one after the other.
+    """Mines, saves, and does all other work on sessions or the history, one after the other.
 
-    `room` is called (from its thread) with a rank whose items were mined, `noticed` with one and what happened to it.
+    `room` is called (from its thread) with a rank whose items were mined, `noticed` with a rank and an event of it.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class SessionWorker:
             self._wake.notify()
 
     def _line_up(self, rank: DaemonRank) -> None:
-        """Have a rank wait for its turn, once. The caller holds the lock."""
+        """Queue a rank for its turn unless it is queued. The caller holds the lock."""
         if rank.line is None:
             rank.line = rank.owner
             self._ready.add(rank.line, rank.hello.job, rank)
 
     def call(self, order: Callable[[], Any]) -> None:
-        """Have something done by the thread, behind what it does now."""
+        """Have the thread carry out an order after its present work."""
         with self._wake:
             self._orders.append(order)
             self._wake.notify()
@@ -121,7 +121,7 @@ class SessionWorker:
             return not self._ready and not self._orders
 
     def work(self) -> None:
-        """Carry out one order, or else mine the rank that waits longest; then save what is due."""
+        """Carry out one order, or else mine the rank whose turn it is; then save the ranks that are due."""
         with self._wake:
             order = self._orders.popleft() if self._orders else None
             rank = self._ready.take() if order is None else None
@@ -135,7 +135,7 @@ class SessionWorker:
         self._tick()
 
     def _carry_out(self, order: Callable[[], Any]) -> None:
-        """Do as told; whatever comes of it, the thread goes on."""
+        """Carry out an order; the thread continues even if it fails."""
         try:
             order()
         except (OSError, StoreError) as error:
@@ -145,18 +145,18 @@ class SessionWorker:
             log.exception("order-failed")
 
     def _tick(self) -> None:
-        """Save, now and then, what was not saved for a while."""
+        """Save, from time to time, the ranks that were not saved for a while."""
         now = self.clock.monotonic_ns()
         if now - self._ticked_ns >= TICK_NS:
             ranks = list(self.ranks())
             pause_ns = max(STATE_NS, sum(rank.state_nbytes for rank in ranks) * 10**9 // STATE_RATE)
             due = [rank for rank in ranks if rank.unsaved and now - rank.saved_ns >= pause_ns]
-            if len(due) <= TURN:  # else the next ones follow soon, and somebody is mined in between
+            if len(due) <= TURN:  # else the next ranks are saved soon, and one is mined in between
                 self._ticked_ns = now
             self.save(sorted(due, key=attrgetter("saved_ns"))[:TURN])
 
     def mine(self, rank: DaemonRank) -> None:
-        """Give a rank's oldest items to its session, and take what comes of them."""
+        """Give a rank's oldest items to its session, and take the results."""
         with self._wake:
             turn = next_turn(rank)
         items = [item for item, _ in turn]
@@ -170,7 +170,7 @@ class SessionWorker:
         rank.lag_ns = max(0, self.clock.monotonic_ns() - turn[-1][0].arrived_ns)
         self._pass(rank, items)
         rank.show()
-        rank.note_counted()  # whoever hears of it may ask, and finds it shown
+        rank.note_counted()  # after the view is made: clients that learn of the count find it shown
         self._room(rank)
 
     def take(self, rank: DaemonRank, items: Sequence[QueuedMessage]) -> dict[str, Counter[str]]:
@@ -186,9 +186,9 @@ class SessionWorker:
         return {k: Counter(kinds) - before.get(k, Counter()) for k, kinds in rank.session.dropped_kinds.items()}
 
     def _give_up(self, rank: DaemonRank, items: Sequence[QueuedMessage], kinds: Counter[str]) -> None:
-        """Mine a rank no more whose records have met a bug: the others go on, and its raw records are still kept.
+        """Stop mining a rank whose records met a bug: the others continue, and its raw records are still kept.
 
-        `items` are those that nobody has looked at yet, `kinds` the records of the whole turn.
+        `items` are those that the session has not taken yet, `kinds` the records of the whole turn.
         """
         log.exception("mining-failed", extra={"job": rank.hello.job, "rank": rank.hello.rank})
         rank.give_up()
@@ -197,7 +197,7 @@ class SessionWorker:
             rank.follow(item)
 
     def advance(self, rank: DaemonRank) -> None:
-        """Mine what a session has taken."""
+        """Mine the records that a session has taken."""
         progress = rank.session.advance()
         if progress.iterations.height:
             rank.rows.append(progress.iterations)
@@ -235,7 +235,7 @@ class SessionWorker:
             rank.saved, rank.unsaved_nbytes, rank.saved_ns, rank.unsaved = rank.position, 0, now, False
 
     def settle(self, rank: DaemonRank, rows: pl.DataFrame, loops: Sequence[FoundLoop]) -> None:
-        """Replace the iterations of a rank that has ended by better ones, those of `loops`."""
+        """Replace the iterations of a rank that has ended with better ones, those of `loops`."""
         self.save([rank])
         self.history.settle(rank.number, rows)
         rank.session.settle(rows, loops)
@@ -246,7 +246,7 @@ class SessionWorker:
         rank.show()
 
     def _put_back(self, ranks: list[DaemonRank], rows: list[Any], error: Exception) -> None:
-        """Keep what could not be written until there is room again."""
+        """Keep the rows that could not be written until there is space again."""
         self.problem = f"the history cannot be written: {error}"
         log.error("history-failed", extra={"problem": self.problem})
         now = self.clock.monotonic_ns()
@@ -255,7 +255,7 @@ class SessionWorker:
             rank.saved_ns, rank.unsaved_nbytes = now, 0  # tried again in a while
 
     def drop(self, rank: DaemonRank) -> None:
-        """Forget what a rank has waiting, and that it has anything to be saved. For the worker's own thread."""
+        """Forget a rank's waiting and unsaved items. For the worker's own thread."""
         with self._wake:
             rank.queue.clear()
             rank.queued_nbytes = 0
@@ -266,8 +266,8 @@ class SessionWorker:
         self._room(rank)
 
     def needed(self) -> JournalPlace:
-        """Return from where on the journal is needed, whatever happens; all before is saved, and synced."""
-        end = self.journal.end  # looked at first: what is durable later is behind it
+        """Return the place from which on the journal is still needed; everything before is saved, and synced."""
+        end = self.journal.end  # read first: items that become durable later lie after it
         needs = min((rank.needs for rank in self.ranks() if rank.needs is not None), default=end)
         self.history.sync()
         return min(needs, end)
@@ -291,7 +291,7 @@ def add_kinds(items: Iterable[QueuedMessage]) -> Counter[str]:
 
 
 def take_rows(rank: DaemonRank) -> pl.DataFrame:
-    """Return a rank's new iterations; where a bug keeps them from being put together, it is mined no more."""
+    """Return a rank's new iterations; if a bug prevents that, the rank is mined no more."""
     try:
         return rank.take_rows()
     except Exception:
@@ -301,7 +301,7 @@ def take_rows(rank: DaemonRank) -> pl.DataFrame:
 
 
 def checkpoint_of(rank: DaemonRank, rows: pl.DataFrame) -> Checkpoint:
-    """Return what the history keeps of a rank that was mined."""
+    """Return the checkpoint of a rank that was mined, for the history."""
     if rank.position is None:
         raise ValueError(f"rank {rank.key} has mined nothing")
     try:

@@ -1,4 +1,4 @@
-"""The journal's one writer: a thread that appends what all streams bring, and syncs it once for many."""
+"""The journal's only writer: a thread that appends the messages of all streams, and syncs once for many of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GROUP_NBYTES = 64 << 20  # appended before a sync at most
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """An item that is durable at `place`; without one it is not, and `why` says so."""
+    """An item that is durable at `place`; without a place it is not durable, and `why` is the reason."""
 
     rank: DaemonRank
     item: QueuedMessage
@@ -36,13 +36,13 @@ class WriteResult:
 
 
 class JournalWriter:
-    """Appends what callers and jobs bring in turn, of a job in the order in which it is submitted.
+    """Appends items of callers and jobs in turn, and those of one job in the order of their submission.
 
-    `tell` is called from its thread with what is done.
+    `tell` is called from its thread with the results.
 
-    While one group is being synced the next one gathers, so that the sync is shared by as many streams as there are.
-    When the disk refuses, every item of the group is told as not durable, and so is everything behind it of the same
-    rank until the rank was mended. What the journal cannot bear of one rank is that rank's alone.
+    While one group is being synced the next one gathers, so that all streams share a sync. When the disk refuses, every
+    item of the group is reported as not durable, and so are all later items of the same ranks until `DaemonRank.mend`
+    is called. An item that the journal cannot take fails only its own rank.
     """
 
     def __init__(self, journal: Journal, tell: Callable[[Sequence[WriteResult]], None], vitals: FirstFailure) -> None:
@@ -60,19 +60,19 @@ class JournalWriter:
         self._thread.start()
 
     def submit(self, rank: DaemonRank, item: QueuedMessage) -> None:
-        """Queue an item; the caller bounds how many."""
+        """Queue an item; the caller bounds their number."""
         with self._wake:
             self._waiting.add(rank.owner, rank.hello.job, (rank, item))
             self._wake.notify()
 
     def release(self, before: JournalPlace) -> None:
-        """Let segments go of which nobody needs anything before a place any more."""
+        """Have the segments removed that hold only items before a place."""
         with self._wake:
             self._release = before
             self._wake.notify()
 
     def close(self) -> None:
-        """Write what is queued, and end."""
+        """Write the queued items, and end."""
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -84,13 +84,13 @@ class JournalWriter:
             self.work()
 
     def _is_idle(self) -> bool:
-        """Wait for something to do; return whether there is nothing, as it is to end."""
+        """Wait for something to do; return whether there is nothing, because the thread is to end."""
         with self._wake:
             self._wake.wait_for(lambda: self._waiting or self._closing or self._release)
             return not self._waiting and self._release is None
 
     def work(self) -> None:
-        """Let go of what may go, then write what waits, and tell so."""
+        """Remove unneeded segments, then write the waiting items, and report the results."""
         group, release = self._gather()
         if release is not None:
             self._let_go(release)
@@ -98,7 +98,7 @@ class JournalWriter:
             self._tell(self._write(group))
 
     def _gather(self) -> tuple[list[tuple[DaemonRank, QueuedMessage]], JournalPlace | None]:
-        """Return a group of items that wait, and what may go; there can be nothing of either."""
+        """Return a group of waiting items, and the place before which segments may go; either may be missing."""
         group: list[tuple[DaemonRank, QueuedMessage]] = []
         size = 0
         with self._wake:
@@ -118,13 +118,13 @@ class JournalWriter:
         whole = [(rank, item) for rank, item in group if not rank.broken]
         try:
             places = self._append(whole)
-        except Exception:  # a bug that one message met, or the journal's own
+        except Exception:  # a bug with one message, or of the journal itself
             log.exception("journal-failed")
             places = self._append_by_rank(whole)
         return [WriteResult(rank, item, places.get(id(item)), rank.broken) for rank, item in group]
 
     def _append_by_rank(self, whole: Sequence[tuple[DaemonRank, QueuedMessage]]) -> dict[int, JournalPlace]:
-        """Append what can be appended, each rank's alone. Raises what the journal raises without any of them."""
+        """Append each rank's items alone, where possible. Raises the error of a journal that fails without items."""
         places: dict[int, JournalPlace] = {}
         for rank in dict.fromkeys(rank for rank, _ in whole):
             self.journal.append([])
@@ -137,7 +137,7 @@ class JournalWriter:
         return places
 
     def _append(self, whole: Sequence[tuple[DaemonRank, QueuedMessage]]) -> dict[int, JournalPlace]:
-        """Return where items lie now, by their identity; a disk that refuses breaks their ranks."""
+        """Append items, and return their places by `id`; if the disk refuses, their ranks are marked as broken."""
         frames = [JournalFrame(rank.number, item.kind, item.first, item.count, item.payload) for rank, item in whole]
         try:
             places = self.journal.append(frames)

@@ -1,10 +1,10 @@
-"""How traces cross the wire: cut into batches, checked, put together again.
+"""How traces are sent over the network: cut into batches, checked, and put together again.
 
-A sender: `make_hello`, `cut`, `make_end`. A receiver: `read_request`, and `check_hello`, `check_batch`, `check_gap` or
-`check_end`. Whoever wants the trace back: `TraceAssembly`.
+A sender uses `make_hello`, `cut` and `make_end`. A receiver uses `read_request`, then `check_hello`, `check_batch`,
+`check_gap` or `check_end`. `TraceAssembly` turns the messages back into a trace.
 
-`cutting` cuts by time, `assembly` puts together again. Whatever a client wrote goes through `requests`, `checking`,
-`decoding` and `values`, in this order: nothing is believed before it is checked.
+`cutting` cuts a trace by time, `assembly` puts it together again. Everything that a client sends passes through
+`requests`, `checking`, `decoding` and `values`, in this order: nothing is used before it is checked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a daemon listens: `unix:PATH` or `HOST:PORT`, the same words for the daemon and for those who call it."""
+"""Where a daemon listens: `unix:PATH` or `HOST:PORT`, written in the same way for the daemon and for its clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deepprof.collectors.errors import UsageError, printable
 __all__ = ["DaemonAddress", "default_address", "parse_address"]
 
 UNIX = "unix:"
-PATH_NBYTES = 107  # what the kernel has room for in a socket's address
+PATH_NBYTES = 107  # longest path that the kernel can store in a socket's address
 HOST_CHARS, PORTS = 253, 1 << 16
 HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?", re.ASCII)
 SHOWN = 120  # characters of a wrong address that a message repeats
@@ -28,7 +28,7 @@ SYSTEM = "/run"
 class DaemonAddress:
     """Where a daemon listens: the absolute `path` of a unix socket, else `host` (IPv6 without brackets) and `port`.
 
-    Port 0 leaves the choice to the system, which only one who listens can mean.
+    Port 0 leaves the choice to the system; that makes sense only for a process that listens.
     """
 
     path: str | None = None
@@ -40,12 +40,12 @@ class DaemonAddress:
 
     @property
     def target(self) -> str:
-        """What gRPC calls it: a URL, in which a path's odd characters are escaped."""
+        """The address as gRPC expects it: a URL in which special characters of a path are escaped."""
         return str(self) if self.path is None else f"{UNIX}{quote(os.fsencode(self.path))}"
 
     @property
     def bracketed(self) -> str:
-        """The host as a URL has it."""
+        """The host as it is written in a URL: IPv6 in brackets."""
         return f"[{self.host}]" if ":" in self.host else self.host
 
     @property
@@ -55,7 +55,7 @@ class DaemonAddress:
 
     @property
     def is_local(self) -> bool:
-        """Whether nothing sent there leaves the machine. A name other than `localhost` is not looked up."""
+        """Whether data sent to this address stays on the machine. A name other than `localhost` is not looked up."""
         if self.is_unix or self.host.lower() == "localhost":
             return True
         try:
@@ -65,7 +65,7 @@ class DaemonAddress:
 
 
 def parse_address(text: str) -> DaemonAddress:
-    """Return the address that `text` names; raises `UsageError` for anything else. Looks nothing up."""
+    """Return the address that `text` names; raises `UsageError` for anything else. No name is looked up."""
     return parse_path(text) if text.startswith(UNIX) else parse_host(text)
 
 
@@ -95,26 +95,27 @@ def parse_host(text: str) -> DaemonAddress:
 
 
 def parse_ipv6(text: str, inner: str) -> str:
-    """Return what stands in brackets, which must be an IPv6 address."""
+    """Return `inner`, the text between the brackets, which must be an IPv6 address."""
     try:
         address = ip_address(inner)
     except ValueError:
         raise wrong(text, "has no IPv6 address in its brackets") from None
-    if address.version != 6 or "%" in inner:  # zones are not for what is dialled
+    if address.version != 6 or "%" in inner:  # an address to connect to has no zone
         raise wrong(text, "has no IPv6 address in its brackets")
     return inner
 
 
 def wrong(text: str, problem: str, advice: str = FORMS) -> UsageError:
-    """Return the error for an address."""
+    """Return the error for a wrong address."""
     shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
     return UsageError(f"address {printable(shown)!r} {problem}; {advice}")
 
 
 def default_address(environ: Mapping[str, str] | None = None, system: str | Path = SYSTEM) -> DaemonAddress:
-    """Return where a daemon listens that was told nothing: a socket of the user's session, else of the system.
+    """Return where a daemon without a configured address listens: a socket of the user's session, else of the system.
 
-    Without XDG_RUNTIME_DIR it is the system's where that is there (`/run/deepprof`), else one below the home directory.
+    Without XDG_RUNTIME_DIR it is the system's socket if that exists (in `/run/deepprof`), else one below the home
+    directory.
     """
     variables = os.environ if environ is None else environ
     runtime = variables.get("XDG_RUNTIME_DIR")

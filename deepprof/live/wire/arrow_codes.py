@@ -16,16 +16,16 @@ from deepprof.live.wire.errors import MalformedArrowError
 __all__ = ["check_codes", "dictionary_id"]
 
 ID, ROWS, DELTA = 0, 1, 2  # fields of a dictionary
-INLINE_NBYTES = 12  # of a text in a view; no category is longer
+INLINE_NBYTES = 12  # bytes of a text that fit into its view; no category is longer
 
 
 def dictionary_id(message: ArrowMessage) -> int:
-    """Return which dictionary a message of the kind DICTIONARY holds."""
+    """Return the id of the dictionary that a message of the kind DICTIONARY holds."""
     return message.head.number(ID, "q")
 
 
 def check_codes(message: ArrowMessage, expected: pl.Series, text: str) -> None:
-    """Raise `MalformedArrowError` unless the dictionary holds exactly the `expected` texts; they lie as `text`."""
+    """Raise `MalformedArrowError` unless the dictionary holds exactly the `expected` texts, stored as `text`."""
     rows = message.head.table(ROWS)
     if rows is None or message.head.number(DELTA, "B"):
         raise MalformedArrowError("a dictionary comes in parts")
@@ -35,7 +35,7 @@ def check_codes(message: ArrowMessage, expected: pl.Series, text: str) -> None:
 
 
 def read_texts(piece: Piece, text: str) -> Iterator[bytes]:
-    """Yield the texts of the only column; some other text for one that is longer than a category, or out of bounds."""
+    """Yield the texts of the only column; a text that is too long for a category or out of bounds comes out changed."""
     places, body = piece.columns[0][1][0], piece.body
     if text == TEXT_VIEW:
         for row in range(piece.rows):

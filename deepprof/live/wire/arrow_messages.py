@@ -1,4 +1,4 @@
-"""An Arrow IPC stream as a list of messages, each a head and a body, in bounds of the bytes that were sent."""
+"""An Arrow IPC stream as a list of messages, each a head and a body, both within the bytes that were sent."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SCHEMA, DICTIONARY, ROWS = 1, 2, 3
 VERSION_5 = 4  # Arrow's metadata version V5, since 2020
 CONTINUES = 0xFFFFFFFF
 END = struct.pack("<II", CONTINUES, 0)
-HEAD_NBYTES = 65_536  # a head names columns and places; that of the widest table has some 1,500
-MESSAGES = 80  # of one stream: the schema, dictionaries, and 64 pieces of rows
+HEAD_NBYTES = 65_536  # a head lists columns and offsets; that of the widest table has some 1,500 bytes
+MESSAGES = 80  # most messages of one stream: the schema, dictionaries, and 64 pieces of rows
 VERSION, KIND, HEAD, BODY_NBYTES = 0, 1, 2, 3  # fields of a message
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowMessage:
-    """One message: `kind` is SCHEMA, DICTIONARY or ROWS; `raw` are the bytes of its head, for remembering it."""
+    """One message: `kind` is SCHEMA, DICTIONARY or ROWS; `raw` are the bytes of its head, usable as a cache key."""
 
     kind: int
     head: FlatTable
@@ -31,10 +31,10 @@ class ArrowMessage:
 
 
 def split_stream(data: bytes) -> Iterator[ArrowMessage]:
-    """Yield the messages of a stream; raises `MalformedArrowError` for what is none, or goes on behind its end."""
+    """Yield the messages of a stream; raises `MalformedArrowError` for no Arrow stream, or bytes after its end."""
     at, view = 0, memoryview(data)
     for _ in range(MESSAGES):
-        if at == len(data):  # a stream may simply end
+        if at == len(data):  # a stream may end without an end mark
             return
         if at + 8 > len(data):
             raise MalformedArrowError("the Arrow stream breaks off")
@@ -70,6 +70,6 @@ def open_message(view: memoryview, at: int, length: int) -> ArrowMessage:
 
 
 def frame_head(head: bytes) -> bytes:
-    """Return `head` as it stands in a stream: behind its length, padded to eight bytes."""
+    """Return `head` as it is written in a stream: after its length, padded to a multiple of eight bytes."""
     padded = head + b"\0" * (-len(head) % 8)
     return struct.pack("<II", CONTINUES, len(padded)) + padded

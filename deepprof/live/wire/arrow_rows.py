@@ -1,6 +1,6 @@
-"""One piece of rows in an Arrow stream: the sizes that it states, held against the bytes that are there.
+"""One piece of rows in an Arrow stream: the sizes that it states, compared with the bytes that are there.
 
-Of what the sender says about its rows only checked numbers go on, in a head that is written anew (`write_head`).
+The sender's head is not passed on: only its checked numbers are, in a head that is written anew (`write_head`).
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from deepprof.live.wire.flatbuffer import FlatTable
 __all__ = ["Piece", "measure_rows", "write_head"]
 
 LENGTH, NODES, BUFFERS, COMPRESSION, PARTS = 0, 1, 2, 3, 4  # fields of a batch of rows
-OFFSET_NBYTES, VIEW_NBYTES = 8, 16  # of a text
+OFFSET_NBYTES, VIEW_NBYTES = 8, 16  # size of an offset and of a view, the two ways to locate a text
 
-Buffer = tuple[int, int]  # where it begins in the body, and its bytes
+Buffer = tuple[int, int]  # its offset in the body, and its length in bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows whose sizes hold: `nodes` are rows and nulls of each column in turn, `columns` its buffers.
+    """Rows whose sizes were checked.
 
-    `parts` says of each column of texts that lie as views in how many buffers they are. `text_nbytes` are the bytes of
-    all texts, each counted as often as it is referred to.
+    `nodes` are the numbers of rows and of nulls, column after column; `columns` are the buffers of each column. `parts`
+    is the number of text buffers of each column whose texts are stored as views. `text_nbytes` are the bytes of all
+    texts, each counted as often as it is referred to.
     """
 
     rows: int
@@ -43,7 +44,7 @@ class Piece:
 def measure_rows(batch: FlatTable, body: memoryview, widths: Sequence[int], text: str) -> Piece:
     """Return the piece that `batch` describes; raises `MalformedArrowError` unless all that it claims is in `body`.
 
-    `widths` are the bits of a value per column, 0 for a text, which lies as `text`.
+    `widths` are the bits of a value per column, 0 for a text column, which is stored as `text`.
     """
     if batch.place(COMPRESSION):
         raise MalformedArrowError("is compressed")
@@ -63,7 +64,7 @@ def measure_rows(batch: FlatTable, body: memoryview, widths: Sequence[int], text
 
 
 def check_nodes(rows: int, nodes: Sequence[int], columns: int) -> None:
-    """Raise `MalformedArrowError` unless every column has all rows, and not more nulls."""
+    """Raise `MalformedArrowError` unless every column has `rows` rows and at most as many nulls."""
     if len(nodes) != 2 * columns:
         raise MalformedArrowError(f"rows of {len(nodes) // 2} columns, there are {columns}")
     if rows < 0 or any(length != rows for length in nodes[::2]):
@@ -73,12 +74,12 @@ def check_nodes(rows: int, nodes: Sequence[int], columns: int) -> None:
 
 
 def pair(numbers: Sequence[int]) -> list[Buffer]:
-    """Return places and lengths as pairs."""
+    """Return alternating offsets and lengths as pairs."""
     return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def check_places(buffers: Sequence[Buffer], nbytes: int) -> None:
-    """Raise `MalformedArrowError` unless the buffers lie one behind another in a body of `nbytes`."""
+    """Raise `MalformedArrowError` unless the buffers lie one after another, without overlap, in a body of `nbytes`."""
     end = 0
     for offset, length in buffers:
         if length < 0 or not end <= offset <= nbytes - length:
@@ -89,7 +90,7 @@ def check_places(buffers: Sequence[Buffer], nbytes: int) -> None:
 
 
 def count_buffers(widths: Sequence[int], text: str, parts: Sequence[int]) -> list[int]:
-    """Return how many buffers each column has: for nulls and values, for a text's places, and its bytes."""
+    """Return how many buffers each column has: nulls and values, or for a text nulls, locations and bytes (`parts`)."""
     if text == TEXT_VIEW and (len(parts) != widths.count(0) or min(parts, default=0) < 0):
         raise MalformedArrowError("does not say in how many parts its texts lie")
     more = iter(parts)
@@ -107,19 +108,19 @@ def group(buffers: Sequence[Buffer], counts: Sequence[int]) -> Iterator[tuple[Bu
 
 
 def text_places(rows: int, text: str) -> int:
-    """Return the bytes that say where the texts of `rows` rows lie."""
+    """Return the size in bytes of the offsets or views that locate the texts of `rows` rows."""
     return VIEW_NBYTES * rows if text == TEXT_VIEW else OFFSET_NBYTES * (rows + 1) if rows else 0
 
 
 def measure_views(body: memoryview, column: tuple[Buffer, ...], rows: int) -> int:
-    """Return the bytes of the texts that `rows` views refer to: many may share one."""
+    """Return the bytes of the texts that `rows` views refer to; a shared text counts for each view."""
     return int(np.frombuffer(body, "<u4", 4 * rows, column[1][0])[::4].sum(dtype=np.int64)) if rows else 0
 
 
 def write_head(piece: Piece) -> bytes:
-    """Return the head of the message that holds `piece`, whose body follows as it is.
+    """Return the head of the message that holds `piece`, whose body follows unchanged.
 
-    Laid out by hand, each behind the former: index and table of the message, index and table of the rows, three lists.
+    The layout is fixed, in this order: index and table of the message, index and table of the rows, three lists.
     """
     buffers = [number for column in piece.columns for buffer in column for number in buffer]
     nodes_at, buffers_at = 84, 92 + 8 * len(piece.nodes)

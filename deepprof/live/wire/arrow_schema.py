@@ -1,4 +1,4 @@
-"""What an Arrow stream says its columns are, and what those of the record table must be."""
+"""The columns that the schema of an Arrow stream states, compared with those of the record table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME, TYPE_KIND, TYPE, DICTIONARY, CHILDREN = 0, 2, 3, 4, 5  # of a column
 BITS, SIGNED = 0, 1  # of an integer
 DICTIONARY_ID, INDEX = 0, 1  # of a dictionary
 HEAD = 2  # of a message
-COLUMNS = 64  # the widest table has 15
+COLUMNS = 64  # most columns that are read; the widest table has 15
 TEXT, TEXT_VIEW = "large_utf8", "utf8_view"
 CODE = "dictionary of uint8 to "
 WORDS = MappingProxyType({6: "bool", 20: TEXT, 24: TEXT_VIEW})
@@ -32,10 +32,10 @@ WIDTHS = MappingProxyType({"bool": 1, "int32": 32, "uint16": 16, "uint32": 32, "
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the rows of a table lie in a stream.
+    """How the rows of a table are stored in a stream.
 
     `widths` are the bits of a value per column, 0 for a text; `codes` maps a dictionary's id to its column. `text` is
-    TEXT or TEXT_VIEW, how all texts of the stream lie.
+    TEXT or TEXT_VIEW, the type of all text columns of the stream.
     """
 
     widths: tuple[int, ...]
@@ -43,7 +43,7 @@ class Layout:
     text: str
 
 
-@lru_cache(maxsize=64)  # a sender's streams all begin with the same few bytes
+@lru_cache(maxsize=64)  # all streams of a sender for one table begin with the same schema message
 def read_layout(raw: bytes, table: str) -> Layout:
     """Return the layout that the schema message with the head `raw` states.
 
@@ -66,20 +66,20 @@ def read_layout(raw: bytes, table: str) -> Layout:
 
 
 def text_layout(columns: Iterable[FlatTable]) -> str:
-    """Return how the first text or dictionary among the columns lies; TEXT where there is none."""
+    """Return the text type of the first text or dictionary column; TEXT where there is none."""
     found = (WORDS.get(column.number(TYPE_KIND, "B")) for column in columns)
     return next((kind for kind in found if kind in {TEXT, TEXT_VIEW}), TEXT)
 
 
 def describe_dtype(dtype: pl.DataType, text: str) -> str:
-    """Return in words how a column of `dtype` lies in a stream whose texts lie as `text`."""
+    """Return in words how a column of `dtype` is stored in a stream whose texts are stored as `text`."""
     if isinstance(dtype, pl.Enum):
         return CODE + text
     return text if dtype == pl.String else INTEGERS.get(str(dtype), "bool")
 
 
 def describe_column(column: FlatTable) -> str:
-    """Return in words what a column of a schema is."""
+    """Return in words the type of a column of a schema."""
     kind, details, dictionary = column.number(TYPE_KIND, "B"), column.table(TYPE), column.table(DICTIONARY)
     if column.vector(CHILDREN)[1] or details is None:
         return "a nested type"

@@ -1,4 +1,4 @@
-"""The way back: the messages of one rank, in order, as a trace."""
+"""Assembly of the messages of one rank, in their order, into a trace."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from deepprof.v1 import records_pb2 as pb
 
 __all__ = ["TraceAssembly", "assemble_all"]
 
-WORK = ("device_events", "host_events")  # tables that iterations are made of: without a device, of the host's
-PAUSES = ("duty-cycle", INTERRUPTED)  # reasons of gaps in which nothing was to be recorded
+WORK = ("device_events", "host_events")  # tables that iterations are found in: host events where there is no device
+PAUSES = ("duty-cycle", INTERRUPTED)  # reasons of intended gaps, in which nothing was to be recorded
 NEVER_NS = -(2**62)
-DESCRIBED = {"devices": "device", "stacks": "stack_id"}  # tables that describe, and what names a row in them
+DESCRIBED = {"devices": "device", "stacks": "stack_id"}  # tables without numbered records, and the key of their rows
 
 
 class TraceAssembly:
-    """A trace in the making: `add_batch`, `add_gap` and at last `add_end`, then `trace`.
+    """A trace that is being assembled: call `add_batch` and `add_gap`, at last `add_end`, then `trace`.
 
-    `skipped` are the records before the first message, which are no longer kept. Every message is checked against
-    `limits`; one that breaks the contract, or does not follow on the one before, is a `WireError`.
+    `skipped` is the number of records before the first message, which are no longer kept. Every message is checked
+    against `limits`; one that breaks the contract, or repeats record numbers, raises `WireError`.
     """
 
     def __init__(self, hello: pb.Hello, skipped: int = 0, limits: WireLimits = LIMITS) -> None:
@@ -45,15 +45,15 @@ class TraceAssembly:
         self.offsets: dict[str, list[int]] = {side: [] for side in SIDE_TABLES}
         self.rows = dict.fromkeys(RECORD_TABLES, 0)
         self.lost: Counter[str] = Counter()  # records by reason
-        self.pauses = 0  # gaps that were meant
-        self.uncounted = 0  # other gaps without a number
+        self.pauses = 0  # intended gaps
+        self.uncounted = 0  # other gaps, whose number of lost records is not known
         self.newest: dict[str, int] = {}  # the latest start so far, by table
-        self.breaks: list[dict[str, int]] = []  # what that was where records are missing
+        self.breaks: list[dict[str, int]] = []  # the value of `newest` at each gap
         self.dropped: Mapping[str, int] = {}
         self.flagged: Mapping[str, int] = {}
 
     def add_batch(self, message: pb.Batch) -> None:
-        """Add a batch; raises `WireError`. What its numbers leave out is a gap."""
+        """Add a batch; raises `WireError`. Record numbers that it skips count as a gap."""
         records = check_batch(message, self.limits, len(self.names), self.names_nbytes)
         self.follow(records.first)
         self.add_names(records)
@@ -69,7 +69,7 @@ class TraceAssembly:
         self.expected = records.first + records.count
 
     def add_gap(self, message: pb.Gap) -> None:
-        """Add that records are missing; raises `WireError`."""
+        """Add a gap, where records are missing; raises `WireError`."""
         check_gap(message, self.limits)
         self.follow(message.first)
         self.lost[message.reason] += message.lost
@@ -79,12 +79,12 @@ class TraceAssembly:
         self.expected = message.first + message.lost
 
     def add_end(self, message: pb.End) -> None:
-        """Add what the sender left out; raises `WireError`."""
+        """Add the counts of dropped and flagged records; raises `WireError`."""
         check_end(message, self.limits)
         self.dropped, self.flagged = dict(message.dropped), dict(message.flagged)
 
     def follow(self, first: int) -> None:
-        """Count what is missing before the record `first`; raises `WireError` for numbers that were there before."""
+        """Count the records missing before the record `first`; raises `WireError` for numbers that came already."""
         if first < self.expected:
             raise WireError("first", f"{first} comes again after {self.expected}")
         if first > self.expected:
@@ -92,7 +92,7 @@ class TraceAssembly:
             self.breaks.append(dict(self.newest))
 
     def add_names(self, records: CheckedRecords) -> None:
-        """Add new names; raises `WireError` where one that is known has become another."""
+        """Add new names; raises `WireError` where the text of a known name has changed."""
         known = len(self.names) - records.first_name
         if list(records.names[:known]) != self.names[records.first_name :][: len(records.names)]:
             raise WireError("names", "a name that is known has another text now")
@@ -100,7 +100,7 @@ class TraceAssembly:
         self.names_nbytes += sum(len(name.encode()) for name in records.names[known:])
 
     def trace(self) -> Trace:
-        """Return what was added as a trace; raises `ValueError` where the parts do not make one."""
+        """Return the trace of all messages added; raises `ValueError` where they do not make one."""
         parts = self.parts | {table: drop_repeated(self.parts[table], key) for table, key in DESCRIBED.items()}
         tables = {table: concat(table, pieces) for table, pieces in parts.items()}
         for side, of in SIDE_TABLES.items():
@@ -124,15 +124,15 @@ class TraceAssembly:
         )
 
     def find_breaks(self) -> list[int]:
-        """Return the times at which records are missing: right after the latest start of what came before.
+        """Return the times at which records are missing: right after the latest start before each gap.
 
-        As for a running job, devices decide where there are any; records that come late do not move what came before.
+        As for a running job, device events decide where there are any. Records that arrive after a gap do not move it.
         """
         work = next((table for table in WORK if self.rows[table]), WORK[0])
         return sorted({known[work] + 1 for known in self.breaks if work in known})
 
     def remarks(self) -> Iterator[str]:
-        """Yield what there is to say of records that are not here."""
+        """Yield the notes about records that are missing."""
         if self.skipped:
             first = f"the first {counted(self.skipped, 'record')} {verb(self.skipped)}"
             yield f"{first} no longer kept; this is what came later"
@@ -148,7 +148,7 @@ class TraceAssembly:
 
 
 def assemble_all(answers: Iterable[query_pb2.ReadWindowResponse], limits: WireLimits = LIMITS) -> list[Trace]:
-    """Return the traces, by rank, that the answers to `Query.ReadWindow` hold, each rank's in order.
+    """Return the traces, by rank, from the answers to `Query.ReadWindow`; those of each rank are in order.
 
     Raises `WireError` for answers that break the contract, and `ValueError` where they do not make a trace.
     """
@@ -169,12 +169,12 @@ def assemble_all(answers: Iterable[query_pb2.ReadWindowResponse], limits: WireLi
 
 
 def concat(table: str, parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """Return the parts of a table as one, in one chunk."""
+    """Return the parts of a table as one table in one chunk."""
     return pl.concat([empty_table(TABLES[table]), *parts]).rechunk()
 
 
 def drop_repeated(parts: Sequence[pl.DataFrame], key: str) -> list[pl.DataFrame]:
-    """Return the parts without what an earlier one has described: a batch may come again, and holds no number."""
+    """Return the parts without the rows that an earlier part has: a batch without numbered records may come twice."""
     if len(parts) < 2:
         return list(parts)
     rows = pl.concat([part.with_columns(part=pl.lit(i)) for i, part in enumerate(parts)])
@@ -182,13 +182,13 @@ def drop_repeated(parts: Sequence[pl.DataFrame], key: str) -> list[pl.DataFrame]
 
 
 def shift(rows: pl.DataFrame, parts: list[pl.DataFrame], offsets: list[int]) -> pl.DataFrame:
-    """Return a side table whose events count from the first row of all, not from that of their batch."""
+    """Return a side table whose `event` counts from the first row of the trace, not from that of its batch."""
     added = np.repeat(np.array(offsets, np.uint32), [part.height for part in parts])
     return rows.with_columns(event=rows["event"] + pl.Series(added, dtype=pl.UInt32))
 
 
 def renumber(side: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return a side table with the row numbers that its events will have when `rows` are sorted."""
+    """Return a side table with the row numbers that its events have after `rows` are sorted."""
     times = rows.to_series(0)
     if times.is_sorted() or not side.height:
         return side
@@ -198,5 +198,5 @@ def renumber(side: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def sort(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return a table sorted by its first column, as every one of a trace is."""
+    """Return a table sorted by its first column, as every table of a trace is."""
     return rows if rows.to_series(0).is_sorted() else rows.sort(rows.columns[0], maintain_order=True)

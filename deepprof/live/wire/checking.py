@@ -1,4 +1,4 @@
-"""The door of the daemon: every message is checked here before anything is done with it."""
+"""The entry checks of the daemon: every message is checked here before anything is done with it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LEVELS = (pb.COLLECTOR_LEVEL_FULL, pb.COLLECTOR_LEVEL_DUTY, pb.COLLECTOR_LEVEL_O
 
 
 def check_hello(message: pb.Hello, limits: WireLimits) -> None:
-    """Raise `WireError` unless the message says soundly who is there."""
+    """Raise `WireError` unless the message describes its sender with valid values."""
     check_name("job", message.job, limits.job_chars)
     check_name("collector", message.collector, limits.collector_chars)
     within("rank", message.rank, 0, limits.rank)
@@ -51,14 +51,14 @@ def check_hello(message: pb.Hello, limits: WireLimits) -> None:
 
 
 def check_gap(message: pb.Gap, limits: WireLimits) -> None:
-    """Raise `WireError` unless the message's numbers and its reason can be."""
+    """Raise `WireError` unless the message's numbers and its reason are possible."""
     within("first", message.first, 0, COUNT_LIMIT)
     within("lost", message.lost, 0, min(MESSAGE_RECORDS, COUNT_LIMIT - message.first))
     check_word("reason", message.reason, limits.reason_chars)
 
 
 def check_end(message: pb.End, limits: WireLimits) -> None:
-    """Raise `WireError` unless the message's counts and their reasons can be."""
+    """Raise `WireError` unless the message's counts and their reasons are possible."""
     for field, counts in (("dropped", message.dropped), ("flagged", message.flagged)):
         within(f"the number of reasons in {field}", len(counts), 0, limits.reasons)
         for reason in counts:
@@ -67,7 +67,7 @@ def check_end(message: pb.End, limits: WireLimits) -> None:
 
 
 def check_status(message: pb.Status, limits: WireLimits) -> None:
-    """Raise `WireError` unless a collector can be as the message says."""
+    """Raise `WireError` unless the message states a possible state of a collector."""
     within("the status", message.ByteSize(), 0, STATUS_NBYTES, "bytes")
     if message.level not in LEVELS:
         raise WireError("level", f"{message.level} is no level")
@@ -82,11 +82,11 @@ def check_status(message: pb.Status, limits: WireLimits) -> None:
 
 
 def check_batch(message: pb.Batch, limits: WireLimits, names_known: int, names_nbytes: int = 0) -> CheckedRecords:
-    """Return the records of a batch; raises `WireError` unless everything in it can be.
+    """Return the records of a batch; raises `WireError` unless everything in it is possible.
 
-    `names_known` are the names that the rank has sent before, `names_nbytes` their bytes. Whether names that are sent
-    again are the same, and whether numbers and promises follow on those before, only the session can say. Takes a
-    small multiple of the message's size in memory, whatever the message claims.
+    `names_known` is the number of names that the rank has sent before, `names_nbytes` their bytes. Only the session can
+    check whether names that are sent again are the same, and whether record numbers and watermarks continue the earlier
+    ones. Takes a small multiple of the message's size in memory, whatever the message claims.
     """
     within("the message", message.ByteSize(), 0, limits.message_nbytes, "bytes")
     within("first", message.first, 0, COUNT_LIMIT - limits.batch_records)
@@ -110,9 +110,9 @@ def check_batch(message: pb.Batch, limits: WireLimits, names_known: int, names_n
 
 
 def count_records(message: pb.Batch, limits: WireLimits = LIMITS) -> int:
-    """Return the records in a batch that was refused, as far as its bytes hold them; never raises.
+    """Return the number of records in a refused batch, as far as its bytes can be read; never raises.
 
-    At most `batch_records` of `limits`.
+    The number is at most `batch_records` of `limits`.
     """
     count = 0
     for part in message.tables:
@@ -126,7 +126,7 @@ def count_records(message: pb.Batch, limits: WireLimits = LIMITS) -> int:
 
 
 def measure_tables(parts: Iterable[pb.Table], limits: WireLimits) -> Mapping[str, Pieces]:
-    """Return the tables of a batch by name, in their order, as their sizes allow; nothing is decoded yet."""
+    """Return the measured tables of a batch by name, in their order; raises `WireError`. Nothing is decoded yet."""
     measured: dict[str, Pieces] = {}
     rows = nbytes = 0
     for number, part in enumerate(parts):
@@ -145,7 +145,7 @@ def measure_tables(parts: Iterable[pb.Table], limits: WireLimits) -> Mapping[str
 
 
 def check_names(message: pb.Batch, limits: WireLimits, known: int, nbytes: int) -> tuple[str, ...]:
-    """Return the new names, which follow on the `known` ones or repeat some; raises `WireError`."""
+    """Return the batch's names, which continue the `known` ones or repeat some; raises `WireError`."""
     within("first_name", message.first_name, 0, known)
     within("the number of names", len(message.names), 0, limits.batch_names)
     within("the number of the rank's names", message.first_name + len(message.names), 0, limits.names)
@@ -166,7 +166,7 @@ def within(field: str, number: int, least: int, most: int, unit: str = "") -> No
 
 
 def check_name(field: str, text: str, chars: int) -> None:
-    """Raise `WireError` unless `text` can name something: it is looked up, shown, and put into labels."""
+    """Raise `WireError` unless `text` is a valid name: names are looked up, shown, and put into labels."""
     if not (len(text) <= chars and NAME.fullmatch(text)):
         raise WireError(field, f"{text[:40]!r} is not 1 to {chars} letters, digits, and -_.:/ between them")
 

@@ -1,4 +1,4 @@
-"""A trace as batches in the order of time: what a sender sends between Hello and End."""
+"""A trace as batches in time order: the messages that a sender sends between Hello and End."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from deepprof.v1 import records_pb2 as pb
 __all__ = ["INTERRUPTED", "cut", "cut_with_gaps"]
 
 NOTHING: Ends = (0,) * len(RECORD_TABLES)
-INTERRUPTED = "interrupted"  # why records are missing at a break, as far as a recording says
+INTERRUPTED = "interrupted"  # reason of a gap at a break of the recording
 HOST = RECORD_TABLES.index("host_events")
-RECORDS = 8192  # of a batch: some half a megabyte, at which neither message nor table costs anything by itself
+RECORDS = 8192  # of a batch: some half a megabyte, so that the overhead per message and per table is negligible
 Part = tuple[Ends, list[pb.Table]]
 
 
 def cut(trace: Trace, *, records: int = RECORDS, limits: WireLimits = LIMITS) -> Iterator[pb.Batch]:
     """Yield the trace as batches of `records` rows, fewer where texts would make a message too large, or at a break.
 
-    Records come in the order of time over all tables, devices before them, names and stacks with their first use.
-    Put together again (`Assembly`) they give the same trace. Takes memory for a few batches. Raises `WireError` for
-    a record that no message can hold.
+    Devices come first, then the records of all tables in time order, with names and stacks at their first use. Put
+    together again (`TraceAssembly`) the batches give the same trace. Takes memory for a few batches. Raises `WireError`
+    for a record that no message can hold.
     """
     cutter, names = TraceCutter(trace, limits), NewNames(trace.names, limits)
     first, at = 0, NOTHING
@@ -47,7 +47,7 @@ def cut(trace: Trace, *, records: int = RECORDS, limits: WireLimits = LIMITS) ->
 
 
 def cut_with_gaps(trace: Trace, *, records: int = RECORDS) -> Iterator[pb.Batch | pb.Gap]:
-    """Yield what `cut` does, and a gap of unknown size where the recording was interrupted. Raises `WireError`."""
+    """Yield the batches of `cut`, and a gap of unknown size where the recording was interrupted. Raises `WireError`."""
     breaks = list(trace.breaks_ns)
     for batch in cut(trace, records=records):
         yield batch
@@ -59,13 +59,13 @@ def cut_with_gaps(trace: Trace, *, records: int = RECORDS) -> Iterator[pb.Batch 
 def make_batch(
     first: int, complete_until_ns: int, names: tuple[int, list[str]], tables: Sequence[pb.Table] = ()
 ) -> pb.Batch:
-    """Return a batch; `names` are a first id and the texts from it on."""
+    """Return a batch; `names` are the first id and the texts from that id on."""
     first_name, texts = names
     return pb.Batch(first=first, complete_until_ns=complete_until_ns, first_name=first_name, names=texts, tables=tables)
 
 
 class TraceCutter:
-    """A trace's tables, and where each is in time."""
+    """A trace's tables and their sorted start times."""
 
     def __init__(self, trace: Trace, limits: WireLimits) -> None:
         self.tables: list[pl.DataFrame] = [getattr(trace, table) for table in RECORD_TABLES]
@@ -95,7 +95,7 @@ class TraceCutter:
                 yield end, [table]
 
     def fit_records(self, since: Ends, until: Ends, records: int) -> Iterator[Part]:
-        """Yield the records in stretches of `records`; one that is too large is halved. Raises `WireError`."""
+        """Yield the records in stretches of `records`; a stretch that is too large is halved. Raises `WireError`."""
         for end in find_stretches(self.starts, since, until, records):
             tables = list(self.encode(since, end))
             if sum(table.ByteSize() for table in tables) <= self.most_nbytes:
@@ -106,7 +106,7 @@ class TraceCutter:
             since = end
 
     def fit_rows(self, table: str, rows: pl.DataFrame) -> Iterator[pb.Table]:
-        """Yield rows that are no records, in as many pieces as messages ask for. Raises `WireError`."""
+        """Yield rows that are not records, in as many pieces as the message size requires. Raises `WireError`."""
         if not rows.height:
             return
         encoded = encode(table, rows)
@@ -118,7 +118,7 @@ class TraceCutter:
             yield from self.fit_rows(table, half)
 
     def encode(self, since: Ends, until: Ends) -> Iterator[pb.Table]:
-        """Yield the records between two places, and what belongs to them."""
+        """Yield the records between two places, and their side tables and stacks."""
         for table, rows, a, b in zip(RECORD_TABLES, self.tables, since, until, strict=True):
             if a < b:
                 yield encode(table, rows.slice(a, b - a))
@@ -133,14 +133,14 @@ class TraceCutter:
             yield encode("stacks", stacks.sort("stack_id", maintain_order=True))
 
     def names_used(self, since: Ends, until: Ends) -> int:
-        """Return how many names the records between two places refer to: their highest id and one."""
+        """Return how many names the records between two places need: their highest name id plus one."""
         named = [
             (rows, a, b) for rows, a, b in zip(self.tables, since, until, strict=True) if "name_id" in rows.columns
         ]
         return max(int(rows["name_id"].slice(a, b - a).max()) + 1 if a < b else 0 for rows, a, b in named)  # type: ignore[arg-type]
 
     def next_start(self, at: Ends) -> int:
-        """Return the time in ns before which no record behind `at` starts; after the last one, 1 ns past its start."""
+        """Return the earliest start in ns of the records from `at` on; behind the last record, its start plus 1 ns."""
         after = [int(times[a]) for times, a in zip(self.starts, at, strict=True) if a < len(times)]
         return min(after) if after else max((int(times[-1]) + 1 for times in self.starts if len(times)), default=0)
 
@@ -151,13 +151,13 @@ def encode(table: str, rows: pl.DataFrame) -> pb.Table:
 
 
 def refuse_single(rows: int, nbytes: int) -> None:
-    """Raise `WireError` where there is nothing to halve."""
+    """Raise `WireError` for a single row, which cannot be halved."""
     if rows == 1:
         raise WireError("tables", f"one row takes more than {nbytes} bytes, all that a message has for it")
 
 
 def order_stacks(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the stacks in the order of their first use, `row` being the host event that does, and those without."""
+    """Return the stacks in the order of their first use, with its host event as `row`, and the stacks without a use."""
     row = trace.host_events["stack_id"].to_frame().with_row_index("row").drop_nulls()
     first = row.group_by("stack_id").agg(pl.col("row").min())
     stacks = trace.stacks.join(first, on="stack_id", how="left", maintain_order="left")

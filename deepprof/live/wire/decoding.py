@@ -1,7 +1,7 @@
-"""Arrow streams to tables: no byte reaches polars before its size is checked.
+"""Arrow streams to tables: no byte reaches polars before all sizes are checked.
 
-polars panics over damaged heads, and asks for whatever memory they claim. So the stream is taken apart here, held
-against the schema of its table, and given to polars behind heads that were written here; polars checks the values.
+polars panics on damaged heads, and allocates whatever memory they claim. So the stream is taken apart here, compared
+with the schema of its table, and given to polars with heads that were written here; polars checks the values.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from deepprof.live.wire.errors import MalformedArrowError
 __all__ = ["Pieces", "decode_table", "encode_table", "measure_table"]
 
 Pieces = tuple[str, list[Piece]]
-"""How the texts of a stream lie, and its rows."""
+"""How the texts of a stream are stored (TEXT or TEXT_VIEW), and its rows."""
 
 
 def encode_table(rows: pl.DataFrame) -> bytes:
-    """Return `rows` as an Arrow IPC stream of one piece, as `records.proto` wants it."""
+    """Return `rows` as an Arrow IPC stream of one piece, as `records.proto` requires."""
     buffer = BytesIO()
     rows.rechunk().write_ipc_stream(buffer, compression="uncompressed", compat_level=pl.CompatLevel.oldest())
     return buffer.getvalue()
 
 
 def measure_table(table: str, data: bytes) -> Pieces:
-    """Return where in `data` the rows of `table` are, before any is looked at; takes no memory but a few numbers.
+    """Return where in `data` the rows of `table` are, without reading any; takes memory for a few numbers only.
 
     Raises `MalformedArrowError` for anything but an Arrow stream of exactly the table's columns whose content
     is as large as it claims.
@@ -70,7 +70,7 @@ def categories(table: str, column: str) -> pl.Series:
 def decode_table(table: str, pieces: Pieces) -> pl.DataFrame:
     """Return measured rows as a table with the schema of `table`, in one chunk.
 
-    Raises `MalformedArrowError` for values that cannot be: texts that are no UTF-8, codes without a word.
+    Raises `MalformedArrowError` for impossible values: texts that are not UTF-8, codes without a category.
     """
     text, measured = pieces
     stream: list[bytes | memoryview] = [beginning(table, text)]
@@ -87,7 +87,7 @@ def decode_table(table: str, pieces: Pieces) -> pl.DataFrame:
 
 @lru_cache(maxsize=2 * len(TABLES))
 def beginning(table: str, text: str) -> bytes:
-    """Return the schema and dictionaries of `table` as this polars writes them, with texts that lie as `text`."""
+    """Return the schema and dictionaries of `table` as this version of polars writes them, texts stored as `text`."""
     buffer, level = BytesIO(), pl.CompatLevel.newest() if text == TEXT_VIEW else pl.CompatLevel.oldest()
     empty_table(TABLES[table]).write_ipc_stream(buffer, compression="uncompressed", compat_level=level)
     messages = (message for message in split_stream(buffer.getvalue()) if message.kind != ROWS)

@@ -1,4 +1,4 @@
-"""What is wrong with a message: which field, and what of it."""
+"""Errors of a message: the field that is wrong, and the problem."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from deepprof.collectors.errors import printable
 
 __all__ = ["MalformedArrowError", "WireError"]
 
-CHARS = 300  # of a problem: texts of the sender are quoted in it
+CHARS = 300  # of a problem; bounded because it quotes texts of the sender
 
 
 class MalformedArrowError(ValueError):
-    """Bytes that are not the Arrow stream that they should be; says why."""
+    """Bytes that are not the Arrow stream that they should be; its text is the reason."""
 
 
 class WireError(ValueError):
-    """A message that breaks the contract of `records.proto`: `field` names the part, `problem` says what it is.
+    """A message that breaks the contract of `records.proto`: `field` names the part, `problem` what is wrong with it.
 
     The text is one printable line of bounded length, whatever the message holds.
     """

@@ -1,6 +1,6 @@
-"""The heads of Arrow messages: tables of FlatBuffers, read without trust.
+"""The heads of Arrow messages: tables of FlatBuffers, read from untrusted bytes.
 
-Every position is checked before anything is read there, and nothing is allocated but what was read.
+Every position is checked before anything is read there, and memory is allocated only for values that were read.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ def unpack(layout: str, data: bytes, at: int) -> Scalars:
 
 
 def follow(data: bytes, at: int) -> int:
-    """Return where the offset at `at` leads."""
+    """Return the position that the offset at `at` points to."""
     return at + unpack("<I", data, at)[0]
 
 
 @dataclass(frozen=True, slots=True)
 class FlatTable:
-    """One table: where in `data` the value of each field stands, 0 for a field that is absent."""
+    """One table: the position in `data` of each field's value, 0 for a field that is absent."""
 
     data: bytes
     fields: Scalars
 
     def place(self, field: int) -> int:
-        """Return where the value of `field` stands, 0 where it is absent."""
+        """Return the position of the value of `field`, 0 where the field is absent."""
         return self.fields[field] if field < len(self.fields) else 0
 
     def number(self, field: int, layout: str, default: int = 0) -> int:
@@ -44,7 +44,7 @@ class FlatTable:
         return unpack(f"<{layout}", self.data, at)[0] if at else default
 
     def table(self, field: int) -> FlatTable | None:
-        """Return the table that `field` leads to, None where it is absent."""
+        """Return the table that `field` points to, None where the field is absent."""
         at = self.place(field)
         return open_table(self.data, follow(self.data, at)) if at else None
 
@@ -61,7 +61,7 @@ class FlatTable:
         return [open_table(self.data, follow(self.data, start + 4 * i)) for i in range(count)]
 
     def text(self, field: int) -> str:
-        """Return a text, empty where it is absent; what is no UTF-8 is replaced."""
+        """Return a text, empty where it is absent; bytes that are not UTF-8 are replaced."""
         start, count = self.vector(field)
         unpack(f"<{count}x", self.data, start)
         return self.data[start : start + count].decode("utf-8", "replace")

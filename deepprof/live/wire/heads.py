@@ -1,4 +1,4 @@
-"""What stands before and after a trace's batches: who sends it, and what was left out."""
+"""The messages before and after a trace's batches: Hello names the sender, End counts what was left out."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def make_hello(  # noqa: PLR0913  options by name
 ) -> pb.Hello:
     """Return the message that announces `trace` as a rank of `job`.
 
-    `rank` takes the place of the trace's own; without either it is 0 and said not to be known. `collector` names this
-    sending, a fresh name where it is None. Texts that are too long are cut. Raises `WireError` for a job, rank or
-    collector that no daemon takes.
+    `rank` replaces the trace's own rank; without either it is 0 and marked as not known. `collector` names this
+    transmission; where it is None a new random name is made. Texts that are too long are cut. Raises `WireError` for a
+    job, rank or collector that no daemon accepts.
     """
     number = trace.rank if rank is None else rank
     world = trace.world_size or 0
@@ -52,7 +52,7 @@ def make_hello(  # noqa: PLR0913  options by name
 
 
 def in_uint32(number: int) -> int:
-    """Return a rank's number, the greatest one for what no message can hold; the check names it."""
+    """Return a rank's number, or the greatest uint32 for one that no message can hold, which `check_hello` refuses."""
     return number if 0 <= number < 2**32 else 2**32 - 1
 
 
@@ -62,13 +62,13 @@ def encodable(text: str) -> str:
 
 
 def make_end(trace: Trace, *, limits: WireLimits = LIMITS) -> pb.End:
-    """Return the message that ends `trace`: what its accounting says was dropped, and what deserves a word."""
+    """Return the message that ends `trace`, with the dropped and flagged counts of its accounting."""
     counts = trace.accounting
     return pb.End(dropped=fit(counts.dropped, limits), flagged=fit(counts.flagged, limits))
 
 
 def fit(counts: Mapping[str, int], limits: WireLimits) -> dict[str, int]:
-    """Return counts by reason, in as many reasons and characters as a message may have; their sum stays."""
+    """Return counts by reason, with at most as many reasons and characters as a message may have; their sum is kept."""
     fitted: dict[str, int] = {}
     for reason, count in counts.items():
         word = printable(encodable(reason))[: limits.reason_chars]

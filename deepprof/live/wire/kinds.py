@@ -1,4 +1,4 @@
-"""What kind a record is, as records are counted from the process that made them to the daemon that keeps them."""
+"""The kinds of records, by which records are counted from the process that made them to the daemon that keeps them."""
 
 from __future__ import annotations
 

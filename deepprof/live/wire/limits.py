@@ -16,25 +16,25 @@ __all__ = [
 ]
 
 COUNT_LIMIT = 2**62  # of records and their numbers: sums of two stay inside int64
-MESSAGE_RECORDS = 2**32 - 1  # that one message stands for: what a frame of the journal can say
+MESSAGE_RECORDS = 2**32 - 1  # most records of one message: the greatest count that a frame of the journal can hold
 STATUS_NBYTES = 4096
 NOTICE_CHARS = 256
-OVERHEAD_LIMIT = 1024.0  # cores: more than any host has that trains
+OVERHEAD_LIMIT = 1024.0  # cores: more than any training host has
 
 
 @dataclass(frozen=True, slots=True)
 class WireLimits:
-    """What the daemon takes; the defaults are those that the comments of `records.proto` name.
+    """The limits of what the daemon accepts; the defaults are those in the comments of `records.proto`.
 
-    `rank` is the highest number of one. `batch_records` are rows of all tables of a batch, `batch_names` its names.
-    `names` and `names_nbytes` are of a rank, all batches together.
+    `rank` is the highest rank number. `batch_records` limits the rows of all tables of a batch, `batch_names` the names
+    of a batch. `names` and `names_nbytes` limit the names of a rank over all batches.
     """
 
     message_nbytes: int = 16 * 1024**2
     batch_records: int = 65_536
     batch_names: int = 65_536
     names: int = 2**20
-    name_nbytes: int = 65_536  # mangled names of real kernels have more than 10,000
+    name_nbytes: int = 65_536  # mangled names of real kernels have more than 10,000 bytes
     names_nbytes: int = 64 * 1024**2
     notes: int = 64
     note_chars: int = 1024
@@ -50,7 +50,7 @@ class WireLimits:
 
 
 LIMITS = WireLimits()
-# What any configuration may take: for messages that were checked once already, perhaps against other limits.
+# The highest limits of any configuration: for messages that were checked already, perhaps against other limits.
 WIDEST = WireLimits(
     message_nbytes=64 << 20, batch_records=1 << 20, names=1 << 24, name_nbytes=1 << 20, names_nbytes=4 << 30
 )

@@ -1,4 +1,4 @@
-"""The names of a trace on their way: each sent once, before or with its first use."""
+"""The names of a trace as they are sent: each once, before or with its first use."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from deepprof.live.wire.limits import WireLimits
 
 __all__ = ["NewNames", "shorten_names"]
 
-NAME_NBYTES = 8  # that a name takes in a message beside its text, at most
+NAME_NBYTES = 8  # most bytes that a name takes in a message in addition to its text
 MARK_CHARS = 16
 
 
 class NewNames:
-    """The names not yet sent. A piece of them takes at most a quarter of a message, and is one of `batch_names`."""
+    """The names not yet sent. A piece of them takes at most a quarter of a message, and has at most `batch_names`."""
 
     def __init__(self, names: pl.Series, limits: WireLimits) -> None:
         self.names = shorten_names(names, limits.name_nbytes)
@@ -35,7 +35,7 @@ class NewNames:
 
 
 def shorten_names(names: pl.Series, nbytes: int) -> pl.Series:
-    """Return the names, those of more than `nbytes` cut, with a mark that keeps different ones different."""
+    """Return the names; one of more than `nbytes` is cut and ends with a mark that keeps different names different."""
     if not len(names) or (names.str.len_bytes().max() or 0) <= nbytes:  # type: ignore[operator]
         return names
     texts = [text if len(text.encode()) <= nbytes else shorten(text, nbytes) for text in names]
@@ -43,6 +43,6 @@ def shorten_names(names: pl.Series, nbytes: int) -> pl.Series:
 
 
 def shorten(text: str, nbytes: int) -> str:
-    """Return the beginning of `text` and a mark of the whole, `nbytes` together at most."""
+    """Return the beginning of `text` and a mark, which is a hash of the whole text; together at most `nbytes`."""
     mark = "…" + hashlib.sha256(text.encode()).hexdigest()[:MARK_CHARS]
     return text.encode()[: nbytes - len(mark.encode())].decode("utf-8", "ignore") + mark

@@ -1,4 +1,4 @@
-"""A checked batch: what a session takes, and what a trace is put together from."""
+"""A checked batch: the input of a session and of `TraceAssembly`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ TABLE_OF: Mapping[int, str] = MappingProxyType({kind: table for table, kind in K
 class CheckedRecords:
     """A checked batch: the records numbered from `first`, `count` of them.
 
-    `tables` are those with rows, by the names of the record table and with exactly its schemas; `event` of collectives
-    and operands is a row of this batch. `names` are the texts of the ids from `first_name` on. No later record of the
-    collector starts before `complete_until_ns`.
+    `tables` are the tables that have rows, by their names in the record table and with exactly its schemas; `event` of
+    collectives and operands is a row of this batch. `names` are the texts of the ids from `first_name` on. No later
+    record of the collector starts before `complete_until_ns`.
     """
 
     first: int

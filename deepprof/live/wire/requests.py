@@ -1,7 +1,7 @@
 """Bytes from the network to a message: its lists are counted before it is built.
 
-Two bytes of a message can make an object of some fifty; 16 MiB of them would take 400 MiB before anything could be
-checked. So the fields are walked first, which takes no memory, and stops at the first list that is too long.
+Two bytes of a message can become an object of some fifty bytes; a message of 16 MiB would take 400 MiB before anything
+could be checked. So the fields are walked first, which takes no memory and stops at the first list that is too long.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from deepprof.v1 import records_pb2 as pb
 
 __all__ = ["read_request"]
 
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # how a field is written; groups, 3 and 4, stand in no message of ours
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # protobuf wire types; no message of this project has groups (3 and 4)
 FIXED = {FIXED64: 8, FIXED32: 4}
 VARINT_NBYTES = 10
-FIELDS = 1024  # beside names: what a message of this or a later version has, with room to spare
+FIELDS = 1024  # besides names: more than a message of this or a later version has
 PARTS = frozenset(field.number for field in ingest_pb2.SendRequest.DESCRIPTOR.fields)
 Place = tuple[int, int]
-"""A field of a part of the request: the numbers of both; 0 for the part itself."""
+"""The field number of a part of the request, and that of a field in the part; 0 for the part itself."""
 
 
 def read_request(data: bytes, limits: WireLimits = LIMITS) -> ingest_pb2.SendRequest:
-    """Return the request that `data` is, its lists no longer than `limits` allow; raises `WireError`.
+    """Return the request that `data` encodes; raises `WireError` for lists longer than `limits` allow.
 
-    Nothing else of it is checked. For a list of allowed length the message takes a small multiple of `data`.
+    Also raises for bytes that are no request; nothing else is checked. With lists of allowed length the message takes a
+    small multiple of `data` in memory.
     """
     if len(data) > limits.message_nbytes:
         raise WireError("the message", f"{len(data)} bytes, at most {limits.message_nbytes}")
@@ -58,7 +59,7 @@ def longest_lists(limits: WireLimits) -> Mapping[Place, int]:
 
 
 def list_fields(data: bytes) -> Iterator[Place]:
-    """Yield every field of the request's parts, in the order in which they stand; raises `WireError`."""
+    """Yield every field of the request's parts, in the order of the data; raises `WireError`."""
     for part, start, end in walk(data, 0, len(data)):
         yield part, 0
         if part in PARTS:
@@ -67,9 +68,9 @@ def list_fields(data: bytes) -> Iterator[Place]:
 
 
 def walk(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the fields between two places, those that are bytes with where these begin and end, others with nothing."""
+    """Yield the number of each field between two positions, and where its bytes begin and end; empty for no bytes."""
     while at < end:
-        # Numbers of one byte, which are most, are read in place: the loop that all streams share waits for us.
+        # Numbers of one byte, which are most, are read without a call: this blocks the event loop of all streams.
         if (tag := data[at]) < 128:
             at += 1
         else:
@@ -90,7 +91,7 @@ def walk(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
 
 
 def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Return the number at `at`, and where it ends."""
+    """Return the number at `at`, and the position behind it."""
     number = 0
     for shift in range(min(VARINT_NBYTES, end - at)):
         byte = data[at + shift]

@@ -1,4 +1,4 @@
-"""Tables that are each sorted by time, walked through together a stretch at a time."""
+"""Tables that are each sorted by time, divided together into stretches of rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ends = tuple[int, ...]
 def find_stretches(starts: Sequence[NDArray[np.int64]], since: Ends, until: Ends, records: int) -> Iterator[Ends]:
     """Yield where each stretch of `records` rows ends, from `since` to `until`; the last may have fewer.
 
-    `starts` are the times of each table, sorted. Among rows of one time those of an earlier table come first. Takes
+    `starts` are the sorted times of each table. Among rows of the same time those of an earlier table come first. Takes
     memory for one stretch.
     """
     at = since
@@ -28,7 +28,7 @@ def find_stretches(starts: Sequence[NDArray[np.int64]], since: Ends, until: Ends
 
 
 def count_taken(rest: Sequence[NDArray[np.int64]], records: int) -> Sequence[int]:
-    """Return how many of each table are among the first `records` rows."""
+    """Return how many rows of each table are among the first `records` rows."""
     sizes = [len(times) for times in rest]
     if sum(sizes) <= records:
         return sizes

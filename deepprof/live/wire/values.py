@@ -1,4 +1,4 @@
-"""Whether the values of a batch's tables can be: times, sizes, order, and what refers to what."""
+"""Checks of the values in a batch's tables: times, sizes, order, and references between tables."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LIMITS = {
     "end_ns": TIME_LIMIT_NS,
     "time_ns": TIME_LIMIT_NS,
     "nbytes": NBYTES_LIMIT,
-}  # of a value's amount: sums and differences stay inside int64
-OPEN_ENDED = "annotations"  # whose ranges may never have been closed
+}  # of a value's absolute amount: sums and differences stay inside int64
+OPEN_ENDED = "annotations"  # the table whose ranges may never have been closed
 
 
 def check_values(field: str, table: str, tables: Mapping[str, pl.DataFrame], names: int) -> None:
-    """Raise `WireError` unless the rows of `table` could stand in a trace that has so many `names`.
+    """Raise `WireError` unless the rows of `table` are possible in a trace that has `names` names.
 
-    `field` is what the message calls the table; `tables` are those of the batch.
+    `field` is the table's place in the message; `tables` are those of the batch.
     """
     rows = tables[table]
     try:
@@ -59,7 +59,7 @@ def check_ends(field: str, table: str, rows: pl.DataFrame) -> None:
 
 
 def check_events(field: str, events: pl.Series, rows: pl.DataFrame | None) -> None:
-    """Raise `WireError` unless every event is a row of the table that it refers to, which is sorted by it."""
+    """Raise `WireError` unless every event is a row of the table that it refers to; the last event is the greatest."""
     height = rows.height if rows is not None else 0
     last = events.max()
     if events.null_count() or not isinstance(last, int) or last >= height:

@@ -1,9 +1,9 @@
 """A job as a Chrome JSON trace for ui.perfetto.dev: its own events, and beside them what DeepProf found in them.
 
 Each device of each rank is a process with tracks for findings, iterations, nested loops, idle causes and streams; the
-host is a process with a track per thread. What overlaps without nesting gets a lane of its own, because viewers drop
-it otherwise. Events become text a piece at a time: beside the analysis this takes what the order and the lanes of one
-table need, about 300 bytes an event, and `document.PIECE` events as text.
+host is a process with a track per thread. Slices that overlap without nesting get lanes of their own, because viewers
+drop them otherwise. Events become text a piece at a time: beside the analysis this takes memory for the order and the
+lanes of one table, about 300 bytes an event, and for `document.PIECE` events as text.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def write_perfetto(analysis: Analysis, file: BinaryIO, *, flows: bool = False) -
 
 
 def write_device(document: PerfettoDocument, analysis: Analysis, trace: Trace, device: int) -> PlacedLayer:
-    """Write one device, what was found above what ran, and return its streams."""
+    """Write one device, with what was found above what ran, and return its streams."""
     rank = trace.rank or 0
     process = document.add_process(f"rank {rank} {devices_of(trace)[device]}")
     loops = [loop for loop in analysis.loops if (loop.rank, loop.device) == (rank, device)]
@@ -70,7 +70,7 @@ def write_host(document: PerfettoDocument, analysis: Analysis, trace: Trace) -> 
 
 
 def place_of(finding: Finding, analysis: Analysis) -> tuple[int, int | None]:
-    """Return the rank and device that a finding is shown with: its own ones, or the first that it can mean."""
+    """Return the rank and device that a finding is shown with: its own ones, or the first possible ones."""
     ranks = [trace.rank or 0 for trace in analysis.traces]
     rank = finding.rank if finding.rank in ranks else ranks[0]
     known = list(devices_of(analysis.traces[ranks.index(rank)]))

@@ -22,7 +22,7 @@ COUNTERS = pl.Schema({"time_ns": pl.Int64(), "name": pl.String(), "value": pl.Fl
 
 
 def devices_of(trace: Trace) -> dict[int, str]:
-    """Return the devices that a trace has something of, in order, each with its number and model."""
+    """Return the devices that a trace has events or ranges of, in order, each with its number and model."""
     on_device = trace.annotations.filter(pl.col("side") == "device")["device"]
     numbers = pl.concat([trace.device_events["device"], on_device]).drop_nulls().unique().sort()
     models = dict(trace.devices.select("device", "name").drop_nulls().iter_rows())
@@ -31,7 +31,7 @@ def devices_of(trace: Trace) -> dict[int, str]:
 
 
 def stream_layer(trace: Trace, device: int, streams: pl.DataFrame) -> SliceLayer:
-    """Return all events of a device on its streams, the main one first; waits stand on tracks of their own.
+    """Return all events of a device on its streams, the main one first; waits have tracks of their own.
 
     `streams` is `Analysis.streams`.
     """
@@ -63,7 +63,7 @@ def stream_layer(trace: Trace, device: int, streams: pl.DataFrame) -> SliceLayer
 
 
 def annotation_layer(trace: Trace, device: int) -> SliceLayer:
-    """Return the ranges that stand on a device's streams."""
+    """Return the ranges on a device's streams."""
     here = trace.annotations.filter((pl.col("side") == "device") & (pl.col("device") == device))
     streams = here["stream"].unique().sort()
     labels = ["ranges" if stream is None else f"stream {stream} ranges" for stream in streams]

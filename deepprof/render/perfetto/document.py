@@ -25,7 +25,7 @@ __all__ = ["PIECE", "PerfettoDocument", "PerfettoResult", "PlacedLayer"]
 Int64s = npt.NDArray[np.int64]
 
 PIECE = 1 << 14  # events that are text at a time: 10 MB with names of 500 characters
-FIRST_TRACK = 1 << 20  # track ids are unique in the file and no process id: viewers take equal ones for main threads
+FIRST_TRACK = 1 << 20  # track ids are unique in the file and never a process id: viewers take those for main threads
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class PerfettoResult:
 
 @dataclass(frozen=True, slots=True)
 class PlacedLayer:
-    """A layer as it stands in the file: its process, and the track id of every row."""
+    """A layer as it is in the file: its process, and the track id of every row."""
 
     layer: SliceLayer
     process: int
@@ -49,7 +49,7 @@ class PlacedLayer:
 
 
 class PerfettoDocument:
-    """Processes stand in the order of `add_process`, tracks in the order of `add`."""
+    """The document: processes in the order of `add_process`, tracks in the order of `add`."""
 
     def __init__(self, file: BinaryIO, clock: PerfettoClock) -> None:
         self.file, self.clock, self.written = file, clock, PerfettoResult()
@@ -59,7 +59,7 @@ class PerfettoDocument:
         file.write(b'{"otherData":' + msgspec.json.encode(about) + b',"traceEvents":[\n')
 
     def begin_rank(self, rank: int) -> None:
-        """Count the times of what follows from the zero of `rank` on."""
+        """Count the times of all that follows from the zero of `rank`."""
         self.zero_ns = self.clock.zeros_ns.get(rank, self.clock.zero_ns)
 
     def add_process(self, name: str) -> int:
@@ -110,7 +110,7 @@ class PerfettoDocument:
         return np.asarray(FIRST_TRACK + first + rows, np.int64)
 
     def count(self, process: int, counters: pl.DataFrame) -> None:
-        """Write counters: rows of `time_ns`, `name` (a word of ours) and `value`."""
+        """Write counters: rows of `time_ns`, `name` (one of DeepProf's own words) and `value`."""
         for rows in counters.iter_slices(PIECE):
             part = rows.with_columns(word("name"), ts=microseconds(rows["time_ns"].to_numpy() - self.zero_ns))
             self.written.counters += self.write(part.select(counter_text(process)).to_series())
@@ -141,7 +141,7 @@ class PerfettoDocument:
 
 
 def describe(what: str, at: dict[str, int], name: str, place: int) -> list[str]:
-    """Return the events that name a process or a thread and say where it stands among others."""
+    """Return the events that name a process or a thread and give its position among others."""
     records: list[dict[str, Any]] = [
         {"ph": "M", "name": f"{what}_name", **at, "args": {"name": name}},
         {"ph": "M", "name": f"{what}_sort_index", **at, "args": {"sort_index": place}},

@@ -40,7 +40,7 @@ def found_layers(
 
 
 def extent_of(trace: Trace) -> tuple[int, int]:
-    """Return when the device events begin and end, or else the host's: findings on no iteration concern that time."""
+    """Return when the device events begin and end, or else the host's: findings without iterations cover that time."""
     events = trace.device_events if trace.device_events.height else trace.host_events
     times = events.select(begin=pl.col("start_ns").min(), end=pl.max_horizontal("start_ns", "end_ns").max())
     begin, end = times.row(0)

@@ -23,7 +23,7 @@ THREAD = ["process", "thread"]
 
 
 def host_layer(trace: Trace) -> SliceLayer:
-    """Return all host events, and the annotations that stand on no device, on their threads.
+    """Return all host events, and the annotations that are on no device, on their threads.
 
     The threads that call the runtime most come first.
     """

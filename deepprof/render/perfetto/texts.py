@@ -16,8 +16,8 @@ Int64s = npt.NDArray[np.int64]
 def microseconds(ns: Int64s) -> pl.Series:
     """Return non-negative nanoseconds as the text of microseconds with three decimals.
 
-    A reader multiplies the double by 1000, and many cut the product off (517.805 becomes 517804 ns). Where that loses a
-    nanosecond, and with it perhaps the nesting, a fourth decimal lifts the number above the edge.
+    Readers multiply the double by 1000, and many truncate the product (517.805 becomes 517804 ns). Where that loses a
+    nanosecond, and with it perhaps the nesting, a fourth decimal raises the number above the edge.
     """
     lost = np.trunc(ns / 1000 * 1000).astype(np.int64) < ns  # polars multiplies by 0.001 instead, which is not the same
     parts = pl.DataFrame({"whole": ns // 1000, "rest": ns % 1000, "more": np.where(lost, "1", "")})
@@ -45,7 +45,7 @@ def slice_text(process: int, category: pl.Expr, args: Mapping[str, pl.Expr]) -> 
 
 
 def arguments(args: Mapping[str, pl.Expr]) -> pl.Expr:
-    """Return the members of an object, those left out whose value is null."""
+    """Return the members of an object, without those whose value is null."""
     members = [pl.concat_str(pl.lit(f'"{key}":'), value) for key, value in args.items()]
     return pl.concat_str(members, separator=",", ignore_nulls=True) if members else pl.lit("")
 

@@ -1,4 +1,4 @@
-"""The doctor: says what this machine or a process lacks for its records to come, and what to do about it."""
+"""The doctor: reports why records of this machine or of a process do not come, and what to do about it."""
 
 from __future__ import annotations
 

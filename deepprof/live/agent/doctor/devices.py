@@ -1,4 +1,4 @@
-"""The GPUs of this machine: whether the driver is there, and who could report what runs on them."""
+"""The GPUs of this machine: whether the driver is there, and which library could report what runs on them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["examine_devices", "find_cupti"]
 
 VERSION = "/proc/driver/nvidia/version"
 NUMBER = re.compile(r"Kernel Module.*?\s(\d+)\.(\d+)(?:\.\d+)?\s")
-# The first driver branch for a CUDA release in NVIDIA's table of minor version compatibility. A package of forward
-# compatibility lets older ones do, so that it is no proof.
+# The first driver branch for a CUDA release in NVIDIA's table of minor version compatibility. With a forward
+# compatibility package older branches work too, so that an older one proves nothing.
 BRANCHES = {11: 450, 12: 525, 13: 580}
 LIBRARY = r"libcupti\.so(\.[\d.]+)?"
 PLACES = ("extras/CUPTI/lib64", "lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib")
@@ -25,7 +25,7 @@ ADMINS_ONLY = re.compile(r"^RmProfilingAdminOnly:\s*1", re.MULTILINE)
 def examine_devices(
     tree: FileTree, variables: Mapping[str, str], search: Sequence[str], *, is_root: bool
 ) -> list[DoctorFinding]:
-    """Return what is found of GPUs; `search` are folders of Python packages, where wheels put CUPTI."""
+    """Return the findings on GPUs; `search` are folders of Python packages, where wheels put CUPTI."""
     nvidia = list(examine_nvidia(tree, variables, search, is_root=is_root))
     amd = list(examine_amd(tree))
     if not nvidia and not amd:
@@ -36,7 +36,7 @@ def examine_devices(
 def examine_nvidia(
     tree: FileTree, variables: Mapping[str, str], search: Sequence[str], *, is_root: bool
 ) -> Iterator[DoctorFinding]:
-    """Give what is found of NVIDIA's driver and CUPTI; nothing where there is neither driver nor device."""
+    """Yield the findings on NVIDIA's driver and CUPTI; none if there is neither driver nor device."""
     version, devices = tree.read(VERSION), tree.glob("/dev/nvidia[0-9]*")
     if version is None and not devices:
         return
@@ -56,26 +56,26 @@ def examine_nvidia(
 
 
 def name_driver(version: str | None) -> DoctorFinding:
-    """Return the finding of a driver that says no number."""
+    """Return the finding on a driver without a version number."""
     if version is None:
         return note("NVIDIA driver", f"{VERSION} is not there", "a container may hide it; what counts is libcuda.so.1")
     return note("NVIDIA driver", "its version is not to be read")
 
 
 def read_branch(version: str) -> tuple[int, int] | None:
-    """Return the driver's branch and number, from its own words."""
+    """Return the driver's branch and number, from its version text."""
     found = NUMBER.search(version)
     return (int(found[1][:6]), int(found[2][:6])) if found else None
 
 
 def in_library_path(tree: FileTree, variables: Mapping[str, str], name: str) -> bool:
-    """Whether LD_LIBRARY_PATH leads to a library."""
+    """Whether a folder of LD_LIBRARY_PATH has a library."""
     folders = [part for part in variables.get("LD_LIBRARY_PATH", "").split(os.pathsep) if part.startswith("/")]
     return any(tree.exists(f"{folder}/{name}") for folder in folders)
 
 
 def find_cupti(tree: FileTree, variables: Mapping[str, str], search: Sequence[str]) -> dict[str, int | None]:
-    """Return the CUPTI libraries and the CUDA release that each is of: of wheels, of the toolkit, of the loader."""
+    """Return the CUPTI libraries of wheels, of the toolkit and of the loader, each with its CUDA release."""
     found = tree.in_loader_cache(LIBRARY)
     homes = [variables[name] for name in ("CUDA_HOME", "CUDA_PATH") if variables.get(name, "").startswith("/")]
     patterns = [f"{folder}/{place}" for folder in search for place in WHEELS]
@@ -93,7 +93,7 @@ def read_release(path: str) -> int | None:
 
 
 def judge_cupti(found: Mapping[str, int | None], branch: int | None) -> DoctorFinding:
-    """Return whether a CUPTI is there that the driver can work with."""
+    """Return the finding whether there is a CUPTI that works with the driver."""
     if not found:
         why = "not found beside torch, in CUDA_HOME, nor by the loader"
         return wrong("CUPTI", why, "PyTorch for CUDA brings it along; else install the CUDA toolkit, or set CUDA_HOME")
@@ -107,7 +107,7 @@ def judge_cupti(found: Mapping[str, int | None], branch: int | None) -> DoctorFi
 
 
 def examine_amd(tree: FileTree) -> Iterator[DoctorFinding]:
-    """Give what is found of AMD's driver."""
+    """Yield the findings on AMD's driver."""
     if not tree.exists("/dev/kfd"):
         return
     if not tree.may_use("/dev/kfd"):

@@ -1,4 +1,4 @@
-"""A file system as the doctor reads it: below a root that tests make up, and never more than it can bear."""
+"""A file system as the doctor reads it: below a root that tests make up, with limits on what is read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FileTree:
         return self.root / path.lstrip("/")
 
     def read_bytes(self, path: str) -> bytes:
-        """Return a file's first 16 MiB; raises OSError. Files of /proc say nothing of their size."""
+        """Return a file's first 16 MiB; raises OSError. Files of /proc do not report their size."""
         with self.at(path).open("rb") as file:
             return file.read(MOST_NBYTES)
 
@@ -36,7 +36,7 @@ class FileTree:
             return None
 
     def exists(self, path: str) -> bool:
-        """Whether something is there; False too where we may not look."""
+        """Whether something is there; False also if we may not look."""
         try:
             return self.at(path).exists()
         except OSError:
@@ -47,7 +47,7 @@ class FileTree:
         return os.access(self.at(path), os.R_OK | os.W_OK)
 
     def read_link(self, path: str) -> str | None:
-        """Return where a link points, None where that is not to be known."""
+        """Return where a link points, None where that cannot be read."""
         try:
             return os.readlink(self.at(path))
         except OSError:

@@ -1,4 +1,4 @@
-"""What the doctor finds, and how it says it: a verdict, then a line each of what, why and what to do."""
+"""The doctor's findings, and their text: a verdict, then a line for each with what, why and what to do."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from deepprof.collectors.errors import printable
 __all__ = ["PROCESS", "CheckState", "DoctorFinding", "DoctorReport", "note", "ok", "wrong"]
 
 SCHEMA = "deepprof.doctor/1"
-PROCESS = "process"  # the finding whether there is one
+PROCESS = "process"  # the finding whether the process exists
 NARROWEST = 40
-CHARS = 600  # of one part of a finding: paths and other programs' words are in them
+CHARS = 600  # of one part of a finding: it may contain paths and other programs' texts
 
 
 class CheckState(Enum):
-    """How it stands with what was looked at."""
+    """The result of a check."""
 
     OK = "ok"
     NOTE = "note"
@@ -31,7 +31,7 @@ PLAIN_SIGNS = {CheckState.OK: "+", CheckState.NOTE: "-", CheckState.WRONG: "x"}
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """`what` was looked at, `why` it is as it is, and what to do about it (`advice`, empty for nothing)."""
+    """`what` was checked, `why` it is as it is, and what to do about it (`advice`, empty for nothing)."""
 
     state: CheckState
     what: str
@@ -41,7 +41,7 @@ class DoctorFinding:
 
 @dataclass(frozen=True, slots=True)
 class DoctorReport:
-    """All findings; of a process where `pid` is its number."""
+    """All findings; on a process if `pid` is given, else on the machine."""
 
     findings: tuple[DoctorFinding, ...]
     pid: int | None = None
@@ -53,7 +53,7 @@ class DoctorReport:
 
     @property
     def wrong(self) -> list[DoctorFinding]:
-        """The findings that stand in the way."""
+        """The findings that prevent collecting."""
         return [each for each in self.findings if each.state is CheckState.WRONG]
 
     @property
@@ -68,7 +68,7 @@ class DoctorReport:
         return clean(f"{things} in the way of collecting {whose}: {what}{first.why}"[:CHARS])
 
     def write_text(self, width: int, *, plain: bool = False) -> str:
-        """Return the report for people, wrapped; `plain`: for a terminal that has ASCII alone."""
+        """Return the report for people, wrapped; `plain`: for a terminal that has only ASCII."""
         signs = PLAIN_SIGNS if plain else SIGNS
         lines = [self.verdict, *(f"{signs[each.state]} {describe(each)}" for each in self.findings)]
         if plain:
@@ -76,7 +76,7 @@ class DoctorReport:
         return "\n".join([wrap(lines[0], width, ""), *(wrap(line, width, "  ") for line in lines[1:])]) + "\n"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON has it."""
+        """Return the report as a JSON object."""
         findings = [asdict(each) | {"state": each.state.value} for each in self.findings]
         head = {"schema": SCHEMA, "healthy": self.is_healthy, "verdict": self.verdict, "pid": self.pid}
         return head | {"findings": findings}
@@ -88,7 +88,7 @@ def describe(finding: DoctorFinding) -> str:
 
 
 def clean(text: str) -> str:
-    """Return `text` on one line, with escapes for what a terminal would obey."""
+    """Return `text` on one line, with characters escaped that a terminal would obey."""
     return printable(" ".join(text.split()))
 
 
@@ -99,15 +99,15 @@ def wrap(line: str, width: int, indent: str) -> str:
 
 
 def ok(what: str, why: str = "") -> DoctorFinding:
-    """Return a finding of what is well."""
+    """Return a finding without a problem."""
     return DoctorFinding(CheckState.OK, what, why)
 
 
 def note(what: str, why: str, advice: str = "") -> DoctorFinding:
-    """Return a finding that may be meant so."""
+    """Return a finding that may be intended."""
     return DoctorFinding(CheckState.NOTE, what, why, advice)
 
 
 def wrong(what: str, why: str, advice: str) -> DoctorFinding:
-    """Return a finding that stands in the way."""
+    """Return a finding that prevents collecting."""
     return DoctorFinding(CheckState.WRONG, what, why, advice)

@@ -14,16 +14,16 @@ __all__ = ["InspectedProcess", "read_suspect"]
 
 NAMESPACES = ("mnt", "pid", "user")  # a socket with a path needs the first only
 PYTHON = re.compile(r"(.*/)?python[\d.]*t?d?")
-UNSEEN = 0  # the number that the kernel tells an agent in a container for a process outside of it
+UNSEEN = 0  # the pid that the kernel gives an agent in a container for a process outside of it
 COMPARED = 200  # characters of a command line
-KEEPS_OUT, TAKES_WORD = "IES", "WX"  # flags of Python that ignore PYTHONPATH or sitecustomize; that have a value
+KEEPS_OUT, TAKES_WORD = "IES", "WX"  # flags of Python that ignore PYTHONPATH or sitecustomize; flags that have a value
 
 
 @dataclass(frozen=True, slots=True)
 class InspectedProcess:
     """A process: how it was started, which files are mapped, in which of its namespaces it differs from us.
 
-    `pids` are its numbers, from ours to its innermost namespace's. `maps` are the mapped files, without repetition.
+    `pids` are its pids, from our namespace's to its innermost one's. `maps` are the mapped files, without repetition.
     `watched` are those of its children that `deepprof run` has prepared.
     """
 
@@ -40,18 +40,18 @@ class InspectedProcess:
 
     @property
     def socket(self) -> str:
-        """Where it was told that the agent listens; empty for a process that was not started by us."""
+        """The agent's socket in its environment; empty for a process that was not started by us."""
         return self.variables.get("DEEPPROF_SOCKET", "") if self.variables.get("DEEPPROF_INJECT") else ""
 
     def is_meant(self, pid: int, command: str) -> bool:
-        """Whether a process that told the agent this number and command line is this one.
+        """Whether a process that reported this pid and command line to the agent is this one.
 
-        In a container it told the container's number, which processes of others may have too.
+        In a container it reported the container's pid, which processes of other containers may have too.
         """
         return pid == self.pid or (pid in (*self.pids, UNSEEN) and self.has_said(command))
 
     def has_said(self, command: str) -> bool:
-        """Whether a command line that was told to the agent is its own."""
+        """Whether a command line that was reported to the agent is its own."""
         return command[:COMPARED] == " ".join(self.command)[:COMPARED]
 
     @property
@@ -71,7 +71,7 @@ class InspectedProcess:
 
     @property
     def has_hook(self) -> bool:
-        """Whether our hook is where a Python looks for it."""
+        """Whether our hook is on the PYTHONPATH of its environment."""
         return any(part.rstrip("/").endswith("/hook") for part in self.variables.get("PYTHONPATH", "").split(":"))
 
     @property
@@ -81,7 +81,7 @@ class InspectedProcess:
 
 
 def find_flag(words: Sequence[str]) -> str | None:
-    """Return the flag among Python's arguments, which end where the program begins."""
+    """Return the flag that keeps our hook out, from Python's arguments, which end where the program begins."""
     rest = iter(words)
     for word in rest:
         if word == "-" or not word.startswith("-") or word.startswith("--"):
@@ -101,7 +101,7 @@ def find_flag(words: Sequence[str]) -> str | None:
 def read_suspect(
     tree: FileTree, pid: int, *, is_root: bool = False
 ) -> tuple[InspectedProcess | None, DoctorFinding | None]:
-    """Return the process, None for one that is not there, and what keeps us from looking into it."""
+    """Return the process, None if it does not exist, and the finding that explains why it cannot be examined."""
     own = f"/proc/{pid}"
     status = tree.read(f"{own}/status")
     if status is None:
@@ -132,12 +132,12 @@ def read_suspect(
 
 
 def explain_closed(pid: int, name: str, users: str, error: OSError, *, is_root: bool = False) -> DoctorFinding:
-    """Return the finding of a process into which we cannot look; `users` are its user's numbers."""
+    """Return the finding on a process that we cannot examine; `users` are its user ids."""
     if error.errno == errno.ESRCH:
         return wrong(PROCESS, f"{pid} ({name}) has no memory of its own", "it is the kernel's, or ends just now")
     owner = next(iter(users.split()), "?")
     advice = f"run this as that user or as root (sudo deepprof doctor {pid}), in its container"
-    if is_root:  # of a container without the right to look into processes
+    if is_root:  # root of a container without the right to examine processes
         advice = "run this where root may look into processes (CAP_SYS_PTRACE): on the host itself"
     return wrong(PROCESS, f"{pid} ({name}) is user {owner}'s: {error.strerror}", advice)
 
@@ -159,17 +159,17 @@ def list_files(maps: str) -> list[str]:
 
 
 def differs(tree: FileTree, pid: int, kind: str) -> bool:
-    """Whether a process has a namespace of its own; False where that is not to be known."""
+    """Whether a process has a namespace of its own; False where that cannot be read."""
     theirs, ours = tree.read_link(f"/proc/{pid}/ns/{kind}"), tree.read_link(f"/proc/self/ns/{kind}")
     return theirs is not None and ours is not None and theirs != ours
 
 
 def read_children(tree: FileTree, pid: int) -> list[int]:
-    """Return the children of a process, those of its first thread."""
+    """Return the children of a process's first thread."""
     text = tree.read(f"/proc/{pid}/task/{pid}/children") or ""
     return [int(word) for word in text.split() if word.isdecimal()]
 
 
 def is_prepared(tree: FileTree, pid: int) -> bool:
-    """Whether `deepprof run` has put its library into a process's environment; False where that is not to be seen."""
+    """Whether `deepprof run` has put its library into a process's environment; False where that cannot be read."""
     return "\0DEEPPROF_INJECT=" in f"\0{tree.read(f'/proc/{pid}/environ') or ''}"

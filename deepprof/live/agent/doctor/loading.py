@@ -1,4 +1,4 @@
-"""Which libraries are in a process, and why ours may not be."""
+"""Which libraries a process has loaded, and why ours may not be among them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["examine_libraries"]
 
 LOADER = r"ld-linux|ld64\.so|ld-\d|ld\.so"
 MUSL = r"ld-musl|libc\.musl"
-OTHERS = {  # a profiler that may have the driver, by a library of its own
+OTHERS = {  # profilers that may hold the driver, by their libraries
     r"libToolsInjection": "Nsight Systems",
     r"libcuda-injection|libnv-cuda-injection": "Nsight Compute",
 }
-BESIDE = {  # one that has no part of NVIDIA's driver, and may be meant
+BESIDE = {  # profilers that do not use NVIDIA's driver, and may be intended
     r"librocprofiler-sdk-tool|librocprofv3": "rocprofv3",
     r"librpd_tracer": "rpd_tracer",
     r"libVTune|libittnotify_collector": "VTune",
@@ -24,7 +24,7 @@ DRIVER, TORCH = r"libcuda\.so", r"libtorch(_cpu|_cuda|_hip)?\.so"
 
 
 def examine_libraries(suspect: InspectedProcess) -> Iterator[DoctorFinding]:
-    """Give whether our library is loaded, why not, and who else is there."""
+    """Yield whether our library is loaded, why not, and which other profilers are there."""
     if suspect.has_ours:
         yield ok("library", "loaded into the process")
     elif suspect.socket:

@@ -27,11 +27,11 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class DoctorMachine:
-    """What the doctor looks at besides the machine's files.
+    """What the doctor examines besides the machine's files.
 
-    `ask` asks the agent at `socket`; `daemon` says why the one at an address (None: the usual one) does not answer,
-    None where it does, and raises PermissionError where this user may not know; `library` is ours, None where it is
-    not compiled; `search` are folders of Python packages.
+    `ask` asks the agent at `socket`; `daemon` returns why the daemon at an address (None: the usual one) does not
+    answer, None if it does, and raises PermissionError if this user may not connect to it; `library` is ours, None
+    where it is not compiled; `search` are folders of Python packages.
     """
 
     socket: Path
@@ -53,7 +53,7 @@ def examine_machine(tree: FileTree, around: DoctorMachine) -> DoctorReport:
 
 
 def examine_library(library: Path | None, hook: Path) -> Iterator[DoctorFinding]:
-    """Give whether our library and our hook can be loaded into a process."""
+    """Yield whether our library and our hook can be loaded into a process."""
     if sys.platform != "linux":
         yield wrong("platform", f"collectors run on Linux, and this is {sys.platform}", "run the job on Linux")
         return
@@ -80,7 +80,7 @@ def try_to_load(library: Path) -> str | None:
 
 
 def examine_agent(around: DoctorMachine) -> Iterator[DoctorFinding]:
-    """Give how the agent does, and the daemon behind it."""
+    """Yield the findings on the agent, and on the daemon that it sends to."""
     try:
         answer = around.ask(around.socket)
     except NotAnsweredError as error:
@@ -101,7 +101,7 @@ def examine_agent(around: DoctorMachine) -> Iterator[DoctorFinding]:
 
 
 def describe_source(source: Mapping[str, Any]) -> Iterator[DoctorFinding]:
-    """Give what a source beside the processes says: PyTorch's windows, a file that is followed, reports."""
+    """Yield the findings on a source beside the processes: PyTorch's windows, a file that is followed, reports."""
     what = f"{source.get('source', 'source')} {source.get('path') or source.get('address') or ''}"
     processes = source.get("processes")
     notices = source.get("notices") or ()
@@ -111,7 +111,7 @@ def describe_source(source: Mapping[str, Any]) -> Iterator[DoctorFinding]:
 
 
 def judge_silence(socket: Path, error: NotAnsweredError) -> DoctorFinding:
-    """Return the finding of an agent that gave no answer."""
+    """Return the finding on an agent that gave no answer."""
     if error.why is NoAnswerReason.ABSENT:
         return note("agent", f"none at {socket}", "deepprof run starts one")
     if error.why is NoAnswerReason.FORBIDDEN:
@@ -120,7 +120,7 @@ def judge_silence(socket: Path, error: NotAnsweredError) -> DoctorFinding:
 
 
 def judge_daemon(around: DoctorMachine) -> DoctorFinding:
-    """Return the finding of the daemon that an agent would send to."""
+    """Return the finding on the daemon that an agent would send to."""
     try:
         problem = around.daemon(None)
     except PermissionError as error:
@@ -131,7 +131,7 @@ def judge_daemon(around: DoctorMachine) -> DoctorFinding:
 
 
 def judge_uplink(answer: AgentStatus, around: DoctorMachine) -> DoctorFinding:
-    """Return how the agent's way to the daemon is; one that has nothing to send has not tried."""
+    """Return the finding on the agent's uplink to the daemon; an agent with nothing to send has not tried it."""
     if answer.connected:
         return ok("daemon", f"{answer.to} takes what the agent sends")
     try:
@@ -149,7 +149,7 @@ def judge_uplink(answer: AgentStatus, around: DoctorMachine) -> DoctorFinding:
 
 
 def judge_reachable(answer: AgentStatus) -> DoctorFinding:
-    """Return the finding of a daemon that answers us now; what the agent met when it tried last may be over."""
+    """Return the finding on a daemon that answers us now; the problem of the agent's last try may be over."""
     if not answer.trouble:
         return ok("daemon", f"{answer.to} answers")
     if answer.trouble in AWAY:
@@ -159,12 +159,12 @@ def judge_reachable(answer: AgentStatus) -> DoctorFinding:
 
 
 def own_advice(answer: AgentStatus) -> str:
-    """Return what the agent's own words advise, empty for nothing."""
+    """Return the advice in the agent's own problem text, empty for none."""
     return (answer.problem or "").partition("; ")[2]
 
 
 def judge_spool(answer: AgentStatus) -> DoctorFinding:
-    """Return whether there is room on disk for what waits."""
+    """Return the finding whether there is space on disk for waiting records."""
     spool = answer.spool
     least = "less than 1" if 0 < spool.nbytes < MIB else f"{spool.nbytes / MIB:,.0f}"
     room = f"{least} of {spool.limit_nbytes / MIB:,.0f} MiB wait on disk"

@@ -1,4 +1,4 @@
-"""Why a process gives no records: what it was started with, what is loaded into it, what it can see of us."""
+"""Why a process sends no records: how it was started, what is loaded into it, which files of ours it can see."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from deepprof.plurals import counted
 __all__ = ["examine_process"]
 
 AGAIN = "end it, and start it with: deepprof run -- COMMAND"
-CHILDREN = 8  # that a line names
+CHILDREN = 8  # pids shown in a line
 
 
 def examine_process(tree: FileTree, around: DoctorMachine, pid: int) -> DoctorReport:
@@ -41,14 +41,14 @@ def examine_process(tree: FileTree, around: DoctorMachine, pid: int) -> DoctorRe
 
 
 def unknown(pid: int) -> DoctorFinding:
-    """Return the finding of a process that is not there."""
+    """Return the finding on a process that does not exist."""
     return wrong(
         "process", f"there is no process {pid} here", "look with: ps; a container's processes have other numbers"
     )
 
 
 def ask_agent(around: DoctorMachine, suspect: InspectedProcess) -> AgentStatus | DoctorFinding:
-    """Return what the agent says that the process was told of, else that of this machine."""
+    """Return the answer of the agent that the process was started with, else of this machine's agent."""
     socket = Path(suspect.socket) if suspect.socket else around.socket
     try:
         return around.ask(socket)
@@ -59,12 +59,12 @@ def ask_agent(around: DoctorMachine, suspect: InspectedProcess) -> AgentStatus |
 def list_known(answer: AgentStatus, suspect: InspectedProcess) -> list[ProcessStatus]:
     """Return what the agent knows of the process: one entry for each collector in it, or those that have ended."""
     mine = [each for each in answer.processes if suspect.is_meant(each.pid, each.command)]
-    over = [each for each in mine if suspect.has_ours and suspect.has_said(each.command)]  # numbers come again
+    over = [each for each in mine if suspect.has_ours and suspect.has_said(each.command)]  # pids are reused
     return [each for each in mine if not each.ended] or over
 
 
 def examine_start(suspect: InspectedProcess, known: Sequence[ProcessStatus]) -> Iterator[DoctorFinding]:
-    """Give whether the process was started so that it can be collected from."""
+    """Yield whether the process was started so that it can be collected from."""
     variables = suspect.variables
     if not suspect.socket:
         if known:
@@ -89,7 +89,7 @@ def examine_start(suspect: InspectedProcess, known: Sequence[ProcessStatus]) -> 
 
 
 def examine_python(suspect: InspectedProcess) -> Iterator[DoctorFinding]:
-    """Give whether a Python process has run our hook, without which a CPU's operators are not collected."""
+    """Yield whether a Python process has run our hook, without which a CPU's operators are not collected."""
     flag = suspect.python_flag
     if flag:
         why = f"-{flag} makes Python ignore PYTHONPATH or sitecustomize: PyTorch's operators are not collected"
@@ -101,7 +101,7 @@ def examine_python(suspect: InspectedProcess) -> Iterator[DoctorFinding]:
 
 
 def examine_view(tree: FileTree, suspect: InspectedProcess) -> Iterator[DoctorFinding]:
-    """Give whether the process can see our socket and our library, as in a container it may not."""
+    """Yield whether the process can see our socket and our library; in a container it may not."""
     library = suspect.variables.get("DEEPPROF_INJECT", "")
     for what, path in (("socket", suspect.socket), ("library file", library)):
         inside = f"/proc/{suspect.pid}/root{path}"
@@ -117,7 +117,7 @@ def examine_view(tree: FileTree, suspect: InspectedProcess) -> Iterator[DoctorFi
 
 
 def same_file(tree: FileTree, one: str, other: str) -> bool:
-    """Whether two names are one file; True where that is not to be known."""
+    """Whether two names are one file; True where that cannot be read."""
     try:
         return os.path.samestat(tree.at(one).stat(), tree.at(other).stat())
     except OSError:
@@ -127,7 +127,7 @@ def same_file(tree: FileTree, one: str, other: str) -> bool:
 def examine_words(
     around: DoctorMachine, answer: AgentStatus, known: Sequence[ProcessStatus], suspect: InspectedProcess
 ) -> Iterator[DoctorFinding]:
-    """Give what the agent says of the process."""
+    """Yield what the agent reports on the process."""
     refused = [each.why for each in answer.refused if each.pid == suspect.pid]
     if refused:
         yield wrong("agent", f"it refused the process: {refused[-1]}", REFUSED_ADVICE)
@@ -140,7 +140,7 @@ def examine_words(
 
 
 def describe_known(process: ProcessStatus) -> Iterator[DoctorFinding]:
-    """Give how a process does that the agent knows."""
+    """Yield the findings on a process that the agent knows."""
     place = f"job {process.job}, rank {'not yet known' if process.rank is None else process.rank}"
     if process.records:
         yield from describe_records(process, place)
@@ -157,7 +157,7 @@ def describe_known(process: ProcessStatus) -> Iterator[DoctorFinding]:
 
 
 def describe_records(process: ProcessStatus, place: str) -> Iterator[DoctorFinding]:
-    """Give what became of a process's records, all together and of each kind."""
+    """Yield what became of a process's records, in total and by kind."""
     books = process.books
     kept = "" if books.kept is None else f", {sum(books.kept.values()):,} kept by the daemon"
     missing = ", ".join(list_missing(books.reasons, process.refusal)) or "0 lost"
@@ -179,7 +179,7 @@ def describe_kind(books: RecordAccount, kind: str) -> str:
 
 
 def judge_unknown(answer: AgentStatus, suspect: InspectedProcess) -> DoctorFinding:
-    """Return the finding of a process of which the agent knows nothing."""
+    """Return the finding on a process that the agent does not know."""
     if suspect.has_ours:
         why = f"process {answer.pid} knows nothing of it, though the library is loaded"
         return wrong("agent", why, "see whether its user may use the socket; look again in some seconds")
@@ -189,5 +189,5 @@ def judge_unknown(answer: AgentStatus, suspect: InspectedProcess) -> DoctorFindi
 
 
 def name_children(children: Sequence[int]) -> str:
-    """Return the first numbers of processes, as a line has room for."""
+    """Return the first pids, as many as fit into a line."""
     return ", ".join(str(child) for child in children[:CHILDREN])

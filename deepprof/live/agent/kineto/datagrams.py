@@ -1,4 +1,4 @@
-"""The datagram socket at which Kineto asks."""
+"""The datagram socket to which Kineto sends its requests."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from deepprof.collectors.errors import UsageError
 
 __all__ = ["NAME", "close_datagrams", "find_address", "open_datagrams"]
 
-NAME = "dynolog"  # what Kineto asks for, in KINETO_IPC_SOCKET_DIR or as an abstract name
+NAME = "dynolog"  # the name that Kineto sends to, in KINETO_IPC_SOCKET_DIR or as an abstract name
 PATH_NBYTES = 107  # the system's limit
 
 
 def find_address(directory: str | None, *, abstract: bool = False) -> str:
-    """Return the address: in the directory of KINETO_IPC_SOCKET_DIR, or the abstract name if that is what is wanted.
+    """Return the address: in the directory of KINETO_IPC_SOCKET_DIR, or the abstract name if `abstract`.
 
-    Raises `UsageError` where neither is said: the abstract name is the machine's, and a dynolog may own it.
+    Raises `UsageError` if neither is given: the whole machine shares the abstract name, and a dynolog may own it.
     """
     if abstract:
         return f"\0{NAME}"
@@ -30,7 +30,7 @@ def find_address(directory: str | None, *, abstract: bool = False) -> str:
 
 
 def open_datagrams(address: str) -> socket.socket:
-    """Return the bound socket; nobody but its owner may write to one with a path. Raises `UsageError`."""
+    """Return the bound socket; only its owner may write to one with a path. Raises `UsageError`."""
     endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -51,7 +51,7 @@ def open_datagrams(address: str) -> socket.socket:
 
 
 def make_way(address: str) -> None:
-    """Make the directory, and remove a socket there that nobody listens at. Raises `UsageError`, `OSError`."""
+    """Make the directory, and remove a socket there at which no process listens. Raises `UsageError`, `OSError`."""
     os.makedirs(os.path.dirname(address), mode=0o700, exist_ok=True)
     if not os.path.lexists(address):
         return

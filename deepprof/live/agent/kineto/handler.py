@@ -1,4 +1,4 @@
-"""What processes under KINETO_USE_DAEMON=1 are told when they ask."""
+"""Answers the requests of processes under KINETO_USE_DAEMON=1."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["KinetoHandler", "read_credentials"]
 
 DATAGRAMS = 256  # read at one go: the agent has other work too
-CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as the kernel says them
+CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as the kernel reports them
 GIVE_UP_S = 300.0  # after a window's end: a busy process may write its file for minutes
-# … and for so long where a process says that it could begin another one: Kineto drops what it was asked for where its
-# thread wakes too late to warm up, and says so to nobody but its own log. Not at once: the word may be an old one.
+# The same after a process reports that it could begin another one: Kineto drops a request if its thread wakes too late
+# to warm up, and reports that only in its own log. Not at once: the report may be an old one.
 DROPPED_S = 10.0
 
 
@@ -51,7 +51,7 @@ class KinetoHandler:
     counts: Counter[str]
 
     def hear(self, endpoint: socket.socket) -> None:
-        """Take what has been said, and answer."""
+        """Read the datagrams that have come, and answer them."""
         for _ in range(DATAGRAMS):
             try:
                 data, extra, flags, peer = endpoint.recvmsg(DATAGRAM_NBYTES, socket.CMSG_SPACE(CREDENTIALS.size))
@@ -66,16 +66,16 @@ class KinetoHandler:
                 self.reply(endpoint, answer, peer)
 
     def reply(self, endpoint: socket.socket, answer: bytes, peer: str) -> None:
-        """Send an answer; who is gone, or does not read, gets none."""
+        """Send an answer; a process that is gone, or does not read, gets none."""
         try:
             endpoint.sendto(answer, socket.MSG_DONTWAIT, peer)
         except OSError:
             self.counts["unanswered"] += 1
 
     def answer(self, data: bytes, sender: tuple[int, int]) -> bytes | None:
-        """Return what to answer `sender` (pid, uid); None for who or what is refused."""
+        """Return the answer to `sender` (pid, uid); None if the sender or the datagram is refused."""
         pid, uid = sender
-        if uid != os.geteuid():  # its windows would not be ours to read
+        if uid != os.geteuid():  # we could not read its windows
             self.notices.say(f"Kineto of process {pid} is not collected: it runs as user {uid}, not as the agent's")
             return None
         try:
@@ -84,7 +84,7 @@ class KinetoHandler:
             return None
         if message is None:
             return None
-        process = self.find(pid or message.pid)  # the kernel's word; 0 where it has no number for it here
+        process = self.find(pid or message.pid)  # the kernel's pid; 0 where it has none for it here
         if isinstance(message, ProcessRegistration):
             return make_count(len(self.processes))
         if process and process.window:
@@ -92,7 +92,7 @@ class KinetoHandler:
         return make_answer(self.ask_for(process) if process and message.ready else "")
 
     def find(self, pid: int) -> KinetoProcess | None:
-        """Return the process of a number, None where there is no room for it."""
+        """Return the process of a pid, None if there are too many."""
         process = self.processes.hear(pid, self.clock.now_s())
         if process is None:
             self.notices.say(f"more than {len(self.processes)} processes ask for Kineto's windows: others get none")
@@ -101,12 +101,12 @@ class KinetoHandler:
         return process
 
     def name(self, process: KinetoProcess) -> str:
-        """Return the job of a process: its own word, ours, that of others with the same command, or the command's."""
+        """Return a process's job: its environment's, ours, that of others with the same command, or the command's."""
         alike = (other.job for other in self.processes if other.command == process.command and other.job)
         return process.place.job or self.job or next(alike, None) or name_job(process.command, self.unix_s())
 
     def follow(self, window: TraceWindow, *, ready: bool) -> None:
-        """Wait for a window's file as long as one may come, after what its process says now."""
+        """Set how long a window's file may still come, after a report of its process."""
         now_s = self.clock.now_s()
         if now_s > window.end_s:
             window.limit_s = min(window.limit_s, now_s + DROPPED_S) if ready else window.end_s + GIVE_UP_S
@@ -125,7 +125,7 @@ class KinetoHandler:
 
 
 def read_credentials(extra: list[tuple[int, int, bytes]]) -> tuple[int, int]:
-    """Return the pid and the uid of who sent a datagram, as the kernel says; uid -1 where it does not."""
+    """Return the pid and the uid of a datagram's sender, as the kernel reports them; uid -1 where it does not."""
     for level, kind, data in extra:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and len(data) >= CREDENTIALS.size:
             pid, uid, _ = CREDENTIALS.unpack_from(data)

@@ -1,4 +1,4 @@
-"""Windows of unmodified PyTorch jobs: a socket that Kineto asks at, and what comes of the files it writes."""
+"""Windows of unmodified PyTorch jobs: a socket for Kineto's requests, and reading the files that it writes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GAP = "duty-cycle"
 
 
 def read_window(path: Path) -> Trace:
-    """Return the trace in a window's file; without a device its operators stand for kernels. Raises `TraceError`."""
+    """Return the trace in a window's file; without a device its operators become kernels. Raises `TraceError`."""
     from deepprof.collectors.importers import read
     from deepprof.metrics.operators import stand_in
 
@@ -69,7 +69,7 @@ class KinetoSource:
         self.handler = KinetoHandler(*told, self.notices, self.counts)
 
     async def run(self) -> None:
-        """Serve until cancelled; then end what is open. Raises `UsageError` where the socket cannot be had."""
+        """Serve until cancelled; then close everything. Raises `UsageError` if the socket cannot be opened."""
         endpoint, loop = open_datagrams(self.address), asyncio.get_running_loop()
         loop.add_reader(endpoint.fileno(), self.handler.hear, endpoint)
         try:
@@ -84,7 +84,7 @@ class KinetoSource:
             self.folder.close()
 
     def state(self) -> dict[str, Any]:
-        """Return how it does, for the agent's answer."""
+        """Return the state, for the agent's answer."""
         return {
             "source": "kineto",
             "address": self.address.replace("\0", "@"),
@@ -97,7 +97,7 @@ class KinetoSource:
         }
 
     async def look(self) -> None:
-        """Take windows that are done, and let go of processes that are gone."""
+        """Take windows that are done, and drop processes that are gone."""
         for process in self.processes:
             window = process.window
             if window is not None:
@@ -121,7 +121,7 @@ class KinetoSource:
         self.folder.forget(window.token)
 
     def miss(self, process: KinetoProcess) -> None:
-        """Count a window of which nothing came."""
+        """Count a window whose file did not come."""
         self.counts["missed"] += 1
         gone = self.processes.is_gone(process, self.clock.now_s())
         if not gone:
@@ -129,7 +129,7 @@ class KinetoSource:
             self.notices.say(f"process {process.pid} was asked for a window and wrote none: {where}")
 
     async def take(self, process: KinetoProcess, found: WindowFile) -> None:
-        """Read a window and send it; one that cannot be is a line."""
+        """Read a window and send it; a failure becomes a notice."""
         if found.nbytes > MOST_NBYTES:
             self.notices.say(f"a window of process {process.pid} has {found.nbytes:,} bytes and is left out")
             self.counts["too-large"] += 1
@@ -144,13 +144,13 @@ class KinetoSource:
             process.refused = True
             self.counts["not-collected"] += 1
             self.notices.say(f"process {process.pid} is not collected: {error}")
-        except Exception as error:  # a bug that this one has met: other windows are sent all the same
+        except Exception as error:  # a bug that this window triggers: other windows are still sent
             log.exception("source-failed", extra={"pid": process.pid})
             self.counts["unreadable"] += 1
             self.notices.say(f"a window of process {process.pid} has met a bug ({type(error).__name__}: {error})")
 
     async def send(self, process: KinetoProcess, trace: Trace) -> None:
-        """Give a window to the process's rank; what lies between two is a gap."""
+        """Give a window to the process's rank; the time between two windows is a gap."""
         if not trace.accounting.kept:
             self.counts["empty"] += 1
             return
@@ -165,7 +165,7 @@ class KinetoSource:
         self.counts.update(windows=1, records=given.records, late=given.late)
 
     def end(self, process: KinetoProcess) -> None:
-        """Let go of a process: its rank has ended."""
+        """Drop a process, and end its rank."""
         if process.window is not None:
             self.folder.forget(process.window.token)
         if process.rank is not None:
@@ -174,7 +174,7 @@ class KinetoSource:
 
 
 def identify(process: KinetoProcess, trace: Trace) -> CollectorRun:
-    """Return who a process is for the daemon: the environment's word for its rank, else the trace's own."""
+    """Return a process's identity for the daemon: the rank of its environment, else of the trace."""
     run = hashlib.sha256(f"{process.pid} {process.birth}".encode()).hexdigest()[:12]
     rank = process.place.rank if process.place.rank is not None else trace.rank
     world_size = process.place.world_size if process.place.world_size is not None else trace.world_size

@@ -1,4 +1,4 @@
-"""Datagrams of a process under KINETO_USE_DAEMON=1 and the answers to them; every length in them is doubted."""
+"""Datagrams of a process under KINETO_USE_DAEMON=1 and the answers to them; every length in them is checked."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = [
 
 HEAD = struct.Struct("<Q32s")  # bytes that follow, kind
 CONTEXT = struct.Struct("<iiq")  # device, pid, job
-REQUEST = struct.Struct("<iiq")  # what for, number of pids, job
+REQUEST = struct.Struct("<iiq")  # purpose, number of pids, job
 PID = struct.Struct("<i")
 DATAGRAM_NBYTES = 8192
 MOST_PIDS = 256  # a process and its ancestors
-ACTIVITIES = 2  # bit of what a request is for: a trace can begin
+ACTIVITIES = 2  # bit of a request's purpose: a trace can begin
 REGISTER, ASK = b"ctxt", b"req"
 
 
@@ -31,21 +31,21 @@ class MessageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProcessRegistration:
-    """A process says that it is there."""
+    """A process registers itself."""
 
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationRequest:
-    """A process asks for a configuration. `ready`: it could begin a trace, none is on its way."""
+    """A process asks for a configuration. `ready`: it could begin a trace, and none is under way."""
 
     pid: int
     ready: bool
 
 
 def read_message(data: bytes) -> ProcessRegistration | ConfigurationRequest | None:
-    """Return what a datagram says, None for a kind that is none of our business. Raises `MessageError`."""
+    """Return the message in a datagram, None for a kind that does not concern us. Raises `MessageError`."""
     if len(data) < HEAD.size:
         raise MessageError("a datagram without a head")
     nbytes, kind = HEAD.unpack_from(data)
@@ -78,7 +78,7 @@ def read_request(payload: bytes) -> ConfigurationRequest:
 
 
 def checked(pid: int) -> int:
-    """Return a process id that can be one. Raises `MessageError`."""
+    """Return `pid` if it can be a process id. Raises `MessageError`."""
     if pid <= 0:
         raise MessageError(f"process {pid}")
     return pid

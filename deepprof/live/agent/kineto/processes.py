@@ -1,4 +1,4 @@
-"""Who asks for windows: each process, what is on its way from it, and which rank it feeds."""
+"""The processes that ask for windows: each with the window it was asked for and the rank it feeds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 MAX_KINETO_PROCESSES = 4096
 SILENT_S = 60.0  # a process asks each 5 s
-STOPPED_S = 600.0  # one that is there and does not ask may be stopped under a debugger
+STOPPED_S = 600.0  # a process that exists and does not ask may be stopped under a debugger
 PROC_NBYTES = 1 << 20
 
 
@@ -39,7 +39,7 @@ class TraceWindow:
 
 @dataclass(slots=True)
 class KinetoProcess:
-    """A process under KINETO_USE_DAEMON=1; `birth` tells it from a later one of its number."""
+    """A process under KINETO_USE_DAEMON=1; `birth` distinguishes it from a later one with the same pid."""
 
     pid: int
     birth: int
@@ -72,9 +72,9 @@ class KinetoProcesses:
         return len(self.found)
 
     def hear(self, pid: int, now_s: float) -> KinetoProcess | None:
-        """Return the process that has said something; None where there is no room for another.
+        """Return the process that has sent something; None if there are too many.
 
-        A number that another process has now gives the former as it was, until that one is forgotten: see `is_other`.
+        For a pid that another process has now the former process is returned until it is forgotten: see `is_other`.
         """
         known = self.found.get(pid)
         if known is not None:
@@ -88,15 +88,15 @@ class KinetoProcesses:
         return process
 
     def is_other(self, process: KinetoProcess) -> bool:
-        """Return whether the process has ended; another one may have its number."""
+        """Return whether the process has ended; another one may have its pid."""
         return read_birth(process.pid, self.proc) != process.birth
 
     def is_gone(self, process: KinetoProcess, now_s: float) -> bool:
-        """Return whether nothing comes any more: it ended, another has its number, or it is silent for long."""
+        """Return whether nothing more comes from it: it ended, another has its pid, or it has been silent for long."""
         silent_s = now_s - process.heard_s
         if self.is_other(process) or silent_s > STOPPED_S:
             return True
-        return silent_s > SILENT_S and not process.birth  # in another namespace: silence is all there is to see
+        return silent_s > SILENT_S and not process.birth  # in another namespace: only its silence shows
 
     def forget(self, process: KinetoProcess) -> None:
         """Forget a process."""
@@ -104,7 +104,7 @@ class KinetoProcesses:
 
 
 def read_birth(pid: int, proc: Path = Path("/proc")) -> int:
-    """Return when a process began, in ticks since the machine did; 0 where there is none."""
+    """Return when a process began, in ticks since the machine's start; 0 if it does not exist."""
     text = read_proc(proc / str(pid) / "stat")
     fields = text.rpartition(b")")[2].split()  # its name may hold anything, also a bracket
     return int(fields[19]) if len(fields) > 19 and fields[19].isdigit() else 0
@@ -116,7 +116,7 @@ def read_command(pid: int, proc: Path = Path("/proc")) -> tuple[str, ...]:
 
 
 def read_place(pid: int, proc: Path = Path("/proc")) -> RankPlace:
-    """Return the rank and job that the environment of a process says."""
+    """Return the rank and job that the environment of a process names."""
     text = read_proc(proc / str(pid) / "environ").decode("utf-8", "replace")
     pairs = (entry.partition("=")[::2] for entry in text.split("\0"))
     return find_place({name: value for name, value in pairs if name in VARIABLES})

@@ -1,7 +1,7 @@
 """When a window is due, and the configuration that asks for it.
 
 Windows of all processes begin together, at whole multiples of the time between them on the Unix clock: ranks can be
-compared, also across nodes whose agents never speak with each other.
+compared, also across nodes whose agents never communicate.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from deepprof.collectors.errors import UsageError
 __all__ = ["WindowSchedule", "make_config", "parse_schedule"]
 
 POLL_S = 5.0  # how often a process asks
-WARMUP_S = 2  # Kineto records and throws away for so long, while the driver's first allocations pass
-# A start is given out so early that Kineto can warm up, and so late that each process asks once: one that exits with a
-# window before it waits for that window first, and PyTorch 2.13 was seen to crash in such an exit.
+WARMUP_S = 2  # Kineto records and discards for so long, until the driver's first allocations are over
+# A start is given out so early that Kineto can warm up, and so late that each process asks once: a process that exits
+# with a window ahead waits for that window first, and PyTorch 2.13 was seen to crash in such an exit.
 LEAST_AHEAD_S = WARMUP_S + 2.0
 MOST_AHEAD_S = LEAST_AHEAD_S + 1.2 * POLL_S
 LEAST_EVERY_S, MOST_EVERY_S = 1.0, 86_400.0
@@ -26,7 +26,7 @@ LEAST_WINDOW_MS, MOST_WINDOW_MS = 50, 60_000
 
 @dataclass(frozen=True, slots=True)
 class WindowSchedule:
-    """A window of `window_ms` each `every_s`."""
+    """A window of `window_ms` every `every_s`."""
 
     every_s: float = 60.0
     window_ms: int = 2000
@@ -37,7 +37,7 @@ class WindowSchedule:
         return self.every_s >= 2 * MOST_AHEAD_S
 
     def next_start_s(self, now_s: float, last_s: float | None) -> float | None:
-        """Return the Unix time of a window that may be given out at `now_s` to who had one at `last_s`, else None."""
+        """Return the Unix time of a window that may be given out at `now_s` after one at `last_s`, else None."""
         if not self.together:
             start_s = now_s + LEAST_AHEAD_S
             return start_s if last_s is None or start_s - last_s >= self.every_s else None
@@ -47,7 +47,7 @@ class WindowSchedule:
 
 
 def make_config(path: Path, start_s: float, schedule: WindowSchedule) -> str:
-    """Return what Kineto is told: a trace from the Unix time `start_s` on, into `path` with the pid behind its stem."""
+    """Return Kineto's configuration: a trace from the Unix time `start_s` on, into `path` with the pid added."""
     lines = (
         f"ACTIVITIES_LOG_FILE={path}",
         f"PROFILE_START_TIME={round(start_s * 1000)}",
@@ -58,7 +58,7 @@ def make_config(path: Path, start_s: float, schedule: WindowSchedule) -> str:
 
 
 def parse_schedule(text: str) -> WindowSchedule:
-    """Return the schedule that `EVERY_S:WINDOW_MS` or `EVERY_S` says; raises `UsageError`."""
+    """Return the schedule for a text `EVERY_S:WINDOW_MS` or `EVERY_S`; raises `UsageError`."""
     every, _, window = text.partition(":")
     try:
         schedule = WindowSchedule(float(every), int(window)) if window else WindowSchedule(float(every))

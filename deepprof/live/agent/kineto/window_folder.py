@@ -1,4 +1,4 @@
-"""The folder that processes write their windows into: ours alone, every file looked at before it is read."""
+"""The folder that processes write their windows into: open to us only, every file checked before it is read."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from deepprof.collectors.errors import UsageError
 __all__ = ["MOST_NBYTES", "WindowFile", "WindowFolder"]
 
 MOST_NBYTES = 1 << 30  # of one window: a few seconds of the busiest process make a tenth of that
-ENTRIES = 4 * 4096  # a folder with more is nobody's windows
-CLOSING = b"}"  # the last of a trace that is whole
+ENTRIES = 4 * 4096  # a folder of windows never has more
+CLOSING = b"}"  # the last byte of a complete trace
 
 
 @dataclass(frozen=True, slots=True)
 class WindowFile:
-    """A window's file as it lies there now. `whole`: it ends as a trace does."""
+    """A window's file as it is now. `whole`: it ends as a trace does."""
 
     path: Path
     nbytes: int
@@ -30,7 +30,7 @@ class WindowFile:
 
 @dataclass(slots=True)
 class WindowFolder:
-    """A folder of mode 0700, of files `TOKEN_PID.json`; raises `UsageError` where it cannot be one."""
+    """A folder of mode 0700, of files `TOKEN_PID.json`; raises `UsageError` if it cannot be made so."""
 
     path: Path
     tokens: set[str] = field(default_factory=set)
@@ -45,17 +45,17 @@ class WindowFolder:
             raise UsageError(f"{self.path}: is not a folder of yours alone (mode 0700); name another one")
 
     def new_token(self) -> str:
-        """Return a word that no other window has."""
+        """Return a token that no other window has."""
         token = secrets.token_hex(8)
         self.tokens.add(token)
         return token
 
     def target(self, token: str) -> Path:
-        """Return what Kineto is told to write; it puts `_PID` before the suffix."""
+        """Return the path that Kineto is given; it puts `_PID` before the suffix."""
         return self.path / f"{token}.json"
 
     def find(self, token: str) -> WindowFile | None:
-        """Return the window's file, None while there is none; a link or a device is none."""
+        """Return the window's file, None while there is none; a link or a device does not count."""
         names = (name for name in self.names(token) if name.endswith(".json"))
         path = next((self.path / name for name in names), None)
         if path is None:
@@ -68,7 +68,7 @@ class WindowFolder:
             return None
 
     def forget(self, token: str) -> None:
-        """Remove what there is of a window."""
+        """Remove a window's files."""
         self.tokens.discard(token)
         for name in self.names(token):
             (self.path / name).unlink(missing_ok=True)
@@ -83,7 +83,7 @@ class WindowFolder:
             return
 
     def names(self, token: str) -> list[str]:
-        """Return the names of a window's files: the trace, and what it is called until it is done."""
+        """Return the names of a window's files: the trace, and its name until it is done."""
         try:
             with os.scandir(self.path) as entries:
                 return [entry.name for entry in islice(entries, ENTRIES) if entry.name.startswith(token)]

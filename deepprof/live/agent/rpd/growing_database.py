@@ -1,8 +1,9 @@
-"""The rows of a growing RPD database that were not read before; its writer is never kept waiting for long.
+"""Reads the new rows of a growing RPD database; its writer never waits for long.
 
 Rows are found by their key alone, which is the order on disk. Keys come in islands: each process that writes has a
 range of its own, and markers count from the middle of it. Within an island a call's key is given when it begins and its
-row is written when it ends, so that rows also come behind others; those are looked for as far back as `LOOKBACK`.
+row is written when it ends. So a row may come after rows with larger keys; such rows are looked for as far back as
+`LOOKBACK`.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ MISSING = MIN_KEY
 
 
 class DatabaseBusyError(Exception):
-    """The writer has the file for itself now: try again."""
+    """The writer has locked the file for now: try again."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileStamp:
-    """Which file stands under a name, and how it is."""
+    """Which file a name refers to, and its state."""
 
     device: int
     inode: int
@@ -81,7 +82,7 @@ def read_stamp(path: Path) -> FileStamp | None:
 
 @dataclass(slots=True)
 class KeyRange:
-    """Keys of one writer: up to `last` all were read but those that came late; `recent` are those read lately."""
+    """Keys of one writer: up to `last` all were read except late ones; `recent` are those read lately."""
 
     last: int
     recent: Keys = field(default_factory=lambda: np.empty(0, np.int64))
@@ -96,7 +97,7 @@ class KeyRange:
 
 
 class GrowingDatabase:
-    """An open database and how far each of its tables was read. Not for two threads at once.
+    """An open database, and how far each of its tables was read. Not for two threads at once.
 
     Every method raises `DatabaseBusyError`, and `TraceError` for a file that is damaged or something else.
     """
@@ -111,7 +112,7 @@ class GrowingDatabase:
             )
         try:
             with reading(path):
-                restrict(self.connection, max(path.stat().st_size, VALUE_NBYTES))  # it grows
+                restrict(self.connection, max(path.stat().st_size, VALUE_NBYTES))  # the file grows
                 self.stored = self.list_columns()
         except BaseException:
             self.close()
@@ -128,7 +129,7 @@ class GrowingDatabase:
         self.connection.close()
 
     def list_columns(self) -> dict[str, tuple[str, ...]]:
-        """Return the columns that are read of each table, of those that it has; ordinary tables only."""
+        """Return the columns of each table that are read and exist in it; ordinary tables only."""
         size = max(self.path.stat().st_size, 1)
         tables = SqliteDatabase(self.path, self.connection, size)
         wanted = {table: (*columns, *filter(None, [TEXTS.get(table)])) for table, columns in COLUMNS.items()}
@@ -138,13 +139,13 @@ class GrowingDatabase:
 
     @property
     def has_records(self) -> bool:
-        """Whether the tables of operations or calls are there: a file may still be in the making."""
+        """Whether the tables of operations or calls are there: the file may still be incomplete."""
         return OPS in self.stored or CALLS in self.stored
 
     def read(self) -> dict[str, pl.DataFrame]:
         """Return new rows of each table, at most `ROWS` of each of its islands.
 
-        Where the writer wants the file in between, those that were read before count.
+        If the writer locks the file in between, the rows that were read before are returned.
         """
         found: dict[str, list[pl.DataFrame]] = {}
         try:
@@ -182,7 +183,7 @@ class GrowingDatabase:
         raise TraceError(self.path, f"more than {ISLANDS} processes wrote it", "record into several files")
 
     def find_late(self, table: str, island: KeyRange) -> pl.DataFrame:
-        """Return rows that have come behind those that were read."""
+        """Return rows that have come late: their keys are not above those that were read."""
         key, since = quoted(COLUMNS[table][0]), max(island.last - LOOKBACK, MIN_KEY)
         within = f"FROM {quoted(table)} WHERE {key} > ? AND {key} <= ?"
         there = self.first(f"SELECT count(*) {within}", since, island.last)
@@ -210,7 +211,7 @@ class GrowingDatabase:
         return pl.DataFrame(numbers)
 
     def texts(self, keys: Keys) -> dict[str, pl.DataFrame]:
-        """Return the texts with these keys, by table, as `id` and `string`; those that are not there are left out."""
+        """Return the texts with these keys, by table, as `id` and `string`; missing ones are left out."""
         found = {}
         with reading(self.path):
             for table in self.strings:
@@ -227,12 +228,12 @@ class GrowingDatabase:
         return self.rows(f'SELECT id, CAST("string" AS TEXT) FROM {quoted(table)} WHERE id IN ({marks})', *keys)  # noqa: S608
 
     def first(self, query: str, *values: int) -> int | None:
-        """Return the one integer that a query gives."""
+        """Return the one integer that a query returns."""
         rows = self.rows(query, *values)
         return rows[0][0] if rows and isinstance(rows[0][0], int) else None
 
     def rows(self, query: str, *values: int) -> list[tuple[object, ...]]:
-        """Return all rows of a query, which is over when this returns: no lock stays."""
+        """Return all rows of a query, which has ended when this returns: no lock stays."""
         calls = count()
         most = OPERATIONS // OPERATIONS_PER_CALL
         self.connection.set_progress_handler(lambda: int(next(calls) > most), OPERATIONS_PER_CALL)
@@ -246,7 +247,7 @@ def whole(column: str) -> str:
 
 
 def without_missing(name: str, values: Keys) -> pl.Series:
-    """Return integers as a series, null for those that were none."""
+    """Return integers as a series, null for those that were no integers."""
     series = pl.Series(name, np.ascontiguousarray(values))
     gone = series == MISSING
     return series.set(gone, None) if gone.any() else series
@@ -262,7 +263,7 @@ def column_of(name: str, cells: Sequence[object], table: str) -> pl.Series:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn what SQLite and the system say into `DatabaseBusyError` or `TraceError`."""
+    """Turn errors of SQLite and the system into `DatabaseBusyError` or `TraceError`."""
     try:
         yield
     except sqlite3.OperationalError as error:

@@ -1,4 +1,4 @@
-"""Rows of an RPD file that wait until everything that began before them has come, then given out as a trace."""
+"""Rows of an RPD file that wait until all rows that began before have come, and are then given out as a trace."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ __all__ = ["HeldRows", "Rows"]
 
 TIMED = (OPS, CALLS)
 LEAST_HOLD_NS, MOST_HOLD_NS = 2_000_000_000, 30_000_000_000
-LAUNCHES = 1 << 18  # kept, of each table that says what a call launched: more than any queue is deep
-MOST_HELD = 1 << 20  # rows; beyond them order is given up, and what comes late is counted
-ENOUGH_KERNELS = 1024  # to see whether streams or queues tell the order of work
+LAUNCHES = 1 << 18  # rows kept of each table on what a call launched: more than any queue has
+MOST_HELD = 1 << 20  # rows; beyond that order is given up, and late rows are counted
+ENOUGH_KERNELS = 1024  # to see whether streams or queues give the order of work
 NAME_KEYS = ("description_id", "opType_id", "apiName_id", "domain_id")
 CALL_KEYS = ("apiName_id", "domain_id")
-MARKERS = rf"^{MARKER}$|(?i)roctx"  # only their arguments are names; those of calls hold addresses, each another one
+MARKERS = rf"^{MARKER}$|(?i)roctx"  # only their arguments are names; those of calls hold addresses, all different
 MOST_LOST = 1 << 16
 ADVICE = "see docs/attach.md"
 Rows = Mapping[str, pl.DataFrame]
@@ -44,9 +44,9 @@ LookUp = Callable[["Keys"], Rows]
 
 @dataclass(slots=True)
 class HeldRows:
-    """All that was read of a file and not given out, and what must stay the same over its pieces.
+    """The rows of a file that were read and not given out, and the state that must stay the same over its pieces.
 
-    `by_stream` is whether `stream_id` or `queue` is the stream, None until that is decided.
+    `by_stream` is whether the stream is `stream_id`, not `queue`; None until that is decided.
     """
 
     path: Path
@@ -68,7 +68,7 @@ class HeldRows:
                 self.look_at(table, rows[table])
 
     def look_at(self, table: str, rows: pl.DataFrame) -> None:
-        """Learn from new rows how far their table is, and how long things take."""
+        """Learn from new rows how far their table has come, and how long they last."""
         longest, newest = rows.select((pl.col("end") - pl.col("start")).max(), newest=pl.col("end").max()).row(0)
         self.longest_ns = max(self.longest_ns - self.longest_ns // 64, longest or 0)
         if newest is not None:
@@ -81,15 +81,15 @@ class HeldRows:
 
     @property
     def is_enough(self) -> bool:
-        """Whether it can be seen which column is the stream."""
+        """Whether there are enough rows to see which column is the stream."""
         ops = self.frames.get(OPS)
         return self.by_stream is not None or (ops is not None and ops.height >= ENOUGH_KERNELS)
 
     def horizon_ns(self, growing: set[str]) -> int | None:
-        """Return before which time everything has come, as far as one can tell; None where nothing is known.
+        """Return the time before which all rows have come, by estimate; None if nothing is known.
 
-        Rows are written when they end, and each table is written by itself: of those that are `growing` the one that
-        lags decides. The longest of late says how much earlier than its end a row may begin.
+        Rows are written when they end, and each table is written separately: of those that are `growing` the one that
+        lags decides. The longest recent row shows how much earlier than its end a row may begin.
         """
         ends = [end for table, end in self.newest_ns.items() if table in growing]
         if self.waiting > MOST_HELD or not ends:
@@ -100,12 +100,12 @@ class HeldRows:
     def take(self, until_ns: int, look_up: LookUp, *, patient: bool = False) -> Trace | None:
         """Return the records that begin before `until_ns`, None where there are none. `look_up` finds texts.
 
-        The tracer writes texts by themselves: a `patient` caller gets none before all names are there.
+        The tracer writes texts separately: a `patient` caller gets None until all names are there.
         """
         given = {table: self.frames[table] for table in (LINKS, KERNEL_CALLS, COPY_CALLS) if table in self.frames}
         for table in TIMED:
             if table in self.frames:
-                # A row without a start has none to wait for; the importer counts it.
+                # A row without a start need not wait; the importer counts it.
                 early = (pl.col("start") < until_ns).fill_null(True) if "start" in self.frames[table].columns else True
                 given[table] = self.frames[table].filter(early)
         if not any(given[table].height for table in TIMED if table in given):
@@ -133,7 +133,7 @@ class HeldRows:
         return {t: pl.concat([names[t], arguments[t]]).unique("id", maintain_order=True) for t in names}
 
     def keep_rest(self, given: Rows, until_ns: int) -> None:
-        """Let go of what was given out, and of launches that are long over."""
+        """Drop rows that were given out, and launches that are long over."""
         for table in TIMED:
             if table in given and "start" in given[table].columns:
                 self.frames[table] = self.frames[table].filter(pl.col("start") >= until_ns)
@@ -142,7 +142,7 @@ class HeldRows:
                 self.frames[table] = self.frames[table].tail(LAUNCHES)
 
     def fix_streams(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return device rows whose stream will be found as in the pieces before, whatever this one looks like."""
+        """Return device rows whose stream will be found as in the pieces before, whatever this piece suggests."""
         looks = tells_order(rows.with_columns(device="agent"))
         if self.by_stream is None and rows.height:
             self.by_stream = looks
@@ -168,7 +168,7 @@ def text_keys(given: Rows, columns_wanted: Sequence[str], of: pl.Series | None =
 
 @dataclass(frozen=True, slots=True)
 class HeldTables:
-    """Rows as `rpd_tables` reads a database."""
+    """Held rows, with the interface by which `rpd_tables` reads a database."""
 
     frames: Rows
 
@@ -177,7 +177,7 @@ class HeldTables:
         return self.frames[table].height if table in self.frames else 0
 
     def integers(self, table: str, columns: Mapping[str, int | None]) -> pl.DataFrame:
-        """Return columns, those that are not there with the value that stands in."""
+        """Return columns; those that are missing have their default value."""
         rows = self.frames.get(table)
         if rows is None:
             return pl.DataFrame(schema=dict.fromkeys(columns, pl.Int64))

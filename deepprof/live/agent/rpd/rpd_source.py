@@ -1,4 +1,4 @@
-"""A tail on an RPD file: what librpd_tracer writes goes to a rank a few seconds later."""
+"""Follows an RPD file: the rows that librpd_tracer writes go to a rank a few seconds later."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
 LAST_LOOKS = 20
-RETRY_S = 10.0  # after what only time or people can mend
-WRITERS = 64  # whose lives are watched
+RETRY_S = 10.0  # after an error that only time or people can fix
+WRITERS = 64  # processes that are watched for their end
 IDLE_S = 30.0  # a table that has not grown for so long is not waited for: the tracer writes what it has within seconds
-DECIDE_S = 10.0  # with less than enough kernels
+DECIDE_S = 10.0  # to decide on the stream with too few kernels
 TEXT_S = 10.0  # for names to come after the rows that have them
-AHEAD_NS = 1_000_000_000  # of this machine's clock: times that it never had yet
+AHEAD_NS = 1_000_000_000  # of this machine's clock: later times cannot be its own
 
 
 def find_offset(newest_ns: int, changed_ns: int, unix_ns: int, since_boot_ns: int) -> int:
-    """Return what takes times since the start of the machine to Unix time.
+    """Return the offset from times since the start of the machine to Unix time.
 
-    `newest_ns` is the last time in the file, `changed_ns` when the file was written. Where both do not fit this
-    machine's clocks the file is from another one, or from before it was started: its last record was then written last.
+    `newest_ns` is the last time in the file, `changed_ns` when the file was written. If both do not fit this machine's
+    clocks, the file is from another machine or from before a restart: its last record then counts as written last.
     """
     offset_ns = unix_ns - since_boot_ns
     fits = newest_ns <= since_boot_ns + AHEAD_NS and newest_ns + offset_ns <= changed_ns + AHEAD_NS
@@ -56,7 +56,7 @@ def find_offset(newest_ns: int, changed_ns: int, unix_ns: int, since_boot_ns: in
 class RpdSource:
     """Follows the file `path` as rank `number` of `job`, until told to stop or its writers are gone.
 
-    A file that takes its place is the same rank's after a gap. `open_rank` raises `ProcessRefusedError`.
+    A file that replaces it continues the rank after a gap. `open_rank` raises `ProcessRefusedError`.
     """
 
     path: Path
@@ -107,7 +107,7 @@ class RpdSource:
                 self.rank.end({**self.dropped, "late": self.counts["late"]})
 
     async def pause(self, seconds: float) -> None:
-        """Let time pass, less of it when told to stop."""
+        """Wait for `seconds`, or less when told to stop."""
         until_s = self.clock.now_s() + seconds
         while not self.stopping and self.clock.now_s() < until_s:
             await self.clock.sleep(min(LOOK_S, seconds))
@@ -117,7 +117,7 @@ class RpdSource:
         self.stopping = True
 
     def state(self) -> dict[str, Any]:
-        """Return how it does, for the agent's answer."""
+        """Return the state, for the agent's answer."""
         return {
             "source": "rpd",
             "path": str(self.path),
@@ -128,7 +128,7 @@ class RpdSource:
         }
 
     async def attempt(self) -> float:
-        """Look once and return how many seconds to wait."""
+        """Read once and return how many seconds to wait."""
         try:
             return LOOK_S if await self.look() == 0 else 0.0
         except DatabaseBusyError:
@@ -138,7 +138,7 @@ class RpdSource:
             self.notices.say(str(error))
         except ProcessRefusedError as error:
             self.notices.say(f"{self.path} is not followed: {error}")
-        except Exception as error:  # a bug that this file has met
+        except Exception as error:  # a bug that this file triggers
             log.exception("source-failed", extra={"path": str(self.path)})
             self.notices.say(f"{self.path} has met a bug, and is read again ({type(error).__name__}: {error})")
         self.close()
@@ -146,7 +146,7 @@ class RpdSource:
         return RETRY_S
 
     async def look(self) -> int:
-        """Read what is new and give out what is complete; return how many rows were new."""
+        """Read new rows and give out those that are complete; return how many rows were new."""
         stamp = read_stamp(self.path)
         if stamp is None:
             self.notices.say(f"{self.path}: is not there yet; it is followed once it is")
@@ -166,7 +166,7 @@ class RpdSource:
         return new
 
     async def read(self, growth: GrowingDatabase) -> int:
-        """Read new rows, note which tables grow and who writes; return how many rows there were."""
+        """Read new rows, note which tables grow and which processes write; return how many rows there were."""
         rows = await asyncio.to_thread(growth.read)
         now_s = self.clock.now_s()
         if rows and not self.began_s:
@@ -174,7 +174,7 @@ class RpdSource:
         self.grown_s |= dict.fromkeys(set(rows) & set(TIMED), now_s)
         self.held.add(rows)
         pids = [pid for frame in rows.values() if "pid" in frame.columns for pid in frame["pid"].unique() if pid]
-        # In a container a process has another number than here: one that is not there now says nothing later.
+        # In a container a process has another pid than here: a pid that does not exist now shows nothing later.
         self.writers |= {pid for pid in pids[:WRITERS] if self.is_alive(pid)} if len(self.writers) < WRITERS else set()
         return sum(frame.height for frame in rows.values())
 
@@ -184,7 +184,7 @@ class RpdSource:
         return {table for table, grown_s in self.grown_s.items() if now_s - grown_s < IDLE_S}
 
     def is_decided(self) -> bool:
-        """Whether it is known what a stream is, or nobody waits for that any longer."""
+        """Whether it is known which column is the stream, or that is no longer waited for."""
         return self.held.is_enough or self.clock.now_s() - self.began_s > DECIDE_S
 
     async def give(self, until_ns: int) -> None:
@@ -212,7 +212,7 @@ class RpdSource:
         self.counts.update(records=given.records, late=given.late)
 
     def offset(self) -> int:
-        """Return what takes the file's times to Unix time, the same for as long as it is the same file."""
+        """Return the offset from the file's times to Unix time, the same for as long as it is the same file."""
         if self.offset_ns is None:
             newest_ns = max(self.held.newest_ns.values(), default=0)
             changed_ns = self.stamp.changed_ns if self.stamp else self.unix_ns()
@@ -220,7 +220,7 @@ class RpdSource:
         return self.offset_ns
 
     def identify(self, trace: Trace) -> CollectorRun:
-        """Return who this is for the daemon; a name of its own each time, since the file is read from its beginning."""
+        """Return the identity for the daemon; its name is new each time, since the file is read from its beginning."""
         return CollectorRun(
             job=clean_name(self.job) or "rpd",
             collector=f"rpd-{secrets.token_hex(6)}",
@@ -231,7 +231,7 @@ class RpdSource:
         )
 
     async def replace(self) -> None:
-        """Give out what the file that was there before had, and begin with the new one."""
+        """Give out the rest of the former file, and begin with the new one."""
         self.counts["replaced"] += 1
         self.notices.say(f"{self.path}: another file has taken its place and is followed now")
         await self.give_all()
@@ -252,7 +252,7 @@ class RpdSource:
             await self.give(max(self.held.newest_ns.values()) + 1)
 
     async def finish(self) -> None:
-        """Read the rest, and give out everything; what a writer keeps to itself for long is lost."""
+        """Read the rest, and give out everything; rows that a writer keeps locked for long are lost."""
         for _ in range(LAST_LOOKS):
             try:
                 while await self.look():
@@ -265,7 +265,7 @@ class RpdSource:
         return self.notices.say(f"{self.path}: its end could not be read: its writer does not let go of it")
 
     def is_over(self) -> bool:
-        """Whether nothing follows: told so, or nothing has grown for long and all who wrote are gone."""
+        """Whether nothing follows: it was told to stop, or no table has grown for long and all writers are gone."""
         idle = bool(self.grown_s) and not self.growing()
         return self.stopping or (idle and bool(self.writers) and not any(map(self.is_alive, self.writers)))
 

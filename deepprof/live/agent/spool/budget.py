@@ -1,4 +1,4 @@
-"""The room that all spools of an agent share."""
+"""The disk space that all spools of an agent share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LIMIT_NBYTES = 1 << 30  # some 15 million records: a quarter of an hour of a bus
 
 
 class SpoolBudget:
-    """At most `limit_nbytes` on disk for records; what must be said whatever happens (gaps, ends) goes beyond it.
+    """At most `limit_nbytes` on disk for records; messages that must be kept in any case (gaps, ends) go beyond it.
 
     Threads that append at the same moment may go beyond it by a message each.
     """
@@ -25,5 +25,5 @@ class SpoolBudget:
             self.nbytes += nbytes
 
     def fits(self, nbytes: int) -> bool:
-        """Return whether there is room for `nbytes` more."""
+        """Return whether there is space for `nbytes` more."""
         return self.nbytes + nbytes <= self.limit_nbytes

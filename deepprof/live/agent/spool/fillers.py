@@ -1,4 +1,4 @@
-"""Messages that stand for others: a gap for records that are missing, and names without records."""
+"""Messages that replace others: a gap for records that are missing, and names without records."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from deepprof.v1.records_pb2 import Batch, Gap
 
 __all__ = ["make_gap", "make_names"]
 
-# In one message: what any daemon takes, whose limits its owner may have lowered.
+# In one message: any daemon accepts that, even if its owner has lowered its limits.
 TEXTS = 8192
 TEXTS_NBYTES = 2 << 20
 
 
 def make_gap(first: int, lost: int, reason: str) -> SendRequest:
-    """Return the message that says that `lost` records from `first` on are missing; 0: nobody knows how many."""
+    """Return the gap message for `lost` missing records from `first` on; 0: not known how many."""
     return SendRequest(gap=Gap(first=first, lost=lost, reason=reason))
 
 
 def make_names(first: int, first_name: int, texts: Sequence[str]) -> Iterator[SendRequest]:
-    """Yield batches without records before record `first`, which bring `texts` as the names from `first_name` on.
+    """Yield batches without records before record `first`, which contain `texts` as the names from `first_name` on.
 
-    They promise nothing of times that was not promised before.
+    They do not raise the watermark.
     """
     for part in split_texts(texts):
         yield SendRequest(batch=Batch(first=first, first_name=first_name, names=part))

@@ -1,4 +1,4 @@
-"""The spools that a former agent left: killed, or with the daemon away when the job ended."""
+"""Finds the spools of a former agent that was killed, or whose daemon was away when the job ended."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from deepprof.live.agent.spool.spool_folder import DAMAGED, SpoolError, SpoolFol
 
 __all__ = ["find_spools"]
 
-BEGUN = {"hello.new"}  # all that there is where a process was killed while it made one
+BEGUN = {"hello.new"}  # the only file of a spool whose maker was killed meanwhile
 
 
 def find_spools(root: Path, budget: SpoolBudget) -> list[Spool]:
-    """Return the spools under `root` that no process holds, recovered, oldest first; no `root` has none.
+    """Return the spools under `root` that no process holds, recovered, oldest first; none if `root` is missing.
 
-    One that does not say whose records it keeps gets a name that ends in `.damaged`, and is left alone.
+    A spool that does not state whose records it keeps gets a name that ends in `.damaged`, and is left alone.
     """
     try:
         entries = [entry for entry in os.scandir(root) if is_spool_name(entry.name)]
@@ -30,7 +30,7 @@ def find_spools(root: Path, budget: SpoolBudget) -> list[Spool]:
 
 
 def load(path: Path, budget: SpoolBudget) -> Spool | None:
-    """Return a spool, None where it is held or none."""
+    """Return a spool, None if it is held or there is none."""
     try:
         folder = SpoolFolder(path)
     except SpoolError:  # held, or no folder

@@ -1,7 +1,7 @@
 """One message in a segment of a spool: a header, checked apart from its payload, and the message's bytes.
 
-Both checksums are keyed with where the frame lies. A reader follows the lengths from frame to frame and never searches,
-so that bytes inside a message that look like a frame are none.
+Both checksums are keyed with the position of the frame. A reader follows the lengths from frame to frame and never
+searches, so that bytes inside a message that look like a frame are never read as one.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ FIELDS = struct.Struct("<4sB3xQQQIII")
 CRC = struct.Struct("<I")
 PLACE = struct.Struct("<QQ")
 HEADER = FIELDS.size + CRC.size
-PAYLOAD_NBYTES = 64 << 20  # four times the largest message that the wire lets in
-WATERMARK_NBYTES = 32  # that a batch with neither names nor tables takes at most; a table takes more
+PAYLOAD_NBYTES = 64 << 20  # four times the largest message that the wire allows
+WATERMARK_NBYTES = 32  # at most, of a batch with neither names nor tables; a table takes more
 NUMBERS = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolFrame:
-    """What a header says: records [first, first + count), `names` known after it, payload of `length` bytes."""
+    """The content of a header: records [first, first + count), `names` known after it, payload of `length` bytes."""
 
     kind: Kind
     first: int
@@ -49,14 +49,14 @@ class SpoolFrame:
         return HEADER + self.length
 
     def is_watermark(self, names: int) -> bool:
-        """Return whether it says nothing but what is complete by now, where `names` were known before it."""
+        """Return whether it contains only a watermark, where `names` were known before it."""
         return self.kind == "batch" and not self.count and self.names == names and self.length <= WATERMARK_NBYTES
 
 
 def is_durable(end: int, count: int, durable: int) -> bool:
     """Return whether a message of `count` records before `end` is durable when all records below `durable` are.
 
-    One without records leaves no mark in the numbers: only what comes after it tells.
+    One without records does not change the numbers: only what comes after it shows whether it is.
     """
     return end < durable or (count > 0 and end == durable)
 
@@ -64,7 +64,7 @@ def is_durable(end: int, count: int, durable: int) -> bool:
 def pack_frame(kind: Kind, numbers: tuple[int, int, int, int], payload: bytes, segment: int, offset: int) -> bytes:
     """Return the header of a message that lies at `offset`; `numbers` are first, count, source_next and names.
 
-    Raises `ValueError` for what does not fit into one.
+    Raises `ValueError` for values that do not fit into one.
     """
     if len(payload) > PAYLOAD_NBYTES or not all(0 <= number < NUMBERS for number in (*numbers, sum(numbers[:2]))):
         raise ValueError(f"a message of {len(payload)} bytes with the numbers {numbers} does not fit into a spool")
@@ -74,7 +74,7 @@ def pack_frame(kind: Kind, numbers: tuple[int, int, int, int], payload: bytes, s
 
 
 def unpack_frame(header: bytes, segment: int, offset: int) -> SpoolFrame | None:
-    """Return what the header at `offset` says, None where there is none."""
+    """Return the frame of the header at `offset`, None where there is none."""
     if len(header) < HEADER or header[: len(MAGIC)] != MAGIC:
         return None
     if CRC.unpack_from(header, FIELDS.size)[0] != zlib.crc32(header[: FIELDS.size], key_of(segment, offset)):
@@ -85,10 +85,10 @@ def unpack_frame(header: bytes, segment: int, offset: int) -> SpoolFrame | None:
 
 
 def matches(frame: SpoolFrame, payload: bytes, segment: int, offset: int) -> bool:
-    """Return whether `payload` is what was written behind the header at `offset`."""
+    """Return whether `payload` is what was written after the header at `offset`."""
     return len(payload) == frame.length and zlib.crc32(payload, key_of(segment, offset)) == frame.crc
 
 
 def key_of(segment: int, offset: int) -> int:
-    """Return where the checksums of a frame start from."""
+    """Return the start value for the checksums of a frame."""
     return zlib.crc32(PLACE.pack(segment, offset))

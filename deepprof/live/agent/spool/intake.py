@@ -1,4 +1,4 @@
-"""The way into a spool: what comes is appended; what does not fit is said with a gap, before that which fits again."""
+"""Appends messages to a spool; those that do not fit are reported by a gap, before the next one that fits."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from deepprof.v1.records_pb2 import Batch, End
 __all__ = ["FULL", "SpoolIntake"]
 
 FULL = "spool-full"
-MOST_DUE = 64  # gaps apart, while the disk takes nothing; more of them become one
-MOST_LOST = 1 << 48  # years of records: a process that says more does not know
+MOST_DUE = 64  # separate gaps, while the disk takes nothing; further ones are merged
+MOST_LOST = 1 << 48  # years of records: a process that reports more does not know the number
 
 
 class SpoolIntake:
     """Appends one rank's messages to its spool; the numbers in `Batch.first` and `Gap.first` are set on the way.
 
-    With no room left whole batches go, and one gap `spool-full` says so before the next that fits; their names, which
-    later batches refer to, are kept and sent before it. `lost` counts the records let go since the intake was made.
+    Without space whole batches are dropped, and one gap `spool-full` reports them before the next that fits. Their
+    names, which later batches refer to, are kept and sent before it. `lost` counts the records dropped so far.
     """
 
     def __init__(self, spool: Spool) -> None:
         self.spool = spool
         self.lost = 0
-        self._missing = 0  # records let go that no gap has said
-        self._lossy = False  # something was let go: also a batch of names only
+        self._missing = 0  # dropped records that no gap has reported
+        self._lossy = False  # something was dropped: also a batch of names only
         self._first_name = 0
         self._names: list[str] = []
         self._due: deque[tuple[SendRequest, int]] = deque()  # fillers that go before the next message
 
     @property
     def next(self) -> int:
-        """The number that the next record gets, as far as it fits."""
+        """The number that the next record gets if it fits."""
         return self.spool.next + sum(count for _, count in self._due) + self._missing
 
     @property
@@ -43,7 +43,7 @@ class SpoolIntake:
         return self._first_name + len(self._names) if self._names else self.spool.names_count
 
     def put(self, batch: Batch, count: int, source_next: int = 0) -> bool:
-        """Append a batch of `count` records; False: it was let go."""
+        """Append a batch of `count` records; False: it was dropped."""
         if not count and batch.names and batch.tables:
             return self._put_apart(batch, source_next)
         request = SendRequest(batch=batch)
@@ -54,26 +54,26 @@ class SpoolIntake:
     def _put_apart(self, batch: Batch, source_next: int) -> bool:
         """Append the names of a batch without records, then its tables.
 
-        A daemon knows by its names that one without records came before, but not where it brings tables too.
+        A daemon knows by the names that a batch without records came before, but not if it has tables too.
         """
         names = Batch(names=batch.names, first_name=batch.first_name, complete_until_ns=batch.complete_until_ns)
         batch.ClearField("names")
         return all([self.put(names, 0, source_next), self.put(batch, 0, source_next)])
 
     def gap(self, reason: str, lost: int = 0, source_next: int = 0) -> None:
-        """Say that `lost` records are missing here; 0: nobody knows how many."""
+        """Report that `lost` records are missing here; 0: not known how many."""
         self._catch_up()
         lost = lost if lost < MOST_LOST else 0
         self._say(reason, lost)
         self._flush(source_next)
 
     def end(self, end: End) -> bool:
-        """Append the End, behind which nothing may follow; False: the disk takes nothing, try again."""
+        """Append the End, after which nothing may follow; False: the disk takes nothing, try again."""
         self._catch_up()
         return self._flush() and self.spool.append(SendRequest(end=end), 0, forced=True)
 
     def _let_go(self, batch: Batch, count: int) -> bool:
-        """Count a batch that is let go, and keep its names."""
+        """Count a batch that is dropped, and keep its names."""
         if batch.names and not self._names:
             self._first_name = batch.first_name
         self._names.extend(batch.names)
@@ -83,21 +83,21 @@ class SpoolIntake:
         return False
 
     def _make_room(self, nbytes: int) -> bool:
-        """Say what is missing where a message of `nbytes` fits again; False: it does not."""
+        """Report what is missing if a message of `nbytes` fits again; False: it does not."""
         if not self.spool.budget.fits(nbytes):
             return False
         self._catch_up()
         return self._flush()
 
     def _catch_up(self) -> None:
-        """Have what was let go said, and its names sent, before what comes next: those promise nothing of its times."""
+        """Queue a gap for dropped records, and their names, before the next message; none raises the watermark."""
         if self._missing:
             self._say(FULL, self._missing)
         self._due.extend((request, 0) for request in make_names(0, self._first_name, self._names))
         self._missing, self._names = 0, []
 
     def _say(self, reason: str, lost: int) -> None:
-        """Have a gap said; where `MOST_DUE` are due already the last takes it in, for no record lies between."""
+        """Queue a gap; if `MOST_DUE` are due already it is merged into the last, for no record lies between."""
         before, count = self._due[-1] if len(self._due) >= MOST_DUE else (None, 0)
         if before is not None and before.WhichOneof("message") == "gap":
             before.gap.lost, self._due[-1] = count + lost, (before, count + lost)
@@ -105,7 +105,7 @@ class SpoolIntake:
             self._due.append((make_gap(0, lost, reason), lost))
 
     def _flush(self, source_next: int = 0) -> bool:
-        """Append what is due, beyond the budget too; False: the disk takes nothing now."""
+        """Append what is due, even beyond the budget; False: the disk takes nothing now."""
         while self._due:
             request, count = self._due[0]
             if not self.spool.append(request, count, source_next, forced=True):

@@ -1,4 +1,4 @@
-"""The texts of a rank's names, in the order of their ids: they outlive the segments that brought them to the daemon."""
+"""The texts of a rank's names, in the order of their ids: they outlive the segments that carried them to the daemon."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLOCK_NBYTES = 80 << 20
 
 
 class SpoolNames:
-    """The file of names: blocks of texts, each written before the message that brings them is appended."""
+    """The file of names: blocks of texts, each written before the message that contains them is appended."""
 
     def __init__(self, folder: SpoolFolder) -> None:
         """Open or make the file, and cut off what is torn or damaged. Raises `OSError`."""
@@ -34,7 +34,7 @@ class SpoolNames:
         self.restore(1 << 32)
 
     def restore(self, most: int) -> None:
-        """Read as many names as are whole, at most `most`; what lies behind them is cut off."""
+        """Read as many names as are whole, at most `most`; what follows them is cut off."""
         self.count = self.nbytes = self.size = 0
         for texts, size in self.blocks():
             if self.count + len(texts) > most:
@@ -45,12 +45,12 @@ class SpoolNames:
         os.ftruncate(self.file, self.size)
 
     def add_only(self, texts: Sequence[str]) -> None:
-        """Cut everything off behind the names known, and add these."""
+        """Cut everything off after the known names, and add these."""
         os.ftruncate(self.file, self.size)
         self.add(texts)
 
     def match(self, count: int) -> None:
-        """Have exactly `count` names: those without a message go, those lost get a text that says so."""
+        """Make the names exactly `count`: those without a message are removed, lost ones get a text that marks them."""
         if self.count > count:
             self.restore(count)
         for first in range(self.count, count, 4096):
@@ -81,7 +81,7 @@ class SpoolNames:
         return found
 
     def blocks(self) -> Iterator[tuple[list[str], int]]:
-        """Yield the texts of each whole block, and the offset behind it."""
+        """Yield the texts of each whole block, and the offset after it."""
         at = count = 0
         while len(header := os.pread(self.file, HEADER.size, at)) == HEADER.size:
             first, length, crc = HEADER.unpack(header)
@@ -95,14 +95,14 @@ class SpoolNames:
             yield texts, at
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self.file >= 0:
             os.close(self.file)
             self.file = -1
 
 
 def decode(payload: bytes) -> list[str]:
-    """Return the texts of a block, none where it holds something else."""
+    """Return the texts of a block, none if it contains something else."""
     try:
         return msgspec.msgpack.decode(payload, type=list[str])
     except msgspec.MsgspecError:

@@ -1,4 +1,4 @@
-"""Messages read back from segments; where one is damaged, a gap and its names are read in its place."""
+"""Reads messages back from segments; a damaged one is replaced by a gap and its names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SpoolCursor:
 
 @dataclass(frozen=True, slots=True)
 class SpoolMessage:
-    """A message as it was appended: its records, the `names` known behind it, and where the next one starts."""
+    """A message as it was appended: its records, the `names` known after it, and where the next one starts."""
 
     payload: bytes
     first: int
@@ -53,7 +53,7 @@ class SpoolMessage:
 
 @dataclass(frozen=True, slots=True)
 class SpoolReader:
-    """Reads the segments as they are now; `texts` gives the names of the ids [first, until)."""
+    """Reads the segments as they are now; `texts` returns the names of the ids [first, until)."""
 
     folder: SpoolFolder
     segments: Mapping[int, SpoolSegment]
@@ -87,11 +87,11 @@ class SpoolReader:
                 offset = after.offset
         finally:
             os.close(file)
-        if offset < segment.size:  # a header went bad after the spool was opened
+        if offset < segment.size:  # a header was damaged after the spool was opened
             yield from self.fill(segment.next, 0, names, segment.names, SpoolCursor(segment.number, segment.size))
 
     def replace(self, frame: SpoolFrame, names: int, after: SpoolCursor) -> Iterator[SpoolMessage]:
-        """Yield what stands for a message whose bytes are damaged."""
+        """Yield the replacement for a message whose bytes are damaged."""
         if frame.kind == "end":
             payload = SendRequest(end=End()).SerializeToString()
             yield SpoolMessage(payload, frame.first, 0, frame.names, True, after)
@@ -99,7 +99,7 @@ class SpoolReader:
             yield from self.fill(frame.first, frame.count, names, frame.names, after)
 
     def read_hole(self, segment: SpoolSegment, following: SpoolSegment) -> Iterator[SpoolMessage]:
-        """Yield what stands for that which is missing between two segments."""
+        """Yield the replacement for what is missing between two segments."""
         lost, names = following.first - segment.next, (segment.names, following.names_first)
         if segment.is_torn or lost or names[0] != names[1]:
             yield from self.fill(segment.next, lost, *names, SpoolCursor(following.number, HEAD))

@@ -1,4 +1,4 @@
-"""A segment of a spool: a head that says where it begins, then frames."""
+"""A segment of a spool: a head that states where it begins, then frames."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ HEAD = FIELDS.size + 4
 
 @dataclass(slots=True)
 class SpoolSegment:
-    """A segment: what its head says, and of its frames what is needed to go on behind them or to remove them.
+    """A segment: the content of its head, and what is needed of its frames to append after them or to remove them.
 
-    Frames end at `size`; behind it, where the segment `is_torn`, lies what cannot be read.
+    Frames end at `size`; if the segment `is_torn`, bytes follow that cannot be read.
     """
 
     number: int
     first: int
     names_first: int
     size: int
-    next: int  # the number behind its last record
+    next: int  # the number after its last record
     source_next: int
     names: int  # known after it
-    count: int = 1  # records of its last frame but promises: an empty segment has nothing that is not durable
+    count: int = 1  # records of its last frame but watermarks: an empty segment has nothing that is not durable
     ended: bool = False
     is_torn: bool = False
 
     def take(self, frame: SpoolFrame) -> None:
-        """Count a frame behind the others. A promise is never known to be durable, nor missed: each batch has one."""
+        """Add a frame after the others. A watermark is never known to be durable, nor missed: each batch has one."""
         self.size += frame.nbytes
         self.count = self.count if frame.is_watermark(self.names) else frame.count
         self.next, self.names = frame.end, frame.names
@@ -61,9 +61,9 @@ def create_segment(folder: SpoolFolder, number: int, first: int, source_next: in
 
 
 def load_segment(folder: SpoolFolder, number: int, *, whole: bool) -> SpoolSegment | None:
-    """Return a segment as it lies on disk, None where it is none; `whole`: its payloads are checked too.
+    """Return a segment as it is on disk, None if the file is none; `whole`: its payloads are checked too.
 
-    A frame that the file ends in was never appended, and is cut off; anything else that is wrong leaves the segment
+    A frame that is cut short by the file's end was never appended, and is cut off; any other fault leaves the segment
     torn. Raises `OSError`.
     """
     file = folder.open(name_of(number), os.O_RDWR)
@@ -82,7 +82,7 @@ def load_segment(folder: SpoolFolder, number: int, *, whole: bool) -> SpoolSegme
 
 
 def read_head(file: int, number: int) -> SpoolSegment | None:
-    """Return the segment that a head speaks of, None where there is no such head."""
+    """Return the segment that a head describes, None where there is no valid head."""
     content = os.pread(file, HEAD, 0)
     fields = content[: FIELDS.size]
     if len(content) < HEAD or zlib.crc32(fields).to_bytes(4, "little") != content[FIELDS.size :]:
@@ -96,7 +96,7 @@ def read_head(file: int, number: int) -> SpoolSegment | None:
 
 
 def cut_tail(file: int, segment: SpoolSegment) -> bool:
-    """Cut off a frame that the file ends in; return whether nothing else lies behind the frames."""
+    """Cut off a frame that the file's end cuts short; return whether nothing else follows the frames."""
     size = os.fstat(file).st_size
     header = os.pread(file, HEADER, segment.size)
     frame = unpack_frame(header, segment.number, segment.size)

@@ -1,8 +1,8 @@
 """A spool: one rank's messages on disk in the order of their numbers, from one process to the next.
 
-Every message is handed to the system by one write before `append` returns. That survives kill -9 of the agent, which is
-what happens to agents; it is not synced, because a machine that loses power takes the job's processes with it, and
-syncing five times a second would slow the disk that the job reads from.
+Every message is handed to the system by one write before `append` returns. That survives kill -9 of the agent, the
+usual failure. It is not synced, because a machine that loses power ends the job's processes too, and syncing five times
+a second would slow the disk that the job reads from.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from deepprof.v1.records_pb2 import Hello
 
 __all__ = ["SEGMENT_NBYTES", "Spool"]
 
-SEGMENT_NBYTES = 16 << 20  # what is acknowledged goes in pieces of this size
+SEGMENT_NBYTES = 16 << 20  # acknowledged messages are removed in pieces of this size
 HELLO, HELLO_NBYTES = "hello", 1 << 20
 
 
@@ -37,8 +37,8 @@ class Spool:
     """One rank's messages on disk; `Spool.open` makes or recovers it.
 
     One thread calls `append`, one other (or the same) `read`, `seek`, `skip`, `trim`. `next` is the number after the
-    last record, `source_next` the process's own count after it, `first` the number that what is kept begins with, and
-    `names_first` how many names were known there. `problem` says why the disk took nothing last.
+    last record, `source_next` the process's own count after it, `first` the number at which the kept messages begin,
+    and `names_first` how many names were known there. `problem` is why the disk took nothing last.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Spool:
     ) -> Self:
         """Return the spool of hello's job, rank and collector under `root`: made, or found again and recovered.
 
-        Raises `SpoolError` where another process holds it, or it cannot be made.
+        Raises `SpoolError` if another process holds it, or it cannot be made.
         """
         make_root(root)
         folder = SpoolFolder(root / name_spool(hello), make=True)
@@ -87,7 +87,7 @@ class Spool:
             raise
 
     def _recover(self) -> None:
-        """Take in the segments on disk, and go on behind them."""
+        """Load the segments on disk, and go on after them."""
         numbers = self.folder.segments()
         broken = False
         for number in numbers:
@@ -107,7 +107,7 @@ class Spool:
             os.close(self._file)
 
     def _load(self, number: int, *, whole: bool) -> SpoolSegment | None:
-        """Return a segment, None where it is none, and was set aside."""
+        """Return a segment, None if the file is none, which is then set aside."""
         with suppress(OSError):
             if (segment := load_segment(self.folder, number, whole=whole)) is not None:
                 return segment
@@ -115,7 +115,7 @@ class Spool:
         return None
 
     def _make(self, number: int) -> SpoolSegment:
-        """Return a new segment that goes on behind the last."""
+        """Return a new segment that goes on after the last."""
         last = self._last
         made = create_segment(self.folder, number, last.next, last.source_next, last.names)
         made.ended = last.ended
@@ -142,7 +142,7 @@ class Spool:
 
     @property
     def first(self) -> int:
-        """The number that what is kept begins with."""
+        """The number at which the kept messages begin."""
         return next(iter(self._segments.values())).first
 
     @property
@@ -162,7 +162,7 @@ class Spool:
 
     @property
     def nbytes(self) -> int:
-        """What it takes on disk."""
+        """Size on disk."""
         return self._charged
 
     def read_names(self, first: int, until: int) -> list[str]:
@@ -172,9 +172,9 @@ class Spool:
     def append(self, request: SendRequest, count: int, source_next: int = 0, *, forced: bool = False) -> bool:
         """Append a message of `count` records, and set the number of its first; False: nothing was kept.
 
-        There is no room in the budget (unless `forced`), or the disk takes nothing: `problem` says why. `source_next`
+        Then the budget has no space (unless `forced`), or the disk takes nothing: `problem` states why. `source_next`
         never falls. Raises `ValueError` for names that do not follow those known or take more than 64 MiB, and for
-        anything behind an End.
+        anything after an End.
         """
         with self._lock:
             if self.ended:
@@ -194,7 +194,7 @@ class Spool:
             return True
 
     def _settle(self) -> None:
-        """Charge the budget with what there is; one that is closed is charged by who opens it next."""
+        """Charge the budget with the size on disk; a closed spool is charged when it is opened next."""
         if self._file < 0:
             return
         nbytes = self._names.size + sum(segment.size for segment in self._segments.values())
@@ -219,7 +219,7 @@ class Spool:
         last.take(SpoolFrame(kind, *numbers, len(payload), 0))
 
     def _add_names(self, request: SendRequest) -> None:
-        """Keep the names that a batch brings; those of one that did not fit may be here already."""
+        """Keep the names that a batch contains; those of a batch that did not fit may be here already."""
         names = request.batch.names if request.WhichOneof("message") == "batch" else ()
         if names and request.batch.first_name != self._last.names:
             raise ValueError(f"names from {request.batch.first_name} on, expected {self._last.names}")
@@ -253,7 +253,7 @@ class Spool:
         return found
 
     def skip(self, durable: int) -> None:
-        """Go on behind what the daemon has where it has more than this, which was damaged: its numbers are taken."""
+        """Go on after the daemon's records if it has more than this spool, which was damaged: its numbers are used."""
         with self._lock:
             if durable > self.next and not self.ended:
                 lost = durable - self.next
@@ -262,7 +262,7 @@ class Spool:
     def trim(self, durable: int, reader: SpoolCursor | None = None) -> None:
         """Remove the segments whose messages are all durable; the last stays, so that the numbers are not forgotten.
 
-        So do those in which a `reader` stands or has still to come to: some have promises alone, which are no records.
+        Those that a `reader` is in or has not reached yet stay too: some contain only watermarks, which are no records.
         """
         with self._lock:
             while len(self._segments) > 1 and self._is_over(durable):
@@ -275,16 +275,16 @@ class Spool:
             self._settle()
 
     def _is_over(self, durable: int) -> bool:
-        """Return whether the oldest segment, and what is missing behind it, is durable."""
+        """Return whether the oldest segment, and what is missing after it, is durable."""
         oldest, following = list(self._segments.values())[:2]
         if not oldest.is_torn and following.first == oldest.next:
             return oldest.is_durable(durable)
         return durable > oldest.next and durable >= following.first
 
     def rename(self, collectors: Iterable[str]) -> None:
-        """Keep the records of another collector from now on: the first of these of which there is no spool.
+        """Keep the records of another collector from now on: the first of `collectors` that has no spool.
 
-        A kill in the middle leaves a folder that does not say whose it is. Raises `OSError`.
+        A kill in the middle leaves a folder that does not state whose it is. Raises `OSError`.
         """
         with self._lock:
             hellos = (name_again(self.hello, collector) for collector in collectors)
@@ -294,7 +294,7 @@ class Spool:
             self.hello = hello
 
     def close(self) -> None:
-        """Let go of the files; the spool stays on disk."""
+        """Close the files; the spool stays on disk."""
         with self._lock:
             if self._file >= 0:
                 os.close(self._file)
@@ -325,7 +325,7 @@ def set_first(request: SendRequest, first: int) -> Kind:
 
 
 def name_again(hello: Hello, collector: str) -> Hello:
-    """Return a Hello of another collector that says the same."""
+    """Return a copy of a Hello for another collector."""
     other = Hello()
     other.CopyFrom(hello)
     other.collector = collector
@@ -333,7 +333,7 @@ def name_again(hello: Hello, collector: str) -> Hello:
 
 
 def read_hello(folder: SpoolFolder) -> Hello | None:
-    """Return what a spool's Hello says, None where there is none that fits the folder; such a file is set aside."""
+    """Return a spool's Hello, None if there is none that fits the folder; one that does not fit is set aside."""
     try:
         hello = Hello.FromString(folder.read(HELLO, HELLO_NBYTES))
         if folder.path.name == name_spool(hello):

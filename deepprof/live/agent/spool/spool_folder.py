@@ -1,6 +1,6 @@
 """A spool's folder: made for its owner alone, never entered through a link, and held by one process at a time.
 
-Files are opened relative to the folder's descriptor, so that nobody can put another folder into its place.
+Files are opened relative to the folder's descriptor, so that no other folder can be put into its place.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["DAMAGED", "SpoolError", "SpoolFolder", "is_spool_name", "make_root",
 PRIVATE_DIR, PRIVATE_FILE = 0o700, 0o600
 SEGMENT = re.compile(r"(\d{12})\.seg")
 DAMAGED = ".damaged"
-FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in a file's place must not hold us
+FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in a file's place must not block us
 
 
 class SpoolError(DeepProfError):
@@ -34,7 +34,7 @@ class SpoolError(DeepProfError):
 
 
 def name_spool(hello: Hello) -> str:
-    """Return the folder's name for a job, rank and collector: nothing that came from outside stands in it."""
+    """Return the folder's name for a job, rank and collector: it contains no text from outside."""
     words = "\0".join([hello.job, str(hello.rank), hello.collector])
     return hashlib.sha256(words.encode()).hexdigest()[:32]
 
@@ -45,7 +45,7 @@ def is_spool_name(name: str) -> bool:
 
 
 def make_root(root: Path) -> None:
-    """Make the folder of all spools, for us alone; raises `SpoolError` where that cannot be, or others write there."""
+    """Make the folder of all spools, for us alone; raises `SpoolError` if that fails, or others can write there."""
     try:
         root.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
         fault = find_fault(root.stat(), root, "spool")
@@ -60,9 +60,9 @@ class SpoolFolder:
     """An open spool folder."""
 
     def __init__(self, path: Path, *, make: bool = False) -> None:
-        """Open `path`, `make` it where it is missing.
+        """Open `path`, and `make` it if it is missing.
 
-        Raises `SpoolError` where it is held, a link, no folder, or open to others.
+        Raises `SpoolError` if it is held, a link, no folder, or open to others.
         """
         self.path = path
         try:
@@ -84,7 +84,7 @@ class SpoolFolder:
             raise SpoolError(path, "is held by another agent", "stop one of them, or name another folder") from error
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
-        """Return a descriptor of a plain file in it. Raises `OSError`, also for what is no plain file."""
+        """Return a descriptor of a plain file in it. Raises `OSError`, also for anything that is no plain file."""
         file = os.open(name, flags | FLAGS, PRIVATE_FILE, dir_fd=self.file)
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
@@ -100,7 +100,7 @@ class SpoolFolder:
             os.close(file)
 
     def write_new(self, name: str, content: bytes) -> None:
-        """Make a file that is there whole, or not at all after a kill. Raises `OSError`."""
+        """Make a file that, after a kill, exists whole or not at all. Raises `OSError`."""
         file = self.open(f"{name}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             write_all(file, [content], 0)
@@ -117,24 +117,24 @@ class SpoolFolder:
         os.unlink(name, dir_fd=self.file)
 
     def rename(self, name: str) -> None:
-        """Give the folder itself another name. Raises `OSError`, also where there is one of that name."""
+        """Give the folder itself another name. Raises `OSError`, also if there is one of that name."""
         path = self.path.with_name(name)
         os.rename(self.path, path)
         self.path = path
 
     def set_aside(self, name: str) -> None:
-        """Give a file that cannot be used a name that says so."""
-        with suppress(IsADirectoryError, NotADirectoryError):  # something of its kind lies there from before
+        """Rename a file that cannot be used, to end in `DAMAGED`."""
+        with suppress(IsADirectoryError, NotADirectoryError):  # such a file is there from before
             os.rename(name, name + DAMAGED, src_dir_fd=self.file, dst_dir_fd=self.file)
 
     def close(self) -> None:
-        """Let go of it; what is asked of it later fails, and meets no other file."""
+        """Close it; later calls fail, and reach no other file."""
         if self.file >= 0:
             os.close(self.file)
             self.file = -1
 
     def remove(self) -> None:
-        """Remove it with the files in it; what is no file stays, and the folder with it."""
+        """Remove it with the files in it; anything that is no file stays, and the folder with it."""
         for name in os.listdir(self.file):
             with suppress(OSError):
                 self.unlink(name)
@@ -143,7 +143,7 @@ class SpoolFolder:
 
 
 def write_all(file: int, parts: list[bytes], offset: int) -> int:
-    """Write `parts` at `offset` and return the offset behind them; raises `OSError` with any part of it written."""
+    """Write `parts` at `offset` and return the offset after them; on `OSError` any part of them may be written."""
     written = os.pwritev(file, parts, offset)
     rest = memoryview(b"".join(parts))[written:] if written < sum(map(len, parts)) else memoryview(b"")
     while rest:

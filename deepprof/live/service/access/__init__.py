@@ -1,4 +1,4 @@
-"""Who may come in: addresses and what they demand, TLS, tokens, and the scope that each method needs."""
+"""Access control: the addresses and the credentials they need, TLS, tokens, and the scope that each method needs."""
 
 from __future__ import annotations
 

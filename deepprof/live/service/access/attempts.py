@@ -1,6 +1,7 @@
-"""Guessing made slow: unknown tokens of one address are looked at ten times, and then one every six seconds.
+"""A limit on guessing tokens: an address may try ten unknown tokens, and then one every six seconds.
 
-Who has shown a good token from an address is not kept waiting by others who guess there: it passes without a count.
+A client that has shown a good token from an address is not delayed by others that guess there: its token passes without
+a count.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from urllib.parse import unquote
 __all__ = ["TokenAttempts", "place_of"]
 
 BURST, REFILL_S = 10.0, 6.0
-MAX_ADDRESSES = 4096  # addresses, and good pairs of address and token
+MAX_ADDRESSES = 4096  # limit for addresses, and for good pairs of address and token
 
 
 K = TypeVar("K")
@@ -24,14 +25,14 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class AttemptBudget:
-    """What an address has left, as of `at_s`."""
+    """The tries that an address has left at `at_s`."""
 
     left: float
     at_s: float
 
 
 class TokenAttempts:
-    """Counts wrong tokens by address. `clock` gives seconds and never goes back."""
+    """Counts wrong tokens by address. `clock` returns seconds and never goes back."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
@@ -39,7 +40,7 @@ class TokenAttempts:
         self._good: OrderedDict[tuple[str, bytes], None] = OrderedDict()  # the latest use last
 
     def are_open(self, place: str, proof: bytes) -> bool:
-        """Whether a token shown at `place` is to be looked at."""
+        """Return whether to check a token shown from `place`."""
         if (place, proof) in self._good:
             return True
         budget = self._budgets.get(place)
@@ -50,7 +51,7 @@ class TokenAttempts:
         keep(self._good, (place, proof), None)
 
     def note_wrong(self, place: str, proof: bytes) -> None:
-        """Count a wrong token, which may have been good before."""
+        """Count a wrong token, and forget it if it was good before."""
         self._good.pop((place, proof), None)
         budget = self._budgets.get(place)
         left = BURST if budget is None else self._left(budget)
@@ -61,7 +62,7 @@ class TokenAttempts:
 
 
 def keep(table: OrderedDict[K, V], key: K, value: V) -> None:
-    """Put an entry last, and let the first go where there are too many."""
+    """Put an entry last, and remove the first where there are too many."""
     table[key] = value
     table.move_to_end(key)
     if len(table) > MAX_ADDRESSES:
@@ -69,7 +70,7 @@ def keep(table: OrderedDict[K, V], key: K, value: V) -> None:
 
 
 def place_of(peer: str) -> str:
-    """Return what gRPC calls a peer without its port; of IPv6 the network: who has one has all its addresses."""
+    """Return gRPC's name of a peer without its port; for IPv6 its /64 network, as a client has all addresses of it."""
     kind, _, rest = peer.partition(":")
     if kind not in {"ipv4", "ipv6"}:
         return kind[:64]

@@ -1,4 +1,4 @@
-"""Who the call under way comes from, for whoever serves it: set at the door, and gone with the call."""
+"""The caller of the current call, for the code that serves it: set by the interceptor, and valid for that call only."""
 
 from __future__ import annotations
 

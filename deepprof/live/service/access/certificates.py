@@ -1,4 +1,4 @@
-"""TLS from files that may be renewed while the daemon runs: new connections get the new ones, without a restart."""
+"""TLS from files that may be renewed while the daemon runs: new connections use the new files, without a restart."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["Certificates", "make_credentials", "read_certificates"]
 
 FILE_NBYTES = 1 << 20
-WRITABLE, FOREIGN = 0o022, 0o027  # modes: a certificate is public, a key may be its group's to read
+WRITABLE, FOREIGN = 0o022, 0o027  # forbidden modes: others may read a certificate, only the group a key
 
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """The daemon's certificate and key, and who signs clients' (empty: clients need none); all PEM."""
+    """The daemon's certificate and key, and the authority of clients' certificates (empty: none needed); all PEM."""
 
     cert: bytes
     key: bytes = field(repr=False)
@@ -29,9 +29,10 @@ class Certificates:
 
 
 def make_credentials(tls: TlsSection) -> grpc.ServerCredentials:
-    """Return credentials that look at the files again at every connection.
+    """Return credentials that check the files for changes at every connection.
 
-    Raises `UsageError` where they cannot be used now; when they cannot later, the former stay and the log says so.
+    Raises `UsageError` where the files cannot be used now; if that happens later, the former certificates stay and an
+    error is logged.
     """
     import grpc
 
@@ -46,7 +47,7 @@ def make_credentials(tls: TlsSection) -> grpc.ServerCredentials:
 
 
 def read_certificates(tls: TlsSection) -> Certificates:
-    """Return the files' content, which fits together. Raises `UsageError`."""
+    """Return the contents of the files, checked to belong together. Raises `UsageError`."""
     cert, _ = read_private(tls.cert, FILE_NBYTES, WRITABLE)
     key, _ = read_private(tls.key, FILE_NBYTES, FOREIGN)
     authority = read_private(tls.client_ca, FILE_NBYTES, WRITABLE)[0] if tls.client_ca else b""
@@ -57,7 +58,10 @@ def read_certificates(tls: TlsSection) -> Certificates:
 
 
 def check_pair(tls: TlsSection, cert: bytes, key: bytes) -> None:
-    """Raise `UsageError` unless the key is the certificate's. Only files can be asked, so they are compared after."""
+    """Raise `UsageError` unless `key` belongs to `cert`.
+
+    OpenSSL checks only files, so they are compared with both afterwards.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(tls.cert, tls.key, password=lambda: b"")  # never asks at the terminal
@@ -83,5 +87,5 @@ def check_authority(path: str, content: bytes) -> None:
 
 
 def name(error: Exception) -> str:
-    """Return OpenSSL's word for an error."""
+    """Return OpenSSL's name for an error."""
     return getattr(error, "reason", None) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Who can reach an address: this machine only, or others, which takes credentials."""
+"""Which hosts can reach an address: this machine only, or others, for which credentials are needed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ __all__ = ["check_exposure", "find_metrics_address", "is_loopback", "offers_refl
 
 
 def resolve(address: DaemonAddress) -> tuple[str, ...]:
-    """Return the IP addresses that a host and port stand for, looked up now and only here.
+    """Return the IP addresses of a host and port, looked up now and only here.
 
-    What is checked must be what is bound, so a name is never looked up again. Raises `UsageError` for unknown names.
+    The addresses that are bound must be those that were checked, so a name is never looked up twice. Raises
+    `UsageError` for unknown names.
     """
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -27,16 +28,17 @@ def resolve(address: DaemonAddress) -> tuple[str, ...]:
 
 
 def is_loopback(ip: str) -> bool:
-    """Whether an IP address can be reached from this machine only, IPv4 written as IPv6 included."""
+    """Return whether an IP address can be reached from this machine only, also an IPv4 address written as IPv6."""
     parsed: IPv4Address | IPv6Address = ip_address(ip.partition("%")[0])
     mapped = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
     return (mapped or parsed).is_loopback
 
 
 def check_exposure(address: DaemonAddress, ips: tuple[str, ...], config: Config) -> bool:
-    """Return whether others can reach one of `ips` without credentials; `UsageError` unless that is meant.
+    """Return whether other hosts can reach one of `ips` without credentials.
 
-    Credentials are TLS, and with it tokens or clients' certificates.
+    Raises `UsageError` where they can and `insecure` is not set. Credentials are TLS with tokens or with clients'
+    certificates.
     """
     proven = config.tls.cert and (config.tokens.file or config.tls.client_ca)
     if proven or all(is_loopback(ip) for ip in ips):
@@ -52,7 +54,7 @@ def check_exposure(address: DaemonAddress, ips: tuple[str, ...], config: Config)
 def find_metrics_address(config: Config) -> tuple[str, int] | None:
     """Return IP address and port of the exporter, None where there is none.
 
-    Raises `UsageError` where other hosts can reach it and neither `metrics.exposed` nor `insecure` says so.
+    Raises `UsageError` where other hosts can reach it and neither `metrics.exposed` nor `insecure` allows that.
     """
     if not config.metrics.address:
         return None
@@ -69,6 +71,6 @@ def find_metrics_address(config: Config) -> tuple[str, int] | None:
 
 
 def offers_reflection(config: Config) -> bool:
-    """Whether to describe the services to who asks: only where nobody else can reach any address."""
+    """Return whether to offer gRPC reflection: only where no other host can reach any address."""
     addresses = [address for address in listen_addresses(config) if not address.is_unix]
     return all(is_loopback(ip) for address in addresses for ip in resolve(address))

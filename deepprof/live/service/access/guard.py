@@ -1,4 +1,4 @@
-"""Who calls, and whether they may: by token, by certificate, or by the address that they could reach."""
+"""Which client calls, and whether it may: by its token, its certificate, or the address that it could reach."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from deepprof.live.service.config.sections import Config, ShareSection
 __all__ = ["AccessGuard", "AccessRefusal"]
 
 HEADER, SCHEME = "authorization", "bearer"
-TLS = b"ssl"  # gRPC's word; plain connections have one too in some versions
+TLS = b"ssl"  # gRPC's name for the type; in some versions plain connections have a type too
 MAX_TOKEN_CHARS = 1024  # characters of the header
-LONG = 32  # characters of a token from which on nobody guesses it, however often they try
-# What a plain TCP port gives: every user of the machine reaches it, so nothing that removes or stops.
+LONG = 32  # characters of a token: one as long cannot be guessed with any number of tries
+# The grant of a plain TCP port: every user of the machine can reach it, so it cannot remove or stop anything.
 WITHOUT_PROOF = Grant("anyone", frozenset({"ingest", "read"}))
-# A Unix socket's mode says who may connect.
+# A Unix socket needs no proof: its mode decides which users may connect.
 BY_SOCKET = Grant("socket", SCOPES)
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRefusal:
-    """Why a call is refused; `name` is the caller's where it is known, and only lacks a scope."""
+    """Why a call is refused; `name` is the caller's name if it is known and only lacks a scope."""
 
     problem: str
     name: str = ""
 
 
 class AccessGuard:
-    """Decides about calls. Tokens are read again when their file changes; `clock` gives seconds."""
+    """Allows or refuses calls. Tokens are read again when their file changes; `clock` returns seconds."""
 
     def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
         path = config.tokens.file
         self.tls, self.share = config.tls, config.share
         self.tokens = WatchedFiles([path], lambda: read_tokens(path), "tokens") if path else None
         self.attempts = TokenAttempts(clock)
-        self._shares: tuple[tuple[Grant, ...], dict[str, ShareSection]] = (), {}  # as made of the grants last seen
+        self._shares: tuple[tuple[Grant, ...], dict[str, ShareSection]] = (), {}  # made from the grants last seen
 
     def share_of(self, name: str) -> ShareSection:
-        """Return what the sender of a name may have, as the file of tokens says now."""
+        """Return the share of the sender `name`, as the token file now states it."""
         grants = self.tokens.look() if self.tokens is not None else ()
         known, shares = self._shares
         if grants is not known:
@@ -55,9 +55,9 @@ class AccessGuard:
     def decide(
         self, scope: str, headers: Iterable[tuple[str, str | bytes]], peer: str, security: Mapping[str, Iterable[bytes]]
     ) -> Grant | AccessRefusal:
-        """Return who calls where they have `scope`, else why not.
+        """Return the caller's grant if it has `scope`, else the refusal.
 
-        `peer` is what gRPC calls the other side, `security` what it says of its certificate (`auth_context`).
+        `peer` is gRPC's name of the other side, `security` its `auth_context`, with the data of the certificate.
         """
         grant = self.identify([value for name, value in headers if name == HEADER], peer, security)
         if isinstance(grant, AccessRefusal) or scope in grant.scopes:
@@ -67,7 +67,7 @@ class AccessGuard:
     def identify(
         self, given: list[str | bytes], peer: str, security: Mapping[str, Iterable[bytes]]
     ) -> Grant | AccessRefusal:
-        """Return who calls, whatever they may."""
+        """Return the caller's grant, with any scopes."""
         if self.tokens is not None and given:
             return self.check_token(given, place_of(peer), self.tokens.look())
         if self.tls.client_ca and TLS in security.get("transport_security_type", ()):
@@ -77,7 +77,7 @@ class AccessGuard:
         return BY_SOCKET if peer.startswith("unix:") else WITHOUT_PROOF
 
     def check_token(self, given: list[str | bytes], place: str, grants: tuple[Grant, ...]) -> Grant | AccessRefusal:
-        """Return whose token is shown; of short ones, which could be guessed, as often as the address may still try."""
+        """Return the grant of the token shown; short ones can be guessed, so an address's tries of them are limited."""
         token = read_header(given)
         if token is None:
             return AccessRefusal("the header must be one authorization: Bearer TOKEN")
@@ -90,19 +90,19 @@ class AccessGuard:
         return AccessRefusal("the token is not known") if grant is None else grant
 
     def by_certificate(self, security: Mapping[str, Iterable[bytes]]) -> Grant:
-        """Return what the holder of a certificate may, which TLS has verified; several common names are none."""
+        """Return the grant of a client's certificate, which TLS has verified; several common names count as none."""
         names = [name.decode(errors="replace") for name in security.get("x509_common_name", ())]
         name = names[0] if len(names) == 1 else ""
         return Grant(name or "certificate", frozenset(self.tls.subjects.get(name, self.tls.scopes)))
 
 
 def advise(grant: Grant) -> str:
-    """Return what helps the callers without proof."""
+    """Return advice for callers without proof, empty for others."""
     return "; use the daemon's Unix socket or a token" if grant is WITHOUT_PROOF else ""
 
 
 def read_header(given: list[str | bytes]) -> str | None:
-    """Return the token of the one header there is, None where it says something else."""
+    """Return the token in the only header, None where there are several or it holds something else."""
     if len(given) != 1 or not isinstance(given[0], str) or len(given[0]) > MAX_TOKEN_CHARS:
         return None
     scheme, _, token = given[0].partition(" ")

@@ -1,4 +1,4 @@
-"""The guard at the door of every call: nothing of a request is read before the caller is known to be allowed."""
+"""The access check before every call: nothing of a request is read before the caller is known to be allowed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["AccessInterceptor", "make_interceptors"]
 
 log = logging.getLogger(__name__)
 
-Context = Any  # grpc.aio's ServicerContext is generic in what no one here knows
+Context = Any  # grpc.aio's ServicerContext is generic in types that are not known here
 Behaviour = Callable[..., Any]
 
-# A service that is not listed is not there.
+# A service that is not listed is unimplemented for clients.
 SCOPES: dict[str, str | None] = {
     "deepprof.v1.Ingest": "ingest",
     "deepprof.v1.Query": "read",
@@ -33,12 +33,12 @@ SCOPES: dict[str, str | None] = {
 
 
 def make_interceptors(guard: AccessGuard, refusals: Refusals) -> list[aio.ServerInterceptor]:
-    """Return the interceptors for `grpc.aio.server`; calls that are not let in count among `refusals`."""
+    """Return the interceptors for `grpc.aio.server`; refused calls are counted in `refusals`."""
     return [AccessInterceptor(guard, refusals)]
 
 
 class AccessInterceptor(aio.ServerInterceptor):
-    """Lets in who has the scope that a method's service needs."""
+    """Admits callers that have the scope that a method's service needs."""
 
     def __init__(self, guard: AccessGuard, refusals: Refusals) -> None:
         self.guard, self.refusals = guard, refusals
@@ -55,7 +55,7 @@ class AccessInterceptor(aio.ServerInterceptor):
         return handler if scope is None else guarded(handler, self.checker(scope, details.method))
 
     def checker(self, scope: str, method: str) -> Callable[[Context], Awaitable[None]]:
-        """Return what ends a call of `method` without `scope`."""
+        """Return the check that ends a call of `method` without `scope`."""
 
         async def check(context: Context) -> None:
             answer = self.guard.decide(
@@ -69,7 +69,7 @@ class AccessInterceptor(aio.ServerInterceptor):
         return check
 
     async def refuse(self, refusal: AccessRefusal, method: str, context: Context) -> None:
-        """End a call that is not let in, count it and say so."""
+        """End a refused call, count it and log it."""
         extra = {"peer": context.peer(), "token": refusal.name, "method": method, "problem": refusal.problem}
         log.warning("call-refused", extra=extra)
         code = grpc.StatusCode.PERMISSION_DENIED if refusal.name else grpc.StatusCode.UNAUTHENTICATED
@@ -78,9 +78,9 @@ class AccessInterceptor(aio.ServerInterceptor):
 
 
 def guarded(handler: Any, check: Callable[[Context], Awaitable[None]]) -> Any:
-    """Return `handler` behind `check`, as one that takes a stream of requests.
+    """Return `handler` with `check` before it, as a handler that takes a stream of requests.
 
-    A single request is a stream of one to the client, but gRPC would read it, whole, before our code runs.
+    For the client a single request is the same as a stream of one, but gRPC would read it, whole, before our code runs.
     """
     behaviour, many = find_behaviour(handler)
     make = grpc.stream_stream_rpc_method_handler if handler.response_streaming else grpc.stream_unary_rpc_method_handler
@@ -119,7 +119,7 @@ def wrap_many(behaviour: Behaviour, check: Callable[[Context], Awaitable[None]],
 
 
 async def take(requests: AsyncIterator[Any], context: Context) -> Any:
-    """Return the one request of a call; a call without one ends here."""
+    """Return the only request of a call; a call without one is ended here."""
     async for request in requests:
         return request
     return await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call holds no request")

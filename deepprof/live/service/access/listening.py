@@ -1,4 +1,4 @@
-"""The addresses of the daemon, opened: what they demand is checked before, and two daemons never share one."""
+"""Opening the daemon's addresses: the credentials they need are checked before, and two daemons never share one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ABSENT = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}  # `localhost` names ::1 on m
 
 @dataclass(slots=True)
 class ListeningServer:
-    """Where the server listens, as clients write it. `close` it after the server has stopped."""
+    """The addresses where the server listens, as clients write them. `close` it after the server has stopped."""
 
     addresses: list[str] = field(default_factory=list)
     locks: list[int] = field(default_factory=list)
@@ -46,7 +46,7 @@ class ListeningServer:
 def open_ports(server: aio.Server, config: Config) -> ListeningServer:
     """Bind `server`, not yet started, to every address of the configuration.
 
-    Raises `UsageError` for an address that is taken, that cannot be had, or that other hosts can reach without
+    Raises `UsageError` for an address that is taken, that cannot be bound, or that other hosts can reach without
     credentials. All names are looked up and checked before the first is bound.
     """
     places = [(address, () if address.is_unix else resolve(address)) for address in listen_addresses(config)]
@@ -68,14 +68,14 @@ def open_ports(server: aio.Server, config: Config) -> ListeningServer:
 
 
 def open_socket(server: aio.Server, address: DaemonAddress, config: Config, listening: ListeningServer) -> str:
-    """Bind a Unix socket that nobody else listens at, and return its address."""
+    """Bind a Unix socket at which no other process listens, and return its address."""
     listening.locks.append(claim(Path(address.path or ""), config.listen.socket_group))
     bind_socket(server, address, config)
     return str(address)
 
 
 def bind_socket(server: aio.Server, address: DaemonAddress, config: Config) -> None:
-    """Bind a Unix socket that only those may use whom the configuration names."""
+    """Bind a Unix socket that only the users named in the configuration can connect to."""
     path = Path(address.path or "")
     try:
         with private_files():
@@ -106,7 +106,7 @@ def bind_host(
 
 
 def why_not(address: DaemonAddress) -> int:
-    """Return the system's error number for binding an IP address, 0 where it can be had. gRPC keeps it to itself."""
+    """Return the system's error number for binding an IP address, 0 where that works. gRPC does not report it."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -118,7 +118,7 @@ def why_not(address: DaemonAddress) -> int:
 
 
 def say_why(address: DaemonAddress, problem: int) -> str:
-    """Return what is wrong with an address."""
+    """Return why an address cannot be bound."""
     if problem in {0, errno.EADDRINUSE}:
         return f"{address}: another program listens there; stop it or choose another address (--listen)"
     return f"{address}: {os.strerror(problem)}; choose another address (--listen)"

@@ -1,4 +1,4 @@
-"""Unix sockets: a directory that nobody else writes to, one daemon per path, and nothing removed that is alive."""
+"""Unix sockets: in a directory that no other user can write to, with one daemon per path; no live one is removed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ANSWER_S = 5.0
 
 
 def claim(path: Path, group: str) -> int:
-    """Make room for a socket at `path`, and return the lock that keeps other daemons off; closing it gives it up.
+    """Free `path` for a socket, and return the lock that keeps other daemons off; closing the lock releases it.
 
-    gRPC replaces whatever socket is there, a living one too, so nobody may be listening. Raises `UsageError`.
+    gRPC replaces any socket at the path, also a live one, so no process may be listening there. Raises `UsageError`.
     """
     try:
         prepare_folder(path.parent, group)
@@ -38,7 +38,7 @@ def claim(path: Path, group: str) -> int:
 
 
 def prepare_folder(folder: Path, group: str) -> None:
-    """Create the directory for us alone (and to enter for `group`), or check that no one else can write to it."""
+    """Create the directory for our user alone (`group` may enter), or check that no other user can write to it."""
     if not folder.exists():
         folder.mkdir(mode=0o700, parents=True)
         if group:
@@ -48,7 +48,7 @@ def prepare_folder(folder: Path, group: str) -> None:
 
 
 def give_to(path: Path, group: str, mode: int) -> None:
-    """Give `path` to a group of ours. Raises `UsageError` for others."""
+    """Give `path` to one of our user's groups. Raises `UsageError` for other groups."""
     try:
         shutil.chown(path, group=group)
         path.chmod(mode)
@@ -58,7 +58,7 @@ def give_to(path: Path, group: str, mode: int) -> None:
 
 
 def allow_group(path: Path, mode: int, group: str) -> None:
-    """Set who may connect to the socket at `path`."""
+    """Set which users may connect to the socket at `path`."""
     if group:
         give_to(path, group, mode)
     else:
@@ -68,7 +68,7 @@ def allow_group(path: Path, mode: int, group: str) -> None:
 def take_lock(path: Path) -> int:
     """Return a lock held on the file beside `path`.
 
-    It stays when the daemon ends: whoever removed it could remove the next daemon's.
+    The file stays when the daemon ends: removing it could remove the file that the next daemon has locked.
     """
     lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -80,7 +80,7 @@ def take_lock(path: Path) -> int:
 
 
 def remove_stale(path: Path) -> None:
-    """Remove a socket that nobody answers at; `UsageError` where somebody does, or where it is no socket."""
+    """Remove a socket at which no process listens. Raises `UsageError` where one does, or where it is no socket."""
     try:
         kind = path.lstat().st_mode
     except FileNotFoundError:
@@ -93,7 +93,7 @@ def remove_stale(path: Path) -> None:
 
 
 def is_answered(path: Path) -> bool:
-    """Whether somebody listens at a socket, busy ones included."""
+    """Return whether a process listens at a socket, even a busy one."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(ANSWER_S)
         try:
@@ -107,7 +107,7 @@ def is_answered(path: Path) -> bool:
 
 @contextmanager
 def private_files() -> Iterator[None]:
-    """Create files for our user alone until the block ends: a socket is born with the mode that umask leaves it."""
+    """Create files for our user alone until the block ends: a new socket gets its mode from the umask."""
     before = os.umask(0o077)
     try:
         yield
@@ -121,5 +121,5 @@ def taken(path: Path) -> UsageError:
 
 
 def refused(path: Path, problem: str, advice: str) -> UsageError:
-    """Return the error of a path, one printable line."""
+    """Return the error for a path, as one printable line."""
     return UsageError(printable(f"{path}: {problem}; {advice}"))

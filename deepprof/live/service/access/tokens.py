@@ -1,4 +1,4 @@
-"""Tokens: who holds one may do what its line says. Kept as digests, compared in constant time."""
+"""Tokens: a client that holds one has the rights in its line. They are kept as digests, compared in constant time."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ FILE_NBYTES, MAX_TOKENS = 1 << 20, 1000  # every one is compared at each call
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Who calls and what they may: scopes `ingest`, `read`, `admin`. `proof` is the token's digest, if any.
+    """A caller's name and its scopes (`ingest`, `read`, `admin`). `proof` is the token's digest, if any.
 
-    `share` has the attributes of the configuration's `share` that are others for them.
+    `share` has the attributes of the configuration's `share` that differ for this caller, with their values.
     """
 
     name: str
@@ -42,12 +42,12 @@ class Grant:
 
 
 def digest(token: str) -> bytes:
-    """Return what is kept of a token. A plain hash is enough for texts that nobody can guess."""
+    """Return the digest that is kept of a token. A plain hash is enough for texts that cannot be guessed."""
     return hashlib.sha256(token.encode()).digest()
 
 
 def find_grant(grants: tuple[Grant, ...], proof: bytes) -> Grant | None:
-    """Return whose token has the digest `proof`. Every one is compared, so the time tells nothing."""
+    """Return the grant whose token has the digest `proof`. All are compared, so that the time taken reveals nothing."""
     found = None
     for grant in grants:
         if hmac.compare_digest(grant.proof, proof):
@@ -59,7 +59,7 @@ def read_tokens(path: str) -> tuple[Grant, ...]:
     """Return the grants of a token file.
 
     Raises `UsageError` for a file that cannot be read, has a wrong line, or that others can read or write. A group may
-    read one that only holds digests, which is how Kubernetes and systemd hand files to a service.
+    read a file that holds only digests, because Kubernetes and systemd give files to a service in this way.
     """
     content, mode = read_private(path, FILE_NBYTES, forbidden=0o027)
     try:
@@ -77,7 +77,7 @@ def read_tokens(path: str) -> tuple[Grant, ...]:
 def parse_tokens(text: str, path: str) -> tuple[Grant, ...]:
     """Return the grants of lines `NAME SCOPE[,SCOPE] TOKEN [KEY=VALUE]`.
 
-    `UsageError` names a wrong line, never its token. A name may have several tokens, all with one share.
+    Raises `UsageError` that names a wrong line, never its token. A name may have several tokens, all with one share.
     """
     grants: dict[bytes, Grant] = {}
     shares: dict[str, tuple[tuple[str, Any], ...]] = {}
@@ -97,7 +97,7 @@ def parse_tokens(text: str, path: str) -> tuple[Grant, ...]:
 
 
 def lines(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield number and words of every line that is neither empty nor a comment."""
+    """Yield the number and the words of every line that is neither empty nor a comment."""
     for number, line in enumerate(text.split("\n"), 1):
         words = line.split()
         if words and not words[0].startswith("#"):
@@ -105,7 +105,7 @@ def lines(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def parse_line(words: list[str]) -> Grant:
-    """Return the grant of one line; `ValueError` says what a line is."""
+    """Return the grant of one line; `ValueError` states what is wrong with it."""
     if len(words) < 3:
         raise ValueError(f"has {len(words)} words; write NAME SCOPE[,SCOPE] TOKEN [KEY=VALUE]")
     name, scopes, token, *limits = words
@@ -118,7 +118,7 @@ def parse_line(words: list[str]) -> Grant:
 
 
 def parse_share(words: list[str]) -> tuple[tuple[str, Any], ...]:
-    """Return the attributes of a share that words KEY=VALUE set, by name."""
+    """Return the attributes of a share that the words KEY=VALUE set, sorted by name."""
     found: dict[str, Any] = {}
     known = {key.name: key for key in keys().values() if key.section == "share"}
     for number, word in enumerate(words, 4):
@@ -135,7 +135,7 @@ def parse_share(words: list[str]) -> tuple[tuple[str, Any], ...]:
 
 
 def parse_proof(token: str) -> bytes:
-    """Return the digest of what a line says: a token, or `sha256:` and its digest in hexadecimal."""
+    """Return the digest of a line's token, which is given itself or as `sha256:` and its digest in hexadecimal."""
     if token.startswith("sha256:"):
         found = DIGEST.fullmatch(token)
         if found is None:

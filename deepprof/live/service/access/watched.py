@@ -1,4 +1,4 @@
-"""Files that are read again when they change; what is broken then does not replace what was good."""
+"""Files that are read again when they change; if the new content is broken, the former value is kept."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ State = tuple[tuple[int, ...] | None, ...]
 
 
 class WatchedFiles(Generic[T]):
-    """What `load` makes of files, made anew when one of `paths` has changed.
+    """The value that `load` makes from files, made again when one of `paths` has changed.
 
-    The first load raises `UsageError`; a later one that does is logged as `event`, once, and the value stays.
+    A `UsageError` of the first load is raised; that of a later load is logged as `event`, once, and the value stays.
     """
 
     def __init__(self, paths: Sequence[str], load: Callable[[], T], event: str) -> None:
@@ -30,7 +30,7 @@ class WatchedFiles(Generic[T]):
         self._value = load()
 
     def look(self) -> T:
-        """Return the value as the files now have it."""
+        """Return the value of the files as they are now."""
         state = read_state(self._paths)
         if state != self._state:
             self._state = state
@@ -47,12 +47,12 @@ class WatchedFiles(Generic[T]):
 
 
 def read_state(paths: Sequence[str]) -> State:
-    """Return what changes when files are written or replaced; None for one that is not there."""
+    """Return the attributes that change when files are written or replaced; None for a missing file."""
     return tuple(read_one(path) for path in paths)
 
 
 def read_one(path: str) -> tuple[int, ...] | None:
-    """Return identity, size and times of one file."""
+    """Return the identity, size and times of one file."""
     try:
         found = os.stat(path)
     except OSError:
@@ -61,9 +61,9 @@ def read_one(path: str) -> tuple[int, ...] | None:
 
 
 def read_private(path: str, most_nbytes: int, forbidden: int) -> tuple[bytes, int]:
-    """Return content and mode of a file that is ours or root's and whose mode has no bit of `forbidden`.
+    """Return content and mode of a file that belongs to our user or root and whose mode has no bit of `forbidden`.
 
-    Raises `UsageError` for any other, and for one larger than `most_nbytes`.
+    Raises `UsageError` for any other file, and for one larger than `most_nbytes`.
     """
     try:
         with open(path, "rb", opener=open_at_once) as file:
@@ -78,12 +78,12 @@ def read_private(path: str, most_nbytes: int, forbidden: int) -> tuple[bytes, in
 
 
 def open_at_once(path: str, flags: int) -> int:
-    """Open without waiting for a writer, should `path` be a pipe."""
+    """Open `path` without waiting for a writer in case it is a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def check_owner(path: str, found: os.stat_result, forbidden: int) -> None:
-    """Raise `UsageError` where someone else could read or write what they must not."""
+    """Raise `UsageError` where another user could read or write the file in a way that is forbidden."""
     if not stat.S_ISREG(found.st_mode):
         raise UsageError(printable(f"{path}: is no file; check the path"))
     if found.st_uid not in {0, os.geteuid()}:

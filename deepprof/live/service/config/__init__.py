@@ -1,4 +1,4 @@
-"""The daemon's configuration: a typed value from a TOML file, the environment and flags, the later of which win."""
+"""The daemon's configuration: a typed value from a TOML file, the environment and flags; the later of these win."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be true of several keys together."""
+"""The rules that several keys must meet together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deepprof.live.service.config.sections import Config
 __all__ = ["check_config"]
 
 MOST_ADDRESSES = 8
-SEGMENTS = 4  # the least number of a journal: one is written, one read, and the oldest may go
+SEGMENTS = 4  # the least number of a journal: one is written, one is read, and the oldest may be removed
 
 
 def check_config(config: Config) -> None:
@@ -22,12 +22,12 @@ def check_config(config: Config) -> None:
 
 
 def journal_is_short(config: Config) -> bool:
-    """Whether the journal holds too few segments to let the oldest go."""
+    """Return whether the journal holds too few segments to remove the oldest."""
     return config.journal.total_nbytes < SEGMENTS * config.journal.segment_nbytes
 
 
 def say_journal(config: Config) -> str:
-    """Return what a short journal needs."""
+    """Return the problem of a short journal."""
     least = format_nbytes(SEGMENTS * config.journal.segment_nbytes)
     return f"journal.total_nbytes: must be at least {least}, {SEGMENTS} segments; raise it or lower segment_nbytes"
 

@@ -1,4 +1,4 @@
-"""One raw value, from a file or a text, made the value of its key, or refused with what is allowed."""
+"""Conversion of one raw value, from a file or a text, to the value of its key; an error states what is allowed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no":
 
 
 def convert(key: ConfigKey, raw: object) -> Any:
-    """Return the value of `key` for what a file holds or a text says; `ValueError` says what is allowed."""
+    """Return the value of `key` for a raw value from a file or a text; `ValueError` states what is allowed."""
     return CONVERTERS[key.kind](key, raw)
 
 
@@ -30,7 +30,7 @@ def to_number(key: ConfigKey, raw: object) -> int:
 
 
 def read_number(key: ConfigKey, raw: object) -> int:
-    """Return the number that `raw` is or says; a time is always a text, with its unit, but 0 needs none."""
+    """Return the number that `raw` is or contains; a time is always a text with its unit, but 0 needs none."""
     if key.kind == "duration" and (bare := bare_number(raw)) is not None:
         if bare == 0 and key.low == 0:
             return 0
@@ -120,14 +120,14 @@ CONVERTERS: Mapping[Kind, Callable[[ConfigKey, object], Any]] = {
 
 
 def quote(raw: object) -> str:
-    """Return a raw value as short as a message can bear, on one printable line."""
+    """Return a raw value shortened for a message, on one printable line."""
     if isinstance(raw, int) and raw.bit_length() > 64:  # Python refuses to print very long ones
         return f"a number of {raw.bit_length()} bits"
     return shorten(printable(repr(raw)) if isinstance(raw, str | int | float) else f"a {type(raw).__name__}")
 
 
 def allowed(key: ConfigKey) -> str:
-    """Return what the key's value may be, in words."""
+    """Return the values that the key may have, in words."""
     return WORDS[key.kind](key)
 
 

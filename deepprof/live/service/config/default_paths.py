@@ -1,4 +1,4 @@
-"""Where things are when the configuration does not say."""
+"""The default paths, used where the configuration names none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["find_store", "listen_addresses"]
 
 
 def find_store(config: Config, environ: Mapping[str, str] | None = None) -> Path:
-    """Return the store's directory: as configured, else systemd's for the service, else one in the user's state."""
+    """Return the store's directory: as configured, else systemd's, else one in the user's state directory."""
     known = os.environ if environ is None else environ
     if config.store.path:
         return Path(config.store.path)
@@ -27,7 +27,7 @@ def find_store(config: Config, environ: Mapping[str, str] | None = None) -> Path
 
 
 def listen_addresses(config: Config, environ: Mapping[str, str] | None = None) -> tuple[DaemonAddress, ...]:
-    """Return where to listen: as configured, else the default socket. Raises `UsageError` for what is no address."""
+    """Return where to listen: as configured, else the default socket. Raises `UsageError` for an invalid address."""
     from deepprof.live.wire.addresses import (  # its package brings polars, too slow for --help
         default_address,
         parse_address,

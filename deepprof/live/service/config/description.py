@@ -1,4 +1,4 @@
-"""A configuration as the TOML file that gives it, with what every key means."""
+"""A configuration written as TOML, with a comment on the meaning of every key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMNS = 100
 
 
 def describe_config(config: Config | None = None) -> str:
-    """Return a configuration (without one: the default) as TOML with comments; `load_config` reads it back."""
+    """Return a configuration (None: the default) as TOML with comments; `load_config` reads it back."""
     shown = Config() if config is None else config
     parts = [
         "\n".join(describe_section(section, list(own), shown))
@@ -53,7 +53,7 @@ def write_value(key: ConfigKey, value: Any) -> str:
 
 
 def write(value: Any) -> str:
-    """Return a number, truth, text, list or table as TOML on one line."""
+    """Return a number, boolean, text, list or table as TOML on one line."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
@@ -64,5 +64,5 @@ def write(value: Any) -> str:
 
 
 def quote(text: str) -> str:
-    """Return a printable text as TOML's basic string, which has JSON's escapes."""
+    """Return a printable text as a basic string of TOML, which has the same escapes as JSON."""
     return json.dumps(text, ensure_ascii=False)

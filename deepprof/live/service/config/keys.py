@@ -1,4 +1,4 @@
-"""The keys of the configuration as a table, read off the sections' types."""
+"""The keys of the configuration as a table, made from the types of the sections."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Kind = Literal["count", "nbytes", "duration", "truth", "choice", "text", "texts"
 class ConfigKey:
     """One key: `path` is `section.key` (or `key`), `attribute` its name in the section's struct.
 
-    `choices` is what a choice may be, `low` and `high` a number's range.
+    `choices` are the allowed values of a choice, `low` and `high` the range of a number.
     """
 
     path: str
@@ -38,7 +38,7 @@ class ConfigKey:
 
     @property
     def section(self) -> str:
-        """The section's name, empty for keys outside of one."""
+        """The section's name, empty for keys without a section."""
         return self.path.rpartition(".")[0]
 
     @property
@@ -48,7 +48,7 @@ class ConfigKey:
 
     @property
     def variable(self) -> str:
-        """The environment variable that sets it."""
+        """The environment variable that sets the key."""
         return "DEEPPROF_SERVE_" + self.path.replace(".", "_").upper()
 
 
@@ -79,7 +79,7 @@ def member(hint: Any, path: str, spec: Any) -> ConfigKey | type[Struct]:
 
 
 def classify(kind: Any, meta: Meta) -> tuple[Kind, tuple[str, ...]]:
-    """Return a type's kind, and its choices where it has some."""
+    """Return the kind of a key with this type, and its choices if it has some."""
     if meta.extra is not None:
         return meta.extra["kind"], ()
     if kind is bool or kind is str:
@@ -102,5 +102,5 @@ def look_up(path: str) -> ConfigKey:
 
 
 def nearest(word: str, known: Mapping[str, object]) -> str:
-    """Return the known word that is most like `word`, empty when none is."""
+    """Return the known word that is most similar to `word`, empty if none is similar."""
     return next(iter(get_close_matches(word[:MAX_COMPARED_CHARS], known, n=1, cutoff=0.5)), "")

@@ -1,4 +1,4 @@
-"""The layers of the configuration, a file below variables below flags, laid on each other."""
+"""Loading the configuration: flags take precedence over variables, and variables over a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from deepprof.render.plain import shorten
 __all__ = ["load_config"]
 
 PREFIX = "DEEPPROF_SERVE_"
-FILE = PREFIX + "CONFIG"  # the one variable that is no key: names the file
+FILE = PREFIX + "CONFIG"  # the only variable that is no key: it names the file
 MAX_CONFIG_NBYTES = 1 << 20  # bytes of a configuration file
 
 Values = dict[str, Any]  # by the key's path
@@ -33,7 +33,7 @@ def load_config(
     """Return the configuration of a TOML file, `DEEPPROF_SERVE_*` variables and flags (`section.key` → text).
 
     Later ones win. Without `file` the variable `DEEPPROF_SERVE_CONFIG` names it; without `environ` that of the process
-    is read. Raises `UsageError` with one line that says where and what is allowed.
+    is read. Raises `UsageError` with one line that states the place and what is allowed.
     """
     known = os.environ if environ is None else environ
     path = file or (Path(known[FILE]) if known.get(FILE) else None)
@@ -49,7 +49,7 @@ def read_file(path: Path) -> Values:
 
 
 def parse_file(path: Path) -> Mapping[str, Any]:
-    """Return what a TOML file says, as it stands there."""
+    """Return the content of a TOML file, unconverted."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_CONFIG_NBYTES + 1)
@@ -97,7 +97,7 @@ def read_flags(flags: Mapping[str, str]) -> Values:
 
 
 def put(place: str, path: str, raw: object) -> tuple[str, Any]:
-    """Return path and value of one key; an error names the place."""
+    """Return path and converted value of one key; an error names the place."""
     try:
         return path, convert(look_up(path), raw)
     except ValueError as error:
@@ -105,7 +105,7 @@ def put(place: str, path: str, raw: object) -> tuple[str, Any]:
 
 
 def build(values: Values) -> Config:
-    """Return the configuration of checked values, defaults where there is none."""
+    """Return the configuration with checked values, and the defaults for the other keys."""
     nested: dict[str, Any] = {}
     for path, value in values.items():
         section, _, name = path.rpartition(".")
@@ -114,5 +114,5 @@ def build(values: Values) -> Config:
 
 
 def refused(place: str, problem: str) -> UsageError:
-    """Return the error of one place, on one printable line of bounded length."""
+    """Return the error for one place, on one printable line of bounded length."""
     return UsageError(printable(f"{shorten(place, 200)}: {problem}"))

@@ -21,7 +21,7 @@ def parse_nbytes(text: str) -> int:
 
 
 def parse_duration(text: str) -> int:
-    """Return a time such as `30s` or `7d` in nanoseconds; `ValueError` for anything else, so also without a unit."""
+    """Return a time such as `30s` or `7d` in nanoseconds; `ValueError` for anything else, also without a unit."""
     found = TIME.fullmatch(text)
     if found is None:
         raise ValueError("is not a time with its unit such as 30s or 7d (ms, s, min, h, d)")
@@ -35,7 +35,7 @@ def format_nbytes(nbytes: int) -> str:
 
 
 def format_duration(duration_ns: int) -> str:
-    """Return whole milliseconds of `duration_ns` in the largest unit that leaves a whole number."""
+    """Return `duration_ns`, cut to whole milliseconds, in the largest unit that leaves a whole number."""
     unit, size = largest(duration_ns, TIMES)
     return f"{duration_ns // size}{unit}"
 

@@ -1,7 +1,7 @@
 """Every key of the configuration: its type, its default, what is allowed and what it means.
 
-Attributes carry their unit (`_ns`, `nbytes`); in files and variables a time is written with its unit and its key
-without (`keep_for = "30d"`). Nothing here is secret: credentials are named by the path of their file.
+Attributes carry their unit (`_ns`, `nbytes`); in files and variables the unit is part of the value and not of the key
+(`keep_for = "30d"`). Nothing here is secret: credentials are given as the path of their file.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     log: LogSection = LogSection()
 
     def wire_limits(self) -> WireLimits:
-        """Return what messages are checked against."""
+        """Return the limits that messages are checked against."""
         from deepprof.live.wire.limits import WireLimits
 
         return WireLimits(**{name: getattr(self.limits, name) for name in WIRE})

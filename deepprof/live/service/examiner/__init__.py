@@ -1,4 +1,4 @@
-"""Who examines jobs now and then: the rules over their latest raw records, and what is kept of anomalies."""
+"""Regular examination of jobs: the rules run over their latest raw records, and anomalies are captured."""
 
 from deepprof.live.service.examiner.examiner import Examiner
 

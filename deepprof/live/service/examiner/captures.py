@@ -1,4 +1,4 @@
-"""The raw windows that were kept: which there are, and which go when there are too many."""
+"""The captures, which are raw windows that were kept: their list, and which are removed when there are too many."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = re.compile(r"\d+-\d+")
 
 
 class KeptCapture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One capture: a folder of this name, which `deepprof diagnose` reads."""
+    """One capture: a folder named `name`, which `deepprof diagnose` reads."""
 
     name: str
     job: str
@@ -34,7 +34,7 @@ class KeptCapture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(slots=True)
 class Captures:
-    """The captures in a folder, oldest first; never more than `most`, nor more bytes than `most_nbytes`."""
+    """The captures in a folder, oldest first; at most `most` of them, and at most `most_nbytes` bytes."""
 
     folder: Path
     most: int
@@ -43,7 +43,7 @@ class Captures:
 
     @classmethod
     def open(cls, folder: Path, most: int, most_nbytes: int) -> Captures:
-        """Return the captures in `folder`, without those that were never noted; other folders are left alone.
+        """Return the captures in `folder`; captures that are not listed are removed, other folders stay unchanged.
 
         Raises `StoreError` and `OSError`.
         """
@@ -63,21 +63,21 @@ class Captures:
         return NAME.fullmatch(name) is not None and (self.folder / name).is_dir()
 
     def _remove_unlisted(self) -> None:
-        """Remove captures that were written when the daemon was killed, before it could note what they are."""
+        """Remove captures that a killed daemon had written but not yet listed."""
         known = {kept.name for kept in self.kept}
         for path in self.folder.iterdir():
             if self.has(path.name) and path.name not in known:
                 self.discard(path.name)
 
     def name(self, unix_ns: int) -> str:
-        """Return the name of a new capture."""
+        """Return an unused name for a new capture."""
         names = {kept.name for kept in self.kept}
         return next(name for i in range(len(names) + 1) if (name := f"{unix_ns}-{i}") not in names)
 
     def add(self, kept: KeptCapture) -> None:
-        """Take in a capture that was written, and let the oldest go where there are too many.
+        """Add a capture that was written, and remove the oldest ones where there are too many.
 
-        Raises `ValueError` for one that is too large alone, and `OSError`; then it is gone.
+        Raises `ValueError` for a capture that alone is too large, and `OSError`; in both cases it is removed.
         """
         after = [*self.kept, kept]
         while len(after) > self.most or sum(one.nbytes for one in after) > self.most_nbytes:
@@ -99,7 +99,7 @@ class Captures:
             self._keep(after)
 
     def discard(self, name: str) -> None:
-        """Remove a capture that was written and is not to be kept."""
+        """Remove the folder of a capture."""
         shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def measure(self, name: str) -> int:
@@ -122,5 +122,5 @@ class Captures:
 
 
 def read_list(path: Path) -> list[KeptCapture]:
-    """Return what the list says, nothing where there is none yet. Raises `OSError` and `MsgspecError`."""
+    """Return the captures in the list, none where the list does not exist yet. Raises `OSError` and `MsgspecError`."""
     return msgspec.json.decode(path.read_bytes(), type=list[KeptCapture]) if path.exists() else []

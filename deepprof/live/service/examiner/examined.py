@@ -1,4 +1,4 @@
-"""What is known of a job since it was last examined."""
+"""The result of a job's last examination."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["LatestExamination"]
 
 
 class LatestExamination(msgspec.Struct):
-    """The last examination of a job, and since when its findings were seen in a row (`since`, beside `found`).
+    """The last examination of a job; `since` is the time from which on every examination had each finding in `found`.
 
-    `at_ns` (monotonic clock) and `records` (accepted by then) are also those of one that failed.
+    `at_ns` (monotonic clock) and `records` (accepted by then) are also set by an examination that failed.
     """
 
     found: list[FindingSummary] = []
@@ -28,7 +28,7 @@ class LatestExamination(msgspec.Struct):
     records: int = 0
 
     def learn(self, result: ExaminationResult, now_unix_ns: int) -> None:
-        """Take in what an examination found now."""
+        """Store the result of an examination."""
         before = {(f.rule, f.rank): since for f, since in zip(self.found, self.since, strict=True)}
         self.since = [before.get((f.rule, f.rank), now_unix_ns) for f in result.findings]
         self.found, self.loops, self.report, self.unix_ns = result.findings, result.figures, result.report, now_unix_ns
@@ -36,10 +36,10 @@ class LatestExamination(msgspec.Struct):
     def active(self, rank: int) -> Mapping[str, str]:
         """Return the open findings that concern a rank: rule → severity."""
         told = [f for f in self.found if f.rank in (None, rank)]
-        return MappingProxyType({f.rule: f.severity for f in reversed(told)})  # what repeats a finding follows it
+        return MappingProxyType({f.rule: f.severity for f in reversed(told)})  # the first finding of a rule decides
 
     def order(self) -> list[str]:
-        """Return the rules that found something, as the report tells them: a cause before what it explains."""
+        """Return the rules with findings, in the order of the report: a cause before the findings that it explains."""
         return list(dict.fromkeys(f.rule for f in self.found))
 
     def findings(self) -> wire.GetFindingsResponse:
@@ -64,13 +64,13 @@ class LatestExamination(msgspec.Struct):
         return [wire.LoopMetrics(**msgspec.structs.asdict(one)) for one in self.loops]
 
     def encode(self) -> str:
-        """Return all of it but what only this run of the daemon knows."""
+        """Return all fields as JSON, except those that are valid only in this run of the daemon."""
         kept = LatestExamination(self.found, self.since, self.loops, self.report, self.unix_ns)
         return msgspec.json.encode(kept).decode()
 
     @classmethod
     def decode(cls, content: str) -> LatestExamination | None:
-        """Return what `encode` has written, None for anything else."""
+        """Return the examination from the text that `encode` returned, None for any other text."""
         try:
             known = msgspec.json.decode(content, type=cls)
         except msgspec.MsgspecError:

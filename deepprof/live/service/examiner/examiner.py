@@ -1,4 +1,4 @@
-"""When jobs are examined, and what is known of them since."""
+"""Decides when jobs are examined, and keeps the results."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ __all__ = ["Examiner"]
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
-PAUSE_S = 30.0  # after a failure that is not the examined job's
-PIN_S = 60.0  # for which a reader keeps the journal from letting go; one that takes longer may find a gap
+PAUSE_S = 30.0  # after a failure that the examined job did not cause
+PIN_S = 60.0  # for which a reader keeps the journal from removing segments; a slower reader may find a gap
 EXAMINED = "examined/"
-QUIET_NS = 600 * 10**9  # between two captures of one rank that nobody asked for
-WINDOW_NBYTES = 256 << 20  # of messages: looked at together when the rules are run
-SETTLE_NBYTES = 512 << 20  # … when a rank has ended
-CAPTURE_NBYTES = 32 << 20  # … kept around an anomaly
+QUIET_NS = 600 * 10**9  # between two automatic captures of one rank
+WINDOW_NBYTES = 256 << 20  # most bytes of messages in one run of the rules
+SETTLE_NBYTES = 512 << 20  # most bytes of messages of an ended rank that is analysed as a whole
+CAPTURE_NBYTES = 32 << 20  # most bytes of messages in a capture
 ALONE = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 class Examiner:
-    """Examines one job at a time, in a process of its own, each at most every `examine.every`."""
+    """Examines one job at a time, in a separate process; each job at most once every `examine.every`."""
 
     def __init__(self, engine: Engine, config: Config, captures: Captures) -> None:
         self.engine, self.config, self.captures = engine, config.examine, captures
         self.known: dict[str, LatestExamination] = {}
         self.done = self.failures = 0
         self._captured: dict[tuple[str, int], int] = {}
-        self._wanted: list[tuple[DaemonRank, str]] = []  # captures that anomalies ask for
-        self._postponed: dict[int, int] = {}  # sessions that could not be settled now, until when
+        self._wanted: list[tuple[DaemonRank, str]] = []  # captures requested because of anomalies
+        self._postponed: dict[int, int] = {}  # by session: the time before which it is not settled again
         self._turn = asyncio.Lock()
 
     async def run(self) -> None:
@@ -73,7 +73,7 @@ class Examiner:
                 await asyncio.sleep(PAUSE_S)
 
     async def look(self) -> None:
-        """Do what is due: captures first, then ranks that have ended, then the job that waits longest."""
+        """Do the work that is due: captures first, then ranks that have ended, then the job that waits longest."""
         self.let_go()
         if self._wanted:
             await self.capture(*self._wanted.pop(0))
@@ -83,7 +83,7 @@ class Examiner:
             await self.examine(job)
 
     def let_go(self) -> None:
-        """Forget what is known of jobs and ranks that are no longer here."""
+        """Remove the data of jobs and ranks that the daemon no longer has."""
         jobs = self.engine.roster.jobs
         self.known = {job: known for job, known in self.known.items() if job in jobs}
         for key in [key for key in list(self._captured) if self.engine.roster.find(*key) is None]:
@@ -92,11 +92,11 @@ class Examiner:
             del self._postponed[number]
 
     def is_here(self, rank: DaemonRank) -> bool:
-        """Return whether a rank is still one of the daemon's: its job may be forgotten while it is examined."""
+        """Return whether the daemon still has a rank: its job may be removed while it is examined."""
         return self.engine.roster.find(*rank.key) is rank
 
     def next_job(self) -> str | None:
-        """Return the job whose examination is due longest."""
+        """Return the job whose examination has been due longest, or None."""
         now, due = self.engine.clock.monotonic_ns(), []
         for job, ranks in self.engine.roster.jobs.items():
             known = self.known.get(job, LatestExamination(at_ns=-self.config.every_ns))
@@ -115,7 +115,7 @@ class Examiner:
             self.learn(job, result, here)
 
     def learn(self, job: str, result: ExaminationResult, ranks: Sequence[DaemonRank]) -> None:
-        """Take in what an examination found."""
+        """Store and show the result of an examination."""
         known = self.known.setdefault(job, LatestExamination())
         known.learn(result, self.engine.clock.unix_ns())
         for rank in ranks:
@@ -125,7 +125,7 @@ class Examiner:
         self.note(lambda: self.engine.history.save_text(f"{EXAMINED}{job}", content, job))
 
     def note(self, change: Callable[[], None]) -> None:
-        """Have the worker's thread change what the history knows of examinations; a full disk is no reason to stop."""
+        """Have the worker's thread change the examinations in the history; an error, such as a full disk, is logged."""
 
         def do() -> None:
             try:
@@ -136,7 +136,7 @@ class Examiner:
         self.engine.worker.call(do)
 
     def remember(self) -> None:
-        """Take up what was known when the daemon was last stopped."""
+        """Load the examinations that were saved before the daemon was last stopped."""
         for key, content in self.engine.history.list_texts(EXAMINED).items():
             known = LatestExamination.decode(content)
             if known is not None:
@@ -149,7 +149,7 @@ class Examiner:
     # -- ranks that have ended --
 
     def can_settle(self, rank: DaemonRank) -> bool:
-        """Return whether all records of a rank are there to be analysed as a whole."""
+        """Return whether a rank has ended and all its records can be analysed as a whole now."""
         if not rank.mined_end or rank.settled or rank.unsettled:
             return False
         if self.engine.clock.monotonic_ns() < self._postponed.get(rank.number, 0):
@@ -176,7 +176,7 @@ class Examiner:
     # -- what is kept --
 
     def notice(self, rank: DaemonRank, event: SessionEvent) -> None:
-        """Have a capture taken of what a session noticed; for the worker's thread."""
+        """Request a capture for an event of a session; called in the worker's thread."""
         now, last = self.engine.clock.monotonic_ns(), self._captured.get(rank.key)
         if event.kind not in ("slow", "lost", "gap") or (last is not None and now - last < QUIET_NS):
             return
@@ -211,9 +211,9 @@ class Examiner:
     async def ask(
         self, ranks: Sequence[DaemonRank], places: dict[int, list[JournalPlace]] | None = None, *, whole: bool = False
     ) -> ExaminationResult | None:
-        """Return what the process finds in the latest records of ranks; None where it fails.
+        """Return the result of the process for the latest records of ranks; None where it fails.
 
-        With `whole` a record that is damaged is such a failure, otherwise there is a gap.
+        With `whole` a damaged record is such a failure, otherwise it becomes a gap.
         """
         if places is None:
             share = WINDOW_NBYTES // max(1, len(ranks))
@@ -226,7 +226,7 @@ class Examiner:
     async def run_process(
         self, ranks: Sequence[DaemonRank], places: dict[int, list[JournalPlace]], *args: str, whole: bool = False
     ) -> bytes | None:
-        """Return what the process writes, one at a time; None, and a line in the log, where it fails."""
+        """Run one process at a time and return its output; None, and a line in the log, where it fails."""
         command = [sys.executable, "-m", "deepprof.live.service.examination", "--data", str(self.config.memory_nbytes)]
         async with self._turn:
             process = await asyncio.create_subprocess_exec(
@@ -264,7 +264,7 @@ class Examiner:
         stream = process.stdin
         if stream is None:
             raise RuntimeError("the process has no stdin")
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its exit says why
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the exit of the process shows why
             for rank in ranks:
                 async for message in self.messages(rank, places[rank.number], whole=whole):
                     content = message.SerializeToString()
@@ -276,9 +276,9 @@ class Examiner:
     async def messages(
         self, rank: DaemonRank, places: list[JournalPlace], *, whole: bool = False
     ) -> AsyncGenerator[wire.ReadWindowResponse]:
-        """Give the messages of a window, read in another thread; the journal keeps them for a while.
+        """Yield the messages of a window, read in another thread; the journal keeps them for `PIN_S`.
 
-        Not as long as the reader likes: one that never reads would have the journal grow until the disk is full.
+        The time is limited because a reader that never reads would let the journal grow until the disk is full.
         """
         with contextlib.ExitStack() as held:
             held.enter_context(self.engine.journal.pin())
@@ -291,18 +291,18 @@ class Examiner:
     # -- what is known --
 
     async def read_window(self, rank: DaemonRank) -> AsyncGenerator[wire.ReadWindowResponse]:
-        """Give all messages of a rank that are kept."""
+        """Yield all messages of a rank that the journal still has."""
         async with contextlib.aclosing(self.messages(rank, self.engine.journal.window(rank.number))) as messages:
             async for message in messages:
                 yield message
 
     def order(self, job: str) -> list[str]:
-        """Return the rules that found something in a job, in the report's order."""
+        """Return the rules with findings in a job, in the report's order."""
         known = self.known.get(job)
         return [] if known is None else known.order()
 
     def findings(self, job: str) -> wire.GetFindingsResponse:
-        """Return what was found in a job."""
+        """Return the findings of a job."""
         known = self.known.get(job)
         return wire.GetFindingsResponse() if known is None else known.findings()
 
@@ -312,7 +312,7 @@ class Examiner:
         return [] if known is None else known.figures()
 
     def forget(self, job: str) -> None:
-        """Forget what is known of a job."""
+        """Remove the examination and the captures of a job."""
         self.known.pop(job, None)
         self._wanted = [(rank, reason) for rank, reason in self._wanted if rank.hello.job != job]
         self.note(lambda: self.engine.history.delete_text(f"{EXAMINED}{job}"))  # one may just have been written
@@ -332,17 +332,17 @@ async def collect(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
 
 
 def accepted(ranks: Iterable[DaemonRank]) -> int:
-    """Return how many records of ranks were accepted."""
+    """Return how many records of the ranks were accepted."""
     return sum(rank.view.account.accepted for rank in ranks)
 
 
 def size_of(places: Sequence[JournalPlace]) -> int:
-    """Return how many bytes the messages at places have."""
+    """Return the size in bytes of the messages at `places`."""
     return sum(place.length for place in places)
 
 
 def choose(ranks: Sequence[DaemonRank], most: int) -> list[DaemonRank]:
-    """Return the ranks that stand for a job: all, or the first, the slowest and quickest, and some evenly between."""
+    """Return the ranks to examine for a job: all, or the first, the slowest and quickest, and some evenly between."""
     ordered = sorted(ranks, key=lambda rank: rank.hello.rank)
     if len(ordered) <= most:
         return ordered

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["is_whole", "latest", "window_messages"]
 
-DAMAGED = "damaged"  # why records are missing that the journal held
-NAMES_NBYTES, BATCH_NAMES = 1 << 20, 1 << 15  # of texts in one message
+DAMAGED = "damaged"  # reason of a gap where the journal's frames cannot be read
+NAMES_NBYTES, BATCH_NAMES = 1 << 20, 1 << 15  # most bytes and number of names in one message
 
 
 def latest(journal: Journal, rank: DaemonRank, nbytes: int) -> list[JournalPlace]:
-    """Return the places of a rank's latest messages, `nbytes` of them at most, oldest first."""
+    """Return the places of a rank's latest messages, oldest first; together they have at most `nbytes` bytes."""
     places, size = journal.window(rank.number), 0
     for index in range(len(places) - 1, -1, -1):
         size += places[index].length
@@ -31,16 +31,16 @@ def latest(journal: Journal, rank: DaemonRank, nbytes: int) -> list[JournalPlace
 
 
 def is_whole(journal: Journal, rank: DaemonRank, places: list[JournalPlace]) -> bool:
-    """Return whether the places hold all that the rank has ever sent."""
+    """Return whether `places` hold all messages that the rank has ever sent."""
     return len(places) == len(journal.window(rank.number)) == rank.durable_items
 
 
 def window_messages(
     journal: Journal, rank: DaemonRank, places: list[JournalPlace], *, whole: bool = False
 ) -> Iterator[wire.ReadWindowResponse]:
-    """Yield the rank's Hello and the messages at `places`; names that came before them are repeated.
+    """Yield the rank's Hello and the messages at `places`; devices and names sent before them are repeated.
 
-    What cannot be read any more is a gap, or with `whole` a `JournalError`.
+    A message that cannot be read any more becomes a gap, or with `whole` raises `JournalError`.
     """
     number, complete = rank.hello.rank, is_whole(journal, rank, places)
     frames = read_frames(journal, places, whole=whole)
@@ -57,7 +57,7 @@ def window_messages(
 
 
 def read_frames(journal: Journal, places: list[JournalPlace], *, whole: bool) -> Iterator[tuple[JournalFrame, bool]]:
-    """Yield the frames that can be read, and whether one before each could not. With `whole` raises `JournalError`."""
+    """Yield each readable frame, and whether one right before it was not; that raises `JournalError` with `whole`."""
     damaged = False
     for place in places:
         try:
@@ -72,7 +72,7 @@ def read_frames(journal: Journal, places: list[JournalPlace], *, whole: bool) ->
 
 
 def missing(rank: DaemonRank, expected: int, first: int) -> Iterator[wire.ReadWindowResponse]:
-    """Yield a gap up to the record `first`, and what may have been said in it."""
+    """Yield a gap up to the record `first`, and the devices and names that may have been sent in it."""
     if first > expected:
         gap = records.Gap(first=expected, lost=first - expected, reason=DAMAGED)
         yield wire.ReadWindowResponse(rank=rank.hello.rank, gap=gap)
@@ -80,7 +80,7 @@ def missing(rank: DaemonRank, expected: int, first: int) -> Iterator[wire.ReadWi
 
 
 def parse(number: int, frame: JournalFrame) -> wire.ReadWindowResponse:
-    """Return the message that a frame holds."""
+    """Return the message in a frame."""
     message = wire.ReadWindowResponse(rank=number)
     if frame.kind in ("batch", "gap", "end"):
         getattr(message, frame.kind).MergeFromString(frame.payload)
@@ -89,7 +89,7 @@ def parse(number: int, frame: JournalFrame) -> wire.ReadWindowResponse:
 
 
 def described(rank: DaemonRank, first: int) -> Iterator[wire.ReadWindowResponse]:
-    """Yield batches without records that say what the messages before the window said: devices, and names in pieces."""
+    """Yield batches without records that repeat the devices, and the names in pieces, of earlier messages."""
     if rank.devices:
         devices = records.Table(kind=records.TABLE_KIND_DEVICES, arrow=rank.devices)
         yield wire.ReadWindowResponse(rank=rank.hello.rank, batch=records.Batch(first=first, tables=[devices]))
@@ -102,7 +102,7 @@ def described(rank: DaemonRank, first: int) -> Iterator[wire.ReadWindowResponse]
 
 
 def piece_end(names: Sequence[str], begin: int) -> int:
-    """Return behind which name a message of names has to end that begins at `begin`."""
+    """Return the end of the names that fit into one message from `begin` on."""
     size = 0
     for end in range(begin, min(len(names), begin + BATCH_NAMES)):
         size += len(names[end].encode())

@@ -1,7 +1,7 @@
 """The exporter: what Prometheus scrapes, from snapshots of the daemon.
 
-`snapshot.py` is what it looks at, `families.py` declares every metric, `exposition.py` writes them as text,
-`endpoints.py` says what stands behind which path, and `http.py` serves it.
+`snapshot.py` defines the snapshots, `families.py` declares every metric, `exposition.py` writes them as text,
+`endpoints.py` answers each path, and `http.py` serves the answers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What stands behind the three paths: `/metrics`, `/healthz` (all of it lives) and `/readyz` (or why not)."""
+"""The answers of the three paths: `/metrics`, `/healthz` (no part has failed) and `/readyz` (ready, or why not)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SCRAPES = 4  # at a time: each holds its text, 5 MB with 1,000 ranks
 
 
 class ExporterPages:
-    """Answers requests from what `look` returns."""
+    """Answers requests from the snapshots that `look` returns."""
 
     def __init__(self, look: Look, exposition: Exposition, settings: ExporterSettings) -> None:
         self._look, self._exposition, self._settings = look, exposition, settings
         self._process = ProcessMetrics()
-        # A thread each: scrapes queue behind each other, and a probe behind none of them.
+        # A thread each: a scrape waits for other scrapes, but a probe does not wait for scrapes.
         self._scraper = ThreadPoolExecutor(1, "deepprof-scrape")
         self._prober = ThreadPoolExecutor(1, "deepprof-probe")
         self._slots = SCRAPES
@@ -58,7 +58,7 @@ class ExporterPages:
         return (self._exposition.render(self._observe()) + self._process.render()).encode()
 
     def _observe(self) -> DaemonSnapshot:
-        """Look, and let no error be taken for one of the connection, or for waiting too long."""
+        """Return a snapshot; errors become `RuntimeError`, so that none is taken for the connection's or a timeout."""
         try:
             return self._look()
         except Exception as error:
@@ -73,6 +73,6 @@ class ExporterPages:
         return say(200, "ready") if snapshot.ready else say(503, snapshot.why_not or "not ready")
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Start no more scrapes and probes."""
         self._scraper.shutdown(wait=False, cancel_futures=True)
         self._prober.shutdown(wait=False, cancel_futures=True)

@@ -1,8 +1,8 @@
-"""Snapshots as Prometheus' text format: which ranks are shown, and their lines.
+"""Snapshots in Prometheus' text format: the choice of the ranks that are shown, and their lines.
 
-The lines are our own, not prometheus_client's, which makes an object per sample: with 1,000 ranks of 55 lines a scrape
-took it 0.4 s, and this 0.06 s with every rank changed. A rank's lines are kept without their numbers; those of a view
-that is the same as at the last scrape are kept whole.
+The lines are not written by prometheus_client, which makes an object per sample: with 1,000 ranks of 55 lines it took
+0.4 s per scrape, and this module takes 0.06 s with every rank changed. A rank's lines are kept without their numbers;
+if its view is the same as at the last scrape, they are kept with their numbers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from deepprof.live.service.views import BUCKETS_S, RankView
 
 __all__ = ["SERIES_CAP", "SERIES_DROPPED", "TTL_S", "Exposition"]
 
-TTL_S = 900.0  # the alert on a collector that says nothing needs seven minutes, and should then stand for a while
+TTL_S = 900.0  # the alert on a silent collector needs seven minutes, and should then stay active for a while
 SERIES_CAP = 100_000  # some 1,800 ranks, 9 MB a scrape
 SERIES_DROPPED: MetricFamily[int] = MetricFamily(
     "deepprof_series_dropped_total",
@@ -60,8 +60,8 @@ class RankLines:
 class Exposition:
     """Writes snapshots as text; keeps what it wrote of each rank. Not for several threads at once.
 
-    A rank is shown while its collector is connected and for `ttl_s` seconds after its last record; of more ranks than
-    `series_cap` series have room for, the oldest stay, each with all its series.
+    A rank is shown while its collector is connected and for `ttl_s` seconds after its last record. If there are more
+    than `series_cap` series, the oldest ranks are shown, each with all its series.
     """
 
     def __init__(self, *, ttl_s: float = TTL_S, series_cap: int = SERIES_CAP) -> None:
@@ -78,13 +78,13 @@ class Exposition:
         return "".join(self._lines(snapshot, jobs))
 
     def _shown(self, snapshot: DaemonSnapshot) -> list[RankView]:
-        """Return the ranks that are not too old, in the order they came in."""
+        """Return the ranks that are not too old, in the order in which they were first seen."""
         oldest_ns = snapshot.now_unix_ns - self._ttl_ns
         fresh = [view for view in snapshot.ranks if view.connected or seen_unix_ns(view) > oldest_ns]
         return sorted(fresh, key=lambda view: (view.first_seen_unix_ns, view.job, view.rank))
 
     def _block(self, view: RankView) -> RankLines:
-        """Return the rank's lines, made anew as far as they have changed."""
+        """Return the rank's lines, of which only the changed parts are made again."""
         last = self._blocks.get((view.job, view.rank))
         if last is not None and (last.view is view or last.view == view):
             return last
@@ -94,13 +94,13 @@ class Exposition:
         return fill(view, shape, draw_template(view))
 
     def _fit_jobs(self, jobs: list[JobTotals]) -> list[JobTotals]:
-        """Return the first jobs that have room; they come before ranks, being few and telling most."""
+        """Return the first jobs whose series fit; jobs take precedence over ranks, as they are few and show most."""
         room = self._cap // len(JOB)
         self._dropped += len(jobs[room:]) * len(JOB)
         return jobs[:room]
 
     def _fit(self, blocks: dict[tuple[str, int], RankLines], used: int) -> dict[tuple[str, int], RankLines]:
-        """Return the first blocks that have room together; once one has none, none after it is shown."""
+        """Return the first blocks that fit together; after one that does not fit, no other is shown."""
         fitting: dict[tuple[str, int], RankLines] = {}
         for key, block in blocks.items():
             used += block.series
@@ -121,7 +121,7 @@ class Exposition:
 
 
 def seen_unix_ns(view: RankView) -> int:
-    """Return when the rank was last heard of."""
+    """Return when the rank last sent, or was first seen."""
     return max(view.first_seen_unix_ns, view.last_record_unix_ns)
 
 
@@ -145,7 +145,7 @@ def sum_jobs(ranks: Iterable[RankView], shown: Iterable[str]) -> list[JobTotals]
 
 
 def find_shape(view: RankView) -> Sequence[object]:
-    """Return all on which a rank's lines depend besides their numbers; its job and rank are the same anyway."""
+    """Return everything on which a rank's lines depend besides their numbers, its job and its rank."""
     own = [family.series(view) for family in VARYING_OF_RANK]
     return [own, [(device.device, *(family.series(device) for family in VARYING_OF_DEVICE)) for device in view.devices]]
 
@@ -168,7 +168,7 @@ def find_numbers(view: RankView) -> list[float]:
 
 
 def draw_template(view: RankView) -> str:
-    """Return the lines of a rank with `%s` in the places of numbers."""
+    """Return the lines of a rank with `%s` in place of the numbers."""
     own = label(RANK_LABELS, (view.job, str(view.rank)))
     ranks = [draw_series(family, own, view) for family in RANK]
     labels = [f"{own},{label(DEVICE_LABELS[-1:], (str(device.device),))}" for device in view.devices]
@@ -198,7 +198,7 @@ def draw_histogram(name: str, labels: str) -> str:
 
 
 def draw_whole(families: Iterable[MetricFamily[V]], views: Sequence[tuple[str, V]]) -> Iterator[str]:
-    """Yield families with their heads, made anew: for what is little."""
+    """Yield families with their heads, made again at each scrape: for small families only."""
     for family in families:
         yield head(family)
         for labels, view in views:
@@ -211,10 +211,10 @@ def head(family: MetricFamily[Any]) -> str:
 
 
 def label(names: Iterable[str], values: Iterable[str]) -> str:
-    """Return labels with their values, as they stand in a template."""
+    """Return labels with their values, as a template holds them."""
     return ",".join(f'{name}="{escape(value)}"' for name, value in zip(names, values, strict=True))
 
 
 def escape(value: str) -> str:
-    """Return a label's value as the text format and a template take it, without control characters."""
+    """Return a label's value escaped for the text format and a template, without control characters."""
     return printable(value).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")

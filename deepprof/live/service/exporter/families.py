@@ -1,7 +1,8 @@
-"""Every metric that is exposed: its name, type, labels, meaning, and where in a view its values stand.
+"""Every metric that is exposed: its name, type, labels, meaning, and how its values are read from a view.
 
-Base units throughout (seconds, bytes, ratios), `_total` on counters and nothing else, no means and no quantiles: what
-can be divided is given as counters. No label holds a kernel's name, a file's, or anything else that a job has many of.
+Base units throughout (seconds, bytes, ratios), `_total` on counters and nothing else, no means and no quantiles: both
+parts of a quotient are exported as counters. No label holds the name of a kernel or a file, or anything else that a job
+has many of.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ LEVELS = ("full", "duty", "off")
 
 @dataclass(frozen=True, slots=True)
 class JobTotals:
-    """A job's ranks together, those that are not shown one by one included."""
+    """The sums over all ranks of a job, including those that are not shown one by one."""
 
     job: str
     ranks: int
@@ -51,8 +52,8 @@ def one(_: object) -> tuple[Labels, ...]:
 class MetricFamily(Generic[V]):
     """A metric: `values` gives one number for each of the `series`, whose labels are named by `labels`.
 
-    A histogram has one value per bucket of `BUCKETS_S`, one for all, and their sum. `series` says everything on which
-    the lines depend besides the numbers, so that lines can be kept as long as it says the same.
+    A histogram has one value per bucket of `BUCKETS_S`, one for all, their sum and their number. `series` returns
+    everything on which the lines depend besides the numbers, so that lines are kept while it returns the same.
     """
 
     name: str
@@ -84,7 +85,7 @@ def seconds(name: str, meaning: str, value_ns: Callable[[V], int]) -> MetricFami
 
 
 def known(name: str, meaning: str, value: Callable[[V], float | None]) -> MetricFamily[V]:
-    """Return a gauge that has no series while its value is None: a zero would be taken for one."""
+    """Return a gauge that has no series while its value is None: a zero would be taken for a value."""
 
     def values(view: V) -> tuple[float, ...]:
         found = value(view)
@@ -96,7 +97,7 @@ def known(name: str, meaning: str, value: Callable[[V], float | None]) -> Metric
 def collector(
     name: str, meaning: str, value: Callable[[CollectorView], float], kind: Kind = "gauge"
 ) -> MetricFamily[RankView]:
-    """Return a metric of what a rank's collector says of itself; no series where none is connected, or says nothing."""
+    """Return a metric from the status of a rank's collector; it has no series without a connected one or a status."""
     return MetricFamily(
         f"deepprof_collector_{name}",
         kind,
@@ -108,14 +109,14 @@ def collector(
 
 
 def find_status(view: RankView) -> tuple[CollectorView, ...]:
-    """Return what a rank's collector says of itself, nothing where that is not known now."""
+    """Return the status of a rank's collector, empty where it is not known now."""
     return (view.status,) if view.status is not None and view.connected and not view.ended else ()
 
 
 def sender(
     name: str, meaning: str, value: Callable[[SenderView], float], kind: Kind = "gauge"
 ) -> MetricFamily[DaemonSnapshot]:
-    """Return a metric of everybody who sends."""
+    """Return a metric with a series for each sender."""
     return MetricFamily(
         f"deepprof_sender_{name}",
         kind,
@@ -127,7 +128,7 @@ def sender(
 
 
 def share(name: str, meaning: str, value: Callable[[SenderView], int]) -> MetricFamily[DaemonSnapshot]:
-    """Return the limit of everybody who sends and has one."""
+    """Return a limit with a series for each sender that has one."""
     return MetricFamily(
         f"deepprof_sender_{name}",
         "gauge",
@@ -139,18 +140,18 @@ def share(name: str, meaning: str, value: Callable[[SenderView], int]) -> Metric
 
 
 def moment(name: str, meaning: str, value_ns: Callable[[V], int]) -> MetricFamily[V]:
-    """Return a gauge of a Unix time; none while it is 0."""
+    """Return a gauge of a Unix time; no series while it is 0."""
     return known(f"{name}_timestamp_seconds", meaning, lambda view: value_ns(view) / NS_PER_S or None)
 
 
 @cache
 def alone(key: str) -> Labels:
-    """Return a label's value as labels, the same object every time."""
+    """Return a tuple of one label's value, the same object every time."""
     return (key,)
 
 
 def cumulate(view: DeviceView) -> tuple[float, ...]:
-    """Return the buckets as Prometheus counts them, then their number and sum."""
+    """Return the cumulative buckets that Prometheus expects, then their sum and number."""
     counts = list(accumulate(view.duration_counts))
     return (*counts, view.duration_sum_ns / NS_PER_S, counts[-1])
 

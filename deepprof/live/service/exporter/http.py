@@ -1,8 +1,8 @@
 """HTTP for scrapes and probes, in a thread and an event loop of its own.
 
-Not a thread per connection: a client that says or reads nothing costs a descriptor here and no thread, so that neither
-it nor a long scrape keeps a probe waiting. Every answer closes its connection. Of too many connections the one that has
-waited longest with its request goes first; those that are open are few enough for the descriptors a daemon may have.
+There is no thread per connection: a client that sends or reads nothing costs a descriptor and no thread, so that
+neither it nor a long scrape delays a probe. Every answer closes its connection. Of too many connections the one that
+has waited longest for its request is closed first; the limit fits the number of descriptors that a daemon may have.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from deepprof.live.service.exporter.settings import ExporterSettings
 __all__ = ["Exporter", "serve_metrics"]
 
 CONNECTIONS = 64
-PIECE_NBYTES = 1 << 16  # written at a time, so that what a slow reader has not read is not copied into a buffer
-LINGER_S, LINGER_NBYTES = 1.0, 1 << 16  # for what is left of a refused request: closing on it would lose the answer
+PIECE_NBYTES = 1 << 16  # written at a time, so that the whole answer is not copied into a buffer for a slow reader
+LINGER_S, LINGER_NBYTES = 1.0, 1 << 16  # for the rest of a refused request: closing before it would lose the answer
 MAX_PORT = 65_535
 CLOSING_S = 5.0
-CLOSING_TURNS = 5  # of the loop, until what was just accepted is a connection, and what is cut has gone
+CLOSING_TURNS = 5  # of the loop, until sockets just accepted are connections, and cut connections are closed
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +42,9 @@ def serve_metrics(
     """Serve `/metrics`, `/healthz` and `/readyz` at host and port (0: any) until closed.
 
     `look` is called from threads of the exporter, two at most at a time; it should only copy. `ttl_s` and `series_cap`
-    are as in `Exposition`. UsageError where the address cannot be had or prometheus_client is missing. Whether others
-    than this machine may connect is the caller's choice: nothing but `settings.authorize` keeps metrics from whoever
-    reaches the address.
+    are as in `Exposition`. Raises `UsageError` where the address cannot be bound or prometheus_client is missing. The
+    caller decides whether other machines may connect: only `settings.authorize` restricts which clients that reach the
+    address can read metrics.
     """
     settings = settings or ExporterSettings()
     pages = ExporterPages(look, Exposition(ttl_s=ttl_s, series_cap=series_cap), settings)
@@ -52,7 +52,7 @@ def serve_metrics(
 
 
 def open_socket(address: tuple[str, int]) -> socket.socket:
-    """Return a listening socket at the address, which nobody else has."""
+    """Return a listening socket at the address, which no other process may use."""
     host, port = address
     if not 0 <= port <= MAX_PORT:
         raise UsageError(f"cannot serve metrics at port {port}; choose another one, up to {MAX_PORT}")
@@ -64,36 +64,36 @@ def open_socket(address: tuple[str, int]) -> socket.socket:
 
 
 class HttpConnections:
-    """Those that are open, oldest first, and whether their request is still awaited."""
+    """The open connections, oldest first, and whether their request is still awaited."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._awaited: dict[asyncio.StreamWriter, bool] = {}
 
     def add(self, writer: asyncio.StreamWriter) -> None:
-        """Take one more; where there are too many, cut the oldest that has not asked, or else the oldest."""
+        """Add a connection; if there are too many, cut the oldest without a request, else the oldest."""
         if len(self._awaited) >= self.limit:
             oldest = next((one for one, awaited in self._awaited.items() if awaited), next(iter(self._awaited)))
             self.cut(oldest)
         self._awaited[writer] = True
 
     def asked(self, writer: asyncio.StreamWriter) -> None:
-        """Note that its request has come."""
+        """Note that the connection's request has come."""
         if writer in self._awaited:
             self._awaited[writer] = False
 
     def cut(self, writer: asyncio.StreamWriter) -> None:
-        """Close one, whatever it still has to read."""
+        """Close a connection, even if it has not read its answer."""
         self.release(writer)
         writer.transport.abort()
 
     def cut_all(self) -> None:
-        """Close all."""
+        """Close all connections."""
         for writer in [*self._awaited]:
             self.cut(writer)
 
     def release(self, writer: asyncio.StreamWriter) -> None:
-        """Forget one that closes by itself."""
+        """Forget a connection that closes by itself."""
         self._awaited.pop(writer, None)
 
 
@@ -112,8 +112,8 @@ class Exporter:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening and cut what is open; once is enough, more does no harm."""
-        with suppress(RuntimeError):  # its loop is closed already
+        """Stop listening and cut the open connections; may be called more than once."""
+        with suppress(RuntimeError):  # the loop is closed already
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(CLOSING_S)
         self._pages.close()
@@ -125,7 +125,7 @@ class Exporter:
     async def _serve(self) -> None:
         server = await asyncio.start_server(self._talk, sock=self._listening, limit=HEAD_NBYTES, ssl=self._settings.tls)
         await self._stop.wait()
-        # Not the server first: one that is closed forgets a connection that it was just accepting, open for ever.
+        # The server is closed last: else a connection that it was just accepting would be forgotten and stay open.
         self._loop.remove_reader(self._listening)
         for _ in range(CLOSING_TURNS):
             await asyncio.sleep(0)
@@ -141,7 +141,7 @@ class Exporter:
             self._connections.release(writer)
         except (OSError, EOFError):  # TimeoutError is an OSError
             self._connections.cut(writer)
-        except asyncio.CancelledError:  # the exporter closes
+        except asyncio.CancelledError:  # the exporter is closing
             self._connections.cut(writer)
         except Exception:
             log.exception("the exporter could not answer")
@@ -155,14 +155,14 @@ class Exporter:
         except RefusedRequestError as refusal:
             await self._send(writer, refusal.answer)
             await linger(reader, writer)
-        except (OSError, EOFError):  # the client's doing, as is its being too slow
+        except (OSError, EOFError):  # caused by the client, also if it is too slow
             raise
         except Exception:
             log.exception("the exporter could not answer")
             await self._send(writer, say(500, "this is a bug of DeepProf; its log says more"))
 
     async def _send(self, writer: asyncio.StreamWriter, answer: HttpAnswer, body: bool = True) -> None:
-        """Write an answer and wait until the client has taken it, for as long as an answer may take."""
+        """Write an answer and wait until the client has taken it, for `answer_s` at most."""
         writer.transport.set_write_buffer_limits(high=0)  # so that drain() waits for the last byte
         async with asyncio.timeout(self._settings.answer_s):
             writer.write(answer.head)
@@ -173,7 +173,7 @@ class Exporter:
 
 
 async def linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Read and forget some of what a refused client still sends, so that it comes to read the answer."""
+    """Read and drop some of the data that a refused client still sends, so that it gets to read the answer."""
     if writer.can_write_eof():
         writer.write_eof()
     with suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""The little of HTTP that scrapes and probes need: a request's head in, an answer's bytes out."""
+"""The part of HTTP that scrapes and probes need: reading a request's head, and writing an answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 __all__ = ["HEAD_NBYTES", "HttpAnswer", "HttpRequest", "RefusedRequestError", "read_request", "say"]
 
-HEAD_NBYTES = 8192  # of a request; Prometheus sends some 300
+HEAD_NBYTES = 8192  # of a request; Prometheus sends about 300
 REASONS = {
     200: "OK",
     400: "Bad Request",
@@ -51,7 +51,7 @@ def say(status: int, text: str, *extra: str) -> HttpAnswer:
 
 
 class RefusedRequestError(Exception):
-    """A request that gets `answer`, and may not have been read to its end."""
+    """A refused request, whose client gets `answer`; it may not have been read to its end."""
 
     def __init__(self, answer: HttpAnswer) -> None:
         super().__init__(answer.status)
@@ -60,7 +60,7 @@ class RefusedRequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """The parts of a request that count; `authorization` is empty where there is none."""
+    """The parts of a request that are used; `authorization` is empty where there is none."""
 
     method: str
     path: str
@@ -68,7 +68,7 @@ class HttpRequest:
 
 
 async def read_request(reader: asyncio.StreamReader, timeout_s: float) -> HttpRequest:
-    """Return the request whose head comes in `timeout_s` seconds, or raise a `RefusedRequestError`.
+    """Return the request whose head comes within `timeout_s` seconds, or raise a `RefusedRequestError`.
 
     The reader's own limit bounds the head. A client that leaves raises `asyncio.IncompleteReadError`.
     """
@@ -83,7 +83,7 @@ async def read_request(reader: asyncio.StreamReader, timeout_s: float) -> HttpRe
 
 
 def parse_head(head: str) -> HttpRequest:
-    """Return what a request's head asks for."""
+    """Return the request that a head describes."""
     first, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
@@ -95,6 +95,6 @@ def parse_head(head: str) -> HttpRequest:
 
 
 def find_header(lines: list[str], name: str) -> str:
-    """Return the first header of that name (in small letters), or nothing."""
+    """Return the first header with `name` (in small letters), empty where there is none."""
     pairs = (line.partition(":") for line in lines)
     return next((value.strip() for key, _, value in pairs if key.lower() == name), "")

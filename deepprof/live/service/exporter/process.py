@@ -8,7 +8,7 @@ __all__ = ["ProcessMetrics"]
 
 
 class ProcessMetrics:
-    """The usual `process_…` metrics; raises UsageError where prometheus_client is not installed."""
+    """The usual `process_…` metrics; raises `UsageError` where prometheus_client is not installed."""
 
     def __init__(self) -> None:
         try:
@@ -19,5 +19,5 @@ class ProcessMetrics:
         ProcessCollector(registry=self._registry)
 
     def render(self) -> str:
-        """Return their lines; none where the system does not tell."""
+        """Return their lines; none where the system does not report them."""
         return self._generate(self._registry).decode()

@@ -1,4 +1,4 @@
-"""How the exporter serves: how long it waits, and whom it answers."""
+"""Settings of the exporter: how long it waits, and which clients it answers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["ExporterSettings"]
 class ExporterSettings:
     """Settings of the exporter; times in seconds.
 
-    `authorize` is given a scrape's Authorization header ("" for none) and says whether it is answered; None: all are.
-    Probes always are. `vitals` say whether the daemon lives, and hear of it should the exporter not.
+    `authorize` takes a scrape's Authorization header ("" for none) and returns whether to answer; None: answer all.
+    Probes are always answered. `vitals` holds the daemon's failure if it has one, and a failure of the exporter.
     """
 
     request_s: float = 10.0  # until a request has come
-    ready_s: float = 2.0  # until the daemon has said how it is
-    answer_s: float = 15.0  # until an answer has been read; Prometheus gives a scrape 10 s
+    ready_s: float = 2.0  # until there is a snapshot of the daemon
+    answer_s: float = 15.0  # until an answer has been read; Prometheus waits 10 s for a scrape
     authorize: Callable[[str], bool] | None = None
     tls: ssl.SSLContext | None = None
     vitals: FirstFailure = field(default_factory=FirstFailure)

@@ -1,7 +1,7 @@
-"""What was derived from the journal, kept for questions: iterations, sessions' states, small texts.
+"""The history: data derived from the journal and kept for queries: iterations, sessions' states, small texts.
 
-Iterations and states in SQLite, sealed to Parquet: `iteration_rows`, `sealing`, `paging`, `retention`, and `history`,
-which holds them together.
+Iterations and states are in SQLite; old iterations are sealed to Parquet. The parts are `iteration_rows`, `sealing`,
+`paging` and `retention`; `history` combines them.
 """
 
 from deepprof.live.service.history.history import History

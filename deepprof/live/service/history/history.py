@@ -1,4 +1,4 @@
-"""The history: sessions with their last state, and every iteration given, hot in SQLite and then sealed as Parquet."""
+"""The history: sessions with their last state, and all their iterations, hot in SQLite and then sealed as Parquet."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from deepprof.live.service.journal import JournalPlace
 __all__ = ["History"]
 
 PAGE_ROWS = 8192
-TRIES = 3  # of a page whose files were let go while it was read
+TRIES = 3  # to read a page whose files were removed while it was read
 STORED = (
     "SELECT sessions.session, job, rank, collector, hello, begun_unix_ns, at_segment, at_offset, at_length, state,"
     " closed, settled FROM sessions LEFT JOIN states USING (session) WHERE NOT closed OR state IS NOT NULL"
@@ -34,7 +34,7 @@ JOBS = (
     "SELECT job, count(DISTINCT rank), sum(NOT closed), min(begun_unix_ns), max(latest_unix_ns), sum(iterations)"
     " FROM sessions GROUP BY job ORDER BY min(begun_unix_ns) DESC, job"
 )
-ROW_NBYTES = 110  # of a row in the database, its part of the pages included
+ROW_NBYTES = 110  # of a row in the database, including its share of the pages' overhead
 KEPT = (
     "SELECT job, rank, sum(nbytes) FROM sessions JOIN ("
     "SELECT session, count(*) * ? AS nbytes FROM iterations GROUP BY session"
@@ -43,7 +43,7 @@ KEPT = (
     " FROM sealed_sessions AS parts JOIN sealed USING (number)"
     ") USING (session) GROUP BY job, rank"
 )
-SENDER = "sender "  # before a rank's number and its job's name: the text that says who sends it
+SENDER = "sender "  # begins the key, before a rank's number and its job's name, of the text that names its sender
 SAVE = (
     "UPDATE sessions SET at_segment = ?, at_offset = ?, at_length = ?, iterations = iterations + ?,"
     " latest_unix_ns = max(latest_unix_ns, ?) WHERE session = ?"
@@ -51,15 +51,15 @@ SAVE = (
 
 
 class History:
-    """What was derived from the journal. Any thread may use it: one writes at a time, and readers wait for nobody.
+    """The data derived from the journal. Any thread may use it: one writes at a time, and readers never wait.
 
-    A checkpoint is one transaction that survives the end of the process. SQLite's synchronous=NORMAL may lose the
-    latest ones when the power goes, whole and never in part: the journal, which was synced, gives them again. What
-    cannot be given again (a session's number, a sealed file, what was forgotten) is synced at once, and `sync` does
-    so for all before the journal lets its segments go.
+    A checkpoint is one transaction that survives the end of the process. With SQLite's synchronous=NORMAL a power loss
+    may undo the latest checkpoints, each as a whole: they are derived again from the journal, which was synced. Data
+    that cannot be derived again (a session's number, a sealed file, a deletion) is synced at once, and `sync` syncs
+    everything else before the journal removes segments.
 
     On disk: `retain` leaves at most its `max_nbytes`. Until its next call up to `HOT_ROWS` rows (some 110 MB), the
-    sessions' states and 64 MiB of SQLite's log can come on top.
+    sessions' states and 64 MiB of SQLite's log may be added.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], int]) -> None:
@@ -69,10 +69,10 @@ class History:
 
     @classmethod
     def open(cls, folder: Path, *, clock: Callable[[], int] = time.time_ns) -> History:
-        """Open the history in the store `folder`, made where it is missing; `clock` gives Unix nanoseconds.
+        """Open the history in the store `folder`, made where it is missing; `clock` returns Unix nanoseconds.
 
-        Files that a crash left behind are removed. Raises `StoreError` for what is no history, is of a newer version
-        or damaged, and `OSError`. The caller holds the store's lock.
+        Files that a crash left behind are removed. Raises `StoreError` for a database that is not a history, has a
+        newer version or is damaged, and `OSError`. The caller holds the store's lock.
         """
         prepare_folder(folder)
         prepare_folder(folder / SEALED)
@@ -86,19 +86,19 @@ class History:
         return history
 
     def _remove_leftovers(self) -> None:
-        """Remove what a crash left: a file being written or not yet listed, and files no longer listed."""
+        """Remove the files that a crash left: half written, not yet listed, or no longer listed."""
         for part in self.folder.glob(f"*.parquet{TMP}"):
             part.unlink()
         with guarding(self.path):
             listed = {number for (number,) in self._db.execute("SELECT number FROM sealed")}
-            last = next_number(self._db)  # the only one that can have been written without being listed
+            last = next_number(self._db)  # the highest number of a file that can have been written but not listed
         for number in list_sealed(self.folder):
             if number <= last and number not in listed:
                 path_of(self.folder, number).unlink()
 
     @contextmanager
     def _writing(self, *, durably: bool = False) -> Iterator[sqlite3.Connection]:
-        """Give the database for one transaction, which is on the disk afterwards where that is asked for."""
+        """Yield the database for one transaction, which with `durably` is synced to disk afterwards."""
         with self._lock, guarding(self.path):
             self._db.execute(f"PRAGMA synchronous = {'FULL' if durably else 'NORMAL'}")
             self._db.execute("BEGIN IMMEDIATE")
@@ -106,19 +106,19 @@ class History:
                 yield self._db
                 self._db.execute("COMMIT")
             except BaseException:
-                with suppress(sqlite3.Error):  # a full disk may have rolled it back already
+                with suppress(sqlite3.Error):  # SQLite may already have rolled it back, such as on a full disk
                     self._db.execute("ROLLBACK")
                 raise
 
     @contextmanager
     def _looking(self) -> Iterator[sqlite3.Connection]:
-        """Give the database as it is at one moment, whatever is written meanwhile."""
+        """Yield a snapshot of the database, which later writes do not change."""
         with guarding(self.path), closing(connect(self.path, writing=False)) as db:
             db.execute("BEGIN")
             yield db
 
     def begin(self, job: str, rank: int, collector: str, hello: bytes, now_unix_ns: int) -> int:
-        """Return the number of a new session, durably; the rank's former ones are closed. Numbers are used once."""
+        """Return the number of a new session, durably; the rank's earlier ones are closed. Numbers are used once."""
         values = job, rank, collector, hello, now_unix_ns, now_unix_ns
         with self._writing(durably=True) as db:
             db.execute("UPDATE sessions SET closed = 1 WHERE job = ? AND rank = ? AND NOT closed", (job, rank))
@@ -127,9 +127,9 @@ class History:
         return number or 0
 
     def checkpoint(self, saved: Sequence[Checkpoint]) -> None:
-        """Save states, positions and new iterations of sessions in one transaction: all of it, or nothing.
+        """Save states, positions and new iterations of sessions in one transaction: all or nothing.
 
-        Sessions that were forgotten meanwhile are left out. Raises ValueError for other columns than HISTORY's.
+        Sessions that were removed meanwhile are left out. Raises ValueError for other columns than HISTORY's.
         """
         for one in saved:
             require_history(one.iterations)
@@ -145,18 +145,18 @@ class History:
                 mark(db, insert_rows(db, read_counter(db, "next_row"), new), now)
 
     def restore(self) -> list[StoredSession]:
-        """Return every session that is open, or closed with its state still kept, in the order of their numbers."""
+        """Return the sessions that are open, or closed with their state still kept, in the order of their numbers."""
         with self._looking() as db:
             return [to_stored(values) for values in db.execute(STORED)]
 
     def close_session(self, session: int) -> None:
-        """Close a session for good: nothing more will come of it, and its state goes."""
+        """Close a session for good: it gets no more records, and its state is deleted."""
         with self._writing() as db:
             db.execute("UPDATE sessions SET closed = 1 WHERE session = ?", (session,))
             db.execute("DELETE FROM states WHERE session = ?", (session,))
 
     def forget_session(self, session: int) -> None:
-        """Remove a session of which there is nothing to keep, and who sent its rank where that has no other."""
+        """Remove a session that has no data to keep, and the sender of its rank if the rank has no other session."""
         with self._writing() as db:
             found = db.execute("SELECT job, rank FROM sessions WHERE session = ?", (session,)).fetchall()
             db.execute("DELETE FROM sessions WHERE session = ?", (session,))
@@ -180,10 +180,10 @@ class History:
     ) -> tuple[pl.DataFrame, str]:
         """Return at most `limit` iterations of a job, each once, and the token of the next page ("": there is none).
 
-        Columns: `rank` and those of HISTORY; session by session, in the order in which each session gave them. Sealing
-        between pages changes nothing; when a session is settled between two of its pages, the next one begins it anew.
-        A page may be shorter than asked for and yet have a next one. Raises ValueError for a token that was never
-        given out or a limit below 1, and `StoreError` for a damaged file.
+        Columns: `rank` and those of HISTORY; rows are sorted by session, and in a session in the order of arrival.
+        Sealing between pages changes nothing; when a session is settled between two of its pages, the next page starts
+        again at its first row. A page may be shorter than `limit` and still have a next one. Raises ValueError for an
+        invalid token or a limit below 1, and `StoreError` for a damaged file.
         """
         if limit < 1:
             raise ValueError(f"a page has at least one row, not {limit}")
@@ -193,17 +193,17 @@ class History:
         raise StoreError(self.folder, "lacks a file that its ledger lists")
 
     def jobs(self) -> list[JobSummary]:
-        """Return every job that has a session, the newest first."""
+        """Return all jobs that have a session, the newest first."""
         with self._looking() as db:
             return [JobSummary(*values) for values in db.execute(JOBS)]
 
     def save_text(self, key: str, value: str, job: str | None = None) -> None:
-        """Keep a small text under `key`, instead of what was there; it goes when `job` does."""
+        """Save a small text under `key`, replacing any other; it is deleted together with `job`."""
         with self._writing() as db:
             db.execute("INSERT OR REPLACE INTO texts VALUES (?, ?, ?)", (key, job, value))
 
     def load_text(self, key: str) -> str | None:
-        """Return the text kept under `key`, or None."""
+        """Return the text saved under `key`, or None."""
         with self._looking() as db:
             found = db.execute("SELECT value FROM texts WHERE key = ?", (key,)).fetchone()
         return None if found is None else str(found[0])
@@ -215,30 +215,30 @@ class History:
             return dict(db.execute(query, (len(prefix), prefix)))
 
     def delete_text(self, key: str) -> None:
-        """Delete the text kept under `key`, if there is one."""
+        """Delete the text saved under `key`, if there is one."""
         with self._writing() as db:
             db.execute("DELETE FROM texts WHERE key = ?", (key,))
 
     def save_sender(self, job: str, rank: int, sender: str) -> None:
-        """Remember who sends a rank."""
+        """Save the name of a rank's sender."""
         self.save_text(f"{SENDER}{rank} {job}", sender, job)
 
     def senders(self) -> dict[tuple[str, int], str]:
-        """Return who sent the ranks last, by job and number; those of whom nobody is known are left out."""
+        """Return the last sender of each rank, by job and number; ranks without a known sender are left out."""
         found = {}
         for key, sender in self.list_texts(SENDER).items():
             number, _, job = key.removeprefix(SENDER).partition(" ")
-            if number.isascii() and number.isdecimal():  # else somebody else has written it
+            if number.isascii() and number.isdecimal():  # else DeepProf did not write it
                 found[job, int(number)] = sender
         return found
 
     def kept_nbytes(self) -> dict[tuple[str, int], int]:
-        """Return about how many bytes are kept of each rank: rows, its part of the sealed files, and states."""
+        """Return approximately how many bytes each rank takes: rows, its share of the sealed files, and states."""
         with self._looking() as db:
             return {(job, rank): int(nbytes) for job, rank, nbytes in db.execute(KEPT, (ROW_NBYTES,))}
 
     def forget(self, job: str) -> int:
-        """Delete everything of a job, durably; returns how many sessions it had."""
+        """Delete all data of a job, durably; returns how many sessions it had."""
         with self._writing(durably=True) as db:
             found = [session for (session,) in db.execute("SELECT session FROM sessions WHERE job = ?", (job,))]
             for session in found:
@@ -250,10 +250,10 @@ class History:
         return len(found)
 
     def seal(self, older_than_unix_ns: int, *, window_ns: int = WINDOW_NS, hot_rows: int = HOT_ROWS) -> int:
-        """Move rows given before a time to sealed files, and return how many files there came to be.
+        """Move rows added before `older_than_unix_ns` to sealed files, and return how many files were made.
 
-        Fewer rows than fill a file wait until the oldest is `window_ns` older than that, so this may be called often.
-        Beyond `hot_rows` the oldest rows are sealed whenever they were given. Raises `OSError`, changing nothing.
+        Rows that do not fill a file wait until the oldest is `window_ns` older than that, so this may be called often.
+        Beyond `hot_rows` the oldest rows are sealed whatever their age. Raises `OSError`, changing nothing.
         """
         files = 0
         with self._sealing:
@@ -268,10 +268,10 @@ class History:
                 files += written is not None
 
     def retain(self, max_age_ns: int, max_nbytes: int, now_unix_ns: int) -> RetentionResult:
-        """Let go of what was given longer than `max_age_ns` ago, then of the oldest while there are more bytes.
+        """Remove rows added more than `max_age_ns` ago, then the oldest while there are more than `max_nbytes` bytes.
 
-        Bytes are those of sealed files and of the database's pages in use. The ledger is synced before a file goes.
-        Closed sessions without rows are forgotten after the same time.
+        Bytes are those of sealed files and of the database's pages in use. The ledger is synced before a file is
+        removed. Closed sessions without rows are removed after the same time.
         """
         before = now_unix_ns - max_age_ns
         with self._sealing, self._writing(durably=True) as db:
@@ -286,23 +286,23 @@ class History:
         return RetentionResult(len(files) - dead, rows, sessions)
 
     def _unlink(self, numbers: Sequence[int]) -> None:
-        """Remove files that the ledger no longer lists; where that fails, the next start does it."""
+        """Remove files that the ledger no longer lists; files that cannot be removed go at the next start."""
         for number in numbers:
             with suppress(OSError):
                 path_of(self.folder, number).unlink()
 
     def _shrink(self) -> None:
-        """Give pages that nothing is on back to the disk, and cut SQLite's log, unless a reader is in the way."""
+        """Return empty pages to the file system, and cut SQLite's log, unless a reader prevents it."""
         with self._lock, guarding(self.path):
             self._db.execute("PRAGMA incremental_vacuum").fetchall()
             self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def sync(self) -> None:
-        """Make everything that was saved before survive a power loss. Raises `OSError`."""
+        """Make everything that was saved so far survive a power loss. Raises `OSError`."""
         with self._writing(durably=True) as db:
             db.execute(
                 "UPDATE counters SET value = value + 1 WHERE name = 'synced'"
-            )  # syncs the log, and all before it
+            )  # syncs the log, with all earlier transactions
 
     @property
     def farthest(self) -> JournalPlace | None:
@@ -313,7 +313,7 @@ class History:
         return max(places, key=lambda place: place.stop, default=None)
 
     def close(self) -> None:
-        """Close the database; its log is folded in."""
+        """Close the database; its log is merged into it."""
         with self._lock, guarding(self.path):
             self._db.close()
 
@@ -324,13 +324,13 @@ def read_counter(db: sqlite3.Connection, name: str) -> int:
 
 
 def mark(db: sqlite3.Connection, following: int, now_unix_ns: int) -> None:
-    """Note that the next row is `following`, and that every row before it has been given by now."""
+    """Save that the next row is `following`, and that all rows before it were added by `now_unix_ns`."""
     db.execute("UPDATE counters SET value = ? WHERE name = 'next_row'", (following,))
     db.execute("INSERT OR REPLACE INTO marks VALUES (?, ?)", (following - 1, now_unix_ns))
 
 
 def to_stored(values: tuple[object, ...]) -> StoredSession:
-    """Return a row of the query STORED as a value; raises sqlite3's error for a row that we never wrote."""
+    """Return a row of the query STORED as a value; raises `sqlite3.DatabaseError` for values of wrong types."""
     session, job, rank, collector, hello, begun, segment, offset, length, state, closed, settled = values
     at = (segment, offset, length)
     numbers = session, rank, begun, closed, settled, *(at if segment is not None else ())

@@ -1,4 +1,4 @@
-"""The history looked at: the database by SQLite and by our own rules, sealed files against the ledger."""
+"""Checks of the history: the database by SQLite and by DeepProf's own rules, sealed files against the ledger."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from deepprof.plurals import counted
 
 __all__ = ["inspect_history"]
 
-PROBLEMS = 20  # that SQLite lists of one database
+PROBLEMS = 20  # most problems that SQLite lists of one database
 PIECE_NBYTES = 1 << 20
-RATIO, SLACK_NBYTES = 4, 1 << 20  # what a file may unpack to, against the plain size of its rows
+RATIO, SLACK_NBYTES = 4, 1 << 20  # a file unpacks to at most RATIO times its rows' plain size, plus the slack
 
 RESET = "UPDATE sessions SET at_segment = {}, at_offset = {}, at_length = 0 WHERE session = {}"
 NEXT_ROW = (
@@ -43,7 +43,7 @@ NEXT_ROW = (
     " coalesce((SELECT max(first_row) FROM sessions), 0))"
 )
 
-# What must hold between tables: what is wrong, how it is counted, how it is mended, what is lost.
+# Rules between tables, each as: the problem, the query that counts it, the repair, and what is lost.
 RULES = (
     (
         "counters that are missing",
@@ -85,7 +85,7 @@ RULES = (
 
 
 def inspect_history(bench: FsckContext, end: JournalPlace, highest_session: int) -> None:
-    """Check the history against itself, its files, and the journal's `end` and highest session; repair it if told so.
+    """Check the history against itself, its files, and the journal's `end` and highest session; repair it if told to.
 
     Raises `StoreError` for a newer version.
     """
@@ -96,7 +96,7 @@ def inspect_history(bench: FsckContext, end: JournalPlace, highest_session: int)
         return
     if not sound_database(bench, path, expected=highest_session > 0 or bool(files_in(folder))):
         put_database_aside(bench, path)
-        if not bench.repair:  # what else there is to say rests on what cannot be read
+        if not bench.repair:  # the other checks need the database, which cannot be read
             return
     if path.exists():
         inspect_ledger(bench, path, folder)
@@ -104,7 +104,7 @@ def inspect_history(bench: FsckContext, end: JournalPlace, highest_session: int)
 
 
 def is_kind(bench: FsckContext, path: Path, *, is_folder: bool = False) -> bool:
-    """Return whether what is at `path`, if anything is, is a plain file (a directory); else it is put aside."""
+    """Return whether `path` is missing or a plain file (or a directory); anything else is reported and put aside."""
     try:
         require_kind(path, folder=is_folder)
     except StoreError as error:
@@ -115,12 +115,12 @@ def is_kind(bench: FsckContext, path: Path, *, is_folder: bool = False) -> bool:
 
 
 def files_in(folder: Path) -> list[int]:
-    """Return the numbers of the sealed files that are there."""
+    """Return the numbers of the sealed files in `folder`."""
     return list_sealed(folder) if folder.is_dir() and not folder.is_symlink() else []
 
 
 def sound_database(bench: FsckContext, path: Path, *, expected: bool) -> bool:
-    """Return whether the database can be used as it is, and report why not."""
+    """Return whether the database can be used as it is; the reason why not is reported."""
     if not path.exists():
         if expected:
             bench.report(path, "is missing", "sessions, and iterations that the journal does not give again")
@@ -161,12 +161,12 @@ def require_values(db: sqlite3.Connection, path: Path) -> None:
 
 
 def readable(path: Path) -> bool:
-    """Return whether the file can be read: then what SQLite says of input and output is damage. Raises `OSError`."""
+    """Return whether the file can be read: then SQLite's input/output error means damage. Raises `OSError`."""
     return sum_up(path)[0] >= 0
 
 
 def put_database_aside(bench: FsckContext, path: Path) -> None:
-    """Move the database aside, and make a new one with all that can be read of it."""
+    """Move the database aside, and make a new one with all rows that can be read of it."""
     if not bench.repair:
         return
     old = bench.free_name(DATABASE)
@@ -179,7 +179,7 @@ def put_database_aside(bench: FsckContext, path: Path) -> None:
 
 
 def inspect_ledger(bench: FsckContext, path: Path, folder: Path) -> None:
-    """Check each sealed file against the ledger, and that nothing else lies there."""
+    """Check each sealed file against the ledger, and that the folder contains nothing else."""
     listed = list_ledger(path)
     for file in listed:
         check_sealed(bench, path, folder, file)
@@ -191,7 +191,7 @@ def inspect_ledger(bench: FsckContext, path: Path, folder: Path) -> None:
 
 
 def list_ledger(path: Path) -> list[SealedFile]:
-    """Return what the ledger says of each file."""
+    """Return the ledger's entry of each file."""
     with closing(connect(path, writing=False)) as db, guarding(path):
         if is_empty(db):
             return []
@@ -199,7 +199,7 @@ def list_ledger(path: Path) -> list[SealedFile]:
 
 
 def check_sealed(bench: FsckContext, path: Path, folder: Path, file: SealedFile) -> None:
-    """Check one file; one that is not as it was written goes out of the ledger."""
+    """Check one file; a file that is missing or not as it was written is removed from the ledger."""
     where = path_of(folder, file.number)
     try:
         what = "is missing" if not require_kind(where) else find_fault(where, file, path)
@@ -214,7 +214,7 @@ def check_sealed(bench: FsckContext, path: Path, folder: Path, file: SealedFile)
 
 
 def find_fault(where: Path, file: SealedFile, path: Path) -> str:
-    """Return how a sealed file differs from what the ledger says, "" where it does not. Raises `StoreError`."""
+    """Return how a sealed file differs from its entry in the ledger, "" where it does not. Raises `StoreError`."""
     nbytes, crc = sum_up(where)
     if nbytes != file.nbytes:
         return f"has {nbytes} bytes where the ledger says {file.nbytes}"
@@ -245,7 +245,7 @@ def sum_up(path: Path) -> tuple[int, int]:
 
 
 def inspect_rules(bench: FsckContext, path: Path, end: JournalPlace, highest_session: int) -> None:
-    """Check what must hold between tables, and with the journal."""
+    """Check the rules between tables, and the agreement with the journal."""
     with closing(connect(path, writing=False)) as db, guarding(path):
         if is_empty(db):
             return
@@ -268,13 +268,13 @@ def inspect_rules(bench: FsckContext, path: Path, end: JournalPlace, highest_ses
 
 
 def number_beyond(bench: FsckContext, path: Path, session: int) -> None:
-    """See to it that no session gets a number up to `session`."""
+    """Ensure that no new session gets a number up to `session`."""
     change(bench, path, "DELETE FROM sqlite_sequence WHERE name = 'sessions'")
     change(bench, path, f"INSERT INTO sqlite_sequence VALUES ('sessions', {session})")  # noqa: S608
 
 
 def change(bench: FsckContext, path: Path, statement: str) -> None:
-    """Change the database, when repairing, durably."""
+    """Change the database durably, but only when repairing."""
     if bench.repair:
         with closing(connect(path, writing=True)) as db, guarding(path):
             db.execute("PRAGMA synchronous = FULL")

@@ -1,4 +1,4 @@
-"""Iterations as rows of the database: columns in, columns out, a piece at a time."""
+"""Iterations as rows of the database: tables are written and read, a piece at a time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from deepprof.live.service.views import HISTORY
 
 __all__ = ["delete_rows", "insert_rows", "read_rows", "require_history"]
 
-PIECE_ROWS = 1 << 14  # that are Python objects at a time
+PIECE_ROWS = 1 << 14  # rows that are Python objects at a time
 KEYS = {"session": pl.Int64(), "row": pl.Int64()}
-GROUP_ROWS = 16  # that one statement inserts: a call per row would cost as much again
+GROUP_ROWS = 16  # rows that one statement inserts: a call per row would double the cost
 ONE = f"({', '.join('?' * len(STORED_ROWS))})"
 RANGE = 'session = ? AND "row" BETWEEN ? AND ?'
 
@@ -41,7 +41,7 @@ def insert_rows(db: sqlite3.Connection, first: int, parts: Sequence[tuple[int, p
 
 
 def insert_piece(db: sqlite3.Connection, rows: pl.DataFrame, group: int) -> None:
-    """Insert rows, `group` of which divide them, so many at a time."""
+    """Insert rows, `group` at a time; their number must be a multiple of `group`."""
     values = chain.from_iterable(zip(*(column.to_list() for column in rows), strict=True))
     grouped = zip(*[values] * (group * rows.width), strict=True)
     db.executemany(f"INSERT INTO iterations ({COLUMNS}) VALUES {', '.join([ONE] * group)}", grouped)  # noqa: S608

@@ -1,4 +1,4 @@
-"""Iterations page by page: of each session in turn, in the order in which they were given, from wherever they lie."""
+"""Iterations page by page: session by session, in the order of their rows, from sealed files and the database."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE_SCHEMA = pl.Schema({"rank": pl.Int64(), **HISTORY})
 TOKEN = re.compile(r"([1-9]\d{0,18})\.(\d{1,19})")
 LAST_ROW = 2**63 - 1
 KEYS = {"session": pl.Int64(), "rank": pl.Int64()}
-# Of each rank its latest session: a job that is run again under its name is another run.
+# Each rank's latest session: a job that runs again under the same name is another run.
 KNOWN = (
     "SELECT session, rank, first_row FROM sessions WHERE job = ? AND session >= ? {} AND session ="
     " (SELECT max(session) FROM sessions AS later WHERE later.job = sessions.job AND later.rank = sessions.rank)"
@@ -36,7 +36,7 @@ HOT = (
 
 @dataclass(frozen=True, slots=True)
 class HistoryQuery:
-    """Which iterations are asked for: those of a job, of one rank or device where named, `limit` behind a token."""
+    """A query for iterations of a job, of one rank or device where named: `limit` rows behind the token `after`."""
 
     job: str
     rank: int | None
@@ -47,9 +47,9 @@ class HistoryQuery:
 
 @dataclass(slots=True)
 class PagePlan:
-    """What a page is read from: sessions per sealed file, sessions with hot rows, and where what was planned ends.
+    """The sources of a page: sessions per sealed file, sessions with hot rows, and the last planned row (`end`).
 
-    `rows` are at least as many as it holds; `whole` says that nothing follows.
+    `rows` is at least the number of planned rows; `whole`: no rows follow.
     """
 
     files: dict[int, list[int]] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class PagePlan:
 
 
 def parse_token(token: str) -> tuple[int, int]:
-    """Return the session and the row behind which a page begins; raises ValueError for what was never given out."""
+    """Return the session and the row behind which a page begins; raises ValueError for an invalid token."""
     if not token:
         return 0, 0
     match = TOKEN.fullmatch(token)
@@ -70,7 +70,7 @@ def parse_token(token: str) -> tuple[int, int]:
 
 
 def read_page(db: sqlite3.Connection, folder: Path, asked: HistoryQuery) -> tuple[pl.DataFrame, str]:
-    """Return a page and the next one's token, as `History.iterations` says, from one snapshot of the ledger."""
+    """Return a page and the next one's token, as `History.iterations` does, from one snapshot of the ledger."""
     place = parse_token(asked.after)
     sessions = list_sessions(db, asked.job, asked.rank, place[0])
     while True:
@@ -95,7 +95,7 @@ def list_sessions(db: sqlite3.Connection, job: str, rank: int | None, since: int
 def make_plan(
     db: sqlite3.Connection, sessions: Sequence[tuple[int, int, int]], place: tuple[int, int], limit: int
 ) -> PagePlan:
-    """Return where the next `limit` rows behind `place` lie, and perhaps some more."""
+    """Return the sources of the next `limit` rows behind `place`, and perhaps of some more."""
     plan = PagePlan()
     for session, _, first_row in sessions:
         if session < place[0]:
@@ -105,7 +105,7 @@ def make_plan(
         for number, rows, last in (*db.execute(FILES, (session, start)), (None, *hot)):
             if not rows:
                 continue
-            if plan.rows > limit:  # at least one more than asked for, so that a page that ends here is known to
+            if plan.rows > limit:  # more than asked for, so that it is known whether another page follows
                 plan.whole = False
                 return plan
             add_part(plan, number, (session, start, last))
@@ -117,7 +117,10 @@ def make_plan(
 
 
 def add_part(plan: PagePlan, number: int | None, part: tuple[int, int, int]) -> None:
-    """Add a session's rows in the file `number`, or the hot ones: `part` is the session, first and last row."""
+    """Add a session's rows in the file `number`, or its hot rows where it is None.
+
+    `part` is the session, its first and its last row.
+    """
     if number is None:
         plan.hot.append(part)
     else:
@@ -136,6 +139,6 @@ def read_plan(db: sqlite3.Connection, folder: Path, plan: PagePlan, place: tuple
 
 
 def show(rows: pl.DataFrame, ranks: Mapping[int, int]) -> pl.DataFrame:
-    """Return the rows as callers see them: with the rank, without what the store needs."""
+    """Return the rows for the caller: with the rank, without the columns that only the store needs."""
     known = pl.DataFrame({"session": list(ranks), "rank": list(ranks.values())}, schema_overrides=KEYS)
     return rows.join(known, on="session", how="left", maintain_order="left").select(PAGE_SCHEMA.names())

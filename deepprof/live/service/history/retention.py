@@ -1,4 +1,4 @@
-"""What goes when it is too old or too much: sealed files first, hot rows if that is not enough."""
+"""Removal of data that is too old or too much: sealed files first, hot rows if that is not enough."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ NO_ROWS = (
     "NOT EXISTS (SELECT 1 FROM iterations WHERE iterations.session = sessions.session)"
     " AND NOT EXISTS (SELECT 1 FROM sealed_sessions WHERE sealed_sessions.session = sessions.session)"
 )
-SESSIONS = 100_000  # that are remembered: a client that begins anew every second cannot fill the disk
-PART = 8  # of the hot rows go at a time where there are too many
+SESSIONS = 100_000  # most that are kept, so that a client that begins anew every second cannot fill the disk
+PART = 8  # one in so many hot rows is removed at a time where there are too many
 
 
 def drop_dead_files(db: sqlite3.Connection) -> list[int]:
-    """Drop the files from the ledger whose rows were all replaced or forgotten; returns their numbers."""
+    """Drop the files from the ledger whose rows were all replaced or deleted; returns their numbers."""
     return drop(db, f"SELECT number FROM sealed WHERE NOT {ALIVE}")  # noqa: S608
 
 
 def drop_files(db: sqlite3.Connection, before_unix_ns: int, max_nbytes: int) -> list[int]:
-    """Drop the files given before a time, and the oldest ones while all is larger than `max_nbytes`."""
+    """Drop the files whose rows were added before a time, and the oldest ones while the total exceeds `max_nbytes`."""
     gone = drop(db, "SELECT number FROM sealed WHERE given_unix_ns < ?", before_unix_ns)
     files = db.execute("SELECT number, nbytes FROM sealed ORDER BY number").fetchall()
     surplus = used_nbytes(db) + sum(nbytes for _, nbytes in files) - max_nbytes
@@ -48,7 +48,7 @@ def drop(db: sqlite3.Connection, query: str, *values: int) -> list[int]:
 
 
 def drop_rows(db: sqlite3.Connection, before_unix_ns: int, max_nbytes: int) -> int:
-    """Delete hot rows given before a time, and an eighth of them at a time while the database is too large."""
+    """Delete hot rows added before a time, then an eighth of them at a time while the database is too large."""
     (sealed,), (following,) = (
         db.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone() for name in ("sealed", "next_row")
     )
@@ -73,7 +73,7 @@ def drop_until(db: sqlite3.Connection, sealed: int, last: int) -> int:
 
 
 def drop_sessions(db: sqlite3.Connection, before_unix_ns: int) -> int:
-    """Forget closed sessions that have no rows left and are too old or too many, and the texts of jobs that went."""
+    """Delete closed sessions without rows that are too old or too many, old states, and the texts of deleted jobs."""
     old = f"DELETE FROM sessions WHERE closed AND latest_unix_ns < ? AND {NO_ROWS}"  # noqa: S608
     gone = db.execute(old, (before_unix_ns,)).rowcount
     many = (
@@ -88,7 +88,7 @@ def drop_sessions(db: sqlite3.Connection, before_unix_ns: int) -> int:
 
 
 def used_nbytes(db: sqlite3.Connection) -> int:
-    """Return the bytes of the database's pages that hold anything."""
+    """Return the bytes of the database's pages that are in use."""
     pages, free, size = (
         db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
     )

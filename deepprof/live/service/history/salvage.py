@@ -1,4 +1,4 @@
-"""What can still be read of a damaged database, put into a new one."""
+"""Copies the rows that can still be read of a damaged database into a new one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deepprof.live.service.history.schema import SCHEMA, SIDE_FILES, STORED_ROWS
 
 __all__ = ["salvage"]
 
-# In the order in which they are needed; with the types that their columns must have (N: integer or null).
+# The tables in the order in which they are needed, with the types of their columns (`TYPES`; N: integer or null).
 TABLES = {
     "sessions": "ititbiiiiiiNNN",
     "states": "ib",
@@ -36,7 +36,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 
 
 def salvage(old: Path, new: sqlite3.Connection) -> None:
-    """Copy every row that can be read, from both ends of each table to where it is damaged, in one transaction."""
+    """Copy all readable rows, from both ends of each table up to the damage, in one transaction."""
     db = open_old(old)
     if db is None:
         return
@@ -54,7 +54,7 @@ def salvage(old: Path, new: sqlite3.Connection) -> None:
 
 
 def open_old(old: Path) -> sqlite3.Connection | None:
-    """Return the damaged database, without the log beside it where that is in the way; None where nothing helps."""
+    """Return the damaged database, or None; where it cannot be opened with its log, the log is moved aside."""
     for _ in range(2):
         with suppress(StoreError, OSError):
             db = connect(old, writing=False)
@@ -70,7 +70,7 @@ def open_old(old: Path) -> sqlite3.Connection | None:
 
 
 def is_ours(db: sqlite3.Connection, table: str) -> bool:
-    """Return whether the table is what we would make: reading any other, or a view, could run what it likes."""
+    """Return whether the table is defined as in `SCHEMA`: reading any other, or a view, could run foreign code."""
     with suppress(sqlite3.Error):
         found = db.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,)).fetchall()
         return len(found) == 1 and found[0][0] in SCHEMA
@@ -78,7 +78,7 @@ def is_ours(db: sqlite3.Connection, table: str) -> bool:
 
 
 def copy_sequences(db: sqlite3.Connection, new: sqlite3.Connection) -> None:
-    """See to it that no number is given again that the old database gave, as far as it still tells."""
+    """Ensure that no number that the old database used is used again, as far as its sequences can be read."""
     with suppress(sqlite3.Error, OverflowError):
         for table in ("sessions", "sealed"):
             query = "SELECT max(seq) FROM sqlite_sequence WHERE name = ? AND typeof(seq) = 'integer'"
@@ -89,7 +89,7 @@ def copy_sequences(db: sqlite3.Connection, new: sqlite3.Connection) -> None:
 
 
 def read_text(content: bytes) -> str | bytes:
-    """Return a text, or its bytes where it is none: then its row is damaged."""
+    """Return a text, or the bytes where they are not UTF-8: then the row is damaged."""
     try:
         return content.decode()
     except UnicodeDecodeError:
@@ -97,7 +97,7 @@ def read_text(content: bytes) -> str | bytes:
 
 
 def read_rows(db: sqlite3.Connection, table: str, types: str) -> Iterator[tuple[Any, ...]]:
-    """Give the rows of a table that can be read and have values of the right types; some of them twice."""
+    """Yield the rows of a table that can be read and have values of the right types; some may come twice."""
     key = {"counters": "name", "texts": "rowid"}.get(table, "1")
     for order in (key, f"{key} DESC"):
         whole = False
@@ -111,7 +111,7 @@ def read_rows(db: sqlite3.Connection, table: str, types: str) -> Iterator[tuple[
 
 
 def fits(row: tuple[Any, ...], types: str) -> bool:
-    """Return whether each value is of the type that its column has."""
+    """Return whether each value has the type of its column."""
     return len(row) == len(types) and all(
         isinstance(value, TYPES[kind]) for value, kind in zip(row, types, strict=True)
     )

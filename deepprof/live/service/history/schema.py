@@ -1,4 +1,4 @@
-"""The history's database: its tables, who may open it, and what SQLite's errors mean here."""
+"""The history's database: its tables, how it is opened safely, and the translation of SQLite's errors."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ __all__ = [
 ]
 
 DATABASE = "history.db"
-SIDE_FILES = ("-wal", "-shm", "-journal")  # of SQLite's own, beside the database
+SIDE_FILES = ("-wal", "-shm", "-journal")  # suffixes of SQLite's own files beside the database
 APPLICATION_ID = 0x44507266  # "DPrf"
 VERSION = 1
-WAL_NBYTES = 64 << 20  # what the write-ahead log is cut back to
+WAL_NBYTES = 64 << 20  # to which the write-ahead log is cut back
 BUSY_S = 30.0
-VALUE_NBYTES = 512 << 20  # of one value or row: twice what the state of a rank holds at most (`session.limits`)
-# SQLite's errors that are the system's and may pass: another program holds the database, the disk is full or read-only,
-# no more files can be opened.
+VALUE_NBYTES = 512 << 20  # of one value or row: twice the largest state of a rank (`session.limits`)
+# SQLite's errors that the system causes and that may pass: another program holds the database, the disk is full or
+# read-only, no more files can be opened.
 SYSTEM = {
     sqlite3.SQLITE_BUSY: errno.EBUSY,
     sqlite3.SQLITE_LOCKED: errno.EBUSY,
@@ -50,9 +50,9 @@ STORED_ROWS = pl.Schema({"session": pl.Int64(), "row": pl.Int64(), **HISTORY})
 COLUMNS = ", ".join(f'"{column}"' for column in STORED_ROWS)
 TYPES = ", ".join(f'"{column}" {"REAL" if kind.is_float() else "INTEGER"}' for column, kind in HISTORY.items())
 
-# A row's number says when it was given among all rows, and is never used twice. A session's rows below its `first_row`
-# were replaced. `marks` say until which row all had been given at what time. Every row up to the counter `sealed` is
-# in a sealed file, or gone.
+# Rows are numbered in the order in which they were added, over all sessions; no number is used twice. A session's rows
+# below its `first_row` were replaced. Each of the `marks` is a time and the last row added by then. Every row up to the
+# counter `sealed` is in a sealed file, or deleted.
 SCHEMA = (
     "CREATE TABLE sessions (session INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL, rank INTEGER NOT NULL,"
     " collector TEXT NOT NULL, hello BLOB NOT NULL, begun_unix_ns INTEGER NOT NULL, latest_unix_ns INTEGER NOT NULL,"
@@ -74,13 +74,13 @@ COUNTERS = (("next_row", 1), ("sealed", 0), ("synced", 0))
 
 
 def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
-    """Open the database, which only one connection of the process may be `writing`; raises `StoreError`, `OSError`.
+    """Open the database; raises `StoreError` and `OSError`. Only one connection of the process may be `writing`.
 
-    Nothing in the file is trusted: neither links in its place or beside it, nor the schema that it brings.
+    The file is not trusted: links in its place or beside it are refused, and its schema is treated as untrusted.
     """
     for side in ("", *SIDE_FILES):
         there = require_kind(path.with_name(path.name + side))
-        if not side and not there and writing:  # SQLite would make it for everybody
+        if not side and not there and writing:  # SQLite would create it accessible to other users
             os.close(open_plain(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
     with guarding(path):
         uri = f"{path.absolute().as_uri()}?mode={'rw' if writing else 'ro'}"
@@ -92,7 +92,7 @@ def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
 
 
 def set_up(db: sqlite3.Connection, path: Path, *, known: bool) -> None:
-    """Make an empty database ours, or check that it is. Raises `StoreError`, too where it should be `known`."""
+    """Set up an empty database, or check that it is a history. Raises `StoreError`, also for an empty `known` one."""
     with guarding(path):
         fresh = is_empty(db)
         if fresh and known:
@@ -111,13 +111,13 @@ def set_up(db: sqlite3.Connection, path: Path, *, known: bool) -> None:
 
 
 def is_empty(db: sqlite3.Connection) -> bool:
-    """Return whether nothing was ever put into the database: a crash while it was made leaves it so."""
+    """Return whether the database was never written to, as after a crash while it was created."""
     marks = [db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
     return marks == [0, 0] and not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
 
 
 def create(db: sqlite3.Connection) -> None:
-    """Make the tables, all or none, and have them on the disk."""
+    """Create the tables, all or none, and sync them to disk."""
     db.execute("PRAGMA synchronous = FULL")
     db.execute("BEGIN IMMEDIATE")
     for statement in SCHEMA:
@@ -130,7 +130,7 @@ def create(db: sqlite3.Connection) -> None:
 
 
 def require_ours(db: sqlite3.Connection, path: Path) -> None:
-    """Raise `StoreError` unless the database has our mark, a version that we know, and exactly our tables."""
+    """Raise `StoreError` unless the database has DeepProf's mark, a known version, and exactly DeepProf's tables."""
     (mark,), (version,) = (db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version"))
     if mark != APPLICATION_ID:
         raise StoreError(path, "is a database, but no history of DeepProf", "name another store")
@@ -143,11 +143,11 @@ def require_ours(db: sqlite3.Connection, path: Path) -> None:
 
 @contextmanager
 def guarding(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into `OSError` where the system is at fault (a full disk), else into `StoreError`."""
+    """Turn SQLite's errors into `OSError` where the system is the cause (a full disk), else into `StoreError`."""
     try:
         yield
     except sqlite3.Error as error:
-        number = SYSTEM.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)  # what follows the first byte is detail
+        number = SYSTEM.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)  # higher bytes only hold details
         if number is not None:
             raise OSError(number, f"{os.strerror(number)} ({error})", str(path)) from error
         raise StoreError(path, f"is a damaged database ({error})", CHECK) from error

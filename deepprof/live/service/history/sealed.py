@@ -1,4 +1,4 @@
-"""Sealed files: rows that no longer change, as Parquet, each written whole or not at all and known to the ledger."""
+"""Sealed files: rows that no longer change, as Parquet; each is written whole or not at all, and is in the ledger."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["SEALED", "TMP", "SealedFile", "list_sealed", "path_of", "read_sealed
 SEALED = "sealed"
 TMP = ".tmp"
 NAME = re.compile(r"(\d{12})\.parquet")
-GROUP_ROWS = 1 << 14  # sorted by session: a page of one of a thousand sessions reads one or two groups
+GROUP_ROWS = 1 << 14  # rows are sorted by session, so a page of one in a thousand sessions reads one or two groups
 
 
 @dataclass(frozen=True, slots=True)
 class SealedFile:
-    """What the ledger says of a file."""
+    """The ledger's entry of a file."""
 
     number: int
     nbytes: int
@@ -48,7 +48,7 @@ def list_sealed(folder: Path) -> list[int]:
 def write_sealed(folder: Path, number: int, rows: pl.DataFrame) -> SealedFile:
     """Write `rows`, sorted by session and row, as the file `number`, safe from power loss. Raises `OSError`.
 
-    The file is no part of the history until the ledger lists it.
+    The file is not part of the history until the ledger lists it.
     """
     buffer = io.BytesIO()
     rows.write_parquet(buffer, compression="zstd", row_group_size=GROUP_ROWS)
@@ -81,7 +81,7 @@ def write(file: int, content: memoryview) -> None:
 def read_sealed(folder: Path, number: int, where: pl.Expr) -> pl.DataFrame:
     """Return the rows of a file for which `where` holds.
 
-    Raises FileNotFoundError where it is gone, and `StoreError` where it cannot be read.
+    Raises FileNotFoundError where the file is missing, and `StoreError` where it cannot be read.
     """
     path = path_of(folder, number)
     if not require_kind(path):
@@ -100,7 +100,7 @@ def require_schema(path: Path) -> None:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn what polars says of a damaged file into a `StoreError`."""
+    """Turn the errors of polars for a damaged file into a `StoreError`."""
     try:
         yield
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Hot rows that are old enough become a sealed file, and the ledger says so in the transaction that deletes them."""
+"""Hot rows that are old enough become a sealed file, which the ledger lists in the transaction that deletes them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from deepprof.live.service.history.sealed import SealedFile, write_sealed
 __all__ = ["HOT_ROWS", "WINDOW_NS", "WINDOW_ROWS", "enter", "next_number", "next_window", "write_window"]
 
 WINDOW_ROWS = 1 << 18  # of one file: 12 MB, and 100 MB of memory while it is made
-WINDOW_NS = 3600 * 10**9  # fewer rows wait so much longer for others, or there would be a file per call
-HOT_ROWS = 1 << 20  # more are sealed however young they are: the database stays within some 110 MB
+WINDOW_NS = 3600 * 10**9  # rows that do not fill a file wait this much longer; else every call would make a file
+HOT_ROWS = 1 << 20  # beyond this, rows are sealed whatever their age: the database stays within some 110 MB
 HOT_SESSIONS = (
     "SELECT session FROM sessions WHERE EXISTS (SELECT 1 FROM iterations WHERE"
     ' iterations.session = sessions.session AND "row" BETWEEN ? AND ?) ORDER BY session'
@@ -25,7 +25,7 @@ HOT_SESSIONS = (
 def next_window(
     db: sqlite3.Connection, older_than_unix_ns: int, window_ns: int, hot_rows: int
 ) -> tuple[int, int] | None:
-    """Return the first and last number of the rows to be sealed next, None while there are none."""
+    """Return the first and last number of the rows to seal next, None where there are none."""
     (sealed,), (following,) = (
         db.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone() for name in ("sealed", "next_row")
     )
@@ -47,7 +47,7 @@ def next_number(db: sqlite3.Connection) -> int:
 
 
 def write_window(db: sqlite3.Connection, folder: Path, first: int, last: int) -> tuple[SealedFile, pl.DataFrame] | None:
-    """Write the hot rows of this range to a file, None without any; also return rows and last row per session."""
+    """Write the hot rows of this range to a file; return it, and rows and last row per session. None without rows."""
     sessions = [session for (session,) in db.execute(HOT_SESSIONS, (first, last))]
     rows = pl.concat([STORED_ROWS.to_frame(), *(read_rows(db, session, first, last) for session in sessions)])
     if rows.is_empty():
@@ -57,7 +57,7 @@ def write_window(db: sqlite3.Connection, folder: Path, first: int, last: int) ->
 
 
 def enter(db: sqlite3.Connection, written: tuple[SealedFile, pl.DataFrame] | None, first: int, last: int) -> None:
-    """List the file in the ledger, and delete its rows; part of the caller's transaction."""
+    """List the file in the ledger, and delete its rows from the database, in the caller's transaction."""
     if written is not None:
         file, counts = written
         given = 'SELECT coalesce(max(unix_ns), 0) FROM marks WHERE "row" BETWEEN ? AND ?'

@@ -1,4 +1,4 @@
-"""What goes into the history and comes out of it, besides iterations."""
+"""Values that are written to the history and read from it, besides iterations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Checkpoint", "JobSummary", "RetentionResult", "StoredSession"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """A session's `state` when it had taken every frame before the journal `position`, and what it gave since the last.
+    """A session's `state` after all frames before the journal `position`, and its iterations since the last checkpoint.
 
     `iterations` has the schema HISTORY, oldest first.
     """
@@ -42,7 +42,7 @@ class StoredSession:
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """A job that has any session: how many ranks, how many of them still open, and iterations given in all."""
+    """A job that has any session: the numbers of its ranks, of its `open` sessions, and of all its iterations."""
 
     job: str
     ranks: int
@@ -54,7 +54,7 @@ class JobSummary:
 
 @dataclass(frozen=True, slots=True)
 class RetentionResult:
-    """What retention let go: sealed `files` and hot `rows` (without those already replaced), and `sessions`."""
+    """What retention removed: sealed `files` and hot `rows` (without those already replaced), and `sessions`."""
 
     files: int
     rows: int

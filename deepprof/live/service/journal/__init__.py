@@ -1,6 +1,6 @@
-"""What was accepted, on disk before it is acknowledged: the truth that everything else is derived from.
+"""The journal: accepted messages, on disk before they are acknowledged; all other data is derived from it.
 
-`frames` lie in `segments`; `segment_reader` reads them, `journal` writes them.
+`frames` are stored in `segments`; `segment_reader` reads them, `journal` writes them.
 """
 
 from deepprof.live.service.journal.frames import JournalFrame, JournalPlace, Kind

@@ -1,7 +1,7 @@
-"""One message in the journal: a header, checked apart from its payload, and the message's bytes.
+"""One message in the journal: a header with a checksum of its own, and the message's bytes as payload.
 
-Both checksums are keyed with the segment's secret salt and the frame's offset: a client's bytes that look like a frame,
-and a frame that lies in another place than it was written to, are none.
+Both checksums are keyed with the segment's secret salt and the frame's offset, so that neither a client's bytes that
+look like a frame nor a frame at another place than it was written to is taken for a frame.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 Kind = Literal["hello", "batch", "gap", "end"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-BLANK = 255  # what a repair puts over damaged bytes: no message, and no payload that could be wrong
+BLANK = 255  # kind that a repair writes over damaged bytes: it holds no message, and its payload is not checked
 MAGIC = b"DPjf"
 VERSION = 1
 # magic, version, kind, zero, session, first, count, length, CRC-32 of the payload; CRC-32 of all of these follows.
@@ -38,14 +38,14 @@ FIELDS = struct.Struct("<4sBBHQQIII")
 CRC = struct.Struct("<I")
 HEADER = FIELDS.size + CRC.size
 KEY = struct.Struct("<QQ")
-PAYLOAD_NBYTES = 64 << 20  # four times the largest message that the wire lets in
+PAYLOAD_NBYTES = 64 << 20  # four times the largest message that the wire accepts by default
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class JournalPlace:
-    """Where a frame lies: its segment's number, and offset and length in bytes, header included.
+    """Where a frame lies: its segment's number, and its offset and length in bytes, header included.
 
-    A `length` of 0 stands for the position before that offset.
+    A `length` of 0 denotes the position right before that offset.
     """
 
     segment: int
@@ -60,7 +60,7 @@ class JournalPlace:
 
 @dataclass(frozen=True, slots=True)
 class JournalFrame:
-    """A message as it was accepted: `payload` is the serialised protobuf, `first` and `count` its records' numbers."""
+    """A message as it was accepted: `payload` is the serialised protobuf, `first` and `count` number its records."""
 
     session: int
     kind: Kind
@@ -71,7 +71,7 @@ class JournalFrame:
 
 @dataclass(frozen=True, slots=True)
 class JournalFrameHeader:
-    """The header of a frame: what `JournalFrame` says, and the payload's length and checksum; no `kind`: a blank."""
+    """The header of a frame: fields of `JournalFrame`, and the payload's length and checksum; no `kind`: a blank."""
 
     session: int
     kind: Kind | None
@@ -95,7 +95,7 @@ def pack_header(frame: JournalFrame, salt: int, offset: int) -> bytes:
 
 
 def pack_blank(length: int, salt: int, offset: int) -> bytes:
-    """Return the header of a blank of `length` bytes after itself, whatever they are."""
+    """Return the header of a blank that covers the `length` bytes behind it, whatever they contain."""
     return seal((MAGIC, VERSION, BLANK, 0, 0, 0, 0, length, 0), salt, offset)
 
 
@@ -106,7 +106,7 @@ def seal(values: tuple[object, ...], salt: int, offset: int) -> bytes:
 
 
 def unpack_header(content: bytes, at: int, salt: int, offset: int) -> JournalFrameHeader | None:
-    """Return the header that starts at `content[at]` and lay at `offset` in its segment, None where there is none."""
+    """Return the header that starts at `content[at]`, which is at `offset` in its segment; None where there is none."""
     view = memoryview(content)[at : at + HEADER]
     if len(view) < HEADER or view[:4] != MAGIC:
         return None
@@ -126,5 +126,5 @@ def matches(header: JournalFrameHeader, payload: bytes, salt: int, offset: int) 
 
 
 def key_of(salt: int, offset: int) -> int:
-    """Return where the checksums of a frame start from."""
+    """Return the initial value of a frame's checksums."""
     return zlib.crc32(KEY.pack(salt, offset))

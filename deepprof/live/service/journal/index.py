@@ -1,4 +1,4 @@
-"""Where the frames of each session lie in one segment: 12 bytes a frame."""
+"""Where the frames of each session lie in one segment: 12 bytes per frame."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class SegmentIndex:
         self._lengths: dict[int, array[int]] = {}
 
     def add(self, session: int, offset: int, length: int) -> None:
-        """Note a frame behind all others."""
+        """Add a frame that lies behind all others."""
         self._offsets.setdefault(session, array("Q")).append(offset)
         self._lengths.setdefault(session, array("I")).append(length)
 
     def cut(self, end: int) -> None:
-        """Forget the frames that start at `end` or later."""
+        """Remove the frames that start at `end` or later."""
         for session, offsets in list(self._offsets.items()):
             while offsets and offsets[-1] >= end:
                 offsets.pop()
@@ -33,11 +33,11 @@ class SegmentIndex:
                 del self._offsets[session], self._lengths[session]
 
     def places(self, session: int) -> Iterator[JournalPlace]:
-        """Give the session's frames, first to last."""
+        """Return an iterator over the session's frames, first to last."""
         pairs = zip(self._offsets.get(session, ()), self._lengths.get(session, ()), strict=True)
         return (JournalPlace(self.segment, offset, length) for offset, length in pairs)
 
     @property
     def sessions(self) -> frozenset[int]:
-        """The sessions that have a frame here."""
+        """The sessions that have a frame in this segment."""
         return frozenset(self._offsets)

@@ -1,4 +1,4 @@
-"""The journal: every accepted message as it came, in segment files that one thread appends to and any may read."""
+"""The journal: every accepted message as it came, in segment files that one thread writes and any thread may read."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SEGMENT_NBYTES, TOTAL_NBYTES = 64 << 20, 2 << 30
 
 
 class Journal(SegmentReader):
-    """What was accepted, in order; nothing that was synced is lost, whatever becomes of the process or the power.
+    """The accepted messages, in order; synced messages survive a crash of the process and a power loss.
 
-    One thread calls `append`, `sync` and `release`; `read`, `window` and `replay` may be called from any. After an
-    `OSError` from `append` or `sync` exactly what lies before `end` is in the journal: what was appended but not
-    synced may have been taken back (a disk that failed to sync no longer tells what it holds). It stays usable, and
+    One thread calls `append`, `sync` and `release`; `read`, `window` and `replay` may be called from any thread. After
+    an `OSError` from `append` or `sync` the journal holds exactly the frames before `end`: those appended but not
+    synced may have been removed (after a failed sync it is unknown what the disk holds). The journal stays usable, and
     works again when the disk does.
 
-    Memory: 12 bytes a frame that is kept. Descriptors: one, and one more for each reader at work.
+    Memory: 12 bytes per frame that is kept. Descriptors: one, and one more for each active reader.
     """
 
     def __init__(self, folder: Path, segment_nbytes: int, total_nbytes: int) -> None:
@@ -56,12 +56,12 @@ class Journal(SegmentReader):
         total_nbytes: int = TOTAL_NBYTES,
         beyond: JournalPlace | None = None,
     ) -> Journal:
-        """Open the journal in `folder`, made where it is missing, and cut off what a crash left half written.
+        """Open the journal in `folder`, made where it is missing, and cut off frames that a crash left half written.
 
-        `repaired` says how many bytes were cut, `damages` what else is damaged. `beyond` is the farthest position that
-        anybody has noted: where the journal ends before it, new frames go to a segment after it, so that a position
-        never comes to stand for other frames. Raises `StoreError` for a folder with something else in a segment's
-        place or of a newer version, and `OSError`.
+        `repaired` is the number of bytes cut, `damages` lists what else is damaged. `beyond` is the farthest position
+        that was saved anywhere: where the journal ends before it, new frames go to a segment after it, so that a saved
+        position never denotes other frames. Raises `StoreError` for something else in a segment's place or a newer
+        version, and `OSError`.
         """
         prepare_folder(folder)
         journal = cls(folder, segment_nbytes, total_nbytes)
@@ -74,7 +74,7 @@ class Journal(SegmentReader):
         return journal
 
     def _load(self, number: int, *, last: bool) -> None:
-        """Take in a segment that is there; the last one is checked whole, and its torn end cut off."""
+        """Load an existing segment; the last one is checked completely, and its torn end cut off."""
         path = path_of(self.folder, number)
         file = open_plain(path, os.O_RDWR if last else os.O_RDONLY)
         try:
@@ -82,7 +82,7 @@ class Journal(SegmentReader):
                 number, read_salt(file, path, number), os.fstat(file).st_size, SegmentIndex(number)
             )
             if last and segment.salt is None and not any(os.pread(file, HEAD + 1, HEAD)):
-                self._drop_unborn(path, segment)  # killed before its head was on the disk: nothing was synced in it
+                self._drop_unborn(path, segment)  # a crash came before its head was on disk: nothing was synced in it
                 return
             self._segments[number] = segment
             self._take_in(segment, file, last=last)
@@ -93,10 +93,10 @@ class Journal(SegmentReader):
     def _drop_unborn(self, path: Path, segment: JournalSegment) -> None:
         path.unlink()
         self.repaired += segment.nbytes
-        self.end = JournalPlace(segment.number, HEAD, 0)  # its number is used up
+        self.end = JournalPlace(segment.number, HEAD, 0)  # its number is not used again
 
     def _take_in(self, segment: JournalSegment, file: int, *, last: bool) -> None:
-        """Note the segment's frames and damage; of the last one, cut what lies behind its last whole frame."""
+        """Register the segment's frames and damage; in the last segment, cut off all behind the last whole frame."""
         if segment.salt is None:
             self._note(ScannedFrame(0, segment.nbytes, None, sound=False), segment.number)
             return
@@ -115,7 +115,7 @@ class Journal(SegmentReader):
             self._note(found, segment.number)
 
     def _cut(self, segment: JournalSegment, file: int, whole: int) -> None:
-        """Cut the segment's torn end off, and have the rest on the disk before anything is derived from it."""
+        """Cut off the segment's torn end, and sync the rest before anything is derived from it."""
         self.repaired += segment.nbytes - whole
         if segment.nbytes > whole:
             os.ftruncate(file, whole)
@@ -123,7 +123,7 @@ class Journal(SegmentReader):
         os.fsync(file)
 
     def _start(self, beyond: JournalPlace) -> None:
-        """Go on in the last segment, or in a new one where any position behind the last one's end may be noted."""
+        """Continue in the last segment, or in a new one where a position behind the last one's end may be saved."""
         last = self._segments.get(self.end.segment)
         usable = last is not None and last.salt is not None and not self.repaired
         if usable and beyond.stop <= self.end.stop:
@@ -134,9 +134,9 @@ class Journal(SegmentReader):
         self.sync()
 
     def append(self, frames: Sequence[JournalFrame]) -> list[JournalPlace]:
-        """Write `frames` behind the others, without a sync, all or none; returns where they lie.
+        """Append `frames`, all or none, without a sync, and return their places.
 
-        They go into one segment together. Raises `OSError`, and ValueError for what does not fit in a frame.
+        They go into one segment together. Raises `OSError`, and ValueError for a message that does not fit in a frame.
         """
         self._mend()
         nbytes = sum(HEADER + len(frame.payload) for frame in frames)
@@ -158,12 +158,12 @@ class Journal(SegmentReader):
             write_all(self._file, buffers, self.end.offset)
         except BaseException:
             self._torn = True
-            with suppress(OSError):  # else the next append does it, or says why not
+            with suppress(OSError):  # where this fails the next append repeats it, and raises its error
                 self._mend()
             raise
 
     def _mend(self) -> None:
-        """Cut off what was written behind `end`; until that succeeds nothing is written there."""
+        """Cut off bytes that were written behind `end`; until that succeeds nothing is written there."""
         if self._file < 0:
             raise OSError(errno.EBADF, "the journal is closed", str(self.folder))
         if self._torn:
@@ -183,16 +183,16 @@ class Journal(SegmentReader):
             self._synced = self.end = JournalPlace(number, HEAD, 0)
 
     def sync(self) -> None:
-        """Make everything before `end` survive a power loss. Raises `OSError` when that cannot be had.
+        """Make everything before `end` survive a power loss. Raises `OSError` where that fails.
 
-        Then what was appended since the last sync is taken back: its sender will send it again.
+        Then the frames appended since the last sync are removed: their senders will send them again.
         """
         self._mend()
         try:
             os.fdatasync(self._file)
             if self._unlisted:
                 sync_folder(self.folder)
-        except BaseException:  # a bug's too
+        except BaseException:  # also an error that is a bug
             self._take_back()
             raise
         self._unlisted, self._synced = False, self.end
@@ -207,7 +207,7 @@ class Journal(SegmentReader):
             self._mend()
 
     def close(self) -> None:
-        """Close the file; what was not synced is in the hands of the operating system."""
+        """Close the file; writing what was not synced is left to the operating system."""
         if self._file >= 0:
             os.close(self._file)
         self._file = -1
@@ -216,7 +216,7 @@ class Journal(SegmentReader):
 def lay_out(
     frames: Sequence[JournalFrame], segment: JournalSegment, offset: int
 ) -> tuple[list[JournalPlace], list[bytes]]:
-    """Return the places of `frames` from `offset` on, and their headers and payloads in turn."""
+    """Return the places of `frames` from `offset` on, and their headers and payloads alternately."""
     places, buffers = [], list[bytes]()
     for frame in frames:
         buffers += pack_header(frame, segment.salt or 0, offset), frame.payload

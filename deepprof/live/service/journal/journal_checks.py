@@ -1,4 +1,4 @@
-"""The journal's files looked at one by one, every byte of them, and mended so that all that is whole stays."""
+"""Checks of the journal's files, one by one and every byte, and a repair that keeps all whole frames."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from deepprof.plurals import counted
 __all__ = ["JournalFacts", "inspect_journal"]
 
 UNSYNCED = "nothing that was acknowledged, after a crash"
-COPIED_NBYTES = 64 << 20  # of damaged bytes that are put aside at once
+COPIED_NBYTES = 64 << 20  # most damaged bytes that are put aside at once
 
 
 @dataclass(slots=True)
 class JournalFacts:
-    """What the rest of the store must agree with: the journal's end, and its highest session."""
+    """Facts that the rest of the store must agree with: the journal's end, and its highest session."""
 
     end: JournalPlace
     highest_session: int = 0
 
 
 def inspect_journal(bench: FsckContext, folder: Path) -> JournalFacts:
-    """Check every segment in `folder`, and repair it where told so. Raises `StoreError` for a newer version."""
+    """Check every segment in `folder`, and repair it if told to. Raises `StoreError` for a newer version."""
     facts = JournalFacts(JournalPlace(0, 0, 0))
     if not os.path.lexists(folder):
         return facts
@@ -48,7 +48,7 @@ def inspect_journal(bench: FsckContext, folder: Path) -> JournalFacts:
 
 
 def is_kind(bench: FsckContext, path: Path, *, folder: bool = False) -> bool:
-    """Return whether a plain file (a `folder`) is at `path`; anything else is a problem, and put aside."""
+    """Return whether a plain file (or a `folder`) is at `path`; anything else is reported, and put aside."""
     try:
         return require_kind(path, folder=folder)
     except StoreError as error:
@@ -75,7 +75,7 @@ def inspect_segment(bench: FsckContext, path: Path, number: int, facts: JournalF
 
 
 def survey(file: int, salt: int, size: int, facts: JournalFacts) -> tuple[int, list[ScannedFrame]]:
-    """Return where the last whole frame ends, and everything that is damaged."""
+    """Return where the last whole frame ends, and all damaged ranges."""
     whole, damage = HEAD, list[ScannedFrame]()
     for one in scan(file, salt, size, payloads=True):
         if not one.sound or one.header is None:
@@ -96,7 +96,7 @@ def report_head(bench: FsckContext, path: Path, file: int, size: int, *, last: b
 
 
 def mend(bench: FsckContext, path: Path, file: int, salt: int, damage: list[ScannedFrame]) -> None:
-    """Report damage between whole frames, and lay a blank over each."""
+    """Report damaged ranges between whole frames, and write a blank over each."""
     for one in damage:
         bench.report(path, f"{one.nbytes} bytes from {one.offset} on are damaged", said(one))
         if bench.repair and one.nbytes >= HEADER:
@@ -106,7 +106,7 @@ def mend(bench: FsckContext, path: Path, file: int, salt: int, damage: list[Scan
 
 
 def cut_end(bench: FsckContext, path: Path, file: int, end: list[ScannedFrame], *, torn: bool) -> None:
-    """Report what lies behind the last whole frame, and cut it off."""
+    """Report the bytes behind the last whole frame, and cut them off."""
     if not end:
         return
     whole, nbytes = end[0].offset, sum(one.nbytes for one in end)
@@ -126,7 +126,7 @@ def keep_bytes(bench: FsckContext, path: Path, file: int, offset: int, nbytes: i
 
 
 def said(one: ScannedFrame) -> str:
-    """Return what is known of a damaged frame."""
+    """Return a description of a damaged frame."""
     header = one.header
     if header is None or header.kind is None:
         return "the messages in them"

@@ -1,4 +1,4 @@
-"""The segments that are kept: any thread reads them, and the oldest go when room is needed."""
+"""The segments that are kept: any thread reads them, and the oldest are removed when space is needed."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from deepprof.live.service.journal.segments import HEAD, ScannedFrame, path_of, 
 
 __all__ = ["JournalDamage", "JournalError", "JournalSegment", "SegmentReader"]
 
-DAMAGES = 1000  # that are kept; all are counted
+DAMAGES = 1000  # most damages that are kept; all are counted
 
 
 class JournalError(StoreError):
-    """A frame that cannot be had: no longer kept, or not as it was written."""
+    """A frame that cannot be read: no longer kept, or damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalDamage:
-    """Bytes of the journal that are not as they were written; the frame they were where its header is whole."""
+    """Damaged bytes of the journal, and the numbers of the frame that they were where its header is whole."""
 
     place: JournalPlace
     session: int | None = None
@@ -42,7 +42,7 @@ class JournalDamage:
 
 @dataclass(slots=True, eq=False)
 class JournalSegment:
-    """A segment that is kept: `nbytes` long; without a `salt` its head is damaged and nothing in it can be read."""
+    """A segment that is kept, of `nbytes` bytes; without a `salt` its head is damaged and nothing can be read."""
 
     number: int
     salt: int | None
@@ -51,9 +51,9 @@ class JournalSegment:
 
 
 class SegmentReader:
-    """The reading half of the journal: segments by number, the damage found in them, and who holds them.
+    """The reading half of the journal: segments by number, the damage found in them, and the number of pins.
 
-    `end` is the position behind the last frame, moved by the one that writes.
+    `end` is the position behind the last frame; the writing thread moves it.
     """
 
     def __init__(self, folder: Path, segment_nbytes: int, total_nbytes: int) -> None:
@@ -66,7 +66,7 @@ class SegmentReader:
         self._pins = 0
 
     def _note(self, found: ScannedFrame, number: int) -> None:
-        """Count damaged bytes, once, and remember where they are."""
+        """Count a damaged range, once, and keep its place."""
         place, header = JournalPlace(number, found.offset, found.nbytes), found.header
         with self._lock:
             if place in self._damages:
@@ -77,7 +77,7 @@ class SegmentReader:
 
     @property
     def damages(self) -> tuple[JournalDamage, ...]:
-        """The first thousand of the `damaged` places that were found so far, as they were found."""
+        """The first thousand of the `damaged` places found so far, in the order in which they were found."""
         with self._lock:
             return tuple(self._damages.values())
 
@@ -113,7 +113,7 @@ class SegmentReader:
 
     @contextmanager
     def _opened(self, number: int) -> Iterator[tuple[int, int]]:
-        """Give a descriptor and the salt of a segment; raises `JournalError`."""
+        """Yield a descriptor and the salt of a segment; raises `JournalError`."""
         with self._lock:
             segment = self._segments.get(number)
         path = path_of(self.folder, number)
@@ -133,10 +133,10 @@ class SegmentReader:
             os.close(file)
 
     def replay(self, after: JournalPlace | None = None) -> Iterator[tuple[JournalPlace, JournalFrame]]:
-        """Give every frame behind `after` that can be read, in order, up to what is the end now.
+        """Yield every readable frame behind `after`, in order, up to the present end.
 
-        `after` is the place of a frame, or a former `end`. Damaged frames are left out, and noted in `damages`: a
-        session that misses one sees it by the numbers of its records.
+        `after` is the place of a frame, or a former `end`. Damaged frames are left out, and added to `damages`: a
+        session detects a missing frame by its record numbers.
         """
         since, end = after.stop if after is not None else (0, 0), self.end
         with self._lock:
@@ -146,7 +146,7 @@ class SegmentReader:
                 continue
             stop = end.offset if segment.number == end.segment else segment.nbytes
             start = since[1] if segment.number == since[0] else HEAD
-            with suppress(JournalError):  # went while the ones before it were read
+            with suppress(JournalError):  # removed while earlier segments were read
                 yield from self._replay(segment.number, max(start, HEAD), stop)
 
     def _replay(self, number: int, start: int, stop: int) -> Iterator[tuple[JournalPlace, JournalFrame]]:
@@ -163,22 +163,22 @@ class SegmentReader:
                     yield JournalPlace(number, found.offset, found.nbytes), frame
 
     def window(self, session: int) -> list[JournalPlace]:
-        """Return where the session's frames lie that are still kept, oldest first."""
+        """Return the places of the session's frames that are still kept, oldest first."""
         with self._lock:
             parts = [segment.index.places(session) for _, segment in sorted(self._segments.items())]
             return [place for part in parts for place in part]
 
     def release(self, before: JournalPlace) -> int:
-        """Remove the oldest segments that end before `before`, as many as the next one needs room; returns how many.
+        """Remove the oldest segments that end before `before` until the next one has space; returns how many.
 
-        What `before` stands for must be on the disk already (`History.sync`). Segments from it on stay, even above
-        the total: recovery needs them. Nothing goes while a reader holds a `pin`. Raises `OSError`.
+        The states derived up to `before` must be on the disk already (`History.sync`). Later segments stay, even above
+        the total: recovery needs them. No segment is removed while a reader holds a `pin`. Raises `OSError`.
         """
         gone = 0
         while (number := self._surplus(before)) is not None:
             path = path_of(self.folder, number)
             with self._lock:
-                segment = self._segments.pop(number)  # first, so that no reader takes it for lost
+                segment = self._segments.pop(number)  # before the file, so that no reader reports it as damage
             try:
                 if require_kind(path):
                     path.unlink()
@@ -192,7 +192,7 @@ class SegmentReader:
         return gone
 
     def _surplus(self, before: JournalPlace) -> int | None:
-        """Return the segment that has to go next, or None."""
+        """Return the number of the segment to remove next, or None."""
         with self._lock:
             oldest = min(self._segments)
             held = sum(segment.nbytes for segment in self._segments.values())
@@ -212,5 +212,5 @@ class SegmentReader:
 
 
 def describe(place: JournalPlace, header: JournalFrameHeader | None) -> JournalDamage:
-    """Return the damage at `place`, with what its header still says."""
+    """Return the damage at `place`, with the numbers of its header if there is one."""
     return JournalDamage(place) if header is None else JournalDamage(place, header.session, header.first, header.count)

@@ -1,4 +1,4 @@
-"""One file of the journal: its head, and the way through its frames, around those that are damaged."""
+"""One file of the journal: its head, and a scan of its frames that skips damaged bytes."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ VERSION = 1
 FIELDS = struct.Struct("<8sIIQQ")  # magic, version, zero, number, salt; CRC-32 and four zeros follow
 CRC = struct.Struct("<II")
 HEAD = FIELDS.size + CRC.size
-PEEK_NBYTES = 1 << 14  # read to see one header; small frames come many at a time
+PEEK_NBYTES = 1 << 14  # read at once to get a header; it often contains many small frames
 SEARCH_NBYTES = 1 << 20
-BUFFERS = 1024  # that one system call writes (IOV_MAX)
+BUFFERS = 1024  # most buffers that one system call writes (IOV_MAX)
 
 
 @dataclass(frozen=True, slots=True)
 class ScannedFrame:
-    """`nbytes` from `offset` on: a frame where `sound`, else damaged bytes, of the frame `header` where that is whole.
+    """`nbytes` from `offset` on: a frame if `sound`, else damaged bytes; `header` is the frame's, if it is whole.
 
-    `torn` bytes reach to the end of the file: a frame that was never written whole, or whose end is gone.
+    `torn` bytes reach to the end of the file: a frame that was never written completely, or whose end is lost.
     """
 
     offset: int
@@ -58,7 +58,7 @@ def path_of(folder: Path, number: int) -> Path:
 
 
 def list_segments(folder: Path) -> list[int]:
-    """Return the numbers of the segments in `folder`, in order; what has another name is none."""
+    """Return the numbers of the segments in `folder`, in order; files with other names are ignored."""
     found = (NAME.fullmatch(entry.name) for entry in os.scandir(folder))
     return sorted(number for match in found if match is not None and (number := int(match[1])) > 0)
 
@@ -81,7 +81,7 @@ def create_segment(folder: Path, number: int) -> tuple[int, int]:
 def read_salt(file: int, path: Path, number: int) -> int | None:
     """Return the salt of a segment, None where its head is not that of the segment `number`.
 
-    Raises `StoreError` for a segment of a version to come.
+    Raises `StoreError` for a segment of a newer version.
     """
     head = os.pread(file, HEAD, 0)
     if (
@@ -97,7 +97,7 @@ def read_salt(file: int, path: Path, number: int) -> int | None:
 
 
 def write_all(file: int, buffers: Sequence[bytes], offset: int) -> None:
-    """Write `buffers` one after the other from `offset` on, whole; raises `OSError`."""
+    """Write all of `buffers`, one after the other, from `offset` on; raises `OSError`."""
     left = [memoryview(buffer) for buffer in buffers if buffer]
     while left:
         wrote = os.pwritev(file, left[:BUFFERS], offset)
@@ -112,9 +112,9 @@ def write_all(file: int, buffers: Sequence[bytes], offset: int) -> None:
 
 
 def scan(file: int, salt: int, end: int, *, payloads: bool, start: int = HEAD) -> Iterator[ScannedFrame]:
-    """Go through the bytes from `start` to `end`: each is in exactly one `ScannedFrame`, in order. Raises `OSError`.
+    """Yield the bytes from `start` to `end`, each in exactly one `ScannedFrame`, in order. Raises `OSError`.
 
-    With `payloads` every checksum is checked, without it those of headers only, which costs a read per frame.
+    With `payloads` every checksum is checked, without it only those of headers, which costs a read per frame.
     """
     peek = HeaderScanner(file)
     while start < end:
@@ -124,7 +124,7 @@ def scan(file: int, salt: int, end: int, *, payloads: bool, start: int = HEAD) -
 
 
 def look(peek: HeaderScanner, salt: int, offset: int, end: int, *, payloads: bool) -> ScannedFrame:
-    """Return what is at `offset`."""
+    """Return the frame or the damaged bytes at `offset`."""
     header = peek.header(offset, salt)
     if header is None:
         following = find_header(peek.file, salt, offset + 1, end)

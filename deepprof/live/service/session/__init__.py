@@ -1,7 +1,7 @@
-"""One rank's records, batch by batch, on their way to iterations: bounded, saved and restored.
+"""Turns one rank's records, batch by batch, into iterations: in bounded memory, saved and restored.
 
-Decisions are made at fixed numbers of device events in the order of time, so that any cutting, timing or restart gives
-the same iterations.
+Decisions are made after fixed numbers of device events in time order, so that the iterations do not depend on how the
+records are cut into batches, on timing, or on restarts.
 """
 
 from deepprof.live.service.session.events import SessionEvent

@@ -1,4 +1,4 @@
-"""What all streams of a device did, as far as iterations that are not given yet need it."""
+"""The events of all streams of a device, as far as iterations that are not given out yet need them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HELD = {"start": np.int64, "end": np.int64, "copy": np.uint8, "nbytes": np.int64
 
 @dataclass(slots=True)
 class HeldActivity:
-    """Events by start; of what began before `whole_from` some are gone that an iteration may have needed."""
+    """Events by start; some that began before `whole_from` were removed although an iteration may need them."""
 
     rows: Columns = field(default_factory=lambda: empty(HELD))
     whole_from: int = -FARTHEST_NS
@@ -26,14 +26,14 @@ class HeldActivity:
         self.rows = join([self.rows, {name: events[name] for name in HELD}])
 
     def measured(self) -> Activity:
-        """Return what is held, for measuring."""
+        """Return the events held, for measuring iterations."""
         rows = self.rows
         htod: Int64s = np.flatnonzero(rows["copy"] == COPY["HtoD"])
         times = (rows["start"], rows["end"], rows["start"][htod], rows["end"][htod])
         return Activity(*times, rows["nbytes"][htod])
 
     def keep_from(self, time_ns: int) -> None:
-        """Forget what ended before a time that no iteration to come begins before."""
+        """Remove events that ended by `time_ns`; no later iteration may begin before that time."""
         kept = self.rows["end"] > time_ns
         if not kept.all():
             self.rows = select(self.rows, kept)
@@ -46,10 +46,10 @@ class HeldActivity:
             self.whole_from = int(self.rows["start"][0])
 
     def clear(self) -> None:
-        """Forget all: nothing to come reaches back."""
+        """Remove all events: no later iteration reaches back to them."""
         self.rows = empty(HELD)
 
     @property
     def nbytes(self) -> int:
-        """What they take."""
+        """The bytes that the events take."""
         return sum(values.nbytes for values in self.rows.values())

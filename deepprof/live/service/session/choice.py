@@ -1,4 +1,4 @@
-"""Which stream of a device is the main one, as far as it has run (metrics.streams decides it for a whole trace)."""
+"""Which stream of a device is the main one while it runs (metrics.streams decides it for a whole trace)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from deepprof.live.service.session.columns import Int64s, Marks
 
 __all__ = ["FIRST_LOOK", "LOOK_EVERY", "StreamChoice", "next_look"]
 
-# Device events after which streams are looked at: doubling up to LOOK_EVERY, then each time so many more. The miner
-# tries for the first time at 1,024 kernels.
+# Streams are compared after these numbers of device events: doubling up to LOOK_EVERY, then every LOOK_EVERY events.
+# The miner mines for the first time at 1,024 kernels.
 FIRST_LOOK, LOOK_EVERY = 1 << 10, 1 << 16
-ENOUGH_KERNELS = FIRST_LOOK // 2  # kernels of the main stream, before the last of the early looks
-CLEARLY = 2  # times as long must another stream have computed lately to replace the main one
+ENOUGH_KERNELS = FIRST_LOOK // 2  # kernels that make a stream the main one before LOOK_EVERY events
+CLEARLY = 2  # another stream must lately have computed this many times as long to replace the main one
 
 
 @dataclass(slots=True)
 class StreamWork:
-    """What a stream has computed: kernels (graph launches too) that are no collectives, and how long they ran."""
+    """What a stream has computed: kernels (and graph launches) that are not collectives, and how long they ran."""
 
     kernels: int = 0
     lasting_ns: float = 0.0
@@ -27,13 +27,13 @@ class StreamWork:
 
 @dataclass(slots=True)
 class StreamChoice:
-    """What each of a device's streams has run, `most` of them; halved at each late look, as the past counts less."""
+    """The work of a device's streams, at most `most`; halved at each late comparison, because the past counts less."""
 
     most: int
     streams: dict[int, StreamWork] = field(default_factory=dict)
 
     def count(self, streams: Int64s, collective: Marks, lasting_ns: Int64s) -> None:
-        """Count kernels."""
+        """Add kernels to the work of their streams."""
         if not len(streams):
             return
         if bool((streams == streams[0]).all()):
@@ -50,9 +50,10 @@ class StreamChoice:
                 stream.lasting_ns += lasting
 
     def choose(self, main: int | None, seen: int, *, ends: bool = False) -> int | None:
-        """Return the main stream after `seen` device events; `main` is what it was. None: no stream computes yet.
+        """Return the main stream after `seen` device events; `main` is the one so far. None: no stream computes yet.
 
-        The one whose kernels run longest, collectives not counted; on a tie that with more, then the lower one.
+        It is the stream whose kernels run longest, without collectives; on a tie the one with more kernels, then the
+        one with the lower number.
         """
         ranked = [(s.lasting_ns, s.kernels, -number) for number, s in self.streams.items() if s.kernels]
         if not ranked:
@@ -65,13 +66,13 @@ class StreamChoice:
         return -number if lasting_ns > (ours if early else CLEARLY * ours) else main
 
     def fade(self) -> None:
-        """Let what was counted so far weigh half."""
+        """Halve all counts so far."""
         for stream in self.streams.values():
             stream.kernels, stream.lasting_ns = stream.kernels // 2, stream.lasting_ns / 2
 
 
 def next_look(seen: int) -> int:
-    """Return after how many device events the streams are looked at next."""
+    """Return after how many device events the streams are compared next."""
     if seen >= LOOK_EVERY:
         return (seen // LOOK_EVERY + 1) * LOOK_EVERY
     return FIRST_LOOK << max(0, (seen // FIRST_LOOK).bit_length())

@@ -1,4 +1,4 @@
-"""Records as plain arrays, one per column: what the session keeps of the record table's rows."""
+"""Records as plain arrays, one per column: the parts of the record table's rows that the session keeps."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ Int64s: TypeAlias = npt.NDArray[np.int64]
 Marks: TypeAlias = npt.NDArray[np.bool_]
 Columns: TypeAlias = dict[str, Array]  # arrays of one length; `start` is always one of them
 
-FARTHEST_NS = 2**62  # times lie within, so that no difference of two overflows
-NOBODY = 2**64 - 1  # the correlation of what has none
+FARTHEST_NS = 2**62  # all times lie within ± this, so that no difference of two overflows
+NOBODY = 2**64 - 1  # the correlation of a record that has none
 MOST_NBYTES = 2**40  # of one copy, so that no sum of those held overflows; no device has so much memory
 KERNEL, MEMCPY, GRAPH = (ACTIVITIES.index(name) for name in ("kernel", "memcpy", "graph"))
 SYNC = ACTIVITIES.index("sync")
@@ -62,8 +62,8 @@ RANGES = {"start": np.int64, "end": np.int64, "device": np.int32, "family": np.i
 
 
 def device_columns(rows: pl.DataFrame) -> Columns:
-    """Return device events but waits, as `DEVICE` names them."""
-    plain = rows.lazy().select(  # all at once: what a table costs by itself is much of what a batch costs
+    """Return the device events except waits, with the columns of `DEVICE`."""
+    plain = rows.lazy().select(  # in one query: the fixed cost of a table is much of the cost of a batch
         pl.col("device", "stream"),
         start="start_ns",
         end="end_ns",

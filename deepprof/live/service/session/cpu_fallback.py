@@ -1,7 +1,7 @@
-"""A rank without a device, held until its end: its operators then stand for kernels, as in metrics.operators.
+"""The CPU fallback: records of a rank without a device, held until its end; operators then count as kernels.
 
-Whether a device is in use is known only in the end, so nothing is given before; and of a long recording not all is
-kept. Then the analysis of the whole recording is what gives its iterations.
+It works as in metrics.operators. Whether a device is in use is known only at the end, so no iterations are given out
+before; and a long recording is not kept completely. Then its iterations come from the analysis of the whole recording.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["CpuFallback"]
 
 @dataclass(slots=True)
 class CpuFallback:
-    """What may be needed: host rows as they came; `over` once a device was seen, or there are more than `most`."""
+    """Host rows in the order of arrival; `over` once a device was seen, or there are more rows than `most`."""
 
     most: int
     host_events: list[pl.DataFrame] = field(default_factory=list)
@@ -39,11 +39,11 @@ class CpuFallback:
             self.give_up()
 
     def give_up(self) -> None:
-        """A device is in use, records are missing, or there are too many: keep nothing."""
+        """Remove all rows and keep no more: a device is in use, records are missing, or there are too many."""
         self.over, self.host_events, self.annotations = True, [], []
 
     def device_events(self, texts: Sequence[str]) -> Trace | None:
-        """Return a trace whose device events are the operators, None where they do not stand for kernels."""
+        """Return a trace whose device events are the operators, None where operators cannot replace kernels."""
         if self.over or not self.host_events:
             return None
         host = pl.concat(self.host_events).sort("start_ns", maintain_order=True)

@@ -1,7 +1,7 @@
-"""One device of a rank: which stream is the main one, what the miner finds on it, and what that amounts to.
+"""One device of a rank: which stream is the main one, what the miner finds on it, and the totals.
 
-Everything is decided at fixed numbers of the device's events in the order of their starts, so that neither the cutting
-into batches nor the moments at which somebody asks change anything.
+Everything is decided after fixed numbers of the device's events in the order of their starts, so that the result does
+not depend on how records are cut into batches or on when results are read.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 __all__ = ["DeviceSession"]
 
 NO_LOOP = -1
-SLOW = 2.0  # times the median of the latest iterations is an anomaly that its records are worth keeping for
-USUAL = 16  # iterations that make a median
+SLOW = 2.0  # times the median of the latest iterations is an anomaly whose records are worth keeping
+USUAL = 16  # iterations needed for a median
 
 
 @dataclass(slots=True)
 class DeviceOutput:
-    """What came out since the last time that somebody asked."""
+    """Iterations and events since the last call of `take_given`."""
 
     rows: list[IterationColumns] = field(default_factory=list)
     events: list[SessionEvent] = field(default_factory=list)
@@ -58,7 +58,7 @@ class DeviceOutput:
 
 @dataclass(slots=True)
 class DeviceSession:
-    """Follows a device. `waiting` are readings of its kernels while no stream is the main one; `seen` counts events."""
+    """Follows a device. `waiting` are its kernels as long as no stream is the main one; `seen` counts events."""
 
     device: int
     limits: SessionLimits
@@ -73,19 +73,19 @@ class DeviceSession:
     seen: int = 0
     htod: int = 0
     dtoh: int = 0
-    until_ns: int = -FARTHEST_NS  # everything before is known
+    until_ns: int = -FARTHEST_NS  # all events before are known
     given: DeviceOutput = field(default_factory=DeviceOutput)
 
     @classmethod
     def make(cls, device: int, limits: SessionLimits) -> DeviceSession:
-        """Return one that has seen nothing."""
+        """Return a session that has read no events."""
         ranges = RangeQueue(limits.ranges, limits.families)
         return cls(device, limits, StreamChoice(limits.streams), ranges)
 
     # -- reading --
 
     def read(self, events: Columns, launches: Launches, rank: RankContext, marks: Array) -> None:
-        """Take device events by start, none before those of earlier calls; `marks` says which names are collectives."""
+        """Take device events by start, none before those of earlier calls; `marks` is true for names of collectives."""
         first = 0
         while first < height(events):
             end = min(height(events), first + next_look(self.seen) - self.seen)
@@ -132,7 +132,7 @@ class DeviceSession:
     # -- deciding --
 
     def _look(self, rank: RankContext) -> None:
-        """Look at the streams, and give up what is held for too long."""
+        """Compare the streams, and remove events that are held for too long."""
         self._decide(rank)
         if self.main is not None:
             self.main.linked = self.main.linked or self.main.seen_linked
@@ -145,7 +145,7 @@ class DeviceSession:
         number = self.choice.choose(old.stream if old else None, self.seen, ends=ends)
         if number is None or (old is not None and number == old.stream):
             if number is None and self.seen >= LOOK_EVERY:
-                self.waiting = []  # collectives so far
+                self.waiting = []  # only collectives so far
             return
         if old is not None:
             self._leave(old, rank, number)
@@ -163,7 +163,7 @@ class DeviceSession:
         self._feed(main, own, rank)
 
     def _leave(self, main: MainStream, rank: RankContext, other: int) -> None:
-        """Another stream runs more: give the rest of this one."""
+        """Give out the stream's remaining iterations: another stream runs more."""
         self._finish(main, rank)
         self.rows.loops = max((loop.number + 1 for loop in self.story.loops), default=0)
         self.story.foreign += main.miner.counts.foreign
@@ -176,7 +176,7 @@ class DeviceSession:
     # -- ends --
 
     def interrupt(self, lost: int | None, rank: RankContext) -> None:
-        """Records are missing here: nothing reaches over that."""
+        """Note that records are missing here: no iteration spans the gap."""
         self._decide_now(rank)
         if self.main is not None:
             batch = self.main.interrupt(lost, self.ranges, rank)
@@ -186,7 +186,7 @@ class DeviceSession:
         self.activity.clear()
 
     def close(self, rank: RankContext) -> None:
-        """The rank has ended: give the rest."""
+        """Give out the remaining iterations: the rank has ended."""
         self._decide_now(rank)
         if self.main is not None:
             self._finish(self.main, rank)
@@ -222,7 +222,7 @@ class DeviceSession:
             self.given.rows.append(rows)
 
     def _notice_slow(self, rows: IterationColumns, main: MainStream) -> None:
-        """Say which iterations took much longer than those before them."""
+        """Add an event for each iteration that took much longer than those before it."""
         known = rows.adjacent & rows.values["complete"]
         times, starts = rows.values["iteration_ns"][known], rows.values["start_ns"][known]
         before = np.append(self.tally.latest, times)
@@ -236,7 +236,7 @@ class DeviceSession:
                 self._say(main.stream, "slow", int(starts[place - first]), why, int(rows.values["loop"][0]))
 
     def _forget(self, main: MainStream) -> None:
-        """Keep what iterations to come may begin in."""
+        """Keep only the data in which a later iteration may begin."""
         needed = self.rows.first
         main.keep_from(main.miner.counts.given if needed is None else needed)
         if len(main.start):
@@ -245,7 +245,7 @@ class DeviceSession:
     # -- settling --
 
     def settle(self, iterations: pl.DataFrame, loops: Sequence[FoundLoop]) -> None:
-        """Show these iterations of the device, by start, in place of those that were given."""
+        """Replace the iterations given out by these iterations of the device, sorted by start."""
         self.tally.forget_iterations()
         self.story.settle(loops)
         for _, run in iterations.group_by(pl.col("loop").rle_id(), maintain_order=True):
@@ -257,7 +257,7 @@ class DeviceSession:
     # -- showing --
 
     def view(self) -> DeviceView:
-        """Return what is shown of the device."""
+        """Return the view of the device."""
         main = self.main
         shown = {
             **self.tally.shown(self.until_ns),
@@ -268,13 +268,13 @@ class DeviceSession:
         return DeviceView(device=self.device, stream=main.stream if main else 0, **shown)
 
     def take_given(self) -> DeviceOutput:
-        """Return what came out since the last time."""
+        """Return the iterations and events since the last call."""
         given, self.given = self.given, DeviceOutput()
         return given
 
     @property
     def nbytes(self) -> int:
-        """What is held of the device, the miner's own memory aside."""
+        """The bytes held for the device, without the miner's own memory."""
         waiting = sum(values.nbytes for reading in self.waiting for values in reading.kernels.values())
         ranges = sum(v.nbytes for queue in (self.ranges.waiting, self.ranges.ready) for v in queue.values())
         main = 16 * len(self.main.start) if self.main else 0

@@ -1,4 +1,4 @@
-"""What a session says beside iterations."""
+"""The events that a session reports in addition to iterations."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Kind: TypeAlias = Literal["lock", "review", "drift", "lost", "gap", "main", "slo
 
 @dataclass(frozen=True, slots=True)
 class SessionEvent:
-    """Something noticed on a device: by the miner (`lock`, `review`, `drift`, `lost`, `gap`), or here.
+    """An event of a device: from the miner (`lock`, `review`, `drift`, `lost`, `gap`) or from the session.
 
-    `main`: another stream was found to be the main one; `slow`: an iteration took much longer than usual. `time_ns` is
-    on the rank's clock; `loop` is -1 without one.
+    `main`: another stream became the main one; `slow`: an iteration took much longer than usual. `time_ns` is on the
+    rank's clock; `loop` is -1 where the event concerns no loop.
     """
 
     device: int

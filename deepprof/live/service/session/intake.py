@@ -1,4 +1,4 @@
-"""A batch on its way into a session: which of its rows are handed on, as plain columns, and which are too late."""
+"""The intake of a session: which rows of a batch are passed on, as plain columns, and which are dropped as too late."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TIMES = {"device_events": "start_ns", "host_events": "start_ns", "annotations": 
 
 @dataclass(slots=True)
 class WaitingRows:
-    """What waits of each kind."""
+    """The waiting rows of each kind."""
 
     events: Pending = field(default_factory=Pending)
     calls: Pending = field(default_factory=Pending)
@@ -35,21 +35,22 @@ class WaitingRows:
 
     @property
     def all(self) -> tuple[Pending, ...]:
-        """Each of them."""
+        """All three queues."""
         return self.events, self.calls, self.ranges
 
     @property
     def rows(self) -> int:
-        """Their rows together."""
+        """The number of rows in all queues."""
         return sum(queue.rows for queue in self.all)
 
 
 @dataclass(slots=True)
 class SessionIntake:
-    """Checks rows against what was promised: what starts before `promise` is dropped.
+    """Checks rows against the watermark: rows that start before `promise` are dropped.
 
-    `floor` is by table what came before the last gap: rows that start before are too late, too. `devices` are those
-    followed, in the order in which they came. `dropped` counts by reason, `dropped_kinds` by reason and kind.
+    `floor` is the latest start before the last gap, by table: rows that start before it are dropped, too. `newest` is
+    the latest start so far, by table. `devices` are those followed, in the order of arrival. `dropped` counts by
+    reason, `dropped_kinds` by reason and kind.
     """
 
     most_devices: int
@@ -61,7 +62,7 @@ class SessionIntake:
     dropped_kinds: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def admit(self, table: str, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of a record table that are handed on."""
+        """Return the rows of a record table that are passed on."""
         time = rows[TIMES[table]].to_numpy()
         oldest = max(self.promise, self.floor.get(table, -FARTHEST_NS))
         if time.min() >= oldest and time.max() < FARTHEST_NS:
@@ -79,18 +80,18 @@ class SessionIntake:
         return rows if ready.all() else rows.filter(ready)
 
     def drop(self, reason: str, kinds: Mapping[str, int]) -> None:
-        """Count records that are not handed on, by kind."""
+        """Count dropped records by kind."""
         for kind, count in kinds.items():
             self.dropped[reason] = self.dropped.get(reason, 0) + count
             of = self.dropped_kinds.setdefault(reason, {})
             of[kind] = of.get(kind, 0) + count
 
     def interrupt(self) -> None:
-        """Records are missing behind what came: from now on nothing may come that starts among it."""
+        """Note a gap: from now on rows that start before the latest of the rows so far are dropped."""
         self.floor = dict(self.newest)
 
     def device_events(self, rows: pl.DataFrame) -> Columns:
-        """Return device events as columns, those of devices beyond the bound left out."""
+        """Return device events as columns, without those of devices beyond `most_devices`."""
         found = device_columns(rows)
         devices = found["device"]
         if len(self.devices) != 1 or not (devices == self.devices[0]).all():

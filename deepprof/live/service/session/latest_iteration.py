@@ -1,4 +1,4 @@
-"""Iterations as the miner gives them, measured: one is given when the next iteration has begun, or none follows."""
+"""Measures the miner's iterations: each is given out when the next iteration has begun, or when none follows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDTH = 6  # first, end, matched, edits, complete, loop
 
 @dataclass(slots=True)
 class LatestIteration:
-    """The last iteration that the miner gave, as a row of `WIDTH` numbers; and how many were given before it.
+    """The miner's last iteration, as a row of `WIDTH` numbers, and the number of iterations given out before it.
 
     Loops of the stream are numbered from `loops` on: there may have been others on another stream.
     """
@@ -34,7 +34,7 @@ class LatestIteration:
 
     @property
     def first(self) -> int | None:
-        """Where the one that is held back begins."""
+        """The position where the held-back iteration begins."""
         return int(self.last[0]) if len(self.last) else None
 
     def take(
@@ -46,7 +46,7 @@ class LatestIteration:
         *,
         ends: bool = False,
     ) -> Iterator[IterationColumns]:
-        """Yield iterations of one loop each, all but the last one; that too where nothing follows directly."""
+        """Yield iterations, those of each loop together; the last one is held back unless the stream `ends`."""
         found = np.concatenate([self.last.reshape(-1, WIDTH), *(as_rows(batch) for batch in batches)])
         if not len(found) or (len(found) == 1 and not ends):
             self.last = found.ravel()
@@ -76,7 +76,7 @@ class LatestIteration:
         return IterationColumns(columns, measured.adjacent[:count])
 
 
-NOTHING = pl.DataFrame(schema=HISTORY)  # most batches give none, and making a table takes as long as mining some
+NOTHING = pl.DataFrame(schema=HISTORY)  # shared: most batches give no iteration, and making a table is slow
 
 
 def as_history(parts: Sequence[IterationColumns]) -> pl.DataFrame:

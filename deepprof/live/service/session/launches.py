@@ -1,7 +1,7 @@
 """The host's calls: when each launch was made, and what the host had done by then.
 
-Calls come in the order of their starts, so that all that is asked of them later, between two launches, is known when a
-launch is read: the time spent in calls before it, and how many waits were over.
+Calls come in the order of their starts, so that everything needed later is known when a launch is read: the time spent
+in calls before it, and how many waits were over.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from deepprof.live.service.session.spans import RunningUnion
 
 __all__ = ["LAG_NS", "UNKNOWN_NS", "Launched", "Launches"]
 
-# A recorder may put a kernel before its launch: clocks of host and device are converted wrongly by up to some
-# milliseconds. So long a kernel waits for its launch to be known (as far as metrics.clocks believes them).
+# A recorder may place a kernel before its launch, because the clocks of host and device are converted with errors of up
+# to some milliseconds. A kernel waits this long for its launch (the largest error that metrics.clocks accepts).
 LAG_NS = 20_000_000
 UNKNOWN_NS = -(2**63)  # the launch of a kernel without one
-MOST_OPEN = 1 << 12  # waits at a time: a thread is in one
+MOST_OPEN = 1 << 12  # waits at the same time; each thread is in at most one
 
 
 class Launched(NamedTuple):
-    """Of each kernel: when it was launched, the time that the host had spent in calls, its waits and graph launches."""
+    """Per kernel: its launch time, and the host's time in calls, waits and graph launches up to then."""
 
     launch: Int64s
     elapsed: Int64s
@@ -37,18 +37,18 @@ class Launched(NamedTuple):
         return bool((self.launch != UNKNOWN_NS).any())
 
     def of(self, which: Array) -> Launched:
-        """Return those of some kernels."""
+        """Return the values of some kernels."""
         return Launched(*(values[which] for values in self))
 
 
 def no_launches(count: int) -> Launched:
-    """Return what kernels without launch records have."""
+    """Return the values of `count` kernels without launch records."""
     nothing = np.zeros(count, np.int64)
     return Launched(np.full(count, UNKNOWN_NS), nothing, nothing, nothing)
 
 
 def nothing() -> Int64s:
-    """Return no numbers."""
+    """Return an empty array."""
     return np.empty(0, np.int64)
 
 
@@ -56,8 +56,8 @@ def nothing() -> Int64s:
 class Launches:
     """The latest `most` calls with a correlation, and sums over all calls so far.
 
-    Arrays of one length by start. `counts` marks the calls that kernels
-    are joined with: of several with one correlation the first, as long as it is among the latest.
+    The arrays have one length and are sorted by start. `counts` marks the calls that kernels are joined with: of
+    several with one correlation the first, as long as it is among the latest.
     """
 
     most: int
@@ -73,7 +73,7 @@ class Launches:
     graph_launches: int = 0
 
     def read(self, calls: Columns, until: int) -> None:
-        """Take the calls that start before `until`, by start; all earlier ones were taken before."""
+        """Take the calls that start before `until`, sorted by start; all earlier calls were taken before."""
         start, marks = calls["start"], calls["marks"]
         self.open_waits = np.sort(np.append(self.open_waits, calls["end"][(marks & WAIT_MARK) != 0]))
         linked = calls["correlation"] != NOBODY
@@ -104,7 +104,7 @@ class Launches:
         self.counts[first:] = decided[first:]
 
     def find(self, correlation: Array, start: Int64s) -> Launched:
-        """Return the launches of kernels, which start not later than `LAG_NS` before all calls are known."""
+        """Return the launches of kernels; all calls up to `LAG_NS` after the kernels' starts must be known."""
         if not len(self.start):
             return no_launches(len(start))
         usable = np.flatnonzero(self.counts)
@@ -119,7 +119,7 @@ class Launches:
         return Launched(launch, *sums)
 
     def _among(self, order: Array, ids: Array, wanted: Array, known: Array, side: str) -> tuple[Array, Marks]:
-        """Return for each wanted id the first or last call that has it, and whether that is one of the latest then."""
+        """Return for each wanted id its first or last call, and whether that is one of the `most` latest by then."""
         if not len(order):
             return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
         if side == "left":
@@ -130,7 +130,7 @@ class Launches:
         return place, (ids[index] == wanted) & (wanted != NOBODY) & (place < known) & (place >= known - self.most)
 
     def forget(self) -> None:
-        """Keep the latest."""
+        """Keep the `most` latest calls."""
         extra = len(self.start) - self.most
         if extra > 0:
             for name in ("correlation", "start", "elapsed", "waits", "graphs", "counts"):
@@ -138,5 +138,5 @@ class Launches:
 
     @property
     def nbytes(self) -> int:
-        """What they take."""
+        """The bytes that the calls take."""
         return 41 * len(self.start) + 8 * len(self.open_waits)

@@ -1,4 +1,4 @@
-"""How much a session holds, whatever a client sends."""
+"""The limits of what a session holds, whatever a client sends."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ __all__ = ["SessionLimits"]
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """Bounds of one rank's session; some 60 bytes each for what is pending, 25 for what is held.
+    """Limits of one rank's session; a pending record takes some 60 bytes, a held event 25.
 
-    `pending_records` wait for a batch to say that nothing earlier comes; beyond that they are taken as complete, and
-    what comes late is dropped. `held_events` of a device are kept for iterations that are not given yet; an iteration
-    that began before is given as incomplete. `devices` of a rank are followed, and among `streams` of each the main one
-    is chosen. A kernel finds its launch among the latest `launches`, and `ranges` may be open or wait for a device.
-    Of `families` ranges are told apart. `host_rows` are kept of a rank without a device, until its end.
+    `pending_records` may wait for a watermark; beyond that the older ones are taken as complete, and records that come
+    late are dropped. `held_events` per device are kept for iterations that are not given out yet; an iteration that
+    began before them is given out as incomplete. `devices` of a rank are followed, and the main stream of each is
+    chosen among `streams`. A kernel finds its launch among the latest `launches`. `ranges` may be open or wait for a
+    device. `families` of ranges are distinguished. `host_rows` are kept of a rank without a device, until its end.
     """
 
     pending_records: int = 1 << 20

@@ -1,4 +1,4 @@
-"""What the miner of a device decided so far: its loops, and what of it is new."""
+"""The decisions of a device's miner so far: its loops, and which events are new."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ MOST_LOOPS = 32
 class LoopLog:
     """The loops followed, the latest last; how many were lost or replaced, and how often iterations became longer.
 
-    `seen` is the last event of the miner that was looked at, `period` and `followed` those of the loop then.
+    `seen` is the last event of the miner that was read; `period` and `followed` are the period and number of the loop
+    at that event.
     """
 
     loops: list[LoopView] = field(default_factory=list)
@@ -34,7 +35,7 @@ class LoopLog:
     foreign: int = 0  # kernels in no iteration, on streams that were the main one before
 
     def follow(self, miner: OnlineMiner, offset: int) -> list[MinerEvent]:
-        """Take in what the miner has decided since the last time; return it. Its loops count from `offset` on."""
+        """Process and return the miner's events since the last call. Its loops are numbered from `offset` on."""
         new = [shift(event, offset) for event in events_after(miner.events, self.seen)]
         for event in new:
             self._note(event)
@@ -55,7 +56,7 @@ class LoopLog:
         self.period = event.period
 
     def _show(self, miner: OnlineMiner, offset: int) -> None:
-        """Take in the loop that is followed now."""
+        """Update or add the loop that is followed now."""
         lock = miner.loop
         if lock is None:
             return
@@ -68,14 +69,14 @@ class LoopLog:
         self.loops = [*self.loops, loop][-MOST_LOOPS:]
 
     def count(self, number: int, iterations: int) -> None:
-        """Count the iterations of a loop."""
+        """Add iterations to the count of a loop."""
         self.loops = [
             replace(loop, iterations=loop.iterations + iterations) if loop.number == number else loop
             for loop in self.loops
         ]
 
     def settle(self, loops: Sequence[FoundLoop]) -> None:
-        """Take these loops, of which nothing was counted yet, in place of those that were followed."""
+        """Replace the loops that were followed by these, with no iterations counted yet."""
         self.loops = [
             LoopView(one.number, one.period, one.confidence, one.evidence, one.boundary_source, iterations=0)
             for one in loops[-MOST_LOOPS:]
@@ -83,7 +84,7 @@ class LoopLog:
         self.current = -1
 
     def restart(self) -> None:
-        """Another stream is followed from now on, by another miner."""
+        """Begin anew for another stream, which another miner follows."""
         self.resets += 1
         self.seen, self.followed, self.period = None, -1, 0
 
@@ -99,12 +100,12 @@ class LoopLog:
 
 
 def shift(event: MinerEvent, offset: int) -> MinerEvent:
-    """Return the event with its loop's number on this device."""
+    """Return the event with the number that its loop has on this device."""
     return event if event.loop < 0 else replace(event, loop=offset + event.loop)
 
 
 def events_after(events: tuple[MinerEvent, ...], seen: MinerEvent | None) -> list[MinerEvent]:
-    """Return the events behind the last one that was seen; all of them where that is gone."""
+    """Return the events after `seen`; all events where `seen` is not among them."""
     for place in range(len(events) - 1, -1, -1):
         if events[place] == seen:
             return list(events[place + 1 :])

@@ -1,7 +1,7 @@
-"""The main stream of a device on its way into the miner: symbols, and what is known beside them.
+"""The main stream of a device as input of the miner: symbols and the evidence on them.
 
-The same evidence as metrics.evidence gathers from a whole trace, in parts: what an element owes to those before it is
-carried from one part to the next.
+It is the same evidence as metrics.evidence gathers from a whole trace, but in parts: values that depend on earlier
+kernels are carried from one part to the next.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from deepprof.mining.online import IterationBatch, OnlineMiner
 
 __all__ = ["KernelReading", "MainStream", "RankContext"]
 
-KEPT = 1 << 17  # symbols: the miner mines nothing before
-BEFORE_NS = -1  # the launch of what was launched before the capture, as metrics.sequence has it
+KEPT = 1 << 17  # symbols: the miner does not mine earlier ones
+BEFORE_NS = -1  # the launch of a kernel launched before the capture, as in metrics.sequence
 
 
 class RankContext(NamedTuple):
-    """What a stream's evidence takes of its rank: which symbols are an optimizer's, and the families of ranges."""
+    """The rank's data for a stream's evidence: which symbols are an optimizer's, and the families of ranges."""
 
     optimizer: Marks
     families: Sequence[FamilyName]
@@ -51,7 +51,7 @@ class KernelReading(NamedTuple):
 
 @dataclass(slots=True)
 class CarriedKernel:
-    """Of the last kernel: its launch, the sums at it, and the end of the longest of all so far."""
+    """The state after the last kernel: its launch, the sums at that time, and the latest end of all kernels so far."""
 
     launch: int = BEFORE_NS
     elapsed: int = 0
@@ -63,17 +63,18 @@ class CarriedKernel:
 
 
 def no_times() -> Int64s:
-    """Return no times."""
+    """Return an empty array of times."""
     return np.empty(0, np.int64)
 
 
 @dataclass(slots=True)
 class MainStream:
-    """Follows one stream. `first` numbers the first symbol held; `start` and `reach` have an element for each of them:
+    """Follows one stream.
 
-    its start, and the latest end of all up to it. `linked` says whether kernels have launches, `seen_linked` whether
-    any has by now; `marked` counts the names whose optimizer marks the miner has,
-    and `broken` says that records were lost behind the last kernel, or that there is none: no time is measured then.
+    `first` is the position of the first symbol held; `start` and `reach` have one element per symbol held: its start,
+    and the latest end up to it. `linked` is whether launches are used, `seen_linked` whether any kernel has had one so
+    far. `marked` counts the names whose optimizer marks the miner has. `broken`: records were lost after the last
+    kernel, or there is no kernel yet; no time is measured to the next one then.
     """
 
     stream: int
@@ -89,11 +90,11 @@ class MainStream:
 
     @property
     def position(self) -> int:
-        """Symbols read."""
+        """The number of symbols read."""
         return self.first + len(self.start)
 
     def read(self, reading: KernelReading, ranges: RangeQueue, rank: RankContext) -> Iterator[IterationBatch]:
-        """Give kernels to the miner; yield what it gives, after each of its decisions."""
+        """Give kernels to the miner; yield its iterations after each of its decisions."""
         if not height(reading.kernels):
             return
         at, symbols = self.position, reading.kernels["symbol"]
@@ -113,14 +114,14 @@ class MainStream:
             first = end
 
     def _new_marks(self, optimizer: Marks) -> Marks | None:
-        """Return the marks of names when there are new ones."""
+        """Return the marks of all names if there are new names, else None."""
         if self.marked == len(optimizer):
             return None
         self.marked = len(optimizer)
         return optimizer
 
     def _gather(self, reading: KernelReading) -> tuple[Int64s, dict[str, Array]]:
-        """Return when each kernel was launched, which never falls, and the evidence; remember the last kernel."""
+        """Return the launch of each kernel, never decreasing, and the evidence; keep the state of the last kernel."""
         kernels, last = reading.kernels, self.carried
         reach = follow(last.reach, kernels["end"])
         launch, elapsed, waits, graphs = (
@@ -148,49 +149,49 @@ class MainStream:
         return launch[1:], evidence
 
     def interrupt(self, lost: int | None, ranges: RangeQueue, rank: RankContext) -> IterationBatch:
-        """Records are missing here: nothing reaches over that."""
+        """Note that records are missing here: no time is measured across the gap."""
         self._tell_rest(ranges, rank)
         self.broken, self.carried.reach = True, -FARTHEST_NS
         return self.miner.gap(lost)
 
     def close(self, ranges: RangeQueue, rank: RankContext) -> IterationBatch:
-        """Return the rest: the stream ends here."""
+        """Return the remaining iterations: the stream ends here."""
         self._tell_rest(ranges, rank)
         return self.miner.finish()
 
     def _tell_rest(self, ranges: RangeQueue, rank: RankContext) -> None:
-        """Tell the miner of all ranges that began so far: no symbol follows that would show where they end."""
+        """Give the miner all ranges that began so far: no symbol follows that would show where they end."""
         ranges.close(self.position)
         known = Evidence(families=ranges.tell(self.position, rank.families, ends=True))
         self.miner.feed(np.empty(0, np.uint16), known)
 
     def held(self, device: int) -> Symbols:
-        """Return the times that are held as a sequence, to measure iterations in; it has no symbols."""
+        """Return the times held as a sequence without symbols, for measuring iterations."""
         nothing = np.empty(0, np.uint32)
         return Symbols(device, self.stream, nothing, self.start, self.reach, self.start, self.linked)
 
     def keep_from(self, position: int) -> None:
-        """Forget what no iteration to come can begin in."""
+        """Remove symbols in which no later iteration can begin."""
         extra = max(position, self.position - KEPT) - self.first
         if extra > 0:
             self.first += extra
             self.start, self.reach = self.start[extra:].copy(), self.reach[extra:].copy()
 
     def time_at(self, position: int) -> int:
-        """Return when the symbol before `position` began, or the nearest one held."""
+        """Return the start of the symbol before `position`, or of the nearest symbol held."""
         if not len(self.start):
             return 0
         return int(self.start[min(max(position - 1 - self.first, 0), len(self.start) - 1)])
 
 
 def follow(before: int, values: Int64s) -> Int64s:
-    """Return the largest value up to each, after the one `before` all, which comes first."""
+    """Return the largest value up to each element; the first element is `before`, which precedes `values`."""
     largest: Int64s = np.maximum.accumulate(np.append(np.int64(before), values))
     return largest
 
 
 def without_first(gaps: Int64s, broken: bool) -> Array:
-    """Return the gaps, none of them negative, and 0 for the first where it would reach over lost records."""
+    """Return the gaps, with 0 for negative ones, and for the first where it would span lost records."""
     gaps = np.maximum(gaps, 0)
     if broken:
         gaps[0] = 0

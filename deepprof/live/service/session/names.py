@@ -1,4 +1,4 @@
-"""The texts of a rank's name ids, and what each of them says of the records that carry it."""
+"""The texts of a rank's name ids, and marks that classify the records with each name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_BLOCKS = 64
 
 @dataclass(slots=True)
 class SessionNames:
-    """Texts by id, and their marks. `blocks` are the texts packed so far: they only grow, and are saved often."""
+    """Texts by id, and their marks. `blocks` are the texts packed so far: names are only added, and saved often."""
 
     texts: list[str] = field(default_factory=list)
     _marks: Array = field(default_factory=lambda: np.zeros(1024, np.uint8))
@@ -33,7 +33,7 @@ class SessionNames:
     packed: int = 0
 
     def add(self, texts: Sequence[str], first: int) -> None:
-        """Take texts for the ids from `first` on; ids known already are skipped. `ValueError` for a hole."""
+        """Take texts for the ids from `first` on; ids known already are skipped. `ValueError` for missing names."""
         known = len(self.texts)
         if first > known:
             raise ValueError(f"names from id {first} on, but only {known} are known")
@@ -57,11 +57,11 @@ class SessionNames:
 
     @property
     def optimizer(self) -> Marks:
-        """Which ids look like an optimizer's."""
+        """Which ids have the name of an optimizer."""
         return np.asarray((self.marks & OPTIMIZER_MARK) != 0)
 
     def pack(self) -> list[bytes]:
-        """Return all texts as bytes; only those new since the last time cost anything."""
+        """Return all texts as bytes; in most calls only the texts new since the last call are packed."""
         if self.packed < len(self.texts):
             if len(self.blocks) >= MOST_BLOCKS:
                 self.blocks, self.packed = [], 0
@@ -71,7 +71,7 @@ class SessionNames:
 
     @classmethod
     def unpack(cls, blocks: list[bytes]) -> SessionNames:
-        """Return the names of which `pack` made the bytes. `ValueError` for others."""
+        """Return the names from the bytes that `pack` made. `ValueError` for other bytes."""
         names = cls()
         try:
             for block in blocks:
@@ -83,7 +83,7 @@ class SessionNames:
 
 
 def mark(texts: Sequence[str]) -> Array:
-    """Return what each text says."""
+    """Return the marks of each text."""
     column = pl.Series(texts, dtype=pl.String)
     marks = np.zeros(len(texts), np.uint8)
     for bit, pattern in MARKS.items():
@@ -93,7 +93,7 @@ def mark(texts: Sequence[str]) -> Array:
 
 @dataclass(slots=True)
 class FamilyName:
-    """Ranges of one name without its numbers: who wrote them, and how telling their ends are (0: their begins are)."""
+    """Ranges of one name without its numbers: `trust` is their origin, `telling` ranks their ends (0: begins count)."""
 
     text: str
     trust: Trust
@@ -101,12 +101,12 @@ class FamilyName:
 
 
 UNSEEN, LEFT_OUT = -2, -1
-RESERVED = 4  # part of the families' room that only step markers and the framework's loop ranges may take
+RESERVED = 4  # one in so many places for families is only for step markers and the framework's loop ranges
 
 
 @dataclass(slots=True)
 class RangeFamilies:
-    """The families of ranges that are followed, `most` of them; `_of` is a name id's family, found when first used."""
+    """The families of ranges that are followed, at most `most`; `_of` is a name id's family, found at its first use."""
 
     most: int
     known: list[FamilyName] = field(default_factory=list)
@@ -118,7 +118,7 @@ class RangeFamilies:
             self._of = np.append(self._of, np.full(2 * len(texts) - len(self._of), UNSEEN, np.int32))
         new, first = np.unique(ids, return_index=True)
         unseen = self._of[new] == UNSEEN
-        places = np.sort(first[unseen])  # in the order in which they came
+        places = np.sort(first[unseen])  # in the order of arrival
         if len(places):
             self._learn(ids[places], framework[places], texts)
         return np.asarray(self._of[ids])
@@ -142,5 +142,5 @@ class RangeFamilies:
         return len(self.known) - 1
 
     def end_tells(self) -> Marks:
-        """Return of which families a range's end is what counts."""
+        """Return for which families the end of a range counts, not its begin."""
         return np.array([order(one.text) < len(LOOPS) for one in self.known], np.bool_)

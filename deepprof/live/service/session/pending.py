@@ -1,4 +1,4 @@
-"""Rows that wait until nothing earlier can come."""
+"""Rows that wait until no earlier row can come."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Pending"]
 
 @dataclass(slots=True)
 class PendingPart:
-    """Rows in the order in which they came; `oldest` and `newest` are starts among them."""
+    """Rows in the order of arrival; `oldest` and `newest` are their earliest and latest starts."""
 
     rows: Columns
     oldest: int
@@ -27,7 +27,7 @@ class PendingPart:
 
 @dataclass(slots=True)
 class Pending:
-    """Rows of one table, in the order in which they came."""
+    """Rows of one table, in the order of arrival."""
 
     parts: list[PendingPart] = field(default_factory=list)
 
@@ -37,7 +37,7 @@ class Pending:
             self.parts.append(PendingPart.of(rows))
 
     def release(self, until: int) -> Columns | None:
-        """Return the rows that start before `until` by start, those with equal starts as they came; None: no row."""
+        """Return the rows that start before `until` by start, equal starts in the order of arrival; None: no row."""
         ready: list[Columns] = []
         kept: list[PendingPart] = []
         for part in self.parts:
@@ -54,22 +54,22 @@ class Pending:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """The number of rows."""
         return sum(height(part.rows) for part in self.parts)
 
     @property
     def newest(self) -> int:
-        """The latest start, or long ago."""
+        """The latest start, `-FARTHEST_NS` without rows."""
         return max((part.newest for part in self.parts), default=-FARTHEST_NS)
 
     @property
     def nbytes(self) -> int:
-        """What the rows take."""
+        """The bytes that the rows take."""
         return sum(values.nbytes for part in self.parts for values in part.rows.values())
 
 
 def by_start(rows: Columns) -> Columns:
-    """Return the rows sorted by start; O(n) where they are."""
+    """Return the rows sorted by start; O(n) where they already are."""
     start = rows["start"]
     if bool((start[1:] >= start[:-1]).all()):
         return rows

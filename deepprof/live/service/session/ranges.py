@@ -1,7 +1,7 @@
-"""Host ranges on their way to a device: from times to places among the kernels of its main stream.
+"""Ranges for a device: their times are turned into places among the kernels of its main stream.
 
-A range is told to the miner at a fixed place behind its end, so that the miner knows the same at any place, however
-the kernels came.
+A range is given to the miner at a fixed place behind its end, so that the miner knows the same ranges at any place,
+however the kernels are cut into batches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from deepprof.mining.evidence import Family
 
 __all__ = ["RangeQueue"]
 
-GRID = 64  # symbols: ranges are told at multiples of it; every place of its own would cost a call of the miner each
+GRID = 64  # symbols: ranges are given to the miner at multiples of it; each distinct place costs a call of the miner
 WAITING = {"start": np.int64, "end": np.int64, "family": np.int32, "coverage": np.float64, "begin": np.int64}
 READY = {"start": np.int64, "begin": np.int64, "end": np.int64, "family": np.int32, "coverage": np.float64}
 NOT_YET = -1
@@ -25,9 +25,9 @@ NOT_YET = -1
 
 @dataclass(slots=True)
 class RangeQueue:
-    """Ranges whose places are not all known (`waiting`), and those that are `ready` to be told.
+    """Ranges whose places are not all known (`waiting`), and those that are `ready` to be given to the miner.
 
-    Per family: `first` start, `reach` and `total` of their union so far, and where its last one began (`last`).
+    Per family: the `first` start, end (`reach`) and length (`total`) of the union so far, and its `last` place.
     """
 
     most: int
@@ -47,7 +47,7 @@ class RangeQueue:
             self.last = np.full(self.families, NOT_YET, np.int64)
 
     def add(self, ranges: Columns) -> None:
-        """Take ranges by start, none before those of earlier calls."""
+        """Take ranges sorted by start, none before those of earlier calls."""
         count = height(ranges)
         coverage = np.zeros(count)
         for family in np.unique(ranges["family"]).tolist():
@@ -57,7 +57,7 @@ class RangeQueue:
         self.waiting = join([self.waiting, {**new, "coverage": coverage, "begin": np.full(count, NOT_YET, np.int64)}])
 
     def _cover(self, family: int, start: Int64s, end: Int64s) -> Int64s:
-        """Return with each range which share of the time its family has covered since its first."""
+        """Return, at each range, the share of the time since the family's first start that its ranges cover."""
         reach = np.maximum.accumulate(np.append(self.reach[family], end))
         total = self.total[family] + np.cumsum(np.maximum(end - np.maximum(start, reach[:-1]), 0))
         self.first[family] = min(int(self.first[family]), int(start[0]))
@@ -66,9 +66,10 @@ class RangeQueue:
         return share
 
     def place(self, times: Int64s, at: int, by_end: Marks) -> None:
-        """Find the places of what began or ended up to the last of the symbols from `at` on, launched at `times`.
+        """Find the places of ranges that began or ended by the last of the symbols from `at` on, launched at `times`.
 
-        Of several of one family in one place the first counts. `by_end` marks families whose place is a range's end.
+        Of several ranges of one family in one place the first counts. `by_end` marks families whose place is a range's
+        end.
         """
         rows = self.waiting
         if not height(rows) or not len(times):
@@ -84,7 +85,7 @@ class RangeQueue:
         self.waiting = select(rows, kept & ~done)
 
     def _repeated(self, rows: Columns, new: Int64s, late: Marks) -> Marks:
-        """Return which of the rows numbered `new` have a place that their family has already."""
+        """Return which of the rows numbered `new` have a place that their family already has."""
         repeated = np.zeros(height(rows), np.bool_)
         time = np.where(late[new], rows["end"][new], rows["start"][new])
         family, begin = rows["family"][new], rows["begin"][new]
@@ -94,7 +95,7 @@ class RangeQueue:
         opens = np.append(True, family[1:] != family[:-1])[: len(new)]
         before[: len(new)][opens] = self.last[family[opens]]
         repeated[new[order]] = begin == before[: len(new)]
-        self.last[family] = begin  # of several the last one stays
+        self.last[family] = begin  # where a family occurs several times, its last place stays
         return repeated
 
     def _make_ready(self, rows: Columns, end: Int64s) -> None:
@@ -103,12 +104,12 @@ class RangeQueue:
             self.ready = join([self.ready, {**{name: rows[name] for name in names}, "end": end}])
 
     def breaks(self, at: int, until: int) -> list[int]:
-        """Return the places from `at` to before `until` at which ranges are to be told, ascending."""
+        """Return the places from `at` to before `until` at which ranges are due for the miner, ascending."""
         told = told_at(self.ready["end"])
         return np.unique(np.maximum(told[told < until], at)).tolist()  # type: ignore[no-any-return]
 
     def tell(self, at: int, families: Sequence[FamilyName], *, ends: bool = False) -> tuple[Family, ...]:
-        """Return the ranges that the miner is to know from `at` on, in places counted from there; all when it ends."""
+        """Return the ranges that are due at `at`, with places counted from there; with `ends` all that are ready."""
         due = (told_at(self.ready["end"]) <= at) | ends
         if not due.any():
             return ()
@@ -116,20 +117,20 @@ class RangeQueue:
         return tuple(make_family(rows, number, families, at) for number in np.unique(rows["family"]).tolist())
 
     def close(self, at: int) -> None:
-        """Make ready what has begun before `at`, where the stream ends or breaks: there it ends at the latest."""
+        """Make ready the ranges begun before `at`, where the stream ends or breaks; they count as ending there."""
         begun = self.waiting["begin"] != NOT_YET
         rows, self.waiting = select(self.waiting, begun), empty(WAITING)
         self._make_ready(rows, np.full(int(begun.sum()), at))
 
     def restart(self) -> None:
-        """Places count anew: another stream is followed."""
+        """Reset all places, because another stream is followed."""
         count = height(self.waiting)
         self.waiting["begin"] = np.full(count, NOT_YET, np.int64)
         self.ready = empty(READY)
         self.last[:] = NOT_YET
 
     def forget(self) -> None:
-        """Keep the latest."""
+        """Keep the `most` latest ranges of each queue."""
         self.waiting = select(self.waiting, slice(-self.most, None))
         self.ready = select(self.ready, slice(-self.most, None))
 
@@ -141,7 +142,7 @@ def told_at(end: Int64s) -> Int64s:
 
 
 def make_family(rows: Columns, number: int, families: Sequence[FamilyName], at: int) -> Family:
-    """Return one family's ranges; of its coverage the latest says most."""
+    """Return one family's ranges, with its latest coverage."""
     own = select(rows, rows["family"] == number)
     latest = float(own["coverage"][np.lexsort((own["begin"], own["start"]))[-1]])
     one = families[number]

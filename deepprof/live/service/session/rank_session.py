@@ -1,4 +1,4 @@
-"""One rank's records on their way from batches to iterations."""
+"""Processes one rank's records from batches to iterations."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ MOST_STRETCHES = 64  # gaps that wait to be handled
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SessionOutput:
-    """What came out: iterations (`HISTORY`), in order for each device, and events."""
+    """New iterations (`HISTORY`), in order for each device, and events."""
 
     iterations: pl.DataFrame
     events: tuple[SessionEvent, ...]
 
 
 class RankSession:
-    """Follows the devices of one rank: takes its records, and gives its iterations as they become known.
+    """Follows the devices of one rank: takes its records, and gives out its iterations as they become known.
 
-    What comes out depends on the records, gaps and promises alone: not on how they were cut into batches, nor on when
-    `advance` is called; only beyond the limits it does. Memory is bounded by them, and by 64 MiB of names.
+    The output depends only on the records, gaps and watermarks, not on how they were cut into batches or when `advance`
+    is called, unless a limit is exceeded. Memory is bounded by the limits, and by 64 MiB of names.
 
-    A rank without any device is held until its end, when its operators stand for kernels; of a long one nothing is
-    given. No iteration is warm-up (`warmup`), as that shows in the end only, and `edits` are those against the template
-    of that time: an analysis of the whole recording can differ in both.
+    The records of a rank without any device are held until its end, when its operators count as kernels; a long rank
+    without a device gives no iterations. No iteration is warm-up (`warmup`), as that is known only at the end, and
+    `edits` count against the template of that time: an analysis of the whole recording can differ in both.
 
     Args:
         limits: what is held at most.
@@ -62,10 +62,10 @@ class RankSession:
     # -- records in --
 
     def take(self, records: CheckedRecords) -> None:
-        """Take a batch: accepted, in order, without holes.
+        """Take a batch that was accepted; batches come in order and without gaps.
 
         Raises:
-            ValueError: after `end`, and for names with a hole before them.
+            ValueError: after `end`, and where names before the batch's names are missing.
         """
         self._refuse_when_ended()
         state, queues = self._state, self._state.stretches[-1].queues
@@ -83,11 +83,11 @@ class RankSession:
             self._make_room()
 
     def take_names(self, texts: Sequence[str], first: int) -> None:
-        """Take names alone, the first of which has the id `first`. Raises ValueError for a hole before them."""
+        """Take names alone, the first with the id `first`. Raises ValueError where earlier names are missing."""
         self._names.add(texts, first)
 
     def _watch_for_devices(self, records: CheckedRecords, rows: dict[str, pl.DataFrame]) -> None:
-        """Keep host rows as long as nothing says that a device is in use."""
+        """Keep host rows as long as no record shows that a device is in use."""
         without = self._state.without
         if without.over:
             return
@@ -101,9 +101,9 @@ class RankSession:
         without.take(host, rows.get("annotations"))
 
     def gap(self, lost: int | None = None) -> None:
-        """Records are missing here, `lost` of them where that is known: nothing reaches over that.
+        """Note that records are missing here, `lost` of them where that is known: no iteration spans the gap.
 
-        Records that come later and start before what has come are dropped (`gap`).
+        Records that come later and start before the latest record so far are dropped (`gap`).
         """
         self._refuse_when_ended()
         self._close("gap", lost)
@@ -113,7 +113,7 @@ class RankSession:
             self._work()
 
     def end(self) -> None:
-        """The records end here."""
+        """Note that the records end here."""
         self._refuse_when_ended()
         self._close("end", None)
         self._state.ended = True
@@ -130,7 +130,7 @@ class RankSession:
     # -- iterations out --
 
     def advance(self) -> SessionOutput:
-        """Do the work on what is complete; return what came of it since the last time."""
+        """Process all complete records; return the iterations and events since the last call."""
         self._work()
         given = [follower.take_given() for follower in self._state.followers.values()]
         rows = as_history([part for one in given for part in one.rows])
@@ -147,7 +147,7 @@ class RankSession:
             self._read(state.stretches[0].queues, promise, promise - LAG_NS)
 
     def _flush(self, stretch: UnbrokenStretch) -> None:
-        """Handle all that came before a gap or the end."""
+        """Process all records that came before a gap or the end."""
         state = self._state
         until = max(state.done_ns, *(queue.newest + 1 for queue in stretch.queues.all))
         self._read(stretch.queues, until, until)
@@ -164,7 +164,7 @@ class RankSession:
             state.intake.promise = FARTHEST_NS
 
     def _read(self, queues: WaitingRows, host_until: int, device_until: int) -> None:
-        """Handle what the host did before a time, and devices before another, not later one."""
+        """Process host records before `host_until`, and device events before `device_until`, which is not later."""
         state = self._state
         calls, ranges = queues.calls.release(host_until), queues.ranges.release(host_until)
         if calls is not None:
@@ -211,7 +211,7 @@ class RankSession:
         return RankContext(self._names.optimizer[:MAX_NAMES], families.known, families.end_tells())
 
     def _stand_in(self, rank: RankContext) -> None:
-        """Have operators stand for kernels where there was no device."""
+        """Read operators as kernels where there was no device."""
         state = self._state
         trace = None if state.followers else state.without.device_events(self._names.texts)
         state.without.give_up()
@@ -219,7 +219,7 @@ class RankSession:
             self._read_events(state.intake.device_events(trace.device_events))
 
     def _make_room(self) -> None:
-        """Take the older half of what waits as complete, when what is complete was handled and too much is left."""
+        """Process complete records; where too many still wait, take the older half as complete, too."""
         self._work()
         most = self._state.limits.pending_records
         if self.pending_records <= most:
@@ -233,7 +233,7 @@ class RankSession:
     # -- what is shown --
 
     def settle(self, iterations: pl.DataFrame, loops: Sequence[FoundLoop]) -> None:
-        """Show the iterations (`HISTORY`) and loops of a whole recording in place of those that came out of it."""
+        """Replace the iterations (`HISTORY`) and loops given out by those of an analysis of the whole recording."""
         for device, follower in self._state.followers.items():
             own = iterations.filter(pl.col("device") == device).sort("start_ns", maintain_order=True)
             follower.settle(own, [loop for loop in loops if loop.device == device])
@@ -245,9 +245,10 @@ class RankSession:
 
     @property
     def dropped(self) -> Mapping[str, int]:
-        """Records taken but not handed on, by reason: `late` (they start before a promise), `gap` (before what came
+        """Records taken but dropped, by reason.
 
-        before lost records), `device` (there are too many), `time` (beyond all clocks).
+        `late`: they start before a watermark; `gap`: they start before the latest record before a gap; `device`: there
+        are too many devices; `time`: they are beyond all clocks.
         """
         return MappingProxyType(self._state.intake.dropped)
 
@@ -258,18 +259,18 @@ class RankSession:
 
     @property
     def devices(self) -> tuple[DeviceView, ...]:
-        """What is shown of each device."""
+        """The view of each device."""
         followers = self._state.followers
         return tuple(followers[device].view() for device in sorted(followers))
 
     @property
     def pending_records(self) -> int:
-        """Records that wait for others, or for `advance`."""
+        """The number of records that wait for others, or for `advance`."""
         return sum(stretch.queues.rows for stretch in self._state.stretches)
 
     @property
     def nbytes(self) -> int:
-        """What is held, the miners' own memory and names aside."""
+        """The bytes held, without names and the miners' own memory."""
         state = self._state
         pending = sum(queue.nbytes for stretch in state.stretches for queue in stretch.queues.all)
         return pending + state.launches.nbytes + sum(follower.nbytes for follower in state.followers.values())
@@ -277,7 +278,7 @@ class RankSession:
     # -- saving --
 
     def save(self) -> bytes:
-        """Return all of the state: what `restore` makes of it goes on as this session would."""
+        """Return the whole state: a session that `restore` makes of it continues as this one would."""
         return pack(SavedSession(self._names.pack(), self._state))
 
     @classmethod
@@ -285,7 +286,7 @@ class RankSession:
         """Return the session whose state `save` has written.
 
         Raises:
-            ValueError: for any other bytes, saying what is wrong with them.
+            ValueError: for any other bytes; its text is what is wrong with them.
         """
         saved = unpack(data, SavedSession)
         session = cls.__new__(cls)
@@ -294,5 +295,5 @@ class RankSession:
 
 
 def of_device(ranges: Columns, device: int) -> Columns:
-    """Return the ranges that count for a device: the host's, and its own."""
+    """Return the ranges that count for a device: those of the host, and its own."""
     return select(ranges, (ranges["device"] < 0) | (ranges["device"] == device))

@@ -1,4 +1,4 @@
-"""A session as bytes and back: numbers as msgpack, arrays and tables as their bytes; nothing in it is run."""
+"""A session as bytes and back: numbers as msgpack, arrays and tables as their bytes; reading executes no code."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _HEAD = struct.Struct("<9sHI")
 def pack(value: object) -> bytes:
     """Return dataclasses of numbers, texts, arrays, tables and miners as bytes.
 
-    Layout, little-endian: magic, version, CRC-32 of what follows; msgpack.
+    Layout, little-endian: magic, version, CRC-32 of the rest; then msgpack.
     """
     body = msgspec.msgpack.encode(value, enc_hook=write)
     return _HEAD.pack(MAGIC, VERSION, zlib.crc32(body)) + body
 
 
 def unpack(data: bytes, kind: type[Saved]) -> Saved:
-    """Return the value of which `pack` made the bytes.
+    """Return the value from the bytes that `pack` made.
 
     Raises:
-        ValueError: for any other bytes, saying what is wrong with them.
+        ValueError: for any other bytes; its text is what is wrong with them.
     """
     if len(data) < _HEAD.size or not data.startswith(MAGIC):
         raise ValueError("this is no saved session")
@@ -52,7 +52,7 @@ def unpack(data: bytes, kind: type[Saved]) -> Saved:
 
 
 def write(value: object) -> object:
-    """Return what msgpack cannot say as what it can."""
+    """Return a value that msgpack cannot encode in a form that it can."""
     if isinstance(value, np.ndarray) and value.dtype.str in TYPES and value.ndim == 1:
         return value.dtype.str, np.ascontiguousarray(value).data
     if isinstance(value, OnlineMiner):
@@ -67,7 +67,7 @@ def write(value: object) -> object:
 
 
 def read(kind: type, value: Any) -> Any:
-    """Return the value of a type that `write` wrote."""
+    """Return the value of type `kind` from the form that `write` returned."""
     if get_origin(kind) is np.ndarray or kind is np.ndarray:
         name, content = value
         if name not in TYPES:

@@ -1,4 +1,4 @@
-"""Unions of intervals that grow: how much time they cover before any time that is known."""
+"""Growing unions of time spans: how much time they cover before a given time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["RunningUnion"]
 
 @dataclass(slots=True)
 class RunningUnion:
-    """Spans that come by start: `total_ns` is the length of their union, `reach_ns` its end."""
+    """The union of spans that arrive sorted by start: `total_ns` is its length, `reach_ns` its end."""
 
     total_ns: int = 0
     reach_ns: int = -FARTHEST_NS
 
     def add(self, starts: Int64s, ends: Int64s) -> Int64s:
-        """Take spans by start, none before those of earlier calls; return how much was covered before each start."""
+        """Take spans sorted by start, none before those of earlier calls; return the time covered before each start."""
         if not len(starts):
             return np.empty(0, np.int64)
         reach = np.maximum.accumulate(np.append(np.int64(self.reach_ns), ends))
@@ -30,12 +30,12 @@ class RunningUnion:
         return before
 
     def grow(self, starts: Int64s, ends: Int64s) -> None:
-        """Do the same without the answer."""
+        """Take spans like `add`, but return nothing."""
         if len(starts):
             reach = np.maximum.accumulate(np.append(np.int64(self.reach_ns), ends))
             self.total_ns += int(np.maximum(ends - np.maximum(starts, reach[:-1]), 0).sum())
             self.reach_ns = int(reach[-1])
 
     def before(self, time_ns: int) -> int:
-        """Return how much was covered before a time that no span starts after."""
+        """Return the time covered before `time_ns`; no span may start after it."""
         return self.total_ns - max(0, self.reach_ns - time_ns)

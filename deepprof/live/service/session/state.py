@@ -1,4 +1,4 @@
-"""All that a session holds, as it is saved."""
+"""The whole state of a session, as it is saved."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["SavedSession", "SessionState", "UnbrokenStretch"]
 
 @dataclass(slots=True)
 class UnbrokenStretch:
-    """What came between two gaps, and what it ends with."""
+    """The waiting rows between two gaps, and whether a gap or the end closes them."""
 
     queues: WaitingRows = field(default_factory=WaitingRows)
     closing: Literal["", "gap", "end"] = ""
@@ -27,7 +27,7 @@ class UnbrokenStretch:
 
 @dataclass(slots=True)
 class SessionState:
-    """All of a session but its names. `backlog` are the latest ranges, for devices that are seen for the first time."""
+    """All of a session but its names. `backlog` are the latest ranges, for devices that appear for the first time."""
 
     limits: SessionLimits
     intake: SessionIntake
@@ -37,13 +37,13 @@ class SessionState:
     stretches: list[UnbrokenStretch] = field(default_factory=lambda: [UnbrokenStretch()])
     followers: dict[int, DeviceSession] = field(default_factory=dict)
     backlog: Columns = field(default_factory=lambda: empty(RANGES))
-    host_ranges: bool = False  # the host writes some: those of devices are the same ones
-    done_ns: int = -FARTHEST_NS  # device events that start before were handled
+    host_ranges: bool = False  # the host has ranges: those of devices repeat them and are left out
+    done_ns: int = -FARTHEST_NS  # all device events that start before were processed
     ended: bool = False
 
     @classmethod
     def make(cls, limits: SessionLimits) -> SessionState:
-        """Return that of a session that has seen nothing."""
+        """Return the state of a new session."""
         return cls(
             limits,
             SessionIntake(limits.devices),

@@ -1,4 +1,4 @@
-"""Sums over all that a device did, and over its iterations: what the exporter shows."""
+"""Sums over all events of a device, and over its iterations: the values that the exporter shows."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ def no_counts() -> Int64s:
 
 @dataclass(slots=True)
 class IterationTally:
-    """Everything but `last_…` and `latest` (the times of the loop's latest complete iterations) only ever grows, until
-    the iterations of a whole recording take the place of those counted.
+    """Sums over a device's events and iterations.
+
+    All values but `last_…` and `latest` (the times of the loop's latest complete iterations) only grow, until the
+    iterations of a whole recording replace those counted.
     """
 
     events: int = 0
@@ -57,7 +59,7 @@ class IterationTally:
     interval_copy_ns: int = 0
 
     def count_events(self, events: Columns, collective: Marks) -> None:
-        """Count device events by start; `collective` says which have such a name."""
+        """Count device events sorted by start; `collective` marks those with the name of a collective."""
         start, end, activity = events["start"], events["end"], events["activity"]
         self.events += height(events)
         self.busy.grow(start, end)
@@ -79,13 +81,13 @@ class IterationTally:
                 self.copied_nbytes[kind] = min(MAX_TALLY, self.copied_nbytes.get(kind, 0) + total)
 
     def forget_iterations(self) -> None:
-        """Begin anew with counting iterations: others take the place of those counted so far."""
+        """Reset all counts of iterations, because others replace those counted so far."""
         fresh = IterationTally()
         for name in ITERATED:
             setattr(self, name, getattr(fresh, name))
 
     def begin_loop(self, loop: int) -> None:
-        """Iterations of a loop follow; those of another are no measure for them."""
+        """Note that iterations of `loop` follow; the latest times of another loop are removed."""
         if loop != self.loop:
             self.loop, self.latest = loop, self.latest[:0]
 
@@ -114,7 +116,7 @@ class IterationTally:
         return round(float(np.median(self.latest))) if len(self.latest) else 0
 
     def shown(self, until_ns: int) -> dict[str, Any]:
-        """Return the fields of `DeviceView`, of what happened before `until_ns`."""
+        """Return the fields of `DeviceView`; times are sums of what happened before `until_ns`."""
         kernels = self.kernels.before(until_ns)
         return {
             "iterations_total": self.iterations,
