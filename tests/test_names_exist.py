@@ -36,7 +36,7 @@ NOT_NAMES = {  # files, formats, entry points and settings that are called alike
 }
 ELSEWHERE = {"cuda.h", "cupti.h", "cupti_activity.h", "cupti_callbacks.h", "metrics.py", "rpd2tracing.py", "train.py"}
 """Files of users and of other tools."""
-PLACEHOLDER = re.compile(r"(?:^|/)[A-Z]+(?:[./]|$)")
+PLACEHOLDER = re.compile(r"(?:^|/)[A-Z]+(?:-[A-Z]+)*(?:[./]|$)")
 
 
 def texts(file: str) -> str:
