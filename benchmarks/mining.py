@@ -177,7 +177,7 @@ def tree_peer_rows(length: int, runs: int) -> list[Row]:
     return [
         Row("suffix tree (array, LCP, nodes)", length, ours),
         Row("suffix tree, the first in a process of its own", length, first, times(first, ours, "the others")),
-        Row("suffix tree, numpy twin", length, fallback, times(fallback, ours, "ours")),
+        Row("suffix tree, numpy fallback", length, fallback, times(fallback, ours, "ours")),
         Row("suffix tree, suffix-trees (PyPI, Python)", length, theirs, times(theirs, ours, "ours")),
     ]
 
@@ -218,7 +218,7 @@ def slow_matcher_rows(template: Symbols, noisy: Symbols) -> list[Row]:
     return [
         Row("matcher, batch, noisy", length, ours),
         Row("matcher, batch, nothing matches", length, best_ns(lambda: match(lost, template), length)),
-        Row("matcher, numpy twin, noisy", length, twin, times(twin, ours, "ours")),
+        Row("matcher, numpy fallback, noisy", length, twin, times(twin, ours, "ours")),
         Row("Algorithm 1 of the paper, noisy", length, paper, times(paper, ours, "ours")),
     ]
 
@@ -303,7 +303,7 @@ def run(console: Console, quick: bool = False) -> None:
     """Print the figures."""
     native_here = native.library() is not None
     sizes = WITHOUT_LIBRARY if not native_here else QUICK if quick else FULL
-    title = f"Mining ({'C library' if native_here else 'numpy twins'})"
+    title = f"Mining ({'C library' if native_here else 'numpy fallbacks'})"
     shown = Table("what", "symbols", "per symbol", "note", title=title)
     for rows in parts(sizes, quick):
         for row in rows:

@@ -83,7 +83,7 @@ def mining_rows() -> list[tuple[str, float, float]]:
 
 def run(console: Console, quick: bool = False) -> None:
     """Print both tables."""
-    engine = "numpy twins" if native.library() is None else "C library"
+    engine = "numpy fallbacks" if native.library() is None else "C library"
     shown = Table("what", "chunk", "ns/symbol", "M symbols/s", "note", title=f"Following a stream ({engine})")
     for row in following_rows(10**6 if quick or native.library() is None else 10**7):
         shown.add_row(*row.cells())

@@ -1,6 +1,6 @@
 /*
  * The compiled half of deepprof.mining: suffix array, LCP array, nodes of the suffix tree, and the locking matcher.
- * Plain C11 without Python.h, loaded with ctypes by native.py; the numpy twins give the same answers without it.
+ * Plain C11 without Python.h, loaded with ctypes by native.py; numpy gives the same answers without it.
  *
  * Symbols are uint16_t or uint32_t; sais.h and matcher.h are included once for each.  Lengths of texts stay below 2^31.
  * Functions that allocate return DP_NO_MEMORY or NULL when they cannot; nothing here prints or exits.
@@ -285,7 +285,7 @@ static int64_t needed_from(const struct matcher *m)
     return m->locked ? m->at : larger(m->lost_at, m->scan - m->history);
 }
 
-/* Where it stands between two calls, in the order of matcher_state.Place. */
+/* Where it stands between two calls, in the order of matcher_state.MatcherPosition. */
 EXPORT void dp_matcher_place(const struct matcher *m, int64_t *place)
 {
     const int64_t numbers[PLACE] = {m->at, m->locked ? m->at : m->scan, m->stop, m->phase, m->locked,

@@ -1,4 +1,4 @@
-"""Runs a test once with the C library and once with the numpy twins."""
+"""Runs a test once with the C library and once with the numpy fallback."""
 
 from collections.abc import Iterator
 

@@ -256,7 +256,7 @@ def test_c_and_numpy_find_the_same_loop(name: str, monkeypatch: pytest.MonkeyPat
     from deepprof.mining import native
 
     if native.library() is None:
-        pytest.skip("no C library was built here; the numpy twin is all there is")
+        pytest.skip("no C library was built here; the numpy fallback is all there is")
     symbols = NOISE[name].symbols()
     with_c = find_loop(symbols).loop
     monkeypatch.setattr(native, "library", lambda: None)

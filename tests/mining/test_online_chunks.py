@@ -149,7 +149,7 @@ def test_restored_in_every_state() -> None:
 
 def test_c_and_numpy_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     if native.library() is None:
-        pytest.skip("no C library was built here; the numpy twin is all there is")
+        pytest.skip("no C library was built here; the numpy fallback is all there is")
     stream, _ = one_after_the_other(
         Job(iterations=25, p_insert=0.3), Job(iterations=25, layers=6, seed=3), apart=(0, 100)
     )
