@@ -24,7 +24,7 @@ def small(name: str, folder: str, source: str, *depends: str) -> Extension:
 setup(
     ext_modules=[
         small("mining._native", "deepprof/mining", "native.c", "matcher.h", "sais.h"),
-        small("collectors.importers.sqlite._pages", "deepprof/collectors/importers/sqlite", "pages.c"),
+        small("collectors.importers.sqlite._pages", "deepprof/collectors/importers/sqlite", "sqlite_pages.c"),
         small(
             "collectors.importers.kineto._scan",
             "deepprof/collectors/importers/kineto",

@@ -1,4 +1,4 @@
 """SQLite databases as columns: shared by all formats that are SQLite databases.
 
-`pages.c` reads plain integers from the pages; SQLite reads all the rest.
+`sqlite_pages.c` reads plain integers from the pages; SQLite reads all the rest.
 """
