@@ -20,7 +20,6 @@ Int64s = npt.NDArray[np.int64]
 Float64s = npt.NDArray[np.float64]
 
 MIN_RUNS_ALONE = 3  # runs of one event that show how long it takes alone
-NOBODY = -1  # the iteration of events that run between iterations
 
 
 @dataclass(frozen=True, slots=True)

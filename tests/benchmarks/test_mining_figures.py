@@ -22,7 +22,13 @@ def test_every_figure_is_measured(rows):
 
 def test_peers_stand_beside_ours_in_the_same_run(rows):
     shown = "\n".join(row.what for row in rows)
-    for peer in ("suffix-trees (PyPI", "pydivsufsort (PyPI", "Algorithm 1 of the paper", "numpy fallback", "reading the"):
+    for peer in (
+        "suffix-trees (PyPI",
+        "pydivsufsort (PyPI",
+        "Algorithm 1 of the paper",
+        "numpy fallback",
+        "reading the",
+    ):
         assert peer in shown
 
 

@@ -2,7 +2,8 @@
 
 A compiled loop (`sqlite_pages.c`) reads the leaf pages; this module finds the pages of a table by going down its tree.
 An unusual table or page is refused: the caller then uses SQLite, which returns the same values or reports the damage.
-Nothing is written, no lock taken, and a page is read once, so that the work is bounded by the size of the file.
+Nothing is written, no lock taken, and a page is read twice at most, so that the work is bounded by the size of the
+file.
 """
 
 from __future__ import annotations

@@ -94,8 +94,8 @@ class Profile:
 def nanoseconds(base_ns: Int64s, offset_ps: Int64s, duration_ps: Int64s) -> pl.DataFrame:
     """Return `start_ns` and `end_ns` of events that begin `offset_ps` after `base_ns`.
 
-    Both ends are rounded down, so that the order of two times is never reversed. Null for times beyond 73 days' offset
-    or the year 2096, and for negative durations.
+    Both ends are rounded down, so that the order of two times is never reversed. Null for offsets beyond 53 days,
+    for times beyond the year 2116, and for negative durations.
     """
     far = 2**62
     sound = (np.abs(base_ns) < far) & (np.abs(offset_ps) < far) & (duration_ps >= 0) & (duration_ps < far)

@@ -1,4 +1,4 @@
-"""The library that runs inside a job: plain C, loaded by the driver or by torch, and by nothing of ours.
+"""The library that runs inside a job: plain C, loaded by the driver, by torch, or by the Python hook.
 
 `core.h` is the interface between its core (one worker thread) and its sources; `packets.h` is what it writes.
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import polars as pl
+
 from deepprof.live.client.window import WindowEntry
-from deepprof.live.wire.limits import MESSAGE_RECORDS
+from deepprof.live.wire.limits import LIMITS, MESSAGE_RECORDS
+from deepprof.live.wire.naming import NewNames
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Batch, Gap
 
 __all__ = ["DroppedBatches"]
 
 REASON = "buffer-full"
-NAMES = 2048  # most names of one message: 8 MiB of the longest ones
 
 
 @dataclass(slots=True)
@@ -44,8 +46,9 @@ class DroppedBatches:
         for first in range(self.first, end, MESSAGE_RECORDS) if self.open else ():
             gap = Gap(first=first, lost=min(end - first, MESSAGE_RECORDS), reason=REASON)
             yield WindowEntry(SendRequest(gap=gap), first, gap.lost, gap.ByteSize())
-        for at in range(0, 0 if complete_until_ns is None else len(self.names), NAMES):
-            part, name = self.names[at : at + NAMES], self.first_name + at
-            batch = Batch(first=end, names=part, first_name=name, complete_until_ns=complete_until_ns)
+        names = NewNames(pl.Series(self.names, dtype=pl.String), LIMITS)
+        for at, texts in names.take(0 if complete_until_ns is None else len(self.names)):
+            name = self.first_name + at
+            batch = Batch(first=end, names=texts, first_name=name, complete_until_ns=complete_until_ns)
             yield WindowEntry(SendRequest(batch=batch), end, 0, batch.ByteSize())
         self.names, self.open = [], False

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.live.client.overflow import NAMES, DroppedBatches
+from deepprof.live.client.overflow import DroppedBatches
 from deepprof.live.client.retrying import RetrySchedule
 from deepprof.live.client.window import SendWindow, WindowEntry
+from deepprof.live.wire.limits import LIMITS
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Batch, Gap
 
@@ -116,9 +117,18 @@ def test_more_records_than_a_message_can_say_are_several_gaps():
 
 def test_many_names_are_several_messages():
     overflow = DroppedBatches()
-    overflow.add(Batch(names=[str(at) for at in range(NAMES + 1)], first_name=3), 1)
+    most = LIMITS.batch_names
+    overflow.add(Batch(names=[str(at) for at in range(most + 1)], first_name=3), 1)
     parts = [entry.request.batch for entry in overflow.close(0)][1:]
-    assert [(part.first_name, len(part.names)) for part in parts] == [(3, NAMES), (3 + NAMES, 1)]
+    assert [(part.first_name, len(part.names)) for part in parts] == [(3, most), (3 + most, 1)]
+
+
+def test_long_names_fit_into_messages():
+    overflow = DroppedBatches()
+    overflow.add(Batch(names=[f"{at:0{LIMITS.name_nbytes}}" for at in range(600)], first_name=0), 1)
+    entries = list(overflow.close(0))[1:]
+    assert sum(len(entry.request.batch.names) for entry in entries) == 600
+    assert max(entry.request.ByteSize() for entry in entries) <= LIMITS.message_nbytes
 
 
 class Still:
