@@ -7,13 +7,12 @@ from typing import Literal
 
 import polars as pl
 
-from deepprof.collectors.importers.assembly import TIME_LIMIT_NS
+from deepprof.collectors.times import EARLIEST_UNIX_NS, TIME_LIMIT_NS
 from deepprof.collectors.trace import RECORD_TABLES, Trace
 
-__all__ = ["TIMES", "UNIX_NS", "TraceClock", "extremes", "fits", "read_clock", "shift", "to_unix", "within_limit"]
+__all__ = ["TIMES", "TraceClock", "extremes", "fits", "read_clock", "shift", "to_unix", "within_limit"]
 
 TIMES = ("start_ns", "end_ns", "time_ns")
-UNIX_NS = 10**17  # 1973: an epoch before it is a recorder's mistake
 
 
 def shift(trace: Trace, offset_ns: int) -> Trace:
@@ -69,7 +68,7 @@ class TraceClock:
         """
         if self.clock == "unix" or self.times is None:
             return 0
-        known = self.epoch_ns is not None and UNIX_NS < self.epoch_ns < TIME_LIMIT_NS
+        known = self.epoch_ns is not None and EARLIEST_UNIX_NS < self.epoch_ns < TIME_LIMIT_NS
         return self.epoch_ns if known and within_limit(self.times, self.epoch_ns or 0) else None
 
     def on_unix(self) -> TraceClock:

@@ -13,15 +13,15 @@ import polars as pl
 
 from deepprof.collectors.importers.flags import NBYTES_LIMIT, Tally, flag_events
 from deepprof.collectors.importers.value_columns import positive
+from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS, MEMORY_EVENTS, Accounting, Trace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["TIME_LIMIT_NS", "Records", "assemble", "shaped"]
+__all__ = ["Records", "assemble", "shaped"]
 
 NARROW = {pl.Null(), pl.Int8(), pl.Int16(), pl.Int32(), pl.UInt8(), pl.UInt16(), pl.UInt32()}
-TIME_LIMIT_NS = 4 * 10**18  # the year 2096: keeps every difference of two times inside int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ import msgspec
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import read_bytes
+from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.collectors.trace import Process, Trace
 
 __all__ = [
@@ -43,7 +44,7 @@ ROWS_LIMIT = 2**26  # of one table: more events than any file that DeepProf read
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Rank = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
-Time = Annotated[int, msgspec.Meta(ge=-4 * 10**18, le=4 * 10**18)]
+Time = Annotated[int, msgspec.Meta(ge=-TIME_LIMIT_NS, le=TIME_LIMIT_NS)]
 Manifest = TypeVar("Manifest", "JobManifest", "RankManifest")
 
 

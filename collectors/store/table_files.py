@@ -17,11 +17,11 @@ from types import MappingProxyType
 import polars as pl
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.assembly import TIME_LIMIT_NS
 from deepprof.collectors.importers.files import PIECE_NBYTES, RATIO_FROM_NBYTES, RATIO_LIMIT, open_file
 from deepprof.collectors.importers.flags import NBYTES_LIMIT
 from deepprof.collectors.store.manifest import WRITE_AGAIN, TableFile, require_plain
 from deepprof.collectors.store.parquet_sizes import MalformedParquetError, read_sizes
+from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.collectors.trace import RECORD_TABLES, TABLES
 
 __all__ = ["LIMIT_NBYTES", "NAMES", "STORED", "check_content", "check_rows", "reading", "scan_table", "write_table"]

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from deepprof.collectors.clocks import UNIX_NS
 from deepprof.collectors.errors import UsageError
-from deepprof.collectors.importers.assembly import TIME_LIMIT_NS
 from deepprof.collectors.store.rank import StoredRank
 from deepprof.collectors.time_range import OUT_OF_RANGE, cut
+from deepprof.collectors.times import EARLIEST_UNIX_NS, TIME_LIMIT_NS
 from deepprof.plurals import counted
 
 if TYPE_CHECKING:
@@ -113,4 +112,4 @@ def find_epoch(rank: Trace | StoredRank) -> int | None:
     said = rank.manifest if isinstance(rank, StoredRank) else rank
     if said.clock == "unix" or not said.accounting.kept:
         return 0
-    return said.epoch_ns if said.epoch_ns is not None and UNIX_NS < said.epoch_ns < TIME_LIMIT_NS else None
+    return said.epoch_ns if said.epoch_ns is not None and EARLIEST_UNIX_NS < said.epoch_ns < TIME_LIMIT_NS else None

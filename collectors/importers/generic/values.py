@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from deepprof.collectors.importers.assembly import TIME_LIMIT_NS
 from deepprof.collectors.importers.frames import plain_texts, whole_numbers
+from deepprof.collectors.times import TIME_LIMIT_NS
 
 __all__ = ["HOST", "RANGES", "activities", "copy_kinds", "durations", "numbers", "places", "texts"]
 

@@ -11,6 +11,7 @@ import polars as pl
 
 from deepprof.collectors.importers.kineto.kineto_schema import KinetoDocument, decode_loosely
 from deepprof.collectors.importers.value_columns import integers, parse_integer, unsigned
+from deepprof.collectors.times import EARLIEST_UNIX_NS, TIME_LIMIT_NS
 from deepprof.collectors.trace import DEVICES
 
 if TYPE_CHECKING:
@@ -21,10 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["KinetoClock", "KinetoHeader", "read_clock", "read_header"]
 
 RANK_LIMIT = 2**31
-BASE_LIMIT_NS = 4 * 10**18  # the year 2096; with the limits of ts and dur every sum stays inside int64
 VERSIONS = ("cuda_runtime_version", "cuda_driver_version", "hip_runtime_version", "hip_driver_version")
 VERSION_LENGTH = 80  # characters; every device's record gets a copy
-UNIX_NS = 10**17  # 1973: clocks that count from the start of the machine never reach it
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ def read_header(document: KinetoDocument) -> KinetoHeader:
     distributed = distributed if isinstance(distributed, dict) else {}
     base = parse_integer(decode_loosely(document.base))
     return KinetoHeader(
-        base_ns=base if base is not None and 0 < base < BASE_LIMIT_NS else None,
+        base_ns=base if base is not None and 0 < base < TIME_LIMIT_NS else None,
         devices=read_devices(decode_loosely(document.devices), read_versions(document, distributed)),
         rank=parse_rank(distributed.get("rank")),
         world_size=parse_rank(distributed.get("world_size")),
@@ -77,7 +76,7 @@ def read_clock(times_us: npt.NDArray[np.float64], base_ns: int | None) -> Kineto
     middle_ns = median * 1000
     if middle_ns > base / 2:
         base = 0
-    return KinetoClock(base, "unix" if base + middle_ns > UNIX_NS else "session")
+    return KinetoClock(base, "unix" if base + middle_ns > EARLIEST_UNIX_NS else "session")
 
 
 def read_versions(document: KinetoDocument, distributed: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,9 +16,10 @@ from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.assembly import Records, assemble
 from deepprof.collectors.importers.nvprof import nvprof_tables as nvprof_tables
 from deepprof.collectors.importers.nvprof.csv_files import list_others
-from deepprof.collectors.importers.nvprof.nvprof_tables import ACTIVITY, RECORDED, NvprofTables
+from deepprof.collectors.importers.nvprof.nvprof_tables import ACTIVITY, NvprofTables
 from deepprof.collectors.importers.sqlite.recognition import list_tables
 from deepprof.collectors.importers.sqlite.sqlite_database import SQLITE_MAGIC, SqliteDatabase, open_database
+from deepprof.collectors.times import EARLIEST_UNIX_NS
 from deepprof.collectors.trace import DEVICES, Trace
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def make_trace(database: SqliteDatabase, path: Path) -> Trace:
     records = Records(device=device, host=host, annotations=markers, tally=source.tally)
     starts = pl.concat([rows["start_ns"] for rows in (device, host, markers)])
     middle = starts.median()
-    unix = isinstance(middle, float) and middle > RECORDED
+    unix = isinstance(middle, float) and middle > EARLIEST_UNIX_NS
     return assemble(
         path,
         "nvprof",

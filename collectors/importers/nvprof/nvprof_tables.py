@@ -35,7 +35,6 @@ OVERHEADS = {
 }
 PROCESS, THREAD = 1, 2  # kinds of object
 NO_TEXT = 0  # the id of nvprof's "-- null --"
-RECORDED = 10**17  # unix ns, 1973; a record whose times were lost has 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import msgspec
 import polars as pl
 
 from deepprof.collectors.errors import TraceError
-from deepprof.collectors.importers.assembly import TIME_LIMIT_NS, Records, assemble
+from deepprof.collectors.importers.assembly import Records, assemble
 from deepprof.collectors.importers.files import read_bytes
 from deepprof.collectors.importers.flags import Tally
 from deepprof.collectors.importers.silence import count_starting, explain_silence
@@ -21,6 +21,7 @@ from deepprof.collectors.importers.xla.planes import Stats, XPlaneHeader, read_s
 from deepprof.collectors.importers.xla.rules import DEVICE_PLANE, find_places, make_records
 from deepprof.collectors.importers.xla.wire import ProtobufError, read_number
 from deepprof.collectors.importers.xla.xplane_schema import load_schema
+from deepprof.collectors.times import EARLIEST_UNIX_NS, TIME_LIMIT_NS
 from deepprof.collectors.trace import DEVICES, Trace
 
 __all__ = ["XPlane", "start_clock", "write_notes"]
@@ -31,7 +32,6 @@ NUMBER = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 START = re.compile(rb"\A(?:\x0a\x00)*\x0a%b(?:\x08%b)?\x12.(?:%b)" % (NUMBER, NUMBER, PLANES_OF), re.DOTALL)
 REPLACED = b"\xef\xbf\xbd"  # what a text editor puts in the place of bytes that are no UTF-8
 TASK = "Task Environment"
-UNIX_NS = 10**17  # 1973: no profile lasts that long
 PLANES = 1000  # checked in a file that breaks off; no file has as many
 SEVERAL = 3  # of a file's own messages, at most, are quoted
 COPY_AGAIN = "copy or record it again"
@@ -119,7 +119,7 @@ def start_clock(device: pl.DataFrame, host: pl.DataFrame, start: Any) -> tuple[L
     """Return the clock of the times, and the time at which a session began if `start` contains it."""
     rows = device if device.height else host
     middle = rows["start_ns"].median() if rows.height else None
-    if isinstance(middle, int | float) and middle > UNIX_NS:
+    if isinstance(middle, int | float) and middle > EARLIEST_UNIX_NS:
         return "unix", None
     epoch = parse_integer(start)
     return "session", epoch if epoch is not None and 0 < epoch < TIME_LIMIT_NS else None

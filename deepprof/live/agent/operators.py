@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from deepprof.collectors.importers.assembly import TIME_LIMIT_NS
+from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.collectors.trace import ANNOTATIONS, HOST_EVENTS, empty_table
 from deepprof.live.agent.threads import ProcessThreads
 from deepprof.metrics.operators import (

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 
-from deepprof.collectors.importers.assembly import TIME_LIMIT_NS
+from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.collectors.trace import RECORD_TABLES
 from deepprof.live.wire.decoding import Pieces, decode_table, measure_table
 from deepprof.live.wire.errors import MalformedArrowError, WireError

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from deepprof.collectors.importers.assembly import TIME_LIMIT_NS
 from deepprof.collectors.importers.flags import NBYTES_LIMIT
 from deepprof.collectors.time_range import SIDE_TABLES
+from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.collectors.trace import TABLES, check_table
 from deepprof.live.wire.errors import WireError
 
