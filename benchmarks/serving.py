@@ -41,11 +41,11 @@ TICKS = os.sysconf("SC_CLK_TCK")
 CLIENT = """
 import sys
 from deepprof.collectors.store import open_store
-from deepprof.live.client.endpoint import find_door
+from deepprof.live.client.endpoint import find_endpoint
 from deepprof.live.client.replay import TraceReplay, replay
 trace = open_store(sys.argv[1]).read()
 print("go", flush=True)
-total = replay(find_door(sys.argv[2]), [trace], TraceReplay("bench", repeat=int(sys.argv[3])))
+total = replay(find_endpoint(sys.argv[2]), [trace], TraceReplay("bench", repeat=int(sys.argv[3])))
 print(total.records, total.durable, total.seconds, flush=True)
 """
 

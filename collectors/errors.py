@@ -7,7 +7,7 @@ DeepProfError
 
 from __future__ import annotations
 
-__all__ = ["DeepProfError", "TraceError", "UsageError", "printable"]
+__all__ = ["DeepProfError", "TraceError", "UsageError", "escaped"]
 
 
 class DeepProfError(Exception):
@@ -22,13 +22,13 @@ class TraceError(DeepProfError):
 
     def __init__(self, path: object, problem: str, advice: str) -> None:
         self.path, self.problem, self.advice = str(path), problem, advice
-        super().__init__(printable(f"{path}: {problem}; {advice}"))
+        super().__init__(escaped(f"{path}: {problem}; {advice}"))
 
 
 class UsageError(DeepProfError):
     """Arguments that contradict each other or name nothing."""
 
 
-def printable(text: str) -> str:
+def escaped(text: str) -> str:
     """Return `text` with escapes such as `\\x1b` for characters that a terminal would interpret or cannot show."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

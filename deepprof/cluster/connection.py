@@ -18,7 +18,7 @@ from multiprocessing.resource_tracker import ensure_running
 from typing import TYPE_CHECKING, Any
 
 from deepprof.cluster.tasks import tell_versions
-from deepprof.collectors.errors import UsageError, printable
+from deepprof.collectors.errors import UsageError, escaped
 from deepprof.job.parallel import len_share, processors
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ SETTINGS = {
 def check_address(address: str, *, jobs: int | None = None) -> None:
     """Raise `UsageError` for an address that is neither `local` nor a scheduler's, and for `jobs` with a scheduler."""
     if address != LOCAL and ADDRESS.fullmatch(address) is None:
-        shown = printable(address[:80])
+        shown = escaped(address[:80])
         raise UsageError(f"--cluster {shown}: give local, or a scheduler's address, such as tcp://host:8786")
     if address != LOCAL and jobs is not None:
         raise UsageError(f"--jobs with --cluster {address}: the scheduler's workers are as many as were started")
@@ -142,7 +142,7 @@ def find_scheduler(stack: ExitStack, address: str) -> Client:
     try:
         client: Client = stack.enter_context(Client(address, set_as_default=False, timeout=WAIT_S))
     except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
-        problem = printable(str(error).partition("\n")[0])[:160]
+        problem = escaped(str(error).partition("\n")[0])[:160]
         advice = "check the address, and that `dask scheduler` runs there"
         raise UsageError(f"--cluster {address}: no scheduler answers ({problem}); {advice}") from error
     return client
@@ -166,4 +166,4 @@ def describe(told: Any) -> str:
     """Return the versions that a worker reported, or its error, in a few words."""
     if isinstance(told, dict):
         return ", ".join(f"{name} {version}" for name, version in told.items())
-    return f"no DeepProf ({printable(str(told).partition(chr(10))[0])[:100]})"
+    return f"no DeepProf ({escaped(str(told).partition(chr(10))[0])[:100]})"

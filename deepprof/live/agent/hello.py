@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from deepprof.collectors.errors import printable
+from deepprof.collectors.errors import escaped
 from deepprof.collectors.live.packets import VERSION
 
 __all__ = ["ProcessHello", "ProtocolError", "read_hello"]
@@ -41,7 +41,7 @@ def read_hello(payload: bytes | memoryview) -> ProcessHello:
         raise ProtocolError("its hello is too long")
     words = split(bytes(payload).decode("utf-8", "replace"))
     if words.get("version") != str(VERSION):
-        found = printable(words.get("version", "none"))[:20]
+        found = escaped(words.get("version", "none"))[:20]
         raise ProtocolError(f"it speaks version {found}, the agent {VERSION}; use one release for both")
     collector = words.get("collector", "")
     if not SESSION.fullmatch(words.get("session", "")) or not WORD.fullmatch(collector):
@@ -51,7 +51,7 @@ def read_hello(payload: bytes | memoryview) -> ProcessHello:
         session=words["session"],
         collector=collector,
         format=words["format"] if WORD.fullmatch(words.get("format", "")) else collector,
-        command=printable(words.get("command", "")),
+        command=escaped(words.get("command", "")),
         stand_in=words.get("stand_in") == "1",
         continues=words.get("continues") == "1",
         variables={key.removeprefix(VARIABLE): value for key, value in words.items() if key.startswith(VARIABLE)},

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
-from deepprof.collectors.errors import printable
+from deepprof.collectors.errors import escaped
 from deepprof.live.wire.checking import check_hello
 from deepprof.live.wire.limits import LIMITS
 from deepprof.v1 import records_pb2 as pb
@@ -68,4 +68,4 @@ def is_run_of(name: str, collector: str) -> bool:
 
 def fit(text: str, chars: int) -> str:
     """Return a text as a message may hold it."""
-    return printable(text.encode("utf-8", "replace").decode())[:chars]
+    return escaped(text.encode("utf-8", "replace").decode())[:chars]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from weakref import finalize
 
-from deepprof.collectors.errors import printable
+from deepprof.collectors.errors import escaped
 from deepprof.live.agent.answers import AgentStatus
 from deepprof.live.agent.asking import PATIENCE_S, NoAnswerReason, NotAnsweredError, is_held, is_there, sit
 from deepprof.ownership import find_fault
@@ -187,7 +187,7 @@ class AgentSupervisor:
                 lines = log.read(LAST_NBYTES).decode("utf-8", "replace").split("\n")
         except OSError:
             return "it wrote nothing"
-        said = [printable(line.strip()) for line in lines if line.strip()]
+        said = [escaped(line.strip()) for line in lines if line.strip()]
         return said[-1].removeprefix("deepprof: ") if said else "it wrote nothing"
 
     @contextmanager

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from deepprof.collectors.errors import printable
+from deepprof.collectors.errors import escaped
 
 __all__ = ["NoticeLog"]
 
@@ -23,7 +23,7 @@ class NoticeLog:
 
     def say(self, text: str) -> None:
         """Pass on one printable line, unless it is remembered from before."""
-        line = printable(text)[:CHARS]
+        line = escaped(text)[:CHARS]
         if line not in self.said:
             self.said.append(line)
             self.tell(line)

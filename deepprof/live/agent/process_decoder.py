@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from deepprof.collectors.errors import printable
+from deepprof.collectors.errors import escaped
 from deepprof.collectors.live.packets import EVENT, NO_TIME, NOTICE_HEAD, RANGE, RECORDS_HEAD, TICK, Kind, Reason
 from deepprof.collectors.trace import ANNOTATIONS, HOST_EVENTS, empty_table
 from deepprof.live.agent.accounting import RANGE_KIND, RESTARTED, Made, ProcessAccount, count_rows
@@ -255,7 +255,7 @@ class ProcessDecoder:
         if len(payload) < NOTICE_HEAD.itemsize:
             raise ProtocolError("a notice is too short")
         code = int(np.frombuffer(payload, NOTICE_HEAD, 1)[0]["code"])
-        text = printable(bytes(payload[NOTICE_HEAD.itemsize :][:1024]).decode("utf-8", "replace"))
+        text = escaped(bytes(payload[NOTICE_HEAD.itemsize :][:1024]).decode("utf-8", "replace"))
         if code not in self.notices and len(self.notices) < MOST_NOTICES:
             self.notices[code] = text
             log.warning("notice", extra={"pid": self.hello.pid, "collector": self.hello.collector, "text": text})

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from deepprof.collectors.errors import UsageError, printable
+from deepprof.collectors.errors import UsageError, escaped
 from deepprof.collectors.live.packets import VERSION, CollectionLevel, Kind
 from deepprof.live.agent.answers import AgentStatus
 from deepprof.live.agent.asking import is_there
@@ -41,7 +41,7 @@ def bind(path: Path, *, for_all: bool = False) -> socket.socket:
     """Return a socket that listens at `path`, for this user alone unless `for_all`. Raises `UsageError`, `OSError`."""
     path.parent.mkdir(mode=0o755 if for_all else 0o700, parents=True, exist_ok=True)
     if fault := find_fault(path.parent.stat(), path.parent, "socket"):
-        raise UsageError(printable(f"{path.parent}: {fault[0]}; {fault[1]}"))
+        raise UsageError(escaped(f"{path.parent}: {fault[0]}; {fault[1]}"))
     with alone(path):
         if is_there(path):
             raise UsageError(f"{path}: an agent listens there already; use it, or give another --socket")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from grpc import StatusCode
 
-from deepprof.collectors.errors import DeepProfError, printable
+from deepprof.collectors.errors import DeepProfError, escaped
 from deepprof.render.plain import shorten
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class DaemonError(DeepProfError):
     ) -> None:
         self.address, self.problem, self.advice = str(address), problem, advice
         self.passing, self.absent = passing, absent
-        super().__init__(printable(f"daemon at {address}: {problem}; {advice}"))
+        super().__init__(escaped(f"daemon at {address}: {problem}; {advice}"))
 
 
 def is_passing(failure: CallFailure) -> bool:

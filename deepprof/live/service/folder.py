@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deepprof.collectors.errors import DeepProfError, printable
+from deepprof.collectors.errors import DeepProfError, escaped
 from deepprof.ownership import find_fault
 
 __all__ = [
@@ -38,7 +38,7 @@ class StoreError(DeepProfError):
 
     def __init__(self, path: object, problem: str, advice: str = CHECK) -> None:
         self.path, self.problem, self.advice = str(path), problem, advice
-        super().__init__(printable(f"{path}: {problem}; {advice}"))
+        super().__init__(escaped(f"{path}: {problem}; {advice}"))
 
 
 def require_kind(path: Path, *, folder: bool = False) -> bool:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from deepprof.collectors.errors import printable
+from deepprof.collectors.errors import escaped
 from deepprof.live.service.config.sections import LogSection
 from deepprof.live.service.log_rate import LogRateLimiter
 from deepprof.render.plain import shorten
@@ -155,7 +155,7 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
         words = [*head(record).values(), *(f"{key}={show(value)}" for key, value in fields(record).items())]
-        return printable(" ".join(words))
+        return escaped(" ".join(words))
 
 
 def head(record: logging.LogRecord) -> dict[str, str]:
@@ -193,7 +193,7 @@ def say(record: logging.LogRecord) -> str:
 def fields(record: logging.LogRecord) -> dict[str, Any]:
     """Return the fields of a record beside its event, bounded."""
     own = {key: value for key, value in vars(record).items() if key not in STANDARD}
-    found = {shorten(printable(key)): bound(value) for key, value in list(own.items())[:FIELDS]}
+    found = {shorten(escaped(key)): bound(value) for key, value in list(own.items())[:FIELDS]}
     if not is_ours(record):
         found |= {"logger": shorten(record.name), "message": shorten(say(record), FIELD_CHARS)}
     if record.exc_info and record.exc_info[0] is not None:

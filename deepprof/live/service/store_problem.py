@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepprof.collectors.errors import printable
+from deepprof.collectors.errors import escaped
 from deepprof.live.service.folder import make_folder, sync_folder
 
 __all__ = ["LOST", "FsckContext", "StoreProblem"]
@@ -24,7 +24,7 @@ class StoreProblem:
     lost: str = NOTHING
 
     def __str__(self) -> str:
-        return printable(f"{self.where}: {self.what}; lost: {self.lost}")
+        return escaped(f"{self.where}: {self.what}; lost: {self.lost}")
 
 
 class FsckContext:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec
 
-from deepprof.collectors.errors import DeepProfError, printable
+from deepprof.collectors.errors import DeepProfError, escaped
 from deepprof.render.plain import shorten
 
 __all__ = ["FirstFailure", "ProcessFailedError"]
@@ -64,5 +64,5 @@ class FirstFailure:
         """Note that a part has ended with `error`."""
         log.critical("part-failed", exc_info=error, extra={"part": part})
         if not self.problem:
-            self.problem = shorten(printable(f"{part} has met a bug ({type(error).__name__}: {error})"), 300)
+            self.problem = shorten(escaped(f"{part} has met a bug ({type(error).__name__}: {error})"), 300)
             self.failed()

@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import quote
 
-from deepprof.collectors.errors import UsageError, printable
+from deepprof.collectors.errors import UsageError, escaped
 
 __all__ = ["DaemonAddress", "default_address", "parse_address"]
 
@@ -108,7 +108,7 @@ def parse_ipv6(text: str, inner: str) -> str:
 def wrong(text: str, problem: str, advice: str = FORMS) -> UsageError:
     """Return the error for a wrong address."""
     shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
-    return UsageError(f"address {printable(shown)!r} {problem}; {advice}")
+    return UsageError(f"address {escaped(shown)!r} {problem}; {advice}")
 
 
 def default_address(environ: Mapping[str, str] | None = None, system: str | Path = SYSTEM) -> DaemonAddress:

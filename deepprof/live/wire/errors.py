@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deepprof.collectors.errors import printable
+from deepprof.collectors.errors import escaped
 
 __all__ = ["MalformedArrowError", "WireError"]
 
@@ -20,5 +20,5 @@ class WireError(ValueError):
     """
 
     def __init__(self, field: str, problem: str) -> None:
-        self.field, self.problem = field, printable(problem[:CHARS])
+        self.field, self.problem = field, escaped(problem[:CHARS])
         super().__init__(f"{self.field}: {self.problem}")

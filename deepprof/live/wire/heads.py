@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 
-from deepprof.collectors.errors import printable
+from deepprof.collectors.errors import escaped
 from deepprof.collectors.trace import Trace
 from deepprof.live.wire.checking import check_hello
 from deepprof.live.wire.limits import LIMITS, WireLimits
@@ -42,8 +42,8 @@ def make_hello(  # noqa: PLR0913  options by name
         collector=encodable(collector or f"send-{secrets.token_hex(8)}"),
         clock=CLOCKS[trace.clock],
         epoch_unix_ns=trace.epoch_ns,
-        host=printable(encodable(host))[: limits.host_chars],
-        format=printable(trace.format)[: limits.format_chars],
+        host=escaped(encodable(host))[: limits.host_chars],
+        format=escaped(trace.format)[: limits.format_chars],
         source=encodable(trace.path)[: limits.source_chars],
         notes=[encodable(note)[: limits.note_chars] for note in trace.notes[: limits.notes]],
     )
@@ -71,7 +71,7 @@ def fit(counts: Mapping[str, int], limits: WireLimits) -> dict[str, int]:
     """Return counts by reason, with at most as many reasons and characters as a message may have; their sum is kept."""
     fitted: dict[str, int] = {}
     for reason, count in counts.items():
-        word = printable(encodable(reason))[: limits.reason_chars]
+        word = escaped(encodable(reason))[: limits.reason_chars]
         word = word if word in fitted or len(fitted) < limits.reasons - 1 or len(counts) <= limits.reasons else OTHER
         fitted[word] = fitted.get(word, 0) + count
     return fitted

@@ -30,12 +30,12 @@ library = os.environ.get("LIBRARY")
 inject.find_library = lambda: Path(library) if library else None
 from deepprof.commands import main
 run = sys.modules["deepprof.commands.run"]
-make_keeper = run.make_keeper
+make_supervisor = run.make_supervisor
 def make_with_stand_in(*given):  # not before: what it loads starts threads
     from deepprof.live.agent.launching import AgentSupervisor
     AgentSupervisor.program = (sys.executable, "-m", "tests.deepprof.live.agent.stand_in_agent")
-    return make_keeper(*given)
-run.make_keeper = make_with_stand_in
+    return make_supervisor(*given)
+run.make_supervisor = make_with_stand_in
 sys.exit(main(sys.argv[1:]))
 """
 LIBRARY = "/no/such/_inject.so"
@@ -173,7 +173,9 @@ def test_where_nothing_can_be_collected_the_command_runs_all_the_same(cli, more,
 
 def test_a_slow_agent_is_not_waited_for_long(cli):
     code = DRIVER.replace('"-m", "tests.deepprof.live.agent.stand_in_agent"', '"-c", "import time; time.sleep(3)"')
-    code = code.replace("return make_keeper", "AgentSupervisor.find.__defaults__ = (0.1,)\n    return make_keeper")
+    code = code.replace(
+        "return make_supervisor", "AgentSupervisor.find.__defaults__ = (0.1,)\n    return make_supervisor"
+    )
     command = [sys.executable, "-c", code, "run", "--agent", str(cli.path), "--quiet", "sh", "-c", "echo $DEEPPROF_JOB"]
     environ = {**os.environ, "LIBRARY": LIBRARY, "DEEPPROF_JOB": "late"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S, env=environ)

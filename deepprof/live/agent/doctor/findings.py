@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
-from deepprof.collectors.errors import printable
+from deepprof.collectors.errors import escaped
 
 __all__ = ["PROCESS", "CheckState", "DoctorFinding", "DoctorReport", "note", "ok", "wrong"]
 
@@ -89,7 +89,7 @@ def describe(finding: DoctorFinding) -> str:
 
 def clean(text: str) -> str:
     """Return `text` on one line, with characters escaped that a terminal would obey."""
-    return printable(" ".join(text.split()))
+    return escaped(" ".join(text.split()))
 
 
 def wrap(line: str, width: int, indent: str) -> str:

@@ -13,7 +13,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from deepprof.collectors.errors import DeepProfError, printable
+from deepprof.collectors.errors import DeepProfError, escaped
 from deepprof.ownership import find_fault
 from deepprof.v1.records_pb2 import Hello
 
@@ -30,7 +30,7 @@ class SpoolError(DeepProfError):
 
     def __init__(self, path: object, problem: str, advice: str) -> None:
         self.path, self.problem, self.advice = str(path), problem, advice
-        super().__init__(printable(f"{path}: {problem}; {advice}"))
+        super().__init__(escaped(f"{path}: {problem}; {advice}"))
 
 
 def name_spool(hello: Hello) -> str:

@@ -6,7 +6,7 @@ import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from deepprof.collectors.errors import UsageError, printable
+from deepprof.collectors.errors import UsageError, escaped
 from deepprof.live.service.access.watched import WatchedFiles, read_private
 from deepprof.live.service.config.sections import TlsSection
 
@@ -67,12 +67,12 @@ def check_pair(tls: TlsSection, cert: bytes, key: bytes) -> None:
         context.load_cert_chain(tls.cert, tls.key, password=lambda: b"")  # never asks at the terminal
     except (ssl.SSLError, OSError, ValueError) as error:
         problem = "are no certificate and its key without a passphrase, PEM"
-        raise UsageError(printable(f"{tls.cert} and {tls.key}: {problem} ({name(error)}); check them")) from error
+        raise UsageError(escaped(f"{tls.cert} and {tls.key}: {problem} ({name(error)}); check them")) from error
     if (read_private(tls.cert, FILE_NBYTES, WRITABLE)[0], read_private(tls.key, FILE_NBYTES, FOREIGN)[0]) != (
         cert,
         key,
     ):
-        raise UsageError(printable(f"{tls.cert}: changes while it is read; replace files by renaming"))
+        raise UsageError(escaped(f"{tls.cert}: changes while it is read; replace files by renaming"))
 
 
 def check_authority(path: str, content: bytes) -> None:
@@ -81,9 +81,9 @@ def check_authority(path: str, content: bytes) -> None:
     try:
         context.load_verify_locations(cadata=content.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
-        raise UsageError(printable(f"{path}: holds no certificates, PEM ({name(error)}); check it")) from error
+        raise UsageError(escaped(f"{path}: holds no certificates, PEM ({name(error)}); check it")) from error
     if not context.get_ca_certs():
-        raise UsageError(printable(f"{path}: holds no certificate of an authority; check it"))
+        raise UsageError(escaped(f"{path}: holds no certificate of an authority; check it"))
 
 
 def name(error: Exception) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from deepprof.collectors.errors import UsageError, printable
+from deepprof.collectors.errors import UsageError, escaped
 from deepprof.live.service.config.default_paths import listen_addresses
 from deepprof.live.service.config.sections import Config
 from deepprof.live.wire.addresses import DaemonAddress, parse_address
@@ -23,7 +23,7 @@ def resolve(address: DaemonAddress) -> tuple[str, ...]:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UsageError(printable(f"{address}: {reason}; check the host's name")) from error
+        raise UsageError(escaped(f"{address}: {reason}; check the host's name")) from error
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deepprof.collectors.errors import UsageError, printable
+from deepprof.collectors.errors import UsageError, escaped
 from deepprof.ownership import find_fault
 
 __all__ = ["allow_group", "claim", "private_files"]
@@ -122,4 +122,4 @@ def taken(path: Path) -> UsageError:
 
 def refused(path: Path, problem: str, advice: str) -> UsageError:
     """Return the error for a path, as one printable line."""
-    return UsageError(printable(f"{path}: {problem}; {advice}"))
+    return UsageError(escaped(f"{path}: {problem}; {advice}"))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from deepprof.collectors.errors import UsageError, printable
+from deepprof.collectors.errors import UsageError, escaped
 from deepprof.live.service.access.watched import read_private
 from deepprof.live.service.config.conversion import convert
 from deepprof.live.service.config.keys import keys
@@ -65,12 +65,10 @@ def read_tokens(path: str) -> tuple[Grant, ...]:
     try:
         text = content.decode("ascii")
     except UnicodeDecodeError as error:
-        raise UsageError(printable(f"{path}: is not ASCII; name the file of tokens")) from error
+        raise UsageError(escaped(f"{path}: is not ASCII; name the file of tokens")) from error
     grants = parse_tokens(text, path)
     if mode & stat.S_IRGRP and any(not DIGEST.fullmatch(words[2]) for _, words in lines(text)):
-        raise UsageError(
-            printable(f"{path}: a group can read these tokens; chmod 600 {path}, or write sha256: digests")
-        )
+        raise UsageError(escaped(f"{path}: a group can read these tokens; chmod 600 {path}, or write sha256: digests"))
     return grants
 
 
@@ -89,10 +87,10 @@ def parse_tokens(text: str, path: str) -> tuple[Grant, ...]:
             if shares.setdefault(grant.name, grant.share) != grant.share:
                 raise ValueError(f"gives {grant.name} other limits than a line above; give all the same")
         except ValueError as error:
-            raise UsageError(printable(f"{path}: line {number} {error}")) from error
+            raise UsageError(escaped(f"{path}: line {number} {error}")) from error
         grants[grant.proof] = grant
     if not 1 <= len(grants) <= MAX_TOKENS:
-        raise UsageError(printable(f"{path}: holds {len(grants)} tokens; 1 to {MAX_TOKENS:,} are allowed"))
+        raise UsageError(escaped(f"{path}: holds {len(grants)} tokens; 1 to {MAX_TOKENS:,} are allowed"))
     return tuple(grants.values())
 
 

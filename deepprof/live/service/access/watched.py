@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from deepprof.collectors.errors import UsageError, printable
+from deepprof.collectors.errors import UsageError, escaped
 
 __all__ = ["WatchedFiles", "read_private"]
 
@@ -71,9 +71,9 @@ def read_private(path: str, most_nbytes: int, forbidden: int) -> tuple[bytes, in
             check_owner(path, found, forbidden)
             content = file.read(most_nbytes + 1)
     except (OSError, ValueError) as error:
-        raise UsageError(printable(f"{path}: {getattr(error, 'strerror', None) or error}; check the path")) from error
+        raise UsageError(escaped(f"{path}: {getattr(error, 'strerror', None) or error}; check the path")) from error
     if len(content) > most_nbytes:
-        raise UsageError(printable(f"{path}: is larger than {most_nbytes:,} bytes; check the path"))
+        raise UsageError(escaped(f"{path}: is larger than {most_nbytes:,} bytes; check the path"))
     return content, found.st_mode
 
 
@@ -85,8 +85,8 @@ def open_at_once(path: str, flags: int) -> int:
 def check_owner(path: str, found: os.stat_result, forbidden: int) -> None:
     """Raise `UsageError` where another user could read or write the file in a way that is forbidden."""
     if not stat.S_ISREG(found.st_mode):
-        raise UsageError(printable(f"{path}: is no file; check the path"))
+        raise UsageError(escaped(f"{path}: is no file; check the path"))
     if found.st_uid not in {0, os.geteuid()}:
-        raise UsageError(printable(f"{path}: belongs to another user; chown it to the daemon's"))
+        raise UsageError(escaped(f"{path}: belongs to another user; chown it to the daemon's"))
     if found.st_mode & forbidden:
-        raise UsageError(printable(f"{path}: others can read or write it; chmod 600 {path}"))
+        raise UsageError(escaped(f"{path}: others can read or write it; chmod 600 {path}"))

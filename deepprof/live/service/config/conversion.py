@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from deepprof.collectors.errors import printable
+from deepprof.collectors.errors import escaped
 from deepprof.live.service.config.keys import ConfigKey, Kind
 from deepprof.live.service.config.quantities import format_duration, format_nbytes, parse_duration, parse_nbytes
 from deepprof.render.plain import shorten
@@ -123,7 +123,7 @@ def quote(raw: object) -> str:
     """Return a raw value shortened for a message, on one printable line."""
     if isinstance(raw, int) and raw.bit_length() > 64:  # Python refuses to print very long ones
         return f"a number of {raw.bit_length()} bits"
-    return shorten(printable(repr(raw)) if isinstance(raw, str | int | float) else f"a {type(raw).__name__}")
+    return shorten(escaped(repr(raw)) if isinstance(raw, str | int | float) else f"a {type(raw).__name__}")
 
 
 def allowed(key: ConfigKey) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from deepprof.collectors.errors import UsageError, printable
+from deepprof.collectors.errors import UsageError, escaped
 from deepprof.live.service.config.consistency import check_config
 from deepprof.live.service.config.conversion import convert
 from deepprof.live.service.config.keys import ConfigKey, keys, look_up, nearest
@@ -115,4 +115,4 @@ def build(values: Values) -> Config:
 
 def refused(place: str, problem: str) -> UsageError:
     """Return the error for one place, on one printable line of bounded length."""
-    return UsageError(printable(f"{shorten(place, 200)}: {problem}"))
+    return UsageError(escaped(f"{shorten(place, 200)}: {problem}"))

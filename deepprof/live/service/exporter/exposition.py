@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from deepprof.collectors.errors import printable
+from deepprof.collectors.errors import escaped
 from deepprof.live.service.exporter.families import (
     DAEMON,
     DEVICE,
@@ -217,4 +217,4 @@ def label(names: Iterable[str], values: Iterable[str]) -> str:
 
 def escape(value: str) -> str:
     """Return a label's value escaped for the text format and a template, without control characters."""
-    return printable(value).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return escaped(value).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")

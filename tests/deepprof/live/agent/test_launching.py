@@ -200,7 +200,7 @@ class Clock:
 
 @pytest.fixture
 def dying(path, monkeypatch):
-    """A keeper whose agent dies at once whenever it is started; gives it, its clock, and when it was started."""
+    """A supervisor whose agent dies at once whenever it is started; gives it, its clock, and when it was started."""
     clock, started = Clock(), []
 
     def start(self):
