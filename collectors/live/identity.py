@@ -15,7 +15,7 @@ from deepprof.collectors.live.packets import VERSION
 __all__ = ["PLACES", "CollectorIdentity", "describe", "find_socket"]
 
 HELLO_NBYTES, VALUE_CHARS, COMMAND_CHARS = 16 << 10, 512, 1024
-SOCKET, DAEMON_SOCKET = "deepprof/live/agent.sock", "deepprof/deepprof.sock"
+SOCKET, DAEMON_SOCKET = "deepprof/agent.sock", "deepprof/deepprof.sock"
 SYSTEM = Path("/run")
 
 PLACES = (

@@ -51,8 +51,8 @@ def test_the_agent_takes_the_command_line_of_the_unit() -> None:
 
 def test_jobs_look_where_the_unit_listens(tmp_path: Path) -> None:
     (tmp_path / "deepprof").mkdir()
-    (tmp_path / "deepprof/live/agent.sock").touch()
-    assert find_socket({"HOME": "/home/x"}, tmp_path).relative_to(tmp_path) == Path("deepprof/live/agent.sock")
+    (tmp_path / "deepprof/agent.sock").touch()
+    assert find_socket({"HOME": "/home/x"}, tmp_path).relative_to(tmp_path) == Path("deepprof/agent.sock")
     assert "--socket /run/deepprof/agent.sock" in settings()["ExecStart"]
     assert settings()["RuntimeDirectory"] == "deepprof"
 

@@ -19,7 +19,7 @@ __all__ = [
     "read_answer",
 ]
 
-SCHEMA = "deepprof.live.agent/1"
+SCHEMA = "deepprof.agent/1"
 UNKNOWN = "unknown"  # kind of records that were lost before they were read
 CUT = 1 << 32  # code of the notice on a process that was gone before it sent END; a collector's own codes are lower
 

@@ -18,7 +18,7 @@ from tests.collectors.live.hooked import plain_environment
 
 HOOK = find_hook()
 WANTED = {"DEEPPROF_SOCKET": "/nowhere/s", "DEEPPROF_INJECT": "/nowhere/inject.so"}
-FAKE_TORCH = "import sys\nassert type(sys.meta_path[0]).__name__ == 'Watch'\nready = True\n"
+FAKE_TORCH = "import sys\nassert type(sys.meta_path[0]).__name__ == 'TorchImportFinder'\nready = True\n"
 OLDEST = (3, 8)
 
 
@@ -66,8 +66,8 @@ def test_a_folder_that_is_gone_does_not_matter(tmp_path: Path, version: str) -> 
 
 
 def test_without_an_agent_nothing_waits_for_torch() -> None:
-    assert "Watch" not in python("import sys; print(sys.meta_path)").stdout
-    assert "Watch" in python("import sys; print(sys.meta_path)", **WANTED).stdout
+    assert "TorchImportFinder" not in python("import sys; print(sys.meta_path)").stdout
+    assert "TorchImportFinder" in python("import sys; print(sys.meta_path)", **WANTED).stdout
 
 
 def test_the_sitecustomize_behind_it_runs_as_itself(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_torch_that_is_only_looked_for_stays_watched(tmp_path: Path) -> None:
     code = (
         "import importlib.util, sys; assert importlib.util.find_spec('torch')\n"
         "import torch; print(torch.ready, torch.__spec__.loader.__class__.__name__, vars(torch.__loader__))\n"
-        "print([f for f in sys.meta_path if type(f).__name__ == 'Watch'])"
+        "print([f for f in sys.meta_path if type(f).__name__ == 'TorchImportFinder'])"
     )
     done = python(code, tmp_path, **WANTED)
     path = str(tmp_path / "torch.py")
@@ -108,10 +108,10 @@ def test_a_loader_of_many_modules_is_followed_for_torch_only(tmp_path: Path) -> 
     code = (
         "import importlib.util, sys\nfor _ in range(2): assert importlib.util.find_spec('torch')\n"
         "import other, torch; print(torch.ready, 'exec_module' in vars(torch.__loader__))\n"
-        "print([f for f in sys.meta_path if type(f).__name__ == 'Watch'])"
+        "print([f for f in sys.meta_path if type(f).__name__ == 'TorchImportFinder'])"
     )
     done = python(code, tmp_path / "all.zip", **WANTED)
-    assert (done.stdout.splitlines(), done.stderr) == (["Watch", "True False", "[]"], "")
+    assert (done.stdout.splitlines(), done.stderr) == (["TorchImportFinder", "True False", "[]"], "")
 
 
 def test_a_class_that_loads_all_frozen_modules_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_a_torch_that_fails_to_load_fails_as_ever_and_stays_watched(tmp_path: Pa
         "import sys\ntry:\n    import torch\nexcept ImportError as e:\n    print(e, 'torch' in sys.modules)\n"
         "print(type(sys.meta_path[0]).__name__)"
     )
-    assert python(code, tmp_path, **WANTED).stdout == "no libcudart False\nWatch\n"
+    assert python(code, tmp_path, **WANTED).stdout == "no libcudart False\nTorchImportFinder\n"
 
 
 def test_no_torch_is_no_torch() -> None:

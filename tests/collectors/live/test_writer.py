@@ -401,7 +401,7 @@ def test_the_socket_is_found_in_the_usual_order(tmp_path: Path) -> None:
     assert find_socket(known, tmp_path) == Path("/home/u/.local/state/deepprof/agent.sock")
     (tmp_path / "deepprof").mkdir()
     (tmp_path / "deepprof/deepprof.sock").touch()
-    assert find_socket(known, tmp_path) == tmp_path / "deepprof/live/agent.sock"
+    assert find_socket(known, tmp_path) == tmp_path / "deepprof/agent.sock"
 
 
 def test_clocks_are_read_together() -> None:

@@ -18,7 +18,7 @@ Reply = Callable[[], dict[str, object] | bytes]
 
 def answer(**fields: object) -> dict[str, object]:
     """What an agent says that is well and has nothing to do."""
-    well = {"schema": "deepprof.live.agent/1", "pid": 1, "began_unix_ns": 1, "socket": "/s", "to": "unix:/d"}
+    well = {"schema": "deepprof.agent/1", "pid": 1, "began_unix_ns": 1, "socket": "/s", "to": "unix:/d"}
     return {**well, "connected": True, "problem": None, "spool": {"nbytes": 0, "limit_nbytes": 1 << 30}, **fields}
 
 

@@ -83,7 +83,7 @@ def test_one_that_never_answers(tmp_path):
         pack(Kind.ANSWER, b"", magic=1),
         pack(Kind.ANSWER, b"", nbytes=PAYLOAD_NBYTES + 1),
         pack(Kind.ANSWER, b"short", nbytes=100),
-        answer(schema="deepprof.live.agent/9"),
+        answer(schema="deepprof.agent/9"),
         answer(processes=[{"session": "x"}]),
         answer(processes=[process(records="many")]),
     ],
