@@ -203,7 +203,7 @@ print((most - base) // 2**20)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("sender", ["no_promise", "many_devices", "copies_only"])
+@pytest.mark.parametrize("sender", ["no_watermark", "many_devices", "copies_only"])
 def test_a_process_stays_small(sender: str) -> None:
     done = subprocess.run([sys.executable, "-c", SOAK, sender, "300"], check=True, capture_output=True, text=True)
     assert int(done.stdout) < 400  # MiB beyond what it began with, for 1.5 M records
