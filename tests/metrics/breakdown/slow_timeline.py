@@ -18,7 +18,7 @@ from deepprof.collectors.trace import Trace
 STARTUP, HANDOFF, LATENCY, MOST_LATENCY, PAUSE, HELD, FEW, GRAPH = 4, 7, 3, 6, 9, 5, 1, 30
 SMALL_LIMITS = {
     "gaps": {"STARTUP_NS": STARTUP, "HANDOFF_NS": HANDOFF, "LATENCY_NS": LATENCY, "MOST_LATENCY_NS": MOST_LATENCY},
-    "host_states": {"PAUSE_NS": PAUSE, "HELD_NS": HELD, "FEW": FEW},
+    "host_states": {"PAUSE_NS": PAUSE, "HELD_NS": HELD, "MAX_LOADER_KERNELS": FEW},
     "timeline": {"WHOLE_GRAPH": GRAPH},
 }
 COPIES = {"HtoD": "exposed_htod_ns", "DtoH": "exposed_dtoh_ns", "DtoD": "exposed_dtod_ns", "PtoP": "exposed_ptop_ns"}

@@ -247,7 +247,7 @@ def test_values_that_no_history_has_are_not_read(store: Path, statement: str, mo
     db = sqlite3.connect(store / "history.db", isolation_level=None)
     db.execute(statement)
     db.close()
-    for module in ("schema", "inspection"):
+    for module in ("schema", "history_checks"):
         monkeypatch.setattr(f"deepprof.live.service.history.{module}.VALUE_NBYTES", 1 << 20)
     assert any("holds a value of more than 1 MiB" in line for line in mended(store))
     opened_rows(store)
