@@ -87,7 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not options.mock and (problem := find_gpu()) is not None:
         print(f"not measured: {problem}")
         return 2
-    signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, stop)
     names, rows = options.only or list(CHECKS), list[Row]()
     try:
         with tempfile.TemporaryDirectory(prefix="deepprof-gpu-") as folder:
@@ -96,6 +96,8 @@ def main(arguments: list[str] | None = None) -> int:
         rows.append(Row("the rest", "it was stopped", Verdict.NOT_RUN))
     except Exception as error:  # nothing can be built, or written
         rows.append(Row("all checks", f"{type(error).__name__}: {error}", Verdict.FAILED))
+    finally:
+        signal.signal(signal.SIGTERM, before)
     print(draw_table(rows), flush=True)
     return 1 if any(row.verdict in (Verdict.FAILED, Verdict.NOT_RUN) for row in rows) else 0
 

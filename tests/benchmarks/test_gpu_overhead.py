@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -356,7 +357,9 @@ def test_a_signal_still_prints_what_is_known(
 
     monkeypatch.setattr(gpu_overhead, "CHECKS", {"counts": stopped})
     monkeypatch.setattr(gpu_overhead, "make_plan", lambda *_: plan("plain"))
+    before = signal.getsignal(signal.SIGTERM)
     assert main(["--mock"]) == 1
+    assert signal.getsignal(signal.SIGTERM) == before
     said = capsys.readouterr().out
     assert "known" in said
     assert "it was stopped" in said
