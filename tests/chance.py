@@ -1,12 +1,15 @@
-"""Seeds of tests that play dice themselves: the same in every run, others with `make fuzz`."""
+"""What tests leave to chance: seeds and numbers of examples, the same in every run, others with `make fuzz`."""
 
 import os
 import random
 import zlib
 
-__all__ = ["EXPLORES", "draw_seed"]
+from hypothesis import settings
+
+__all__ = ["EXPLORES", "USUAL_EXAMPLES", "draw_seed", "examples"]
 
 EXPLORES = "DEEPPROF_EXPLORE" in os.environ
+USUAL_EXAMPLES = 100  # what a test means by its number, where it says none; `make test` looks at a quarter of them
 
 
 def draw_seed(test: str) -> int:
@@ -14,3 +17,8 @@ def draw_seed(test: str) -> int:
     seed = random.SystemRandom().randrange(1 << 32) if EXPLORES else zlib.crc32(test.encode())
     print(f"seed {seed}")  # noqa: T201
     return seed
+
+
+def examples(number: int) -> int:
+    """Return how many of a test's examples this run looks at: all with `--hypothesis-profile=all`."""
+    return max(1, number * settings().max_examples // USUAL_EXAMPLES)

@@ -10,17 +10,19 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.chance import EXPLORES
+from tests.chance import EXPLORES, USUAL_EXAMPLES
 
 # How long an example takes is the machine's business, and no test here is about it. The examples are the same in every
 # run, so that none passes or fails by luck; `make fuzz` looks at others.
-settings.register_profile(
-    "deepprof",
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    derandomize=not EXPLORES,  # which keeps no database of examples either
-)
-settings.load_profile("deepprof")
+for name, number in {"quick": USUAL_EXAMPLES // 4, "all": USUAL_EXAMPLES}.items():
+    settings.register_profile(
+        name,
+        max_examples=number,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize=not EXPLORES,  # which keeps no database of examples either
+    )
+settings.load_profile("all" if EXPLORES else "quick")
 
 # A shell that runs us in the background has us ignore Ctrl-C, and nohup a terminal that goes: what tests start would
 # inherit that.

@@ -15,6 +15,7 @@ from deepprof.collectors.names import demangle as demangling
 from deepprof.collectors.names.demangle import demangle, shorten, with_readable_names
 from deepprof.collectors.trace import Accounting, Trace
 from tests import manifest
+from tests.chance import examples
 from tests.patience import PATIENCE_S
 
 MANGLED = "_ZN2at6native13reduce_kernelILi512EfEEvPT0_"
@@ -100,7 +101,7 @@ def test_names_that_nest_without_end(kind):
     assert found[0] == name or "f" in found[0]
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.text("_Z0123456789NISTKPRE.$abtu\n\0é", max_size=30).map(lambda text: "_Z" + text), max_size=40))
 def test_any_name_gives_a_name(names):
     found = demangle(pl.Series(names, dtype=pl.String))

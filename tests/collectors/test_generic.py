@@ -21,6 +21,7 @@ from deepprof.collectors.importers.generic import Csv, Parquet, explain
 from deepprof.collectors.importers.generic.columns import EXAMPLE, KEYS, GenericColumns, parse_columns, suggest
 from deepprof.collectors.importers.generic.values import activities, copy_kinds, durations, numbers, places
 from deepprof.collectors.trace import Trace
+from tests.chance import examples
 from tests.collectors.damage import checked, damaged
 from tests.manifest import path_of
 from tests.manifest import rows as listed
@@ -339,7 +340,7 @@ def test_damage_gives_a_trace_or_one_line(tmp_path, form):
             checked(error)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
 @given(st.lists(st.lists(st.text(max_size=8) | st.integers().map(str), min_size=3, max_size=5), max_size=8))
 def test_any_fields_give_a_trace_or_one_line(tmp_path, table):
     path = tmp_path / "a.csv"

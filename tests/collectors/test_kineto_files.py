@@ -16,6 +16,7 @@ from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import read_head
 from deepprof.collectors.importers.kineto import Kineto
 from deepprof.collectors.trace import Trace
+from tests.chance import examples
 
 SMALL = "hta-event-sync/event_sync_trace.json.gz"
 HAND_MADE = json.dumps(
@@ -146,7 +147,7 @@ def scratch(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("fuzz") / "trace.json"
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, len(HAND_MADE) - 1), st.integers(0, 255)), min_size=1, max_size=6))
 def test_flipped_bytes_give_a_trace_or_an_error(scratch, flips):
     content = bytearray(HAND_MADE)
@@ -157,7 +158,7 @@ def test_flipped_bytes_give_a_trace_or_an_error(scratch, flips):
     assert isinstance(found, Trace) or "\n" not in found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, len(HAND_MADE) - 1), st.booleans())
 def test_cut_content_is_an_error(scratch, cut, compressed):
     content = gzip.compress(HAND_MADE) if compressed else HAND_MADE
@@ -195,7 +196,7 @@ EVENTS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.lists(EVENTS, max_size=8), VALUES, st.booleans())
 def test_wrong_types_give_a_trace_that_accounts_for_every_event(scratch, events, odd, details):
     document = {"traceEvents": events, "baseTimeNanoseconds": odd, "deviceProperties": [odd], "distributedInfo": odd}

@@ -18,6 +18,7 @@ from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers.files import read_head
 from deepprof.collectors.importers.nsys import Nsys
 from deepprof.collectors.importers.sqlite.sqlite_database import open_database
+from tests.chance import examples
 from tests.collectors.nsys_database import CALL, COPY, KERNEL, RANGE, accepts, build, read, rows
 
 
@@ -137,7 +138,7 @@ def sound(tmp_path_factory) -> bytes:
     return path.read_bytes()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damage_gives_a_trace_or_one_line(tmp_path, sound, data):
     content = bytearray(sound)

@@ -20,6 +20,7 @@ from deepprof.collectors.importers.nvprof import Nvprof
 from deepprof.collectors.importers.nvprof.calls import DRIVER_CALLS, RUNTIME_CALLS
 from deepprof.collectors.importers.nvprof.csv_files import NvprofCsv
 from tests import manifest
+from tests.chance import examples
 from tests.collectors.damage import checked, read_or_refuse, read_within, survives
 from tests.collectors.nvprof_files import (
     API_HEADER,
@@ -175,7 +176,7 @@ def test_damaged_databases_are_read_or_refused_in_one_line(tmp_path, sound_datab
     assert survives(Nvprof(), tmp_path / "a.nvvp", sound_database) > 0
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_pages_are_read_or_refused_in_one_line(tmp_path, sound_database, data):
     content = bytearray(sound_database)

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deepprof.analysis import analyze
+from tests.chance import examples
 from tests.tables import Row, copy, event, launch, make_trace, span
 
 NAMES = [
@@ -57,7 +58,7 @@ def ranges(draw: st.DrawFn) -> Row:
     )  # type: ignore[arg-type]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(device_rows(), max_size=40),
     st.lists(host_rows(), max_size=12),

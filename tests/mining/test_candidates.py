@@ -8,6 +8,7 @@ from deepprof.mining import Family
 from deepprof.mining.candidates import follow, reach_left, reach_right
 from deepprof.mining.ranges import comes_once, suggest_levels
 from deepprof.mining.symbols import as_symbols
+from tests.chance import examples
 
 LAYERS = [1, 2, *[3, 4, 5, 6, 7] * 6, 8, 9, 10, *[11, 12] * 8]
 
@@ -44,7 +45,7 @@ def test_an_edited_first_pass_is_kept() -> None:
     assert matches.edits.tolist() == [5, 0, 0, 0]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(0, 10_000), st.floats(0, 0.1))
 def test_rows_stay_apart_and_account_for_every_symbol(seed: int, noise: float) -> None:
     rng = np.random.default_rng(seed)

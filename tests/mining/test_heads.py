@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from deepprof.mining.heads import align_head, begin_late, passes_before, unbroken
 from deepprof.mining.matching import Matches, match
 from deepprof.mining.symbols import SymbolArray, as_symbols
+from tests.chance import examples
 from tests.mining.streams import noisy_streams, rows
 
 LAYERS = [1, 2, *[3, 4, 5, 6, 7] * 6, 8, 9, 10, *[11, 12] * 8]
@@ -30,7 +31,7 @@ def accounts_for(matches: Matches, symbols: SymbolArray) -> bool:
     return apart and bool(within) and sane and int((m.end - m.first).sum()) + m.foreign == len(symbols)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(noisy_streams(), st.lists(st.integers(0, 90), max_size=60))
 def test_aligning_backwards_explains_never_less_and_keeps_the_accounts(
     made_up: tuple[list[int], np.ndarray], warm_up: list[int]
@@ -48,7 +49,7 @@ def test_aligning_backwards_explains_never_less_and_keeps_the_accounts(
 starts_over = st.tuples(st.integers(0, 30), st.integers(0, 30), st.integers(-1, 50))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.sampled_from([LAYERS, DISTINCT]), st.lists(starts_over, max_size=6), st.lists(st.integers(0, 9), max_size=20))
 def test_beginning_late_moves_first_symbols_only_and_never_adds_edits(
     template: list[int], parts: list[tuple[int, int, int]], tail: list[int]

@@ -13,6 +13,7 @@ from deepprof.mining.edits import edit_distance
 from deepprof.mining.iterations import EXACT_SYMBOLS, absorb_tails, count_edits, join_halves, to_iterations
 from deepprof.mining.regimes import find_strangers
 from deepprof.mining.symbols import as_symbols
+from tests.chance import examples
 from tests.mining.streams import rows
 
 Row = tuple[int, int, int, int, bool]
@@ -40,7 +41,7 @@ def iterations(*parts: tuple[int, int, int, int], complete: bool = True) -> Iter
 # --- torn iterations ------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.sampled_from(sorted(TEMPLATES)), st.integers(1, 299), st.integers(1, 180), st.integers(1, 3))
 def test_an_iteration_torn_by_foreign_symbols_is_one(name: str, at: int, alien: int, before: int) -> None:
     template, p = TEMPLATES[name], len(TEMPLATES[name])
@@ -134,7 +135,7 @@ def test_iterations_are_apart_and_half_of_each_but_the_outermost_is_matched(made
 # --- both ends ------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.sampled_from(sorted(TEMPLATES)), st.floats(0.03, 0.96), st.floats(0.03, 0.96))
 def test_iterations_cut_at_both_ends_are_kept_and_flagged(name: str, head: float, tail: float) -> None:
     template, p = TEMPLATES[name], len(TEMPLATES[name])
@@ -214,7 +215,7 @@ def test_edits_are_those_of_the_cheapest_way() -> None:
     assert count_edits(bound, symbols, as_symbols(DISTINCT)).edits.tolist() == [3, 0]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.data())
 def test_edits_never_exceed_the_matchers_bound_and_are_no_fewer_than_there_are(
     template: list[int], data: st.DataObject

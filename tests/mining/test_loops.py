@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepprof.mining import Evidence, Family, MiningResult, find_loop
+from tests.chance import examples
 from tests.mining.jobs import Job, score
 
 NOISE = {
@@ -83,13 +84,13 @@ def test_no_loop_where_there_is_none_and_it_says_why(name: str) -> None:
     assert mined.reason
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 60))
 def test_random_sequences_have_no_loop(seed: int, alphabet: int) -> None:
     assert find_loop(np.random.default_rng(seed).integers(0, alphabet, 3000)).loop is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(0, 4), max_size=60))
 def test_any_short_sequence_gives_a_loop_or_a_reason(symbols: list[int]) -> None:
     mined = find_loop(symbols)

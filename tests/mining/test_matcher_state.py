@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from deepprof.mining import native
 from deepprof.mining.matcher_state import FARTHEST, VERSION, MatcherPosition, MatcherSnapshot
 from deepprof.mining.matching import Matcher, Matches
+from tests.chance import examples
 from tests.mining.states import HEAD, NUMBERS, sealed, survives
 from tests.mining.streams import TEMPLATE, noisy_streams, options, outcome, rows
 
@@ -48,7 +49,7 @@ def interrupted(case, cut, cuts, chosen, engines):
 
 
 @pytest.mark.parametrize("engines", [(a, b) for a in ENGINES for b in ENGINES], ids="-".join)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(noisy_streams(), options, st.data())
 def test_a_restored_matcher_goes_on_as_if_never_interrupted(engines, case, chosen, data):
     template, stream = case
@@ -57,7 +58,7 @@ def test_a_restored_matcher_goes_on_as_if_never_interrupted(engines, case, chose
     assert interrupted(case, cut, cuts, chosen, engines) == outcome(template, stream, **chosen)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(noisy_streams(), options, st.booleans(), st.lists(st.integers(0, 500), max_size=5))
 def test_both_engines_save_the_same_bytes(case, chosen, final, cuts):
     def saved():
@@ -229,7 +230,7 @@ class TestHostileBytes:
             Matcher.restore(MatcherSnapshot(*wide, kept.hits, kept.relocks).to_bytes())
 
     @pytest.mark.usefixtures("engine")
-    @settings(max_examples=300)
+    @settings(max_examples=examples(300))
     @given(noisy_streams(), options, st.data())
     def test_any_mutation_is_refused_or_harmless(self, case, chosen, data):
         matcher = Matcher(case[0], **chosen)

@@ -7,25 +7,26 @@ from deepprof.mining import native
 from deepprof.mining.anchors import FOREIGN_U16, find_anchors, plan_match
 from deepprof.mining.matching import Matcher, Matches, match
 from deepprof.mining.symbols import MAX_SYMBOL, as_symbols
+from tests.chance import examples
 from tests.mining.streams import FOREIGN, TEMPLATE, noisy_streams, options, outcome, rows
 
 
 @pytest.mark.usefixtures("engine")
 class TestAnyStream:
-    @settings(max_examples=200)
+    @settings(max_examples=examples(200))
     @given(noisy_streams(), options, st.data())
     def test_any_chunking_gives_the_same(self, case, chosen, data):
         template, stream = case
         cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=30))
         assert outcome(template, stream, cuts, **chosen) == outcome(template, stream, **chosen)
 
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(noisy_streams())
     def test_one_symbol_at_a_time(self, case):
         template, stream = case
         assert outcome(template, stream, range(len(stream))) == outcome(template, stream)
 
-    @settings(max_examples=200)
+    @settings(max_examples=examples(200))
     @given(noisy_streams(), options)
     def test_rows_and_foreign_symbols_account_for_every_symbol(self, case, chosen):
         template, stream = case
@@ -43,7 +44,7 @@ class TestAnyStream:
 
 
 @pytest.mark.skipif(native.library() is None, reason="no compiled library here")
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(noisy_streams(), options, st.lists(st.integers(0, 500), max_size=9))
 def test_the_numpy_twin_says_the_same_as_the_library(case, chosen, cuts):
     template, stream = case

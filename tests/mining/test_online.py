@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from deepprof.mining import Evidence, find_loop
 from deepprof.mining.online.miner import OnlineMiner
 from deepprof.mining.online.progress import IterationBatch
+from tests.chance import examples
 from tests.mining.jobs import Job, score
 from tests.mining.online_runs import kinds, one_after_the_other, rows, run, starts_of, story
 
@@ -188,7 +189,7 @@ def test_nothing_is_found_where_nothing_is(name: str) -> None:
     assert miner.counts.foreign == len(NEGATIVES[name])
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 60))
 def test_random_streams_have_no_iterations(seed: int, alphabet: int) -> None:
     stream = np.random.default_rng(seed).integers(0, alphabet, 6000)
@@ -223,7 +224,7 @@ def is_clear(job: Job, window: int) -> bool:
     return bool(exact.any())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(stationary)
 def test_from_the_last_lock_on_iterations_are_those_found_offline(job: Job) -> None:
     stream, window = job.symbols(), 1 << 12

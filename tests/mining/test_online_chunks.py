@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from deepprof.mining import Evidence, Family, native
 from deepprof.mining.online.miner import OnlineMiner
 from deepprof.mining.online.progress import IterationBatch
+from tests.chance import examples
 from tests.mining.jobs import Job
 from tests.mining.online_runs import one_after_the_other, rows
 
@@ -114,19 +115,19 @@ def outcome(case: Case, cuts: Sequence[int], restored_at: Sequence[int] = ()) ->
 cuts = st.lists(st.integers(0, 10**6), max_size=25)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(cases(), cuts, cuts)
 def test_any_chunking_gives_the_same(case: Case, one: list[int], other: list[int]) -> None:
     assert outcome(case, one) == outcome(case, [*other, *other])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(cases(), cuts, st.lists(st.integers(0, 10**6), min_size=1, max_size=6))
 def test_a_restored_miner_goes_on_as_if_nothing_had_happened(case: Case, one: list[int], at: list[int]) -> None:
     assert outcome(case, one, restored_at=at) == outcome(case, one)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(cases())
 def test_one_symbol_at_a_time(case: Case) -> None:
     short = Case(case.stream[:3500], [gap for gap in case.gaps if gap < 3500], None)

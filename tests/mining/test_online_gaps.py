@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepprof.mining.online.miner import OnlineMiner
+from tests.chance import examples
 from tests.mining.jobs import Job
 from tests.mining.online_runs import kinds, rows, run, starts_of, story
 
@@ -121,7 +122,7 @@ def test_gaps_at_the_start_and_the_end_and_in_a_row() -> None:
     assert sum(map(len, parts)) == len(plain)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.integers(0, len(STREAM)), max_size=12), st.integers(0, 30), st.integers(0, 10**6))
 def test_no_iteration_reaches_over_a_gap_nor_is_one_made_up(gaps: list[int], most: int, seed: int) -> None:
     lost = np.random.default_rng(seed).integers(0, most + 1, len(gaps))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from deepprof.mining import Evidence, Family
 from deepprof.mining.online.miner import OnlineMiner
 from deepprof.mining.online.packing import pack, unpack
+from tests.chance import examples
 from tests.mining.jobs import Job
 from tests.mining.online_runs import one_after_the_other
 
@@ -103,7 +104,7 @@ def test_truncated_and_damaged_bytes_are_a_value_error(name: str) -> None:
             OnlineMiner.restore(bytes(damaged))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=400))
 def test_any_bytes_are_a_value_error(data: bytes) -> None:
     body = struct.pack("<Q", len(data)) + data
@@ -159,7 +160,7 @@ def test_every_field_may_be_hostile(name: str) -> None:
             survives(replaced(fields, path, HOSTILE[choice]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.sampled_from(["locked", "drifted", "lost"]), st.integers(0, 10**6), st.integers(-3, 3))
 def test_every_number_may_be_a_little_wrong(name: str, place: int, by: int) -> None:
     fields = dict(unpack(STATES[name]).values)

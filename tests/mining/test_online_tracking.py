@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from deepprof.mining.iterations import Iterations, to_iterations
 from deepprof.mining.matching import Matches
 from deepprof.mining.online.template_tracker import NO_ITERATIONS, IterationSegmenter, join_rows
+from tests.chance import examples
 
 PERIOD = 100
 
@@ -43,7 +44,7 @@ def listed(rows: Iterations) -> list[tuple[int, ...]]:
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(passes(), st.lists(st.integers(0, 25), max_size=6))
 def test_any_chunking_settles_to_the_same_iterations(rows: list[tuple[int, int, int, int]], cuts: list[int]) -> None:
     segmenter, found = IterationSegmenter(PERIOD), NO_ITERATIONS

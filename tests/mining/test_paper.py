@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from deepprof.mining.paper import find_pattern, match_approximately, mine_with_counts
 from deepprof.mining.suffix_tree import SuffixTree
+from tests.chance import examples
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -45,7 +46,7 @@ def brute_pattern(symbols, count, epsilon):
     return None
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(sequences, st.integers(2, 6))
 def test_the_pattern_is_the_longest_of_both_criteria(symbols, count):
     pattern = find_pattern(SuffixTree.build(symbols), count)
@@ -119,7 +120,7 @@ def naive_end(symbols, pattern, at, tolerance):
     return at
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.integers(0, 3), max_size=60), st.lists(st.integers(0, 3), min_size=1, max_size=6), st.integers(0, 5))
 def test_algorithm_1_matches_a_naive_scan(symbols, pattern, tolerance):
     found = match_approximately(symbols, pattern, tolerance)

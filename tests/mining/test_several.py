@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from deepprof.mining import Evidence, Family, Iterations, MinedLoop, MiningResult, find_loop, find_loops
 from deepprof.mining.several import in_order, select, settle_ends, stretches, uncovered
 from deepprof.mining.symbols import as_symbols
+from tests.chance import examples
 from tests.mining.jobs import Job, score
 
 
@@ -224,7 +225,7 @@ def test_where_no_loop_is_there_is_a_reason(name: str) -> None:
     assert mined.reason
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.integers(0, 5), max_size=80))
 def test_any_short_sequence_gives_loops_or_a_reason(symbols: list[int]) -> None:
     mined = find_loops(symbols)

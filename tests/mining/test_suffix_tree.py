@@ -11,6 +11,7 @@ from deepprof.mining import native, suffix_numpy
 from deepprof.mining.matching import Matcher
 from deepprof.mining.suffix_tree import SuffixTree, lcp_array, suffix_array
 from deepprof.mining.symbols import MAX_SYMBOL, as_symbols
+from tests.chance import examples
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -123,7 +124,7 @@ def test_classes_number_the_k_grams_in_order(symbols, k):
     assert classes.tolist() == [numbers[gram] for gram in grams]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(0, 39), st.integers(1, 6))
 def test_agrees_with_the_suffix_trees_package(symbols, start, length):
     word = "".join(chr(ord("a") + symbol) for symbol in symbols)

@@ -22,6 +22,7 @@ from deepprof.diagnosis.ledger import settle
 from deepprof.job import read_job
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.loop import Loop
+from tests.chance import examples
 from tests.deepprof.diagnosis.books import check_books, mean_parts
 from tests.loops import MS, make_loop
 from tests.manifest import MORE, TRACES, rows_in
@@ -64,13 +65,13 @@ def mixtures(draw: st.DrawFn) -> Loop:
     return make_loop(times, launches=20, **columns)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(mixtures())
 def test_every_mixture_keeps_the_books(loop: Loop) -> None:
     check_books(analysis_of(loop))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(mixtures())
 def test_the_headline_is_the_largest_avoidable_loss(loop: Loop) -> None:
     told = [f for f in rank(diagnose_loop(loop, make_trace())) if f.severity != "info" and f.caused_by is None]

@@ -26,6 +26,7 @@ from deepprof.diagnosis.lateness import LUCK, bound_chance
 from deepprof.metrics.ranks.alignment import match_single
 from deepprof.metrics.ranks.collectives import PASSES, Passes
 from deepprof.render.text import print_report
+from tests.chance import examples
 from tests.rank_jobs import RankJob
 
 US = 1_000
@@ -135,7 +136,7 @@ def test_a_step_that_is_not_marked_is_not_compared() -> None:
     assert deepprof.analyze(traces).ranks is None
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     ranks=st.integers(2, 8),
     places=st.integers(6, 12),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from deepprof.analysis import analyze
 from deepprof.collectors.trace import Trace
+from tests.chance import examples
 from tests.tables import Row, event, launch, make_trace
 
 NAMES = ["k0", "k1", "k2", "ncclDevKernel_AllReduce(x)", "ncclDevKernel_AllGather(x)", "ncclKernel_SendRecv(x)"]
@@ -42,7 +43,7 @@ def rank_of(draw: st.DrawFn, rank: int, rows: list[tuple[int, int, int]]) -> Tra
     return make_trace(device, host, names=NAMES, rank=rank)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(jobs(), st.lists(st.integers(2, 6), max_size=1))
 def test_any_job_has_a_row_per_rank(traces: list[Trace], counts: list[int]) -> None:
     analysis = analyze(traces, counts=counts)

@@ -20,6 +20,7 @@ from deepprof.metrics.ranks.alignment import match_passes, turns_between
 from deepprof.metrics.ranks.collectives import PASSES, Passes, read_passes
 from deepprof.metrics.ranks.comparison import GROUP_SKEWS, GROUP_WAITS, RankComparison, compare_ranks
 from deepprof.metrics.ranks.ranks_table import RANKS
+from tests.chance import examples
 from tests.rank_jobs import RankJob, facts_of
 from tests.tables import event, make_trace
 
@@ -65,7 +66,7 @@ SETTINGS = st.fixed_dictionaries(
 
 
 @given(st.integers(0, 10**6), SETTINGS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_waits_are_those_of_a_plain_count(seed: int, settings: dict[str, object]) -> None:
     job = RankJob(compute_ns=varied(seed), transfer_ns=(30, 50), **settings)  # type: ignore[arg-type]
     found, truth = compared(*job.build()), job.lost()
@@ -77,7 +78,7 @@ def test_waits_are_those_of_a_plain_count(seed: int, settings: dict[str, object]
 
 
 @given(st.integers(0, 10**6), st.tuples(*[st.integers(-(10**15), 10**15)] * 3))
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 def test_clocks_change_nothing(seed: int, offsets: tuple[int, ...]) -> None:
     one, other = (
         compared(*RankJob(compute_ns=varied(seed), transfer_ns=(30, 50), offsets_ns=at).build()) for at in ((), offsets)

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from deepprof.metrics.series import changes
 from deepprof.metrics.series.changes import can_find_changes, find_changes
+from tests.chance import examples
 
 needs_library = pytest.mark.skipif(not can_find_changes(), reason="needs ruptures: pip install 'deepprof[changes]'")
 
 
 @needs_library
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.tuples(st.integers(8, 40), st.sampled_from([1.0, 1.3, 1.7, 0.7])), min_size=1, max_size=5),
     st.integers(0, 10_000),
@@ -38,7 +39,7 @@ def test_a_change_has_the_levels_around_it() -> None:
 
 
 @needs_library
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(0, 10_000), st.integers(20, 120))
 def test_outliers_are_no_levels(seed: int, n: int) -> None:
     rng = np.random.default_rng(seed)

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from deepprof.metrics.series import changes
 from deepprof.metrics.series.changes import can_find_changes
 from deepprof.metrics.series.drift import find_drift, separate
+from tests.chance import examples
 from tests.loops import MS, make_loop
 
 needs_library = pytest.mark.skipif(not can_find_changes(), reason="needs ruptures: pip install 'deepprof[changes]'")
 
 
 @needs_library
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(0, 9999), st.integers(8, 40), st.integers(8, 40), st.floats(1.15, 3))
 def test_a_planted_shift_is_found_where_it_is(seed: int, before: int, after: int, factor: float) -> None:
     times = np.repeat([100.0, 100.0 * factor], [before, after])

@@ -14,6 +14,7 @@ from deepprof.metrics.series.growth import (
     find_memory_growth,
     find_rebuilding,
 )
+from tests.chance import examples
 from tests.loops import MS, make_loop
 from tests.metrics.series.test_memory import mark, with_memory
 from tests.tables import Row, launch, make_trace, span
@@ -21,7 +22,7 @@ from tests.tables import Row, launch, make_trace, span
 MIB = 1 << 20
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(0, 9999), st.integers(8, 60), st.integers(1, 20))
 def test_a_count_that_grows_is_found_with_its_slope(seed: int, n: int, slope: int) -> None:
     rng = np.random.default_rng(seed)
@@ -43,7 +44,7 @@ def test_events_of_other_streams_count_too(events: bool) -> None:
     assert (found is not None and found.count == "events") == events
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(0, 9999), st.integers(6, 60))
 def test_counts_that_vary_with_the_batch_do_not_grow(seed: int, n: int) -> None:
     kernels = np.random.default_rng(seed).choice([180, 200, 240], n)

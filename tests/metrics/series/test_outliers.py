@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepprof.metrics.series.outliers import find_outliers, split_cycles
+from tests.chance import examples
 from tests.loops import MS, make_loop
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.integers(0, 10_000), st.integers(12, 80), st.floats(1.4, 8), st.integers(1, 3))
 def test_planted_ones_are_found_and_no_others(seed: int, n: int, factor: float, count: int) -> None:
     rng = np.random.default_rng(seed)

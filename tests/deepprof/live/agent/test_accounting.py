@@ -20,6 +20,7 @@ from deepprof.live.agent.answers import RecordAccount
 from deepprof.live.agent.process_decoder import word_of
 from deepprof.live.agent.spool import intake, reading
 from deepprof.v1 import records_pb2 as pb
+from tests.chance import examples
 from tests.deepprof.live.agent import packets_made as made
 from tests.deepprof.live.agent.test_process import Listener, make, say
 
@@ -300,7 +301,7 @@ kinds = st.dictionaries(st.sampled_from(RECORD_KINDS), st.integers(1, 5), max_si
 stretches = st.tuples(kinds, kinds, st.sampled_from(list(Reason)), st.sampled_from([0, -500 * SECOND]))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(st.lists(stretches, max_size=12))
 def test_kinds_add_up_over_any_stretches(steps: list[tuple]) -> None:
     """What was made = what the rank was given + what is missing, of each kind, whatever was lost, late or unsound."""

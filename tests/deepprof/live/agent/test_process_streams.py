@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from deepprof.collectors.live.packets import NO_TIME, RANGE, Kind, Reason
 from deepprof.live.agent.hello import ProtocolError, read_hello
 from deepprof.live.agent.process_decoder import ProcessDecoder
+from tests.chance import examples
 from tests.deepprof.live.agent import packets_made as made
 from tests.deepprof.live.agent.test_process import UNIX, Listener, say
 
@@ -122,7 +123,7 @@ ticks = st.tuples(
 breaks = st.sampled_from([("kill",), ("pause",), ("reconnect",)])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(st.booleans(), st.lists(st.one_of(records, records, ticks, ticks, breaks), max_size=25))
 def test_every_record_is_accounted_for_once(stand_in: bool, steps: list[tuple]) -> None:
     job = Job(stand_in)

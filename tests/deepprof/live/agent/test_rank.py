@@ -20,6 +20,7 @@ from deepprof.live.agent.rank_spool import RankSpool
 from deepprof.live.agent.spool import Spool, SpoolBudget
 from deepprof.live.wire.limits import LIMITS
 from deepprof.v1.ingest_pb2 import SendRequest
+from tests.chance import examples
 
 ME = CollectorRun(job="demo", collector="cupti-a", rank=0)
 
@@ -84,7 +85,7 @@ steps = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(steps, max_size=15), st.integers(1, 20))
 def test_what_is_in_the_spool_is_what_a_daemon_takes(steps: list[tuple[Any, ...]], most: int) -> None:
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:

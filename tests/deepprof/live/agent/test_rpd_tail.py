@@ -19,6 +19,7 @@ from deepprof.live.agent.rpd import growing_database as module
 from deepprof.live.agent.rpd.growing_database import DatabaseBusyError, GrowingDatabase
 from deepprof.live.agent.rpd.held_rows import HeldRows
 from deepprof.live.agent.rpd.rpd_source import TEXT_S
+from tests.chance import examples
 from tests.collectors.rpd_database import build, call, op
 from tests.patience import PATIENCE_S
 
@@ -67,7 +68,7 @@ def test_a_real_file_is_what_the_importer_shows(traces, file):
 
 
 @pytest.mark.traces
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(cuts=st.lists(st.integers(1, 84), max_size=4).map(sorted), seconds=st.sampled_from([0, 1, 40]))
 def test_a_real_file_that_grows_is_the_same_in_the_end(traces, tmp_path_factory, cuts, seconds):
     """Its tables are filled piece by piece, whole rows of each; whatever was seen in between, all arrives once."""

@@ -19,6 +19,7 @@ from deepprof.live.agent.spool.frames import WATERMARK_NBYTES
 from deepprof.live.wire.decoding import encode_table
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Batch, End
+from tests.chance import examples
 
 from .spooling import append, batch, find_segments, hello, numbers, payloads
 
@@ -294,4 +295,4 @@ def test_a_first_message_that_only_promises_is_not_missed() -> None:
 
 
 TestSpoolIsAList = SpoolIsAList.TestCase
-TestSpoolIsAList.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestSpoolIsAList.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from deepprof.live.agent.spool import Spool, SpoolBudget, find_spools
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import End
+from tests.chance import examples
 
 from .spooling import append, find_segments, hello, numbers, payloads
 
@@ -63,7 +64,7 @@ def damage(path: Path, at: int, how: str) -> None:
     path.write_bytes(content)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     where=st.floats(0, 0.9999),
     segment=st.integers(0, 20),
@@ -85,7 +86,7 @@ def test_damage_anywhere_in_a_segment_is_a_gap(
     shutil.rmtree(root)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(where=st.floats(0, 0.9999), how=st.sampled_from(["flip", "cut", "zero"]))
 def test_damaged_names_are_told_apart(tmp_path_factory: pytest.TempPathFactory, where: float, how: str) -> None:
     root = tmp_path_factory.mktemp("spool")

@@ -18,6 +18,7 @@ from deepprof.live.agent.status import CollectionStatus
 from deepprof.live.agent.uplink import POLICY, Uplink
 from deepprof.live.client.endpoint import Endpoint, find_endpoint
 from deepprof.v1.records_pb2 import End
+from tests.chance import examples
 from tests.deepprof.live.client.fake_daemon import ALLOWED, FakeDaemon, Script, listen, short_folder
 from tests.deepprof.live.service.inside import until
 from tests.patience import PATIENCE_S
@@ -370,7 +371,7 @@ def test_much_is_sent_in_little_memory(daemon: FakeDaemon, endpoint: Endpoint, i
     assert max(most) < 2 * QUICK.window_nbytes
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     breaks=st.lists(st.tuples(st.integers(-1, 12), st.booleans()), max_size=4),
     rounds=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=4),

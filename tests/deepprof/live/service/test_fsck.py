@@ -19,6 +19,7 @@ from deepprof.live.service.folder import StoreError, lock_store
 from deepprof.live.service.fsck import check_store
 from deepprof.live.service.history import Checkpoint, History
 from deepprof.live.service.journal import Journal, JournalFrame, JournalPlace
+from tests.chance import examples
 from tests.deepprof.live.service.history.building import iterations, read_all
 from tests.deepprof.live.service.journal.building import contents, flip, frame, segments
 
@@ -340,7 +341,7 @@ def test_damaged_log_beside_the_database(sound: Path, tmp_path: Path, side: str)
     opened_rows(store)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), deeds=st.integers(1, 3), killed=st.booleans())
 @example(seed=40, deeds=1, killed=True)  # once a file was to be copied onto itself
 def test_any_damage_can_be_mended(

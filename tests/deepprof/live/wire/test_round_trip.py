@@ -13,6 +13,7 @@ from deepprof.collectors.importers import read
 from deepprof.collectors.trace import RECORD_TABLES, STACKS
 from deepprof.live.wire import WireError, WireLimits, check_batch, cut, make_hello
 from tests import manifest
+from tests.chance import examples
 from tests.deepprof.live.wire.traces import assert_same, made_up_traces, make_full_trace, over_the_wire
 from tests.tables import event, make_trace, table
 
@@ -23,7 +24,7 @@ def test_everything_comes_back(records):
     assert_same(over_the_wire(trace, records=records), trace)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(made_up_traces(), st.integers(1, 30))
 def test_any_trace_comes_back(trace, records):
     assert_same(over_the_wire(trace, records=records), trace)
@@ -47,7 +48,7 @@ def test_reports_of_real_traces_are_the_same(name, traces):
     assert analyze(over_the_wire(trace)).to_json() == analyze(trace).to_json()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(made_up_traces(), st.integers(1, 10))
 def test_batches_are_in_the_order_of_time_and_numbered_without_holes(trace, records):
     expected, names, former = 0, 0, -1

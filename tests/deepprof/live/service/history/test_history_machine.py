@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from deepprof.live.service.history import Checkpoint, History
 from deepprof.live.service.history.sealed import list_sealed
 from deepprof.live.service.journal import JournalPlace
+from tests.chance import examples
 from tests.deepprof.live.service.history.building import Clock, checkpoint, iterations, read_all
 
 KILLS = 8  # each costs the start of an interpreter with polars; the journal, which is the truth, has 20
@@ -140,7 +141,7 @@ class Machine(RuleBasedStateMachine):
 
 
 Machine.TestCase.settings = settings(
-    max_examples=25, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(25), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestMachine = Machine.TestCase
 

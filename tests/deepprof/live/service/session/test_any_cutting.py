@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from deepprof.collectors.trace import ANNOTATIONS, HOST_EVENTS, Trace
 from deepprof.live.service.session import RankSession
+from tests.chance import examples
 from tests.deepprof.live.service.session.feeding import Outcome, cut_at, device_rows, make_trace, play
 
 NAMES = 400
@@ -117,7 +118,7 @@ def mined(session: RankSession) -> list[bytes]:
 numbers = st.integers(1, 30_000)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     bounds=st.lists(numbers, max_size=40),
     pattern=st.lists(st.integers(0, 2), min_size=1, max_size=7),
