@@ -22,9 +22,9 @@ from deepprof.live.agent.sources import AgentSource, SourceOptions, make_sources
 from deepprof.live.agent.spool import SpoolBudget, make_root
 from deepprof.live.client.endpoint import Endpoint
 from deepprof.live.client.retrying import CLOCK, Clock
-from deepprof.live.service.files import raise_file_limit
-from deepprof.live.service.stopping import stop_on_signals, wake
-from deepprof.live.service.supervision import FirstFailure
+from deepprof.live.process.file_limit import raise_file_limit
+from deepprof.live.process.stopping import stop_on_signals, wake
+from deepprof.live.process.supervision import FirstFailure
 from deepprof.live.wire.addresses import default_address
 
 __all__ = ["AgentSettings", "NodeAgent", "default_socket", "default_spool", "run"]

@@ -14,7 +14,7 @@ from deepprof.live.agent.rank_spool import RankSpool
 from deepprof.live.agent.spool import Spool, SpoolBudget, SpoolError, find_spools
 from deepprof.live.agent.uplink import Uplink
 from deepprof.live.client.endpoint import Endpoint
-from deepprof.live.service.supervision import FirstFailure
+from deepprof.live.process.supervision import FirstFailure
 from deepprof.live.wire.errors import WireError
 from deepprof.v1.records_pb2 import Hello
 

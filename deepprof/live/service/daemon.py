@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from deepprof.live.process.file_limit import raise_file_limit
+from deepprof.live.process.stopping import stop_on_signals, wake
 from deepprof.live.service.access import (
     AccessGuard,
     ListeningServer,
@@ -26,14 +28,12 @@ from deepprof.live.service.clock import DaemonSystemClock
 from deepprof.live.service.engine import Engine
 from deepprof.live.service.examiner import Examiner
 from deepprof.live.service.examiner.captures import Captures
-from deepprof.live.service.files import raise_file_limit
 from deepprof.live.service.health import Health, exporting
 from deepprof.live.service.housekeeping import keep_house
 from deepprof.live.service.ingest import IngestServicer
 from deepprof.live.service.opening import opened_store
 from deepprof.live.service.query import QueryServicer
 from deepprof.live.service.recovery import recover
-from deepprof.live.service.stopping import stop_on_signals, wake
 from deepprof.v1 import admin_pb2, admin_pb2_grpc, ingest_pb2, query_pb2, query_pb2_grpc
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from deepprof.live.process.supervision import FirstFailure
 from deepprof.live.service.admission import Admission
 from deepprof.live.service.daemon_rank import DaemonRank, QueuedMessage
 from deepprof.live.service.fair_lock import FairLock
@@ -21,7 +22,6 @@ from deepprof.live.service.senders import Senders
 from deepprof.live.service.session import RankSession
 from deepprof.live.service.stream_leases import StreamLeases
 from deepprof.live.service.streams import OpenStreams
-from deepprof.live.service.supervision import FirstFailure
 from deepprof.live.service.worker import SessionWorker
 from deepprof.live.service.writer import JournalWriter, WriteResult
 

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from deepprof.live.process.supervision import FirstFailure
     from deepprof.live.service.clock import DaemonClock
     from deepprof.live.service.daemon_rank import DaemonRank, QueuedMessage
     from deepprof.live.service.examination import FoundLoop
     from deepprof.live.service.history import History
     from deepprof.live.service.journal import Journal, JournalPlace
     from deepprof.live.service.session import SessionEvent
-    from deepprof.live.service.supervision import FirstFailure
 
 __all__ = ["SessionWorker"]
 

@@ -14,9 +14,9 @@ from deepprof.live.service.journal import JournalFrame
 from deepprof.live.service.refusal import RefusedError
 
 if TYPE_CHECKING:
+    from deepprof.live.process.supervision import FirstFailure
     from deepprof.live.service.daemon_rank import DaemonRank, QueuedMessage
     from deepprof.live.service.journal import Journal, JournalPlace
-    from deepprof.live.service.supervision import FirstFailure
 
 __all__ = ["JournalWriter", "WriteResult"]
 

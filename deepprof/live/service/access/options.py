@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from deepprof.live.service.config.sections import Config
-from deepprof.live.service.files import most_connections
+import resource
 
-__all__ = ["server_options"]
+from deepprof.live.service.config.default_paths import listen_addresses
+from deepprof.live.service.config.sections import Config
+
+__all__ = ["most_connections", "server_options"]
 
 SECOND, MINUTE, HOUR = 1000, 60_000, 3_600_000  # gRPC counts milliseconds
 METADATA_NBYTES = 16 << 10
+RESERVED_FILES = 256  # for journal, history, examinations, scrapes
+PORTS = 2  # that one HOST:PORT can mean: `localhost` names 127.0.0.1 and ::1
 IDENTITY_ONLY = 1  # a bit per compression algorithm; the first bit means no compression
 
 
@@ -38,3 +42,12 @@ def server_options(config: Config) -> list[tuple[str, int]]:
         ("grpc.max_connection_age_grace_ms", 10 * MINUTE),
         ("grpc.max_connection_idle_ms", HOUR),
     ]
+
+
+def most_connections(config: Config) -> int:
+    """Return how many connections an address accepts: as configured, or fewer where there are not enough files."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return config.listen.connections
+    ports = sum(1 if address.is_unix else PORTS for address in listen_addresses(config))
+    return max(1, min(config.listen.connections, (files - RESERVED_FILES) // ports))

@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from deepprof.live.service.supervision import FirstFailure
+from deepprof.live.process.supervision import FirstFailure
 
 __all__ = ["ExporterSettings"]
 

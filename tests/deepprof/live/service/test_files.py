@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from deepprof.live.service.files import RESERVED, most_connections
+from deepprof.live.service.access.options import RESERVED_FILES, most_connections
 from deepprof.v1.records_pb2 import Batch, End
 from tests.deepprof.live.service.access.servers import configure
 from tests.deepprof.live.service.daemons import Daemon, launch, wait_for
 from tests.deepprof.live.service.engines import hello
 from tests.deepprof.live.service.raw import RawStream
 
-MOST = RESERVED + 32
+MOST = RESERVED_FILES + 32
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # then nothing for ever
 
 

@@ -12,10 +12,10 @@ from collections.abc import Callable
 import pytest
 
 from deepprof.collectors.errors import UsageError
+from deepprof.live.process.supervision import FirstFailure, ProcessFailedError
 from deepprof.live.service.exporter.http import serve_metrics
 from deepprof.live.service.exporter.settings import ExporterSettings
 from deepprof.live.service.exporter.snapshot import DaemonSnapshot
-from deepprof.live.service.supervision import FirstFailure, ProcessFailedError
 from tests.patience import PATIENCE_S
 
 

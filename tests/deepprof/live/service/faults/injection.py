@@ -1,6 +1,6 @@
 """Errors put into code where nobody expects one: at every await, and in what threads and the event loop are to run.
 
-`install` has the modules of a package compiled with a question before each of those places, "shall this fail now?", so
+`install` has the modules of packages compiled with a question before each of those places, "shall this fail now?", so
 that the list of places is read off the code and a new one is in it by itself. Nothing imported before takes part. A
 place is named by its module, its function and what stands there.
 """
@@ -142,13 +142,13 @@ class Loader(importlib.machinery.SourceFileLoader):
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules of a package for `Loader`."""
+    """Finds the modules of packages for `Loader`."""
 
-    def __init__(self, package: str) -> None:
-        self.package = package
+    def __init__(self, packages: tuple[str, ...]) -> None:
+        self.begin = tuple(f"{package}." for package in packages)
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
-        if not name.startswith(f"{self.package}."):
+        if not name.startswith(self.begin):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
@@ -156,9 +156,10 @@ class Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def install(package: str) -> None:
-    """Have all modules of a package that are imported from now on ask `PLAN`."""
-    loaded = [name for name in sys.modules if name.startswith(f"{package}.")]
+def install(*packages: str) -> None:
+    """Have all modules of the packages that are imported from now on ask `PLAN`."""
+    finder = Finder(packages)
+    loaded = [name for name in sys.modules if name.startswith(finder.begin)]
     if loaded:
         raise RuntimeError(f"imported too early: {loaded}")
-    sys.meta_path.insert(0, Finder(package))
+    sys.meta_path.insert(0, finder)

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from deepprof.live.service.journal import Journal, JournalFrame, JournalPlace
 from deepprof.live.service.journal.frames import HEADER
 from deepprof.live.service.journal.segments import path_of
-from tests.chance import draw_seed
+from tests.chance import draw_seed, examples
 from tests.deepprof.live.service.journal.building import contents, frame, opened, segments
 
 KILLS = 20
@@ -256,6 +256,6 @@ class Machine(RuleBasedStateMachine):
 
 
 Machine.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(40), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestMachine = Machine.TestCase

@@ -12,13 +12,13 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from deepprof.live.service.stopping import stop_on_signals
+from deepprof.live.process.stopping import stop_on_signals
 from tests.deepprof.live.service.daemons import DEADLINE_S
 
 WANTED = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 TWICE = """
 import asyncio, os, signal
-from deepprof.live.service.stopping import stop_on_signals
+from deepprof.live.process.stopping import stop_on_signals
 
 async def serve():
     with stop_on_signals() as stopping:
