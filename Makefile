@@ -7,7 +7,7 @@ DEMO := demo.json.gz
 # A thousand processes of the tests import DeepProf: compiled once, not in each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test fuzz check lint types layers docs bench accuracy cases sealed chaos proto protocol clean
+.PHONY: demo test test-all fuzz check lint types layers docs bench accuracy cases sealed chaos proto protocol clean
 
 # An editable installation is meant; setuptools need not warn of it each time.
 INSTALL := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable
@@ -36,8 +36,11 @@ demo: .venv/demo ## write a simulated job whose graph grows, and diagnose it
 	$(BIN)/deepprof simulate graph-growth -o $(DEMO)
 	$(BIN)/deepprof diagnose $(DEMO)
 
-test: .venv/test ## all tests
-	$(BIN)/python -m pytest -n auto -q
+test: .venv/test ## every behaviour; what only widens a range, and three examples of four, are left to test-all
+	$(BIN)/python -m pytest -n auto -q -m "not slow"
+
+test-all: .venv/test ## all tests, with all their examples
+	$(BIN)/python -m pytest -n auto -q --hypothesis-profile=all
 
 fuzz: .venv/test ## examples that no test run has seen: what fails is new, and says how to repeat it
 	DEEPPROF_EXPLORE=1 $(BIN)/python -m pytest -n auto -q $$(grep -rl "import.*given" tests) tests/fuzz

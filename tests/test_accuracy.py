@@ -10,9 +10,11 @@ from benchmarks.accuracy import sections
 from benchmarks.accuracy.looks import look_at
 from benchmarks.accuracy.tables import Table, worse
 from benchmarks.accuracy.workers import each
+from tests.widening import slow_unless
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "generated" / "accuracy.md").read_text()
 OF_REAL_TRACES = ("semireal", "real")
+QUICK = {"scenarios", "negatives", "real"}
 
 
 def tables(section: str, traces: Path) -> list[Table]:
@@ -26,11 +28,13 @@ def assert_no_worse(section: str, traces: Path) -> None:
         assert not list(worse(table, DOCUMENT))
 
 
-@pytest.mark.parametrize("section", [s for s in sections.SECTIONS if s not in OF_REAL_TRACES])
+@pytest.mark.parametrize(
+    "section", slow_unless(QUICK.__contains__, [s for s in sections.SECTIONS if s not in OF_REAL_TRACES])
+)
 def test_no_row_gets_worse(section: str, tmp_path: Path) -> None:
     assert_no_worse(section, tmp_path)
 
 
-@pytest.mark.parametrize("section", OF_REAL_TRACES)
+@pytest.mark.parametrize("section", slow_unless(QUICK.__contains__, OF_REAL_TRACES))
 def test_no_row_of_real_traces_gets_worse(section: str, traces: Path) -> None:
     assert_no_worse(section, traces)

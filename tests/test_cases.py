@@ -16,11 +16,13 @@ from benchmarks.cases.scoring import COLUMNS, confusion, summary
 from deepprof.diagnosis.engine import BUILTIN_RULES
 from tests.deepprof.diagnosis.books import check_books
 from tests.programs.table import PROGRAMS
+from tests.widening import slow_unless
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "generated" / "cases.md").read_text()
 TRUST = (Path(__file__).parents[1] / "docs" / "trust.md").read_text()
 HARD, HARD_REAL = dict.fromkeys(case.section for case in hard.cases())
 SECTIONS = [*dict.fromkeys(case.section for case in simulated.cases()), HARD, sharing.SECTION, twins.SECTION]
+LARGE = {"Simulated jobs", twins.SECTION}
 PROGRAM_ROW = "PyTorch programs on a CPU"
 
 
@@ -38,7 +40,7 @@ def assert_no_worse(cases: list[Case]) -> None:
     assert not list(worse(Table("Summary", "", COLUMNS, [now]), document)), blamed
 
 
-@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize("section", slow_unless(lambda section: section not in LARGE, SECTIONS))
 def test_no_section_of_simulated_jobs_gets_worse(section: str) -> None:
     every = (*simulated.cases(), *hard.cases(), *sharing.cases(), *twins.cases())
     assert_no_worse([case for case in every if case.section == section])

@@ -66,34 +66,43 @@ def true_loops(case: str) -> tuple[tuple[int, int], ...]:
     return TWO_LOOPS.get(case, () if one is None else (one,))
 
 
-@pytest.mark.parametrize("row", manifest.rows(jobs=True))
-def test_every_file_is_reported_or_refused_in_one_line(traces: Path, row: dict[str, str]) -> None:
-    if row["format"] in REFUSED:
-        with pytest.raises(deepprof.TraceError) as refused:
-            analyzed(traces, row)
-        assert "\n" not in str(refused.value)
-        assert row["file"].split("/")[-1] in str(refused.value)
+Analyzed = tuple[dict[str, str], Analysis | deepprof.TraceError]
+
+
+@pytest.fixture(scope="module", params=manifest.rows(jobs=True))
+def file(traces: Path, request: pytest.FixtureRequest) -> Analyzed:
+    """Return a file's row of the manifest and its analysis, which is what costs, or the error that refuses it."""
+    try:
+        return request.param, analyzed(traces, request.param)
+    except deepprof.TraceError as refused:
+        return request.param, refused
+
+
+def test_every_file_is_reported_or_refused_in_one_line(file: Analyzed) -> None:
+    row, found = file
+    assert isinstance(found, deepprof.TraceError) == (row["format"] in REFUSED), found
+    if isinstance(found, deepprof.TraceError):
+        assert "\n" not in str(found)
+        assert row["file"].split("/")[-1] in str(found)
         return
-    analysis = analyzed(traces, row)
-    report = json.loads(analysis.to_json())
+    report = json.loads(found.to_json())
     assert (report["no_loop_reason"] is None) == bool(report["loops"])
     accounting = report["trace"]["accounting"]
     assert accounting["read"] == accounting["kept"] + sum(accounting["dropped"].values()) > 0
     assert report["trace"]["busy_ns"] + report["trace"]["idle_ns"] == report["trace"]["span_ns"]
 
 
-@pytest.mark.parametrize("row", manifest.rows(jobs=True))
-def test_the_true_iteration_is_found_and_nothing_else(traces: Path, row: dict[str, str]) -> None:
-    if row["format"] in REFUSED:
+def test_the_true_iteration_is_found_and_nothing_else(file: Analyzed) -> None:
+    row, found = file
+    if isinstance(found, deepprof.TraceError):
         return
-    loops = analyzed(traces, row).loops
     expected = true_loops(row["file"].split("/")[0])
     if not expected:
-        assert all(loop.confidence < MISTAKEN.get(row["file"], 0) for loop in loops)
+        assert all(loop.confidence < MISTAKEN.get(row["file"], 0) for loop in found.loops)
         return
     devices = 4 if row["format"].startswith("nsys-jax") else int(row["ranks_or_devices"])  # four H100s, says its note
-    assert len(loops) == devices * len(expected)
-    for loop, (period, iterations) in zip(loops, expected * devices, strict=True):
+    assert len(found.loops) == devices * len(expected)
+    for loop, (period, iterations) in zip(found.loops, expected * devices, strict=True):
         assert loop.period == period
         assert abs(int(loop.iterations["complete"].sum()) - iterations) <= 1
 

@@ -22,7 +22,7 @@ from tests.test_programs import Record, record
 
 __all__ = ["record"]
 
-WINDOWS_MS = (3, 100, 10_000)
+WINDOWS_MS = (pytest.param(3, marks=pytest.mark.slow), 100, 10_000)
 COLUMNS = ("start_ns", "end_ns", "kernels", "events", "operation_ns", "interval_ns", "busy_ns", "idle_ns")
 
 

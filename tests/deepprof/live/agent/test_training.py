@@ -17,6 +17,7 @@ import pytest
 from tests.deepprof.live.agent.agents import AgentProcess, running_agent
 from tests.deepprof.live.service.daemons import Daemon, running, wait_for
 from tests.patience import PATIENCE_S, UNHURRIED
+from tests.widening import slow_unless
 
 PROGRAMS = Path(__file__).parents[3] / "programs" / "unmodified"
 ITERATIONS = {"convnet": 60, "language_model": 100, "accumulation": 50, "epochs": 150, "recurrent": 80}
@@ -77,7 +78,7 @@ def exported(daemon: Daemon, job: str) -> dict[int, int]:
     return {int(line.removeprefix(begin).partition('"')[0]): int(float(line.split()[-1])) for line in lines}
 
 
-@pytest.mark.parametrize("program", ITERATIONS)
+@pytest.mark.parametrize("program", slow_unless(lambda program: program == "language_model", ITERATIONS))
 def test_the_true_number_of_iterations(program: str, daemon: Daemon, agent: AgentProcess) -> None:
     plain = subprocess.run([sys.executable, PROGRAMS / f"{program}.py"], capture_output=True, text=True, check=True)
     done = run(agent, program, sys.executable, str(PROGRAMS / f"{program}.py"))
@@ -90,6 +91,7 @@ def test_the_true_number_of_iterations(program: str, daemon: Daemon, agent: Agen
     wait_for(lambda: exported(daemon, program) == {0: ITERATIONS[program]}, "the exporter tells them")
 
 
+@pytest.mark.slow
 def test_ranks_that_torchrun_starts(daemon: Daemon, agent: AgentProcess) -> None:
     launch = "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"
     done = run(agent, "distributed", sys.executable, *launch, str(PROGRAMS / "distributed.py"))
@@ -99,6 +101,7 @@ def test_ranks_that_torchrun_starts(daemon: Daemon, agent: AgentProcess) -> None
     assert watched(daemon, "distributed") == {0: 120, 1: 120}
 
 
+@pytest.mark.slow
 def test_a_kill_of_the_agent_does_the_job_no_harm(daemon: Daemon) -> None:
     own = AgentProcess(daemon.folder / "own", daemon.address)
     own.folder.mkdir()
@@ -136,6 +139,7 @@ def test_a_kill_of_the_agent_does_the_job_no_harm(daemon: Daemon) -> None:
     assert 1000 < found <= 3000
 
 
+@pytest.mark.slow
 def test_a_job_s_name_that_is_used_again_shows_the_iterations_of_the_new_run(
     daemon: Daemon, agent: AgentProcess
 ) -> None:

@@ -27,7 +27,6 @@ from tests.deepprof.live.service.sending import check_accounts, open_client, wai
 from tests.deepprof.live.service.traces import gpu_only_trace
 from tests.patience import PATIENCE_S
 
-KILLS = 50
 SMALL = ("--set", "journal.segment_nbytes=1MiB", "--set", "limits.message_nbytes=512KiB")  # many segments
 JOB, REPEAT = "killed", 60
 
@@ -85,13 +84,14 @@ def undisturbed(batches: list[tuple[Batch, int]], trace: deepprof.Trace) -> tupl
         return client.iterations(JOB), client.ranks(JOB)[0].account
 
 
-def test_fifty_kills_lose_nothing_acknowledged(trace: deepprof.Trace, folder: Path) -> None:
+@pytest.mark.parametrize("kills", [8, pytest.param(50, marks=pytest.mark.slow)])
+def test_kills_lose_nothing_acknowledged(kills: int, trace: deepprof.Trace, folder: Path) -> None:
     chance = random.Random(draw_seed("kills of the daemon"))
     daemon = launch(folder, *SMALL).wait_ready()
     sender = Client(daemon, trace)
     sender.start()
-    share = len(sender.batches) // KILLS
-    for _ in range(KILLS):
+    share = len(sender.batches) // kills
+    for _ in range(kills):
         sender.allowed.release(share)
         time.sleep(chance.uniform(0, 0.15))
         acknowledged = sender.durable

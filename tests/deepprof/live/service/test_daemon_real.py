@@ -16,6 +16,7 @@ from deepprof.commands import main
 from tests.deepprof.live.service.daemons import Daemon, running
 from tests.deepprof.live.service.sending import check_accounts, iterations_of, open_client, wait_settled
 from tests.manifest import path_of, rows
+from tests.widening import first_of_each
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def daemon() -> Iterator[Daemon]:
 
 
 @pytest.mark.traces
-@pytest.mark.parametrize("row", rows(jobs=True))
+@pytest.mark.parametrize("row", first_of_each("format", rows(jobs=True)))
 def test_a_real_trace_gives_the_offline_result(row: dict[str, str], daemon: Daemon) -> None:
     path, job = path_of(row), row["file"].partition("/")[0]
     try:

@@ -14,6 +14,7 @@ from deepprof.simulation import simulate, simulate_ranks, write, write_ranks
 from tests.deepprof.live.service.daemons import Daemon, running
 from tests.deepprof.live.service.sending import iterations_of, open_client, wait_settled
 from tests.deepprof.test_breaks import recorded, windows
+from tests.widening import slow_unless
 
 SCENARIOS = ["healthy", "graph-growth", "accumulation", "recompilation", "memory-growth", "logging", "inference"]
 
@@ -38,8 +39,8 @@ def check(daemon: Daemon, job: str, traces: list[Trace]) -> None:
         assert iterations_of(again).equals(iterations_of(deepprof.analyze(traces)))
 
 
-@pytest.mark.parametrize("seed", [5, 6])
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("seed", [5, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scenario", slow_unless({"healthy", "accumulation", "inference"}.__contains__, SCENARIOS))
 def test_of_a_training_program(scenario: str, seed: int, daemon: Daemon, tmp_path: Path) -> None:
     write(simulate(scenario, iterations=30, seed=seed, annotate=True), tmp_path / "job.json.gz")
     check(daemon, f"{scenario}-{seed}", [deepprof.read(tmp_path / "job.json.gz")])

@@ -38,7 +38,7 @@ def complete(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 @pytest.mark.traces
-@pytest.mark.parametrize("records", [100, 8192, EVERYTHING])
+@pytest.mark.parametrize("records", [pytest.param(100, marks=pytest.mark.slow), 8192, EVERYTHING])
 def test_a_session_gives_the_iterations_of_the_analysis(traces: Path, records: int) -> None:
     files = pl.read_csv(traces / "manifest.csv")["file"].to_list()
     differ, looped = set(), 0
