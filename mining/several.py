@@ -14,11 +14,17 @@ from deepprof.mining.evidence import Evidence
 from deepprof.mining.iterations import Iterations, to_iterations
 from deepprof.mining.loops import MinedLoop, MiningResult, find_posed, make_loop, pose
 from deepprof.mining.matching import match
-from deepprof.mining.regimes import find_strangers
 from deepprof.mining.search import WINDOWS, WindowSearch, search
 from deepprof.mining.symbols import SymbolArray, Symbols, as_symbols
 
 __all__ = ["find_loops"]
+
+STRANGE = 0.1  # of the period that is edited, or added or missing up to the next iteration; variants have less
+
+JUMP = 0.05  # of the period: growth adds less at a time
+
+IN_A_ROW = 3
+
 
 MAX_LOOPS = 6
 MAX_TRIES = 8  # stretches searched
@@ -186,3 +192,19 @@ def is_detail(look: WindowSearch, candidate: Candidate, loops: list[MinedLoop]) 
         if int((2 * passes.matched >= len(template)).sum()) > TWICE:
             return True
     return False
+
+
+def find_strangers(rows: Iterations, period: int) -> npt.NDArray[np.bool_]:
+    """Return which iterations belong to stretches of three or more that differ strongly, beginning with a jump."""
+    longer = np.append(np.diff(rows.first) - period, 0)[: len(rows.first)]
+    odds = np.where(rows.complete, np.maximum(rows.edits, np.abs(longer)), period)
+    strange = odds > STRANGE * period
+    before = np.append(0, odds[:-1])
+    begins = np.flatnonzero(strange & ~np.append(False, strange[:-1]))
+    found: npt.NDArray[np.bool_] = np.zeros(len(strange), bool)
+    for begin in begins.tolist():
+        ordinary = np.flatnonzero(~strange[begin:])
+        end = begin + (int(ordinary[0]) if len(ordinary) else len(strange) - begin)
+        jumped = odds[begin] - before[begin] > JUMP * period
+        found[begin:end] = end - begin >= IN_A_ROW and jumped
+    return found

@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.plurals import counted, verb
 from deepprof.render.answer import choose_loop, describe_location, find_mean, find_time, print_answer
-from deepprof.render.breakdown import print_breakdown
 from deepprof.render.origin import LOOPS, print_origin
 from deepprof.render.page import TextPage
 from deepprof.render.ranks import print_ranks
 from deepprof.render.sharing import print_sharing
-from deepprof.render.strip import draw_strip
 from deepprof.render.top import print_top
 from deepprof.render.units import format_confidence, format_duration, format_ratio
-from deepprof.render.wording import wording_of
+from deepprof.render.wording import GPU_PARTS, wording_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    import polars as pl
     from rich.console import Console
 
     from deepprof.analysis import Analysis, Loop
     from deepprof.diagnosis.finding import Finding
+    from deepprof.render.page import TextPage
     from deepprof.render.wording import Wording
 
 __all__ = ["print_report"]
+
+T = TypeVar("T")
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+ASCII_BLOCKS = "_.-=+*%#"
+
+WARMUP, INCOMPLETE, NO_TIME = "w", "i", "?"
+
+
+SMALL = 0.005  # of the time: smaller parts share a line
+
+OTHERS = "other parts"
+
+WIDEST = 30  # columns of a bar
+
+AROUND = 17  # columns: the indent, the share, and what separates them
+
+BAR, ASCII_BAR = "█", "#"
+
 
 PATHS = 3
 NOTES = 4  # in full with -v
@@ -296,3 +316,86 @@ def print_unnamed(analysis: Analysis, page: TextPage) -> None:
         told[left.part, left.why] = max(left.share, told.get((left.part, left.why), 0.0))
     for (part, why), share in told.items():
         page.line(f"not explained: {words.parts[part]}, {format_ratio(share)}: {why}", indent=2, hang=2)
+
+
+def print_breakdown(
+    title: str, parts_ns: Mapping[str, float], page: TextPage, words: Mapping[str, str] = GPU_PARTS
+) -> None:
+    """Print the parts of a time, the largest first, with bars where the page is wide enough, else in sentences.
+
+    `words` are the names of the parts.
+    """
+    whole = sum(parts_ns.values())
+    if whole <= 0:
+        return
+    rows = choose_rows(parts_ns, whole, words)
+    label, number = max(len(name) for name, _ in rows), max(len(format_duration(ns)) for _, ns in rows)
+    page.skip()
+    page.line(title, "dim", indent=2)
+    room = page.width - label - number - AROUND
+    for name, ns in rows:
+        if room < 0:
+            page.line(f"{name}: {format_duration(ns)}, {format_ratio(ns / whole)}", indent=4, hang=2)
+            continue
+        text = f"{name:<{label}}  {format_duration(ns):>{number}}  {format_ratio(ns / whole):>7}"
+        width = round(min(WIDEST, max(0, room)) * ns / whole)
+        page.draw(f"{text}  {(ASCII_BAR if page.ascii else BAR) * width}".rstrip(), indent=4)
+
+
+def choose_rows(parts_ns: Mapping[str, float], whole: float, words: Mapping[str, str]) -> list[tuple[str, float]]:
+    """Return the named parts, the largest first, small ones as one."""
+    ordered = sorted(parts_ns.items(), key=lambda part: -part[1])
+    large = [(words[name], ns) for name, ns in ordered if ns >= SMALL * whole]
+    rest = whole - sum(ns for _, ns in large)
+    return [*large, (OTHERS, rest)] if round(rest) > 0 else large
+
+
+def draw_strip(iterations: pl.DataFrame, width: int, *, ascii_only: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the strip's lines with their styles: the bars, the marks under them, and what they mean.
+
+    `iterations` has the schema `metrics.iteration.ITERATIONS`. A cell that covers several iterations shows the longest
+    of them, so that a single slow one is never hidden. Bars start at zero. Yields nothing without iterations.
+    """
+    if not iterations.height:
+        return
+    times, marks = read_times(iterations), read_marks(iterations)
+    per_cell = -(-len(times) // max(width, 1))
+    cells = [max(group, key=lambda time: time or 0) for group in split(times, per_cell)]
+    longest = max((cell for cell in cells if cell), default=0)
+    yield "".join(pick_block(cell, longest, ascii_only) for cell in cells), "cyan"
+    under = "".join(next((mark for mark in group if mark != " "), " ") for group in split(marks, per_cell))
+    if under.strip():
+        yield under.rstrip(), "dim"
+    yield explain(per_cell, longest, under), "dim"
+
+
+def read_times(iterations: pl.DataFrame) -> list[int | None]:
+    """Return each iteration's own time: to the next one's start only where that follows directly."""
+    return list((iterations["busy_ns"] + iterations["idle_ns"]).to_list())
+
+
+def read_marks(iterations: pl.DataFrame) -> list[str]:
+    """Return the mark of each iteration, a blank for an ordinary one."""
+    flags = zip(iterations["complete"].to_list(), iterations["warmup"].to_list(), strict=True)
+    return [INCOMPLETE if not complete else WARMUP if warmup else " " for complete, warmup in flags]
+
+
+def split(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield `values` in groups of `size`."""
+    return (values[at : at + size] for at in range(0, len(values), size))
+
+
+def pick_block(time: int | None, longest: int, ascii_only: bool) -> str:
+    """Return the bar of one cell."""
+    blocks = ASCII_BLOCKS if ascii_only else BLOCKS
+    if time is None or not longest:
+        return NO_TIME
+    return blocks[max(0, -(-time * len(blocks) // longest) - 1)]
+
+
+def explain(per_cell: int, longest: int, marks: str) -> str:
+    """Return what the cells, their height and the marks mean."""
+    cell = "1 iteration" if per_cell == 1 else f"the longest of {per_cell} iterations"
+    words = [f"each bar is {cell}, the highest {format_duration(longest)}"]
+    words += [f"{mark} = {word}" for mark, word in ((WARMUP, "warm-up"), (INCOMPLETE, "incomplete")) if mark in marks]
+    return ", ".join(words)

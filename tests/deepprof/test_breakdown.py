@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from deepprof.metrics.breakdown.parts import PART_NAMES
-from deepprof.render.breakdown import print_breakdown
 from deepprof.render.page import TextPage
+from deepprof.render.text import print_breakdown
 from deepprof.render.wording import CPU_PARTS, GPU_PARTS
 
 MS = 1_000_000

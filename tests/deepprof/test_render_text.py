@@ -10,8 +10,7 @@ from rich.console import Console
 
 from deepprof.collectors.trace import DEVICES, MEMORY_EVENTS, Accounting, empty_table
 from deepprof.metrics.loop import Agreement
-from deepprof.render.strip import BLOCKS, draw_strip
-from deepprof.render.text import print_report
+from deepprof.render.text import BLOCKS, draw_strip, print_report
 
 from .builders import build_analysis, build_finding, build_iterations, build_loop, build_metrics, build_trace
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from deepprof.simulation.capture import keep_head, keep_tail
 from deepprof.simulation.kernels import Launch
-from deepprof.simulation.machine import Machine
-from deepprof.simulation.memory import Allocator
+from deepprof.simulation.machine import Allocator, Machine
 from deepprof.simulation.steps import Close, GraphReplay, HostOperator, Pause, Step, Wait
 
 GRAPH = 5

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.mining.bounds import RepetitionBound, breaks_off, locate, sets_in
 from deepprof.mining.candidates import Candidate, measure
 from deepprof.mining.matching import Matches
 from deepprof.mining.symbols import SymbolArray, as_symbols
 from deepprof.mining.template import Template
+from deepprof.mining.votes import RepetitionBound, breaks_off, locate, sets_in
 
 LAYERS = [1, 2, *[3, 4, 5, 6, 7] * 6, 8, 9, 10, *[11, 12] * 8]
 DISTINCT = list(range(100, 160))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from deepprof.mining import Evidence, Family, LoopCycle, Matches, find_loop
 from deepprof.mining.acceptance import AcceptanceVerdict
 from deepprof.mining.candidates import Candidate
-from deepprof.mining.confidence import is_one_run, limit, sure_of_period, sure_of_start
 from deepprof.mining.cycles import Kind
+from deepprof.mining.loops import is_one_run, limit, sure_of_period, sure_of_start
 from deepprof.mining.phase import Phase
 from deepprof.mining.symbols import as_symbols
 from deepprof.mining.template import Template

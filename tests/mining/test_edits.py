@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.mining.edits import edit_distance
+from deepprof.mining.iterations import edit_distance
 
 sequences = st.lists(st.integers(0, 4), max_size=25)
 

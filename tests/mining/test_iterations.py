@@ -9,9 +9,15 @@ from hypothesis import strategies as st
 
 from deepprof.mining import Iterations, Matches
 from deepprof.mining.candidates import follow
-from deepprof.mining.edits import edit_distance
-from deepprof.mining.iterations import EXACT_SYMBOLS, absorb_tails, count_edits, join_halves, to_iterations
-from deepprof.mining.regimes import find_strangers
+from deepprof.mining.iterations import (
+    EXACT_SYMBOLS,
+    absorb_tails,
+    count_edits,
+    edit_distance,
+    join_halves,
+    to_iterations,
+)
+from deepprof.mining.several import find_strangers
 from deepprof.mining.symbols import as_symbols
 from tests.chance import examples
 from tests.mining.streams import rows

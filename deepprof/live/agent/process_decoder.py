@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.errors import escaped
-from deepprof.collectors.live.packets import EVENT, NO_TIME, NOTICE_HEAD, RANGE, RECORDS_HEAD, TICK, Kind, Reason
-from deepprof.collectors.trace import ANNOTATIONS, HOST_EVENTS, empty_table
+from deepprof.collectors.live.packets import (
+    EVENT,
+    NAME_HEAD,
+    NO_TIME,
+    NOTICE_HEAD,
+    RANGE,
+    RECORDS_HEAD,
+    TICK,
+    Kind,
+    Reason,
+)
+from deepprof.collectors.trace import ACTIVITIES, ANNOTATIONS, HOST_EVENTS, empty_table
 from deepprof.live.agent.accounting import RANGE_KIND, RESTARTED, Made, ProcessAccount, count_rows
 from deepprof.live.agent.answers import CUT
 from deepprof.live.agent.clocks import ClockFollower
@@ -20,12 +32,70 @@ from deepprof.live.agent.conversion import device_events, host_tables, is_framew
 from deepprof.live.agent.hello import ProcessHello, ProtocolError
 from deepprof.live.agent.operators import OperatorKernels, OperatorSplit
 from deepprof.live.agent.pieces import count_records
-from deepprof.live.agent.process_names import ProcessNameTable
 from deepprof.live.agent.rank_spool import RankSpool
 from deepprof.live.agent.reordering import ReorderBuffer, Rows
-from deepprof.live.agent.soundness import AHEAD_NS, FAR_NS, SOON_NS, is_possible, judge
 
 __all__ = ["ProcessDecoder", "ProcessTick"]
+
+FAR_NS = 24 * 3600 * 10**9  # before the clock's last reading: no record is so old
+
+AHEAD_NS = 600 * 10**9  # after it: longer than a process is stopped, as a rule, between a reading and its next record
+
+SOON_NS = 10**9  # after a reading that came after the record
+
+DEVICES = 2**16  # possible devices of a record: CUPTI's 2**31 - 1 for "no device at all" is none
+
+LATEST_NS = 2**61  # of any clock, some 73 years after its zero: sums and differences of two stay inside int64
+
+
+MOST_NAMES, MOST_NBYTES = 1 << 20, 64 << 20
+
+UNKNOWN = "(unknown)"
+
+
+class ProcessNameTable:
+    """Texts by the process's ids, which begin at 1; 0, and ids that never came, are unknown."""
+
+    def __init__(self) -> None:
+        self.texts = [UNKNOWN]
+        self.nbytes = 0
+        self.found = np.empty(0, np.uint32)  # the rank's ids, by the process's
+        self.known: dict[Callable[[str], bool], npt.NDArray[np.bool_]] = {}
+
+    def add(self, payload: memoryview) -> None:
+        """Take the names of a packet. Raises `ProtocolError`."""
+        at, head = 0, NAME_HEAD.itemsize
+        while at + head <= len(payload):
+            number, nbytes = (int(value) for value in np.frombuffer(payload, NAME_HEAD, 1, at)[0])
+            text = bytes(payload[at + head : at + head + nbytes])
+            if number != len(self.texts) or len(text) != nbytes:
+                raise ProtocolError("its names are numbered wrongly, or cut")
+            at, self.nbytes = at + head + nbytes, self.nbytes + nbytes
+            if number > MOST_NAMES or self.nbytes > MOST_NBYTES:
+                raise ProtocolError("it has too many names")
+            self.texts.append(text.decode("utf-8", "backslashreplace"))  # different names stay different
+        if at != len(payload):
+            raise ProtocolError("a packet of names is cut")
+
+    def ids(self, names: npt.NDArray[Any], rank: RankSpool) -> npt.NDArray[np.uint32]:
+        """Return the rank's ids for the process's ids."""
+        if len(self.found) < len(self.texts):
+            self.found = np.concatenate([self.found, rank.name_ids(self.texts[len(self.found) :])])
+        found: npt.NDArray[np.uint32] = self.found[self._within(names)]
+        return found
+
+    def marks(self, names: npt.NDArray[Any], holds: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
+        """Return for which of the process's ids `holds` is true of the text; it is called once per text."""
+        known = self.known.get(holds, np.empty(0, np.bool_))
+        if len(known) < len(self.texts):
+            fresh = np.array([holds(text) for text in self.texts[len(known) :]], np.bool_)
+            known = self.known[holds] = np.concatenate([known, fresh])
+        marks: npt.NDArray[np.bool_] = known[self._within(names)]
+        return marks
+
+    def _within(self, names: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return np.where(names < len(self.texts), names, 0)
+
 
 log = logging.getLogger(__name__)
 
@@ -389,3 +459,22 @@ def word_of(reason: Reason, *, opened: bool) -> str:
     if reason:
         return reason.name.lower().replace("_", "-")
     return "lost" if opened else NOT_COLLECTED
+
+
+def is_possible(device_ns: int, mono_ns: int, unix_ns: int) -> bool:
+    """Return whether a tick's readings of three clocks are possible."""
+    has_device = device_ns == NO_TIME or 0 <= device_ns < LATEST_NS
+    return has_device and 0 <= mono_ns < LATEST_NS and 0 <= unix_ns < LATEST_NS
+
+
+def judge(rows: Rows, now_ns: int | None, ahead_ns: int = AHEAD_NS) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
+    """Yield reasons to leave records out, each with the rows to which it does not apply.
+
+    Without the clock's last reading `now_ns` times are not checked; no record may end more than `ahead_ns` after it.
+    """
+    if rows.dtype == EVENT:
+        yield "unknown-activity", rows["activity"] < len(ACTIVITIES)
+        yield "unknown-device", rows["device"] < DEVICES
+    if now_ns is not None:
+        start, end = rows["start_ns"], rows["end_ns"]
+        yield "invalid-time", (end >= start) & (start > now_ns - FAR_NS) & (end <= now_ns + ahead_ns)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
@@ -25,21 +26,35 @@ from deepprof.live.service.access import (
 )
 from deepprof.live.service.admin import AdminServicer
 from deepprof.live.service.clock import DaemonSystemClock
+from deepprof.live.service.config import find_store
 from deepprof.live.service.engine import Engine
 from deepprof.live.service.examiner import Examiner
 from deepprof.live.service.examiner.captures import Captures
+from deepprof.live.service.folder import lock_store, prepare_folder
 from deepprof.live.service.health import Health, exporting
+from deepprof.live.service.history import History
 from deepprof.live.service.housekeeping import keep_house
 from deepprof.live.service.ingest import IngestServicer
-from deepprof.live.service.opening import opened_store
+from deepprof.live.service.journal import Journal
 from deepprof.live.service.query import QueryServicer
 from deepprof.live.service.recovery import recover
 from deepprof.v1 import admin_pb2, admin_pb2_grpc, ingest_pb2, query_pb2, query_pb2_grpc
 
 if TYPE_CHECKING:
+    from deepprof.live.service.clock import DaemonClock
     from deepprof.live.service.config import Config
 
 __all__ = ["serve"]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStore:
+    """The parts of a store."""
+
+    folder: Path
+    journal: Journal
+    history: History
+
 
 log = logging.getLogger(__name__)
 
@@ -151,3 +166,35 @@ async def opened(config: Config, engine: Engine, examiner: Examiner) -> AsyncIte
         await server.stop(GRACE_S)
         await asyncio.to_thread(engine.close)
         listening.close()
+
+
+@contextmanager
+def opened_store(config: Config, clock: DaemonClock) -> Iterator[OpenStore]:
+    """Give the store that the configuration names, created if it is missing. Raises `StoreError` and `OSError`."""
+    folder = find_store(config)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    prepare_folder(folder)
+    with lock_store(folder):
+        history = History.open(folder, clock=clock.unix_ns)
+        try:
+            journal = open_journal(folder, config, history)
+            try:
+                yield OpenStore(folder, journal, history)
+            finally:
+                journal.close()
+        finally:
+            history.close()
+
+
+def open_journal(folder: Path, config: Config, history: History) -> Journal:
+    """Return the journal, which never assigns a position that the history has noted already."""
+    sizes = config.journal
+    journal = Journal.open(
+        folder / "journal",
+        segment_nbytes=sizes.segment_nbytes,
+        total_nbytes=sizes.total_nbytes,
+        beyond=history.farthest,
+    )
+    if journal.repaired or journal.damaged:
+        log.warning("journal-repaired", extra={"cut_nbytes": journal.repaired, "damaged": journal.damaged})
+    return journal

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections import OrderedDict, defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from deepprof.live.process.supervision import FirstFailure
 from deepprof.live.service.admission import Admission
@@ -21,7 +21,6 @@ from deepprof.live.service.refusal import Refusals, RefusedError
 from deepprof.live.service.senders import Senders
 from deepprof.live.service.session import RankSession
 from deepprof.live.service.stream_leases import StreamLeases
-from deepprof.live.service.streams import OpenStreams
 from deepprof.live.service.worker import SessionWorker
 from deepprof.live.service.writer import JournalWriter, WriteResult
 
@@ -34,6 +33,61 @@ if TYPE_CHECKING:
     from deepprof.v1 import records_pb2 as pb
 
 __all__ = ["Engine"]
+
+
+class OpenStreams:
+    """Counts the streams, each known by its connection; for the event loop only.
+
+    To free a place, the oldest stream that has sent no Hello yet is ended; else the one that `spare` returns, whose
+    client connects again when it has something to send. `spare` raises `RefusedError` where there is none.
+    """
+
+    def __init__(self, most: int, spare: Callable[[], object]) -> None:
+        self.most, self.spare = most, spare
+        self._lives: dict[object, asyncio.Timeout] = {}
+        self._strangers: OrderedDict[object, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._lives)
+
+    @asynccontextmanager
+    async def open(self, connection: Any) -> AsyncIterator[None]:
+        """Hold a place for a stream until the block ends. Raises `RefusedError` without one, or if it was cut."""
+        self._make_room()
+        try:
+            async with asyncio.timeout(None) as life:
+                self._lives[connection] = life
+                self._strangers[connection] = None
+                try:
+                    yield
+                finally:
+                    self._forget(connection)
+        except TimeoutError:
+            if life.expired():
+                raise RefusedError("UNAVAILABLE", "let go to make room for others; connect again", "cut") from None
+            raise
+
+    def greet(self, connection: Any) -> None:
+        """Note that a stream has sent its Hello."""
+        self._strangers.pop(connection, None)
+
+    def cut(self, connection: Any) -> None:
+        """End a stream from outside; its place is free at once."""
+        life = self._lives.get(connection)
+        self._forget(connection)
+        if life is not None:
+            life.reschedule(asyncio.get_running_loop().time())
+
+    def _make_room(self) -> None:
+        """Free a place if there is none. Raises `RefusedError` where all are taken by streams that send records."""
+        if len(self) < self.most:
+            return
+        self.cut(next(iter(self._strangers), None) or self.spare())
+
+    def _forget(self, connection: Any) -> None:
+        self._lives.pop(connection, None)
+        self._strangers.pop(connection, None)
+
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from deepprof.live.service.config.sections import ShareSection
 from deepprof.live.service.rank_eviction import LimitReached, name_most
-from deepprof.live.service.record_rates import RecordRates
 from deepprof.live.service.refusal import RefusedError
 
 if TYPE_CHECKING:
@@ -19,6 +18,40 @@ if TYPE_CHECKING:
     from deepprof.live.service.ranks import DaemonRanks
 
 __all__ = ["SenderView", "Senders"]
+
+BURST_NS = 10**9  # that a sender may be ahead of its rate
+
+
+class RecordRates:
+    """Knows for each sender how far it is ahead of its rate; for the event loop only.
+
+    A message is admitted while its sender is not more than a second ahead, whatever its size: in any time `t` a sender
+    brings at most `rate * (t + 1 s)` records and one message per stream.
+    """
+
+    def __init__(self, clock: DaemonClock) -> None:
+        self.clock = clock
+        self.records, self.held_ns = Counter[str](), Counter[str]()  # since the start, by sender
+        self._ahead: dict[str, tuple[int, int]] = {}  # records * 10**9 beyond the rate, and when that was so
+
+    def count(self, sender: str, records: int, per_s: int) -> None:
+        """Count records that a sender has brought; `per_s` is its rate, 0: any."""
+        self.records[sender] += records
+        if per_s:
+            ahead = self._look(sender, per_s) + records * 10**9
+            self._ahead[sender] = ahead, self.clock.monotonic_ns()
+        else:
+            self._ahead.pop(sender, None)
+
+    def wait_ns(self, sender: str, per_s: int) -> int:
+        """Return for how long a sender's next message has to wait, in ns, as far as is known now."""
+        return max(0, -(-self._look(sender, per_s) // per_s) - BURST_NS) if per_s else 0
+
+    def _look(self, sender: str, per_s: int) -> int:
+        """Return how far a sender is ahead now, in records times 10**9, so that a new rate takes effect at once."""
+        ahead, at_ns = self._ahead.get(sender, (0, 0))
+        return max(0, ahead - (self.clock.monotonic_ns() - at_ns) * per_s)
+
 
 UNLIMITED = ShareSection()
 LOOK_NS = 10**9 // 2  # after which a delayed sender is checked again

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import polars as pl
 
-from deepprof.live.service.session.columns import FARTHEST_NS, Columns, join, select
+from deepprof.collectors.trace import ANNOTATIONS, Accounting, Trace, empty_table
+from deepprof.live.service.session.columns import FARTHEST_NS, RANGES, Columns, empty, join, select
 from deepprof.live.service.session.device_session import DeviceSession
 from deepprof.live.service.session.events import SessionEvent
-from deepprof.live.service.session.intake import TIMES, WaitingRows, call_columns, range_columns
+from deepprof.live.service.session.intake import TIMES, SessionIntake, WaitingRows, call_columns, range_columns
 from deepprof.live.service.session.latest_iteration import as_history
-from deepprof.live.service.session.launches import LAG_NS
+from deepprof.live.service.session.launches import LAG_NS, Launches
 from deepprof.live.service.session.limits import SessionLimits
 from deepprof.live.service.session.main_stream import RankContext
-from deepprof.live.service.session.names import COLLECTIVE_MARK, SessionNames
+from deepprof.live.service.session.names import COLLECTIVE_MARK, RangeFamilies, SessionNames
 from deepprof.live.service.session.saving import pack, unpack
-from deepprof.live.service.session.state import SavedSession, SessionState, UnbrokenStretch
 from deepprof.live.service.views import DeviceView
+from deepprof.metrics.operators import stand_in
 from deepprof.mining.online.recent import MAX_NAMES
 
 if TYPE_CHECKING:
@@ -29,6 +30,96 @@ if TYPE_CHECKING:
     from deepprof.live.wire.records import CheckedRecords
 
 __all__ = ["RankSession", "SessionOutput"]
+
+
+@dataclass(slots=True)
+class CpuFallback:
+    """Host rows in the order of arrival; `over` once a device was seen, or there are more rows than `most`."""
+
+    most: int
+    host_events: list[pl.DataFrame] = field(default_factory=list)
+    annotations: list[pl.DataFrame] = field(default_factory=list)
+    rows: int = 0
+    over: bool = False
+
+    def take(self, host_events: pl.DataFrame | None, annotations: pl.DataFrame | None) -> None:
+        """Keep rows."""
+        if self.over:
+            return
+        for kept, rows in ((self.host_events, host_events), (self.annotations, annotations)):
+            if rows is not None:
+                kept.append(rows)
+                self.rows += rows.height
+        if self.rows > self.most:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Remove all rows and keep no more: a device is in use, records are missing, or there are too many."""
+        self.over, self.host_events, self.annotations = True, [], []
+
+    def device_events(self, texts: Sequence[str]) -> Trace | None:
+        """Return a trace whose device events are the operators, None where operators cannot replace kernels."""
+        if self.over or not self.host_events:
+            return None
+        host = pl.concat(self.host_events).sort("start_ns", maintain_order=True)
+        ranges = pl.concat([empty_table(ANNOTATIONS), *self.annotations]).sort("start_ns", maintain_order=True)
+        read = host.height + ranges.height
+        return stand_in(
+            Trace(
+                path="",
+                format="",
+                names=pl.Series("names", list(texts), dtype=pl.String),
+                accounting=Accounting(read=read, kept=read),
+                host_events=host,
+                annotations=ranges,
+            )
+        )
+
+
+@dataclass(slots=True)
+class UnbrokenStretch:
+    """The waiting rows between two gaps, and whether a gap or the end closes them."""
+
+    queues: WaitingRows = field(default_factory=WaitingRows)
+    closing: Literal["", "gap", "end"] = ""
+    lost: int | None = None
+
+
+@dataclass(slots=True)
+class SessionState:
+    """All of a session but its names. `backlog` are the latest ranges, for devices that appear for the first time."""
+
+    limits: SessionLimits
+    intake: SessionIntake
+    launches: Launches
+    families: RangeFamilies
+    without: CpuFallback
+    stretches: list[UnbrokenStretch] = field(default_factory=lambda: [UnbrokenStretch()])
+    followers: dict[int, DeviceSession] = field(default_factory=dict)
+    backlog: Columns = field(default_factory=lambda: empty(RANGES))
+    host_ranges: bool = False  # the host has ranges: those of devices repeat them and are left out
+    done_ns: int = -FARTHEST_NS  # all device events that start before were processed
+    ended: bool = False
+
+    @classmethod
+    def make(cls, limits: SessionLimits) -> SessionState:
+        """Return the state of a new session."""
+        return cls(
+            limits,
+            SessionIntake(limits.devices),
+            Launches(limits.launches),
+            RangeFamilies(limits.families),
+            CpuFallback(limits.host_rows),
+        )
+
+
+@dataclass(slots=True)
+class SavedSession:
+    """A session as it is saved."""
+
+    names: list[bytes]
+    state: SessionState
+
 
 MOST_STRETCHES = 64  # gaps that wait to be handled
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.live.client.overflow import DroppedBatches
 from deepprof.live.client.retrying import RetrySchedule
+from deepprof.live.client.sender import DroppedBatches
 from deepprof.live.client.window import SendWindow, WindowEntry
 from deepprof.live.wire.limits import LIMITS
 from deepprof.v1.ingest_pb2 import SendRequest

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import deepprof
 from deepprof.live.service.config import Config, load_config
+from deepprof.live.service.daemon import opened_store
 from deepprof.live.service.daemon_rank import DaemonRank, QueuedMessage
 from deepprof.live.service.engine import Engine
 from deepprof.live.service.examiner import Examiner
 from deepprof.live.service.examiner.captures import Captures
 from deepprof.live.service.health import Health
 from deepprof.live.service.ingest import find_devices
-from deepprof.live.service.opening import opened_store
 from deepprof.live.service.recovery import RecoveryResult, recover
 from deepprof.live.wire.checking import check_batch
 from deepprof.live.wire.cutting import cut

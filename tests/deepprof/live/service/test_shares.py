@@ -15,8 +15,8 @@ from deepprof.live.service.config.sections import ShareSection
 from deepprof.live.service.housekeeping import take_measure
 from deepprof.live.service.ingest import IngestConnection
 from deepprof.live.service.rank_eviction import ABANDONED_NS
-from deepprof.live.service.record_rates import BURST_NS, RecordRates
 from deepprof.live.service.refusal import RefusedError
+from deepprof.live.service.senders import BURST_NS, RecordRates
 from deepprof.live.service.stream_leases import StreamLeases
 from deepprof.live.wire.cutting import cut
 from deepprof.v1.ingest_pb2 import SendRequest

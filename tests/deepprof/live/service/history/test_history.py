@@ -216,7 +216,7 @@ def count_hot(folder: Path) -> int:
 
 
 def test_large_windows_are_cut_into_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deepprof.live.service.history.sealing.WINDOW_ROWS", 10)
+    monkeypatch.setattr("deepprof.live.service.history.history.WINDOW_ROWS", 10)
     with opened(tmp_path) as history:
         session = begin(history)
         history.checkpoint([checkpoint(session, *range(35))])
