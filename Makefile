@@ -7,7 +7,7 @@ DEMO := demo.json.gz
 # A thousand processes of the tests import DeepProf: compiled once, not in each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all fuzz check lint types layers docs bench accuracy cases sealed chaos proto protocol clean
+.PHONY: demo test test-all test-slow fuzz check lint types layers docs bench accuracy cases sealed chaos proto protocol clean
 
 # An editable installation is meant; setuptools need not warn of it each time.
 INSTALL := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable
@@ -41,6 +41,10 @@ test: .venv/test ## every behaviour; what only widens a range, and three example
 
 test-all: .venv/test ## all tests, with all their examples
 	$(BIN)/python -m pytest -n auto -q --hypothesis-profile=all
+
+PART ?= 0/1
+test-slow: .venv/test ## what test leaves out, or a part of it: PART=3/8
+	$(BIN)/python -m pytest -n auto -q -m slow --part $(PART)
 
 fuzz: .venv/test ## examples that no test run has seen: what fails is new, and says how to repeat it
 	DEEPPROF_EXPLORE=1 $(BIN)/python -m pytest -n auto -q $$(grep -rl "import.*given" tests) tests/fuzz

@@ -27,9 +27,9 @@ from deepprof.job.conversion import convert
 from deepprof.render.text import print_report
 from deepprof.simulation import simulate, write
 from deepprof.simulation.sharing import simulate_shared
-from tests.deepprof.test_columns import FLAG
-from tests.deepprof.test_columns import write as write_table
-from tests.deepprof.test_shared_report import write_capture
+from tests.deepprof.commands.test_columns import FLAG
+from tests.deepprof.commands.test_columns import write as write_table
+from tests.deepprof.render.test_shared_report import write_capture
 
 
 def tell(analysis: Analysis) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from deepprof.metrics.template.launch_operators import operators_at_launch
 from deepprof.metrics.template.median_iteration import find_median_iteration
 from deepprof.mining.nesting import NestedBlock
 from tests.deepprof.builders import build_loop
-from tests.deepprof.test_export_perfetto import job
+from tests.deepprof.render.test_perfetto import job
 from tests.tables import event, launch, make_trace
 
 

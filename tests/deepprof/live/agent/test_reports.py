@@ -30,7 +30,7 @@ from deepprof.live.client.endpoint import find_endpoint
 from deepprof.live.client.errors import DaemonError
 from deepprof.simulation import simulate, write
 from tests.deepprof.live.client.fake_daemon import ALLOWED, FakeDaemon, listen, short_folder
-from tests.deepprof.test_shared_report import write_capture
+from tests.deepprof.render.test_shared_report import write_capture
 from tests.patience import PATIENCE_S
 
 from .receiving import TurningClock

@@ -11,9 +11,9 @@ import pytest
 import deepprof
 from deepprof.collectors.trace import Trace
 from deepprof.simulation import simulate, simulate_ranks, write, write_ranks
+from tests.deepprof.analysis.test_breaks import recorded, windows
 from tests.deepprof.live.service.daemons import Daemon, running
 from tests.deepprof.live.service.sending import iterations_of, open_client, wait_settled
-from tests.deepprof.test_breaks import recorded, windows
 from tests.widening import slow_unless
 
 SCENARIOS = ["healthy", "graph-growth", "accumulation", "recompilation", "memory-growth", "logging", "inference"]

@@ -18,10 +18,9 @@ from deepprof.metrics.breakdown.parts import IDLE_PARTS
 from deepprof.render.perfetto import write_perfetto
 from deepprof.simulation import simulate, write
 from tests import manifest
+from tests.deepprof.builders import build_analysis, build_finding, build_loop
+from tests.deepprof.render.test_lanes import drops
 from tests.tables import copy, event, launch, make_trace, span
-
-from .builders import build_analysis, build_finding, build_loop
-from .test_export_lanes import drops
 
 FOUND = ("finding", "iteration", "nested", "idle")
 

@@ -20,13 +20,12 @@ from deepprof.commands import export, main
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.render import tabular
 from deepprof.simulation import simulate, write
+from tests.deepprof.builders import build_analysis, build_finding
+from tests.deepprof.render.test_perfetto import job
 from tests.patience import PATIENCE_S
 from tests.tables import make_trace
 
-from .builders import build_analysis, build_finding
-from .test_export_perfetto import job
-
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "export.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "export.md"
 
 
 @pytest.fixture(scope="module")

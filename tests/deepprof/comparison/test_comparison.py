@@ -25,9 +25,8 @@ from deepprof.comparison.times import compare_times
 from deepprof.render.comparison_json import encode
 from deepprof.render.comparison_text import print_comparison
 from deepprof.simulation import simulate, write
+from tests.deepprof.builders import build_analysis, build_iterations, build_loop
 from tests.tables import copy, event, make_trace
-
-from .builders import build_analysis, build_iterations, build_loop
 
 PLAIN = [("alpha", 50), ("beta", 100), ("gamma", 150), ("delta", 200), ("alpha", 60), ("epsilon", 40)]
 

@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from deepprof.diagnosis.on_cpu import DEVICE_WORDS
-from tests.deepprof.reports import KINDS, WIDTHS, draw, read_expected
+from tests.deepprof.render.reports import KINDS, WIDTHS, draw, read_expected
 
 
 @pytest.mark.parametrize("width", WIDTHS)

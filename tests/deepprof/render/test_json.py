@@ -11,8 +11,7 @@ from deepprof.collectors.trace import Accounting
 from deepprof.metrics.iteration import Spread
 from deepprof.render.json import SCHEMA, encode, report
 from deepprof.version import read_version
-
-from .builders import build_analysis, build_finding, build_loop, build_metrics, build_trace
+from tests.deepprof.builders import build_analysis, build_finding, build_loop, build_metrics, build_trace
 
 KEYS = {
     "": "schema deepprof trace loops no_loop_reason top_work ranks missing_ranks collectives shared_devices findings"

@@ -1,6 +1,6 @@
 """A job for every kind of text report, from the trace up, so that what a person reads is held as a whole.
 
-`python -m tests.deepprof.reports` writes the expected texts anew; every line that changes is to be read.
+`python -m tests.deepprof.render.reports` writes the expected texts anew; every line that changes is to be read.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import pytest
 from deepprof.render.comparison_json import DiffReport
 from deepprof.simulation import simulate, write
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "diff.md").read_text()
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "diff.md").read_text()
 
 
 def blocks(language):

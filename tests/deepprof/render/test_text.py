@@ -11,8 +11,14 @@ from rich.console import Console
 from deepprof.collectors.trace import DEVICES, MEMORY_EVENTS, Accounting, empty_table
 from deepprof.metrics.loop import Agreement
 from deepprof.render.text import BLOCKS, draw_strip, print_report
-
-from .builders import build_analysis, build_finding, build_iterations, build_loop, build_metrics, build_trace
+from tests.deepprof.builders import (
+    build_analysis,
+    build_finding,
+    build_iterations,
+    build_loop,
+    build_metrics,
+    build_trace,
+)
 
 FINDINGS = tuple(build_finding(rule=f"rule-{k}", severity=s) for k, s in enumerate(["critical", "warning", "info"] * 3))
 

@@ -22,9 +22,8 @@ from deepprof.render import comparison_text
 from deepprof.render.comparison_json import SCHEMA, DiffReport, encode
 from deepprof.render.comparison_text import print_comparison, tell_apart
 from deepprof.render.units import format_difference
-from tests.deepprof.reports import play_cpu, read_simulated
-
-from .test_diff_comparison import PLAIN, run_of, trace_of
+from tests.deepprof.comparison.test_comparison import PLAIN, run_of, trace_of
+from tests.deepprof.render.reports import play_cpu, read_simulated
 
 SLOWER = [(name, 2 * length if name == "gamma" else length) for name, length in PLAIN]
 HAIR = [(name, length + 6 if name == "gamma" else length) for name, length in PLAIN]

@@ -6,8 +6,7 @@ from deepprof import job
 from deepprof.collectors import importers
 from deepprof.collectors.errors import TraceError, UsageError
 from deepprof.collectors.importers import directories
-
-from .builders import build_trace
+from tests.deepprof.builders import build_trace
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from deepprof.collectors.store.rank import open_rank, write_rank
 from deepprof.collectors.time_range import OUT_OF_RANGE
 from deepprof.job.alignment import align
 from deepprof.job.part import read_parts
-from tests.deepprof.test_job_clocks import EPOCH, make_rank
+from tests.deepprof.job.test_clocks import EPOCH, make_rank
 from tests.tables import make_trace
 
 

@@ -12,10 +12,9 @@ from deepprof.commands import main
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.render.speedscope import SCHEMA, write_speedscope
 from tests import manifest
+from tests.deepprof.builders import build_analysis, build_loop
+from tests.deepprof.render.test_perfetto import job
 from tests.tables import event, launch, make_trace
-
-from .builders import build_analysis, build_loop
-from .test_export_perfetto import job
 
 
 def export(analysis):

@@ -13,9 +13,8 @@ from deepprof import commands
 from deepprof.commands import diagnose, inputs, main
 from deepprof.simulation import simulate, write
 from deepprof.version import read_version
+from tests.deepprof.builders import build_analysis, build_finding
 from tests.patience import PATIENCE_S
-
-from .builders import build_analysis, build_finding
 
 SEVERITIES = ("info", "warning", "critical")
 
