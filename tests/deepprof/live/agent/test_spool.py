@@ -218,6 +218,33 @@ def is_watermark(payload: bytes) -> bool:
     return said.HasField("batch") and is_empty and len(payload) <= WATERMARK_NBYTES
 
 
+# The files of a spool as earlier releases wrote them.
+WRITTEN = {
+    "000000000001.seg": "445073706f6f6c3101000000000000000000000000000000000000000000000000000000c892397e"
+    "44506631000000000000000000000000050000000000000032000000000000000200000014000000d0ec51d5715471c2"
+    "121212016112016220052a0808011204050505054450663101000000050000000000000007000000000000004600000000000000"
+    "020000000c000000849cdd0ff8be08d91a0a080510071a0466756c6c",
+    "000000000002.seg": "445073706f6f6c3102000000000000000c000000000000004600000000000000020000009f7286da"
+    "44506631020000000c00000000000000000000000000000046000000000000000200000002000000caa1f799cf3434772200",
+    "hello": "0a092e2e2f2e2e2f657463100322016328016001",
+    "names": "0000000005000000c6d186c592a161a162",
+}
+
+
+def test_the_bytes_on_disk_are_those_of_earlier_releases(tmp_path: Path) -> None:
+    spool = Spool.open(tmp_path, hello(), segment_nbytes=150)
+    append(spool, 5, 50, names=["a", "b"], nbytes=4)
+    spool.append(make_gap(0, 7, "full"), 7, 70)
+    spool.append(SendRequest(end=End()), 0)
+    found, before = spool.folder.path, payloads(spool)
+    spool.close()
+    assert {path.name: path.read_bytes().hex() for path in found.iterdir()} == WRITTEN
+    for name, content in WRITTEN.items():
+        (found / name).write_bytes(bytes.fromhex(content))
+    again = Spool.open(tmp_path, hello())
+    assert (payloads(again), numbers(again), again.source_next) == (before, [(0, 5), (5, 7), (12, 0)], 70)
+
+
 class SpoolIsAList(RuleBasedStateMachine):
     """Whatever is done, the spool is the list of what was appended, from some durable place on."""
 

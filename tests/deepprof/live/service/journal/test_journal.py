@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from deepprof.live.service.folder import StoreError
 from deepprof.live.service.journal import Journal, JournalError, JournalFrame, JournalPlace
-from deepprof.live.service.journal.frames import HEADER, pack_header
+from deepprof.live.service.journal.frames import HEADER, pack_blank, pack_header
 from deepprof.live.service.journal.segments import HEAD
 from tests.deepprof.live.service.journal.building import contents, filled, flip, frame, opened, segments
 
@@ -33,6 +34,29 @@ def test_one_frame_comes_back(tmp_path: Path) -> None:
     assert list(journal.replay()) == [(place, frame(7, 42, b"hello", "hello"))]
     assert list(journal.replay(place)) == []
     assert place.length == HEADER + 5
+
+
+# A segment with the salt 0x0123456789abcdef as earlier releases wrote it: a hello, and an end without a payload.
+WRITTEN = bytes.fromhex(
+    "44506a6f75726e6c01000000000000000100000000000000efcdab89674523017147049000000000"
+    "44506a660100000007000000000000002a00000000000000050000000500000087ee71ee05a5dc2868656c6c6f"
+    "44506a6601030000000000000000001000000000000000100000000000000000e6574d0cd14d0e21"
+)
+BLANK = bytes.fromhex("44506a6601ff000000000000000000000000000000000000000000003c000000000000005f0f2f56")
+
+
+def test_the_bytes_on_disk_are_those_of_earlier_releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "randbits", lambda _: 0x0123456789ABCDEF)
+    frames = [frame(7, 42, b"hello", "hello"), frame(1 << 60, 1 << 60, b"", "end")]
+    journal = opened(tmp_path)
+    journal.append(frames)
+    journal.sync()
+    journal.close()
+    (path,) = segments(tmp_path)
+    assert path.read_bytes() == WRITTEN
+    path.write_bytes(WRITTEN)
+    assert contents(opened(tmp_path)) == frames
+    assert pack_blank(60, 5, HEAD) == BLANK
 
 
 def test_frames_survive_reopening_and_go_on(tmp_path: Path) -> None:
