@@ -1,10 +1,8 @@
 """One rank's messages on disk, in order: the only queue between the agent and the daemon."""
 
-from deepprof.live.agent.spool.budget import SpoolBudget
-from deepprof.live.agent.spool.finding import find_spools
 from deepprof.live.agent.spool.intake import SpoolIntake
 from deepprof.live.agent.spool.reading import SpoolCursor, SpoolMessage
-from deepprof.live.agent.spool.spool import Spool
+from deepprof.live.agent.spool.spool import Spool, SpoolBudget, find_spools
 from deepprof.live.agent.spool.spool_folder import SpoolError, make_root
 
 __all__ = [

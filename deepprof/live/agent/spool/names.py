@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from deepprof.live.agent.spool.spool_folder import SpoolFolder, write_all
+from deepprof.live.agent.spool.spool_folder import SpoolFolder
+from deepprof.live.segments.segment_files import write_all
 
 __all__ = ["NAMES_NBYTES", "SpoolNames"]
 
@@ -36,18 +37,15 @@ class SpoolNames:
     def restore(self, most: int) -> None:
         """Read as many names as are whole, at most `most`; what follows them is cut off."""
         self.count = self.nbytes = self.size = 0
+        rest: list[str] = []
         for texts, size in self.blocks():
             if self.count + len(texts) > most:
-                self.add_only(texts[: most - self.count])
-                return
+                rest = texts[: most - self.count]
+                break
             self.count, self.size = self.count + len(texts), size
             self.nbytes += sum(len(text.encode()) for text in texts)
         os.ftruncate(self.file, self.size)
-
-    def add_only(self, texts: Sequence[str]) -> None:
-        """Cut everything off after the known names, and add these."""
-        os.ftruncate(self.file, self.size)
-        self.add(texts)
+        self.add(rest)
 
     def match(self, count: int) -> None:
         """Make the names exactly `count`: those without a message are removed, lost ones get a text that marks them."""

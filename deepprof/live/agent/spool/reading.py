@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from deepprof.live.agent.spool.fillers import make_gap, make_names
-from deepprof.live.agent.spool.frames import HEADER, SpoolFrame, is_durable, matches
-from deepprof.live.agent.spool.segments import HEAD, SpoolSegment, name_of, walk
+from deepprof.live.agent.spool.segments import END, FRAMES, SpoolSegment, is_durable
 from deepprof.live.agent.spool.spool_folder import SpoolFolder
+from deepprof.live.segments.segment_files import HEAD_NBYTES, FrameScanner, name_of
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import End
 
@@ -64,45 +64,38 @@ class SpoolReader:
         numbers = [number for number in self.segments if number >= since.segment]
         for number, following in zip(numbers, [*numbers[1:], None], strict=True):
             segment = self.segments[number]
-            yield from self.read_segment(segment, since.offset if number == since.segment else HEAD)
+            yield from self.read_segment(segment, since.offset if number == since.segment else HEAD_NBYTES)
             if following is not None:
                 yield from self.read_hole(segment, self.segments[following])
 
     def read_segment(self, segment: SpoolSegment, offset: int) -> Iterator[SpoolMessage]:
         """Yield the messages of a segment from `offset` on."""
-        offset = max(offset, HEAD)
+        offset = max(offset, HEAD_NBYTES)
         if offset >= segment.size:
             return
         names = segment.names_first
         file = self.folder.open(name_of(segment.number))
         try:
-            for at, frame in walk(file, segment.number, offset, segment.size):
-                payload = os.pread(file, frame.length, at + HEADER)
-                after = SpoolCursor(segment.number, at + frame.nbytes)
-                if matches(frame, payload, segment.number, at):
-                    yield SpoolMessage(payload, frame.first, frame.count, frame.names, frame.kind == "end", after)
+            for found in FrameScanner(FRAMES, file, segment.number).scan(segment.size, offset):
+                frame, after = found.header, SpoolCursor(segment.number, found.offset + found.nbytes)
+                if frame is None or found.torn:  # a header was damaged after the spool was opened
+                    yield from self.fill(segment.next, 0, names, segment.names, after)
+                    return
+                first, count, _, until = frame.numbers
+                if found.sound or frame.kind == END:
+                    payload = found.payload if found.sound else SendRequest(end=End()).SerializeToString()
+                    yield SpoolMessage(payload, first, count, until, frame.kind == END, after)
                 else:
-                    yield from self.replace(frame, names, after)
-                names = frame.names
-                offset = after.offset
+                    yield from self.fill(first, count, names, until, after)
+                names = until
         finally:
             os.close(file)
-        if offset < segment.size:  # a header was damaged after the spool was opened
-            yield from self.fill(segment.next, 0, names, segment.names, SpoolCursor(segment.number, segment.size))
-
-    def replace(self, frame: SpoolFrame, names: int, after: SpoolCursor) -> Iterator[SpoolMessage]:
-        """Yield the replacement for a message whose bytes are damaged."""
-        if frame.kind == "end":
-            payload = SendRequest(end=End()).SerializeToString()
-            yield SpoolMessage(payload, frame.first, 0, frame.names, True, after)
-        else:
-            yield from self.fill(frame.first, frame.count, names, frame.names, after)
 
     def read_hole(self, segment: SpoolSegment, following: SpoolSegment) -> Iterator[SpoolMessage]:
         """Yield the replacement for what is missing between two segments."""
         lost, names = following.first - segment.next, (segment.names, following.names_first)
         if segment.is_torn or lost or names[0] != names[1]:
-            yield from self.fill(segment.next, lost, *names, SpoolCursor(following.number, HEAD))
+            yield from self.fill(segment.next, lost, *names, SpoolCursor(following.number, HEAD_NBYTES))
 
     def fill(self, first: int, lost: int, names: int, until: int, after: SpoolCursor) -> Iterator[SpoolMessage]:
         """Yield the names [names, until), and a gap of `lost` records from `first` on."""

@@ -1,21 +1,55 @@
-"""A segment of a spool: a head that states where it begins, then frames."""
+"""Segments of a spool: a head that states where it begins, then frames, each of one message.
+
+A reader follows the lengths from frame to frame and never searches, so that bytes inside a message that look like a
+frame are never read as one: the salt of the checksums is the segment's number, which is no secret.
+"""
 
 from __future__ import annotations
 
 import os
-import struct
-import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from deepprof.live.agent.spool.frames import HEADER, SpoolFrame, is_durable, matches, unpack_frame
 from deepprof.live.agent.spool.spool_folder import SpoolFolder
+from deepprof.live.segments.frame_format import PAYLOAD_NBYTES, FrameFormat, FrameHeader
+from deepprof.live.segments.segment_files import HEAD_NBYTES, FrameScanner, HeadFormat, name_of
 
-__all__ = ["HEAD", "SpoolSegment", "create_segment", "load_segment", "name_of", "walk"]
+__all__ = [
+    "END",
+    "FRAMES",
+    "HEADER",
+    "KINDS",
+    "SpoolSegment",
+    "create_segment",
+    "is_durable",
+    "load_segment",
+    "pack_frame",
+]
 
-MAGIC = b"DPspool1"
-FIELDS = struct.Struct("<8sQQQI")  # magic, the segment's number, first record, source_next, names known
-HEAD = FIELDS.size + 4
+KINDS = ("batch", "gap", "end")
+BATCH, _, END = range(len(KINDS))
+WATERMARK_NBYTES = 32  # at most, of a batch with neither names nor tables; a table takes more
+NUMBERS = 1 << 64
+
+
+FRAMES = FrameFormat(b"DPf1", "QQQI", len(KINDS))  # first, count, source_next, names
+HEADER = FRAMES.header_nbytes
+HEADS = HeadFormat(b"DPspool1", "QQQI")  # the segment's number, first record, source_next, names known
+
+
+def is_durable(end: int, count: int, durable: int) -> bool:
+    """Return whether a message of `count` records before `end` is durable when all records below `durable` are.
+
+    One without records does not change the numbers: only what comes after it shows whether it is.
+    """
+    return end < durable or (count > 0 and end == durable)
+
+
+def pack_frame(frame: FrameHeader, payload: bytes, segment: int, offset: int) -> bytes:
+    """Return the bytes before a message's own at `offset`. Raises `ValueError` for values that do not fit into them."""
+    numbers = frame.numbers
+    if len(payload) > PAYLOAD_NBYTES or not all(0 <= number < NUMBERS for number in (*numbers, sum(numbers[:2]))):
+        raise ValueError(f"a message of {len(payload)} bytes with the numbers {numbers} does not fit into a spool")
+    return FRAMES.pack(frame, payload, segment, offset)
 
 
 @dataclass(slots=True)
@@ -27,37 +61,36 @@ class SpoolSegment:
 
     number: int
     first: int
-    names_first: int
-    size: int
-    next: int  # the number after its last record
     source_next: int
-    names: int  # known after it
+    names_first: int
+    size: int = HEAD_NBYTES
+    next: int = field(init=False)  # the number after its last record
+    names: int = field(init=False)  # known after it
     count: int = 1  # records of its last frame but watermarks: an empty segment has nothing that is not durable
     ended: bool = False
     is_torn: bool = False
 
-    def take(self, frame: SpoolFrame) -> None:
+    def __post_init__(self) -> None:
+        self.next, self.names = self.first, self.names_first
+
+    def take(self, frame: FrameHeader) -> None:
         """Add a frame after the others. A watermark is never known to be durable, nor missed: each batch has one."""
-        self.size += frame.nbytes
-        self.count = self.count if frame.is_watermark(self.names) else frame.count
-        self.next, self.names = frame.end, frame.names
-        self.source_next, self.ended = frame.source_next, frame.kind == "end"
+        first, count, source_next, names = frame.numbers
+        if count or frame.kind != BATCH or names != self.names or frame.length > WATERMARK_NBYTES:
+            self.count = count
+        self.size += HEADER + frame.length
+        self.next, self.names = first + count, names
+        self.source_next, self.ended = source_next, frame.kind == END
 
     def is_durable(self, durable: int) -> bool:
         """Return whether all of it is durable when all records below `durable` are."""
         return not self.ended and is_durable(self.next, self.count, durable)
 
 
-def name_of(number: int) -> str:
-    """Return a segment's file name."""
-    return f"{number:012d}.seg"
-
-
 def create_segment(folder: SpoolFolder, number: int, first: int, source_next: int, names: int) -> SpoolSegment:
     """Make an empty segment. Raises `OSError`."""
-    fields = FIELDS.pack(MAGIC, number, first, source_next, names)
-    folder.write_new(name_of(number), fields + zlib.crc32(fields).to_bytes(4, "little"))
-    return SpoolSegment(number, first, names, HEAD, first, source_next, names)
+    folder.write_new(name_of(number), HEADS.pack(number, first, source_next, names))
+    return SpoolSegment(number, first, source_next, names)
 
 
 def load_segment(folder: SpoolFolder, number: int, *, whole: bool) -> SpoolSegment | None:
@@ -68,50 +101,18 @@ def load_segment(folder: SpoolFolder, number: int, *, whole: bool) -> SpoolSegme
     """
     file = folder.open(name_of(number), os.O_RDWR)
     try:
-        segment = read_head(file, number)
-        if segment is None:
+        head = HEADS.read(file)
+        if head is None or head[0] != number:
             return None
-        for offset, frame in walk(file, segment.number, HEAD):
-            if whole and not matches(frame, os.pread(file, frame.length, offset + HEADER), number, offset):
-                break
-            segment.take(frame)
-        segment.is_torn = not cut_tail(file, segment)
+        segment = SpoolSegment(number, head[1], head[2], head[3])
+        for found in FrameScanner(FRAMES, file, number).scan(os.fstat(file).st_size, payloads=whole):
+            if found.header is not None and found.sound:
+                segment.take(found.header)
+                continue
+            segment.is_torn = not found.torn or (found.header is None and found.nbytes >= HEADER)
+            if not segment.is_torn:
+                os.ftruncate(file, segment.size)
+            break
         return segment
     finally:
         os.close(file)
-
-
-def read_head(file: int, number: int) -> SpoolSegment | None:
-    """Return the segment that a head describes, None where there is no valid head."""
-    content = os.pread(file, HEAD, 0)
-    fields = content[: FIELDS.size]
-    if len(content) < HEAD or zlib.crc32(fields).to_bytes(4, "little") != content[FIELDS.size :]:
-        return None
-    magic, told, first, source_next, names = FIELDS.unpack(fields)
-    return (
-        SpoolSegment(number, first, names, HEAD, first, source_next, names)
-        if (magic, told) == (MAGIC, number)
-        else None
-    )
-
-
-def cut_tail(file: int, segment: SpoolSegment) -> bool:
-    """Cut off a frame that the file's end cuts short; return whether nothing else follows the frames."""
-    size = os.fstat(file).st_size
-    header = os.pread(file, HEADER, segment.size)
-    frame = unpack_frame(header, segment.number, segment.size)
-    if len(header) == HEADER and (frame is None or segment.size + frame.nbytes <= size):
-        return False
-    os.ftruncate(file, segment.size)
-    return True
-
-
-def walk(file: int, number: int, offset: int, end: int | None = None) -> Iterator[tuple[int, SpoolFrame]]:
-    """Yield the offset and the header of each frame from `offset` on that the file holds, up to `end`."""
-    end = os.fstat(file).st_size if end is None else end
-    while offset + HEADER <= end:
-        frame = unpack_frame(os.pread(file, HEADER, offset), number, offset)
-        if frame is None or offset + frame.nbytes > end:
-            return
-        yield offset, frame
-        offset += frame.nbytes

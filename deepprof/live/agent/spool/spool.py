@@ -11,26 +11,49 @@ import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from copy import copy
 from pathlib import Path
 from typing import Self
 
 from google.protobuf.message import DecodeError
 
-from deepprof.live.agent.spool.budget import SpoolBudget
 from deepprof.live.agent.spool.fillers import make_gap
-from deepprof.live.agent.spool.frames import HEADER, Kind, SpoolFrame, pack_frame
 from deepprof.live.agent.spool.names import SpoolNames
 from deepprof.live.agent.spool.reading import SpoolCursor, SpoolMessage, SpoolReader
-from deepprof.live.agent.spool.segments import SpoolSegment, create_segment, load_segment, name_of
-from deepprof.live.agent.spool.spool_folder import SpoolError, SpoolFolder, make_root, name_spool, write_all
+from deepprof.live.agent.spool.segments import HEADER, KINDS, SpoolSegment, create_segment, load_segment, pack_frame
+from deepprof.live.agent.spool.spool_folder import DAMAGED, SPOOL_NAME, SpoolError, SpoolFolder, make_root, name_spool
+from deepprof.live.segments.frame_format import FrameHeader
+from deepprof.live.segments.segment_files import SegmentWriter, name_of
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Hello
 
-__all__ = ["SEGMENT_NBYTES", "Spool"]
+__all__ = ["LIMIT_NBYTES", "Spool", "SpoolBudget", "find_spools"]
 
+LIMIT_NBYTES = 1 << 30  # some 15 million records: a quarter of an hour of a busy GPU, on any node's disk
 SEGMENT_NBYTES = 16 << 20  # acknowledged messages are removed in pieces of this size
 HELLO, HELLO_NBYTES = "hello", 1 << 20
+BEGUN = {"hello.new"}  # the only file of a spool whose maker was killed meanwhile
+
+
+class SpoolBudget:
+    """The disk space of all spools of an agent: at most `limit_nbytes` for records.
+
+    Messages that must be kept in any case (gaps, ends) go beyond it, and threads that append at the same moment may do
+    so by a message each.
+    """
+
+    def __init__(self, limit_nbytes: int = LIMIT_NBYTES) -> None:
+        self.limit_nbytes, self.nbytes = limit_nbytes, 0
+        self._lock = threading.Lock()
+
+    def take(self, nbytes: int) -> None:
+        """Count `nbytes` more, or less where they are negative."""
+        with self._lock:
+            self.nbytes += nbytes
+
+    def fits(self, nbytes: int) -> bool:
+        """Return whether there is space for `nbytes` more."""
+        return self.nbytes + nbytes <= self.limit_nbytes
 
 
 class Spool:
@@ -50,9 +73,8 @@ class Spool:
         self._lock = threading.RLock()
         self._segments: dict[int, SpoolSegment] = {}
         self._names = SpoolNames(folder)
-        self._recover()
-        self._file = folder.open(name_of(self._last.number), os.O_WRONLY)
         self._charged = 0
+        self._recover()
         self._settle()
 
     @classmethod
@@ -101,10 +123,12 @@ class Spool:
         elif broken or self._last.is_torn:
             self._segments[number] = self._make(number)
         self._names.match(self._last.names)
+        self._writer = self._open_writer(self._last)
         if broken:
-            self._file = self.folder.open(name_of(self._last.number), os.O_WRONLY)
             self._write("gap", make_gap(self.next, 0, "damaged"), 0, self.source_next)
-            os.close(self._file)
+
+    def _open_writer(self, segment: SpoolSegment) -> SegmentWriter:
+        return SegmentWriter(self.folder.open(name_of(segment.number), os.O_WRONLY))
 
     def _load(self, number: int, *, whole: bool) -> SpoolSegment | None:
         """Return a segment, None if the file is none, which is then set aside."""
@@ -195,28 +219,22 @@ class Spool:
 
     def _settle(self) -> None:
         """Charge the budget with the size on disk; a closed spool is charged when it is opened next."""
-        if self._file < 0:
+        if self._writer.file < 0:
             return
         nbytes = self._names.size + sum(segment.size for segment in self._segments.values())
         self.budget.take(nbytes - self._charged)
         self._charged = nbytes
 
-    def _write(self, kind: Kind, request: SendRequest, count: int, source_next: int) -> None:
+    def _write(self, kind: str, request: SendRequest, count: int, source_next: int) -> None:
         """Write a message and its names. Raises `OSError` with nothing appended."""
         if self._last.size >= self.segment_nbytes:
             self._rotate()
         self._add_names(request)
         last, payload = self._last, request.SerializeToString()
         names = last.names + (len(request.batch.names) if kind == "batch" else 0)
-        numbers = last.next, count, source_next, names
-        header = pack_frame(kind, numbers, payload, last.number, last.size)
-        try:
-            write_all(self._file, [header, payload], last.size)
-        except OSError:
-            with suppress(OSError):
-                os.ftruncate(self._file, last.size)
-            raise
-        last.take(SpoolFrame(kind, *numbers, len(payload), 0))
+        frame = FrameHeader(KINDS.index(kind), (last.next, count, source_next, names), len(payload))
+        self._writer.write([pack_frame(frame, payload, last.number, last.size), payload], last.size)
+        last.take(frame)
 
     def _add_names(self, request: SendRequest) -> None:
         """Keep the names that a batch contains; those of a batch that did not fit may be here already."""
@@ -228,14 +246,14 @@ class Spool:
     def _rotate(self) -> None:
         """Go on in a new segment."""
         made = self._make(self._last.number + 1)
-        file = self.folder.open(name_of(made.number), os.O_WRONLY)
-        os.close(self._file)
-        self._file, self._segments = file, {**self._segments, made.number: made}
+        writer = self._open_writer(made)
+        self._writer.close()
+        self._writer, self._segments = writer, {**self._segments, made.number: made}
 
     def read(self, since: SpoolCursor = SpoolCursor()) -> Iterator[SpoolMessage]:  # noqa: B008 - a value that nobody can change
         """Yield the messages from `since` on that are there now; a damaged one as a gap. Raises `OSError`."""
         with self._lock:  # the last one grows while it is read
-            segments = {**self._segments, self._last.number: replace(self._last)}
+            segments = {**self._segments, self._last.number: copy(self._last)}
         return SpoolReader(self.folder, segments, self.read_names).read(since)
 
     def seek(self, durable: int) -> SpoolCursor:
@@ -296,9 +314,7 @@ class Spool:
     def close(self) -> None:
         """Close the files; the spool stays on disk."""
         with self._lock:
-            if self._file >= 0:
-                os.close(self._file)
-                self._file = -1
+            self._writer.close()
             self._names.close()
             self.folder.close()
             self.budget.take(-self._charged)
@@ -310,18 +326,14 @@ class Spool:
         self.close()
 
 
-def set_first(request: SendRequest, first: int) -> Kind:
+def set_first(request: SendRequest, first: int) -> str:
     """Set the number of a message's first record; returns its kind. Raises `ValueError` for a Hello or nothing."""
-    kind = request.WhichOneof("message")
-    if kind == "batch":
-        request.batch.first = first
-        return "batch"
-    if kind == "gap":
-        request.gap.first = first
-        return "gap"
-    if kind == "end":
-        return "end"
-    raise ValueError(f"a spool keeps batches, gaps and an End, not {kind}")
+    kind: str | None = request.WhichOneof("message")
+    if kind is None or kind not in KINDS:
+        raise ValueError(f"a spool keeps batches, gaps and an End, not {kind}")
+    if kind != "end":
+        getattr(request, kind).first = first
+    return kind
 
 
 def name_again(hello: Hello, collector: str) -> Hello:
@@ -344,3 +356,36 @@ def read_hello(folder: SpoolFolder) -> Hello | None:
         pass
     folder.set_aside(HELLO)
     return None
+
+
+def find_spools(root: Path, budget: SpoolBudget) -> list[Spool]:
+    """Return the spools under `root` that no process holds, recovered, oldest first; none if `root` is missing.
+
+    They are of a former agent that was killed, or whose daemon was away when the job ended. A spool that does not state
+    whose records it keeps gets a name that ends in `.damaged`, and is left alone.
+    """
+    try:
+        entries = [entry for entry in os.scandir(root) if SPOOL_NAME.fullmatch(entry.name)]
+        ages = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in entries]
+    except OSError:
+        return []
+    found = [load_found(root / name, budget) for _, name in sorted(ages)]
+    return [spool for spool in found if spool is not None]
+
+
+def load_found(path: Path, budget: SpoolBudget) -> Spool | None:
+    """Return a spool, None if it is held or there is none."""
+    try:
+        folder = SpoolFolder(path)
+    except SpoolError:  # held, or no folder
+        return None
+    if set(os.listdir(folder.file)) <= BEGUN:
+        folder.remove()
+        folder.close()
+        return None
+    try:
+        return Spool.load(folder, budget, None)
+    except SpoolError:
+        with suppress(OSError):
+            path.rename(path.with_name(path.name + DAMAGED))
+        return None

@@ -14,13 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from deepprof.collectors.errors import DeepProfError, escaped
+from deepprof.live.segments.segment_files import find_numbers, write_all
 from deepprof.ownership import find_fault
 from deepprof.v1.records_pb2 import Hello
 
-__all__ = ["DAMAGED", "SpoolError", "SpoolFolder", "is_spool_name", "make_root", "name_spool", "write_all"]
+__all__ = ["DAMAGED", "SPOOL_NAME", "SpoolError", "SpoolFolder", "make_root", "name_spool"]
 
 PRIVATE_DIR, PRIVATE_FILE = 0o700, 0o600
-SEGMENT = re.compile(r"(\d{12})\.seg")
+SPOOL_NAME = re.compile(r"[0-9a-f]{32}")
 DAMAGED = ".damaged"
 FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in a file's place must not block us
 
@@ -37,11 +38,6 @@ def name_spool(hello: Hello) -> str:
     """Return the folder's name for a job, rank and collector: it contains no text from outside."""
     words = "\0".join([hello.job, str(hello.rank), hello.collector])
     return hashlib.sha256(words.encode()).hexdigest()[:32]
-
-
-def is_spool_name(name: str) -> bool:
-    """Return whether a folder of this name can be a spool."""
-    return re.fullmatch(r"[0-9a-f]{32}", name) is not None
 
 
 def make_root(root: Path) -> None:
@@ -110,7 +106,7 @@ class SpoolFolder:
 
     def segments(self) -> list[int]:
         """Return the numbers of the segments, in order."""
-        return sorted(int(found[1]) for name in os.listdir(self.file) if (found := SEGMENT.fullmatch(name)))
+        return find_numbers(os.listdir(self.file))
 
     def unlink(self, name: str) -> None:
         """Remove a file."""
@@ -140,13 +136,3 @@ class SpoolFolder:
                 self.unlink(name)
         with suppress(OSError):
             self.path.rmdir()
-
-
-def write_all(file: int, parts: list[bytes], offset: int) -> int:
-    """Write `parts` at `offset` and return the offset after them; on `OSError` any part of them may be written."""
-    written = os.pwritev(file, parts, offset)
-    rest = memoryview(b"".join(parts))[written:] if written < sum(map(len, parts)) else memoryview(b"")
-    while rest:
-        count = os.pwrite(file, rest, offset + written)
-        written, rest = written + count, rest[count:]
-    return offset + written

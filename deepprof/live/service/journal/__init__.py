@@ -1,10 +1,9 @@
 """The journal: accepted messages, on disk before they are acknowledged; all other data is derived from it.
 
-`frames` are stored in `segments`; `segment_reader` reads them, `journal` writes them.
+`segments` has their layout, `journal` writes and reads them, `journal_checks` repairs them.
 """
 
-from deepprof.live.service.journal.frames import JournalFrame, JournalPlace, Kind
-from deepprof.live.service.journal.journal import Journal
-from deepprof.live.service.journal.segment_reader import JournalDamage, JournalError
+from deepprof.live.service.journal.journal import Journal, JournalDamage, JournalError
+from deepprof.live.service.journal.segments import JournalFrame, JournalPlace, Kind
 
 __all__ = ["Journal", "JournalDamage", "JournalError", "JournalFrame", "JournalPlace", "Kind"]

@@ -6,9 +6,18 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from deepprof.live.segments.segment_files import HEAD_NBYTES, ScannedFrame
 from deepprof.live.service.folder import StoreError, naming, open_plain, require_kind
-from deepprof.live.service.journal.frames import HEADER, JournalPlace, pack_blank
-from deepprof.live.service.journal.segments import HEAD, ScannedFrame, list_segments, path_of, read_salt, scan
+from deepprof.live.service.journal.segments import (
+    BLANK,
+    HEADER,
+    KINDS,
+    JournalPlace,
+    list_segments,
+    pack_blank,
+    path_of,
+    read_head,
+)
 from deepprof.live.service.store_problem import FsckContext
 from deepprof.plurals import counted
 
@@ -61,12 +70,13 @@ def inspect_segment(bench: FsckContext, path: Path, number: int, facts: JournalF
     """Check one segment."""
     file = open_plain(path, os.O_RDWR if bench.repair else os.O_RDONLY)
     try:
-        size, salt = os.fstat(file).st_size, read_salt(file, path, number)
-        if salt is None:
-            report_head(bench, path, file, size, last=last)
+        segment = read_head(file, path, number)
+        if segment.salt is None:
+            report_head(bench, path, file, segment.nbytes, last=last)
             return
-        whole, damage = survey(file, salt, size, facts)
-        mend(bench, path, file, salt, [one for one in damage if one.offset < whole])
+        whole, damage = segment.survey(file, payloads=True)
+        facts.highest_session = max(facts.highest_session, *segment.sessions, 0)
+        mend(bench, path, file, segment.salt, [one for one in damage if one.offset < whole])
         end = [one for one in damage if one.offset >= whole]
         cut_end(bench, path, file, end, torn=last and all(one.torn for one in end))
         facts.end = JournalPlace(number, whole, 0)
@@ -74,21 +84,9 @@ def inspect_segment(bench: FsckContext, path: Path, number: int, facts: JournalF
         os.close(file)
 
 
-def survey(file: int, salt: int, size: int, facts: JournalFacts) -> tuple[int, list[ScannedFrame]]:
-    """Return where the last whole frame ends, and all damaged ranges."""
-    whole, damage = HEAD, list[ScannedFrame]()
-    for one in scan(file, salt, size, payloads=True):
-        if not one.sound or one.header is None:
-            damage.append(one)
-            continue
-        whole = one.offset + one.nbytes
-        facts.highest_session = max(facts.highest_session, one.header.session)
-    return whole, damage
-
-
 def report_head(bench: FsckContext, path: Path, file: int, size: int, *, last: bool) -> None:
     """Report a segment whose head is damaged, or was never written."""
-    if last and not any(os.pread(file, HEAD + 1, HEAD)):
+    if last and not any(os.pread(file, HEAD_NBYTES + 1, HEAD_NBYTES)):
         bench.report(path, "was begun but holds nothing, as a crash leaves it")
     else:
         bench.report(path, "its head is damaged, and nothing in it can be believed", f"all of its {size} bytes")
@@ -127,7 +125,7 @@ def keep_bytes(bench: FsckContext, path: Path, file: int, offset: int, nbytes: i
 
 def said(one: ScannedFrame) -> str:
     """Return a description of a damaged frame."""
-    header = one.header
-    if header is None or header.kind is None:
+    if one.header is None or one.header.kind == BLANK:
         return "the messages in them"
-    return f"a {header.kind} of session {header.session}, {counted(header.count, 'record')} from {header.first} on"
+    session, first, count = one.header.numbers
+    return f"a {KINDS[one.header.kind]} of session {session}, {counted(count, 'record')} from {first} on"

@@ -1,76 +1,191 @@
-"""One file of the journal: its head, and a scan of its frames that skips damaged bytes."""
+"""The journal's segments: a head with a secret salt, then frames, each of one accepted message.
+
+The salt keys all checksums, so that a client's bytes that look like a frame are not taken for one.
+"""
 
 from __future__ import annotations
 
 import os
-import re
 import secrets
-import struct
-import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, get_args
 
+from deepprof.live.segments.frame_format import PAYLOAD_NBYTES, FrameFormat, FrameHeader
+from deepprof.live.segments.segment_files import (
+    HEAD_NBYTES,
+    FrameScanner,
+    HeadFormat,
+    ScannedFrame,
+    find_numbers,
+    name_of,
+    write_all,
+)
 from deepprof.live.service.folder import StoreError, open_plain
-from deepprof.live.service.journal.frames import HEADER, MAGIC, JournalFrameHeader, matches, unpack_header
+from deepprof.live.wire.limits import MESSAGE_RECORDS
 
 __all__ = [
-    "HEAD",
-    "LAST_NUMBER",
-    "ScannedFrame",
+    "BLANK",
+    "HEADER",
+    "KINDS",
+    "JournalFrame",
+    "JournalPlace",
+    "JournalSegment",
+    "Kind",
     "create_segment",
+    "frame_of",
     "list_segments",
+    "pack_blank",
+    "pack_header",
     "path_of",
-    "read_salt",
-    "scan",
-    "write_all",
+    "read_head",
 ]
 
-NAME = re.compile(r"(\d{12})\.seg")
-LAST_NUMBER = 10**12 - 1
-MAGIC_HEAD = b"DPjournl"
+Kind = Literal["hello", "batch", "gap", "end"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+BLANK = 255  # kind that a repair writes over damaged bytes
+MAGIC = b"DPjf\x01"  # the last byte is the version
+HEADS = HeadFormat(b"DPjournl", "IIQQ")  # version, zero, the segment's number, salt
 VERSION = 1
-FIELDS = struct.Struct("<8sIIQQ")  # magic, version, zero, number, salt; CRC-32 and four zeros follow
-CRC = struct.Struct("<II")
-HEAD = FIELDS.size + CRC.size
-PEEK_NBYTES = 1 << 14  # read at once to get a header; it often contains many small frames
-SEARCH_NBYTES = 1 << 20
-BUFFERS = 1024  # most buffers that one system call writes (IOV_MAX)
+LAST_NUMBER = 10**12 - 1
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class JournalPlace:
+    """Where a frame lies: its segment's number, and its offset and length in bytes, header included.
+
+    A `length` of 0 denotes the position right before that offset.
+    """
+
+    segment: int
+    offset: int
+    length: int
+
+    @property
+    def stop(self) -> tuple[int, int]:
+        """The position behind the frame: everything that starts there or later comes after it."""
+        return self.segment, self.offset + self.length
 
 
 @dataclass(frozen=True, slots=True)
-class ScannedFrame:
-    """`nbytes` from `offset` on: a frame if `sound`, else damaged bytes; `header` is the frame's, if it is whole.
+class JournalFrame:
+    """A message as it was accepted: `payload` is the serialised protobuf, `first` and `count` number its records."""
 
-    `torn` bytes reach to the end of the file: a frame that was never written completely, or whose end is lost.
+    session: int
+    kind: Kind
+    first: int
+    count: int
+    payload: bytes
+
+
+FRAMES = FrameFormat(MAGIC, "QQI", len(KINDS), BLANK, is_searched=True)  # session, first, count
+HEADER = FRAMES.header_nbytes
+
+
+def pack_header(frame: JournalFrame, salt: int, offset: int) -> bytes:
+    """Return the header of `frame` at `offset`; raises ValueError for numbers or a payload that do not fit."""
+    length = len(frame.payload)
+    if length > PAYLOAD_NBYTES:
+        raise ValueError(f"a message of {length} bytes does not fit in a frame of {PAYLOAD_NBYTES}")
+    numbers = frame.session, frame.first, frame.count
+    limits = 1 << 63, 1 << 64, MESSAGE_RECORDS + 1
+    if not all(0 <= number < limit for number, limit in zip(numbers, limits, strict=True)):
+        raise ValueError(f"session, first record and count {numbers} do not fit in a frame")
+    return FRAMES.pack(FrameHeader(KINDS.index(frame.kind), numbers, length), frame.payload, salt, offset)
+
+
+def frame_of(found: ScannedFrame) -> JournalFrame | None:
+    """Return the message of a frame, None if it is damaged or a blank."""
+    if found.header is None or found.header.kind == BLANK or not found.sound:
+        return None
+    session, first, count = found.header.numbers
+    return JournalFrame(session, KINDS[found.header.kind], first, count, found.payload)
+
+
+def pack_blank(length: int, salt: int, offset: int) -> bytes:
+    """Return the header of a blank that covers the `length` bytes behind it, whatever they contain."""
+    return FRAMES.seal(FrameHeader(BLANK, (0, 0, 0), length), salt, offset)
+
+
+@dataclass(slots=True, eq=False)
+class JournalSegment:
+    """A segment of `nbytes` bytes, and where the frames of each session lie in it: 12 bytes per frame.
+
+    Without a `salt` its head is damaged and nothing can be read.
     """
 
-    offset: int
-    nbytes: int
-    header: JournalFrameHeader | None
-    sound: bool
-    torn: bool = False
+    number: int
+    salt: int | None
+    nbytes: int = HEAD_NBYTES
+    _offsets: dict[int, array[int]] = field(default_factory=dict)
+    _lengths: dict[int, array[int]] = field(default_factory=dict)
+
+    def add(self, session: int, offset: int, length: int) -> None:
+        """Add a frame that lies behind all others."""
+        self._offsets.setdefault(session, array("Q")).append(offset)
+        self._lengths.setdefault(session, array("I")).append(length)
+
+    def cut(self, end: int) -> None:
+        """Remove what starts at `end` or later."""
+        self.nbytes = end
+        for session, offsets in list(self._offsets.items()):
+            while offsets and offsets[-1] >= end:
+                offsets.pop()
+                self._lengths[session].pop()
+            if not offsets:
+                del self._offsets[session], self._lengths[session]
+
+    def frames(self, file: int) -> FrameScanner:
+        """Return what reads the frames of its open file."""
+        return FrameScanner(FRAMES, file, self.salt or 0)
+
+    def survey(self, file: int, *, payloads: bool) -> tuple[int, list[ScannedFrame]]:
+        """Add all frames of its file; return where the last whole one ends, and the damaged ranges."""
+        whole, damage = HEAD_NBYTES, list[ScannedFrame]()
+        for found in self.frames(file).scan(self.nbytes, payloads=payloads):
+            if found.header is None or not found.sound:
+                damage.append(found)
+                continue
+            whole = found.offset + found.nbytes
+            if found.header.kind != BLANK:
+                self.add(found.header.numbers[0], found.offset, found.nbytes)
+        return whole, damage
+
+    def places(self, session: int) -> Iterator[JournalPlace]:
+        """Return an iterator over the session's frames, first to last."""
+        pairs = zip(self._offsets.get(session, ()), self._lengths.get(session, ()), strict=True)
+        return (JournalPlace(self.number, offset, length) for offset, length in pairs)
+
+    @property
+    def sessions(self) -> frozenset[int]:
+        """The sessions that have a frame in this segment."""
+        return frozenset(self._offsets)
 
 
 def path_of(folder: Path, number: int) -> Path:
     """Return the path of the segment `number`, 1 to `LAST_NUMBER`."""
-    return folder / f"{number:012d}.seg"
+    return folder / name_of(number)
 
 
 def list_segments(folder: Path) -> list[int]:
     """Return the numbers of the segments in `folder`, in order; files with other names are ignored."""
-    found = (NAME.fullmatch(entry.name) for entry in os.scandir(folder))
-    return sorted(number for match in found if match is not None and (number := int(match[1])) > 0)
+    return [number for number in find_numbers(os.listdir(folder)) if number > 0]
 
 
 def create_segment(folder: Path, number: int) -> tuple[int, int]:
-    """Create the segment `number` and return its descriptor and salt; raises `OSError`, leaving no file behind."""
+    """Create the segment `number` and return its descriptor and salt.
+
+    Raises `StoreError` after `LAST_NUMBER`, and `OSError`, leaving no file behind.
+    """
+    if number > LAST_NUMBER:
+        raise StoreError(folder, "has come to the end of its segments' numbers")
     salt = secrets.randbits(64)
-    fields = FIELDS.pack(MAGIC_HEAD, VERSION, 0, number, salt)
     path = path_of(folder, number)
     file = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
-        write_all(file, [fields + CRC.pack(zlib.crc32(fields), 0)], 0)
+        write_all(file, [HEADS.pack(VERSION, 0, number, salt)], 0)
     except BaseException:
         os.close(file)
         path.unlink(missing_ok=True)
@@ -78,90 +193,12 @@ def create_segment(folder: Path, number: int) -> tuple[int, int]:
     return file, salt
 
 
-def read_salt(file: int, path: Path, number: int) -> int | None:
-    """Return the salt of a segment, None where its head is not that of the segment `number`.
+def read_head(file: int, path: Path, number: int) -> JournalSegment:
+    """Return a segment without its frames, and without a salt where the head is not that of the segment `number`.
 
-    Raises `StoreError` for a segment of a newer version.
+    Raises `StoreError` for a segment of a newer version, and `OSError`.
     """
-    head = os.pread(file, HEAD, 0)
-    if (
-        len(head) < HEAD
-        or head[:8] != MAGIC_HEAD
-        or CRC.unpack_from(head, FIELDS.size)[0] != zlib.crc32(head[: FIELDS.size])
-    ):
-        return None
-    _, version, _, stated, salt = FIELDS.unpack_from(head)
+    version, _, stated, salt = HEADS.read(file) or (VERSION, 0, None, 0)
     if version > VERSION:
         raise StoreError(path, f"is of version {version}; this DeepProf reads {VERSION}", "update DeepProf")
-    return int(salt) if stated == number else None
-
-
-def write_all(file: int, buffers: Sequence[bytes], offset: int) -> None:
-    """Write all of `buffers`, one after the other, from `offset` on; raises `OSError`."""
-    left = [memoryview(buffer) for buffer in buffers if buffer]
-    while left:
-        wrote = os.pwritev(file, left[:BUFFERS], offset)
-        offset += wrote
-        done = 0
-        while done < len(left) and wrote >= len(left[done]):
-            wrote -= len(left[done])
-            done += 1
-        left = left[done:]
-        if wrote:
-            left[0] = left[0][wrote:]
-
-
-def scan(file: int, salt: int, end: int, *, payloads: bool, start: int = HEAD) -> Iterator[ScannedFrame]:
-    """Yield the bytes from `start` to `end`, each in exactly one `ScannedFrame`, in order. Raises `OSError`.
-
-    With `payloads` every checksum is checked, without it only those of headers, which costs a read per frame.
-    """
-    peek = HeaderScanner(file)
-    while start < end:
-        found = look(peek, salt, start, end, payloads=payloads)
-        yield found
-        start += found.nbytes
-
-
-def look(peek: HeaderScanner, salt: int, offset: int, end: int, *, payloads: bool) -> ScannedFrame:
-    """Return the frame or the damaged bytes at `offset`."""
-    header = peek.header(offset, salt)
-    if header is None:
-        following = find_header(peek.file, salt, offset + 1, end)
-        return ScannedFrame(offset, (following or end) - offset, None, sound=False, torn=following is None)
-    nbytes = HEADER + header.length
-    if offset + nbytes > end:
-        return ScannedFrame(offset, end - offset, header, sound=False, torn=True)
-    if not payloads or header.kind is None:
-        return ScannedFrame(offset, nbytes, header, sound=True)
-    payload = os.pread(peek.file, header.length, offset + HEADER)
-    return ScannedFrame(offset, nbytes, header, sound=matches(header, payload, salt, offset))
-
-
-def find_header(file: int, salt: int, start: int, end: int) -> int | None:
-    """Return the offset of the first whole header from `start` on, None where there is none before `end`."""
-    while start < end:
-        block = os.pread(file, min(SEARCH_NBYTES, end - start), start)
-        at = block.find(MAGIC)
-        while at >= 0 and at + HEADER <= len(block):
-            if unpack_header(block, at, salt, start + at) is not None:
-                return start + at
-            at = block.find(MAGIC, at + 1)
-        if start + len(block) >= end or not block:
-            return None
-        start += max(len(block) - HEADER, 1)
-    return None
-
-
-class HeaderScanner:
-    """Headers of a file, read a block at a time."""
-
-    def __init__(self, file: int) -> None:
-        self.file = file
-        self._start, self._block = 0, b""
-
-    def header(self, offset: int, salt: int) -> JournalFrameHeader | None:
-        """Return the header at `offset`, or None."""
-        if not self._start <= offset <= self._start + len(self._block) - HEADER:
-            self._start, self._block = offset, os.pread(self.file, PEEK_NBYTES, offset)
-        return unpack_header(self._block, offset - self._start, salt, offset)
+    return JournalSegment(number, salt if stated == number else None, os.fstat(file).st_size)

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from deepprof.live.agent.spool import Spool, SpoolBudget, SpoolCursor, SpoolError, find_spools
 from deepprof.live.agent.spool.fillers import make_gap
-from deepprof.live.agent.spool.frames import WATERMARK_NBYTES
+from deepprof.live.agent.spool.segments import WATERMARK_NBYTES
 from deepprof.live.wire.decoding import encode_table
 from deepprof.v1.ingest_pb2 import SendRequest
 from deepprof.v1.records_pb2 import Batch, End
@@ -183,7 +183,7 @@ def test_a_full_disk_takes_nothing_and_harms_nothing(tmp_path: Path, monkeypatch
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("deepprof.live.agent.spool.spool.write_all", half)
+        patch.setattr("deepprof.live.segments.segment_files.write_all", half)
         assert not append(spool, names=["a"])
         assert "No space left" in spool.problem
     assert append(spool, names=["a"])

@@ -85,7 +85,7 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as patch:
-        patch.setattr("deepprof.live.agent.spool.spool.write_all", refuse)
+        patch.setattr("deepprof.live.segments.segment_files.write_all", refuse)
         assert not intake.put(batch(5, ["b"], 1), 5)
         intake.gap("buffer-full", 3)
         assert not intake.put(batch(5, ["c"], 2), 5)

@@ -77,7 +77,7 @@ def flip(file: Path, offset: int) -> None:
 
 def frame_offsets(file: Path) -> list[int]:
     """Return where the frames of a segment begin, found by their magic, which stands nowhere else here."""
-    from deepprof.live.service.journal.frames import MAGIC
+    from deepprof.live.service.journal.segments import MAGIC
 
     content, found, at = file.read_bytes(), [], 0
     while (at := content.find(MAGIC, at)) >= 0:

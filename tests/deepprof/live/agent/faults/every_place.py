@@ -22,7 +22,7 @@ from tests.deepprof.live.service.faults.injection import PLAN, InjectedError, in
 from tests.deepprof.live.service.faults.trying import main
 from tests.patience import PATIENCE_S
 
-install("deepprof.live.agent", "deepprof.live.process")
+install("deepprof.live.agent", "deepprof.live.process", "deepprof.live.segments")
 
 from deepprof.collectors.live.packets import Reason  # noqa: E402
 from deepprof.live.agent import node_agent as agent_module  # noqa: E402

@@ -25,7 +25,7 @@ from tests.deepprof.live.service.faults.not_passed import NOT_PASSED
 from tests.deepprof.live.service.faults.trying import StuckError, main
 from tests.patience import PATIENCE_S
 
-install("deepprof.live.service", "deepprof.live.process")
+install("deepprof.live.service", "deepprof.live.process", "deepprof.live.segments")
 
 import msgspec  # noqa: E402
 import polars as pl  # noqa: E402

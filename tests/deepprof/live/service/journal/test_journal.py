@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from deepprof.live.segments.segment_files import HEAD_NBYTES as HEAD
 from deepprof.live.service.folder import StoreError
 from deepprof.live.service.journal import Journal, JournalError, JournalFrame, JournalPlace
-from deepprof.live.service.journal.frames import HEADER, pack_blank, pack_header
-from deepprof.live.service.journal.segments import HEAD
+from deepprof.live.service.journal.segments import HEADER, pack_blank, pack_header
 from tests.deepprof.live.service.journal.building import contents, filled, flip, frame, opened, segments
 
 

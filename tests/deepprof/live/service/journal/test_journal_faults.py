@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from deepprof.live.service.journal import Journal, JournalFrame, JournalPlace
-from deepprof.live.service.journal.frames import HEADER
-from deepprof.live.service.journal.segments import path_of
+from deepprof.live.service.journal.segments import HEADER, path_of
 from tests.chance import draw_seed, examples
 from tests.deepprof.live.service.journal.building import contents, frame, opened, segments
 
