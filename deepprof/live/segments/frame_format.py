@@ -55,13 +55,16 @@ class FrameFormat:
 
     def pack(self, header: FrameHeader, payload: bytes, salt: int, offset: int) -> bytes:
         """Return the bytes of a header before its payload at `offset`."""
-        crc = zlib.crc32(payload, key_of(salt, offset))
-        return self.seal(header._replace(crc=crc), salt, offset)
+        key = key_of(salt, offset)
+        return self._sealed(header, zlib.crc32(payload, key), key)
 
     def seal(self, header: FrameHeader, salt: int, offset: int) -> bytes:
         """Return the bytes of a header as it is."""
-        fields = self.fields.pack(self.magic, header.kind, *header.numbers, header.length, header.crc)
-        return fields + CRC.pack(zlib.crc32(fields, key_of(salt, offset)))
+        return self._sealed(header, header.crc, key_of(salt, offset))
+
+    def _sealed(self, header: FrameHeader, crc: int, key: int) -> bytes:
+        fields = self.fields.pack(self.magic, header.kind, *header.numbers, header.length, crc)
+        return fields + CRC.pack(zlib.crc32(fields, key))
 
     def unpack(self, content: bytes, at: int, salt: int, offset: int) -> FrameHeader | None:
         """Return the header at `content[at]`, which is at `offset` in its segment; None where there is none."""
