@@ -1,6 +1,6 @@
 """Scraping the exporter over HTTP: time and bytes by the number of ranks, beside prometheus_client with as many lines.
 
-Before every scrape all numbers of all ranks have changed; the first scrape makes the lines, later ones fill them in.
+Before every scrape all numbers of all ranks have changed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from deepprof.live.service.exporter import DaemonSnapshot, serve_metrics
+from deepprof.live.service.exporter import DaemonSnapshot, Exporter
 from deepprof.live.service.views import BUCKETS_S, AccountView, DeviceView, LoopView, RankView
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Scrape:
 def measure(ranks: int, scrapes: int) -> tuple[list[Scrape], bytes]:
     """Return the cost of each scrape, the first one first, and what the last one read."""
     daemon, taken, body = Daemon(ranks), [], b""
-    exporter = serve_metrics(("127.0.0.1", 0), daemon.look)
+    exporter = Exporter(("127.0.0.1", 0), daemon.look)
     try:
         for _ in range(scrapes):
             daemon.prepare()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from deepprof.live.service.config.sections import ShareSection
-from deepprof.live.service.exporter import DaemonSnapshot, Exporter, serve_metrics
+from deepprof.live.service.exporter import DaemonSnapshot, Exporter
 from deepprof.live.service.senders import SenderView
 from deepprof.live.service.views import CollectorView, RankView
 from tests.deepprof.live.service.exporter.jobs import S, make_device, make_rank, make_snapshot
@@ -91,7 +91,7 @@ class Training:
 @contextmanager
 def exported(training: Training) -> Iterator[tuple[Exporter, str]]:
     """Serve the jobs; give the exporter and its HOST:PORT."""
-    exporter = serve_metrics(("127.0.0.1", 0), training.look)
+    exporter = Exporter(("127.0.0.1", 0), training.look)
     try:
         yield exporter, f"{exporter.address[0]}:{exporter.address[1]}"
     finally:

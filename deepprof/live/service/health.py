@@ -7,9 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from deepprof.live.service.access import find_metrics_address
-from deepprof.live.service.exporter.http import serve_metrics
-from deepprof.live.service.exporter.settings import ExporterSettings
-from deepprof.live.service.exporter.snapshot import DaemonSnapshot
+from deepprof.live.service.exporter import DaemonSnapshot, Exporter, ExporterSettings
 from deepprof.live.service.ingest import INVALID
 from deepprof.version import read_version
 
@@ -76,7 +74,7 @@ def exporting(config: Config, health: Health) -> Iterator[str]:
         return
     limits = config.exporter
     settings = ExporterSettings(vitals=health.engine.vitals)
-    exporter = serve_metrics(
+    exporter = Exporter(
         address, health.look, ttl_s=limits.job_ttl_ns / 1e9, series_cap=limits.series, settings=settings
     )
     try:

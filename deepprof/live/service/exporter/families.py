@@ -7,9 +7,8 @@ has many of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import accumulate
 from typing import Generic, Literal, TypeVar
 
@@ -17,11 +16,12 @@ from deepprof.live.service.exporter.snapshot import DaemonSnapshot
 from deepprof.live.service.senders import SenderView
 from deepprof.live.service.views import CollectorView, DeviceView, RankView
 
-__all__ = ["DAEMON", "DEVICE", "DEVICE_LABELS", "JOB", "JOB_LABELS", "RANK", "RANK_LABELS", "JobTotals", "MetricFamily"]
+__all__ = ["DAEMON", "DEVICE", "DEVICE_LABELS", "JOB", "JOB_LABELS", "RANK", "RANK_LABELS", "MetricFamily"]
 
 Kind = Literal["counter", "gauge", "histogram"]
 V = TypeVar("V")
 Labels = tuple[str, ...]
+JobRanks = Sequence[RankView]  # all ranks of a job, including those that are not shown one by one
 
 NS_PER_S = 1e9
 JOB_LABELS: Labels = ("job_id",)
@@ -32,51 +32,37 @@ LEVELS = ("full", "duty", "off")
 
 
 @dataclass(frozen=True, slots=True)
-class JobTotals:
-    """The sums over all ranks of a job, including those that are not shown one by one."""
-
-    job: str
-    ranks: int
-    connected: int
-    ended: int
-    world_size: int
-    received: int
-
-
-def one(_: object) -> tuple[Labels, ...]:
-    """Return the labels of a family that has one series and no label of its own."""
-    return ((),)
-
-
-@dataclass(frozen=True, slots=True)
 class MetricFamily(Generic[V]):
-    """A metric: `values` gives one number for each of the `series`, whose labels are named by `labels`.
+    """A metric: `samples` returns its numbers, each after the values of the metric's own `labels`.
 
-    A histogram has one value per bucket of `BUCKETS_S`, one for all, their sum and their number. `series` returns
-    everything on which the lines depend besides the numbers, so that lines are kept while it returns the same.
+    A histogram has a number per bucket of `BUCKETS_S`, one for all, their sum and their count.
     """
 
     name: str
     kind: Kind
     meaning: str
-    values: Callable[[V], Iterable[float]]
+    samples: Callable[[V], Sequence[tuple[Labels, float]]]
     labels: Labels = ()
-    series: Callable[[V], Sequence[Labels]] = one
-
-    @property
-    def varies(self) -> bool:
-        """Whether the series depend on the view."""
-        return self.series is not one
 
 
-def gauge(name: str, meaning: str, value: Callable[[V], float]) -> MetricFamily[V]:
-    """Return a gauge of one value."""
-    return MetricFamily(f"deepprof_{name}", "gauge", meaning, lambda view: (value(view),))
+def single(name: str, kind: Kind, meaning: str, value: Callable[[V], float | None]) -> MetricFamily[V]:
+    """Return a metric without labels of its own; no series while its value is None: a zero would be taken for one."""
+
+    def samples(view: V) -> tuple[tuple[Labels, float], ...]:
+        number = value(view)
+        return () if number is None else (((), number),)
+
+    return MetricFamily(f"deepprof_{name}", kind, meaning, samples)
+
+
+def gauge(name: str, meaning: str, value: Callable[[V], float | None]) -> MetricFamily[V]:
+    """Return a gauge; no series while its value is None."""
+    return single(name, "gauge", meaning, value)
 
 
 def counter(name: str, meaning: str, value: Callable[[V], float]) -> MetricFamily[V]:
     """Return a counter of one value."""
-    return MetricFamily(f"deepprof_{name}_total", "counter", meaning, lambda view: (value(view),))
+    return single(f"{name}_total", "counter", meaning, value)
 
 
 def seconds(name: str, meaning: str, value_ns: Callable[[V], int]) -> MetricFamily[V]:
@@ -84,76 +70,59 @@ def seconds(name: str, meaning: str, value_ns: Callable[[V], int]) -> MetricFami
     return counter(f"{name}_seconds", meaning, lambda view: value_ns(view) / NS_PER_S)
 
 
-def known(name: str, meaning: str, value: Callable[[V], float | None]) -> MetricFamily[V]:
-    """Return a gauge that has no series while its value is None: a zero would be taken for a value."""
-
-    def values(view: V) -> tuple[float, ...]:
-        found = value(view)
-        return () if found is None else (found,)
-
-    return MetricFamily(f"deepprof_{name}", "gauge", meaning, values, (), lambda view: ((),) if values(view) else ())
+def moment(name: str, meaning: str, value_ns: Callable[[V], int]) -> MetricFamily[V]:
+    """Return a gauge of a Unix time; no series while it is 0."""
+    return gauge(f"{name}_timestamp_seconds", meaning, lambda view: value_ns(view) / NS_PER_S or None)
 
 
 def collector(
     name: str, meaning: str, value: Callable[[CollectorView], float], kind: Kind = "gauge"
 ) -> MetricFamily[RankView]:
     """Return a metric from the status of a rank's collector; it has no series without a connected one or a status."""
-    return MetricFamily(
-        f"deepprof_collector_{name}",
-        kind,
-        meaning,
-        lambda view: [value(status) for status in find_status(view)],
-        (),
-        lambda view: [() for _ in find_status(view)],
-    )
+
+    def find(view: RankView) -> float | None:
+        return None if (status := find_status(view)) is None else value(status)
+
+    return single(f"collector_{name}", kind, meaning, find)
 
 
-def find_status(view: RankView) -> tuple[CollectorView, ...]:
-    """Return the status of a rank's collector, empty where it is not known now."""
-    return (view.status,) if view.status is not None and view.connected and not view.ended else ()
+def find_status(view: RankView) -> CollectorView | None:
+    """Return the status of a rank's collector, None where it is not known now."""
+    return view.status if view.connected and not view.ended else None
 
 
 def sender(
-    name: str, meaning: str, value: Callable[[SenderView], float], kind: Kind = "gauge"
+    name: str, meaning: str, value: Callable[[SenderView], float | None], kind: Kind = "gauge"
 ) -> MetricFamily[DaemonSnapshot]:
-    """Return a metric with a series for each sender."""
+    """Return a metric with a series for each sender whose value is not None."""
+
+    def samples(view: DaemonSnapshot) -> list[tuple[Labels, float]]:
+        numbers = ((each.sender, value(each)) for each in view.senders)
+        return [((token,), number) for token, number in numbers if number is not None]
+
+    return MetricFamily(f"deepprof_sender_{name}", kind, meaning, samples, ("token",))
+
+
+def tally(name: str, meaning: str, key: str, counts: Callable[[V], Mapping[str, int]]) -> MetricFamily[V]:
+    """Return a counter with a series for each key of a mapping, which is the value of the label `key`."""
     return MetricFamily(
-        f"deepprof_sender_{name}",
-        kind,
+        f"deepprof_{name}_total",
+        "counter",
         meaning,
-        lambda view: [value(each) for each in view.senders],
-        ("token",),
-        lambda view: [alone(each.sender) for each in view.senders],
+        lambda view: [((value,), count) for value, count in counts(view).items()],
+        (key,),
     )
 
 
-def share(name: str, meaning: str, value: Callable[[SenderView], int]) -> MetricFamily[DaemonSnapshot]:
-    """Return a limit with a series for each sender that has one."""
-    return MetricFamily(
-        f"deepprof_sender_{name}",
-        "gauge",
-        meaning,
-        lambda view: [value(each) for each in view.senders if value(each)],
-        ("token",),
-        lambda view: [alone(each.sender) for each in view.senders if value(each)],
-    )
+def one_of(values: Sequence[str], present: str) -> list[tuple[Labels, float]]:
+    """Return a sample for each possible value of a label: 1 for the one that is present, 0 for the others."""
+    return [((value,), int(value == present)) for value in values]
 
 
-def moment(name: str, meaning: str, value_ns: Callable[[V], int]) -> MetricFamily[V]:
-    """Return a gauge of a Unix time; no series while it is 0."""
-    return known(f"{name}_timestamp_seconds", meaning, lambda view: value_ns(view) / NS_PER_S or None)
-
-
-@cache
-def alone(key: str) -> Labels:
-    """Return a tuple of one label's value, the same object every time."""
-    return (key,)
-
-
-def cumulate(view: DeviceView) -> tuple[float, ...]:
+def cumulate(view: DeviceView) -> list[tuple[Labels, float]]:
     """Return the cumulative buckets that Prometheus expects, then their sum and number."""
     counts = list(accumulate(view.duration_counts))
-    return (*counts, view.duration_sum_ns / NS_PER_S, counts[-1])
+    return [((), number) for number in (*counts, view.duration_sum_ns / NS_PER_S, counts[-1])]
 
 
 RANK: tuple[MetricFamily[RankView], ...] = (
@@ -161,9 +130,8 @@ RANK: tuple[MetricFamily[RankView], ...] = (
         "deepprof_rank_info",
         "gauge",
         "Always 1; `host` is where the rank says it runs.",
-        lambda view: (1,),
+        lambda view: (((view.host,), 1),),
         ("host",),
-        lambda view: (alone(view.host),),
     ),
     gauge("rank_connected", "1 while a collector is connected for the rank.", lambda view: int(view.connected)),
     gauge("rank_ended", "1 after the rank's collector said that the recording is over.", lambda view: int(view.ended)),
@@ -180,30 +148,24 @@ RANK: tuple[MetricFamily[RankView], ...] = (
     ),
     counter("records_received", "Records that arrived.", lambda view: view.account.received),
     counter("records_accepted", "Records that were taken and analysed.", lambda view: view.account.accepted),
-    MetricFamily(
-        "deepprof_records_dropped_total",
-        "counter",
+    tally(
+        "records_dropped",
         "Records that were taken and then left out, by reason.",
-        lambda view: view.account.dropped.values(),
-        ("reason",),
-        lambda view: [alone(reason) for reason in view.account.dropped],
+        "reason",
+        lambda view: view.account.dropped,
     ),
-    MetricFamily(
-        "deepprof_records_kept_total",
-        "counter",
+    tally(
+        "records_kept",
         "Records that were taken and analysed, by kind: kernel, memcpy, memset, graph, sync, host_events, annotations, "
         "memory_events, or unknown, from before kinds were counted.",
-        lambda view: [each.accepted for each in view.account.kinds],
-        ("kind",),
-        lambda view: [alone(each.kind) for each in view.account.kinds],
+        "kind",
+        lambda view: {each.kind: each.accepted for each in view.account.kinds},
     ),
-    MetricFamily(
-        "deepprof_records_missing_total",
-        "counter",
+    tally(
+        "records_missing",
         "Records that never arrived, by reason, as the collector says: lost ones, and those that it left out.",
-        lambda view: view.account.missing.values(),
-        ("reason",),
-        lambda view: [alone(reason) for reason in view.account.missing],
+        "reason",
+        lambda view: view.account.missing,
     ),
     counter("records_invalid", "Records that break the protocol.", lambda view: view.account.invalid),
     counter("records_duplicate", "Records that had arrived before.", lambda view: view.account.duplicate),
@@ -220,9 +182,8 @@ RANK: tuple[MetricFamily[RankView], ...] = (
         "gauge",
         "1 for the level that holds: full, duty (a share of the time is recorded), off; 0 for the others. "
         "Absent where the collector does not say.",
-        lambda view: [int(status.level == level) for status in find_status(view) for level in LEVELS],
+        lambda view: one_of(LEVELS, status.level) if (status := find_status(view)) else (),
         ("level",),
-        lambda view: [alone(level) for _ in find_status(view) for level in LEVELS],
     ),
     collector("duty_ratio", "Share of the time that is recorded, as the collector says.", lambda it: it.duty_ratio),
     collector(
@@ -238,9 +199,8 @@ RANK: tuple[MetricFamily[RankView], ...] = (
         "deepprof_diagnosis_active",
         "gauge",
         "1 while the latest records show the finding; no series when they do not.",
-        lambda view: (1,) * len(view.findings),
+        lambda view: [(finding, 1) for finding in view.findings.items()],
         ("finding", "severity"),
-        lambda view: [*view.findings.items()],
     ),
 )
 
@@ -263,17 +223,17 @@ DEVICE: tuple[MetricFamily[DeviceView], ...] = (
         "Copies from the host inside those intervals; divided by them it is the interval overlap.",
         lambda view: view.interval_copy_ns_total,
     ),
-    known(
+    gauge(
         "iteration_confidence_ratio",
         "How sure the iteration is, 0 to 1; absent while none was found.",
         lambda view: None if view.loop is None else view.loop.confidence,
     ),
-    known(
+    gauge(
         "iteration_kernels",
         "Kernels of the main stream per iteration; absent while none was found.",
         lambda view: None if view.loop is None else view.loop.period,
     ),
-    known(
+    gauge(
         "iteration_events",
         "Device events of the last iteration; absent while there was none.",
         lambda view: view.last_events if view.iterations_total else None,
@@ -282,9 +242,8 @@ DEVICE: tuple[MetricFamily[DeviceView], ...] = (
         "deepprof_miner_state",
         "gauge",
         "1 for the state that holds: learning (no iteration so far), locked (followed), lost; 0 for the others.",
-        lambda view: [int(view.state == state) for state in STATES],
+        lambda view: one_of(STATES, view.state),
         ("state",),
-        lambda view: [alone(state) for state in STATES],
     ),
     counter("miner_resets", "Times that the loop was lost or replaced.", lambda view: view.resets_total),
     counter("graph_growth", "Times that the followed iteration became longer.", lambda view: view.growth_total),
@@ -296,22 +255,29 @@ DEVICE: tuple[MetricFamily[DeviceView], ...] = (
     seconds("compute", "Time in which a kernel ran that is no collective.", lambda view: view.compute_ns_total),
     seconds("copy", "Time in which a copy ran.", lambda view: view.copy_ns_total),
     seconds("copy_exposed", "Time in which a copy ran and no kernel.", lambda view: view.copy_exposed_ns_total),
-    MetricFamily(
-        "deepprof_copied_bytes_total",
-        "counter",
-        "Bytes copied, by kind (HtoD, DtoH, DtoD, PtoP, HtoH).",
-        lambda view: view.copied_nbytes.values(),
-        ("kind",),
-        lambda view: [alone(kind) for kind in view.copied_nbytes],
+    tally(
+        "copied_bytes", "Bytes copied, by kind (HtoD, DtoH, DtoD, PtoP, HtoH).", "kind", lambda view: view.copied_nbytes
     ),
 )
 
-JOB: tuple[MetricFamily[JobTotals], ...] = (
-    gauge("job_ranks", "Ranks of the job that have sent something and are not forgotten.", lambda view: view.ranks),
-    gauge("job_ranks_connected", "Ranks of the job with a connected collector.", lambda view: view.connected),
-    gauge("job_ranks_ended", "Ranks of the job whose recording is over.", lambda view: view.ended),
-    gauge("job_world_size", "Ranks that the job says it has; 0: it does not say.", lambda view: view.world_size),
-    counter("job_records_received", "Records that arrived from all ranks of the job.", lambda view: view.received),
+JOB: tuple[MetricFamily[JobRanks], ...] = (
+    gauge("job_ranks", "Ranks of the job that have sent something and are not forgotten.", len),
+    gauge(
+        "job_ranks_connected",
+        "Ranks of the job with a connected collector.",
+        lambda ranks: sum(rank.connected for rank in ranks),
+    ),
+    gauge("job_ranks_ended", "Ranks of the job whose recording is over.", lambda ranks: sum(r.ended for r in ranks)),
+    gauge(
+        "job_world_size",
+        "Ranks that the job says it has; 0: it does not say.",
+        lambda ranks: max(rank.world_size for rank in ranks),
+    ),
+    counter(
+        "job_records_received",
+        "Records that arrived from all ranks of the job.",
+        lambda ranks: sum(rank.account.received for rank in ranks),
+    ),
 )
 
 DAEMON: tuple[MetricFamily[DaemonSnapshot], ...] = (
@@ -319,9 +285,8 @@ DAEMON: tuple[MetricFamily[DaemonSnapshot], ...] = (
         "deepprof_build_info",
         "gauge",
         "Always 1; `version` is DeepProf's.",
-        lambda view: (1,),
+        lambda view: (((view.version,), 1),),
         ("version",),
-        lambda view: (alone(view.version),),
     ),
     gauge("ready", "1 while the daemon takes records and what it shows is fresh.", lambda view: int(view.ready)),
     moment("start", "When the daemon started.", lambda view: view.started_unix_ns),
@@ -338,9 +303,8 @@ DAEMON: tuple[MetricFamily[DaemonSnapshot], ...] = (
         "deepprof_refusals_total",
         "counter",
         "Streams, messages and calls that were refused, by reason and the name of the token; none: not known.",
-        lambda view: view.refusals_total.values(),
+        lambda view: [*view.refusals_total.items()],
         ("reason", "token"),
-        lambda view: list(view.refusals_total),
     ),
     sender("ranks", "Ranks of the sender that are held.", lambda each: each.ranks),
     sender("ranks_connected", "Ranks of the sender with a connected collector.", lambda each: each.connected),
@@ -355,16 +319,16 @@ DAEMON: tuple[MetricFamily[DaemonSnapshot], ...] = (
     ),
     sender("waiting_bytes", "Records of the sender taken and not yet analysed.", lambda each: each.waiting_nbytes),
     sender("kept_bytes", "Iteration history of the sender's jobs, about.", lambda each: each.kept_nbytes),
-    share("ranks_limit", "Ranks that the sender may have; absent: no limit.", lambda each: each.share.ranks),
-    share(
+    sender("ranks_limit", "Ranks that the sender may have; absent: no limit.", lambda each: each.share.ranks or None),
+    sender(
         "records_limit_per_second",
         "Records that the sender may bring in a second; absent: no limit.",
-        lambda each: each.share.records_per_s,
+        lambda each: each.share.records_per_s or None,
     ),
-    share(
+    sender(
         "kept_limit_bytes",
         "Iteration history that the sender's jobs may have; absent: no limit.",
-        lambda each: each.share.kept_nbytes,
+        lambda each: each.share.kept_nbytes or None,
     ),
     counter("examinations", "Times that the rules looked at a job's latest records.", lambda v: v.examinations_total),
 )

@@ -1,4 +1,4 @@
-"""HTTP for scrapes and probes, in a thread and an event loop of its own.
+"""`/metrics`, `/healthz` (no part has failed) and `/readyz` (ready, or why not) over HTTP, in an event loop of its own.
 
 There is no thread per connection: a client that sends or reads nothing costs a descriptor and no thread, so that
 neither it nor a long scrape delays a probe. Every answer closes its connection. Of too many connections the one that
@@ -10,18 +10,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
+from http import HTTPStatus
 
 from deepprof.collectors.errors import UsageError
-from deepprof.live.service.exporter.endpoints import ExporterPages, Look
-from deepprof.live.service.exporter.exposition import SERIES_CAP, TTL_S, Exposition
-from deepprof.live.service.exporter.http_messages import HEAD_NBYTES, HttpAnswer, RefusedRequestError, read_request, say
-from deepprof.live.service.exporter.settings import ExporterSettings
+from deepprof.live.process.supervision import FirstFailure
+from deepprof.live.service.exporter.exposition import SERIES_CAP, TTL_S, Exposition, measure_process
+from deepprof.live.service.exporter.snapshot import DaemonSnapshot
 
-__all__ = ["Exporter", "serve_metrics"]
+__all__ = ["CONNECTIONS", "CONTENT_TYPE", "SCRAPES", "Exporter", "ExporterSettings"]
 
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CONNECTIONS = 64
+SCRAPES = 4  # at a time: each holds its text, 5 MB with 1,000 ranks
+HEAD_NBYTES = 8192  # of a request; Prometheus sends about 300
 PIECE_NBYTES = 1 << 16  # written at a time, so that the whole answer is not copied into a buffer for a slow reader
 LINGER_S, LINGER_NBYTES = 1.0, 1 << 16  # for the rest of a refused request: closing before it would lose the answer
 MAX_PORT = 65_535
@@ -31,24 +38,66 @@ CLOSING_TURNS = 5  # of the loop, until sockets just accepted are connections, a
 log = logging.getLogger(__name__)
 
 
-def serve_metrics(
-    address: tuple[str, int],
-    look: Look,
-    *,
-    ttl_s: float = TTL_S,
-    series_cap: int = SERIES_CAP,
-    settings: ExporterSettings | None = None,
-) -> Exporter:
-    """Serve `/metrics`, `/healthz` and `/readyz` at host and port (0: any) until closed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExporterSettings:
+    """Settings of the exporter; times in seconds.
 
-    `look` is called from threads of the exporter, two at most at a time; it should only copy. `ttl_s` and `series_cap`
-    are as in `Exposition`. Raises `UsageError` where the address cannot be bound or prometheus_client is missing. The
-    caller decides whether other machines may connect: only `settings.authorize` restricts which clients that reach the
-    address can read metrics.
+    `authorize` takes a scrape's Authorization header ("" for none) and returns whether to answer; None: answer all.
+    Probes are always answered. `vitals` holds the daemon's failure if it has one, and a failure of the exporter.
     """
-    settings = settings or ExporterSettings()
-    pages = ExporterPages(look, Exposition(ttl_s=ttl_s, series_cap=series_cap), settings)
-    return Exporter(open_socket(address), pages, settings)
+
+    request_s: float = 10.0  # until a request has come
+    ready_s: float = 2.0  # until there is a snapshot of the daemon
+    answer_s: float = 15.0  # until an answer has been read; Prometheus waits 10 s for a scrape
+    authorize: Callable[[str], bool] | None = None
+    tls: ssl.SSLContext | None = None
+    vitals: FirstFailure = field(default_factory=FirstFailure)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """An answer; `extra` are whole header lines."""
+
+    status: int
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    extra: tuple[str, ...] = ()
+
+    @property
+    def head(self) -> bytes:
+        """The status line and headers."""
+        lines = (
+            f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}",
+            f"Content-Type: {self.content_type}",
+            f"Content-Length: {len(self.body)}",
+            "Cache-Control: no-store",
+            "X-Content-Type-Options: nosniff",
+            "Connection: close",
+            *self.extra,
+        )
+        return "\r\n".join((*lines, "", "")).encode()
+
+
+def say(status: int, text: str, *extra: str) -> HttpAnswer:
+    """Return an answer of one line."""
+    return HttpAnswer(status, f"{text}\n".encode(errors="backslashreplace"), extra=extra)
+
+
+class RefusedRequestError(Exception):
+    """A refused request, whose client gets `answer`; it may not have been read to its end."""
+
+    def __init__(self, status: int, text: str, *extra: str) -> None:
+        super().__init__(status)
+        self.answer = say(status, text, *extra)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """The parts of a request that are used; `authorization` is empty where there is none."""
+
+    method: str
+    path: str
+    authorization: str
 
 
 def open_socket(address: tuple[str, int]) -> socket.socket:
@@ -63,51 +112,37 @@ def open_socket(address: tuple[str, int]) -> socket.socket:
         raise UsageError(f"cannot serve metrics at {host}:{port}: {error}; choose another address") from error
 
 
-class HttpConnections:
-    """The open connections, oldest first, and whether their request is still awaited."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._awaited: dict[asyncio.StreamWriter, bool] = {}
-
-    def add(self, writer: asyncio.StreamWriter) -> None:
-        """Add a connection; if there are too many, cut the oldest without a request, else the oldest."""
-        if len(self._awaited) >= self.limit:
-            oldest = next((one for one, awaited in self._awaited.items() if awaited), next(iter(self._awaited)))
-            self.cut(oldest)
-        self._awaited[writer] = True
-
-    def asked(self, writer: asyncio.StreamWriter) -> None:
-        """Note that the connection's request has come."""
-        if writer in self._awaited:
-            self._awaited[writer] = False
-
-    def cut(self, writer: asyncio.StreamWriter) -> None:
-        """Close a connection, even if it has not read its answer."""
-        self.release(writer)
-        writer.transport.abort()
-
-    def cut_all(self) -> None:
-        """Close all connections."""
-        for writer in [*self._awaited]:
-            self.cut(writer)
-
-    def release(self, writer: asyncio.StreamWriter) -> None:
-        """Forget a connection that closes by itself."""
-        self._awaited.pop(writer, None)
-
-
 class Exporter:
-    """A running server of metrics; `address` is where it listens."""
+    """Serves `/metrics`, `/healthz` and `/readyz` at host and port (0: any) until closed; `address` is the bound one.
 
-    def __init__(self, listening: socket.socket, pages: ExporterPages, settings: ExporterSettings) -> None:
-        self.address: tuple[str, int] = listening.getsockname()[:2]
-        self._listening, self._pages, self._settings = listening, pages, settings
-        self._connections = HttpConnections(CONNECTIONS)
+    `look` is called from threads of the exporter, two at most at a time; it should only copy. `ttl_s` and `series_cap`
+    are as in `Exposition`. Raises `UsageError` where the address cannot be bound or prometheus_client is missing. The
+    caller decides whether other machines may connect: only `settings.authorize` restricts which clients that reach the
+    address can read metrics.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        look: Callable[[], DaemonSnapshot],
+        *,
+        ttl_s: float = TTL_S,
+        series_cap: int = SERIES_CAP,
+        settings: ExporterSettings | None = None,
+    ) -> None:
+        self._look, self._settings = look, settings or ExporterSettings()
+        self._exposition, self._process = Exposition(ttl_s=ttl_s, series_cap=series_cap), measure_process()
+        self._listening = open_socket(address)
+        self.address: tuple[str, int] = self._listening.getsockname()[:2]
+        # A thread each: a scrape waits for other scrapes, but a probe does not wait for scrapes.
+        self._scraper = ThreadPoolExecutor(1, "deepprof-scrape")
+        self._prober = ThreadPoolExecutor(1, "deepprof-probe")
+        self._slots = SCRAPES
+        self._awaited: dict[asyncio.StreamWriter, bool] = {}  # open connections, oldest first: is a request awaited?
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(
-            target=settings.vitals.guard("the exporter", self._run), name="deepprof-metrics", daemon=True
+            target=self._settings.vitals.guard("the exporter", self._run), name="deepprof-metrics", daemon=True
         )
         self._thread.start()
 
@@ -116,7 +151,8 @@ class Exporter:
         with suppress(RuntimeError):  # the loop is closed already
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(CLOSING_S)
-        self._pages.close()
+        for pool in (self._scraper, self._prober):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
@@ -129,29 +165,41 @@ class Exporter:
         self._loop.remove_reader(self._listening)
         for _ in range(CLOSING_TURNS):
             await asyncio.sleep(0)
-            self._connections.cut_all()
+            for writer in self._awaited:
+                writer.transport.abort()
         server.close()
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one connection; clients may leave at any time."""
-        self._connections.add(writer)
+        self._admit(writer)
         try:
             await self._answer(reader, writer)
             writer.close()
-            self._connections.release(writer)
-        except (OSError, EOFError):  # TimeoutError is an OSError
-            self._connections.cut(writer)
-        except asyncio.CancelledError:  # the exporter is closing
-            self._connections.cut(writer)
+        except (OSError, EOFError, asyncio.CancelledError):  # the client left or is too slow, or the exporter closes
+            writer.transport.abort()
         except Exception:
             log.exception("the exporter could not answer")
-            self._connections.cut(writer)
+            writer.transport.abort()
+        finally:
+            self._awaited.pop(writer, None)
+
+    def _admit(self, writer: asyncio.StreamWriter) -> None:
+        """Note a connection; if there are too many, cut the oldest without a request, else the oldest."""
+        if len(self._awaited) >= CONNECTIONS:
+            oldest = max(self._awaited, key=self._awaited.__getitem__)  # the first of equals
+            del self._awaited[oldest]
+            oldest.transport.abort()
+        self._awaited[writer] = True
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             request = await read_request(reader, self._settings.request_s)
-            self._connections.asked(writer)
-            await self._pages.answer(request, lambda answer: self._send(writer, answer, request.method == "GET"))
+            if writer in self._awaited:
+                self._awaited[writer] = False
+            if request.path == "/metrics":
+                await self._scrape(request, writer)
+            else:
+                await self._send(writer, await self._probe(request.path), request.method)
         except RefusedRequestError as refusal:
             await self._send(writer, refusal.answer)
             await linger(reader, writer)
@@ -161,15 +209,80 @@ class Exporter:
             log.exception("the exporter could not answer")
             await self._send(writer, say(500, "this is a bug of DeepProf; its log says more"))
 
-    async def _send(self, writer: asyncio.StreamWriter, answer: HttpAnswer, body: bool = True) -> None:
+    async def _scrape(self, request: HttpRequest, writer: asyncio.StreamWriter) -> None:
+        if self._settings.authorize is not None and not self._settings.authorize(request.authorization):
+            return await self._send(writer, say(401, "a token is needed", "WWW-Authenticate: Bearer"), request.method)
+        if not self._slots:
+            busy = say(503, f"{SCRAPES} scrapes are being read already", "Retry-After: 1")
+            return await self._send(writer, busy, request.method)
+        self._slots -= 1
+        try:
+            body = await self._loop.run_in_executor(self._scraper, self._render)
+            await self._send(writer, HttpAnswer(200, body, CONTENT_TYPE), request.method)
+        finally:
+            self._slots += 1
+        return None
+
+    def _render(self) -> bytes:
+        return self._exposition.render(self._observe()).encode() + self._process()
+
+    def _observe(self) -> DaemonSnapshot:
+        """Return a snapshot; errors become `RuntimeError`, so that none is taken for the connection's or a timeout."""
+        try:
+            return self._look()
+        except Exception as error:
+            raise RuntimeError("no snapshot of the daemon could be made") from error
+
+    async def _probe(self, path: str) -> HttpAnswer:
+        """Return the answer of another path than `/metrics`."""
+        if path == "/healthz":
+            return say(503, problem) if (problem := self._settings.vitals.problem) else say(200, "alive")
+        if path != "/readyz":
+            return say(404, "there are /metrics, /healthz and /readyz")
+        looking = self._loop.run_in_executor(self._prober, self._observe)
+        try:
+            snapshot = await asyncio.wait_for(looking, self._settings.ready_s)
+        except TimeoutError:
+            return say(503, f"the daemon did not say within {self._settings.ready_s:g} s how it is")
+        return say(200, "ready") if snapshot.ready else say(503, snapshot.why_not or "not ready")
+
+    async def _send(self, writer: asyncio.StreamWriter, answer: HttpAnswer, method: str = "GET") -> None:
         """Write an answer and wait until the client has taken it, for `answer_s` at most."""
         writer.transport.set_write_buffer_limits(high=0)  # so that drain() waits for the last byte
         async with asyncio.timeout(self._settings.answer_s):
             writer.write(answer.head)
-            for begin in range(0, len(answer.body) if body else 0, PIECE_NBYTES):
+            for begin in range(0, len(answer.body) if method == "GET" else 0, PIECE_NBYTES):
                 writer.write(answer.body[begin : begin + PIECE_NBYTES])
                 await writer.drain()
             await writer.drain()
+
+
+async def read_request(reader: asyncio.StreamReader, timeout_s: float) -> HttpRequest:
+    """Return the request whose head comes within `timeout_s` seconds, or raise a `RefusedRequestError`.
+
+    The reader's own limit bounds the head. A client that leaves raises `asyncio.IncompleteReadError`.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            head = await reader.readuntil(b"\r\n\r\n")
+    except TimeoutError:
+        raise RefusedRequestError(408, f"no request within {timeout_s:g} s") from None
+    except asyncio.LimitOverrunError:
+        raise RefusedRequestError(431, f"more than {HEAD_NBYTES} bytes of headers") from None
+    return parse_head(head.decode("latin-1"))
+
+
+def parse_head(head: str) -> HttpRequest:
+    """Return the request that a head describes."""
+    first, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
+    words = first.split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        raise RefusedRequestError(400, "this is no request of HTTP/1")
+    method, target, _ = words
+    if method not in ("GET", "HEAD"):
+        raise RefusedRequestError(405, "only GET and HEAD", "Allow: GET, HEAD")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
+    return HttpRequest(method, target.split("?", 1)[0], headers.get("authorization", ""))
 
 
 async def linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -19,8 +19,7 @@ __all__ = ["DaemonSnapshot"]
 class DaemonSnapshot:
     """A snapshot of the daemon. Times are Unix times of its clock in ns; sizes are bytes; `_total` only ever grows.
 
-    `ranks` are all ranks that the daemon knows, connected or not; the exporter alone decides which are shown. An
-    unchanged view should be the same object as before: its text is then not made again.
+    `ranks` are all ranks that the daemon knows, connected or not; the exporter alone decides which are shown.
     """
 
     now_unix_ns: int

@@ -13,9 +13,7 @@ import pytest
 
 from deepprof.collectors.errors import UsageError
 from deepprof.live.process.supervision import FirstFailure, ProcessFailedError
-from deepprof.live.service.exporter.http import serve_metrics
-from deepprof.live.service.exporter.settings import ExporterSettings
-from deepprof.live.service.exporter.snapshot import DaemonSnapshot
+from deepprof.live.service.exporter import DaemonSnapshot, Exporter, ExporterSettings
 from tests.patience import PATIENCE_S
 
 
@@ -92,7 +90,7 @@ def ask(port: int, page: str) -> tuple[int, str]:
 
 def test_liveness_is_false_with_the_reason_from_a_failure_on() -> None:
     vitals = FirstFailure()
-    exporter = serve_metrics(
+    exporter = Exporter(
         ("127.0.0.1", 0), lambda: DaemonSnapshot(now_unix_ns=1), settings=ExporterSettings(vitals=vitals)
     )
     try:

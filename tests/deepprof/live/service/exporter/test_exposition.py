@@ -14,9 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from deepprof.live.service.exporter import DaemonSnapshot
-from deepprof.live.service.exporter.exposition import SERIES_DROPPED, Exposition
+from deepprof.live.service.exporter.exposition import SERIES_DROPPED, Exposition, measure_process
 from deepprof.live.service.exporter.families import DAEMON, DEVICE, JOB, RANK
-from deepprof.live.service.exporter.process import ProcessMetrics
 from deepprof.live.service.views import BUCKETS_S, AccountView, CollectorView, DeviceView, RankView
 from tests.deepprof.live.service.exporter.jobs import START_NS, S, make_device, make_rank, make_snapshot
 
@@ -170,7 +169,7 @@ def test_ranks_without_devices_or_iterations_are_read(devices: tuple[DeviceView,
 def test_promtool_finds_nothing_to_complain_about(text: str) -> None:
     if shutil.which("promtool") is None:
         pytest.skip("promtool is not installed (apt-get install prometheus)")
-    whole = text + ProcessMetrics().render()
+    whole = text + measure_process()().decode()
     done = subprocess.run(["promtool", "check", "metrics"], input=whole, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 

@@ -14,9 +14,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from deepprof.collectors.errors import UsageError
-from deepprof.live.service.exporter import DaemonSnapshot, Exporter, ExporterSettings, serve_metrics
-from deepprof.live.service.exporter.endpoints import CONTENT_TYPE, SCRAPES
-from deepprof.live.service.exporter.http import CONNECTIONS
+from deepprof.live.service.exporter import DaemonSnapshot, Exporter, ExporterSettings
+from deepprof.live.service.exporter.http import CONNECTIONS, CONTENT_TYPE, SCRAPES
 from tests.deepprof.live.service.exporter.jobs import START_NS, make_device, make_rank, make_snapshot
 from tests.patience import PATIENCE_S
 
@@ -28,7 +27,7 @@ LARGE = make_snapshot(*(make_rank("a", rank, START_NS, make_device(3)) for rank 
 def serving(
     look: Callable[[], DaemonSnapshot] = lambda: SMALL, settings: ExporterSettings | None = None
 ) -> Iterator[Exporter]:
-    exporter = serve_metrics(("127.0.0.1", 0), look, settings=settings)
+    exporter = Exporter(("127.0.0.1", 0), look, settings=settings)
     try:
         yield exporter
     finally:
@@ -237,7 +236,7 @@ def test_many_at_once_are_all_answered(exporter: Exporter) -> None:
 def test_an_address_that_is_taken_is_a_usage_error(exporter: Exporter) -> None:
     for address in (exporter.address, ("127.0.0.1", 70_000), ("256.0.0.1", 0)):
         with pytest.raises(UsageError, match="choose another") as caught:
-            serve_metrics(address, lambda: SMALL)
+            Exporter(address, lambda: SMALL)
         assert "\n" not in str(caught.value)
 
 
@@ -254,4 +253,4 @@ def test_closing_twice_is_closing_once() -> None:
 def test_without_prometheus_client_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "prometheus_client", None)
     with pytest.raises(UsageError, match=r'pip install "deepprof\[service\]"'):
-        serve_metrics(("127.0.0.1", 0), lambda: SMALL)
+        Exporter(("127.0.0.1", 0), lambda: SMALL)

@@ -21,7 +21,6 @@ ONE_SENDER = "nobody takes over the rank of another sender; test_shares.py has s
 FULL_HOUSE = "neither four scrapes at a time nor one without its token; exporter/test_http.py has both"
 DAY_LATER = "nobody is silent for a day"
 HISTORY = "no disk refuses to be read"
-GONE = "no client leaves while it is answered; exporter/test_http.py has some that do"
 ON_ITS_WAY = "nobody comes back while something of theirs is on its way; test_engine_streams.py does"
 
 NOT_PASSED = {
@@ -39,10 +38,9 @@ NOT_PASSED = {
     "service.engine:Engine.send_away: self.let_go(rank)": NO_LIMIT,
     "service.examiner.examiner:Examiner.run: asyncio.sleep(PAUSE_S)": ONCE_MORE,
     "service.examiner.examiner:Examiner.run: asyncio.sleep(PAUSE_S) (2)": ONCE_MORE,
-    "service.exporter.http:HttpConnections.cut: called": GONE,
     "service.exporter.http:Exporter._answer: self._send(writer, say(500, 'this is a bug of DeepProf; its ": ONCE_MORE,
-    "service.exporter.endpoints:ExporterPages._scrape: send(say(401, 'a token is needed', 'WWW-Authenticate: Bearer": FULL_HOUSE,  # noqa: E501 - the code names it so
-    "service.exporter.endpoints:ExporterPages._scrape: send(say(503, f'{SCRAPES} scrapes are being read already', '": FULL_HOUSE,  # noqa: E501 - the code names it so
+    "service.exporter.http:Exporter._scrape: self._send(writer, say(401, 'a token is needed', 'WWW-Authen": FULL_HOUSE,
+    "service.exporter.http:Exporter._scrape: self._send(writer, busy, request.method)": FULL_HOUSE,
     "service.housekeeping:try_again: asyncio.to_thread(try_disk, engine)": BAD_DISK,
     "service.query:QueryServicer.ListIterations: context.abort(grpc.StatusCode.UNAVAILABLE, f'the history can": HISTORY,
     "service.query:QueryServicer.ReadWindow: context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f'nothing w": READERS,
