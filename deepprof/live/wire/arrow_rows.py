@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,10 +17,11 @@ from deepprof.live.wire.arrow_schema import TEXT_VIEW
 from deepprof.live.wire.errors import MalformedArrowError
 from deepprof.live.wire.flatbuffer import FlatTable
 
-__all__ = ["Piece", "measure_rows", "write_head"]
+__all__ = ["Piece", "measure_rows", "read_texts", "write_head"]
 
 LENGTH, NODES, BUFFERS, COMPRESSION, PARTS = 0, 1, 2, 3, 4  # fields of a batch of rows
 OFFSET_NBYTES, VIEW_NBYTES = 8, 16  # size of an offset and of a view, the two ways to locate a text
+INLINE_NBYTES = 12  # bytes of a text that fit into its view; no category is longer
 
 Buffer = tuple[int, int]  # its offset in the body, and its length in bytes
 
@@ -115,6 +117,19 @@ def text_places(rows: int, text: str) -> int:
 def measure_views(body: memoryview, column: tuple[Buffer, ...], rows: int) -> int:
     """Return the bytes of the texts that `rows` views refer to; a shared text counts for each view."""
     return int(np.frombuffer(body, "<u4", 4 * rows, column[1][0])[::4].sum(dtype=np.int64)) if rows else 0
+
+
+def read_texts(piece: Piece, text: str) -> Iterator[bytes]:
+    """Yield the texts of the only column; a text that is too long for a category or out of bounds comes out changed."""
+    places, body = piece.columns[0][1][0], piece.body
+    if text == TEXT_VIEW:
+        for at in range(places, places + VIEW_NBYTES * piece.rows, VIEW_NBYTES):
+            yield bytes(body[at + 4 : at + 4 + min(struct.unpack_from("<I", body, at)[0], INLINE_NBYTES + 1)])
+        return
+    start, nbytes = piece.columns[0][2]
+    offsets = struct.unpack_from(f"<{piece.rows + 1}q", body, places)
+    for first, last in pairwise(offsets):
+        yield bytes(body[start + first : start + last]) if 0 <= first <= last <= nbytes else b""
 
 
 def write_head(piece: Piece) -> bytes:

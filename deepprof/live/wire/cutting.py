@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from deepprof.collectors.time_range import SIDE_TABLES
 from deepprof.collectors.trace import RECORD_TABLES, Trace
@@ -15,11 +16,12 @@ from deepprof.live.wire.errors import WireError
 from deepprof.live.wire.limits import LIMITS, WireLimits
 from deepprof.live.wire.naming import NewNames
 from deepprof.live.wire.records import KINDS
-from deepprof.live.wire.stretches import Ends, find_stretches
 from deepprof.v1 import records_pb2 as pb
 
 __all__ = ["INTERRUPTED", "cut", "cut_with_gaps"]
 
+Ends = tuple[int, ...]
+"""How many rows of each table come before a place in time."""
 NOTHING: Ends = (0,) * len(RECORD_TABLES)
 INTERRUPTED = "interrupted"  # reason of a gap at a break of the recording
 HOST = RECORD_TABLES.index("host_events")
@@ -143,6 +145,33 @@ class TraceCutter:
         """Return the earliest start in ns of the records from `at` on; behind the last record, its start plus 1 ns."""
         after = [int(times[a]) for times, a in zip(self.starts, at, strict=True) if a < len(times)]
         return min(after) if after else max((int(times[-1]) + 1 for times in self.starts if len(times)), default=0)
+
+
+def find_stretches(starts: Sequence[NDArray[np.int64]], since: Ends, until: Ends, records: int) -> Iterator[Ends]:
+    """Yield where each stretch of `records` rows ends, from `since` to `until`; the last may have fewer.
+
+    `starts` are the sorted times of each table. Among rows of the same time those of an earlier table come first. Takes
+    memory for one stretch.
+    """
+    at = since
+    while at != until:
+        rest = [times[a : min(a + records, b)] for times, a, b in zip(starts, at, until, strict=True)]
+        taken = count_taken(rest, records)
+        at = tuple(a + int(more) for a, more in zip(at, taken, strict=True))
+        yield at
+
+
+def count_taken(rest: Sequence[NDArray[np.int64]], records: int) -> Sequence[int]:
+    """Return how many rows of each table are among the first `records` rows."""
+    sizes = [len(times) for times in rest]
+    if sum(sizes) <= records:
+        return sizes
+    if max(sizes) == sum(sizes):
+        return [min(size, records) for size in sizes]
+    sources = np.repeat(np.arange(len(rest)), sizes)
+    order = np.argsort(np.concatenate(rest), kind="stable")[:records]
+    counts: list[int] = np.bincount(sources[order], minlength=len(rest)).tolist()
+    return counts
 
 
 def encode(table: str, rows: pl.DataFrame) -> pb.Table:

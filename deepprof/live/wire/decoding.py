@@ -13,13 +13,14 @@ from io import BytesIO
 import polars as pl
 
 from deepprof.collectors.trace import TABLES, empty_table
-from deepprof.live.wire.arrow_codes import check_codes, dictionary_id
 from deepprof.live.wire.arrow_messages import DICTIONARY, END, ROWS, SCHEMA, ArrowMessage, frame_head, split_stream
-from deepprof.live.wire.arrow_rows import Piece, measure_rows, write_head
+from deepprof.live.wire.arrow_rows import Piece, measure_rows, read_texts, write_head
 from deepprof.live.wire.arrow_schema import TEXT_VIEW, Layout, read_layout
 from deepprof.live.wire.errors import MalformedArrowError
 
 __all__ = ["Pieces", "decode_table", "encode_table", "measure_table"]
+
+CODES_ID, CODES_ROWS, CODES_DELTA = 0, 1, 2  # fields of a dictionary
 
 Pieces = tuple[str, list[Piece]]
 """How the texts of a stream are stored (TEXT or TEXT_VIEW), and its rows."""
@@ -51,7 +52,7 @@ def measure_pieces(messages: Iterable[ArrowMessage], table: str, layout: Layout)
     missing = dict(layout.codes)
     for message in messages:
         if message.kind == DICTIONARY:
-            column = missing.pop(dictionary_id(message), None)
+            column = missing.pop(message.head.number(CODES_ID, "q"), None)
             if column is None:
                 raise MalformedArrowError("a dictionary comes twice, or is no column's")
             check_codes(message, categories(table, column), layout.text)
@@ -59,6 +60,16 @@ def measure_pieces(messages: Iterable[ArrowMessage], table: str, layout: Layout)
             yield measure_rows(message.head, message.body, layout.widths, layout.text)
         else:
             raise MalformedArrowError("its messages are not a schema, its dictionaries, and rows")
+
+
+def check_codes(message: ArrowMessage, expected: pl.Series, text: str) -> None:
+    """Raise `MalformedArrowError` unless a dictionary holds exactly the `expected` texts, in their order."""
+    rows = message.head.table(CODES_ROWS)
+    if rows is None or message.head.number(CODES_DELTA, "B"):
+        raise MalformedArrowError("a dictionary comes in parts")
+    piece = measure_rows(rows, message.body, (0,), text)
+    if piece.rows != len(expected) or list(read_texts(piece, text)) != [word.encode() for word in expected]:
+        raise MalformedArrowError(f"a dictionary is not {', '.join(expected)}")
 
 
 def categories(table: str, column: str) -> pl.Series:
