@@ -50,7 +50,7 @@ RankText = list[str]
 
 
 class Exposition:
-    """Writes snapshots as text. Not for several threads at once.
+    """Writes snapshots as text; keeps the lines of each rank until its view changes. Not for several threads at once.
 
     A rank is shown while its collector is connected and for `ttl_s` seconds after its last record. If there are more
     than `series_cap` series, the oldest ranks are shown, each with all its series.
@@ -58,14 +58,21 @@ class Exposition:
 
     def __init__(self, *, ttl_s: float = TTL_S, series_cap: int = SERIES_CAP) -> None:
         self._ttl_ns, self._cap = int(ttl_s * NS_PER_S), series_cap
+        self._written: dict[tuple[str, int], tuple[RankView, RankText]] = {}
         self._dropped = 0
 
     def render(self, snapshot: DaemonSnapshot) -> str:
         """Return the snapshot in the text format, version 0.0.4."""
         shown = self._shown(snapshot)
         jobs = self._fit_jobs(group_jobs(snapshot.ranks, dict.fromkeys(view.job for view in shown)))
-        ranks = self._fit(map(write_rank, shown), len(jobs) * len(JOB))
+        self._written = {(view.job, view.rank): (view, self._write(view)) for view in shown}
+        ranks = self._fit((texts for _, texts in self._written.values()), len(jobs) * len(JOB))
         return "".join(self._lines(snapshot, jobs, ranks))
+
+    def _write(self, view: RankView) -> RankText:
+        """Return the lines of a rank, those of the last scrape where it is the same."""
+        last, texts = self._written.get((view.job, view.rank), (None, []))
+        return texts if last is view or last == view else write_rank(view)
 
     def _shown(self, snapshot: DaemonSnapshot) -> list[RankView]:
         """Return the ranks that are not too old, in the order in which they were first seen."""
