@@ -1,20 +1,19 @@
 """The state of a matcher as bytes: all it needs to resume, checked field by field before it is used.
 
-Layout, little-endian: magic, version, CRC-32 of what follows; sixteen int64: symbol width, period, four options, the
-position; then the template and the symbols kept, `width` (2 or 4) bytes each; then hits and re-locks, an int64 per
-phase. The size is at most 24 bytes per symbol of the template and 17,000 more, whatever the stream's length.
+Layout, after the head of `SavedFormat`: sixteen int64: symbol width, period, four options, the position; then the
+template and the symbols kept, `width` (2 or 4) bytes each; then hits and re-locks, an int64 per phase. The size is at
+most 24 bytes per symbol of the template and 17,000 more, whatever the stream's length.
 """
 
 from __future__ import annotations
 
-import struct
-import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from deepprof.mining.saved_bytes import SavedFormat, read_array
 from deepprof.mining.symbols import MAX_SYMBOL, SymbolArray
 
 if TYPE_CHECKING:
@@ -22,11 +21,10 @@ if TYPE_CHECKING:
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
-MAGIC, VERSION = b"DPMATCH\0", 1
+NUMBERS = 16
+FORMAT = SavedFormat(b"DPMATCH\0", "a", "matcher", 8 * NUMBERS)
 FARTHEST = 2**62
 """The largest stream position, so that no sum of two positions overflows an int64."""
-
-_HEAD, _NUMBERS = struct.Struct("<8sII"), struct.Struct("<16q")
 
 
 class MatcherPosition(NamedTuple):
@@ -83,10 +81,8 @@ class MatcherSnapshot:
 
     def to_bytes(self) -> bytes:
         """Return the snapshot in the layout of this module."""
-        numbers = _NUMBERS.pack(self.template.itemsize, self.template.size, *self.options, *self.place)
-        arrays = (self.template, self.tail, self.hits, self.relocks)
-        body = b"".join([numbers, *(array.astype(array.dtype.newbyteorder("<")).tobytes() for array in arrays)])
-        return _HEAD.pack(MAGIC, VERSION, zlib.crc32(body)) + body
+        numbers = (self.template.itemsize, self.template.size, *self.options, *self.place)
+        return FORMAT.seal(np.array(numbers, np.int64), self.template, self.tail, self.hits, self.relocks)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> MatcherSnapshot:
@@ -95,36 +91,16 @@ class MatcherSnapshot:
         Raises:
             ValueError: for bytes that are not in the layout, or of another version.
         """
-        body = _body(data)
-        width, period, *rest = _NUMBERS.unpack_from(body)
+        body = FORMAT.open(data)
+        width, period, *rest = read_array(body, np.int64, NUMBERS, 0).tolist()
         if width not in (2, 4) or period < 1:
-            raise _damaged(f"it cannot hold {period} symbols of {width} bytes")
-        tail, odd = divmod(len(body) - _NUMBERS.size - (width + 16) * period, width)
+            raise FORMAT.damaged(f"it cannot hold {period} symbols of {width} bytes")
+        tail, odd = divmod(len(body) - FORMAT.least_nbytes - (width + 16) * period, width)
         if tail < 0 or odd:
-            raise _damaged(f"{len(data)} bytes are not what a template of {period} symbols takes")
-        at = _NUMBERS.size
-        symbols = _stored(body, f"<u{width}", period + tail, at)
-        counts = _stored(body, "<i8", 2 * period, at + symbols.nbytes)
-        halves = symbols[:period], symbols[period:].copy(), counts[:period], counts[period:]
-        return cls(halves[0], tuple(rest[:4]), MatcherPosition(*rest[4:]), *halves[1:])
-
-
-def _body(data: bytes) -> bytes:
-    if len(data) < _HEAD.size or not data.startswith(MAGIC):
-        raise ValueError("these bytes are not the saved state of a matcher")
-    _, version, checksum = _HEAD.unpack_from(data)
-    if version != VERSION:
-        raise ValueError(f"the saved state of the matcher is of version {version}; this program reads {VERSION}")
-    body = data[_HEAD.size :]
-    if len(body) < _NUMBERS.size or zlib.crc32(body) != checksum:
-        raise _damaged("length or checksum is wrong")
-    return body
-
-
-def _stored(body: bytes, dtype: str, count: int, at: int) -> npt.NDArray[Any]:
-    """Return `count` numbers from byte `at` on, copied in the machine's own byte order."""
-    stored = np.frombuffer(body, dtype, count, at)
-    return stored.astype(stored.dtype.newbyteorder("="))
+            raise FORMAT.damaged(f"{len(data)} bytes are not what a template of {period} symbols takes")
+        symbols = read_array(body, f"u{width}", period + tail, FORMAT.least_nbytes)
+        hits, relocks = read_array(body, np.int64, 2 * period, len(body) - 16 * period).reshape(2, period)
+        return cls(symbols[:period], tuple(rest[:4]), MatcherPosition(*rest[4:]), symbols[period:], hits, relocks)
 
 
 def check(snapshot: MatcherSnapshot, plan: MatchPlan) -> None:
@@ -133,9 +109,7 @@ def check(snapshot: MatcherSnapshot, plan: MatchPlan) -> None:
     Raises:
         ValueError: stating what is inconsistent.
     """
-    for what, holds in _claims(snapshot, plan).items():
-        if not holds:
-            raise _damaged(f"{what} cannot be")
+    FORMAT.check(_claims(snapshot, plan))
 
 
 def _claims(snapshot: MatcherSnapshot, plan: MatchPlan) -> dict[str, bool]:
@@ -167,7 +141,3 @@ def _is_pass(place: MatcherPosition, period: int) -> bool:
         return place.first == -1 and not place.locked and place.phase == place.matched == place.edits == 0
     seen = place.at - place.first
     return 0 <= place.matched <= min(seen, period) and 0 <= place.edits <= seen + period
-
-
-def _damaged(why: str) -> ValueError:
-    return ValueError(f"the saved state of the matcher is truncated or damaged: {why}")

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from deepprof.mining.evidence import Evidence
 from deepprof.mining.online.loop_tracker import MAX_WINDOW, MIN_WINDOW, PIECE, LoopTracker
-from deepprof.mining.online.packing import pack, unpack
 from deepprof.mining.online.progress import IterationBatch, LockedLoop, MinerCounts, MinerEvent, State
 from deepprof.mining.online.recent import check_evidence
-from deepprof.mining.online.state import from_fields, to_fields
+from deepprof.mining.online.state import from_bytes, to_bytes
 from deepprof.mining.symbols import Symbols, as_symbols
 from deepprof.plurals import counted, verb
 
@@ -134,7 +133,7 @@ class OnlineMiner:
         The size is some 4 bytes for each of the 2^17 symbols kept, plus the size of the evidence on them. The bytes
         depend on what was fed, not on the chunks.
         """
-        return pack(to_fields(self._loop_tracker))
+        return to_bytes(self._loop_tracker)
 
     @classmethod
     def restore(cls, data: bytes) -> OnlineMiner:
@@ -144,7 +143,7 @@ class OnlineMiner:
             ValueError: for any other bytes, stating what is wrong with them.
         """
         miner = cls.__new__(cls)
-        miner._loop_tracker = from_fields(unpack(data))
+        miner._loop_tracker = from_bytes(data)
         return miner
 
     def _refuse_when_finished(self) -> None:

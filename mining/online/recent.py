@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from deepprof.mining.evidence import Evidence, Family, Trust
+from deepprof.mining.matcher_state import FARTHEST
 from deepprof.mining.online.ring import Ring
 
-__all__ = ["FARTHEST", "MAX_NAMES", "SIGNALS", "RecentEvidence", "check_evidence"]
+__all__ = ["MAX_FAMILIES", "MAX_NAMES", "SIGNALS", "RecentEvidence", "check_evidence"]
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -28,8 +29,6 @@ MAX_FAMILIES = 64
 MAX_NAMES = 1 << 20
 """Symbols that can be marked as an optimizer's."""
 NOTHING = Evidence()
-FARTHEST = 2**62
-"""No position is larger, so that no sum of two overflows."""
 
 
 def check_evidence(evidence: Evidence | None, length: int) -> Evidence:

@@ -64,10 +64,13 @@ class Ring(Generic[Value]):
         shift = self._used - self.end
         return self._values[first + shift : end + shift]
 
-    def restore(self, values: npt.NDArray[Value], end: int) -> None:
-        """Restore the values that `read(begin, end)` returned before."""
-        self._values[: len(values)] = values
-        self._used, self.end = len(values), end
+    @classmethod
+    def restored(cls, values: npt.NDArray[Value], size: int, start: int, end: int) -> Ring[Value]:
+        """Return the ring of so many values from which `read(begin, end)` returned these."""
+        ring = cls(size, values.dtype, start)
+        ring._values[: len(values)] = values
+        ring._used, ring.end = len(values), end
+        return ring
 
     def widen(self, dtype: npt.DTypeLike) -> None:
         """Convert the values to a larger type."""

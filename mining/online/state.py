@@ -1,287 +1,346 @@
-"""Convert the state of the online miner to fields that can be saved, and back; every field is checked."""
+"""The state of the online miner as bytes: fields as JSON, their arrays behind it; all of it is checked before use.
+
+Layout, after the head of `SavedFormat`: the length of a JSON text, an uint64; the text; then the arrays one after the
+other. The text has `{"array": [type, length]}` in the place of each. The classes here are the text's fields.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any, TypeAlias, TypeVar, get_args
+import json
+from dataclasses import astuple, dataclass
+from typing import Annotated, Any, TypeAlias, get_args
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from deepprof.mining.evidence import Family, Trust
+from deepprof.mining.evidence import Family
 from deepprof.mining.iterations import Iterations
-from deepprof.mining.matcher_state import MatcherSnapshot
+from deepprof.mining.matcher_state import FARTHEST, MatcherSnapshot
 from deepprof.mining.matching import Matcher
 from deepprof.mining.online.drift import DriftWatch, EditedIteration
 from deepprof.mining.online.joining import JoinedVariants
 from deepprof.mining.online.loop_tracker import MAX_EVENTS, MAX_KNOWN, MAX_WINDOW, MIN_WINDOW, LoopTracker
 from deepprof.mining.online.match_watch import MOST_PATIENT, MatchWatch
-from deepprof.mining.online.packing import CheckedFields, damaged
-from deepprof.mining.online.progress import Kind, LockedLoop, MinerCounts, MinerEvent, State
-from deepprof.mining.online.recent import FARTHEST, MAX_FAMILIES, SIGNALS, RecentEvidence
+from deepprof.mining.online.progress import LockedLoop, MinerCounts, MinerEvent, State
+from deepprof.mining.online.recent import MAX_FAMILIES, SIGNALS, RecentEvidence
 from deepprof.mining.online.ring import Ring
 from deepprof.mining.online.schedule import NEVER, DecisionSchedule
-from deepprof.mining.online.template_tracker import NO_ITERATIONS, IterationSegmenter, TemplateTracker
+from deepprof.mining.online.template_tracker import IterationSegmenter, TemplateTracker
 from deepprof.mining.phase import Source
-from deepprof.mining.symbols import MAX_SYMBOL, SymbolArray, as_symbols
+from deepprof.mining.saved_bytes import SavedFormat, read_array
+from deepprof.mining.symbols import MAX_SYMBOL, as_symbols
 
-__all__ = ["from_fields", "to_fields"]
+__all__ = ["from_bytes", "to_bytes"]
 
-Saved: TypeAlias = dict[str, object]
-Choice = TypeVar("Choice", bound=str)
+Array: TypeAlias = npt.NDArray[Any]
+Int64s: TypeAlias = npt.NDArray[np.int64]
+UInt32s: TypeAlias = npt.NDArray[np.uint32]
+Position: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=FARTHEST)]
 
+FORMAT = SavedFormat(b"DPONLINE", "an", "online miner", least_nbytes=8)
+TYPES = {name: np.dtype(name) for name in ("u1", "u2", "u4", "i8", "f8", "b1")}
 MAX_COUNT = 2**31  # largest count, except for positions
+UNCHANGED = ("window", "ended", "schedule", "state", "watch", "loops", "last_gap", "counts")  # saved as they are
 
 
-def to_fields(loop_tracker: LoopTracker) -> Saved:
-    """Return everything that the loop tracker needs to continue."""
-    ring, tracker = loop_tracker.ring, loop_tracker.tracker
-    return {
-        "window": loop_tracker.window,
-        "ended": loop_tracker.ended,
-        "position": ring.end,
-        "symbols": as_symbols(ring.read(ring.begin, ring.end)),
-        "evidence": _evidence_fields(loop_tracker.evidence),
-        "schedule": asdict(loop_tracker.schedule),
-        "state": loop_tracker.state,
-        "lock": None if loop_tracker.lock is None else _lock_fields(loop_tracker.lock),
-        "tracker": None if tracker is None else _tracker_fields(tracker),
-        "watch": asdict(loop_tracker.watch),
-        "drift": {**asdict(loop_tracker.drift), "recent": np.array(loop_tracker.drift.recent, np.int64).ravel()},
-        "known": [_lock_fields(lock) for lock in loop_tracker.known],
-        "loops": loop_tracker.loops,
-        "last_gap": loop_tracker.last_gap,
-        "counts": asdict(loop_tracker.counts),
-        "events": [asdict(event) for event in loop_tracker.events],
-    }
+@dataclass(frozen=True, slots=True)
+class SavedLoop:
+    """A `LockedLoop`; `mined` is None while the template is the mined one."""
+
+    number: int
+    template: Array
+    mined: Array | None
+    confidence: float
+    evidence: str
+    source: Source
+    variants: UInt32s
+    joined: UInt32s
+    reviewed: bool
+
+    @classmethod
+    def of(cls, loop: LockedLoop) -> SavedLoop:
+        """Return the loop's fields."""
+        mined = as_symbols(loop.mined) if loop.has_drifted else None
+        why, joined = (loop.confidence, loop.evidence, loop.source), loop.joined
+        return cls(loop.number, as_symbols(loop.template), mined, *why, joined.variants, joined.symbols, loop.reviewed)
+
+    def restored(self) -> LockedLoop:
+        """Return the loop."""
+        template = as_symbols(self.template)
+        mined = template if self.mined is None else as_symbols(self.mined)
+        joined, why = JoinedVariants.make(self.variants, self.joined), (self.confidence, self.evidence, self.source)
+        return LockedLoop(self.number, template, mined, *why, joined, self.reviewed)
+
+    def is_possible(self, loops: int, size: int) -> bool:
+        """Return whether it can be one of so many loops, in a stream of which `size` symbols are kept."""
+        templates = [template for template in (self.template, self.mined) if template is not None]
+        return (
+            0 <= self.number < loops
+            and all(template.dtype.kind == "u" and 0 < len(template) <= size for template in templates)
+            and len(self.variants) == len(self.joined)
+            and bool((self.variants[1:] > self.variants[:-1]).all() and (self.joined < self.variants).all())
+            and is_within(self.variants, 0, MAX_SYMBOL)
+        )
 
 
-def _evidence_fields(evidence: RecentEvidence) -> Saved:
-    families = [asdict(family) for family in evidence.families.values()]
-    signals = {
-        name: {"start": ring.start, "values": ring.read(ring.begin, ring.end)}
-        for name, ring in evidence.signals.items()
-    }
-    return {"start": evidence.start, "optimizer": evidence.optimizer, "families": families, "signals": signals}
+@dataclass(frozen=True, slots=True)
+class SavedTracker:
+    """A `TemplateTracker` and its segmenter."""
+
+    matcher: npt.NDArray[np.uint8]
+    good_end: Position
+    matched: Position
+    opens: bool
+    cut: bool
+    passes: Int64s
+    known: int
+    held: Int64s
+
+    @classmethod
+    def of(cls, tracker: TemplateTracker) -> SavedTracker:
+        """Return the tracker's fields."""
+        segmenter, held = tracker.segmenter, tracker.segmenter.held
+        rows = np.stack([held.first, held.end, held.matched, held.edits, held.complete], axis=1).ravel()
+        matcher, stream = np.frombuffer(tracker.matcher.save(), np.uint8), (segmenter.opens, segmenter.cut)
+        return cls(matcher, tracker.good_end, tracker.matched, *stream, segmenter.passes.ravel(), segmenter.known, rows)
+
+    def restored(self, loop: LockedLoop, ring: Ring[Any]) -> TemplateTracker:
+        """Return the tracker of this loop."""
+        tracker = TemplateTracker(loop.template, loop.joined, ring.end, ring)
+        tracker.matcher = Matcher.restore(self.matcher.tobytes())
+        tracker.good_end, tracker.matched = self.good_end, self.matched
+        first, end, matched, edits, complete = self.held.reshape(-1, 5).T.copy()
+        held, passes = Iterations(first, end, matched, edits, complete != 0), self.passes.reshape(-1, 4)
+        tracker.segmenter = IterationSegmenter(loop.period, self.opens, self.cut, passes, self.known, held)
+        return tracker
+
+    def is_possible(self, template: Array, at: int, ended: bool) -> bool:
+        """Return whether it can follow a template at this position of the stream."""
+        seen = MatcherSnapshot.from_bytes(self.matcher.tobytes())
+        return (
+            (seen.place.stop, bool(seen.place.finished)) == (at, ended)
+            and np.array_equal(seen.template, template)
+            and self.good_end <= at
+            and are_rows(self.passes, 4, 3, at)
+            and are_rows(self.held, 5, 1, at)
+            and 0 <= self.known <= len(self.passes) // 4
+        )
 
 
-def _lock_fields(lock: LockedLoop) -> Saved:
-    return {
-        "number": lock.number,
-        "template": as_symbols(lock.template),
-        "mined": as_symbols(lock.mined) if lock.has_drifted else None,
-        "confidence": lock.confidence,
-        "evidence": lock.evidence,
-        "source": lock.source,
-        "variants": lock.joined.variants,
-        "joined": lock.joined.symbols,
-        "reviewed": lock.reviewed,
-    }
+@dataclass(frozen=True, slots=True)
+class SavedDrift:
+    """A `DriftWatch`: three numbers for each recent iteration."""
+
+    recent: Int64s
+    run: Position
+    due: Position
+
+    def restored(self) -> DriftWatch:
+        """Return the watch."""
+        return DriftWatch([EditedIteration(*row) for row in self.recent.reshape(-1, 3).tolist()], self.run, self.due)
 
 
-def _tracker_fields(tracker: TemplateTracker) -> Saved:
-    segmenter = tracker.segmenter
-    held = segmenter.held
-    return {
-        "matcher": tracker.matcher.save(),
-        "good_end": tracker.good_end,
-        "matched": tracker.matched,
-        "opens": segmenter.opens,
-        "cut": segmenter.cut,
-        "passes": segmenter.passes.ravel(),
-        "known": segmenter.known,
-        "held": np.stack([held.first, held.end, held.matched, held.edits, held.complete.astype(np.int64)]).T.ravel(),
-    }
+@dataclass(frozen=True, slots=True)
+class SavedSignal:
+    """A ring of the evidence."""
+
+    start: int
+    values: Array
+
+    def is_possible(self, name: str, size: int, at: int) -> bool:
+        """Return whether it can be the signal of this name in a stream of `at` symbols, of which `size` are kept."""
+        return (
+            name in SIGNALS
+            and self.values.dtype == SIGNALS[name]
+            and 0 <= self.start <= at
+            and len(self.values) == min(size, at - self.start)
+            and bool((self.values >= 0).all() and np.isfinite(self.values).all())
+        )
 
 
-def from_fields(fields: CheckedFields) -> LoopTracker:
-    """Return the loop tracker that `to_fields` was given.
+@dataclass(frozen=True, slots=True)
+class SavedEvidence:
+    """A `RecentEvidence`, whose size is that of the miner's ring."""
+
+    start: Position
+    optimizer: npt.NDArray[np.bool_] | None
+    families: Annotated[list[Family], msgspec.Meta(max_length=MAX_FAMILIES)]
+    signals: dict[str, SavedSignal]
+
+    @classmethod
+    def of(cls, evidence: RecentEvidence) -> SavedEvidence:
+        """Return the evidence's fields."""
+        rings = evidence.signals.items()
+        signals = {name: SavedSignal(ring.start, ring.read(ring.begin, ring.end)) for name, ring in rings}
+        return cls(evidence.start, evidence.optimizer, list(evidence.families.values()), signals)
+
+    def restored(self, size: int, at: int) -> RecentEvidence:
+        """Return the evidence on the last `size` of `at` symbols."""
+        rings = {name: Ring.restored(signal.values, size, signal.start, at) for name, signal in self.signals.items()}
+        families = {family.name: family for family in self.families}
+        return RecentEvidence(size, rings, families, self.optimizer, self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedMiner:
+    """A `LoopTracker` with everything that it needs to continue."""
+
+    window: int
+    ended: bool
+    position: Position
+    symbols: Array
+    evidence: SavedEvidence
+    schedule: DecisionSchedule
+    state: State
+    lock: SavedLoop | None
+    tracker: SavedTracker | None
+    watch: MatchWatch
+    drift: SavedDrift
+    known: Annotated[list[SavedLoop], msgspec.Meta(max_length=MAX_KNOWN)]
+    loops: Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+    last_gap: int
+    counts: MinerCounts
+    events: Annotated[list[MinerEvent], msgspec.Meta(max_length=MAX_EVENTS)]
+
+    @classmethod
+    def of(cls, miner: LoopTracker) -> SavedMiner:
+        """Return the miner's fields."""
+        ring, drift = miner.ring, miner.drift
+        return cls(
+            **{name: getattr(miner, name) for name in UNCHANGED},
+            position=ring.end,
+            symbols=as_symbols(ring.read(ring.begin, ring.end)),
+            evidence=SavedEvidence.of(miner.evidence),
+            lock=None if miner.lock is None else SavedLoop.of(miner.lock),
+            tracker=None if miner.tracker is None else SavedTracker.of(miner.tracker),
+            drift=SavedDrift(np.array(drift.recent, np.int64).ravel(), drift.run, drift.due),
+            known=[SavedLoop.of(loop) for loop in miner.known],
+            events=list(miner.events),
+        )
+
+    def restored(self) -> LoopTracker:
+        """Return the miner."""
+        miner, size = LoopTracker(self.window), 2 * self.window
+        for name in UNCHANGED:
+            setattr(miner, name, getattr(self, name))
+        miner.ring = Ring.restored(as_symbols(self.symbols), size, 0, self.position)
+        miner.evidence = self.evidence.restored(size, self.position)
+        miner.drift = self.drift.restored()
+        miner.known = [loop.restored() for loop in self.known]
+        miner.events.extend(self.events)
+        if self.lock and self.tracker:
+            miner.lock = self.lock.restored()
+            miner.tracker = self.tracker.restored(miner.lock, miner.ring)
+        return miner
+
+    def check(self) -> None:
+        """Raise an error for fields that no miner has; otherwise every number is safe."""
+        window = self.window
+        FORMAT.check({"window": MIN_WINDOW <= window <= MAX_WINDOW and not window & (window - 1)})
+        FORMAT.check(self._kept_claims(self.position, 2 * window) | self._plan_claims(self.position))
+        if self.lock and self.tracker:
+            followed = self.tracker.is_possible(self.lock.template, self.position, self.ended)
+            FORMAT.check({"its tracker": followed})
+
+    def _kept_claims(self, at: int, size: int) -> dict[str, bool]:
+        evidence, events = self.evidence, self.events
+        return {
+            "symbols": self.symbols.dtype.kind == "u" and len(self.symbols) == min(at, size),
+            "signals": all(signal.is_possible(name, size, at) for name, signal in evidence.signals.items()),
+            "ranges": all(are_ranges(family, size) for family in evidence.families),
+            "drift": are_rows(self.drift.recent, 3, 2, at),
+            "events": all(0 <= event.position <= FARTHEST and -1 <= event.loop <= MAX_COUNT for event in events),
+            "periods": all(0 <= event.period <= MAX_COUNT for event in events),
+            "loops": all(loop.is_possible(self.loops, size) for loop in (self.lock, *self.known) if loop),
+        }
+
+    def _plan_claims(self, at: int) -> dict[str, bool]:
+        plan, watch, counts = self.schedule, self.watch, self.counts
+        has_loop = {self.lock is not None, self.tracker is not None, self.state != "learning"}
+        return {
+            "last_gap": -1 <= self.last_gap <= at,
+            "counts": min(astuple(counts)) >= 0 and max(astuple(counts)) <= FARTHEST and counts.given <= at,
+            "watch": 0 <= watch.since <= watch.at <= at and 0 <= watch.matched <= FARTHEST,
+            "patience": 1 <= watch.patience <= MOST_PATIENT,
+            "schedule": plan.window == self.window and 0 <= plan.start <= at and 1 <= plan.size <= 4 * NEVER,
+            "decisions": at < plan.due and max(plan.attempt, plan.review, plan.watch) <= NEVER,
+            "state": has_loop == {min(plan.review, plan.watch) < NEVER},
+        }
+
+
+def to_bytes(miner: LoopTracker) -> bytes:
+    """Return the state of the miner in the layout of this module."""
+    arrays: list[Array] = []
+
+    def write(value: Any) -> object:
+        if isinstance(value, np.ndarray):
+            arrays.append(value)
+            return {"array": [value.dtype.str[1:], value.size]}
+        if isinstance(value, np.generic):
+            return value.item()
+        return {name: getattr(value, name) for name in value.__slots__}
+
+    text = json.dumps(SavedMiner.of(miner), default=write, separators=(",", ":")).encode()
+    return FORMAT.seal(np.array([len(text)]), np.frombuffer(text, np.uint8), *arrays)
+
+
+def from_bytes(data: bytes) -> LoopTracker:
+    """Return the miner whose state `to_bytes` has written.
 
     Raises:
-        ValueError: for fields that no loop tracker has.
+        ValueError: for any other bytes, stating what is wrong with them.
     """
-    window = fields.integer("window", MIN_WINDOW, MAX_WINDOW)
-    if window & (window - 1):
-        raise damaged("window cannot be")
-    loop_tracker = LoopTracker(window)
-    loop_tracker.ended = fields.flag("ended")
-    at = fields.integer("position", 0, FARTHEST)
-    _fill_ring(loop_tracker, _symbols(fields, "symbols"), at)
-    loop_tracker.evidence = _read_evidence(fields.inner("evidence"), 2 * window, at)
-    loop_tracker.schedule = _read_schedule(fields.inner("schedule"), window, at)
-    loop_tracker.state = _choice(fields, "state", get_args(State))
-    loop_tracker.loops = fields.integer("loops", 0, MAX_COUNT)
-    loop_tracker.last_gap = fields.integer("last_gap", -1, at)
-    loop_tracker.counts = _read_counts(fields.inner("counts"), at)
-    loop_tracker.known = [_read_lock(one, loop_tracker) for one in fields.listed("known", MAX_KNOWN)]
-    loop_tracker.watch = _read_watch(fields.inner("watch"), at)
-    loop_tracker.drift = _read_drift(fields.inner("drift"), at)
-    loop_tracker.events.extend(_read_event(one) for one in fields.listed("events", MAX_EVENTS))
-    _read_followed(fields, loop_tracker)
-    return loop_tracker
+    body = FORMAT.open(data)
+    at = end = FORMAT.least_nbytes + int(read_array(body, np.uint64, 1, 0)[0])
+    if end > len(body):
+        raise FORMAT.damaged("it is too short")
+
+    def read(kind: object, value: object) -> Array:
+        nonlocal at
+        array = read_described(body, value, at)
+        at += array.nbytes
+        return of_kind(array, kind)
+
+    try:
+        saved = msgspec.json.decode(body[FORMAT.least_nbytes : end], type=SavedMiner, dec_hook=read)
+    except (ValueError, RecursionError) as error:
+        raise FORMAT.damaged(f"its fields cannot be read: {error}") from None
+    if at != len(body):
+        raise FORMAT.damaged("its fields and its arrays do not belong together")
+    saved.check()
+    return saved.restored()
 
 
-def _fill_ring(loop_tracker: LoopTracker, symbols: SymbolArray, at: int) -> None:
-    if len(symbols) != min(at, loop_tracker.ring.size):
-        raise damaged("symbols are not as many as are kept")
-    if symbols.dtype != loop_tracker.ring.dtype:
-        loop_tracker.ring.widen(symbols.dtype)
-    loop_tracker.ring.restore(symbols, at)
+def read_described(body: bytes, value: object, at: int) -> Array:
+    """Return the array at byte `at` that a field describes."""
+    match value:
+        case {"array": [str(name), int(count)]} if name in TYPES and 0 <= count <= len(body):
+            array = read_array(body, "u1" if name == "b1" else TYPES[name], count, at)
+            return array.astype(TYPES[name], copy=False)
+    raise ValueError("no array")
 
 
-def _read_followed(fields: CheckedFields, loop_tracker: LoopTracker) -> None:
-    """Restore the loop that is followed; there is none in the state `learning`, and only there."""
-    planned = min(loop_tracker.schedule.review, loop_tracker.schedule.watch) < NEVER
-    if len({fields.has("lock"), fields.has("tracker"), planned, loop_tracker.state != "learning"}) > 1:
-        raise damaged("state does not fit the loop")
-    if fields.has("lock"):
-        loop_tracker.lock = _read_lock(fields.inner("lock"), loop_tracker)
-        loop_tracker.tracker = _read_tracker(fields.inner("tracker"), loop_tracker.lock, loop_tracker)
+def of_kind(array: Array, kind: object) -> Array:
+    """Return the array; raise an error where the field's annotation is of another type."""
+    (wanted,) = get_args(get_args(kind)[1])
+    if wanted is not Any and array.dtype != wanted:
+        raise ValueError(f"an array of {array.dtype}")
+    return array
 
 
-def _read_lock(fields: CheckedFields, loop_tracker: LoopTracker) -> LockedLoop:
-    template = _template(fields, "template", loop_tracker)
-    return LockedLoop(
-        number=fields.integer("number", 0, loop_tracker.loops - 1),
-        template=template,
-        mined=_template(fields, "mined", loop_tracker) if fields.has("mined") else template,
-        confidence=fields.number("confidence"),
-        evidence=fields.text("evidence"),
-        source=_choice(fields, "source", get_args(Source)),
-        joined=_read_joining(fields),
-        reviewed=fields.flag("reviewed"),
-    )
+def is_within(values: Array, least: int, most: int) -> bool:
+    """Return whether all values are from `least` to `most`."""
+    return not len(values) or bool(least <= values.min() and values.max() <= most)
 
 
-def _read_joining(fields: CheckedFields) -> JoinedVariants:
-    variants, symbols = fields.array("variants", np.uint32), fields.array("joined", np.uint32)
-    rising = len(variants) == len(symbols) and bool((variants[1:] > variants[:-1]).all())
-    if not rising or (symbols >= variants).any() or (len(variants) and variants[-1] > MAX_SYMBOL):
-        raise damaged("variants cannot be")
-    return JoinedVariants.make(variants, symbols)
+def are_rows(values: Int64s, width: int, most: int, at: int) -> bool:
+    """Return whether the values are at most so many rows, and none is beyond `at`, the symbols read."""
+    return not len(values) % width and len(values) <= most * width and is_within(values, 0, at)
 
 
-def _read_tracker(fields: CheckedFields, lock: LockedLoop, loop_tracker: LoopTracker) -> TemplateTracker:
-    at, saved = loop_tracker.position, fields.array("matcher", np.uint8).tobytes()
-    seen = MatcherSnapshot.from_bytes(saved)
-    stands = (seen.place.stop, bool(seen.place.finished)) == (at, loop_tracker.ended)
-    if not stands or not np.array_equal(seen.template, lock.template):
-        raise damaged("the matcher follows another loop")
-    tracker = TemplateTracker(lock.template, lock.joined, at, loop_tracker.ring)
-    tracker.matcher = Matcher.restore(saved)
-    tracker.good_end = fields.integer("good_end", 0, at)
-    tracker.matched = fields.integer("matched", 0, FARTHEST)
-    tracker.segmenter = _read_segmenter(fields, lock.period, at)
-    return tracker
-
-
-def _read_segmenter(fields: CheckedFields, period: int, at: int) -> IterationSegmenter:
-    passes, held = _rows(fields, "passes", 4, 3, at), _rows(fields, "held", 5, 1, at)
-    return IterationSegmenter(
-        period=period,
-        opens=fields.flag("opens"),
-        cut=fields.flag("cut"),
-        passes=passes,
-        known=fields.integer("known", 0, len(passes)),
-        held=_iterations(held) if len(held) else NO_ITERATIONS,
-    )
-
-
-def _iterations(rows: npt.NDArray[np.int64]) -> Iterations:
-    first, end, matched, edits, complete = rows.T.copy()
-    return Iterations(first, end, matched, edits, complete != 0)
-
-
-def _read_schedule(fields: CheckedFields, window: int, at: int) -> DecisionSchedule:
-    later = {name: fields.integer(name, at + 1, NEVER) for name in ("attempt", "review", "watch")}
-    start = fields.integer("start", 0, at)
-    return DecisionSchedule(window=window, start=start, size=fields.integer("size", 1, 4 * NEVER), **later)
-
-
-def _read_counts(fields: CheckedFields, at: int) -> MinerCounts:
-    given = fields.integer("given", 0, at)
-    names = ("iterations", "foreign", "gaps", "lost_records")
-    return MinerCounts(given=given, **{name: fields.integer(name, 0, FARTHEST) for name in names})
-
-
-def _read_watch(fields: CheckedFields, at: int) -> MatchWatch:
-    last = fields.integer("at", 0, at)
-    since, matched = fields.integer("since", 0, last), fields.integer("matched", 0, FARTHEST)
-    return MatchWatch(last, matched, since, fields.integer("patience", 1, MOST_PATIENT))
-
-
-def _read_drift(fields: CheckedFields, at: int) -> DriftWatch:
-    recent = [EditedIteration(*row) for row in _rows(fields, "recent", 3, 2, at).tolist()]
-    return DriftWatch(recent, fields.integer("run", 0, FARTHEST), fields.integer("due", 0, FARTHEST))
-
-
-def _read_event(fields: CheckedFields) -> MinerEvent:
-    return MinerEvent(
-        position=fields.integer("position", 0, FARTHEST),
-        kind=_choice(fields, "kind", get_args(Kind)),
-        loop=fields.integer("loop", -1, MAX_COUNT),
-        period=fields.integer("period", 0, MAX_COUNT),
-        confidence=fields.number("confidence"),
-        why=fields.text("why"),
-    )
-
-
-def _read_evidence(fields: CheckedFields, size: int, at: int) -> RecentEvidence:
-    signals = fields.inner("signals")
-    rings = {name: _read_signal(signals.inner(name), name, size, at) for name in SIGNALS if signals.has(name)}
-    families = [_read_family(one, size) for one in fields.listed("families", MAX_FAMILIES)]
-    optimizer = fields.array("optimizer", np.bool_) if fields.has("optimizer") else None
-    by_name = {family.name: family for family in families}
-    return RecentEvidence(size, rings, by_name, optimizer, fields.integer("start", 0, FARTHEST))
-
-
-def _read_signal(fields: CheckedFields, name: str, size: int, at: int) -> Ring[Any]:
-    ring: Ring[Any] = Ring(size, SIGNALS[name], fields.integer("start", 0, at))
-    values = fields.array("values", SIGNALS[name])
-    if len(values) != min(size, at - ring.start) or not (values >= 0).all() or np.isinf(values).any():
-        raise damaged(f"{name} cannot be")
-    ring.restore(values, at)
-    return ring
-
-
-def _read_family(fields: CheckedFields, size: int) -> Family:
-    positions = fields.array("positions", np.int64)
-    ends = fields.array("ends", np.int64) if fields.has("ends") else None
-    arrays = [positions] if ends is None else [positions, ends]
-    if any(len(one) != len(positions) or (np.abs(one) > 2 * FARTHEST - 1).any() for one in arrays):
-        raise damaged("the ranges cannot be")
-    trust = _choice(fields, "trust", get_args(Trust))
-    coverage, telling = fields.number("coverage"), fields.number("telling")
-    return Family(
-        fields.text("name"), trust, positions[-size:], coverage, None if ends is None else ends[-size:], telling
-    )
-
-
-def _symbols(fields: CheckedFields, name: str) -> SymbolArray:
-    return as_symbols(fields.array(name, np.uint16, np.uint32))
-
-
-def _template(fields: CheckedFields, name: str, loop_tracker: LoopTracker) -> SymbolArray:
-    template = _symbols(fields, name)
-    if not 0 < len(template) <= loop_tracker.ring.size:
-        raise damaged(f"a {name} of {len(template)} symbols cannot be")
-    return template
-
-
-def _rows(fields: CheckedFields, name: str, width: int, most: int, at: int) -> npt.NDArray[np.int64]:
-    """Return the field's rows of `width` columns, the first two of which are positions already read."""
-    values = fields.array(name, np.int64)
-    if (
-        len(values) % width
-        or len(values) > most * width
-        or (len(values) and not 0 <= values.min() <= values.max() <= at)
-    ):
-        raise damaged(f"{name} cannot be")
-    return values.reshape(-1, width)
-
-
-def _choice(fields: CheckedFields, name: str, choices: tuple[Any, ...]) -> Any:
-    value = fields.text(name)
-    if value not in choices:
-        raise damaged(f"{name} is {value!r}")
-    return value
+def are_ranges(family: Family, size: int) -> bool:
+    """Return whether the ranges can be those of the last `size` symbols."""
+    arrays = [family.positions] if family.ends is None else [family.positions, family.ends]
+    farthest = 2 * FARTHEST - 1
+    return all(len(one) == len(family.positions) <= size and is_within(one, -farthest, farthest) for one in arrays)

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepprof.mining import native
-from deepprof.mining.matcher_state import FARTHEST, VERSION, MatcherPosition, MatcherSnapshot
+from deepprof.mining.matcher_state import FARTHEST, MatcherPosition, MatcherSnapshot
 from deepprof.mining.matching import Matcher, Matches
 from tests.chance import examples
-from tests.mining.states import HEAD, NUMBERS, sealed, survives
+from tests.mining.states import HEAD, NUMBERS, VERSION, released, sealed, survives
 from tests.mining.streams import TEMPLATE, noisy_streams, options, outcome, rows
 
 ENGINES = ["native", "numpy"]
@@ -56,6 +56,12 @@ def test_a_restored_matcher_goes_on_as_if_never_interrupted(engines, case, chose
     cut = data.draw(st.integers(0, len(stream)))
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=9))
     assert interrupted(case, cut, cuts, chosen, engines) == outcome(template, stream, **chosen)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_states_that_a_release_saved_are_restored_and_saved_as_the_same_bytes(name):
+    for data in released("matcher").values():
+        assert with_engine(name, lambda data=data: Matcher.restore(data).save()) == data
 
 
 @settings(max_examples=examples(100))

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from deepprof.mining import Evidence, Family
 from deepprof.mining.online.miner import OnlineMiner
-from deepprof.mining.online.packing import pack, unpack
 from tests.chance import examples
 from tests.mining.jobs import Job
 from tests.mining.online_runs import one_after_the_other
+from tests.mining.states import pack, released, unpack
 
 WINDOW = 1 << 11
 STREAM, _ = one_after_the_other(
@@ -90,6 +90,12 @@ def test_what_is_restored_is_what_was_saved(name: str) -> None:
     assert OnlineMiner.restore(STATES[name]).save() == STATES[name]
 
 
+@pytest.mark.parametrize("name", released("online"))
+def test_a_state_that_a_release_saved_is_restored_and_saved_as_the_same_bytes(name: str) -> None:
+    data = released("online")[name]
+    assert OnlineMiner.restore(data).save() == data
+
+
 @pytest.mark.parametrize("name", STATES)
 def test_truncated_and_damaged_bytes_are_a_value_error(name: str) -> None:
     data = STATES[name]
@@ -153,7 +159,7 @@ def replaced(fields: Any, path: tuple[Any, ...], value: object) -> bytes:
 
 @pytest.mark.parametrize("name", ["learning", "locked", "drifted", "lost"])
 def test_every_field_may_be_hostile(name: str) -> None:
-    fields = dict(unpack(STATES[name]).values)
+    fields = unpack(STATES[name])
     random = np.random.default_rng(len(name))
     for path in places(fields):
         for choice in random.choice(len(HOSTILE), 4, replace=False).tolist():
@@ -163,7 +169,7 @@ def test_every_field_may_be_hostile(name: str) -> None:
 @settings(max_examples=examples(60), deadline=None)
 @given(st.sampled_from(["locked", "drifted", "lost"]), st.integers(0, 10**6), st.integers(-3, 3))
 def test_every_number_may_be_a_little_wrong(name: str, place: int, by: int) -> None:
-    fields = dict(unpack(STATES[name]).values)
+    fields = unpack(STATES[name])
     numbers = [path for path in places(fields) if is_number(value_at(fields, path))]
     path = numbers[place % len(numbers)]
     value = value_at(fields, path)

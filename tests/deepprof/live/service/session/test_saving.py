@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import zipfile
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,6 +29,14 @@ def saved() -> bytes:
 def test_a_saved_session_is_saved_as_the_same_bytes() -> None:
     assert RankSession.restore(saved()).save() == saved()
     assert len(saved()) < 3 << 20
+
+
+def test_a_session_that_a_release_saved_is_restored() -> None:
+    with zipfile.ZipFile(Path(__file__).with_name("saved-0.1.0.zip")) as file:
+        data = file.read("session")
+    session = RankSession.restore(data)
+    assert [device.device for device in session.devices] == [0, 1]
+    assert RankSession.restore(session.save()).devices == session.devices
 
 
 def test_what_waits_to_be_handled_is_saved_too() -> None:
