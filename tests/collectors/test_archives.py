@@ -201,6 +201,52 @@ def test_a_missing_file_and_a_directory_are_one_line(tmp_path):
     assert "is a directory" in refusal(tmp_path)
 
 
+def test_a_nameless_member_of_a_zip_is_refused(tmp_path):
+    content = bytearray(make_zip(tmp_path / "a", {"a": b"1"}).read_bytes())
+    at = content.index(b"PK\x01\x02")
+    content[at + 28 : at + 32] = struct.pack("<HH", 0, 1)  # its one byte is an extra field now, too short for any
+    (tmp_path / "a").write_bytes(content)
+    assert "which has no name" in refusal(tmp_path / "a")
+
+
+def test_a_chain_of_long_names_is_one_line(tmp_path):
+    link = tarfile.TarInfo("././@LongLink")
+    link.type, link.size = tarfile.GNUTYPE_LONGNAME, 10
+    (tmp_path / "a").write_bytes((link.tobuf(tarfile.GNU_FORMAT) + b"a" * 10 + bytes(502)) * 2000)
+    assert "is a damaged archive" in refusal(tmp_path / "a")
+
+
+BUGS = (AttributeError, KeyError, IndexError, TypeError, RuntimeError)
+
+
+@pytest.mark.parametrize("bug", [*BUGS, ValueError])
+@pytest.mark.parametrize("place", ["ZipFormat.fault", "TarFormat.fault", "checked", "misplaced", "shown"])
+def test_a_bug_in_what_judges_members_is_no_damaged_archive(tmp_path, monkeypatch, place, bug):
+    def fail(*_: object) -> None:
+        raise bug("a bug")
+
+    path = (make_zip if place == "ZipFormat.fault" else make_tar)(tmp_path / "a", {"../a": b"1"})
+    monkeypatch.setattr(f"deepprof.collectors.importers.archives.{place}", fail)
+    with pytest.raises(bug, match="a bug"):
+        read_all(path)
+
+
+@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.parametrize("reads", range(4))
+def test_a_bug_in_what_the_libraries_call_is_no_damaged_archive(archive, monkeypatch, bug, reads):
+    left, read = [reads], archives.GuardedFile.read
+
+    def fail(self: archives.GuardedFile, size: int = -1) -> bytes:
+        left[0] -= 1
+        if left[0] < 0:
+            raise bug("a bug")
+        return read(self, size)
+
+    monkeypatch.setattr(archives.GuardedFile, "read", fail)
+    with pytest.raises(bug, match="a bug"):
+        read_all(archive)
+
+
 def test_damage_gives_content_or_one_line(archive, tmp_path):
     for piece in damaged(archive.read_bytes(), random.Random(archive.name).randrange(99), 40):
         (tmp_path / "d").write_bytes(piece)
