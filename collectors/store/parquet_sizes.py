@@ -17,6 +17,7 @@ from deepprof.collectors.importers.files import open_file
 __all__ = ["MalformedParquetError", "Sizes", "read_sizes"]
 
 MAGIC = b"PAR1"
+NO_SENSE = "its footer or a page's header makes no sense"
 FOOTER_NBYTES = 64 * 1024**2
 HEADER_NBYTES = 512, 64 * 1024  # of one page, tried in turn; statistics repeat the least and the greatest value
 PAGES = 100_000  # of one file; a table of 2**26 rows as the store writes it has fewer
@@ -50,16 +51,13 @@ def read_sizes(path: Path) -> Sizes:
     cannot be read. Reads the footer, of at most 64 MiB, and the header of each page.
     """
     with open_file(path) as file:
-        try:
-            footer = read_footer(file)
-            rows, groups = count(footer, ROWS), records(footer, GROUPS)
-            if sum(count(group, GROUP_ROWS) for group in groups) != rows:
-                raise MalformedParquetError("its row groups do not add up")
-            chunks = [(chunk, count(group, GROUP_ROWS)) for group in groups for chunk in records(group, COLUMNS)]
-            budget = iter(range(PAGES))
-            return Sizes(rows, sum(measure_chunk(file, chunk, within, budget) for chunk, within in chunks))
-        except (IndexError, KeyError, TypeError, AttributeError) as error:
-            raise MalformedParquetError("its footer or a page's header makes no sense") from error
+        footer = read_footer(file)
+        rows, groups = count(footer, ROWS), records(footer, GROUPS)
+        if sum(count(group, GROUP_ROWS) for group in groups) != rows:
+            raise MalformedParquetError("its row groups do not add up")
+        chunks = [(chunk, count(group, GROUP_ROWS)) for group in groups for chunk in records(group, COLUMNS)]
+        budget = iter(range(PAGES))
+        return Sizes(rows, sum(measure_chunk(file, chunk, within, budget) for chunk, within in chunks))
 
 
 def read_footer(file: BinaryIO) -> dict[int, Any]:
@@ -78,7 +76,7 @@ def read_footer(file: BinaryIO) -> dict[int, Any]:
 
 def measure_chunk(file: BinaryIO, chunk: dict[int, Any], rows: int, budget: Iterator[int]) -> int:
     """Return the bytes that the pages of one column's chunk of `rows` unpack to; every page takes one from `budget`."""
-    metadata = chunk[METADATA]
+    metadata = required(chunk, METADATA)
     packed, values = count(metadata, PACKED), count(metadata, VALUES)
     if chunk.get(OUTSIDE) is not None or values != rows:
         raise MalformedParquetError("a column is elsewhere, or has not a value for every row")
@@ -115,31 +113,39 @@ def read_header(file: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
         compact = Compact(os.pread(file.fileno(), nbytes, at))
         try:
             return compact.struct(), compact.at
-        except (IndexError, MalformedParquetError):
+        except MalformedParquetError:
             if nbytes == HEADER_NBYTES[-1]:
                 raise
     raise MalformedParquetError("has a page without a header")
 
 
-def count(record: dict[int, Any], field: int) -> int:
+def required(record: Any, field: int) -> Any:
+    """Return a field that must exist, of what must be a struct."""
+    if not isinstance(record, dict) or field not in record:
+        raise MalformedParquetError(NO_SENSE)
+    return record[field]
+
+
+def count(record: Any, field: int) -> int:
     """Return a number that must exist and must not be negative."""
-    value = record[field]
+    value = required(record, field)
     if not isinstance(value, int) or value < 0:
         raise MalformedParquetError(f"states {value!r} where a size must stand")
     return value
 
 
-def records(record: dict[int, Any], field: int) -> list[dict[int, Any]]:
+def records(record: Any, field: int) -> list[dict[int, Any]]:
     """Return a list of structs."""
-    found: list[dict[int, Any]] = record[field]
+    found = required(record, field)
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise MalformedParquetError(NO_SENSE)
     return found
 
 
 class Compact:
     """Thrift's compact protocol: a struct becomes a dictionary of its fields by number.
 
-    `at` is the number of bytes that have been read. Raises `IndexError` at the end of the data and
-    `MalformedParquetError` for data that is no Thrift.
+    `at` is the number of bytes that have been read. Raises `MalformedParquetError` for data that ends or is no Thrift.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -191,6 +197,8 @@ class Compact:
 
     def byte(self) -> int:
         """Return the next byte."""
+        if self.at >= len(self.data):
+            raise MalformedParquetError(NO_SENSE)
         self.at += 1
         return self.data[self.at - 1]
 

@@ -243,3 +243,20 @@ def test_damage_gives_a_trace_or_one_line(tmp_path):
             refused += 1
             checked(error)
     assert refused
+
+
+def test_a_bug_in_looking_at_a_zip_is_not_that_it_is_another_format(tmp_path, monkeypatch):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as file:
+        file.writestr("a", b"1")
+
+    def fail(*_):
+        raise ValueError("a bug")
+
+    monkeypatch.setattr("deepprof.collectors.importers.archives.misplaced", fail)
+    with pytest.raises(ValueError, match="a bug"):
+        NsysJax().accepts(b"PK\x03\x04", tmp_path / "a.zip")
+
+
+def test_a_path_that_cannot_be_is_not_accepted():
+    assert not NsysJax().accepts(b"", Path("a\0b"))
+    assert not NsysJax().accepts(b"PK\x03\x04", Path("a\0b"))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 from pathlib import Path
 
@@ -220,6 +221,33 @@ def test_what_is_no_parquet(tmp_path, content):
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(MalformedParquetError):
         read_sizes(tmp_path / "x")
+
+
+@pytest.mark.parametrize("bug", [AttributeError, KeyError, IndexError, TypeError])
+def test_a_bug_in_reading_sizes_is_no_malformed_parquet(tmp_path, monkeypatch, bug):
+    def fail(*_):
+        raise bug("a bug")
+
+    pl.DataFrame({"a": range(10)}).write_parquet(tmp_path / "x")
+    monkeypatch.setattr(parquet_pages, "measure_page", fail)
+    with pytest.raises(bug, match="a bug"):
+        read_sizes(tmp_path / "x")
+
+
+def test_damage_inside_a_parquet_is_content_or_malformed(tmp_path):
+    pl.DataFrame({"a": range(50), "b": [f"{i}" for i in range(50)]}).write_parquet(tmp_path / "x", row_group_size=20)
+    whole, choose = (tmp_path / "x").read_bytes(), random.Random(3)
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    malformed = 0
+    for _ in range(2000):
+        piece = bytearray(whole)
+        piece[choose.randrange(footer, len(whole) - 8)] = choose.randrange(256)
+        (tmp_path / "y").write_bytes(piece)
+        try:
+            read_sizes(tmp_path / "y")
+        except MalformedParquetError:
+            malformed += 1
+    assert malformed > 500
 
 
 @pytest.mark.parametrize("compression", ["zstd", "uncompressed", "snappy"])

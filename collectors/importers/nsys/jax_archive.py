@@ -49,7 +49,7 @@ class NsysJax:
                 return (path / FOLDER / "trace.parquet").exists()
             with open_archive(path) as archive:
                 return any(RANGES.fullmatch(member.name) for member in archive.members)
-        except (TraceError, OSError, ValueError):
+        except (TraceError, OSError):
             return False
 
     def read(self, path: Path, *, details: bool = False) -> Trace:
