@@ -53,6 +53,7 @@ TAR_ERRORS = (
     *(tarfile.TarError, OSError),
     ValueError,  # numbers of sparse files, seeks beyond all files, and sizes that `GuardedFile` refuses
     RecursionError,  # chains of long names
+    MemoryError,  # the map of a sparse file, which is read as a whole
 )
 Entry: TypeAlias = tuple[str, int, str]
 T = TypeVar("T")
