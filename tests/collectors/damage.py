@@ -12,13 +12,17 @@ from pathlib import Path
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers import Importer
 from deepprof.collectors.trace import Trace
+from tests.chance import examples
 
 HUGE = (b"-1", b"18446744073709551616", b"1e400", b"99999999999999999999999999", b"NaN", b"null", b"\xff\xfe", b'"')
 
 
 def damaged(content: bytes, seed: int = 0, count: int = 60) -> Iterator[bytes]:
-    """Yield `content` cut at many places, then with bytes flipped, pieces lost, doubled and overwritten."""
-    rng = random.Random(seed)
+    """Yield `content` cut at many places, then with bytes flipped, pieces lost, doubled and overwritten.
+
+    `count` is the number of each in a run with all examples.
+    """
+    rng, count = random.Random(seed), examples(count)
     places = sorted({0, 1, 2, 4, 16, len(content) - 1, *(rng.randrange(len(content)) for _ in range(count))})
     yield from (content[:at] for at in places if at >= 0)
     for _ in range(count):
