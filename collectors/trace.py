@@ -13,6 +13,9 @@ from typing import Literal
 
 import polars as pl
 
+from deepprof.collectors.reprs import one_line, shorten_path
+from deepprof.plurals import counted
+
 __all__ = [
     "ACTIVITIES",
     "ANNOTATIONS",
@@ -227,6 +230,12 @@ class Trace:
         backward = (self.device_events["end_ns"] < self.device_events["start_ns"]).sum()
         if backward:
             raise ValueError(f"device_events: {backward} rows end before they start")
+
+    def __repr__(self) -> str:
+        rank = "" if self.rank is None else f"rank {self.rank}"
+        device, host = self.device_events.height, self.host_events.height
+        events = (counted(device, "device event"), counted(host, "host event"))
+        return one_line(self, shorten_path(self.path), self.format, rank, *events)
 
     def name(self, name_id: int) -> str:
         """Return the name whose id is `name_id`."""

@@ -64,6 +64,11 @@ HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    """Return the public names, also those that were not used yet: what a shell completes."""
+    return __all__
+
+
 def __getattr__(name: str) -> object:
     """Load a public name from its module on first use."""
     from importlib import import_module

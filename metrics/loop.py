@@ -9,12 +9,14 @@ from typing import Literal
 
 import polars as pl
 
+from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.collectors.trace import empty_table
 from deepprof.metrics.breakdown.parts import PARTS
 from deepprof.metrics.breakdown.timeline import Timeline
 from deepprof.metrics.iteration import LoopMetrics
 from deepprof.metrics.top_tables import TopWork
 from deepprof.mining.nesting import NestedBlock
+from deepprof.plurals import counted
 
 __all__ = ["Agreement", "BoundarySource", "Loop", "OutsideIterations", "Single"]
 
@@ -81,6 +83,18 @@ class Loop:
     blocks: tuple[NestedBlock, ...] = ()
     single: Single | None = None
     top: TopWork | None = None
+
+    def __repr__(self) -> str:
+        time = self.metrics.iteration_ns
+        return one_line(
+            self,
+            f"rank {self.rank}",
+            f"device {self.device}",
+            f"stream {self.stream}",
+            self.single or f"{counted(self.iterations.height, 'iteration')} of {counted(self.period, 'kernel')}",
+            f"median {in_milliseconds(time.median)}" if time else "",
+            f"confidence {self.confidence:.3g}",
+        )
 
     @cached_property
     def table(self) -> pl.DataFrame:

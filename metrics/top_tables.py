@@ -7,6 +7,9 @@ from typing import Literal
 
 import polars as pl
 
+from deepprof.collectors.reprs import in_milliseconds, one_line
+from deepprof.plurals import counted
+
 __all__ = ["TOP_COPIES", "TOP_KERNELS", "TopWork"]
 
 # `name` is the short, usual name; `variants` counts the full names that it covers. `calls` and `time_ns` are per
@@ -52,3 +55,11 @@ class TopWork:
     mean_ns: float
     kernels: pl.DataFrame
     copies: pl.DataFrame
+
+    def __repr__(self) -> str:
+        kernels, copies = (
+            counted(self.kernels.height, "kernel"),
+            counted(self.copies.height, "kind of copies", "kinds of copies"),
+        )
+        over = counted(self.iterations, "iteration") if self.over == "iterations" else f"one {self.over}"
+        return one_line(self, over, f"mean {in_milliseconds(self.mean_ns)}", kernels, copies)

@@ -42,6 +42,7 @@ BUILTINS = (
     "deepprof.collectors.importers.generic:Parquet",
 )
 UTF8_NBYTES = 4  # the longest character
+READ_JOB = "name a trace file in it, or read all ranks in it with deepprof.read_job"
 FORMATS = "name what a profiler wrote; `deepprof --formats` lists what is read"
 
 
@@ -89,7 +90,7 @@ def read(path: str | os.PathLike[str], *, details: bool = False, columns: Mapped
     head = look_at(path)
     importer = recognise(head, path)
     if importer is None and os.path.isdir(path):
-        raise TraceError(path, "is a directory", "name a trace file in it")
+        raise TraceError(path, "is a directory", READ_JOB)
     if importer is None and (table := explain(head, path)):
         raise table
     if importer is None:

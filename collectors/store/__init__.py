@@ -14,6 +14,7 @@ import msgspec
 import polars as pl
 
 from deepprof.collectors.errors import TraceError, UsageError
+from deepprof.collectors.reprs import one_line, shorten_path
 from deepprof.collectors.store.manifest import (
     FOLDER,
     JOB_SCHEMA,
@@ -28,6 +29,7 @@ from deepprof.collectors.store.manifest import (
 )
 from deepprof.collectors.store.rank import StoredRank, open_rank
 from deepprof.collectors.trace import Trace
+from deepprof.plurals import counted
 from deepprof.version import read_version
 
 __all__ = ["Store", "check_store_target", "find_ranks", "is_store", "open_store", "replace_store", "write_index"]
@@ -41,6 +43,9 @@ class Store:
 
     path: Path
     ranks: dict[int, StoredRank]
+
+    def __repr__(self) -> str:
+        return one_line(self, shorten_path(self.path), counted(len(self.ranks), "rank"))
 
     def scan(self, table: str) -> pl.LazyFrame:
         """Return a table of all ranks as one lazy frame, with the column `rank` in front (Int64).

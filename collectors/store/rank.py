@@ -10,10 +10,12 @@ import polars as pl
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.names.short import shorten
+from deepprof.collectors.reprs import one_line, shorten_path
 from deepprof.collectors.store.manifest import MANIFEST, WRITE_AGAIN, RankManifest, describe_trace, read_manifest
 from deepprof.collectors.store.table_files import STORED, check_content, check_rows, reading, scan_table, write_table
 from deepprof.collectors.time_range import SIDE_TABLES, account_part, cut_tables
 from deepprof.collectors.trace import OPERANDS, RECORD_TABLES, STACKS, TABLES, Accounting, Trace, empty_table
+from deepprof.plurals import counted
 from deepprof.version import read_version
 
 __all__ = ["StoredRank", "open_rank", "write_rank"]
@@ -58,6 +60,9 @@ class StoredRank:
 
     folder: Path
     manifest: RankManifest
+
+    def __repr__(self) -> str:
+        return one_line(self, shorten_path(self.folder), counted(self.manifest.accounting.kept, "record"))
 
     def scan(self, table: str, row: str | None = None) -> pl.LazyFrame:
         """Return a table of the record table, or `names`, as a lazy frame; raises `TraceError` for a damaged file.

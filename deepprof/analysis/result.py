@@ -10,6 +10,7 @@ from typing import Literal
 
 import polars as pl
 
+from deepprof.collectors.reprs import one_line, shorten_path
 from deepprof.collectors.trace import Accounting, Trace, empty_table
 from deepprof.diagnosis.coverage import UnnamedPart, find_unnamed
 from deepprof.diagnosis.finding import Finding
@@ -24,6 +25,7 @@ from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.ranks.comparison import RankComparison
 from deepprof.metrics.sharing.devices import SharedDevice
 from deepprof.metrics.top_tables import TOP_COPIES, TOP_KERNELS, TopWork
+from deepprof.plurals import counted
 
 __all__ = [
     "BREAKDOWN",
@@ -94,6 +96,10 @@ class Recording:
     on_cpu: bool = False
     unexamined: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        rank = "" if self.rank is None else f"rank {self.rank}"
+        return one_line(self, shorten_path(self.path), self.format, rank, counted(self.accounting.kept, "record"))
+
 
 def describe_recording(trace: Trace) -> Recording:
     """Return what a report states about `trace`."""
@@ -141,6 +147,13 @@ class Analysis:
     ranks: RankComparison | None = None  # for a job of several ranks or devices
     sharing: tuple[SharedDevice, ...] = ()  # devices that several of the ranks have work on
     stretches: tuple[WorkWithoutLoop, ...] = ()  # one per device without a loop
+
+    def __repr__(self) -> str:
+        head = self.headline
+        counts = ((self.recordings, "rank"), (self.loops, "loop"), (self.findings, "finding"))
+        return one_line(
+            self, *(counted(len(each), noun) for each, noun in counts), f"headline {head.rule}" if head else ""
+        )
 
     @property
     def headline(self) -> Finding | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from deepprof.collectors.reprs import one_line
+
 __all__ = [
     "Comparison",
     "CopyChange",
@@ -202,6 +204,9 @@ class Comparison:
     missing: tuple[str, ...]
     differences: tuple[Difference, ...] = ()
     on_cpu: bool = False
+
+    def __repr__(self) -> str:
+        return one_line(self, self.headline.sentence)
 
     @property
     def worst(self) -> LoopPair | None:

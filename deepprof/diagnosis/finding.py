@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from deepprof.collectors.reprs import in_milliseconds, one_line
+
 __all__ = ["SEVERITIES", "Finding", "Severity"]
 
 Severity = Literal["info", "warning", "critical"]
@@ -37,3 +39,9 @@ class Finding:
     location: Mapping[str, int | str] | None = None
     caused_by: str | None = None
     parts: Mapping[str, int] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        headroom = self.headroom_ns_per_iteration
+        saved = "" if headroom is None else f"up to {in_milliseconds(headroom)} per iteration"
+        place = "" if self.rank is None else f"rank {self.rank}"
+        return one_line(self, self.rule, self.severity, place, saved, self.title)

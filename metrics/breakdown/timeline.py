@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.breakdown.gaps import NO_GAPS, Gaps, find_gaps, find_held, judge_gaps
 from deepprof.metrics.breakdown.host_states import HostStates, read_states
@@ -18,6 +19,7 @@ from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.sharing.work import WORK, OtherWork
 from deepprof.metrics.spans import NOTHING, Painted, Spans, intersect, paint, union
 from deepprof.metrics.streams import is_collective
+from deepprof.plurals import counted
 
 __all__ = ["Timeline", "extend", "lay_out"]
 
@@ -41,6 +43,10 @@ class Timeline:
     parts: npt.NDArray[np.int16]
     host: HostStates | None
     held: tuple[Spans, Spans] = (NOTHING, NOTHING)
+
+    def __repr__(self) -> str:
+        segments, span = counted(len(self.parts), "segment"), int(np.diff(self.bounds).sum())
+        return one_line(self, f"device {self.device}", segments, in_milliseconds(span))
 
     def split(self, starts: Int64s, ends: Int64s) -> dict[str, Int64s]:
         """Return for each part how many nanoseconds of every window [start, end) belong to it; windows may overlap.

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
+from deepprof.collectors.reprs import one_line
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.alignment import Match, Matching, match_passes, match_single, turns_between
 from deepprof.metrics.ranks.collectives import Passes
@@ -22,6 +23,7 @@ from deepprof.metrics.ranks.waiting import (
     place_members,
     sum_waits,
 )
+from deepprof.plurals import counted
 
 __all__ = ["GROUP_ARRIVALS", "GROUP_SKEWS", "GROUP_WAITS", "RankComparison", "RankGroup", "compare_ranks"]
 
@@ -78,6 +80,10 @@ class RankComparison:
     groups: tuple[RankGroup, ...]
     world_size: int | None
     missing: tuple[tuple[int, int], ...] | None
+
+    def __repr__(self) -> str:
+        missing = f"missing {self.missing_text}" if self.missing_text else ""
+        return one_line(self, counted(self.ranks.height, "rank"), counted(len(self.groups), "program"), missing)
 
     @property
     def missing_text(self) -> str:

@@ -233,6 +233,7 @@ def test_public_names_are_exactly_these() -> None:
     assert deepprof.__all__ == sorted([*names, "__version__", *functions])
     assert all(getattr(deepprof, name) is not None for name in deepprof.__all__)
     assert set(deepprof.HOMES) | {"__version__"} == set(deepprof.__all__)
+    assert dir(deepprof) == deepprof.__all__
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         deepprof.nothing  # noqa: B018
 
