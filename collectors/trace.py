@@ -14,6 +14,7 @@ from typing import Literal
 import polars as pl
 
 from deepprof.collectors.reprs import one_line, shorten_path
+from deepprof.collectors.table_schema import ROW, TableJoin, TableSchema
 from deepprof.plurals import counted
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "MEMORY_EVENTS",
     "OPERANDS",
     "STACKS",
+    "TRACE_JOINS",
     "Accounting",
     "Process",
     "Trace",
@@ -39,105 +41,112 @@ COPY_KINDS = ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH")
 HOST_CATEGORIES = ("op", "runtime", "python", "dataloader", "overhead", "other")
 SIDES = ("host", "device")
 
-# One row per activity that ran on a device. `name_id` indexes `Trace.names` and is the miner's alphabet. `correlation`
-# joins a row to the runtime call that launched it (one call may launch many rows: a graph). `graph_node` is set
-# for kernels replayed from a graph. `external_id` joins to the operator that was open at launch.
-DEVICE_EVENTS = pl.Schema(
-    {
-        "start_ns": pl.Int64(),
-        "end_ns": pl.Int64(),
-        "device": pl.UInt16(),
-        "context": pl.UInt32(),
-        "stream": pl.Int64(),
-        "activity": pl.Enum(ACTIVITIES),
-        "name_id": pl.UInt32(),
-        "correlation": pl.UInt64(),  # null: no launch record
-        "external_id": pl.UInt64(),
-        "nbytes": pl.UInt64(),  # copies and memsets
-        "copy_kind": pl.Enum(COPY_KINDS),  # copies
-        "graph_node": pl.UInt64(),
-    }
-)
+I64, U16, U32, U64, TEXT = pl.Int64(), pl.UInt16(), pl.UInt32(), pl.UInt64(), pl.String()
 
-# One row per operator, runtime call, Python function … on a host thread. `span_id` and `parent_id` are the recorder's
-# own nesting where it writes one. `sequence` and `forward_thread` join a backward operator to its forward one.
-HOST_EVENTS = pl.Schema(
+DEVICE_EVENTS = TableSchema.of(
+    "One activity that ran on a device.",
     {
-        "start_ns": pl.Int64(),
-        "end_ns": pl.Int64(),
-        "process": pl.Int64(),
-        "thread": pl.Int64(),
-        "category": pl.Enum(HOST_CATEGORIES),
-        "name_id": pl.UInt32(),
-        "correlation": pl.UInt64(),
-        "external_id": pl.UInt64(),
-        "sequence": pl.Int64(),
-        "forward_thread": pl.Int64(),
-        "span_id": pl.Int64(),
-        "parent_id": pl.Int64(),
-        "module_id": pl.Int64(),
-        "stack_id": pl.UInt32(),
-        "flops": pl.UInt64(),
-    }
+        "start_ns": (I64, "when it began"),
+        "end_ns": (I64, "when it ended"),
+        "device": (U16, "the number of the device in the recording"),
+        "context": (U32, "the driver's context"),
+        "stream": (I64, "the stream on which it ran"),
+        "activity": (pl.Enum(ACTIVITIES), "what it was; a `graph` is a whole graph recorded as one event"),
+        "name_id": (U32, "its name, and the miner's alphabet"),
+        "correlation": (U64, "the runtime call that launched it, of which a graph has many rows; null: not recorded"),
+        "external_id": (U64, "the operator that was open at its launch; null: not recorded"),
+        "nbytes": (U64, "the size of a copy or memset; null: not recorded, or neither"),
+        "copy_kind": (pl.Enum(COPY_KINDS), "the direction of a copy; null: not recorded, or no copy"),
+        "graph_node": (U64, "the node of a graph from which it was replayed, else null"),
+    },
 )
-
-# Ranges and marks that the user or the framework wrote. `end_ns` is null for a range that was never closed and equals
-# `start_ns` for a mark. `framework` is true for ranges that PyTorch itself writes (DataLoader, Optimizer.step …).
-ANNOTATIONS = pl.Schema(
+HOST_EVENTS = TableSchema.of(
+    "One operator, runtime call, Python function … on a thread of the host.",
     {
-        "start_ns": pl.Int64(),
-        "end_ns": pl.Int64(),
-        "side": pl.Enum(SIDES),
-        "process": pl.Int64(),
-        "thread": pl.Int64(),
-        "device": pl.UInt16(),
-        "stream": pl.Int64(),
-        "name_id": pl.UInt32(),
-        "domain": pl.String(),
-        "framework": pl.Boolean(),
-    }
+        "start_ns": (I64, "when it began"),
+        "end_ns": (I64, "when it ended"),
+        "process": (I64, "the id of its process"),
+        "thread": (I64, "the id of its thread"),
+        "category": (pl.Enum(HOST_CATEGORIES), "what it was; `runtime` is a call of CUDA or HIP"),
+        "name_id": (U32, "its name"),
+        "correlation": (U64, "of a runtime call: what it launched has the same"),
+        "external_id": (U64, "of an operator: what was launched in it has the same"),
+        "sequence": (I64, "autograd's number, which a backward operator shares with its forward one"),
+        "forward_thread": (I64, "of a backward operator: the thread of the forward one"),
+        "span_id": (I64, "the recorder's own number of the row, where it nests rows"),
+        "parent_id": (I64, "the `span_id` of the row that it lies in"),
+        "module_id": (I64, "the number of the `nn.Module` whose function it is"),
+        "stack_id": (U32, "the call stack; null: none, or read without `details`"),
+        "flops": (U64, "floating-point operations, as the recorder estimates them"),
+    },
 )
-
-MEMORY_EVENTS = pl.Schema(
+ANNOTATIONS = TableSchema.of(
+    "One range or mark that the user or a framework wrote.",
     {
-        "time_ns": pl.Int64(),
-        "process": pl.Int64(),
-        "thread": pl.Int64(),
-        "device": pl.Int32(),  # -1: host memory
-        "address": pl.UInt64(),
-        "nbytes": pl.Int64(),  # negative: freed
-        "allocated_nbytes": pl.UInt64(),  # total after the event
-        "reserved_nbytes": pl.UInt64(),
-    }
+        "start_ns": (I64, "when it began"),
+        "end_ns": (I64, "when it ended; `start_ns` for a mark, null for a range that was never closed"),
+        "side": (pl.Enum(SIDES), "whether it lies on a thread of the host or on a stream"),
+        "process": (I64, "the id of its process; null on the device"),
+        "thread": (I64, "the id of its thread; null on the device"),
+        "device": (U16, "the number of its device; null on the host"),
+        "stream": (I64, "its stream; null on the host"),
+        "name_id": (U32, "its name"),
+        "domain": (TEXT, "the NVTX domain; null: none"),
+        "framework": (pl.Boolean(), "whether PyTorch itself writes it (DataLoader, Optimizer.step …)"),
+    },
 )
-
-DEVICES = pl.Schema(
+MEMORY_EVENTS = TableSchema.of(
+    "One allocation or release of memory.",
     {
-        "device": pl.UInt16(),
-        "name": pl.String(),
-        "memory_nbytes": pl.UInt64(),
-        "multiprocessors": pl.UInt32(),
-        "properties": pl.String(),  # the recorder's own record, as JSON
-    }
+        "time_ns": (I64, "when it happened"),
+        "process": (I64, "the id of its process"),
+        "thread": (I64, "the id of its thread"),
+        "device": (pl.Int32(), "the number of the device, -1 for memory of the host; cast it to join others"),
+        "address": (U64, "where the memory lies"),
+        "nbytes": (I64, "its size, negative for a release"),
+        "allocated_nbytes": (U64, "in use after the event, in all"),
+        "reserved_nbytes": (U64, "held by the allocator after the event, in all"),
+    },
+)
+DEVICES = TableSchema.of(
+    "One device that the recording names.",
+    {
+        "device": (U16, "its number"),
+        "name": (TEXT, "its model"),
+        "memory_nbytes": (U64, "its memory"),
+        "multiprocessors": (U32, "how many multiprocessors (compute units) it has"),
+        "properties": (TEXT, "the recorder's own record, as JSON"),
+    },
 )
 
 # Side tables: detail of rows above, joined by row number (`event`) or id; they hold no records of their own.
-COLLECTIVES = pl.Schema(
+COLLECTIVES = TableSchema.of(
+    "What the recorder says of one collective's kernel.",
     {
-        "event": pl.UInt32(),  # row of device_events
-        "collective": pl.String(),
-        "dtype": pl.String(),
-        "in_elements": pl.UInt64(),
-        "out_elements": pl.UInt64(),
-        "group": pl.String(),
-        "group_size": pl.UInt32(),
-        "sequence": pl.UInt64(),
-    }
+        "event": (U32, "the row of `device_events`"),
+        "collective": (TEXT, "which one"),
+        "dtype": (TEXT, "the type of its elements"),
+        "in_elements": (U64, "how many elements go in"),
+        "out_elements": (U64, "how many elements come out"),
+        "group": (TEXT, "the name of the process group"),
+        "group_size": (U32, "how many ranks the group has"),
+        "sequence": (U64, "its number in the group"),
+    },
 )
-OPERANDS = pl.Schema({"event": pl.UInt32(), "dims": pl.String(), "dtypes": pl.String()})  # row of host_events; JSON
-STACKS = pl.Schema({"stack_id": pl.UInt32(), "frames": pl.String()})
+OPERANDS = TableSchema.of(
+    "The operands of one operator; read with `details`.",
+    {
+        "event": (U32, "the row of `host_events`"),
+        "dims": (TEXT, "their shapes, as JSON"),
+        "dtypes": (TEXT, "their types, as JSON"),
+    },
+)
+STACKS = TableSchema.of(
+    "One call stack; read with `details`.",
+    {"stack_id": (U32, "its number"), "frames": (TEXT, "its frames, as the recorder writes them")},
+)
 
-TABLES: Mapping[str, pl.Schema] = MappingProxyType(
+TABLES: Mapping[str, TableSchema] = MappingProxyType(
     {
         "device_events": DEVICE_EVENTS,
         "host_events": HOST_EVENTS,
@@ -148,6 +157,20 @@ TABLES: Mapping[str, pl.Schema] = MappingProxyType(
         "operands": OPERANDS,
         "stacks": STACKS,
     }
+)
+NAME = (("name_id", ROW),)
+TRACE_JOINS = (
+    TableJoin("device_events", "names", NAME, "the name of each event"),
+    TableJoin("host_events", "names", NAME, "the name of each event"),
+    TableJoin("annotations", "names", NAME, "the name of each range"),
+    TableJoin("device_events", "host_events", (("correlation", "correlation"),), "the call that launched it"),
+    TableJoin("device_events", "host_events", (("external_id", "external_id"),), "the operator open at its launch"),
+    TableJoin("device_events", "devices", (("device", "device"),), "the model of the device"),
+    TableJoin("annotations", "devices", (("device", "device"),), "the model of the device, on the device's side"),
+    TableJoin("host_events", "host_events", (("parent_id", "span_id"),), "the row that it lies in"),
+    TableJoin("host_events", "stacks", (("stack_id", "stack_id"),), "its call stack"),
+    TableJoin("operands", "host_events", (("event", ROW),), "the operator whose operands they are"),
+    TableJoin("collectives", "device_events", (("event", ROW),), "the kernel of the collective"),
 )
 RECORD_TABLES = ("device_events", "host_events", "annotations", "memory_events")  # each row is one record read
 REQUIRED = ("start_ns", "time_ns", "device", "stream", "activity", "name_id", "category", "side")
@@ -194,11 +217,12 @@ class Process:
 class Trace:
     """One rank's recorded trace.
 
-    `names` is a String series indexed by `name_id`. Tables are sorted by their first column. `processes` are the
-    processes whose work it holds, empty if not recorded; no two of them have a context in common, and
-    `collectors.processes` makes a trace of each. `breaks_ns` are the times, ascending, at which the recording was
-    interrupted: events that start at one or later do not continue those that started before it. Raises `ValueError`
-    when a table does not have its schema or the accounting does not add up: that is an importer's bug.
+    `names` is a String series indexed by `name_id`: `names.to_frame("name").with_row_index("name_id")` joins tables.
+    Tables are sorted by their first column. `processes` are the processes whose work it holds, empty if not recorded;
+    no two of them have a context in common, and `collectors.processes` makes a trace of each. `breaks_ns` are the
+    times, ascending, at which the recording was interrupted: events that start at one or later do not continue those
+    that started before it. Raises `ValueError` when a table does not have its schema or the accounting does not add up:
+    that is an importer's bug.
     """
 
     path: str

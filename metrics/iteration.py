@@ -6,31 +6,32 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from deepprof.collectors.table_schema import TableSchema
+
 __all__ = ["ITERATIONS", "LoopMetrics", "Spread"]
 
-# `start_ns` is the start of the iteration's first kernel on the main stream, `end_ns` the end of its last.
-# `iteration_ns` runs from this start to the next one, `operation_ns` from start to end. `interval_ns` is the idle
-# device time between this iteration and the next adjacent one; null for the last of a run. `overlap_ratio` is the
-# HtoD copy time inside that interval over its length; null where there is no interval.
-ITERATIONS = pl.Schema(
+I64, RATIO = pl.Int64(), pl.Float64()
+
+ITERATIONS = TableSchema.of(
+    "One iteration of a loop.",
     {
-        "index": pl.Int64(),
-        "start_ns": pl.Int64(),
-        "end_ns": pl.Int64(),
-        "kernels": pl.Int64(),  # of the main stream
-        "events": pl.Int64(),  # all device events from this start to the next
-        "edits": pl.Int64(),
-        "complete": pl.Boolean(),
-        "warmup": pl.Boolean(),
-        "iteration_ns": pl.Int64(),
-        "operation_ns": pl.Int64(),
-        "interval_ns": pl.Int64(),
-        "overlap_ratio": pl.Float64(),
-        "htod_ns": pl.Int64(),
-        "htod_bytes": pl.Int64(),
-        "busy_ns": pl.Int64(),
-        "idle_ns": pl.Int64(),
-    }
+        "index": (I64, "its number in the loop, from 0"),
+        "start_ns": (I64, "when its first kernel on the main stream began"),
+        "end_ns": (I64, "when its last kernel on the main stream ended"),
+        "kernels": (I64, "kernels of the main stream in it"),
+        "events": (I64, "device events on all streams from this start to the next, without waits"),
+        "edits": (I64, "kernels that differ from the loop's template"),
+        "complete": (pl.Boolean(), "false where the recording cuts it"),
+        "warmup": (pl.Boolean(), "whether it is one of the slow or edited first ones, which figures leave out"),
+        "iteration_ns": (I64, "from this start to the next; null where it is cut or no iteration follows directly"),
+        "operation_ns": (I64, "from start to end"),
+        "interval_ns": (I64, "idle device time between it and the next; null where none follows directly"),
+        "overlap_ratio": (RATIO, "copy time from the host in the interval over its length; null without an interval"),
+        "htod_ns": (I64, "how long copies from the host ran, from this start to the next"),
+        "htod_bytes": (I64, "how much they copied"),
+        "busy_ns": (I64, "how long the device worked, from this start to the next (without one, to the end)"),
+        "idle_ns": (I64, "the rest of that time"),
+    },
 )
 
 

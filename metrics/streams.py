@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from deepprof.collectors.table_schema import TableSchema
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.names import with_names
 
@@ -12,12 +13,28 @@ __all__ = [
     "COLLECTIVE_OPERATOR",
     "COLLECTIVE_RANGE",
     "ROLES",
+    "STREAMS",
     "busy_time",
     "classify_streams",
     "is_collective",
 ]
 
 ROLES = ("main", "copy", "assist", "communication")
+STREAMS = TableSchema.of(
+    "One stream of a device, and its role.",
+    {
+        "device": (pl.UInt16(), "the number of the device"),
+        "stream": (pl.Int64(), "the stream"),
+        "role": (
+            pl.Enum(ROLES),
+            "main: computes longest; communication: collectives; copy: copies only; assist: else",
+        ),
+        "events": (pl.UInt32(), "device events on it, without waits"),
+        "kernels": (pl.UInt32(), "kernels on it, launches of whole graphs included"),
+        "collectives": (pl.UInt32(), "those of the kernels that are collectives"),
+        "busy_ns": (pl.Int64(), "how long it works: the union of kernels, copies, memsets and graphs"),
+    },
+)
 # NCCL and RCCL device kernels: ncclKernel_*, ncclDevKernel_*, and the generic ones of newer releases. Ranges such as
 # gloo:all_reduce are device events only in the CPU fallback (metrics/operators.py).
 COLLECTIVE_RANGE = r"^(?:nccl|gloo|mpi|ucc):"
@@ -42,8 +59,7 @@ def classify_streams(trace: Trace, chosen: tuple[int, int] | None = None) -> pl.
 
     Main is the stream of its device whose kernels run longest, collectives not counted; `chosen` overrides it. A stream
     whose kernels are mostly collectives is communication, one with copies and no kernel is copy, the rest assist.
-    Columns: device, stream, role, events, kernels (graph launches included), collectives, busy_ns (union of
-    kernels, copies, memsets and graphs; sync waits are not busy).
+    The schema is `STREAMS`.
     """
     events = with_names(trace.device_events, trace.names).filter(pl.col("activity") != "sync")
     work = pl.col("activity").is_in(["kernel", "graph"])
@@ -59,9 +75,7 @@ def classify_streams(trace: Trace, chosen: tuple[int, int] | None = None) -> pl.
         )
         .sort("device", "stream")
     )
-    return rows.with_columns(role=role(chosen)).select(
-        "device", "stream", "role", "events", "kernels", "collectives", "busy_ns"
-    )
+    return rows.with_columns(role=role(chosen)).select(STREAMS.names()).cast(dict(STREAMS))  # type: ignore[arg-type]
 
 
 def busy_time() -> pl.Expr:

@@ -8,37 +8,36 @@ from typing import Literal
 import polars as pl
 
 from deepprof.collectors.reprs import in_milliseconds, one_line
+from deepprof.collectors.table_schema import TableSchema
 from deepprof.plurals import counted
 
 __all__ = ["TOP_COPIES", "TOP_KERNELS", "TopWork"]
 
-# `name` is the short, usual name; `variants` counts the full names that it covers. `calls` and `time_ns` are per
-# iteration (calls that overlap count once), `share_ratio` is of the mean iteration's time. `mean_ns` and `max_ns` are
-# of a single call.
-TOP_KERNELS = pl.Schema(
+I64, F64, TEXT = pl.Int64(), pl.Float64(), pl.String()
+
+TOP_KERNELS = TableSchema.of(
+    "The kernels of one short name, means per iteration; the name that takes most time first.",
     {
-        "name": pl.String(),
-        "variants": pl.Int64(),
-        "calls": pl.Float64(),
-        "time_ns": pl.Int64(),
-        "share_ratio": pl.Float64(),
-        "mean_ns": pl.Int64(),
-        "max_ns": pl.Int64(),
-    }
+        "name": (TEXT, "the short, usual name"),
+        "variants": (I64, "how many full names it covers"),
+        "calls": (F64, "calls per iteration"),
+        "time_ns": (I64, "time per iteration in which any call of it runs"),
+        "share_ratio": (F64, "that time over the mean iteration's"),
+        "mean_ns": (I64, "the mean length of one call"),
+        "max_ns": (I64, "the length of the longest call"),
+    },
 )
-# `direction` is one of `COPY_KINDS`, null if not recorded; `memory` is the kind of host memory that the copy reads
-# or writes. `nbytes` is null if no copy has a size, and rounded up so that a copy in only some iterations does not read
-# as none; the rate is that of a copy.
-TOP_COPIES = pl.Schema(
+TOP_COPIES = TableSchema.of(
+    "The copies of one direction and memory, means per iteration; those that take most time first.",
     {
-        "direction": pl.String(),
-        "memory": pl.String(),  # pageable, pinned or managed; null: not recorded, or no host memory
-        "calls": pl.Float64(),
-        "nbytes": pl.Int64(),
-        "time_ns": pl.Int64(),
-        "share_ratio": pl.Float64(),
-        "gigabytes_per_s": pl.Float64(),
-    }
+        "direction": (TEXT, "HtoD, DtoH, DtoD, PtoP or HtoH; null: not recorded"),
+        "memory": (TEXT, "of the host: pageable, pinned or managed; null: not recorded, or none"),
+        "calls": (F64, "copies per iteration"),
+        "nbytes": (I64, "what they copy per iteration, rounded up; null: no size recorded"),
+        "time_ns": (I64, "time per iteration in which any of them runs"),
+        "share_ratio": (F64, "that time over the mean iteration's"),
+        "gigabytes_per_s": (F64, "10⁹ bytes per second of a single copy, on average"),
+    },
 )
 
 

@@ -1,6 +1,6 @@
 """The pipeline: trace → streams → loops → metrics → findings, rank by rank (`part`), then over ranks (`merging`).
 
-`result` defines `Analysis`, which every renderer, the service and the Python API share.
+`result` defines `Analysis`, which every renderer, the service and the Python API share, `tables` what is in its tables.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from deepprof.analysis.merging import check_job, merge
 from deepprof.analysis.part import AnalysisOptions, examine
-from deepprof.analysis.result import BREAKDOWN, METRICS, Analysis, Recording, TimeSummary
+from deepprof.analysis.result import Analysis, Recording, TimeSummary
+from deepprof.analysis.tables import BREAKDOWN, METRICS
 from deepprof.collectors.processes import split_all
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.loop import Agreement, Loop

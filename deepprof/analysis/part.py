@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import polars as pl
 
-from deepprof.analysis.result import BREAKDOWN, Recording, TimeSummary, WorkWithoutLoop, add_up, describe_recording
+from deepprof.analysis.result import Recording, TimeSummary, WorkWithoutLoop, add_up, describe_recording
 from deepprof.analysis.streams import MIN_STREAM_KERNELS, SearchedStream, next_streams, search_streams
+from deepprof.analysis.tables import BREAKDOWN, PLACED_STREAMS
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.engine import diagnose_loop
 from deepprof.diagnosis.finding import Finding
@@ -60,7 +61,7 @@ class RankPart:
 
     recording: Recording
     summary: TimeSummary
-    streams: pl.DataFrame  # rank, and the columns of `classify_streams`
+    streams: pl.DataFrame  # PLACED_STREAMS
     loops: tuple[Loop, ...]
     reasons: tuple[tuple[str, str], ...]
     findings: tuple[Finding, ...]
@@ -91,7 +92,7 @@ def examine(trace: Trace, question: AnalysisOptions) -> tuple[Trace, RankPart]:
     found = [finding for loop in (*look.loops, *look.singles) for finding in diagnose_loop(loop, trace)]
     steps = tuple(loop for loop in look.singles if loop.single == "marked step")
     measured = (*look.loops, *steps)
-    number = pl.lit(trace.rank or 0, pl.Int64).alias("rank")
+    number = pl.lit(trace.rank or 0, PLACED_STREAMS["rank"]).alias("rank")
     part = RankPart(
         recording=describe_recording(trace),
         summary=add_up(summarize_devices(trace)),

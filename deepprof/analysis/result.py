@@ -10,26 +10,32 @@ from typing import Literal
 
 import polars as pl
 
+from deepprof.analysis.tables import (
+    BREAKDOWN,
+    EVENTS,
+    METRICS,
+    PLACE,
+    PLACED_COPIES,
+    PLACED_ITERATIONS,
+    PLACED_KERNELS,
+)
 from deepprof.collectors.reprs import one_line, shorten_path
 from deepprof.collectors.trace import Accounting, Trace, empty_table
 from deepprof.diagnosis.coverage import UnnamedPart, find_unnamed
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.unexamined import find_unexamined
-from deepprof.metrics.breakdown.parts import PART_NAMES, PARTS
+from deepprof.metrics.attribution import attribute_events
 from deepprof.metrics.breakdown.timeline import Timeline
-from deepprof.metrics.iteration import ITERATIONS
 from deepprof.metrics.iteration_table import BUSY
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import with_names
 from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.ranks.comparison import RankComparison
 from deepprof.metrics.sharing.devices import SharedDevice
-from deepprof.metrics.top_tables import TOP_COPIES, TOP_KERNELS, TopWork
+from deepprof.metrics.top_tables import TopWork
 from deepprof.plurals import counted
 
 __all__ = [
-    "BREAKDOWN",
-    "METRICS",
     "Analysis",
     "Recording",
     "TimeSummary",
@@ -37,23 +43,6 @@ __all__ = [
     "add_up",
     "describe_recording",
 ]
-
-PLACE = {"loop": pl.Int64(), "rank": pl.Int64(), "device": pl.Int64(), "stream": pl.Int64()}
-METRICS = pl.Schema(
-    PLACE
-    | {
-        "period": pl.Int64(),
-        "confidence": pl.Float64(),
-        "avg_interval_ns": pl.Int64(),
-        "max_interval_ns": pl.Int64(),
-        "avg_overlap_ratio": pl.Float64(),
-        "avg_operation_ns": pl.Int64(),
-        "avg_size_bytes": pl.Int64(),
-        "median_iteration_ns": pl.Int64(),
-        "warmup_excluded": pl.Int64(),
-    }
-)
-BREAKDOWN = pl.Schema({"rank": pl.Int64(), "device": pl.Int64()} | dict.fromkeys(PART_NAMES, pl.Int64()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +121,13 @@ class Analysis:
 
     `no_loop_reason` states why there is no loop at all, `missing` why some main streams have none while others do.
     `traces`, `timelines` and what needs them are empty where other machines examined the ranks (`deepprof.cluster`).
+    The schemas of its tables are in `deepprof.analysis.tables`.
     """
 
     traces: tuple[Trace, ...]
     recordings: tuple[Recording, ...]  # one per rank
     summary: TimeSummary
-    streams: pl.DataFrame  # rank, device, stream, role, events, kernels, collectives, busy_ns
+    streams: pl.DataFrame  # PLACED_STREAMS
     loops: tuple[Loop, ...]
     no_loop_reason: str | None
     findings: tuple[Finding, ...]
@@ -177,16 +167,25 @@ class Analysis:
 
     @cached_property
     def events(self) -> pl.DataFrame:
-        """Device events of all ranks: the columns of `DEVICE_EVENTS` with `name` and `rank`."""
-        named = [with_names(trace.device_events, trace.names) for trace in self.traces]
-        ranks = [pl.lit(trace.rank or 0, pl.Int64).alias("rank") for trace in self.traces]
-        return pl.concat(rows.with_columns(number) for rows, number in zip(named, ranks, strict=True))
+        """Device events of all ranks, with the schema `EVENTS`: the columns of `DEVICE_EVENTS`, `name` and `rank`."""
+        named = ((trace, with_names(trace.device_events, trace.names)) for trace in self.traces)
+        rows = (table.with_columns(rank=pl.lit(trace.rank or 0, pl.Int64)) for trace, table in named)
+        return pl.concat([empty_table(EVENTS), *rows])
+
+    @cached_property
+    def events_in_iterations(self) -> pl.DataFrame:
+        """The rows of `events`, with the `loop` and the `iteration` in which each starts; null outside of all.
+
+        An iteration runs until the next one starts, or to its own end where none follows directly. It has the events of
+        every stream of its device, waits (`sync`) among them, which `events` in the table of iterations does not count.
+        """
+        return attribute_events(self.events, self.iterations)
 
     @cached_property
     def iterations(self) -> pl.DataFrame:
         """Iterations of all loops: `loop` (its number), rank, device, stream, and the columns of `Loop.table`."""
         tables = ((located(number, loop), loop.table) for number, loop in enumerate(self.loops))
-        return put_in_places(pl.Schema({**ITERATIONS, **PARTS}), tables)
+        return put_in_places(PLACED_ITERATIONS, tables)
 
     @cached_property
     def top_work(self) -> tuple[tuple[Mapping[str, int | None], TopWork], ...]:
@@ -201,12 +200,12 @@ class Analysis:
 
         `loop` is null where a device has none: then the figures are those of one marked step, or of the recording.
         """
-        return put_in_places(TOP_KERNELS, ((place, top.kernels) for place, top in self.top_work))
+        return put_in_places(PLACED_KERNELS, ((place, top.kernels) for place, top in self.top_work))
 
     @cached_property
     def copies(self) -> pl.DataFrame:
         """Which copies take that time: `loop`, rank, device, stream, and the columns of `TOP_COPIES`."""
-        return put_in_places(TOP_COPIES, ((place, top.copies) for place, top in self.top_work))
+        return put_in_places(PLACED_COPIES, ((place, top.copies) for place, top in self.top_work))
 
     @cached_property
     def metrics(self) -> pl.DataFrame:
@@ -236,10 +235,9 @@ def locate_stretch(stretch: WorkWithoutLoop) -> dict[str, int | None]:
 
 
 def put_in_places(schema: pl.Schema, tables: Iterable[tuple[Mapping[str, int | None], pl.DataFrame]]) -> pl.DataFrame:
-    """Return the tables as one, each with the columns of its place before its own."""
-    empty = pl.DataFrame(schema={**PLACE, **schema})
+    """Return the tables as one with `schema`, each with the columns of its place before its own."""
     placed = (
-        table.select(*(pl.lit(value, pl.Int64).alias(key) for key, value in place.items()), pl.all())
+        table.select(*(pl.lit(value, PLACE[key]).alias(key) for key, value in place.items()), pl.all())
         for place, table in tables
     )
-    return pl.concat([empty, *placed])
+    return pl.concat([empty_table(schema), *placed])

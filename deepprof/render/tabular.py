@@ -25,6 +25,7 @@ FINDINGS = pl.Schema(
     | dict.fromkeys(
         ("headroom_ns_per_iteration", "rank", "device", "stream", "first_iteration", "last_iteration"), pl.Int64()
     )
+    | {"device": pl.UInt16()}
     | dict.fromkeys(("evidence", "location"), pl.String())
 )
 

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from deepprof.collectors.reprs import one_line
+from deepprof.collectors.table_schema import Columns, TableSchema
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.alignment import Match, Matching, match_passes, match_single, turns_between
 from deepprof.metrics.ranks.collectives import Passes
@@ -27,18 +28,31 @@ from deepprof.plurals import counted
 
 __all__ = ["GROUP_ARRIVALS", "GROUP_SKEWS", "GROUP_WAITS", "RankComparison", "RankGroup", "compare_ranks"]
 
-PLACE = {"rank": pl.Int64(), "device": pl.Int64()}
-GROUP_WAITS = pl.Schema(PLACE | {"iteration": pl.Int64(), "index": pl.Int64(), "waiting_ns": pl.Int64()})
-GROUP_ARRIVALS = pl.Schema(PLACE | {"position": pl.Int64(), "waiting_ns": pl.Int64()})
-GROUP_SKEWS = pl.Schema(
+I64 = pl.Int64()
+PLACE: Columns = {"rank": (I64, "the rank"), "device": (pl.UInt16(), "the number of its device")}
+GROUP_WAITS = TableSchema.of(
+    "How long one rank waits for others in one iteration.",
     {
-        "group": pl.Int64(),
-        "position": pl.Int64(),
-        "name": pl.String(),
-        "skew_ns": pl.Int64(),
-        "latest_rank": pl.Int64(),
-        "latest_device": pl.Int64(),
-    }
+        **PLACE,
+        "iteration": (I64, "the iteration of the group's first rank; of each rank, where they are not matched"),
+        "index": (I64, "the rank's own number of it"),
+        "waiting_ns": (I64, "how long it waits"),
+    },
+)
+GROUP_ARRIVALS = TableSchema.of(
+    "How long one rank waits at one collective of a single marked step.",
+    {**PLACE, "position": (I64, "the collective's place in the step"), "waiting_ns": (I64, "how long it waits")},
+)
+GROUP_SKEWS = TableSchema.of(
+    "One collective of the iteration.",
+    {
+        "group": (I64, "the program, as in the table of ranks"),
+        "position": (I64, "the collective's place in the iteration"),
+        "name": (pl.String(), "its name"),
+        "skew_ns": (I64, "how much earlier the first rank comes than the last (median)"),
+        "latest_rank": (I64, "the rank that is usually last"),
+        "latest_device": (pl.UInt16(), "the number of its device"),
+    },
 )
 SAME_PERIOD = 1.05  # a library may choose another kernel on one rank, but not for a twentieth of them
 TOGETHER = 0.01  # of an iteration: ranks that leave collectives further apart than this were aligned wrongly
@@ -204,7 +218,9 @@ def iteration_time(loop: Loop) -> float:
 def with_places(rows: pl.DataFrame, group: Sequence[tuple[int, int]]) -> pl.DataFrame:
     """Return rows that have a `member` with its rank and device."""
     places = pl.DataFrame(
-        [(k, *place) for k, place in enumerate(group)], schema={"member": pl.Int64(), **PLACE}, orient="row"
+        [(k, *place) for k, place in enumerate(group)],
+        schema={"member": I64} | {name: dtype for name, (dtype, _) in PLACE.items()},
+        orient="row",
     )
     return rows.join(places, on="member", how="left", maintain_order="left")
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from deepprof.collectors.table_schema import TableSchema
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.facts import RankFacts
 
@@ -14,23 +15,22 @@ __all__ = ["RANKS", "describe_bare", "describe_group", "sort_ranks"]
 
 Row = dict[str, object]
 
-# One row per rank and device, the one with the highest score first. `group` numbers the program it runs (null without a
-# loop): only ranks of one group are compared. Times are medians per iteration: `waiting_ns` is spent waiting for others
-# at collectives while nothing computes, `own_ns` is the iteration without exposed communication. `score` is `own_ns`
-# over the median of the other ranks', `best_score` over the rank's own best iterations.
-RANKS = pl.Schema(
+I64, F64 = pl.Int64(), pl.Float64()
+
+RANKS = TableSchema.of(
+    "One rank and device beside the others, medians per iteration; the one with the highest score first.",
     {
-        "rank": pl.Int64(),
-        "device": pl.Int64(),
-        "group": pl.Int64(),
-        "iterations": pl.Int64(),
-        "iteration_ns": pl.Int64(),
-        "compute_ns": pl.Int64(),
-        "waiting_ns": pl.Int64(),
-        "own_ns": pl.Int64(),
-        "score": pl.Float64(),
-        "best_score": pl.Float64(),
-    }
+        "rank": (I64, "the rank"),
+        "device": (pl.UInt16(), "the number of its device"),
+        "group": (I64, "the program that it runs, only within which ranks are compared; null without a loop"),
+        "iterations": (I64, "complete iterations"),
+        "iteration_ns": (I64, "from start to start"),
+        "compute_ns": (I64, "a kernel runs that is no collective"),
+        "waiting_ns": (I64, "waits for others at collectives while nothing computes"),
+        "own_ns": (I64, "the iteration without exposed communication"),
+        "score": (F64, "`own_ns` over the median of the other ranks'"),
+        "best_score": (F64, "`own_ns` over that of the rank's own best iterations"),
+    },
 )
 BEST = 0.05  # the quantile that stands for a rank's best iterations: the very best one may be cut short
 

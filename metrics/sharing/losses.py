@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from deepprof.collectors.table_schema import TableSchema
 from deepprof.metrics.sharing.repeated import MIN_RUNS_ALONE, Repeated, look_beside
 from deepprof.metrics.sharing.work import OtherWork
 from deepprof.metrics.spans import Spans, covered
@@ -24,22 +25,22 @@ Int64s = npt.NDArray[np.int64]
 
 UNTOUCHED = 0.01  # of an iteration: others that work for less leave it undisturbed
 
-# One row per usual iteration of the longest loop. `together_ns` is how long others had work on the device in it;
-# `lost_ns` is the sum of the four losses, and counts each nanosecond once. `stretch_ns` is the time beyond the level of
-# iterations without others, null if there are too few; `rest_ns` the part of it not lost to others on the device.
-LOSSES = pl.Schema(
+I64 = pl.Int64()
+
+LOSSES = TableSchema.of(
+    "What one usual iteration of the longest loop loses to other processes on its device.",
     {
-        "index": pl.Int64(),
-        "iteration_ns": pl.Int64(),
-        "together_ns": pl.Int64(),
-        "turns_ns": pl.Int64(),
-        "slowed_ns": pl.Int64(),
-        "copies_ns": pl.Int64(),
-        "copies_slowed_ns": pl.Int64(),
-        "lost_ns": pl.Int64(),
-        "stretch_ns": pl.Int64(),
-        "rest_ns": pl.Int64(),
-    }
+        "index": (I64, "the iteration's number in the loop"),
+        "iteration_ns": (I64, "from start to start"),
+        "together_ns": (I64, "how long others had work on the device in it"),
+        "turns_ns": (I64, "kernels waited for their turn"),
+        "slowed_ns": (I64, "kernels ran slower beside others"),
+        "copies_ns": (I64, "copies waited for others'"),
+        "copies_slowed_ns": (I64, "copies ran slower beside others"),
+        "lost_ns": (I64, "the sum of these four, each nanosecond once"),
+        "stretch_ns": (I64, "beyond the level of iterations without others; null: too few of them"),
+        "rest_ns": (I64, "the part of that which is not lost to others on the device"),
+    },
 )
 
 

@@ -1,0 +1,123 @@
+"""The tables of an analysis: what their columns mean, and how they join with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import polars as pl
+
+from deepprof.collectors.table_schema import TableJoin, TableSchema
+from deepprof.collectors.trace import DEVICE_EVENTS
+from deepprof.metrics.breakdown.parts import PART_COLUMNS, PARTS
+from deepprof.metrics.iteration import ITERATIONS
+from deepprof.metrics.ranks.comparison import GROUP_ARRIVALS, GROUP_SKEWS, GROUP_WAITS
+from deepprof.metrics.ranks.ranks_table import RANKS
+from deepprof.metrics.sharing.losses import LOSSES
+from deepprof.metrics.streams import STREAMS
+from deepprof.metrics.top_tables import TOP_COPIES, TOP_KERNELS
+
+__all__ = [
+    "ANALYSIS_JOINS",
+    "ANALYSIS_TABLES",
+    "BREAKDOWN",
+    "EVENTS",
+    "EVENTS_IN_ITERATIONS",
+    "INNER_TABLES",
+    "METRICS",
+    "PLACE",
+    "PLACED_COPIES",
+    "PLACED_ITERATIONS",
+    "PLACED_KERNELS",
+    "PLACED_STREAMS",
+]
+
+I64, F64 = pl.Int64(), pl.Float64()
+
+RANK = TableSchema.of("", {"rank": (I64, "the rank, 0 where the trace states none")})
+DEVICE = TableSchema.of("", {"device": (pl.UInt16(), "the number of the device")})
+LOOP = TableSchema.of("", {"loop": (I64, "the loop's number in `loops`, from 0; null where a device has none")})
+STREAM = TableSchema.of("", {"stream": (I64, "the loop's main stream")})
+PLACE = TableSchema.side_by_side("", (LOOP, RANK, DEVICE, STREAM))
+METRICS = TableSchema.side_by_side(
+    "Table III of the paper (Gu et al., section V) for one loop, over complete iterations after warm-up.",
+    (
+        PLACE,
+        TableSchema.of(
+            "",
+            {
+                "period": (I64, "kernels per iteration on the main stream"),
+                "confidence": (F64, "the probability that period and first kernels are right"),
+                "avg_interval_ns": (I64, "mean idle device time between iterations"),
+                "max_interval_ns": (I64, "the longest"),
+                "avg_overlap_ratio": (F64, "the mean of `overlap_ratio`"),
+                "avg_operation_ns": (I64, "mean time from an iteration's first kernel to its last"),
+                "avg_size_bytes": (I64, "mean bytes copied from the host per iteration"),
+                "median_iteration_ns": (I64, "median time from start to start"),
+                "warmup_excluded": (I64, "how many first iterations were left out"),
+            },
+        ),
+    ),
+)
+BREAKDOWN = TableSchema.side_by_side(
+    "Where the span of one device goes, from its first event to its last: every nanosecond in one column.",
+    (RANK, DEVICE, TableSchema.of("", PART_COLUMNS)),
+)
+NAMED = TableSchema.of("", {"name": (pl.String(), "its name")})
+EVENTS = TableSchema.side_by_side("One device event of any rank.", (DEVICE_EVENTS, NAMED, RANK))
+IN_ITERATION = TableSchema.of(
+    "",
+    {
+        "loop": (I64, "the loop of the iteration in which it starts; null outside"),
+        "iteration": (I64, "the `index` of that iteration; null outside"),
+    },
+)
+EVENTS_IN_ITERATIONS = TableSchema.side_by_side(
+    "One device event of any rank, with the iteration in which it starts.", (EVENTS, IN_ITERATION)
+)
+PLACED_STREAMS = TableSchema.side_by_side(STREAMS.row, (RANK, STREAMS))
+PLACED_ITERATIONS = TableSchema.side_by_side(ITERATIONS.row, (PLACE, ITERATIONS, PARTS))
+PLACED_KERNELS = TableSchema.side_by_side(TOP_KERNELS.row, (PLACE, TOP_KERNELS))
+PLACED_COPIES = TableSchema.side_by_side(TOP_COPIES.row, (PLACE, TOP_COPIES))
+
+ANALYSIS_TABLES: Mapping[str, TableSchema] = MappingProxyType(
+    {
+        "iterations": PLACED_ITERATIONS,
+        "metrics": METRICS,
+        "kernels": PLACED_KERNELS,
+        "copies": PLACED_COPIES,
+        "breakdown": BREAKDOWN,
+        "streams": PLACED_STREAMS,
+        "events": EVENTS,
+        "events_in_iterations": EVENTS_IN_ITERATIONS,
+    }
+)
+# Tables inside what an analysis holds for several ranks, or for several processes on one device.
+INNER_TABLES: Mapping[str, TableSchema] = MappingProxyType(
+    {
+        "ranks.ranks": RANKS,
+        "ranks.skews": GROUP_SKEWS,
+        "ranks.groups[0].waits": GROUP_WAITS,
+        "ranks.groups[0].arrivals": GROUP_ARRIVALS,
+        "sharing[0].processes[0].losses": LOSSES,
+    }
+)
+ON_DEVICE = (("rank", "rank"), ("device", "device"))
+ON_STREAM = (*ON_DEVICE, ("stream", "stream"))
+ON_LOOP = (("loop", "loop"),)
+ON_ITERATION = (*ON_LOOP, ("iteration", "index"))
+LATEST = (("latest_rank", "rank"), ("latest_device", "device"))
+ANALYSIS_JOINS = (
+    TableJoin("events_in_iterations", "iterations", ON_ITERATION, "the iteration in which each event starts"),
+    TableJoin("events", "streams", ON_STREAM, "the role of the stream"),
+    TableJoin("events", "breakdown", ON_DEVICE, "where the time of its device goes"),
+    TableJoin("iterations", "metrics", ON_LOOP, "the figures of the loop"),
+    TableJoin("iterations", "streams", ON_STREAM, "the main stream"),
+    TableJoin("kernels", "metrics", ON_LOOP, "the figures of the loop"),
+    TableJoin("copies", "metrics", ON_LOOP, "the figures of the loop"),
+    TableJoin("metrics", "breakdown", ON_DEVICE, "where the time of the device goes"),
+    TableJoin("streams", "breakdown", ON_DEVICE, "where the time of the device goes"),
+    TableJoin("iterations", "ranks.ranks", ON_DEVICE, "the rank beside the others"),
+    TableJoin("iterations", "ranks.groups[0].waits", (*ON_DEVICE, ("index", "index")), "waits for other ranks"),
+    TableJoin("ranks.skews", "ranks.ranks", LATEST, "the rank that is usually last"),
+)
