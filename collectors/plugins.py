@@ -1,31 +1,84 @@
-"""Extension points: built-ins and installed plug-ins are loaded through one interface, `importlib.metadata`."""
+"""Extension points: built-ins and installed plug-ins are loaded through one interface, `importlib.metadata`.
+
+A plug-in is other people's code: what it raises is reported in its name, and stops nothing else. What a built-in raises
+is a bug of ours, and is raised.
+"""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
+from typing import TypeVar
 
-__all__ = ["load"]
+from deepprof.collectors.errors import escaped
+
+__all__ = ["REPORT_IT", "PlugIn", "PlugInWarning", "load"]
+
+REPORT_IT = "uninstall or report it to its author"
+FAILURES = (Exception, SystemExit)  # whatever a plug-in can raise; Ctrl-C is the user's
+LONGEST_TEXT = 200  # characters of what it says
+Result = TypeVar("Result")
 
 
-def load(group: str, builtins: tuple[str, ...]) -> list[object]:
+class PlugInWarning(UserWarning):
+    """A plug-in raised an exception and was skipped."""
+
+
+class PlugIn:
+    """An installed extension that may fail: the first exception of its code is a warning that names it."""
+
+    def __init__(self, point: EntryPoint) -> None:
+        self.point, self.reported = point, False
+
+    def blame(self, error: BaseException) -> str:
+        """Return one line that says what the plug-in, and which distribution it is of, has raised."""
+        home = f" of {self.point.dist.name}" if self.point.dist else f" ({self.point.value})"
+        said = escaped(" ".join(str(error).split()))[:LONGEST_TEXT]
+        return f"plug-in {self.point.name}{home} raised {type(error).__name__}: {said}"
+
+    def attempt(self, work: Callable[[], Result], otherwise: Result) -> Result:
+        """Return the result of `work`, or `otherwise` when the plug-in raises in it; warn the first time."""
+        try:
+            return work()
+        except FAILURES as error:
+            if not self.reported:
+                self.reported = True
+                warnings.warn(f"{self.blame(error)}; {REPORT_IT}", PlugInWarning, stacklevel=2)
+            return otherwise
+
+
+def load(group: str, builtins: tuple[str, ...], fence: Callable[[object, PlugIn], object]) -> list[object]:
     """Return the extensions of `group` (such as `deepprof.importers`): `builtins` first, then installed ones.
 
     `builtins` are dotted names, `"package.module:Name"`. A class is returned as an instance, made without arguments.
-    A name that occurs twice is loaded once. An extension that fails to load is left out, with a warning that names it.
+    A name that occurs twice is loaded once. Of a plug-in the result of `fence` is returned, which keeps what it raises
+    later from others. An extension that fails to load is left out, with a warning that names it.
     """
-    points = [EntryPoint(value.rpartition(":")[2], value, group) for value in builtins]
-    points += sorted(entry_points(group=group), key=lambda point: (point.name, point.value))
-    unique = {point.value: point for point in points[::-1]}  # backwards, so that the built-in wins
-    loaded = [(point, load_one(point)) for point in points if unique[point.value] is point]
-    return [extension for _, extension in loaded if extension is not None]
+    own = {value: EntryPoint(value.rpartition(":")[2], value, group) for value in builtins}
+    points = sorted(entry_points(group=group), key=lambda point: (point.name, point.value))
+    installed = {point.value: point for point in reversed(points) if point.value not in own}
+    loaded = [load_builtin(point) for point in own.values()]
+    loaded += [load_plugin(point, fence) for point in reversed(installed.values())]
+    return [extension for extension in loaded if extension is not None]
 
 
-def load_one(point: EntryPoint) -> object | None:
-    """Return the object that `point` names, or warn and return None: a broken plug-in must not stop the rest."""
+def load_builtin(point: EntryPoint) -> object | None:
+    """Return the object that `point` names, or warn and return None, as where an installation is incomplete."""
     try:
-        extension: object = point.load()
-        return extension() if isinstance(extension, type) else extension
-    except Exception as error:  # whatever a plug-in's import can raise
+        return make(point)
+    except Exception as error:
         warnings.warn(f"{point.group}: {point.value} does not load: {type(error).__name__}: {error}", stacklevel=3)
         return None
+
+
+def load_plugin(point: EntryPoint, fence: Callable[[object, PlugIn], object]) -> object | None:
+    """Return the fenced object that `point` names, or warn and return None."""
+    plugin = PlugIn(point)
+    return plugin.attempt(lambda: fence(make(point), plugin), None)
+
+
+def make(point: EntryPoint) -> object:
+    """Return the object that `point` names, an instance if it is a class."""
+    extension: object = point.load()
+    return extension() if isinstance(extension, type) else extension

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from deepprof.collectors.importers import BUILTINS, importers
+from tests.plugin_packages import deepprof_with, install_package
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "formats.md"
 FILES = re.compile(r"^```\w+\n# (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -34,26 +34,15 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("target")
     files = dict(FILES.findall(PAGE.read_text()))
     assert set(files) == {"pyproject.toml", "deepprof_gpulog.py"}
-    for name, text in files.items():
-        (source / name).write_text(text)
-    options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--target", target]
-    command = [sys.executable, "-m", "pip", "install", *options, source]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    install_package(files, source, target)
     return target
-
-
-def deepprof(installed: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(installed), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-m", "deepprof", *arguments]
-    return subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_fresh_process_reads_the_format_of_the_page(installed: Path, tmp_path: Path, packed: bool) -> None:
     path = tmp_path / ("job.gpulog.gz" if packed else "job.gpulog")
     path.write_bytes(gzip.compress(JOB.encode()) if packed else JOB.encode())
-    done = deepprof(installed, "diagnose", path, "--format", "json")
+    done = deepprof_with(installed, "diagnose", path, "--format", "json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["trace"]["format"] == "gpulog"
@@ -66,7 +55,7 @@ def test_a_fresh_process_reads_the_format_of_the_page(installed: Path, tmp_path:
 def test_its_errors_are_one_line(installed: Path, tmp_path: Path) -> None:
     path = tmp_path / "job.gpulog"
     path.write_text(JOB[:-5])
-    done = deepprof(installed, "diagnose", path)
+    done = deepprof_with(installed, "diagnose", path)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "breaks off inside its last line; copy it again" in done.stderr

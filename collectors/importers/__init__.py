@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from deepprof.collectors import plugins
-from deepprof.collectors.errors import TraceError
+from deepprof.collectors.errors import DeepProfError, TraceError
 from deepprof.collectors.importers.files import read_head
 from deepprof.collectors.importers.generic import explain, read_mapped
 from deepprof.collectors.importers.generic.columns import Mapped, parse_columns
@@ -72,7 +72,37 @@ class Importer(Protocol):
 @cache
 def importers() -> tuple[Importer, ...]:
     """Return every importer, built-in ones first; each importer that does not load causes one warning."""
-    return tuple(found for found in plugins.load(GROUP, BUILTINS) if isinstance(found, Importer))
+    return tuple(found for found in plugins.load(GROUP, BUILTINS, FencedImporter) if isinstance(found, Importer))
+
+
+class FencedImporter:
+    """A plug-in's importer: where it raises it accepts nothing, and a file that it accepted cannot be read."""
+
+    def __init__(self, importer: object, plugin: plugins.PlugIn) -> None:
+        if not isinstance(importer, Importer):
+            raise TypeError("this is no importer; one has name, suffixes, accepts and read")
+        self.importer, self.plugin = importer, plugin
+        self.name, self.suffixes = str(importer.name), tuple(map(str, importer.suffixes))
+
+    def accepts(self, head: bytes, path: Path) -> bool:
+        """Return what the plug-in returns."""
+        return self.plugin.attempt(lambda: bool(self.importer.accepts(head, path)), otherwise=False)
+
+    def covers(self, path: Path) -> Iterable[Path]:
+        """Return what the plug-in returns."""
+        return self.plugin.attempt(lambda: list(covers(self.importer, path)), [])
+
+    def read(self, path: Path, *, details: bool = False) -> Trace:
+        """Return the plug-in's trace; raises `TraceError` that names the plug-in if it raises anything else."""
+        try:
+            trace = self.importer.read(path, details=details)
+            if not isinstance(trace, Trace):
+                raise TypeError(f"read returned {type(trace).__name__}, not a Trace")
+        except DeepProfError:
+            raise
+        except plugins.FAILURES as error:
+            raise TraceError(path, self.plugin.blame(error), plugins.REPORT_IT) from error
+        return trace
 
 
 def read(path: str | os.PathLike[str], *, details: bool = False, columns: Mapped | None = None) -> Trace:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
-from deepprof.collectors.plugins import load
+import msgspec
+import numpy as np
+
+from deepprof.collectors.plugins import PlugIn, load
 from deepprof.collectors.trace import Trace
-from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.finding import Finding, Severity
 from deepprof.metrics.loop import Loop
 
 __all__ = ["BUILTIN_RULES", "GROUP", "Rule", "diagnose_loop"]
@@ -48,4 +51,50 @@ def diagnose_loop(loop: Loop, trace: Trace, rules: Sequence[Rule] | None = None)
 @cache
 def installed_rules() -> Sequence[Rule]:
     """Return the built-in rules and those of installed packages, loaded once."""
-    return cast("Sequence[Rule]", load(GROUP, BUILTIN_RULES))
+    return cast("Sequence[Rule]", load(GROUP, BUILTIN_RULES, fence_rule))
+
+
+class FindingShape(msgspec.Struct):
+    """What a plug-in's finding must hold so that it can be ranked and reported."""
+
+    rule: str
+    severity: Severity
+    title: str
+    summary: str
+    evidence: dict[str, Any]
+    advice: str
+    confidence: float
+    headroom_ns_per_iteration: float | None
+    rank: int | None
+    device: int | None
+    stream: int | None
+    iterations: tuple[int, int] | None
+    location: dict[str, Any] | None
+    caused_by: str | None
+    parts: dict[str, float]
+
+
+def fence_rule(rule: object, plugin: PlugIn) -> Rule:
+    """Return a plug-in's rule that finds nothing where it raises, or returns what cannot be reported."""
+
+    def fenced(loop: Loop, trace: Trace) -> Iterable[Finding]:
+        return plugin.attempt(lambda: [check_finding(found) for found in cast("Rule", rule)(loop, trace)], [])
+
+    if not callable(rule):
+        raise TypeError(f"{type(rule).__name__} is no rule, which is called with a loop and its trace")
+    return fenced
+
+
+def check_finding(found: Finding) -> Finding:
+    """Return what a plug-in's rule found, numpy's numbers as Python's; raise an error if it cannot be reported."""
+    if not isinstance(found, Finding):
+        raise TypeError(f"{type(found).__name__} where a Finding belongs")
+    shape = msgspec.convert(msgspec.to_builtins(found, enc_hook=as_python), FindingShape)
+    return Finding(**msgspec.structs.asdict(shape))
+
+
+def as_python(value: object) -> object:
+    """Return a number of numpy as one of Python; raise `TypeError` for what no report can hold."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} in a finding, which holds numbers and texts")

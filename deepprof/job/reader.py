@@ -19,6 +19,7 @@ from typing import Any
 
 from deepprof.collectors.errors import TraceError
 from deepprof.collectors.importers import importers, read
+from deepprof.collectors.plugins import PlugInWarning
 from deepprof.collectors.store.rank import write_rank
 
 __all__ = ["answer", "main"]
@@ -46,6 +47,7 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
     """Read and write one trace, and return the answer to the parent."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", PlugInWarning)  # it has asked the same plug-ins, too
         told = carry_out(job)
     return told | {"warnings": list(dict.fromkeys(str(warning.message) for warning in caught))}
 
