@@ -7,7 +7,7 @@ DEMO := demo.json.gz
 # A thousand processes of the tests import DeepProf: compiled once, not in each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-slow fuzz check lint types layers docs bench accuracy cases sealed chaos proto protocol clean
+.PHONY: demo test test-all test-slow fuzz check lint types layers docs api bench accuracy cases sealed chaos proto protocol clean
 
 # An editable installation is meant; setuptools need not warn of it each time.
 INSTALL := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable
@@ -60,7 +60,10 @@ layers: .venv/lint
 	$(BIN)/lint-imports
 
 docs: .venv/test
-	$(BIN)/python -m pytest -q tests/test_docs.py
+	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_api_page.py
+
+api: .venv/test ## docs/generated/api.md from docstrings and schemas
+	$(BIN)/python -m docs.api
 
 check: lint types layers protocol docs test ## what a change must pass
 

@@ -1,0 +1,1 @@
+"""The documents, and what writes those of them that follow from the code."""
