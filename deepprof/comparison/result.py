@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from deepprof.collectors.reprs import one_line
+from deepprof.collectors.reprs import in_milliseconds, one_line
 
 __all__ = [
     "Comparison",
@@ -164,6 +164,10 @@ class LoopPair:
     program: ProgramChange | None = None
     kernels: tuple[KernelChange, ...] = ()
     copies: tuple[CopyChange, ...] = ()
+
+    def __repr__(self) -> str:
+        times = f"{in_milliseconds(self.time.a_ns)} to {in_milliseconds(self.time.b_ns)}"
+        return one_line(self, f"rank {self.a.rank} and {self.b.rank}", times, self.time.verdict)
 
 
 @dataclass(frozen=True, slots=True)

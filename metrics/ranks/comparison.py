@@ -80,6 +80,9 @@ class RankGroup:
     waits: pl.DataFrame
     arrivals: pl.DataFrame | None = None
 
+    def __repr__(self) -> str:
+        return one_line(self, counted(len(self.places), "rank"), f"matched by {self.matching}" if self.matching else "")
+
 
 @dataclass(frozen=True, slots=True)
 class RankComparison:

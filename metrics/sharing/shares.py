@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
+from deepprof.collectors.reprs import in_milliseconds, one_line
 from deepprof.collectors.trace import Trace
 from deepprof.metrics.iteration_table import find_edited, summarize
 from deepprof.metrics.loop import Loop
@@ -65,6 +66,9 @@ class ShareOfDevice:
     together_iterations: int = 0
     headroom_ns: int | None = None
     proven: bool = False
+
+    def __repr__(self) -> str:
+        return one_line(self, f"rank {self.rank}", f"device {self.device}", f"busy {in_milliseconds(self.busy_ns)}")
 
     def mean_ns(self, column: str) -> int | None:
         """Return the mean of a column of `losses`; None without a value."""

@@ -31,7 +31,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
 def printed(job: Analysis) -> list[object]:
     """Return what a researcher would print of a job."""
     tops = [loop.top for loop in job.loops]
-    others = [job.ranks, job.headline, deepprof.compare(job, job)]
+    compared = deepprof.compare(job, job)
+    others = [job.ranks, *(job.ranks.groups if job.ranks else ()), job.headline, compared, *compared.pairs]
     return [job, *others, *job.traces, *job.recordings, *job.loops, *job.findings, *job.timelines.values(), *tops]
 
 
