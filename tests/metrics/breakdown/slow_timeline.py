@@ -97,17 +97,21 @@ class Slow:
         """Return why the device is idle at `t`, in the gap [since, until) that `ending` ends."""
         call = self.launch(ending)
         if call is None:
-            return "idle_unknown_ns"
+            return self.unknown_part(t)
         ready = max(call["end_ns"], call["start_ns"] + self.latency + self.latency // 2)
         if ready < since:
-            return self.device_part(since, since, until, ending)
+            return self.device_part(t, since, since, until, ending)
         if t < call["start_ns"]:
             return self.host.part(t)
         held = min(max(ready, min(max(call["start_ns"], since), until)), until)
-        return "idle_launch_ns" if t < held else self.device_part(held, since, until, ending)
+        return "idle_launch_ns" if t < held else self.device_part(t, held, since, until, ending)
 
-    def device_part(self, held: int, since: int, until: int, ending: Row) -> str:
-        """Return why the device lets work wait that is ready from `held` on."""
+    def unknown_part(self, t: int) -> str:
+        """Return the part of a time that no record explains: the driver's, while the host waits for what is queued."""
+        return "idle_startup_ns" if self.host.known and t in self.host.waiting else "idle_unknown_ns"
+
+    def device_part(self, t: int, held: int, since: int, until: int, ending: Row) -> str:
+        """Return why the device lets work wait at `t` that is ready from `held` on."""
         before = [r for r in self.events if r["start_ns"] < until and r["end_ns"] == since]
         position = {id(r): i for i, r in enumerate(self.events)}
         same = max(before, key=lambda r: position[id(r)])["stream"] == ending["stream"]
@@ -116,7 +120,7 @@ class Slow:
         spent = sum(self.stream_waits(ending["stream"], t) for t in range(held, until))
         if (not same and until - held <= HANDOFF) or 2 * spent > until - held:
             return "idle_dependency_ns"
-        return "idle_unknown_ns"
+        return self.unknown_part(t)
 
     def stream_waits(self, stream: int, t: int) -> bool:
         """Return whether a recorded wait of the stream lies over `t`."""
@@ -174,6 +178,10 @@ class Threads:
             return None
         return max(c for c in self.calling if c < t) + 1, min(c for c in self.calling if c > t)
 
+    def is_away(self, t: int) -> bool:
+        """Return whether the threads make no call for long before the first one, or after the last."""
+        return not self.calling or t < min(self.calling) - PAUSE or t > max(self.calling) + PAUSE
+
     def part(self, t: int) -> str:
         """Return what the host's part of a gap is put down to."""
         if not self.known:
@@ -190,7 +198,7 @@ class Threads:
         long = pause is not None and pause[1] - pause[0] > PAUSE
         if pause is not None and not long and pause[0] - 1 in self.waiting:
             return "idle_sync_ns"
-        return "idle_host_ns" if long or t in self.builds else "idle_launch_ns"
+        return "idle_host_ns" if long or t in self.builds or self.is_away(t) else "idle_launch_ns"
 
 
 def moments(rows: Any) -> set[int]:
