@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests.chance import EXPLORES, USUAL_EXAMPLES
 
@@ -24,6 +25,9 @@ for name, number in {"quick": USUAL_EXAMPLES // 4, "all": USUAL_EXAMPLES}.items(
         derandomize=not EXPLORES,  # which keeps no database of examples either
     )
 settings.load_profile("all" if EXPLORES else "quick")
+if not EXPLORES:
+    # Constants of the project's modules become examples: of those that happen to be loaded, by whichever test came first.
+    providers.is_local_module_file = lambda _: False
 
 # A shell that runs us in the background has us ignore Ctrl-C, and nohup a terminal that goes: what tests start would
 # inherit that.

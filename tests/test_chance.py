@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from tests.chance import EXPLORES, draw_seed
 
@@ -12,3 +13,7 @@ def test_examples_are_the_same_in_every_run() -> None:
     assert settings.default.deadline is None
     assert (settings.default.database is None) is not EXPLORES
     assert (draw_seed("a") == draw_seed("a")) is not EXPLORES
+
+
+def test_examples_do_not_depend_on_the_modules_that_other_tests_have_loaded() -> None:
+    assert (len(providers._get_local_constants()) == 0) is not EXPLORES
