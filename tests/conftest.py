@@ -26,7 +26,7 @@ for name, number in {"quick": USUAL_EXAMPLES // 4, "all": USUAL_EXAMPLES}.items(
     )
 settings.load_profile("all" if EXPLORES else "quick")
 if not EXPLORES:
-    # Constants of the project's modules become examples: of those that happen to be loaded, by whichever test came first.
+    # Constants of the project's modules become examples, of those that happen to be loaded by the tests before.
     providers.is_local_module_file = lambda _: False
 
 # A shell that runs us in the background has us ignore Ctrl-C, and nohup a terminal that goes: what tests start would

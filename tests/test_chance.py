@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
+from deepprof.collectors import trace
 from tests.chance import EXPLORES, draw_seed
 
 
@@ -16,4 +17,5 @@ def test_examples_are_the_same_in_every_run() -> None:
 
 
 def test_examples_do_not_depend_on_the_modules_that_other_tests_have_loaded() -> None:
+    assert trace  # a module with constants
     assert (len(providers._get_local_constants()) == 0) is not EXPLORES
