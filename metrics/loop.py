@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypedDict
 
 import polars as pl
 
@@ -18,10 +18,18 @@ from deepprof.metrics.top_tables import TopWork
 from deepprof.mining.nesting import NestedBlock
 from deepprof.plurals import counted
 
-__all__ = ["Agreement", "BoundarySource", "Loop", "OutsideIterations", "Single"]
+__all__ = ["Agreement", "BoundarySource", "Loop", "LoopPlace", "OutsideIterations", "Single"]
 
 BoundarySource = Literal["annotation", "framework", "mined"]
 Single = Literal["marked step", "recording"]
+
+
+class LoopPlace(TypedDict):
+    """The stream that runs a loop's kernels."""
+
+    rank: int
+    device: int
+    stream: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +103,11 @@ class Loop:
             f"median {in_milliseconds(time.median)}" if time else "",
             f"confidence {self.confidence:.3g}",
         )
+
+    @property
+    def place(self) -> LoopPlace:
+        """The main stream that the loop is on."""
+        return {"rank": self.rank, "device": self.device, "stream": self.stream}
 
     @cached_property
     def table(self) -> pl.DataFrame:

@@ -1,12 +1,18 @@
-"""Programs behind the twins: each shows one thing that a diagnosis of real traces once got wrong."""
+"""Programs that show one thing which a diagnosis of real traces once got wrong, and the twins made of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from random import Random
 
+from benchmarks.cases.case import HEALTHY
+from benchmarks.cases.disturbances import drop_calls
+from benchmarks.cases.dressing import dress, mark_step
 from benchmarks.cases.lookalikes import draw_training, interrupt
+from benchmarks.cases.played import NONE, ONE, TWIN_SEED, HandingMachine, Job, Twin, make_job
+from deepprof.collectors.trace import Trace
 from deepprof.simulation.host_problems import LAUNCH_NS
 from deepprof.simulation.machine import DEVICE_BYTES_PER_NS
 from deepprof.simulation.models import Model, draw_model, shrink_model
@@ -15,7 +21,7 @@ from deepprof.simulation.steps import MAIN_STREAM, Call, Copy, HostOperator, Joi
 from deepprof.simulation.training import Training, load_in_process, load_prefetched, read_value
 
 __all__ = [
-    "EXTRA_STREAM",
+    "TWINS",
     "UPDATE",
     "plan_allocating",
     "plan_device_copies",
@@ -166,3 +172,71 @@ def plan_updates_inside(request: SimulationRequest) -> RankPlan:
     updated = replace(model, blocks_backward=blocks, optimizer=())
 
     return RankPlan(build=replace(training, model=updated, statistics=False, tunes=False).build, warmup=0)
+
+
+def mark_dressed(trace: Trace) -> Trace:
+    """Return the trace as TensorFlow's profiler writes one step: its own names, and the device's line `Steps`."""
+    return mark_step(dress(trace, "tensorflow"))
+
+
+BLAMES = ("launch-bound", "allocator-bound", "host-bound", "input-bound")
+UPDATES = make_job(plan_updates_inside, 1)
+TENSORFLOW = partial(dress, flavour="tensorflow")
+TWINS = {
+    "one step with updates in its backward pass, marked": Twin(
+        UPDATES, (HEALTHY,), loops=NONE, change=mark_dressed, single=True
+    ),
+    "one step with updates in its backward pass": Twin(UPDATES, (HEALTHY,), loops=NONE, change=TENSORFLOW, single=True),
+    "8 steps with updates in their backward pass": Twin(
+        make_job(plan_updates_inside, 8), (HEALTHY,), loops=ONE, change=TENSORFLOW
+    ),
+    "late batches in 16 of 30": Twin(
+        make_job(plan_late_batches, 30, hidden=False), ("input-bound",), ("graph-growth", "drift")
+    ),
+    "late batches in 16 of 30, hidden": Twin(make_job(plan_late_batches, 30, hidden=True), (HEALTHY,)),
+    "slow iterations allocate": Twin(make_job(plan_allocating, 28, share=0.4), ("allocator-bound",)),
+    "the first two allocate": Twin(make_job(plan_allocating, 28, share=0.0), (HEALTHY,), ("allocator-bound",)),
+    "loading takes longer every time": Twin(
+        make_job(plan_slower_loader, 30, named=True), ("input-bound",), ("graph-growth",)
+    ),
+    "unnamed work takes longer every time": Twin(
+        make_job(plan_slower_loader, 30, named=False), ("graph-growth",), ("input-bound",)
+    ),
+    "collectives fill the host's gaps": Twin(
+        make_job(plan_filled_gap, filled=True), ("communication-bound",), ("host-bound",), change=drop_calls
+    ),
+    "the host's gaps are empty": Twin(
+        make_job(plan_filled_gap, filled=False), ("host-bound",), ("communication-bound",), change=drop_calls
+    ),
+    "one launch loads code": Twin(make_job(plan_loads_code, 8, call="cudaLaunchKernel", at=3), (HEALTHY,), BLAMES),
+    "one launch of four marked steps loads code": Twin(
+        make_job(plan_loads_code, 4, annotate=True, call="cudaLaunchKernel", at=2), (HEALTHY,), BLAMES
+    ),
+    "one marked step's first launch loads code": Twin(
+        make_job(plan_loads_code, 1, call="cudaLaunchKernel", at=1), (HEALTHY,), BLAMES, NONE, single=True
+    ),
+    "one marked step's first free starts a library": Twin(
+        make_job(plan_loads_code, 1, call="cudaFree", at=1), (HEALTHY,), BLAMES, NONE, single=True
+    ),
+    "every launch is slow": Twin(make_job(plan_eager, 8), ("launch-bound",), BLAMES[1:]),
+    "the host is silent": Twin(make_job(plan_silence), ("host-bound",), ("launch-bound", "allocator-bound")),
+    "three marked steps, launching": Twin(make_job(plan_eager, 3, annotate=True), ("launch-bound",), loops=ONE),
+    "one marked step, launching": Twin(make_job(plan_eager, 1), ("launch-bound",), single=True),
+    "copies within the device": Twin(make_job(plan_device_copies, hidden=False), ("device-copies",)),
+    "copies within the device, in front of late launches": Twin(
+        make_job(plan_masked_copies), (HEALTHY, "launch-bound")
+    ),
+    "copies within the device, hidden": Twin(make_job(plan_device_copies, hidden=True), (HEALTHY,), ("device-copies",)),
+    "kernels wait for copies on another stream": Twin(
+        Job(partial(plan_handed_over, stream=EXTRA_STREAM), 16, TWIN_SEED, HandingMachine),
+        ("dependency-bound",),
+        ("sync-bound", "host-bound", "device-copies"),
+    ),
+    "kernels wait for copies on their own stream": Twin(
+        Job(partial(plan_handed_over, stream=MAIN_STREAM), 16, TWIN_SEED, HandingMachine),
+        (HEALTHY,),
+        ("dependency-bound",),
+    ),
+    "serial reductions": Twin(make_job(plan_serial_reductions, 10, count=200), ("communication-bound",)),
+    "no reductions": Twin(make_job(plan_serial_reductions, 10, count=0), (HEALTHY,), ("communication-bound",)),
+}

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from benchmarks.cases.case import HEALTHY
 from benchmarks.cases.lookalikes import draw_training
+from benchmarks.cases.played import NONE, ONE, Twin, make_job
+from deepprof.collectors.trace import Trace
 from deepprof.simulation.kernels import EXTRA_TERM
 from deepprof.simulation.models import Model
 from deepprof.simulation.plan import RankPlan, SimulationRequest
 from deepprof.simulation.steps import Close, HostOperator, Launch, Open, Pause, Step
 from deepprof.simulation.training import load_prefetched, read_value
 
-__all__ = ["plan_forward_passes", "plan_kept_losses", "plan_on_host"]
+__all__ = ["TWINS", "plan_forward_passes", "plan_kept_losses", "plan_on_host"]
 
 STALL_NS = 3_000_000
 SLOWER = 1.2  # times the last operator of a job that slows down is as long as the first one, or more
@@ -66,3 +69,29 @@ def on_host(steps: Iterable[Step], pace: float) -> Iterator[Step]:
             yield HostOperator(step.op, round(step.ns * pace))
         elif isinstance(step, Open | Close):
             yield step
+
+
+def forget_device(trace: Trace) -> Trace:
+    """Return the trace as a machine without a GPU would have written it."""
+    return replace(trace, devices=trace.devices.clear())
+
+
+GROWING = make_job(plan_kept_losses, 120, annotate=True, kept=True)
+STEADY = make_job(plan_kept_losses, 120, annotate=True, kept=False)
+TWINS = {
+    "losses keep their graphs, marked": Twin(GROWING, ("graph-growth",), loops=ONE, counted=True),
+    "losses keep their graphs, only the optimizer marked": Twin(
+        make_job(plan_kept_losses, 40, kept=True), ("graph-growth",), loops=ONE, counted=True
+    ),
+    "losses keep their graphs, told how often": Twin(
+        GROWING, ("graph-growth",), ("capture-incomplete",), ONE, counted=True, told=True
+    ),
+    "no loss keeps its graph, marked": Twin(STEADY, (HEALTHY,), ("graph-growth",), loops=ONE, counted=True),
+    "no loss keeps its graph, told how often": Twin(STEADY, (HEALTHY,), loops=ONE, counted=True, told=True),
+    "40 forward passes": Twin(make_job(plan_forward_passes, 40), (HEALTHY,), loops=ONE, counted=True),
+    "one forward pass": Twin(make_job(plan_forward_passes, 1), (HEALTHY,), loops=NONE, single=True),
+    "a CPU that slows down": Twin(make_job(plan_on_host, 30, slower=True), ("drift",), loops=ONE, change=forget_device),
+    "a CPU that is taken away at times": Twin(
+        make_job(plan_on_host, 30, slower=False), (HEALTHY,), ("drift",), ONE, forget_device
+    ),
+}

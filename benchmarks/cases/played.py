@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -22,11 +22,16 @@ from deepprof.simulation.plan import RankPlan, SimulationRequest
 from deepprof.simulation.steps import MAIN_STREAM
 
 __all__ = [
+    "NONE",
+    "ONE",
+    "TWIN_SEED",
     "HandingMachine",
     "Job",
     "LateMachine",
     "NoisyMachine",
     "SharedMachine",
+    "Twin",
+    "make_job",
     "play",
     "read_machine",
     "run",
@@ -34,6 +39,9 @@ __all__ = [
 ]
 
 STRENGTH = 1.0
+TWIN_SEED = 501
+ONE = (1, 1)  # loop, no more and no fewer
+NONE = (0, 0)
 
 
 class NoisyMachine(Machine):
@@ -117,3 +125,28 @@ def time_iteration(job: Job) -> float:
     machine, firsts = run(job)
     starts = [machine.kernels[first][0] for first in firsts]
     return float(np.median([after - begin for begin, after in pairwise(starts)][3:]))
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A job and what must be said of it: `labels`, the best first; `never` and `loops` as `Case` has them.
+
+    `change` leaves of the trace what was recorded; a `single` one is one marked iteration alone. Where `counted`, all
+    its iterations are found; where `told`, the user says how many there are.
+    """
+
+    job: Job
+    labels: tuple[str, ...]
+    never: tuple[str, ...] = ()
+    loops: tuple[int, int] | None = None
+    change: Callable[[Trace], Trace] | None = None
+    single: bool = False
+    counted: bool = False
+    told: bool = False
+
+
+def make_job(
+    plan: Callable[..., RankPlan], iterations: int = 16, *, annotate: bool = False, **choices: float | str
+) -> Job:
+    """Return a job of that plan."""
+    return Job(partial(plan, **choices) if choices else plan, iterations, TWIN_SEED, annotate=annotate)

@@ -66,7 +66,8 @@ PAIRS: dict[str, tuple[Pair, tuple[str, ...]]] = {
 def cases() -> Iterator[Case]:
     """Yield a case per pair."""
     for name, (pair, (label, *also)) in PAIRS.items():
-        yield Case(SECTION, name, label, partial(load_pair, pair), tuple(also))
+        never = ("shared-device",) if label == HEALTHY else ()
+        yield Case(SECTION, name, label, partial(load_pair, pair), tuple(also), never)
 
 
 def load_pair(pair: Pair, scratch: Path) -> list[Trace]:

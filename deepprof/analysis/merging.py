@@ -13,11 +13,11 @@ from deepprof.analysis.result import Analysis, add_up
 from deepprof.collectors.errors import UsageError
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.causes import rank
+from deepprof.diagnosis.engine import diagnose_ranks
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.ledger import settle
 from deepprof.diagnosis.on_cpu import say_for_cpu
 from deepprof.diagnosis.rules.communication_bound import among_all
-from deepprof.diagnosis.rules.straggler import straggler
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.comparison import RankComparison, compare_ranks
 from deepprof.metrics.sharing.devices import measure_device
@@ -77,7 +77,7 @@ def compare(loops: Sequence[Loop], parts: Sequence[RankPart]) -> tuple[RankCompa
     """Return the comparison of the ranks, None where there is only one, and the findings on late ranks."""
     facts = [part.facts for part in parts if part.facts is not None]
     compared = compare_ranks(loops, facts)
-    return compared, [] if compared is None else list(straggler(compared, loops, facts))
+    return compared, [] if compared is None else diagnose_ranks(compared, loops, facts)
 
 
 def check_stream(streams: pl.DataFrame, stream: tuple[int, int] | None) -> None:

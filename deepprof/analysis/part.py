@@ -17,9 +17,8 @@ from deepprof.analysis.result import Recording, TimeSummary, WorkWithoutLoop, ad
 from deepprof.analysis.streams import MIN_STREAM_KERNELS, SearchedStream, next_streams, search_streams
 from deepprof.analysis.tables import BREAKDOWN, PLACED_STREAMS
 from deepprof.collectors.trace import Trace
-from deepprof.diagnosis.engine import diagnose_loop
+from deepprof.diagnosis.engine import diagnose_loop, diagnose_shares
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.rules.shared_device import shared_device
 from deepprof.metrics.breakdown.parts_table import with_parts
 from deepprof.metrics.breakdown.timeline import Timeline, lay_out
 from deepprof.metrics.clocks import on_one_clock
@@ -99,7 +98,7 @@ def examine(trace: Trace, question: AnalysisOptions) -> tuple[Trace, RankPart]:
         streams=roles.select(number, pl.all()),
         loops=tuple(look.loops),
         reasons=tuple(look.reasons),
-        findings=(*found, *shared_device(shares, look.loops, found)),
+        findings=(*found, *diagnose_shares(shares, look.loops, found)),
         timelines=look.timelines,
         breakdown=tell_parts(trace.rank or 0, look.timelines),
         facts=gather_facts(measured, trace) if has_others(measured, question) else None,

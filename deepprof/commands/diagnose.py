@@ -8,6 +8,7 @@ from deepprof.commands.daemons import add_daemon, analyze_window
 from deepprof.commands.inputs import add_cluster, add_inputs, add_paths, analyze_in_cluster, analyze_paths
 from deepprof.commands.output import add_output, capture, check_output, deliver
 from deepprof.commands.streams import say
+from deepprof.diagnosis.finding import MAX_FINDINGS, SEVERITIES
 
 if TYPE_CHECKING:
     import argparse
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Diagnose"]
 
-SEVERITIES = ("info", "warning", "critical")  # the same as in diagnosis.finding, which --help must not load
-FINDINGS = 5
 FAILED = 1
 
 
@@ -45,14 +44,14 @@ class Diagnose:
         add_inputs(parser)
         add_cluster(parser)
         add("-v", "--verbose", action="store_true", help="also how the iteration was found, and all notes")
-        add("--all", action="store_true", help=f"all findings instead of the first {FINDINGS}")
+        add("--all", action="store_true", help=f"all findings instead of the first {MAX_FINDINGS}")
         add_daemon(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Read, analyse and report."""
         check_output(args)
         analysis = choose_source(args)(args)
-        limit = None if args.all else FINDINGS
+        limit = None if args.all else MAX_FINDINGS
         content = render_json(analysis, limit) if args.format == "json" else render_text(analysis, limit, args)
         deliver(content, args)
         if args.fail_on and not analysis.loops:

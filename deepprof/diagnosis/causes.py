@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from types import MappingProxyType
+from functools import cache
 
+from deepprof.diagnosis.engine import declared_rules
 from deepprof.diagnosis.finding import SEVERITIES, Finding
 
-__all__ = ["rank"]
+__all__ = ["explained_by", "rank", "reasons_of_delay"]
 
-# A cause on the left explains the symptoms on the right; there is no cycle.
-EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "graph-growth": frozenset({"host-bound", "launch-bound", "sync-bound", "slow-iterations", "drift"}),
-        "shared-device": frozenset({"slow-iterations", "drift"}),
-        "straggler": frozenset({"communication-bound", "slow-iterations", "drift"}),
-        "allocator-bound": frozenset({"sync-bound", "launch-bound", "slow-iterations", "host-bound"}),
-        "copy-bound": frozenset(
-            {"sync-bound", "launch-bound", "host-bound"}
-        ),  # copies from pageable memory hold the host
-        "input-bound": frozenset({"host-bound", "slow-iterations", "drift"}),
-        "sync-bound": frozenset({"launch-bound", "host-bound"}),
-        "host-bound": frozenset({"slow-iterations"}),
-        "launch-bound": frozenset({"small-kernels"}),
-        "communication-bound": frozenset({"slow-iterations", "drift"}),
-    }
-)
-# The reason why a rank is late shows on that rank only; where other ranks have it too, it concerns the whole job.
-WHY_LATE = frozenset({"input-bound", "host-bound", "launch-bound", "sync-bound", "allocator-bound", "copy-bound"})
 OVER_TIME = frozenset({"slow-iterations", "drift"})  # they may concern any part
 SAME_KIND = 0.5  # least share of the symptom's time in the parts of its cause
 MIN_EXPLAINED = 0.8  # of the symptom's weight: a smaller cause does not explain it
@@ -83,9 +65,21 @@ def find_root(number: int, causes: Sequence[int | None]) -> int:
 
 def explains(cause: Finding, symptom: Finding) -> bool:
     """Return whether `cause` is a likely cause of `symptom`: a known one, in the same place, and large enough."""
-    known = symptom.rule in EXPLAINS.get(cause.rule, frozenset()) and same_place(cause, symptom)
-    late = cause.rule == "straggler" and symptom.rule in WHY_LATE and symptom.rank == cause.rank
+    known = symptom.rule in explained_by(cause.rule) and same_place(cause, symptom)
+    late = cause.rule == "straggler" and symptom.rule in reasons_of_delay() and symptom.rank == cause.rank
     return (known or late) and is_of_one_kind(cause, symptom) and is_enough(cause, symptom)
+
+
+@cache
+def explained_by(name: str) -> frozenset[str]:
+    """Return the rules of the symptoms of a rule; no two rules explain each other, directly or by others."""
+    return next((each.explains for each in declared_rules() if each.name == name), frozenset())
+
+
+@cache
+def reasons_of_delay() -> frozenset[str]:
+    """Return the rules that state why a rank is late where only it has the finding; otherwise it is the whole job's."""
+    return frozenset(each.name for each in declared_rules() if each.delays_rank)
 
 
 def is_of_one_kind(cause: Finding, symptom: Finding) -> bool:
@@ -138,8 +132,12 @@ def burden(finding: Finding) -> float:
     return saved * finding.confidence
 
 
-def weight(finding: Finding) -> tuple[bool, float, int]:
-    """Return the sort key of a finding: those that could save most first, remarks last."""
+def weight(finding: Finding) -> tuple[bool, float, int, bool]:
+    """Return the sort key of a finding: those that could save most first, remarks last.
+
+    Of two that weigh the same the one about the job comes before the one about its recording.
+    """
     cost = finding.evidence.get("cost_ns_per_iteration")  # a recording has no headroom per iteration
     known = burden(finding) or (finding.confidence * float(cost) if isinstance(cost, int | float) else 0.0)
-    return finding.severity != "info", math.log1p(known), SEVERITIES.index(finding.severity)
+    of_job = finding.rule != "capture-incomplete"
+    return finding.severity != "info", math.log1p(known), SEVERITIES.index(finding.severity), of_job

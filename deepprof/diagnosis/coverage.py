@@ -4,45 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from functools import cache
 
+from deepprof.diagnosis.engine import declared_rules
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.rules import (
-    allocator_bound,
-    communication_bound,
-    copy_bound,
-    dependency_bound,
-    device_copies,
-    first_use,
-    host_bound,
-    input_bound,
-    shared_device,
-    small_kernels,
-    starving,
-)
 from deepprof.metrics.breakdown.costs import cost_of, mean_of, mean_parts
 from deepprof.metrics.loop import Loop
 
-__all__ = ["LIMITS", "UnnamedPart", "find_unnamed"]
+__all__ = ["UnnamedPart", "find_unnamed", "is_about", "part_limits"]
 
-# Share of the iteration time from which on a part is worth a finding: the limit of the rule that it belongs to.
-LIMITS: Mapping[str, float] = MappingProxyType(
-    {
-        **dict.fromkeys(communication_bound.PARTS, communication_bound.LIMITS.warning),
-        **dict.fromkeys(copy_bound.PARTS, copy_bound.LIMITS.warning),
-        **dict.fromkeys(device_copies.PARTS, device_copies.LIMITS.warning),
-        **dict.fromkeys(input_bound.PARTS, input_bound.LIMITS.warning),
-        **dict.fromkeys(allocator_bound.PARTS, allocator_bound.LIMITS.warning),
-        **dict.fromkeys(starving.SYNC, starving.SYNC_LIMITS.warning),
-        **dict.fromkeys(starving.LAUNCH, starving.LAUNCH_LIMITS.warning),
-        **dict.fromkeys(host_bound.OTHER, host_bound.LIMITS.warning),
-        **dict.fromkeys(host_bound.UNKNOWN, host_bound.LIMITS.warning),
-        **dict.fromkeys(first_use.PARTS, first_use.LIMITS.warning),
-        **dict.fromkeys(dependency_bound.PARTS, dependency_bound.LIMITS.warning),
-        **dict.fromkeys(small_kernels.PARTS, small_kernels.LIMITS.warning),
-        **dict.fromkeys(shared_device.PARTS, shared_device.LIMITS.warning),
-    }
-)
 ONCE = "nearly all of it is in one iteration, which may be chance: record more of them"
 WHY = {
     "idle_unknown_ns": "the trace does not say why: record the runtime calls that launch the kernels",
@@ -77,18 +47,22 @@ def find_unnamed(loops: Sequence[Loop], findings: Sequence[Finding]) -> Iterator
 
 def is_about(finding: Finding, loop: Loop) -> bool:
     """Return whether a finding is about a loop, or about the whole job."""
-    return finding.stream is None or (finding.rank, finding.device, finding.stream) == (
-        loop.rank,
-        loop.device,
-        loop.stream,
-    )
+    return finding.stream is None or finding.is_on(loop)
+
+
+@cache
+def part_limits() -> Mapping[str, float]:
+    """Return for each part the share of the iteration time from which on it is worth a finding: its rule's limit."""
+    known = ((part, each.limits.warning) for each in declared_rules() if each.limits for part in each.parts)
+    return dict(sorted(known, key=lambda limit: -limit[1]))  # of two rules on a part the lower limit holds
 
 
 def large_parts(loop: Loop) -> list[tuple[str, float]]:
     """Return the parts above their limits with their shares of the mean iteration, the largest first."""
     means = mean_parts(loop)
     whole = max(1.0, sum(means.values()))
-    large = [(part, means[part] / whole) for part in LIMITS if means.get(part, 0.0) >= LIMITS[part] * whole]
+    limits = part_limits()
+    large = [(part, means[part] / whole) for part in limits if means.get(part, 0.0) >= limits[part] * whole]
     return sorted(large, key=lambda each: -each[1])
 
 

@@ -2,99 +2,62 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
-import msgspec
-import numpy as np
-
-from deepprof.collectors.plugins import PlugIn, load
+from deepprof.collectors.plugins import load
 from deepprof.collectors.trace import Trace
-from deepprof.diagnosis.finding import Finding, Severity
+from deepprof.diagnosis import rules
+from deepprof.diagnosis.fence import fence_rule
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.rule import Examine, Rule, Subject
 from deepprof.metrics.loop import Loop
+from deepprof.metrics.ranks.comparison import RankComparison
+from deepprof.metrics.ranks.facts import RankFacts
+from deepprof.metrics.sharing.shares import ShareOfDevice
 
-__all__ = ["BUILTIN_RULES", "GROUP", "Rule", "diagnose_loop"]
+__all__ = ["BUILTIN_RULES", "GROUP", "declared_rules", "diagnose_loop", "diagnose_ranks", "diagnose_shares"]
 
 GROUP = "deepprof.rules"
-BUILTIN_RULES = (
-    "deepprof.diagnosis.rules.graph_growth:graph_growth",
-    "deepprof.diagnosis.rules.copy_bound:copy_bound",
-    "deepprof.diagnosis.rules.device_copies:device_copies",
-    "deepprof.diagnosis.rules.dependency_bound:dependency_bound",
-    "deepprof.diagnosis.rules.starving:sync_bound",
-    "deepprof.diagnosis.rules.starving:launch_bound",
-    "deepprof.diagnosis.rules.small_kernels:small_kernels",
-    "deepprof.diagnosis.rules.host_bound:host_bound",
-    "deepprof.diagnosis.rules.communication_bound:communication_bound",
-    "deepprof.diagnosis.rules.allocator_bound:allocator_bound",
-    "deepprof.diagnosis.rules.input_bound:input_bound",
-    "deepprof.diagnosis.rules.first_use:first_use",
-    "deepprof.diagnosis.rules.slow_iterations:slow_iterations",
-    "deepprof.diagnosis.rules.drift:drift",
-    "deepprof.diagnosis.rules.capture_incomplete:capture_incomplete",
-)
+# Each module of the package has one rule, of the module's name.
+BUILTIN_RULES = tuple(f"{rules.__name__}.{each.name}:{each.name}" for each in pkgutil.iter_modules(rules.__path__))
 
 
-class Rule(Protocol):
-    """A rule examines one loop of one trace; it yields nothing when the evidence is thin."""
-
-    def __call__(self, loop: Loop, trace: Trace) -> Iterable[Finding]:
-        """Return the findings, usually none or one."""
+def diagnose_loop(loop: Loop, trace: Trace, chosen: Sequence[Examine] | None = None) -> list[Finding]:
+    """Return what all rules on loops (built-in and plugged in), or the chosen ones, find in one loop of a trace."""
+    return run(rules_on("loop") if chosen is None else chosen, loop, trace)
 
 
-def diagnose_loop(loop: Loop, trace: Trace, rules: Sequence[Rule] | None = None) -> list[Finding]:
-    """Return what all rules (built-in and plugged in) find in one loop."""
-    return [finding for rule in (installed_rules() if rules is None else rules) for finding in rule(loop, trace)]
+def diagnose_shares(shares: Iterable[ShareOfDevice], loops: Sequence[Loop], found: Sequence[Finding]) -> list[Finding]:
+    """Return what all rules find in a rank's shares of devices; `found` are the findings on its loops."""
+    return run(rules_on("shares"), shares, loops, found)
+
+
+def diagnose_ranks(comparison: RankComparison, loops: Sequence[Loop], facts: Sequence[RankFacts]) -> list[Finding]:
+    """Return what all rules find in the ranks of a job, beside each other."""
+    return run(rules_on("ranks"), comparison, loops, facts)
+
+
+def run(chosen: Iterable[Examine], *examined: Any) -> list[Finding]:
+    """Return the findings of rules, in their order."""
+    return [finding for examine in chosen for finding in examine(*examined)]
 
 
 @cache
-def installed_rules() -> Sequence[Rule]:
+def rules_on(subject: Subject) -> tuple[Examine, ...]:
+    """Return the rules with this subject; a plug-in's plain function is a rule on loops."""
+    return tuple(each for each in installed_rules() if getattr(each, "subject", "loop") == subject)
+
+
+@cache
+def declared_rules() -> tuple[Rule[...], ...]:
+    """Return the rules that say more of themselves than their findings: the built-in ones, and plug-ins' alike."""
+    return tuple(each for each in installed_rules() if isinstance(each, Rule))
+
+
+@cache
+def installed_rules() -> tuple[Examine, ...]:
     """Return the built-in rules and those of installed packages, loaded once."""
-    return cast("Sequence[Rule]", load(GROUP, BUILTIN_RULES, fence_rule))
-
-
-class FindingShape(msgspec.Struct):
-    """What a plug-in's finding must hold so that it can be ranked and reported."""
-
-    rule: str
-    severity: Severity
-    title: str
-    summary: str
-    evidence: dict[str, Any]
-    advice: str
-    confidence: float
-    headroom_ns_per_iteration: float | None
-    rank: int | None
-    device: int | None
-    stream: int | None
-    iterations: tuple[int, int] | None
-    location: dict[str, Any] | None
-    caused_by: str | None
-    parts: dict[str, float]
-
-
-def fence_rule(rule: object, plugin: PlugIn) -> Rule:
-    """Return a plug-in's rule that finds nothing where it raises, or returns what cannot be reported."""
-
-    def fenced(loop: Loop, trace: Trace) -> Iterable[Finding]:
-        return plugin.attempt(lambda: [check_finding(found) for found in cast("Rule", rule)(loop, trace)], [])
-
-    if not callable(rule):
-        raise TypeError(f"{type(rule).__name__} is no rule, which is called with a loop and its trace")
-    return fenced
-
-
-def check_finding(found: Finding) -> Finding:
-    """Return what a plug-in's rule found, numpy's numbers as Python's; raise an error if it cannot be reported."""
-    if not isinstance(found, Finding):
-        raise TypeError(f"{type(found).__name__} where a Finding belongs")
-    shape = msgspec.convert(msgspec.to_builtins(found, enc_hook=as_python), FindingShape)
-    return Finding(**msgspec.structs.asdict(shape))
-
-
-def as_python(value: object) -> object:
-    """Return a number of numpy as one of Python; raise `TypeError` for what no report can hold."""
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} in a finding, which holds numbers and texts")
+    return tuple(cast("list[Examine]", load(GROUP, BUILTIN_RULES, fence_rule)))

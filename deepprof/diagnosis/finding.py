@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from deepprof.collectors.reprs import in_milliseconds, one_line
 
-__all__ = ["SEVERITIES", "Finding", "Severity"]
+if TYPE_CHECKING:
+    from deepprof.metrics.loop import Loop
+
+__all__ = ["MAX_FINDINGS", "SEVERITIES", "Finding", "Severity"]
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")  # ascending
+MAX_FINDINGS = 5  # that a report shows unless all are asked for: more are a list of symptoms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,3 +49,7 @@ class Finding:
         saved = "" if headroom is None else f"up to {in_milliseconds(headroom)} per iteration"
         place = "" if self.rank is None else f"rank {self.rank}"
         return one_line(self, self.rule, self.severity, place, saved, self.title)
+
+    def is_on(self, loop: Loop) -> bool:
+        """Return whether the finding is about the main stream of `loop`, and not about the whole job."""
+        return (self.rank, self.device, self.stream) == (loop.rank, loop.device, loop.stream)

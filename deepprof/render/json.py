@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 
     from deepprof.analysis import Agreement, Analysis, Loop, Recording
     from deepprof.diagnosis.coverage import UnnamedPart
-from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.finding import MAX_FINDINGS, Finding
 
-__all__ = ["FINDINGS", "SCHEMA", "Report", "encode", "report"]
+__all__ = ["SCHEMA", "Report", "encode", "report"]
 
 SCHEMA = "deepprof.report/1"
-FINDINGS = 5  # more than five findings are a list of symptoms
 ACTIVITIES = ("kernel", "memcpy", "memset", "graph")
 
 Number = int | float | str | None
@@ -199,13 +198,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     unexamined: list[str]
 
 
-def encode(analysis: Analysis, *, limit: int | None = FINDINGS) -> str:
+def encode(analysis: Analysis, *, limit: int | None = MAX_FINDINGS) -> str:
     """Return the report as indented JSON that ends with a newline; `limit` is the most findings, None for all."""
     compact = msgspec.json.encode(report(analysis, limit=limit))
     return msgspec.json.format(compact, indent=2).decode() + "\n"
 
 
-def report(analysis: Analysis, *, limit: int | None = FINDINGS) -> Report:
+def report(analysis: Analysis, *, limit: int | None = MAX_FINDINGS) -> Report:
     """Return the report as a value; `limit` is the most findings, None for all."""
     return Report(
         schema=SCHEMA,

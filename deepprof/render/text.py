@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from deepprof.diagnosis.finding import MAX_FINDINGS
 from deepprof.metrics.breakdown.costs import mean_parts
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.plurals import counted, verb
@@ -59,7 +60,9 @@ STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "bold blue"}
 ICONS = {"critical": "✖", "warning": "▲", "info": "●"}
 
 
-def print_report(analysis: Analysis, console: Console, *, limit: int | None = 5, verbose: bool = False) -> None:
+def print_report(
+    analysis: Analysis, console: Console, *, limit: int | None = MAX_FINDINGS, verbose: bool = False
+) -> None:
     """Print the report on `console`, at its width, in ASCII where its encoding has no more; `limit` as in JSON.
 
     With `verbose` the evidence for the iterations, the paper's figures and all notes follow.

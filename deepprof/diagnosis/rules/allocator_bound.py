@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
-from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits
-from deepprof.metrics.breakdown.costs import cost_of, mean_of, spans_of_parts, threads_of
+from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits
+from deepprof.diagnosis.rule import rule
+from deepprof.metrics.breakdown.costs import mean_of, spans_of_parts, threads_of
 from deepprof.metrics.breakdown.program_places import find_place
 from deepprof.metrics.loop import Loop
 
 __all__ = ["allocator_bound"]
 
 PARTS = ("idle_allocator_ns",)
-LIMITS = SeverityLimits(
-    warning=0.05, critical=0.2
-)  # in a steady loop the caching allocator requests nothing from the driver
+# In a steady loop the caching allocator requests nothing from the driver.
+LIMITS = SeverityLimits(warning=0.05, critical=0.2)
 KEEP_MEMORY = (
     "Keep the memory from one iteration to the next instead of freeing it: a caching allocator or a pool, buffers made "
     "once; shapes that do not change in every iteration (pad or bucket them), and a little less memory in use."
@@ -32,13 +32,17 @@ KEEP_MEMORY_IN = {
 }
 
 
+@rule(
+    "allocator-bound",
+    parts=PARTS,
+    limits=LIMITS,
+    explains={"sync-bound", "launch-bound", "slow-iterations", "host-bound"},
+    delays_rank=True,
+)
 def allocator_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `allocator-bound` when the device idles during calls such as cudaMalloc and cudaFree."""
-    cost = cost_of(loop, PARTS)
-    if cost is None:
-        return
-    claim = CostClaim(rule="allocator-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
-    if not claim.holds:
+    claim = allocator_bound.claim(loop)
+    if claim is None:
         return
     calls = mean_of(loop, "allocations")
     texts = FindingTexts(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.rule import rule
 from deepprof.metrics.completeness import find_lacks
 from deepprof.metrics.loop import Loop
 
@@ -41,6 +42,7 @@ ADVICE = (
 )
 
 
+@rule("capture-incomplete")
 def capture_incomplete(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `capture-incomplete` with all that the recording lacks: a warning where the results depend on it."""
     lacks = [] if loop.single else find_lacks(loop, trace)
@@ -60,9 +62,7 @@ def capture_incomplete(loop: Loop, trace: Trace) -> Iterator[Finding]:
         advice=f"Record {advice}",
         headroom_ns_per_iteration=None,
         confidence=round(loop.confidence * (DECISIVE if decisive else MINOR), 3),
-        rank=loop.rank,
-        device=loop.device,
-        stream=loop.stream,
+        **loop.place,
     )
 
 

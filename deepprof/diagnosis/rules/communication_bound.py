@@ -11,8 +11,8 @@ import polars as pl
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
-from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, format_ms
-from deepprof.metrics.breakdown.costs import cost_of
+from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits, format_ms
+from deepprof.diagnosis.rule import rule
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.names import with_names
 from deepprof.metrics.spans import covered, union
@@ -47,18 +47,16 @@ MANY_COLLECTIVES, SHORT_NS = 50, 100_000  # so many collectives per iteration, s
 FEWER = "They are many and short: pack them into fewer, larger ones."
 
 
+@rule("communication-bound", parts=PARTS, limits=LIMITS, explains={"slow-iterations", "drift"})
 def communication_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `communication-bound` when collectives run for a large part of the time and nothing computes."""
-    cost = cost_of(loop, PARTS)
-    if cost is None:
-        return
-    claim = CostClaim(rule="communication-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
-    if not claim.holds:
+    claim = communication_bound.claim(loop)
+    if claim is None:
         return
     whole, count, name = describe_collectives(loop, trace)
     kind, how = next(((word, text) for pattern, word, text in KINDS if re.search(pattern, name)), ("", ""))
     serial = count >= MANY_COLLECTIVES and whole < SHORT_NS * count
-    hidden = max(0.0, 1 - cost.mean_ns / whole) if whole else 0.0
+    hidden = max(0.0, 1 - claim.cost.mean_ns / whole) if whole else 0.0
     texts = FindingTexts(
         title="Communication is not hidden behind computation",
         summary=(

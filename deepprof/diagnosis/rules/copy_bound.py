@@ -11,7 +11,8 @@ from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, say_saved
-from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, windows_of
+from deepprof.diagnosis.rule import rule
+from deepprof.metrics.breakdown.costs import spans_of_parts, windows_of
 from deepprof.metrics.breakdown.queueing import saved_without
 from deepprof.metrics.intervals import intervals_of
 from deepprof.metrics.loop import Loop
@@ -36,13 +37,12 @@ COPY_LESS_IN = {
 }
 
 
+# Copies from pageable memory hold the host.
+@rule("copy-bound", parts=PARTS, limits=LIMITS, explains={"sync-bound", "launch-bound", "host-bound"}, delays_rank=True)
 def copy_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `copy-bound` when copies between host and device run for a large part of the time, exposed."""
-    cost = cost_of(loop, PARTS)
-    if cost is None:
-        return
-    claim = CostClaim(rule="copy-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
-    if claim.holds:
+    claim = copy_bound.claim(loop)
+    if claim is not None:
         claim = replace(claim, shorter_ns=saved_without(loop, trace, spans_of_parts(loop, PARTS)))
         yield describe(claim, exposed_copies(loop, trace), trace)
 

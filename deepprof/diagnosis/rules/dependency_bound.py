@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits
-from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, threads_of
+from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits
+from deepprof.diagnosis.rule import rule
+from deepprof.metrics.breakdown.costs import spans_of_parts, threads_of
 from deepprof.metrics.breakdown.program_places import find_place
 from deepprof.metrics.loop import Loop
 
@@ -17,13 +18,11 @@ PARTS = ("idle_dependency_ns",)
 LIMITS = SeverityLimits(warning=0.15, critical=0.5)
 
 
+@rule("dependency-bound", parts=PARTS, limits=LIMITS)
 def dependency_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `dependency-bound` when the handing over of work between streams leaves the device idle."""
-    cost = cost_of(loop, PARTS)
-    if cost is None:
-        return
-    claim = CostClaim(rule="dependency-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
-    if not claim.holds:
+    claim = dependency_bound.claim(loop)
+    if claim is None:
         return
     texts = FindingTexts(
         title="Streams wait for each other while the device idles",

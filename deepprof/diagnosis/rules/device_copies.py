@@ -9,8 +9,9 @@ import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, say_saved
-from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, windows_of
+from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits, say_saved
+from deepprof.diagnosis.rule import rule
+from deepprof.metrics.breakdown.costs import spans_of_parts, windows_of
 from deepprof.metrics.breakdown.queueing import saved_without
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.spans import covered
@@ -27,15 +28,13 @@ ADVICE = (
 )
 
 
+@rule("device-copies", parts=PARTS, limits=LIMITS)
 def device_copies(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `device-copies` when exposed copies within and between devices, and memsets, take much of the time."""
-    cost = cost_of(loop, PARTS)
-    if cost is None:
+    claim = device_copies.claim(loop)
+    if claim is None:
         return
-    claim = CostClaim(rule="device-copies", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
-    if not claim.holds:
-        return
-    claim = replace(claim, shorter_ns=saved_without(loop, trace, spans_of_parts(loop, PARTS)))
+    claim, cost = replace(claim, shorter_ns=saved_without(loop, trace, spans_of_parts(loop, PARTS))), claim.cost
     count, nbytes = count_copies(loop, trace)
     size = f" and {nbytes / cost.iterations / 1e6:.1f} MB" if nbytes else ""
     each = count / cost.iterations

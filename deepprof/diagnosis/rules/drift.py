@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import format_ms
+from deepprof.diagnosis.rule import rule
 from deepprof.metrics.breakdown.parts import COPY_PARTS, PART_NAMES
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.series.changes import INSTALL, can_find_changes
@@ -88,6 +89,7 @@ ANYTHING = GrowingPart(
 )
 
 
+@rule("drift")
 def drift(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `drift` when late iterations take clearly longer than early ones and no growth explains it."""
     found = find_drift(loop)
@@ -103,9 +105,7 @@ def drift(loop: Loop, trace: Trace) -> Iterator[Finding]:
         advice=carrier.advice + advise_library(found),
         headroom_ns_per_iteration=round(mean_lost_ns(found, loop)),
         confidence=round(loop.confidence * found.separation * (0.7 if found.kind == "ends" else 1.0), 3),
-        rank=loop.rank,
-        device=loop.device,
-        stream=loop.stream,
+        **loop.place,
         iterations=(int(found.late["index"][0]), int(found.late["index"][-1])),
         parts=claim_parts(found, mean_lost_ns(found, loop)),
     )

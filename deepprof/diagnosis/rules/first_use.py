@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits
-from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, threads_of
+from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits
+from deepprof.diagnosis.rule import rule
+from deepprof.metrics.breakdown.costs import spans_of_parts, threads_of
 from deepprof.metrics.breakdown.program_places import find_calls
 from deepprof.metrics.loop import Loop
 
@@ -18,13 +19,11 @@ PARTS = ("idle_first_use_ns",)
 LIMITS = SeverityLimits(warning=0.1, critical=0.3)
 
 
+@rule("first-use", parts=PARTS, limits=LIMITS)
 def first_use(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `first-use` when calls that load code take much of the time; a remark, because it happens only once."""
-    cost = cost_of(loop, PARTS)
-    if cost is None:
-        return
-    claim = CostClaim(rule="first-use", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
-    if not claim.holds:
+    claim = first_use.claim(loop)
+    if claim is None:
         return
     place = find_calls(trace, "", spans_of_parts(loop, PARTS), threads_of(loop))
     called = f" ({next(iter(place.values()))})" if place else ""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding, Severity
 from deepprof.diagnosis.judgement import format_ms, many, share_out
+from deepprof.diagnosis.rule import rule
 from deepprof.metrics.breakdown.costs import threads_of
 from deepprof.metrics.breakdown.parts import PART_NAMES
 from deepprof.metrics.breakdown.program_places import find_place
@@ -38,6 +39,7 @@ WARNING, CRITICAL = 0.1, 0.3  # share of the iteration's time that is lost
 MIN_COUNT_GROWTH = 0.1  # a count that grows by a tenth over a capture, which shows a small part of a job
 
 
+@rule(RULE, explains={"host-bound", "launch-bound", "sync-bound", "slow-iterations", "drift"})
 def graph_growth(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `graph-growth` for the costliest thing that grows or is built in every iteration; `cause` names it."""
     interval = find_interval_growth(loop)
@@ -93,9 +95,7 @@ def describe_interval(loop: Loop, trace: Trace, growth: IntervalGrowth) -> Findi
         ),
         headroom_ns_per_iteration=round(growth.waiting_ns),
         confidence=round(loop.confidence * min(1.0, abs(trend.tau) + 0.1), 3),
-        rank=loop.rank,
-        device=loop.device,
-        stream=loop.stream,
+        **loop.place,
         iterations=intervals.bounds,
         location=find_place(trace, intervals.spans, threads_of(loop)),
         parts=share_out(growth.waiting_ns, loop, UNEXPLAINED),
@@ -144,9 +144,7 @@ def describe_count(loop: Loop, growth: CountGrowth) -> Finding:
         ),
         headroom_ns_per_iteration=round(growth.extra_ns),
         confidence=round(loop.confidence * min(1.0, trend.tau + 0.1), 3),
-        rank=loop.rank,
-        device=loop.device,
-        stream=loop.stream,
+        **loop.place,
         iterations=growth.bounds,
         parts=share_out(growth.extra_ns, loop, PART_NAMES),
     )
@@ -184,9 +182,7 @@ def describe_rebuilding(loop: Loop, found: Rebuilding) -> Finding:
         ),
         headroom_ns_per_iteration=round(found.idle_ns),
         confidence=round(loop.confidence * many(found.iterations) * (0.5 + 0.5 * found.affected / found.iterations), 3),
-        rank=loop.rank,
-        device=loop.device,
-        stream=loop.stream,
+        **loop.place,
         iterations=found.bounds,
         location={"call" if found.graphs else "range": found.name},
         parts=share_out(found.idle_ns, loop, UNEXPLAINED),
@@ -228,9 +224,7 @@ def describe_memory(loop: Loop, trace: Trace, growth: MemoryGrowth) -> Finding:
         ),
         headroom_ns_per_iteration=None,
         confidence=round(loop.confidence * growth.rising, 3),
-        rank=loop.rank,
-        device=loop.device,
-        stream=loop.stream,
+        **loop.place,
         iterations=growth.bounds,
     )
 

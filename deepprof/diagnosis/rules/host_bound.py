@@ -8,6 +8,7 @@ from dataclasses import replace
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, format_ms
+from deepprof.diagnosis.rule import rule
 from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, threads_of
 from deepprof.metrics.breakdown.program_places import find_place
 from deepprof.metrics.intervals import intervals_of
@@ -26,6 +27,7 @@ ADVICE = (
 )
 
 
+@rule("host-bound", parts=(*OTHER, *UNKNOWN), limits=LIMITS, explains={"slow-iterations"}, delays_rank=True)
 def host_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `host-bound` when the host is busy with other work while the device idles.
 
@@ -34,11 +36,8 @@ def host_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     if loop.timeline is not None and loop.timeline.host is None:
         yield from without_evidence(loop, trace)
         return
-    cost = cost_of(loop, OTHER)
-    if cost is None:
-        return
-    claim = CostClaim(rule="host-bound", loop=loop, cost=cost, parts=OTHER, limits=LIMITS)
-    if not claim.holds:
+    claim = host_bound.claim(loop, OTHER)
+    if claim is None:
         return
     place = find_place(trace, spans_of_parts(loop, OTHER), threads_of(loop))
     doing = f" in {next(iter(place.values()))}" if place else ""

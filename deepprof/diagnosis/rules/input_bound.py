@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
-from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits
-from deepprof.metrics.breakdown.costs import cost_of, spans_of_parts, threads_of
+from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits
+from deepprof.diagnosis.rule import rule
+from deepprof.metrics.breakdown.costs import spans_of_parts, threads_of
 from deepprof.metrics.breakdown.program_places import find_place
 from deepprof.metrics.loop import Loop
 
@@ -27,13 +28,11 @@ LOAD_AHEAD_IN = {
 }
 
 
+@rule("input-bound", parts=PARTS, limits=LIMITS, explains={"host-bound", "slow-iterations", "drift"}, delays_rank=True)
 def input_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `input-bound` when the device idles while the host is loading data."""
-    cost = cost_of(loop, PARTS)
-    if cost is None:
-        return
-    claim = CostClaim(rule="input-bound", loop=loop, cost=cost, parts=PARTS, limits=LIMITS)
-    if not claim.holds:
+    claim = input_bound.claim(loop)
+    if claim is None:
         return
     place = find_place(trace, spans_of_parts(loop, PARTS), threads_of(loop))
     name = place.get("range", place.get("operator", place.get("frame", ""))) if place else ""

@@ -14,6 +14,7 @@ import polars as pl
 
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, format_ms, share_out
+from deepprof.diagnosis.rule import rule
 from deepprof.metrics.breakdown.costs import Cost
 from deepprof.metrics.breakdown.parts import COPY_PARTS
 from deepprof.metrics.loop import Loop
@@ -62,6 +63,7 @@ LINK = (
 )
 
 
+@rule("shared-device", subject="shares", parts=PARTS, limits=LIMITS, explains={"slow-iterations", "drift"})
 def shared_device(
     shares: Iterable[ShareOfDevice], loops: Sequence[Loop], found: Sequence[Finding]
 ) -> Iterator[Finding]:
@@ -78,7 +80,7 @@ def shared_device(
 
 def judge(share: ShareOfDevice, loop: Loop, found: Sequence[Finding]) -> Iterator[Finding]:
     """Yield the finding on one device, if its loop loses enough there."""
-    rivals = [each for each in found if is_about(each, loop)]
+    rivals = [each for each in found if each.is_on(loop)]
     taken = {way for rule, ways in CLAIMED.items() if claims(rivals, rule, share) for way in ways}
     finding = describe(share, loop, [way for way in WAYS if way not in taken])
     if finding is not None:
@@ -88,11 +90,6 @@ def judge(share: ShareOfDevice, loop: Loop, found: Sequence[Finding]) -> Iterato
 def claims(found: Iterable[Finding], rule: str, share: ShareOfDevice) -> bool:
     """Return whether one of the findings is of `rule` and also claims the time lost to others."""
     return any(each.rule == rule for each in found) and not (rule == UNSEEN and share.proven)
-
-
-def is_about(finding: Finding, loop: Loop) -> bool:
-    """Return whether a finding is about the main stream of `loop`."""
-    return (finding.rank, finding.device, finding.stream) == (loop.rank, loop.device, loop.stream)
 
 
 def describe(share: ShareOfDevice, loop: Loop, ways: Sequence[str]) -> Finding | None:

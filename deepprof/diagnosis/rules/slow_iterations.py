@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding, Severity
 from deepprof.diagnosis.judgement import format_ms
+from deepprof.diagnosis.rule import rule
 from deepprof.metrics.breakdown.parts import COPY_PARTS, PART_NAMES
 from deepprof.metrics.breakdown.program_places import find_place
 from deepprof.metrics.loop import Loop
@@ -122,6 +123,7 @@ UNKNOWN = SlowCause(
 )
 
 
+@rule("slow-iterations")
 def slow_iterations(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `slow-iterations` when irregular slow iterations, or those of a known cycle, cost much."""
     slow = find_slow(loop)
@@ -174,9 +176,7 @@ def describe(loop: Loop, trace: Trace, outliers: Outliers, known: SlowCause | No
         advice=cause.advice,
         headroom_ns_per_iteration=round(outliers.headroom_ns),
         confidence=round(loop.confidence * SEEN.get(count, 0.9), 3),
-        rank=loop.rank,
-        device=loop.device,
-        stream=loop.stream,
+        **loop.place,
         iterations=(int(rows["index"][0]), int(rows["index"][-1])),
         location=place,
         parts=claim_parts(outliers),
@@ -200,9 +200,7 @@ def describe_cycle(loop: Loop, outliers: Outliers, every: int) -> Finding:
         advice="If it need not be that often, do it less often, or beside the training.",
         headroom_ns_per_iteration=round(outliers.headroom_ns),
         confidence=round(loop.confidence * 0.9, 3),
-        rank=loop.rank,
-        device=loop.device,
-        stream=loop.stream,
+        **loop.place,
         iterations=(int(outliers.rows["index"][0]), int(outliers.rows["index"][-1])),
         parts=claim_parts(outliers),
     )

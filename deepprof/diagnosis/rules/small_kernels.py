@@ -11,6 +11,7 @@ from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
 from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, format_ms, format_percent
+from deepprof.diagnosis.rule import rule
 from deepprof.metrics.breakdown.costs import cost_of, mean_of, windows_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.operators import is_stand_in
@@ -33,6 +34,7 @@ FUSE_IN = {
 }
 
 
+@rule("small-kernels", parts=PARTS, limits=LIMITS)
 def small_kernels(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `small-kernels` when short kernels and the gaps between queued ones take much of most iterations."""
     startup = cost_of(loop, PARTS)

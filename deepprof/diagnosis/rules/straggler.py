@@ -15,6 +15,7 @@ import numpy as np
 from deepprof.diagnosis.finding import Finding, Severity
 from deepprof.diagnosis.judgement import format_ms
 from deepprof.diagnosis.lateness import Lateness, count_late, find_late, luck_of, share_late, threshold
+from deepprof.diagnosis.rule import rule
 from deepprof.metrics.breakdown.costs import mean_of
 from deepprof.metrics.loop import Loop
 from deepprof.metrics.ranks.causes import LateCause, SlowerKernels, compare_kernels, find_cause
@@ -111,6 +112,7 @@ class StragglerVerdict:
         return f"Rank {self.loop.rank}" + (f", device {self.loop.device}," if several else "")
 
 
+@rule("straggler", subject="ranks", explains={"communication-bound", "slow-iterations", "drift"})
 def straggler(comparison: RankComparison, loops: Sequence[Loop], ranks: Sequence[RankFacts]) -> Iterator[Finding]:
     """Yield `straggler` for the rank that the others of its group wait for, if it is the same one most of the time."""
     chosen, facts = longest_loops(loops), places_of(ranks)

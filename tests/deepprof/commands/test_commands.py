@@ -369,13 +369,6 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"deepprof {read_version()}\n"
 
 
-def test_severities_are_those_of_findings():
-    from deepprof.diagnosis.finding import SEVERITIES as KNOWN
-    from deepprof.render.json import FINDINGS
-
-    assert (diagnose.SEVERITIES, diagnose.FINDINGS) == (KNOWN, FINDINGS)
-
-
 def test_the_growing_graph_is_found_end_to_end(capture):
     done = call("diagnose", capture, "--format", "json", "--fail-on", "warning")
     document = json.loads(done.stdout)

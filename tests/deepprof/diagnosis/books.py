@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deepprof.analysis.result import Analysis
-from deepprof.diagnosis.coverage import LIMITS, is_about
+from deepprof.diagnosis.coverage import is_about, part_limits
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.loop import Loop
 
@@ -24,7 +24,8 @@ def check_books(analysis: Analysis) -> None:
         told = {part for f in analysis.findings if is_about(f, loop) for part in f.parts}
         excused = {u.part for u in analysis.unnamed if (u.rank, u.device, u.stream) == place(loop)}
         whole = max(1.0, sum(means.values()))
-        assert {part for part in LIMITS if means[part] >= 1.0001 * LIMITS[part] * whole} <= told | excused
+        large = {part for part, limit in part_limits().items() if means[part] >= 1.0001 * limit * whole}
+        assert large <= told | excused
         assert not excused & told
     for finding in analysis.findings:
         check_headroom(finding)
@@ -45,4 +46,4 @@ def mean_parts(loop: Loop) -> dict[str, float]:
     """Return the mean of each part over the usual iterations, one by one."""
     rows = [row for row in loop.table.iter_rows(named=True) if row["complete"] and not row["warmup"]]
     rows = [row for row in rows if row["iteration_ns"] is not None]
-    return {part: sum(row[part] or 0 for row in rows) / max(1, len(rows)) for part in (*LIMITS, "compute_ns")}
+    return {part: sum(row[part] or 0 for row in rows) / max(1, len(rows)) for part in (*part_limits(), "compute_ns")}

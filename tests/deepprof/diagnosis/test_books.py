@@ -15,7 +15,7 @@ from deepprof.analysis import analyze
 from deepprof.analysis.result import Analysis
 from deepprof.collectors.errors import DeepProfError
 from deepprof.diagnosis.causes import burden, rank
-from deepprof.diagnosis.coverage import LIMITS, find_unnamed
+from deepprof.diagnosis.coverage import find_unnamed, part_limits
 from deepprof.diagnosis.engine import diagnose_loop
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.ledger import settle
@@ -127,7 +127,7 @@ def test_a_part_in_one_iteration_alone_has_a_sentence() -> None:
 
 
 def test_every_limit_is_of_a_part() -> None:
-    assert set(LIMITS) == set(PART_NAMES) - {"compute_ns"}
+    assert set(part_limits()) == set(PART_NAMES) - {"compute_ns"}
     assert mean_parts(make_loop([100] * 3, compute_ns=100))["compute_ns"] == 100 * MS
 
 

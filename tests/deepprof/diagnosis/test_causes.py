@@ -7,12 +7,14 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepprof.diagnosis.causes import EXPLAINS, WHY_LATE, rank
+from deepprof.diagnosis.causes import explained_by, rank, reasons_of_delay
+from deepprof.diagnosis.engine import declared_rules
 from deepprof.diagnosis.finding import SEVERITIES, Finding
 from tests.deepprof.builders import build_finding
 
 MS = 1_000_000
-RULES = sorted(set(EXPLAINS) | set().union(*EXPLAINS.values()) | {"plugged-in"})
+BUILT_IN = sorted(each.name for each in declared_rules())
+RULES = [*BUILT_IN, "plugged-in"]
 
 
 def finding(rule: str, ms: float | None = 10, severity: str = "warning", **more: object) -> Finding:
@@ -83,10 +85,11 @@ def test_a_symptom_has_a_cause_in_its_own_place(some: list[Finding]) -> None:
 def test_causes_explain_in_one_direction_only() -> None:
     def reach(rule: str, on_the_way: tuple[str, ...] = ()) -> None:
         assert rule not in on_the_way
-        for symptom in EXPLAINS.get(rule, frozenset()) | (WHY_LATE if rule == "straggler" else set()):
+        for symptom in explained_by(rule) | (reasons_of_delay() if rule == "straggler" else set()):
             reach(symptom, (*on_the_way, rule))
 
-    for rule in EXPLAINS:
+    for rule in BUILT_IN:
+        assert explained_by(rule) <= set(BUILT_IN)
         reach(rule)
 
 

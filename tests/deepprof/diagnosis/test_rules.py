@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from deepprof.analysis import analyze
 from deepprof.collectors.trace import Trace
-from deepprof.diagnosis.engine import BUILTIN_RULES, diagnose_loop
+from deepprof.diagnosis.engine import BUILTIN_RULES, declared_rules, diagnose_loop
 from deepprof.diagnosis.finding import Finding
 from deepprof.metrics.loop import Loop
 from tests.deepprof.builders import build_finding
 from tests.deepprof.diagnosis.loops import Did, Job, Work, compute
 from tests.tables import Row, copy, event, launch, make_trace, span
 
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "diagnosis.md").read_text()
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
@@ -22,6 +26,20 @@ def rules_that_speak(job: Job) -> list[str]:
 
 def test_every_built_in_rule_is_named_once() -> None:
     assert len(BUILTIN_RULES) == len(set(BUILTIN_RULES)) >= 9
+    built_in = {name.partition(":")[2].replace("_", "-") for name in BUILTIN_RULES}
+    assert {each.name for each in declared_rules()} == built_in
+
+
+def test_the_page_on_rules_has_a_row_for_each_with_its_limits() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", PAGE.partition("## Rules")[2], re.MULTILINE)
+    shown = {name: cells.split(" | ") for name, cells in rows}
+    assert len(rows) == len(shown)
+    assert set(shown) == {each.name for each in declared_rules()}
+    for each in declared_rules():
+        if each.limits is not None and each.subject == "loop":
+            warning, critical = shown[each.name][1:3]
+            assert warning == f"{100 * each.limits.warning:.0f} %"
+            assert critical == f"{100 * each.limits.critical:.0f} %" or critical.startswith("never")
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from deepprof.diagnosis.rules.communication_bound import communication_bound
 from deepprof.diagnosis.rules.copy_bound import copy_bound
 from deepprof.diagnosis.rules.host_bound import host_bound
 from deepprof.diagnosis.rules.input_bound import input_bound
+from deepprof.diagnosis.rules.launch_bound import launch_bound
 from deepprof.diagnosis.rules.small_kernels import small_kernels
-from deepprof.diagnosis.rules.starving import launch_bound, sync_bound
+from deepprof.diagnosis.rules.sync_bound import sync_bound
 from deepprof.metrics.breakdown.parts import PARTS
 from deepprof.metrics.loop import Loop
 from tests.deepprof.diagnosis.loops import START_US, Did, Job, Work, as_stand_in, compute

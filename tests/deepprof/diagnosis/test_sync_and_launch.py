@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from deepprof.diagnosis.finding import Finding
-from deepprof.diagnosis.rules.starving import launch_bound, sync_bound
+from deepprof.diagnosis.rules.launch_bound import launch_bound
+from deepprof.diagnosis.rules.sync_bound import sync_bound
 from tests.deepprof.diagnosis.loops import START_US, Did, Job, Work
 
 LENGTH = 2_000

@@ -1,33 +1,33 @@
-"""Queue starvation because of how the host launches: too slowly, or again and again after waiting.
+"""The device's queue runs empty because the host launches only after it has waited for the device, again and again.
 
-Both leave the queue empty. They differ in whether the host had time to spare. A host that waits for the device could
-have launched ahead instead, so the waits are the cause; a host that never waits is too slow.
+A host that launches too slowly (`launch_bound`) leaves the queue empty, too. They differ in whether the host had time
+to spare. A host that waits for the device could have launched ahead instead, so the waits are the cause; a host that
+never waits is too slow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import polars as pl
 
 from deepprof.collectors.trace import Trace
 from deepprof.diagnosis.finding import Finding
 from deepprof.diagnosis.frameworks import advise
-from deepprof.diagnosis.judgement import CostClaim, FindingTexts, SeverityLimits, format_ms
-from deepprof.metrics.breakdown.costs import cost_of, mean_of, spans_of_parts, threads_of, windows_of
+from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits, format_ms
+from deepprof.diagnosis.rule import rule
+from deepprof.metrics.breakdown.costs import mean_of, threads_of, windows_of
 from deepprof.metrics.breakdown.host_states import WAIT
 from deepprof.metrics.breakdown.program_places import find_calls, find_place
 from deepprof.metrics.loop import Loop
-from deepprof.metrics.operators import is_stand_in
 from deepprof.metrics.spans import Spans, intersect
-from deepprof.plurals import counted
 
-__all__ = ["launch_bound", "sync_bound"]
+__all__ = ["LAUNCH", "SYNC", "blamed_on_waits", "sync_bound"]
 
 SYNC, LAUNCH = ("idle_sync_ns",), ("idle_launch_ns",)
-SYNC_LIMITS = SeverityLimits(warning=0.1, critical=0.3)
+LIMITS = SeverityLimits(warning=0.1, critical=0.3)
 EXCUSED = 0.5  # share of the idle time that the waits must last to be its cause
-LAUNCH_LIMITS = SeverityLimits(warning=0.15, critical=0.5)
 
 WAIT_LESS = (
     "Read values back less often: keep sums on the device and fetch them every so many iterations; copy "
@@ -44,21 +44,6 @@ WAIT_LESS_IN = {
     ),
     "tensorflow": "No .numpy() or print of a tensor in every step; log metrics every so many (steps_per_execution).",
 }
-LAUNCH_LESS = (
-    "Launch less: CUDA graphs, fused kernels, larger batches. Profilers slow launches down: compare with a recording "
-    "that holds less."
-)
-LAUNCH_LESS_IN = {
-    "pytorch": (
-        "torch.compile (mode='reduce-overhead' uses CUDA graphs), torch.cuda.graphs, fused or foreach optimizers; "
-        "record without stacks and shapes."
-    ),
-    "jax": (
-        "Put more into one jit: the whole step with its optimizer, several steps with lax.scan; donate the arguments. "
-        "XLA's command buffers (--xla_gpu_enable_command_buffer) replay it as a graph."
-    ),
-    "tensorflow": "tf.function(jit_compile=True) around the whole step; steps_per_execution in Keras' compile().",
-}
 
 
 def blamed_on_waits(loop: Loop) -> tuple[str, ...]:
@@ -70,17 +55,13 @@ def blamed_on_waits(loop: Loop) -> tuple[str, ...]:
     return (*SYNC, *LAUNCH) if mean_of(loop, "waiting_ns") >= EXCUSED * starved else SYNC
 
 
+@rule("sync-bound", parts=SYNC, limits=LIMITS, explains={"launch-bound", "host-bound"}, delays_rank=True)
 def sync_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
     """Yield `sync-bound` when the host's waits, and not its speed, leave the device without work."""
-    parts = blamed_on_waits(loop)
-    cost = cost_of(loop, parts)
-    if cost is None or mean_of(loop, "waits") < 1:
+    claim, waits = sync_bound.claim(loop, blamed_on_waits(loop)), mean_of(loop, "waits")
+    if claim is None or waits < 1:
         return
-    headroom_ns = min(cost.mean_ns, mean_of(loop, "waiting_ns"))
-    claim = CostClaim(rule="sync-bound", loop=loop, cost=cost, parts=parts, limits=SYNC_LIMITS, headroom_ns=headroom_ns)
-    if not claim.holds:
-        return
-    waits = mean_of(loop, "waits")
+    claim = replace(claim, headroom_ns=min(claim.cost.mean_ns, mean_of(loop, "waiting_ns")))
     host = loop.timeline.host if loop.timeline else None
     waiting = intersect(host.waiting, windows_of(loop)) if host else None
     place = place_of_waits(trace, waiting, threads_of(loop)) if waiting else {}
@@ -106,29 +87,3 @@ def place_of_waits(trace: Trace, waiting: Spans, threads: pl.DataFrame | None) -
     """Return the call in which the launching threads wait longest, and its place in the program."""
     call = find_calls(trace, WAIT, waiting, threads) or {}
     return call | (find_place(trace, waiting, threads) or {})
-
-
-def launch_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
-    """Yield `launch-bound` when the host launches too slowly to keep the device busy, though it does not wait."""
-    cost = cost_of(loop, LAUNCH)
-    if cost is None or is_stand_in(trace):
-        return
-    if mean_of(loop, "waits") >= 1 and blamed_on_waits(loop) != SYNC:
-        return
-    claim = CostClaim(rule="launch-bound", loop=loop, cost=cost, parts=LAUNCH, limits=LAUNCH_LIMITS)
-    if not claim.holds:
-        return
-    launches = mean_of(loop, "launches")
-    each = cost.mean_ns / max(1.0, launches)
-    texts = FindingTexts(
-        title="The host launches too slowly: the device's queue is empty",
-        summary=(
-            f"{claim.amount} the device waits for the next launch: "
-            f"{counted(launches, 'launch', 'launches')} {claim.per}, each "
-            f"{each / 1e3:.1f} µs too late on average."
-        ),
-        advice=advise(trace, LAUNCH_LESS, **LAUNCH_LESS_IN),
-    )
-    evidence = {"launches_per_iteration": round(launches, 1), "host_ns_per_launch": round(each)}
-    place = find_place(trace, spans_of_parts(loop, LAUNCH), threads_of(loop))
-    yield claim.conclude(texts, evidence, place)

@@ -1,0 +1,59 @@
+"""The device's queue runs empty because the host launches too slowly, though it does not wait (see `sync_bound`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from deepprof.collectors.trace import Trace
+from deepprof.diagnosis.finding import Finding
+from deepprof.diagnosis.frameworks import advise
+from deepprof.diagnosis.judgement import FindingTexts, SeverityLimits
+from deepprof.diagnosis.rule import rule
+from deepprof.diagnosis.rules.sync_bound import LAUNCH, SYNC, blamed_on_waits
+from deepprof.metrics.breakdown.costs import mean_of, spans_of_parts, threads_of
+from deepprof.metrics.breakdown.program_places import find_place
+from deepprof.metrics.loop import Loop
+from deepprof.metrics.operators import is_stand_in
+from deepprof.plurals import counted
+
+__all__ = ["launch_bound"]
+
+LIMITS = SeverityLimits(warning=0.15, critical=0.5)
+
+LAUNCH_LESS = (
+    "Launch less: CUDA graphs, fused kernels, larger batches. Profilers slow launches down: compare with a recording "
+    "that holds less."
+)
+LAUNCH_LESS_IN = {
+    "pytorch": (
+        "torch.compile (mode='reduce-overhead' uses CUDA graphs), torch.cuda.graphs, fused or foreach optimizers; "
+        "record without stacks and shapes."
+    ),
+    "jax": (
+        "Put more into one jit: the whole step with its optimizer, several steps with lax.scan; donate the arguments. "
+        "XLA's command buffers (--xla_gpu_enable_command_buffer) replay it as a graph."
+    ),
+    "tensorflow": "tf.function(jit_compile=True) around the whole step; steps_per_execution in Keras' compile().",
+}
+
+
+@rule("launch-bound", parts=LAUNCH, limits=LIMITS, explains={"small-kernels"}, delays_rank=True)
+def launch_bound(loop: Loop, trace: Trace) -> Iterator[Finding]:
+    """Yield `launch-bound` when the host launches too slowly to keep the device busy, though it does not wait."""
+    claim = launch_bound.claim(loop)
+    if claim is None or is_stand_in(trace) or (mean_of(loop, "waits") >= 1 and blamed_on_waits(loop) != SYNC):
+        return
+    launches = mean_of(loop, "launches")
+    each = claim.cost.mean_ns / max(1.0, launches)
+    texts = FindingTexts(
+        title="The host launches too slowly: the device's queue is empty",
+        summary=(
+            f"{claim.amount} the device waits for the next launch: "
+            f"{counted(launches, 'launch', 'launches')} {claim.per}, each "
+            f"{each / 1e3:.1f} µs too late on average."
+        ),
+        advice=advise(trace, LAUNCH_LESS, **LAUNCH_LESS_IN),
+    )
+    evidence = {"launches_per_iteration": round(launches, 1), "host_ns_per_launch": round(each)}
+    place = find_place(trace, spans_of_parts(loop, LAUNCH), threads_of(loop))
+    yield claim.conclude(texts, evidence, place)
