@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from deepprof.collectors.trace import Trace
-from deepprof.metrics.iteration import ITERATIONS, LoopMetrics, Spread
+from deepprof.metrics.iteration import ITERATIONS, LOOP_METRICS, LoopMetrics, Spread
 from deepprof.metrics.sequence import Sequence
 from deepprof.metrics.series.statistics import bootstrap_median
 from deepprof.metrics.spans import Spans, covered, union
@@ -203,22 +203,12 @@ def find_edited(table: pl.DataFrame) -> pl.Series:
 def summarize(table: pl.DataFrame) -> LoopMetrics:
     """Return Table III over the complete iterations after warm-up."""
     used = table.filter(pl.col("complete") & ~pl.col("warmup"))
-    followed = used.filter(pl.col("interval_ns").is_not_null())  # the last one's copies for the next are not recorded
+    values = used.select(**{name: each.value for name, each in LOOP_METRICS.items()}).row(0, named=True)
     return LoopMetrics(
-        avg_interval_ns=rounded(used["interval_ns"].mean()),
-        max_interval_ns=rounded(used["interval_ns"].max()),
-        avg_overlap_ratio=average_overlap(used),
-        avg_operation_ns=rounded(used["operation_ns"].mean()),
-        avg_size_bytes=rounded(followed["htod_bytes"].mean()),
+        **{name: value if name.endswith("_ratio") else rounded(value) for name, value in values.items()},
         iteration_ns=spread(used["iteration_ns"].drop_nulls()),
         warmup_excluded=table.filter(pl.col("complete") & pl.col("warmup")).height,
     )
-
-
-def average_overlap(used: pl.DataFrame) -> float | None:
-    """Return the mean of the iterations' overlap ratios, as the paper averages them."""
-    mean = used["overlap_ratio"].mean()
-    return None if mean is None else float(mean)  # type: ignore[arg-type]
 
 
 def spread(values: pl.Series) -> Spread | None:

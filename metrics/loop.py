@@ -18,13 +18,13 @@ from deepprof.metrics.top_tables import TopWork
 from deepprof.mining.nesting import NestedBlock
 from deepprof.plurals import counted
 
-__all__ = ["Agreement", "BoundarySource", "Loop", "LoopPlace", "OutsideIterations", "Single"]
+__all__ = ["Agreement", "BoundarySource", "Loop", "OutsideIterations", "PlaceOfLoop", "Single"]
 
 BoundarySource = Literal["annotation", "framework", "mined"]
 Single = Literal["marked step", "recording"]
 
 
-class LoopPlace(TypedDict):
+class PlaceOfLoop(TypedDict):
     """The stream that runs a loop's kernels."""
 
     rank: int
@@ -105,7 +105,7 @@ class Loop:
         )
 
     @property
-    def place(self) -> LoopPlace:
+    def place(self) -> PlaceOfLoop:
         """The main stream that the loop is on."""
         return {"rank": self.rank, "device": self.device, "stream": self.stream}
 

@@ -10,7 +10,7 @@ import polars as pl
 from deepprof.collectors.table_schema import TableJoin, TableSchema
 from deepprof.collectors.trace import DEVICE_EVENTS
 from deepprof.metrics.breakdown.parts import PART_COLUMNS, PARTS
-from deepprof.metrics.iteration import ITERATIONS
+from deepprof.metrics.iteration import ITERATIONS, LOOP_METRICS
 from deepprof.metrics.ranks.comparison import GROUP_ARRIVALS, GROUP_SKEWS, GROUP_WAITS
 from deepprof.metrics.ranks.ranks_table import RANKS
 from deepprof.metrics.sharing.losses import LOSSES
@@ -48,11 +48,10 @@ METRICS = TableSchema.side_by_side(
             {
                 "period": (I64, "kernels per iteration on the main stream"),
                 "confidence": (F64, "the probability that period and first kernels are right"),
-                "avg_interval_ns": (I64, "mean idle device time between iterations"),
-                "max_interval_ns": (I64, "the longest"),
-                "avg_overlap_ratio": (F64, "the mean of `overlap_ratio`"),
-                "avg_operation_ns": (I64, "mean time from an iteration's first kernel to its last"),
-                "avg_size_bytes": (I64, "mean bytes copied from the host per iteration"),
+                **{
+                    name: (F64 if name.endswith("_ratio") else I64, metric.meaning)
+                    for name, metric in LOOP_METRICS.items()
+                },
                 "median_iteration_ns": (I64, "median time from start to start"),
                 "warmup_excluded": (I64, "how many first iterations were left out"),
             },

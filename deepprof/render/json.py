@@ -110,16 +110,7 @@ class IterationTimeBlock(msgspec.Struct, frozen=True, kw_only=True):
     warmup_excluded: int
 
 
-class MetricsBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """The paper's Table III, and the mean time of each part of an iteration; null without usual iterations."""
-
-    avg_interval_ns: int | None
-    max_interval_ns: int | None
-    avg_overlap_ratio: float | None
-    avg_operation_ns: int | None
-    avg_size_bytes: int | None
-    iteration_ns: IterationTimeBlock
-    breakdown: dict[str, int] | None
+MetricValue = int | float | IterationTimeBlock | dict[str, int] | None
 
 
 class OutsideBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +137,7 @@ class LoopBlock(msgspec.Struct, frozen=True, kw_only=True):
     prologue: OutsideBlock
     epilogue: OutsideBlock
     iterations: list[IterationBlock]
-    metrics: MetricsBlock
+    metrics: dict[str, MetricValue]
 
 
 class FindingBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -309,24 +300,17 @@ def describe_agreement(agreement: Agreement | None) -> AgreementBlock | None:
     return AgreementBlock(name=name, iterations=agreement.iterations, agreement_ratio=agreement.ratio)
 
 
-def describe_metrics(loop: Loop) -> MetricsBlock:
-    """Return Table III's block."""
-    metrics, time = loop.metrics, loop.metrics.iteration_ns
-    return MetricsBlock(
-        avg_interval_ns=metrics.avg_interval_ns,
-        max_interval_ns=metrics.max_interval_ns,
-        avg_overlap_ratio=metrics.avg_overlap_ratio,
-        avg_operation_ns=metrics.avg_operation_ns,
-        avg_size_bytes=metrics.avg_size_bytes,
-        iteration_ns=IterationTimeBlock(
-            median=time.median if time else None,
-            p5=time.p5 if time else None,
-            p95=time.p95 if time else None,
-            ci95=None if time is None or time.low is None or time.high is None else (time.low, time.high),
-            warmup_excluded=metrics.warmup_excluded,
-        ),
-        breakdown=average_parts(loop),
+def describe_metrics(loop: Loop) -> dict[str, MetricValue]:
+    """Return the paper's Table III, the iteration time, and the mean time of each part of an iteration."""
+    time = loop.metrics.iteration_ns
+    spread = IterationTimeBlock(
+        median=time.median if time else None,
+        p5=time.p5 if time else None,
+        p95=time.p95 if time else None,
+        ci95=None if time is None or time.low is None or time.high is None else (time.low, time.high),
+        warmup_excluded=loop.metrics.warmup_excluded,
     )
+    return {**loop.metrics.values, "iteration_ns": spread, "breakdown": average_parts(loop)}
 
 
 def average_parts(loop: Loop) -> dict[str, int] | None:

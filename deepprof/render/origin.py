@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
+from deepprof.metrics.iteration import LOOP_METRICS
 from deepprof.plurals import counted, verb
 from deepprof.render.units import format_bytes, format_confidence, format_duration, format_ratio
 from deepprof.render.wording import wording_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from deepprof.analysis import Analysis, Loop
     from deepprof.metrics.iteration import LoopMetrics
@@ -25,6 +27,10 @@ SOURCES = {
     "framework": "the framework's ranges",
 }
 NEXT = "-v shows the evidence and the paper's figures; deepprof export --to perfetto draws every iteration"
+# By the unit at the end of a metric's name.
+FORMATS: Mapping[str, Callable[[Any], str]] = MappingProxyType(
+    {"ns": format_duration, "ratio": format_ratio, "bytes": format_bytes}
+)
 GOOD = 0.9  # agreement with the user's own ranges: a lower one is shown without -v, too
 
 
@@ -98,11 +104,5 @@ def list_metrics(metrics: LoopMetrics, *, copies: bool) -> Sequence[tuple[str, s
 
     Without `copies` the figures on copies are left out.
     """
-    table = [
-        ("avg interval", format_duration(metrics.avg_interval_ns)),
-        ("max interval", format_duration(metrics.max_interval_ns)),
-        ("avg overlap", format_ratio(metrics.avg_overlap_ratio)),
-        ("avg operation", format_duration(metrics.avg_operation_ns)),
-        ("avg size", format_bytes(metrics.avg_size_bytes)),
-    ]
-    return [(name, value) for name, value in table if copies or name not in {"avg overlap", "avg size"}]
+    shown = {name: each for name, each in LOOP_METRICS.items() if copies or not each.of_copies}
+    return [(each.label, FORMATS[name.rpartition("_")[2]](getattr(metrics, name))) for name, each in shown.items()]

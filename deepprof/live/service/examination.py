@@ -10,10 +10,13 @@ import argparse
 import io
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
+
+from deepprof.live.client.values import LoopFigures
 
 if TYPE_CHECKING:
     import polars as pl
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from deepprof.metrics.loop import Loop
     from deepprof.v1 import query_pb2 as wire
 
-__all__ = ["LENGTH", "ExaminationResult", "ExaminedLoopMetrics", "FindingSummary", "FoundLoop", "main"]
+__all__ = ["LENGTH", "ExaminationResult", "FindingSummary", "FoundLoop", "main"]
 
 LENGTH = 4  # bytes, little endian, before each message
 CPU_S = 600
@@ -39,23 +42,6 @@ class FindingSummary(msgspec.Struct, frozen=True):
     advice: str
     rank: int | None
     confidence: float
-
-
-class ExaminedLoopMetrics(msgspec.Struct, frozen=True):
-    """Table III of one loop; see `LoopMetrics` in proto/deepprof/v1/query.proto."""
-
-    rank: int
-    device: int
-    loop: int
-    iterations: int
-    avg_interval_ns: int | None
-    max_interval_ns: int | None
-    avg_overlap_ratio: float | None
-    avg_operation_ns: int | None
-    avg_size_nbytes: int | None
-    median_iteration_ns: int | None
-    p5_iteration_ns: int | None
-    p95_iteration_ns: int | None
 
 
 class FoundLoop(msgspec.Struct, frozen=True):
@@ -74,7 +60,7 @@ class ExaminationResult(msgspec.Struct, frozen=True):
 
     report: str
     findings: list[FindingSummary]
-    figures: list[ExaminedLoopMetrics]
+    figures: list[LoopFigures]
     iterations: bytes
     loops: list[FoundLoop] = []
 
@@ -144,23 +130,20 @@ def examine(traces: list[Trace]) -> ExaminationResult:
     )
 
 
-def figures_of(number: int, loop: Loop) -> ExaminedLoopMetrics:
-    """Return the figures of one loop."""
-    metrics, spread = loop.metrics, loop.metrics.iteration_ns
-    return ExaminedLoopMetrics(
-        rank=loop.rank,
-        device=loop.device,
-        loop=number,
-        iterations=loop.usual.height,
-        avg_interval_ns=metrics.avg_interval_ns,
-        max_interval_ns=metrics.max_interval_ns,
-        avg_overlap_ratio=metrics.avg_overlap_ratio,
-        avg_operation_ns=metrics.avg_operation_ns,
-        avg_size_nbytes=metrics.avg_size_bytes,
-        median_iteration_ns=spread.median if spread else None,
-        p5_iteration_ns=spread.p5 if spread else None,
-        p95_iteration_ns=spread.p95 if spread else None,
-    )
+def figures_of(number: int, loop: Loop) -> LoopFigures:
+    """Return the figures of one loop: those that the protocol has."""
+    spread = loop.metrics.iteration_ns
+    known: dict[str, Any] = {
+        **loop.place,
+        **loop.metrics.values,
+        "loop": number,
+        "iterations": loop.usual.height,
+        "avg_size_nbytes": loop.metrics.avg_size_bytes,
+        "median_iteration_ns": spread.median if spread else None,
+        "p5_iteration_ns": spread.p5 if spread else None,
+        "p95_iteration_ns": spread.p95 if spread else None,
+    }
+    return LoopFigures(**{each.name: known[each.name] for each in fields(LoopFigures)})
 
 
 def iterations_of(analysis: Analysis) -> bytes:

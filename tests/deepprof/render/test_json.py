@@ -2,17 +2,20 @@
 
 import json
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
 
 from deepprof.collectors.trace import Accounting
-from deepprof.metrics.iteration import Spread
+from deepprof.metrics.iteration import LOOP_METRICS, Spread
 from deepprof.render.json import SCHEMA, encode, report
 from deepprof.version import read_version
 from tests.deepprof.builders import build_analysis, build_finding, build_loop, build_metrics, build_trace
 
+PAGE = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
 KEYS = {
     "": "schema deepprof trace loops no_loop_reason top_work ranks missing_ranks collectives shared_devices findings"
     " unnamed unexamined",
@@ -50,7 +53,14 @@ def descend(value, path):
 
 @pytest.mark.parametrize("path", KEYS)
 def test_keys_are_those_of_the_contract(path):
-    assert set(descend(load(build_analysis()), path)) == set(KEYS[path].split())
+    new = set(LOOP_METRICS) if path == "loops.0.metrics" else set()  # each with its row, as the next test checks
+    assert set(descend(load(build_analysis()), path)) == set(KEYS[path].split()) | new
+
+
+def test_the_page_on_the_report_has_a_row_for_each_metric():
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", PAGE.partition("| metric |")[2], re.MULTILINE))
+    assert {name: each.meaning for name, each in LOOP_METRICS.items()}.items() <= rows.items()
+    assert set(descend(load(build_analysis()), "loops.0.metrics")) <= set(rows)
 
 
 def test_values_come_through_unchanged():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from types import MappingProxyType
 
 import msgspec
 
-from deepprof.live.service.examination import ExaminationResult, ExaminedLoopMetrics, FindingSummary
+from deepprof.live.client.values import LoopFigures
+from deepprof.live.service.examination import ExaminationResult, FindingSummary
 from deepprof.v1 import query_pb2 as wire
 
 __all__ = ["LatestExamination"]
@@ -21,7 +23,7 @@ class LatestExamination(msgspec.Struct):
 
     found: list[FindingSummary] = []
     since: list[int] = []
-    loops: list[ExaminedLoopMetrics] = []
+    loops: list[LoopFigures] = []
     report: str = ""
     unix_ns: int = 0
     at_ns: int = 0
@@ -61,7 +63,7 @@ class LatestExamination(msgspec.Struct):
 
     def figures(self) -> list[wire.LoopMetrics]:
         """Return the figures of the loops as messages."""
-        return [wire.LoopMetrics(**msgspec.structs.asdict(one)) for one in self.loops]
+        return [wire.LoopMetrics(**asdict(one)) for one in self.loops]
 
     def encode(self) -> str:
         """Return all fields as JSON, except those that are valid only in this run of the daemon."""
