@@ -15,9 +15,10 @@ import deepprof
 from benchmarks.cases.case import HEALTHY, Case
 from benchmarks.cases.simulated import strip
 from deepprof.collectors.trace import Process, Trace
-from deepprof.simulation import SCENARIOS, write
+from deepprof.simulation import write
 from deepprof.simulation.kernels import BLOCK_FORWARD
 from deepprof.simulation.plan import RankPlan, SimulationRequest
+from deepprof.simulation.scenarios import plan_scenario
 from deepprof.simulation.sharing import JOBS, Manner, SharingMember, on_one_stream, play_together
 from deepprof.simulation.steps import Pause, Step
 
@@ -96,7 +97,7 @@ def make_plan(program: str) -> RankPlan:
     if program in JOBS:
         return on_one_stream(JOBS[program].plan(SEED))
     random = Random(f"{program} {SEED}")
-    return on_one_stream(SCENARIOS[program].plan(SimulationRequest(random=random, iterations=ITERATIONS, strength=1.0)))
+    return on_one_stream(plan_scenario(program, SimulationRequest(random=random, iterations=ITERATIONS, strength=1.0)))
 
 
 def build_tiny(index: int) -> Iterator[Step]:

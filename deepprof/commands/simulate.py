@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from deepprof.commands.arguments import parse_count, parse_seed
 from deepprof.commands.streams import say
 from deepprof.plurals import counted
+from deepprof.scenarios import SCENARIOS, describe_scenarios
 
 if TYPE_CHECKING:
     import argparse
@@ -18,17 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Simulate"]
 
-# Listed here too, so that --help does not load the simulation; a test compares the two lists.
-SCENARIOS = (
-    *("healthy", "graph-growth", "copy-bound", "input-bound", "input-fixed", "launch-bound", "small-kernels"),
-    *("sync-bound", "allocator-bound", "logging", "starvation", "drift", "memory-growth", "recompilation"),
-    *("recapture", "accumulation", "inference", "inference-launch-bound", "communication-bound"),
-    *("communication-hidden", "straggler", "ranks-healthy"),
-)
 SHARED = "shared"  # prints the study of two programs
 ITERATIONS = 40
-MAX_SIMULATED_ITERATIONS = 5_000  # of all ranks together; more do not fit a machine's memory
-HEAVY = {"small-kernels": 1_000, "accumulation": 1_000, "launch-bound": 1_500, "sync-bound": 2_500}  # more events each
 MOST_RANKS = 64  # the simulation takes no more
 SHOWN = 3  # files of another job that a message names
 
@@ -38,23 +30,7 @@ class Simulate:
 
     The file is what PyTorch's profiler would write, the same bytes for the same seed; its name decides about
     compression (.json is not compressed). Scenarios, with what is wrong in them:
-      healthy                 nothing: the GPU is busy throughout
-      graph-growth            every iteration adds operations to the graph, the host needs longer before the next one
-      copy-bound              an oversized copy to the GPU fills the time between two iterations
-      input-bound             the main thread makes every batch itself; input-fixed: worker processes do
-      launch-bound            kernels are shorter than the host needs to launch them
-      small-kernels           a graph of thousands of kernels of a few microseconds
-      sync-bound              values are read back after every layer and gradient
-      allocator-bound         memory goes back to the driver and is asked for again in every iteration
-      logging                 the host writes logs between two iterations
-      starvation              now and then a batch is late
-      drift                   from some iteration on all kernels are slower
-      memory-growth           memory that no iteration gives back
-      recompilation           every iteration compiles its model; recapture: captures a graph
-      accumulation            nothing: four micro-batches per iteration
-      inference               nothing: tokens are decoded; inference-launch-bound: one launch after the other
-      communication-bound     gradients are reduced when nothing hides it; communication-hidden: behind kernels
-      straggler               of several ranks (--ranks) one lets the others wait; ranks-healthy: none does
+      SCENARIOS
     And a study of two programs on one device, alone with a growing share of its memory and together:
       shared                  prints what is found in their traces beside the truth; with -o, writes the traces into a
                               directory, those of each run into one of their own
@@ -88,6 +64,9 @@ class Simulate:
         ranks = f", {counted(len(made), 'rank')}" if args.ranks else ""
         say(f"{args.output}: {first.scenario}, {what} on stream {first.stream}{ranks}, seed {first.seed}")
         return 0
+
+
+Simulate.__doc__ = str(Simulate.__doc__).replace("SCENARIOS", "\n      ".join(describe_scenarios()))
 
 
 def describe_kernels(kernels: Sequence[int]) -> str:
@@ -149,7 +128,7 @@ def check_length(scenario: str, iterations: int, ranks: int) -> None:
     """Raise `UsageError` for more iterations than fit a machine's memory."""
     from deepprof.collectors.errors import UsageError
 
-    longest = HEAVY.get(scenario, MAX_SIMULATED_ITERATIONS) // min(ranks, MOST_RANKS)
+    longest = SCENARIOS[scenario].most // min(ranks, MOST_RANKS)
     if iterations > longest:
         of = f" with {ranks} ranks" if ranks > 1 else ""
         raise UsageError(f"--iterations {iterations}: at most {longest} can be simulated{of}; ask for fewer")

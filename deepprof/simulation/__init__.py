@@ -18,12 +18,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from deepprof.collectors.errors import UsageError
+from deepprof.scenarios import SCENARIOS, Scenario
 from deepprof.simulation.capture import record
 from deepprof.simulation.collectives import WORLD
 from deepprof.simulation.document import BASE_NS, START_NS, FileOrigin, make_document
 from deepprof.simulation.machine import Machine
 from deepprof.simulation.plan import RankPlan, SimulationRequest
-from deepprof.simulation.scenarios import SCENARIOS, Scenario
+from deepprof.simulation.scenarios import plan_scenario
 from deepprof.simulation.steps import COMMUNICATION_STREAM, MAIN_STREAM
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def simulate(
     found = look_up(scenario, iterations, strength)
     if found.ranks == "several":
         raise UsageError(f"scenario {scenario!r} takes several ranks; ask for 2 or more (simulate_ranks, --ranks)")
-    plan = found.plan(SimulationRequest(random=seed_plan(scenario, seed), iterations=iterations, strength=strength))
+    request = SimulationRequest(random=seed_plan(scenario, seed), iterations=iterations, strength=strength)
+    plan = plan_scenario(scenario, request)
     random = Random(f"{scenario} {seed}")  # noqa: S311  it must repeat, it guards nothing
     ranks = 1 if found.ranks == "one" else WORLD
     machine = Machine(random, START_NS, pace=plan.pace, slowness=plan.slowness, ranks=ranks)
@@ -120,10 +122,11 @@ def simulate_ranks(  # noqa: PLR0913  options by name
     if ranks not in RANKS:
         raise UsageError(f"{ranks} ranks cannot be simulated; ask for {RANKS[0]} to {RANKS[-1]}")
     plans = [
-        found.plan(
+        plan_scenario(
+            scenario,
             SimulationRequest(
                 random=seed_plan(scenario, seed), iterations=iterations, strength=strength, rank=n, ranks=ranks
-            )
+            ),
         )
         for n in range(ranks)
     ]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from deepprof.simulation.plan import SimulationRequest
 
-__all__ = ["plan_inference", "plan_launch_bound"]
+__all__ = ["plan_inference", "plan_inference_launch_bound"]
 
 GRAPH = 4  # the driver's id of the captured graph
 SPLIT = "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4, false, false, cutlass::bfloat16_t>, false, false, false, true, true, true>(flash::Flash_fwd_params)"
@@ -93,7 +93,7 @@ def plan_inference(request: SimulationRequest) -> RankPlan:
     return RankPlan(build=build, warmup=0)
 
 
-def plan_launch_bound(request: SimulationRequest) -> RankPlan:
+def plan_inference_launch_bound(request: SimulationRequest) -> RankPlan:
     """Plan a job of one sequence in eager mode: the host launches small kernels one by one, and the GPU waits for each."""
     random = request.random
     decoder = draw_decoder(random, random.uniform(0.12, 0.2), single=True)

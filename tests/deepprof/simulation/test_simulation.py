@@ -10,7 +10,6 @@ from msgspec.json import encode
 from deepprof.analysis import analyze
 from deepprof.collectors.errors import UsageError
 from deepprof.commands import main
-from deepprof.commands.simulate import SCENARIOS as OFFERED
 from deepprof.commands.simulate import Simulate
 from deepprof.job import read_job
 from deepprof.simulation import MAIN_STREAM, SCENARIOS, simulate, write
@@ -30,11 +29,6 @@ def simulation(request):
 @pytest.fixture(scope="module")
 def main_kernels(simulation):
     return [each for each in select(simulation.document, "kernel") if each[1]["args"]["stream"] == MAIN_STREAM]
-
-
-def test_the_command_offers_every_scenario():
-    assert set(OFFERED) == set(SCENARIOS)
-    assert len(OFFERED) == len(SCENARIOS)
 
 
 def test_the_command_says_what_every_scenario_is():
