@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from deepprof.live.client.values import Account
 from deepprof.live.service.exporter import DaemonSnapshot, Exporter
-from deepprof.live.service.views import BUCKETS_S, AccountView, DeviceView, LoopView, RankView
+from deepprof.live.service.views import BUCKETS_S, DeviceView, LoopView, RankView
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +68,7 @@ def make_rank(rank: int, iterations: int) -> RankView:
         events_total=iterations * 1600,
     )
     view = RankView(job="training/large-model", rank=rank, host=f"node{rank // 8}", connected=True, devices=(device,))
-    account = AccountView(received=device.events_total + 3, accepted=device.events_total, dropped={"late": 3})
+    account = Account(received=device.events_total + 3, accepted=device.events_total, dropped={"late": 3})
     return replace(view, account=account, first_seen_unix_ns=NOW_NS, last_iteration_unix_ns=NOW_NS)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Export"]
 
 TARGETS = ("perfetto", "speedscope", "csv", "parquet")
-TABLES = ("iterations", "events", "findings")  # the same as in render.tabular, which --help must not load
+TABLES = ("iterations", "events", "findings")
 COMPRESSION = 5  # level for .gz: the usual 6 takes three times as long for files that are 6 % smaller
 
 

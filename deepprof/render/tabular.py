@@ -13,10 +13,9 @@ if TYPE_CHECKING:
 
     from deepprof.analysis import Analysis
 
-__all__ = ["FINDINGS", "TABLES", "table_of", "write_table"]
+__all__ = ["FINDINGS", "table_of", "write_table"]
 
 PIECE = 1 << 16  # rows that are text at a time
-TABLES = ("iterations", "events", "findings")
 
 # `evidence` and `location` are JSON, because each rule has numbers of its own.
 FINDINGS = pl.Schema(
@@ -31,7 +30,7 @@ FINDINGS = pl.Schema(
 
 
 def table_of(analysis: Analysis, what: str) -> pl.DataFrame:
-    """Return one of `TABLES`: `Analysis.iterations`, `Analysis.events`, or a row per finding (`FINDINGS`)."""
+    """Return the `iterations` of an analysis, its `events`, or a row per finding (`FINDINGS`)."""
     if what == "iterations":
         return analysis.iterations
     return analysis.events if what == "events" else list_findings(analysis)

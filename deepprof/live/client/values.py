@@ -50,7 +50,9 @@ class KindAccount:
 class Account:
     """What became of the records received: `received == accepted + Σ dropped + invalid + duplicate`.
 
-    `kinds` counts the accepted records by kind; `missing` the records that were made and never sent, by reason.
+    `gaps` counts gap messages, `lost` the records that they report as missing (those were never received). `kinds` has
+    the accepted records by kind, and the dropped ones among the durable. `missing` counts the records that the
+    collector reports as not sent, by reason: the lost ones, and those that its End counts.
     """
 
     received: int = 0
@@ -62,6 +64,11 @@ class Account:
     lost: int = 0
     kinds: tuple[KindAccount, ...] = ()
     missing: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether every record received is in exactly one of the other counts."""
+        return self.received == self.accepted + self.invalid + self.duplicate + sum(self.dropped.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from deepprof.live.service.views import AccountView, KindAccountView
+from deepprof.live.client.values import Account, KindAccount
 from deepprof.live.wire.kinds import UNKNOWN_KIND
 
 __all__ = ["Accounts"]
@@ -22,8 +22,8 @@ class Accounts:
     counts it.
     """
 
-    def __init__(self, start: AccountView | None = None) -> None:
-        known = start or AccountView()
+    def __init__(self, start: Account | None = None) -> None:
+        known = start or Account()
         self._lock = threading.Lock()
         self._received, self._in_flight = known.received, 0
         self._accepted, self._invalid, self._duplicate = known.accepted, known.invalid, known.duplicate
@@ -96,10 +96,10 @@ class Accounts:
         with self._lock:
             return self._gaps > 0
 
-    def view(self) -> AccountView:
+    def view(self) -> Account:
         """Return the account of the records whose outcome is known."""
         with self._lock:
-            return AccountView(
+            return Account(
                 received=self._received - self._in_flight,
                 accepted=self._accepted,
                 invalid=self._invalid,
@@ -111,13 +111,13 @@ class Accounts:
                 missing=MappingProxyType({k: v for k, v in self._missing.items() if v}),
             )
 
-    def _view_kinds(self) -> tuple[KindAccountView, ...]:
+    def _view_kinds(self) -> tuple[KindAccount, ...]:
         """Return the account by kind; records taken by a release that did not count kinds have an unknown kind."""
         accepted = self._kinds + Counter({UNKNOWN_KIND: self._accepted - self._kinds.total()})
         dropped: dict[str, dict[str, int]] = {}
         for (kind, reason), count in self._dropped_kinds.items():
             dropped.setdefault(kind, {})[reason] = count
         return tuple(
-            KindAccountView(kind, accepted[kind], MappingProxyType(dropped.get(kind, {})))
+            KindAccount(kind, accepted[kind], MappingProxyType(dropped.get(kind, {})))
             for kind in sorted(accepted.keys() | dropped.keys())
         )

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import polars as pl
 
+from deepprof.live.client.values import Account, KindAccount
 from deepprof.live.service.account import Accounts
 from deepprof.live.service.journal import JournalPlace
 from deepprof.live.service.session import RankSession
-from deepprof.live.service.views import HISTORY, AccountView, CollectorView, KindAccountView, RankView
+from deepprof.live.service.views import HISTORY, CollectorView, RankView
 from deepprof.live.wire.kinds import UNKNOWN_KIND
 
 if TYPE_CHECKING:
@@ -350,14 +351,14 @@ class DaemonRank:
         )
 
 
-def restore_account(saved: SavedRank) -> AccountView:
+def restore_account(saved: SavedRank) -> Account:
     """Return the account in a state; records that were counted without their kind keep an unknown kind."""
     kinds = saved.kinds.keys() | saved.dropped_kinds.keys()
-    return AccountView(
+    return Account(
         **saved.account,
         dropped=saved.dropped,
         kinds=tuple(
-            KindAccountView(kind, saved.kinds.get(kind, 0), saved.dropped_kinds.get(kind, {}))
+            KindAccount(kind, saved.kinds.get(kind, 0), saved.dropped_kinds.get(kind, {}))
             for kind in sorted(kinds - {UNKNOWN_KIND})
         ),
         missing=saved.missing,

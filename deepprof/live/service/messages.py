@@ -12,9 +12,10 @@ from deepprof.v1 import query_pb2 as wire
 from deepprof.v1 import records_pb2 as records
 
 if TYPE_CHECKING:
+    from deepprof.live.client.values import Account, KindAccount
     from deepprof.live.service.history.values import JobSummary
     from deepprof.live.service.senders import SenderView
-    from deepprof.live.service.views import AccountView, DeviceView, KindAccountView, Level, LoopView, RankView
+    from deepprof.live.service.views import DeviceView, Level, LoopView, RankView
 
 __all__ = ["NOBODY", "Kept", "account_of", "job_of", "loop_of", "past_job_of", "rank_of", "sender_of", "view_status"]
 
@@ -38,7 +39,7 @@ STATES = {
 }
 
 
-def account_of(account: AccountView) -> records.Account:
+def account_of(account: Account) -> records.Account:
     """Return an account."""
     return records.Account(
         received=account.received,
@@ -56,7 +57,7 @@ def account_of(account: AccountView) -> records.Account:
     )
 
 
-def sum_accounts(accounts: Sequence[AccountView]) -> records.Account:
+def sum_accounts(accounts: Sequence[Account]) -> records.Account:
     """Return the account of several ranks together."""
     total = records.Account()
     for account in accounts:
@@ -69,7 +70,7 @@ def sum_accounts(accounts: Sequence[AccountView]) -> records.Account:
     return total
 
 
-def sum_kinds(kinds: Iterable[KindAccountView]) -> list[records.KindAccount]:
+def sum_kinds(kinds: Iterable[KindAccount]) -> list[records.KindAccount]:
     """Return the accounts of several ranks by kind, those of one kind together."""
     totals: dict[str, records.KindAccount] = {}
     for each in kinds:

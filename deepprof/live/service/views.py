@@ -9,15 +9,14 @@ from typing import Literal
 
 import polars as pl
 
+from deepprof.live.client.values import Account
 from deepprof.metrics.iteration import ITERATIONS
 
 __all__ = [
     "BUCKETS_S",
     "HISTORY",
-    "AccountView",
     "CollectorView",
     "DeviceView",
-    "KindAccountView",
     "Level",
     "LoopView",
     "RankView",
@@ -35,40 +34,6 @@ BUCKETS_S = (
 
 # One row of the history: an iteration of a device of a rank, as measured while it ran (or settled at the end).
 HISTORY = pl.Schema({"device": pl.Int64(), "stream": pl.Int64(), "loop": pl.Int64(), **ITERATIONS})
-
-
-@dataclass(frozen=True, slots=True)
-class KindAccountView:
-    """The outcome of the durable records of one kind (`wire.kinds`): accepted, and dropped by reason."""
-
-    kind: str
-    accepted: int = 0
-    dropped: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-
-
-@dataclass(frozen=True, slots=True)
-class AccountView:
-    """The outcome of the records received: `received == accepted + Σ dropped + invalid + duplicate`, always.
-
-    `gaps` counts gap messages, `lost` the records that they report as missing (those were never received). `kinds` has
-    the accepted records by kind, and the dropped ones among the durable. `missing` counts the records that the
-    collector reports as not sent, by reason: the lost ones, and those that its End counts.
-    """
-
-    received: int = 0
-    accepted: int = 0
-    invalid: int = 0
-    duplicate: int = 0
-    dropped: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    gaps: int = 0
-    lost: int = 0
-    kinds: tuple[KindAccountView, ...] = ()
-    missing: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-
-    @property
-    def adds_up(self) -> bool:
-        """Whether every record received is in exactly one of the other counts."""
-        return self.received == self.accepted + self.invalid + self.duplicate + sum(self.dropped.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +123,7 @@ class RankView:
     last_record_unix_ns: int = 0
     last_iteration_unix_ns: int = 0  # when the last iteration was found; 0: none so far
     clock_offset_ns: int = 0
-    account: AccountView = field(default_factory=AccountView)
+    account: Account = field(default_factory=Account)
     queued_nbytes: int = 0
     lag_ns: int = 0  # from the arrival of the last mined batch until it was mined
     devices: tuple[DeviceView, ...] = ()

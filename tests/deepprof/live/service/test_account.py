@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deepprof.live.client.values import Account, KindAccount
 from deepprof.live.service.account import Accounts
-from deepprof.live.service.views import AccountView, KindAccountView
 
 FATES = st.sampled_from(["refuse", "repeat", "drop", "take"])
 
@@ -38,19 +38,19 @@ def test_records_in_flight_are_not_yet_received() -> None:
     accounts.arrive(10)
     accounts.arrive(5)
     accounts.repeat(5)
-    assert accounts.view() == AccountView(received=5, duplicate=5)
+    assert accounts.view() == Account(received=5, duplicate=5)
 
 
 def test_account_goes_on_from_a_saved_one() -> None:
-    accounts = Accounts(AccountView(received=7, accepted=4, dropped={"late": 3}, gaps=1, lost=9))
+    accounts = Accounts(Account(received=7, accepted=4, dropped={"late": 3}, gaps=1, lost=9))
     accounts.arrive(2)
     accounts.take({"sync": 2}, {"late": {"sync": 1}})
     accounts.gap(0)
     kinds = (
-        KindAccountView("sync", 1, {"late": 1}),
-        KindAccountView("unknown", 4),
+        KindAccount("sync", 1, {"late": 1}),
+        KindAccount("unknown", 4),
     )  # the saved one did not know of kinds
-    assert accounts.view() == AccountView(received=9, accepted=5, dropped={"late": 4}, gaps=2, lost=9, kinds=kinds)
+    assert accounts.view() == Account(received=9, accepted=5, dropped={"late": 4}, gaps=2, lost=9, kinds=kinds)
     assert Accounts(accounts.view()).view() == accounts.view()
 
 
@@ -77,5 +77,5 @@ def test_threads_lose_no_count() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
-    kinds = KindAccountView("kernel", 8000, {"late": 8000}), KindAccountView("range", 8000)
-    assert accounts.view() == AccountView(received=24_000, accepted=16_000, dropped={"late": 8000}, kinds=kinds)
+    kinds = KindAccount("kernel", 8000, {"late": 8000}), KindAccount("range", 8000)
+    assert accounts.view() == Account(received=24_000, accepted=16_000, dropped={"late": 8000}, kinds=kinds)

@@ -18,7 +18,7 @@ import deepprof
 from deepprof.live.client.endpoint import find_endpoint
 from deepprof.live.client.repetition import cut_repeated, end_repeated
 from deepprof.live.client.sender import Sender, SendPolicy
-from deepprof.live.service.views import AccountView
+from deepprof.live.client.values import Account
 from deepprof.live.wire.heads import make_hello
 from deepprof.v1.records_pb2 import Batch
 from tests.chance import draw_seed
@@ -72,7 +72,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(found, ignore_errors=True)
 
 
-def undisturbed(batches: list[tuple[Batch, int]], trace: deepprof.Trace) -> tuple[pl.DataFrame, AccountView]:
+def undisturbed(batches: list[tuple[Batch, int]], trace: deepprof.Trace) -> tuple[pl.DataFrame, Account]:
     """Return the iterations and the account of a daemon that nobody kills."""
     with running() as daemon, open_client(daemon) as client:
         sender = Client(daemon, trace)

@@ -15,9 +15,10 @@ import pytest
 
 import deepprof
 from deepprof.collectors.trace import ACTIVITIES
+from deepprof.live.client.values import Account, KindAccount
 from deepprof.live.service.daemon_rank import DaemonRank, QueuedMessage, SavedRank
 from deepprof.live.service.messages import job_of
-from deepprof.live.service.views import AccountView, KindAccountView, RankView
+from deepprof.live.service.views import RankView
 from deepprof.live.wire.cutting import cut
 from deepprof.live.wire.kinds import count_kinds
 from deepprof.v1.records_pb2 import End, Gap
@@ -113,16 +114,14 @@ def test_a_state_from_before_kinds_were_counted_is_read(tmp_path: Path, trace: d
     assert set(known) | {"kinds", "dropped_kinds", "missing"} == set(SavedRank.__struct_fields__)
     rank = DaemonRank.restore(1, hello, msgspec.msgpack.encode(known))
     account = rank.accounts.view()
-    assert account.kinds == (KindAccountView("unknown", account.accepted),)
+    assert account.kinds == (KindAccount("unknown", account.accepted),)
     again = DaemonRank.restore(1, hello, rank.save())
     assert again.accounts.view() == account
 
 
 def test_kinds_of_several_ranks_are_added_up() -> None:
-    one = AccountView(5, 4, kinds=(KindAccountView("kernel", 4, {"late": 1}),), missing={"busy": 2})
-    other = AccountView(
-        9, 9, kinds=(KindAccountView("kernel", 6), KindAccountView("sync", 3)), missing={"busy": 1, "late": 1}
-    )
+    one = Account(5, 4, kinds=(KindAccount("kernel", 4, {"late": 1}),), missing={"busy": 2})
+    other = Account(9, 9, kinds=(KindAccount("kernel", 6), KindAccount("sync", 3)), missing={"busy": 1, "late": 1})
     total = job_of(
         "job", [RankView(job="job", rank=0, account=one), RankView(job="job", rank=1, account=other)]
     ).account

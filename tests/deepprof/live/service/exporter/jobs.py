@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from deepprof.live.client.values import Account
 from deepprof.live.service.exporter import DaemonSnapshot
-from deepprof.live.service.views import BUCKETS_S, AccountView, DeviceView, LoopView, RankView
+from deepprof.live.service.views import BUCKETS_S, DeviceView, LoopView, RankView
 
 START_NS = 1_700_000_000_000_000_000
 S = 1_000_000_000
@@ -53,7 +54,7 @@ def make_rank(job: str, rank: int, now_ns: int, *devices: DeviceView, **other: o
         first_seen_unix_ns=START_NS,
         last_record_unix_ns=now_ns,
         last_iteration_unix_ns=now_ns if any(device.iterations_total for device in devices) else 0,
-        account=AccountView(received=events, accepted=events),
+        account=Account(received=events, accepted=events),
         lag_ns=3_000_000,
         queued_nbytes=1024,
         devices=devices,

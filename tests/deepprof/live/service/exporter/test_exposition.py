@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from deepprof.live.client.values import Account
 from deepprof.live.service.exporter import DaemonSnapshot
 from deepprof.live.service.exporter.exposition import SERIES_DROPPED, Exposition, measure_process
 from deepprof.live.service.exporter.families import DAEMON, DEVICE, JOB, RANK
-from deepprof.live.service.views import BUCKETS_S, AccountView, CollectorView, DeviceView, RankView
+from deepprof.live.service.views import BUCKETS_S, CollectorView, DeviceView, RankView
 from tests.deepprof.live.service.exporter.jobs import START_NS, S, make_device, make_rank, make_snapshot
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -53,9 +54,7 @@ ON = {**OWN, "device": "1"}
 @pytest.fixture(scope="module")
 def text() -> str:
     device = make_device(10, device=1, growth_total=2, resets_total=1, foreign_total=9, incomplete_total=1)
-    account = AccountView(
-        received=20, accepted=9, invalid=1, duplicate=2, dropped={"late": 5, "full": 3}, gaps=4, lost=70
-    )
+    account = Account(received=20, accepted=9, invalid=1, duplicate=2, dropped={"late": 5, "full": 3}, gaps=4, lost=70)
     rank = make_rank(
         "a", 3, START_NS + 5 * S, device, account=account, findings={"copy-bound": "warning"}, clock_offset_ns=-S
     )
@@ -179,7 +178,7 @@ odd = st.text(st.characters(codec=None), max_size=8)
 
 @given(job=odd, host=odd, finding=odd, reason=odd)
 def test_no_label_breaks_its_line(job: str, host: str, finding: str, reason: str) -> None:
-    account = AccountView(received=1, dropped={reason: 1})
+    account = Account(received=1, dropped={reason: 1})
     rank = make_rank(job, 0, START_NS, make_device(1), host=host, findings={finding: "info"}, account=account)
     text = draw(make_snapshot(rank))
     text.encode()
@@ -204,7 +203,7 @@ views = st.builds(
     st.builds(make_device, st.integers(0, 2), device=st.integers(0, 2)),
     findings=st.dictionaries(st.sampled_from(["x", "y"]), st.sampled_from(["info", "warning"])),
     host=st.sampled_from(["", "h"]),
-    account=st.builds(AccountView, dropped=st.dictionaries(st.sampled_from(["late", "full"]), st.integers(0, 3))),
+    account=st.builds(Account, dropped=st.dictionaries(st.sampled_from(["late", "full"]), st.integers(0, 3))),
 )
 jobs = st.lists(views, max_size=4, unique_by=lambda view: (view.job, view.rank))
 
