@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,10 +65,11 @@ def test_the_committed_figures_meet_the_goal() -> None:
     assert int(rows["all"][1]) == sum(int(row[1]) for name, row in rows.items() if name != "all")
 
 
-def test_the_page_on_trust_shows_the_committed_table() -> None:
-    shown = re.search(r"\n\| cases \|.*?\n\n", TRUST, re.DOTALL)
-    assert shown is not None
-    assert shown[0] in DOCUMENT
+def test_the_page_on_trust_says_what_is_committed() -> None:
+    (row,) = (row for row in read_rows(DOCUMENT, "Summary") if row[0] == "all")
+    number, right, abstained, wrong = map(int, row[1:5])
+    assert "of more than 300 headlines all but one were right. One mistake was not noticed" in TRUST.replace("\n", " ")
+    assert (number > 300, number - right, abstained, wrong) == (True, 1, 1, 0)
 
 
 def verdict(label: str, headline: str, confidence: float = 0.9, also: tuple[str, ...] = ()) -> Verdict:
